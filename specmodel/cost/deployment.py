@@ -175,9 +175,10 @@ class Deployment:
         return self.engine_overheads.on_host()
 
     @property
-    def prefills_first(self) -> bool:
-        """Whether prompts have passes of their own, before others decode again."""
-        return PREFILLS_FIRST in (self.engine.stack, self.kernels.stack)
+    def reads_prompts_apart(self) -> bool:
+        """Whether prompts have passes of their own; a CPU takes as long for both in one, as met."""
+        is_first = PREFILLS_FIRST in (self.engine.stack, self.kernels.stack)
+        return is_first or self.hardware.kind == "cpu"
 
     @property
     def stack(self) -> str | None:

@@ -69,7 +69,7 @@ def added_by_prompts(
     `read_by_target`, with so many tokens `beside`.
     """
     read = read_by_target(deployment, prompts, beside)
-    if deployment.prefills_first:
+    if deployment.reads_prompts_apart:
         return read.scaled(errors.verify, errors.deployment) if errors else read
     both = _sustained(deployment, target_pass(deployment, (*prompts, decoding)))
     alone = target_pass(deployment, decoding)

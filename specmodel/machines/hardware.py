@@ -57,7 +57,7 @@ class DtypePeak(Record):
 
     peak_flops_per_s: Rate
     source: Source
-    sustained: Annotated[float, Setting(gt=0.2, le=1)] = 1.0
+    sustained: Annotated[float, Setting(ge=0.2, le=1)] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

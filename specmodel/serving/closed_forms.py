@@ -99,7 +99,8 @@ def load_curves(
         return None
     context = requests.mean_context
     held = -(-int(context + drafts.max_draft_length + 1) // limits.block_size)
-    fitting = limits.blocks // (held + limits.fixed_blocks)
+    shared = int(service.shared_blocks(requests)[1].mean())
+    fitting = (limits.blocks - shared) // max(held + limits.fixed_blocks - shared, 1)
     limit = max(min(limits.max_running, times.max_requests, fitting), 1)
     sizes = np.arange(1, limit + 1)
     by_batch = np.array(drafts.by_batch)

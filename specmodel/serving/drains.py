@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
+from specmodel.prediction.intervals import states_errors
 from specmodel.serving.outcome import Run
 from specmodel.serving.policies import below
 from specmodel.serving.requests import MOST_REQUESTS, Lengths, Requests
@@ -66,6 +67,7 @@ def answers(
         prompt_tokens=asked,
         output_tokens=np.minimum(made[alike].ravel(), np.maximum(longest - asked, 1)),
         cached_tokens=None if cached is None else np.minimum(cached[alike].ravel(), asked),
+        samples=samples,
         notes=getattr(lengths, "notes", ()),
     )
 
@@ -110,25 +112,11 @@ class Drain:
 
     @cached_property
     def parts(self) -> list[Requests]:
-        """What each server is asked, with what it finds of each prompt in its cache."""
+        """What each server is asked."""
         every = self.study.typical
-        place, prompts = np.arange(every.count), every.prompt_tokens
-        later = place >= self.samples * self.servers  # the first prompt of each finds nothing
-        found = self.study.prefix_hit_rate * prompts + self.study.shared_prefix * later
-        first = found.astype(np.int64) if every.cached_tokens is None else every.cached_tokens
-        cached = np.where(place % self.samples, prompts, first)
-        parts = []
-        for server in range(self.servers):
-            own = place // self.samples % self.servers == server
-            parts.append(
-                Requests(
-                    arrival_time=np.zeros(own.sum()),
-                    prompt_tokens=prompts[own],
-                    output_tokens=every.output_tokens[own],
-                    cached_tokens=cached[own],
-                )
-            )
-        return parts
+        server = np.arange(every.count) // self.samples % self.servers
+        parts = (every.at(server == n) for n in range(self.servers))
+        return [replace(part, arrival_time=np.zeros(part.count)) for part in parts]
 
     def simulated(self, policy: str, *, compiled: bool | None = None) -> list[Run]:
         """Return a run of each server under a policy, with luck of its own."""
@@ -236,9 +224,28 @@ def drained(
     names = dict.fromkeys(name for row in rows for name in row)
     for row in rows:
         row["speedup"] = plain / row["makespan"] if plain else None
+        if states_errors(study.deployment):
+            row |= _interval(study, row)
         if gpu_hour_price is not None:
             row["cost"] = row["gpu_hours"] * gpu_hour_price
     return [names | row for row in rows]
+
+
+def _interval(study: Study, row: Row) -> Row:
+    """Return ends of 80 % intervals, of predicted times alike at all batch sizes of a drain."""
+    sizes = [int(name.removeprefix("share_at_")) for name in row if name.startswith("share_at_")]
+    running, drafts = np.array(sizes[1:]), study.service(row["policy"]).drafts
+    lengths = np.full_like(running, drafts.max_draft_length)
+    if drafts.kind == BY_BATCH:
+        lengths = np.array(drafts.by_batch)[np.minimum(running, len(drafts.by_batch) - 1)]
+    factors = study.error_factors(running, lengths)
+    shares = np.array([row[f"share_at_{size}"] for size in running])
+    found: Row = {}
+    for name, by in (("makespan", "tpot"), ("speedup", "speedup")):
+        low, high = (factors[by] * shares).sum(axis=1) / shares.sum()
+        own = row[name]
+        found |= {f"{name}_low": own and own * low, f"{name}_high": own and own * high}
+    return found
 
 
 def _speculates_up_to(service: Service) -> int | None:

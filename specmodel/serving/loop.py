@@ -91,13 +91,20 @@ def allocate(limits: Limits, engine: Engine, i: int, tokens: int) -> bool:
     return True
 
 
+def release(engine: Engine, request: Request) -> None:
+    """Take the blocks of a request, but those which others of its group still hold."""
+    engine.sharers[request.group] -= 1
+    kept = request.shared_blocks if engine.sharers[request.group] > 0 else 0
+    engine.state.free_blocks += request.blocks - kept
+
+
 def preempt(engine: Engine) -> None:
     """Take the blocks of the running request that was admitted last, to compute it anew."""
     state = engine.state
     state.running -= 1
     place = engine.running[state.running]
     request = engine.requests[place]
-    state.free_blocks += request.blocks
+    release(engine, request)
     request.last_token = state.now
     engine.preempted[state.preempted] = place
     state.preempted += 1
@@ -146,21 +153,23 @@ def schedule_waiting(limits: Limits, engine: Engine, step: Step, verified: int) 
             return
         request = engine.requests[place]
         is_new = request.emitted_tokens <= engine.emitted_before
-        cached = request.cached_tokens if is_new else 0
+        held = request.shared_blocks if engine.sharers[request.group] > 0 else 0
+        cached = request.cached_tokens if is_new or held > 0 else 0
         whole = request.prompt_tokens + (0 if is_new else request.emitted_tokens)
         rest = whole - cached
         tokens = verified if rest == 0 else rest
         if tokens > step.budget:
             tokens = step.budget
         blocks = blocks_for(limits, cached + tokens + limits.reserved_tokens)
-        if blocks > state.free_blocks or blocks_for(limits, whole) > state.free_blocks:
+        if max(blocks, blocks_for(limits, whole)) - held > state.free_blocks:
             return
         if state.preempted > 0:
             state.preempted -= 1
         else:
             state.admitted += 1
             request.started = state.now
-        state.free_blocks -= blocks
+        state.free_blocks -= blocks - held
+        engine.sharers[request.group] += 1
         request.blocks, request.context, request.prefill_tokens = blocks, cached, rest
         request.free_slots = (blocks - limits.fixed_blocks) * limits.block_size - cached
         engine.running[state.running] = place
@@ -293,7 +302,7 @@ def finish(engine: Engine, request: Request, place: int) -> None:
     """Let a request leave; a user sends the next one."""
     state = engine.state
     request.last_token = state.now
-    state.free_blocks += request.blocks
+    release(engine, request)
     state.finished += 1 if place < engine.until else 0
     if engine.users > 0 and state.arrived < len(engine.requests):
         engine.requests[state.arrived].arrival = state.now

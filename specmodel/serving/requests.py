@@ -173,6 +173,8 @@ class Requests:
     cached_tokens
         Of each prompt, from its beginning, found in the prefix cache; None where nothing tells
         them [token].
+    samples
+        Requests, one after another, that have the same prompt [request].
     notes
         What the reader must know of a recording.
     """
@@ -182,6 +184,7 @@ class Requests:
     output_tokens: Whole
     users: int = 0
     cached_tokens: Whole | None = None
+    samples: int = 1
     notes: tuple[Note, ...] = ()
 
     def __post_init__(self) -> None:
@@ -201,10 +204,10 @@ class Requests:
         """Requests in all [request]."""
         return len(self.prompt_tokens)
 
-    def first(self, count: int) -> "Requests":
-        """Return the first so many."""
-        asked: dict[str, Any] = dict(zip(ASKED, (own[:count] for own in self.asked), strict=False))
-        return replace(self, arrival_time=self.arrival_time[:count], **asked)
+    def at(self, places: Any) -> "Requests":
+        """Return those at some places, a slice or a mask."""
+        asked: dict[str, Any] = dict(zip(ASKED, (own[places] for own in self.asked), strict=False))
+        return replace(self, arrival_time=self.arrival_time[places], **asked)
 
     def draw(self, count: int, seed: int) -> tuple[Whole, ...]:
         """Return what so many requests ask, each drawn anew from all [token]."""

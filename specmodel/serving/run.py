@@ -121,6 +121,7 @@ class Service:
             until=int(places.max()) + 1,
             running=np.zeros(min(limits.max_running, requests.count), np.int64),
             preempted=np.zeros(requests.count, np.int64),
+            sharers=np.zeros(int(columns["group"].max()) + 1, np.int64),
             state=records(State, 1, {}, compiled=compiled)[0],
             log=records(Step, log_steps + 1, {}, compiled=compiled),
             intervals=np.zeros(len(EDGES), np.int64),
@@ -136,21 +137,32 @@ class Service:
     def cached_tokens(self, requests: Requests) -> NDArray[np.int64]:
         """Return what of each prompt is found in the prefix cache, in whole blocks [token]."""
         prompts, block = requests.prompt_tokens, self.limits.block_size
-        found = requests.cached_tokens
+        found, place = requests.cached_tokens, np.arange(requests.count)
         if found is None:
-            later = np.arange(requests.count) > 0
+            later = place >= requests.samples  # the first prompt of all finds nothing
             found = self.prefix_hit_rate * prompts + self.shared_prefix * later
+        found = np.where(place % requests.samples, prompts, found)
         return np.minimum(np.floor(found / block).astype(np.int64) * block, prompts - 1)
+
+    def shared_blocks(self, requests: Requests) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return groups of requests that begin alike, and the blocks of these beginnings [-]."""
+        prompts, block = requests.prompt_tokens, self.limits.block_size
+        if requests.samples > 1:
+            return np.arange(requests.count) // requests.samples, prompts // block
+        return np.zeros_like(prompts), np.minimum(self.shared_prefix, prompts) // block
 
     def _columns(self, requests: Requests, seed: int) -> dict[str, NDArray[Any]]:
         """Return what requests ask, and what another server did for them, by field."""
         prompts, cached = requests.prompt_tokens, self.cached_tokens(requests)
+        group, shared = self.shared_blocks(requests)
         columns = {
             "arrival": requests.arrival_time,
             "prompt_tokens": prompts,
             "cached_tokens": cached,
             "output_tokens": requests.output_tokens,
             "key": requests.keys(seed),
+            "group": group,
+            "shared_blocks": shared,
         }
         if self.prefill is None:
             return columns
@@ -243,7 +255,7 @@ def _run(requests: Requests, engine: Engine, limits: Limits, places: NDArray[np.
     found, log = as_array(Request, engine.requests), as_array(Step, engine.log)
     state = engine.state if isinstance(engine.state, State) else State(*engine.state.item())
     own, emitted = found[places], found["emitted_tokens"]
-    requests = requests.first(len(own))
+    requests = requests.at(slice(len(own)))
     if requests.users:
         requests = replace(requests, arrival_time=own["arrival"])
     later, chunks = emitted.sum() - (emitted > 0).sum(), np.sum(engine.intervals)

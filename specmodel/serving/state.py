@@ -31,7 +31,9 @@ class Request:
     context, prefill_tokens, scheduled_tokens
         Its KV entries, tokens still to be prefilled, and tokens that the step computes [token].
     blocks, free_slots
-        KV blocks allocated to it [-], and entries that these still take [token].
+        KV blocks that it holds [-], and entries that these still take [token].
+    group, shared_blocks
+        Requests with the same beginning, and its blocks, which all that run hold together [-].
     """
 
     arrival: float
@@ -50,6 +52,8 @@ class Request:
     scheduled_tokens: int
     blocks: int
     free_slots: int
+    group: int
+    shared_blocks: int
 
 
 @dataclass(slots=True)
@@ -171,8 +175,9 @@ class Engine(NamedTuple):
 
     `emitted_before` are tokens of a request that another server emitted; from `users` the next
     request comes where one ends; the loop ends when the first `until` requests have left. Running
-    requests are in order of admission, and of the preempted ones the last is the next to run. The
-    last record of `log` is that of all steps which are not logged.
+    requests are in order of admission, and of the preempted ones the last is the next to run.
+    `sharers` are those of each group that run. The last record of `log` is that of all steps which
+    are not logged.
     """
 
     requests: Any
@@ -181,6 +186,7 @@ class Engine(NamedTuple):
     until: int
     running: Any
     preempted: Any
+    sharers: Any
     state: Any
     log: Any
     intervals: Any

@@ -10,10 +10,11 @@ import numpy as np
 from specmodel.algebra.acceptance import Acceptance, acceptance_from_lengths
 from specmodel.algebra.money import cost_per_million_tokens
 from specmodel.base.notes import Note
-from specmodel.base.units import LARGEST_PRICE, check
+from specmodel.base.units import LARGEST_PRICE, FloatArray, check
 from specmodel.cost.deployment import NO_DRAFTER, Deployment
 from specmodel.machines.engine import first_token_constants
 from specmodel.prediction.cautions import beyond_contexts
+from specmodel.prediction.predicting import predict_deployed
 from specmodel.prediction.table import seconds
 from specmodel.replay.choices import VERIFICATION
 from specmodel.replay.traces import Trace
@@ -207,6 +208,24 @@ class Study:
             shared_prefix=self.shared_prefix,
             prefill=prefill,
         )
+
+    def error_factors(self, requests: Any, lengths: Any) -> dict[str, FloatArray]:
+        """Return ends of 80 % intervals over predictions, at requests and draft lengths [-]."""
+        found = predict_deployed(
+            self.deployment if np.any(lengths) else self.plain,
+            {},
+            batch_size=np.asarray(requests),
+            draft_length=np.asarray(lengths),
+            acceptance=self.acceptance or self.accepted,
+            max_draft_length=max(self.max_draft_length, 1),
+            context_length=round(self.typical.mean_context),
+            interval=True,
+        )
+        ends = found.intervals or {}
+        return {
+            name: np.array([ends[name].low, ends[name].high]) / getattr(found, name)
+            for name in ("tpot", "speedup")
+        }
 
     def curves(self, policy: str, *, at_random: bool = True) -> LoadCurves | None:
         """Return what the closed forms take of a policy, None of one that learns."""

@@ -1,7 +1,8 @@
 """Seconds of a step that decodes, verifies and prefills: from the program, and tabulated from it.
 
 What chunks of prompts add on the GPU is that of `prefill.added_by_prompts`; the host prepares both
-at once, and launches beside the GPU what no graph holds.
+at once, and launches beside the GPU what no graph holds. Replicas that share experts wait for the
+one that reads a prompt.
 
 The table is what the simulator's loop reads. A step without prompts is tabulated by draft length,
 every number of requests and mean context. What chunks of prompts add to it is tabulated by draft
@@ -37,7 +38,8 @@ class Tables(NamedTuple):
 
     `base` is by draft length, requests and row of context, of which `rows_per_token` make a token;
     `more` by draft length and nodes of requests, chunks' tokens and entries seen, `lengths` of them
-    for steps of up to `graph_tokens`, and as many for others.
+    for steps of up to `graph_tokens`, and as many for others, of which tokens of prompts count
+    `spread` times, where other replicas wait for the one that reads them.
     """
 
     base: Any
@@ -46,6 +48,7 @@ class Tables(NamedTuple):
     rows_per_token: float
     lengths: int
     graph_tokens: float
+    spread: float
     more: Any
     at_requests: Any
     at_tokens: Any
@@ -66,9 +69,10 @@ class TabulatedTimes:
         What chunks of prompts add, by draft length and three nodes; all of the step where nothing
         decodes [s]. These are requests that decode [request], tokens of all chunks, and entries
         that such a token sees, itself included, in the mean [token].
-    graph_tokens
+    graph_tokens, spread
         Tokens up to which graphs, in pieces, hold steps with prompts; `more` has a second row for
-        each draft length, of larger steps, where they end [token].
+        each draft length, of larger steps, where they end [token]. Replicas that wait for the one
+        that reads a prompt [-].
     """
 
     base: FloatArray
@@ -76,6 +80,7 @@ class TabulatedTimes:
     more: FloatArray
     nodes: tuple[FloatArray, FloatArray, FloatArray]
     graph_tokens: float = np.inf
+    spread: float = 1.0
 
     @property
     def max_draft_length(self) -> int:
@@ -103,7 +108,7 @@ class TabulatedTimes:
 
         More tokens than a step takes are added by several.
         """
-        size = np.asarray(np.multiply(requests, draft_length + 1) + tokens, dtype=float)
+        size = np.multiply(requests, draft_length + 1) + np.multiply(tokens, self.spread)
         is_beyond = np.where(size > self.graph_tokens, len(self.base), 0)
         place, found = draft_length + is_beyond, []
         for values, given in zip(self.nodes, (requests, tokens, seen), strict=True):
@@ -125,7 +130,8 @@ class TabulatedTimes:
             for each in (self.base, self.more, *self.nodes)
         )
         lengths, end = len(self.base), float(self.graph_tokens)
-        return Tables(base, requests, rows, 1 / self.context_step, lengths, end, more, *nodes)
+        sizes = requests, rows, 1 / self.context_step, lengths, end, float(self.spread)
+        return Tables(base, *sizes, more, *nodes)
 
 
 def mixed_step_time(
@@ -135,12 +141,11 @@ def mixed_step_time(
     draft_length: Numeric,
     context: Numeric,
     prompts: tuple[SequenceGroup, ...] = (),
-    beside: Numeric | None = None,
+    beside: Numeric = 0.0,
 ) -> FloatArray:
     """Return a step of the deployment's program that decodes, with chunks of prompts beside [s].
 
-    `beside` are the tokens that decide with those of prompts which graphs hold the step, those of
-    its requests by default [token].
+    `beside` are tokens that with its own decide which graphs hold the step [token].
     """
     gamma = np.asarray(draft_length, dtype=float)
     times = step_times(
@@ -154,13 +159,7 @@ def mixed_step_time(
         return times.step_time
     size, seen = np.asarray(requests, float), np.asarray(context, float)
     plain, verify = (
-        _with_prompts(
-            deployment,
-            each,
-            prompts,
-            verifying(deployment, size, n, seen),
-            size * n if beside is None else beside,
-        )
+        _with_prompts(deployment, each, prompts, verifying(deployment, size, n, seen), beside)
         for each, n in ((times.plain_pass, np.ones(())), (times.verify_pass, gamma + 1))
     )
     mixed = replace(times, plain_pass=plain, verify_pass=verify)
@@ -182,6 +181,7 @@ def _with_prompts(
     decoding: SequenceGroup,
     beside: Numeric,
 ) -> PassTime:
+    beside = np.add(beside, decoding.batch_size * decoding.tokens_per_sequence)
     added = added_by_prompts(deployment, prompts, decoding, beside)
     return PassTime.of(time.gpu_time + added.gpu_time, time.host_time, added.launch_time)
 
@@ -244,7 +244,7 @@ def tabulate(
     more, draft = [], _draft_times(deployment, lengths, np.ones(1), mean_context)[..., None]
     for beside in (-np.inf, np.inf) if ends else (0.0,):  # in graphs and beyond, whatever the size
         added = [_added(deployment, k, nodes, mean_context, beside) for k in lengths]
-        alone = prompts_step_time(deployment, chunks(nodes[1][:, None], nodes[2]), beside)
+        alone = prompts_step_time(deployment, _read_together(deployment, nodes), beside)
         more.append(np.array(added))
         more[-1][:, 0] = draft + alone
     return TabulatedTimes(
@@ -253,6 +253,7 @@ def tabulate(
         more=np.concatenate(more),
         nodes=nodes,
         graph_tokens=limit.count * deployment.layout.replicas if limit and ends else np.inf,
+        spread=_spread(deployment),
     )
 
 
@@ -269,6 +270,21 @@ def _without_prompts(
     return np.concatenate([np.zeros((1, ROWS)), np.array(rows).T])
 
 
+def _read_together(
+    deployment: Deployment, nodes: tuple[FloatArray, FloatArray, FloatArray]
+) -> SequenceGroup:
+    """Return chunks at nodes, of one replica where others, which share experts, wait for it."""
+    tokens = nodes[1][:, None]
+    group = chunks(tokens, nodes[2])
+    most = np.minimum(_spread(deployment), np.maximum(tokens[-1] / tokens, 1.0))
+    return replace(group, batch_size=group.batch_size * most)
+
+
+def _spread(deployment: Deployment) -> int:
+    """Return how many replicas wait for each other, as their experts are shared [-]."""
+    return deployment.layout.replicas if deployment.layout.expert_parallel > 1 else 1
+
+
 def _added(
     deployment: Deployment,
     draft_length: float,
@@ -277,12 +293,11 @@ def _added(
     beside: float,
 ) -> FloatArray:
     """Return what chunks add at nodes, where some request decodes, and 0 where none does [s]."""
-    requests, tokens, seen = nodes
-    group, found = chunks(tokens[:, None], seen), np.zeros([len(each) for each in nodes])
+    group, found = _read_together(deployment, nodes), np.zeros([len(each) for each in nodes])
     without, whole = (
         mixed_step_time(
             deployment,
-            requests=requests[1:, None, None],
+            requests=nodes[0][1:, None, None],
             draft_length=draft_length,
             context=context,
             prompts=prompts,
@@ -393,7 +408,7 @@ def prompt_time(tables: Tables, length: int, requests: int, tokens: float, seen:
     c = (seen - sights[k]) / (sights[k + 1] - sights[k])
     c = 0.0 if c < 0 else 1.0 if c > 1 else c
     row, plane = len(sights), len(sights) * len(lengths)
-    is_beyond = requests * (length + 1) + tokens > tables.graph_tokens
+    is_beyond = requests * (length + 1) + tokens * tables.spread > tables.graph_tokens
     place = length + tables.lengths if is_beyond else length
     at = (place * len(sizes) + i) * plane + j * row + k
     total, more = 0.0, tables.more

@@ -8,7 +8,7 @@ normal law, of which each request gets a quantile; that luck of one slows others
 blocks of memory are taken as if they could be divided.
 """
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -97,7 +97,8 @@ class _Slots:
     def __init__(self, service: Service, asked: dict[str, list[float]], pace: Pace) -> None:
         self.limits, self.pace = service.limits, pace
         self.prompts, self.cached, self.need = asked["prompts"], asked["cached"], asked["need"]
-        count = len(self.need)
+        self.group, self.shared, count = asked["group"], asked["shared"], len(self.need)
+        self.sharers = Counter[float]()
         self.waiting, self.ends = deque(range(count)), list[tuple[float, int, int]]()
         self.order, self.entry = list[tuple[int, int]](), [0] * count
         self.pending, self.now, self.gate, self.hold = list[int](), 0.0, 0.0, 0.0
@@ -107,10 +108,11 @@ class _Slots:
         self.begun, self.first, self.done = [-1] * count, [-1] * count, [0] * count
 
     def held(self, i: int) -> float:
-        """Return the blocks of a request with what it has made [-]."""
+        """Return the blocks of a request with what it has made, but those that others hold [-]."""
         limits = self.limits
         entries = self.prompts[i] + self.made[i] + limits.reserved_tokens
-        return max(entries / limits.block_size + 0.5, 1.0) + limits.fixed_blocks
+        others = self.shared[i] if self.sharers[self.group[i]] else 0.0
+        return max(entries / limits.block_size + 0.5, 1.0) + limits.fixed_blocks - others
 
     def admit(self) -> None:
         """Take in prompts that fit into a step and into memory; they decode from the next on."""
@@ -129,7 +131,9 @@ class _Slots:
                 break
             self.pending.append(self.waiting.popleft())
             self.free -= self.held(i)
-            cached = 0.0 if self.made[i] else self.cached[i]
+            is_held = self.shared[i] and self.sharers[self.group[i]]
+            self.sharers[self.group[i]] += 1
+            cached = self.cached[i] if is_held or not self.made[i] else 0.0
             chunk = self.prompts[i] + self.made[i] - cached
             taken, seen = taken + chunk, seen + chunk * (cached + (chunk + 1) / 2)
             if self.begun[i] < 0:
@@ -178,6 +182,7 @@ class _Slots:
         self.made[i] += self.now - self.since[i]
         self.running, self.entry[i] = self.running - 1, 0
         self.context -= self.prompts[i] + self.made[i]
+        self.sharers[self.group[i]] -= 1
         self.free += self.held(i)
         if is_done:
             self.done[i] = len(self.spans)
@@ -189,7 +194,9 @@ class _Slots:
 def timeline(service: Service, requests: Requests, need: FloatArray, pace: Pace) -> Timeline:
     """Return who runs with whom, where requests need so many tokens after the first [token]."""
     cached = service.cached_tokens(requests)
+    group, shared = service.shared_blocks(requests)
     asked = {"prompts": requests.prompt_tokens, "cached": cached, "need": need}
+    asked |= {"group": group, "shared": shared}
     slots = _Slots(service, {name: values.tolist() for name, values in asked.items()}, pace)
     while slots.waiting or slots.running or slots.pending:
         slots.admit()

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 
 from specmodel.base.units import check
-from specmodel.prediction.decoding import decode_deployed
-from specmodel.prediction.predicting import predict_deployed
 from specmodel.replay.sampling import stream
 from specmodel.serving.capacity import (
     NOTHING,
@@ -147,25 +145,12 @@ class Trial:
 
     def factors(self, name: str, load: Load) -> tuple[float, float]:
         """Return the ends of the 80 % interval of the time per token, over the time itself [-]."""
-        where: dict[str, Any] = {
-            "batch_size": np.array([max(round(load.means["running"]), 1)]),
-            "context_length": round(self.study.typical.mean_context),
-            "interval": True,
-        }
-        if self.server(name)[0].drafts.max_draft_length:
-            predicted = predict_deployed(
-                self.study.deployment,
-                {},
-                draft_length=max(round(load.means["drafted_tokens_per_step"]), 1),
-                acceptance=self.study.acceptance or self.study.accepted,
-                max_draft_length=self.study.max_draft_length,
-                **where,
-            )
-        else:
-            predicted = decode_deployed(self.study.plain, {}, **where)
-        interval = (predicted.intervals or {})["tpot"]
-        low, high = (float((end / predicted.tpot)[0]) for end in (interval.low, interval.high))
-        return low, high
+        running, drafted = (
+            max(round(load.means[column]), 1) for column in ("running", "drafted_tokens_per_step")
+        )
+        is_drafting = self.server(name)[0].drafts.max_draft_length > 0
+        found = self.study.error_factors([running], [drafted * is_drafting])["tpot"]
+        return float(found[0, 0]), float(found[1, 0])
 
     def server(self, name: str) -> tuple[Service, LoadCurves]:
         """Return the server of a policy, and what a request takes by how many run there.

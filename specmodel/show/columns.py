@@ -265,6 +265,8 @@ LOADS = (
 DRAINS = (
     Column("speculates_up_to", "request", "largest batch that is drafted for, where there is one"),
     _long("makespan", "time until all answers are done that are waited for", "done in"),
+    Column("makespan_low", "s", "lower end of its 80 % interval, by what predicted times miss"),
+    Column("makespan_high", "s", "upper end of its 80 % interval"),
     _long("makespan_closed", "makespan by formula", "by\nformula"),
     _long("done_p50", "time until half of them are done", "\n50 %"),
     _long("done_p90", "time until 90 % of them are done", "\n90 %"),
@@ -276,6 +278,7 @@ DRAINS = (
     Column("gpu_hours", "-", "of all servers until then, in GPU hours", "GPU\nhours", ".3g"),
     Column("cost", "-", "of these, in the currency of the price of a GPU", "$", ".4g"),
     Column("speedup", "-", "makespan without speculation over this one", "speedup", ".2f"),
+    Column("speedup_high", "-", "upper end of its 80 % interval"),
     Column("preemptions", "-", "requests that memory preempted, each time"),
     Column("share_at_0", "-", "share of the time of servers that wait for others"),
     Column("share_at_1", "-", "share of the time at 1; share_at_4 at 4 to 7, and so on"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from specmodel.base.ranges import among
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from specmodel.serving.drains import Drain
 
 _SHOWN = (
-    *("policy", "makespan", "makespan_closed", "speedup", "done_p50", "done_p90", "done_p99"),
-    *("throughput", "running", "gpu_hours", "cost"),
+    *("policy", "makespan", "makespan_closed", "speedup", "speedup_low", "done_p50", "done_p90"),
+    *("done_p99", "throughput", "running", "gpu_hours", "cost"),
 )
-_SPARE = ("done_p99", "running", "done_p50", "makespan_closed", "throughput")
+_SPARE = ("done_p99", "running", "done_p50", "makespan_closed", "throughput", "speedup_low")
 _WORTH = 0.01
 """How much less time a policy must take to be told as a gain [-]."""
 _FEW = 8
@@ -81,15 +81,24 @@ def verdict(drain: Drain, rows: Sequence[Row]) -> str:
     what = f"{drain.prompts} prompts" + (f" x {drain.samples}" if drain.samples > 1 else "")
     share = f"{100 * drain.finished:g} % of " if drain.finished < 1 else ""
     if plain is None or best["makespan"] > (1 - _WORTH) * plain["makespan"]:
-        taken = f"{share}{what} are done in {duration((plain or best)['makespan'])}"
+        row = plain or best
+        taken = f"{share}{what} are done in {duration(row['makespan'])}"
         told = f"Do not speculate: {taken}" if plain else f"With {best['policy']} {taken}"
         told = taken[:1].upper() + taken[1:] if len(rows) == 1 and plain else told
-        return f"{told}, {(plain or best)['gpu_hours']:.3g} GPU hours."
+        return f"{told}{_sure(row, 'makespan', duration)}, {row['gpu_hours']:.3g} GPU hours."
+    gain = f"{best['speedup']:.2f}x{_sure(best, 'speedup', '{:.2f}'.format)}"
     hours = f"{best['gpu_hours']:.3g} GPU hours for {plain['gpu_hours']:.3g}"
     return (
         f"{_advice(drain, best)}: {share}{what} are done in {duration(best['makespan'])} instead of"
-        f" {duration(plain['makespan'])} ({best['speedup']:.2f}x), {hours}. {_share_told(best)}"
+        f" {duration(plain['makespan'])} ({gain}), {hours}. {_share_told(best)}"
     ).rstrip()
+
+
+def _sure(row: Row, name: str, told: Callable[[float], str]) -> str:
+    """Say the interval of a column, where errors are known."""
+    if row.get(f"{name}_low") is None:
+        return ""
+    return f", 80 % interval {told(row[f'{name}_low'])} to {told(row[f'{name}_high'])}"
 
 
 def _advice(drain: Drain, row: Row) -> str:

@@ -47,6 +47,33 @@ def test_the_closed_form_holds_where_memory_preempts() -> None:
     assert row["makespan_closed"] == pytest.approx(row["makespan"], rel=0.03)
 
 
+def test_answers_to_a_prompt_hold_its_cache_once() -> None:
+    lengths = {"prompt_length": 8000, "output_length": "lognormal:600:0.5", "policy": "fixed:3"}
+    for prompts, samples, running in ((64, 1, 13), (8, 8, 64)):
+        asked = {**lengths, "drain": prompts, "samples": samples, "changes": MEMORY}
+        (row,) = load(**WHERE, **asked).rows
+        assert row["makespan_closed"] == pytest.approx(row["makespan"], rel=0.03)
+        assert row["most_running"] == running
+        (run,) = drain_asked(**asked).simulated("fixed:3")
+        assert run.state.free_blocks == run.limits.blocks
+
+
+def test_a_shared_prefix_is_held_once_by_those_that_run() -> None:
+    asked = {"request_rate": 8.0, "requests": 200, "prompt_length": 8200, "output_length": 200}
+    asked |= {"policy": "none", "changes": MEMORY, "shared_prefix": 8000}
+    (row,) = load(**WHERE, **asked).rows
+    assert row["running"] > 25  # of which 13 fit, if each held its whole prompt
+    assert row["running_closed"] == pytest.approx(row["running"], rel=0.25)
+
+
+def test_intervals_hold_the_predictions_and_none_speeds_up_itself() -> None:
+    none, fixed = load(**WHERE, drain=24, policy="none,fixed:3", **SPREAD).rows
+    for row in (none, fixed):
+        assert row["makespan_low"] < row["makespan"] < row["makespan_high"]
+    assert none["speedup_low"] == none["speedup_high"] == 1.0
+    assert fixed["speedup_low"] < fixed["speedup"] < fixed["speedup_high"]
+
+
 @pytest.mark.parametrize("servers", [1, 3])
 def test_tokens_and_time_are_conserved(servers: int) -> None:
     """Tokens out are the lengths; times at all batch sizes, waiting included, are the makespan."""
@@ -155,8 +182,9 @@ def test_what_a_recording_had_cached_stays_cached() -> None:
 
 def test_each_server_reads_a_shared_prefix_once() -> None:
     drain = drain_asked(drain=4, samples=2, servers=2, shared_prefix=64, **EQUAL)
-    cached = [[] if p.cached_tokens is None else p.cached_tokens.tolist() for p in drain.parts]
-    assert cached == [[0, 200, 64, 200]] * 2
+    service = drain.study.service("none")
+    cached = [service.cached_tokens(part).tolist() for part in drain.parts]
+    assert cached == [[0, 192, 64, 192]] * 2  # in whole blocks
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_the_work_of_a_run_is_what_rate_and_mean_output_make_of_it():
     """So that the noise of lengths and arrivals does not pass for load."""
     tried = trial(Lengths(prompt_tokens=50, output_tokens=60, output_spread=1.0))
     for seed in range(3):
-        found = tried._requests(seed, 7.0, 400, 0.01).first(400)
+        found = tried._requests(seed, 7.0, 400, 0.01).at(slice(400))
         work = found.output_tokens.sum() / found.arrival_time[-1]
         assert work == pytest.approx(7.0 * tried.mean_output)
     assert tried.mean_output == pytest.approx(60, rel=0.03)  # the longest are cut
