@@ -250,7 +250,7 @@ def test_one_load_has_one_answer(case, ended):
     (row,) = json.loads(ended(f"predict {at} {drafts} --draft-length 3")[1])["rows"]
     assert decoded["tpot"] == row["forward_time"]
     assert plain["tpot_closed"] == pytest.approx(decoded["tpot"], rel=0.025)
-    assert 0.96 < drafted["tpot_closed"] / row["tpot"] < 1.01  # where drafts read experts anyway
+    assert 0.96 < drafted["tpot_closed"] / row["tpot"] < 1.03  # where drafts read experts anyway
     for own in (plain, drafted):
         assert 0.65 * own["tpot_closed"] < own["tpot"] < 1.02 * own["tpot_closed"]
 
