@@ -96,7 +96,7 @@ class KernelParameters:
         if "ramp_time" not in self._bends:
             return seconds
         ramp = kernels * self.ramp_time
-        return seconds * (1 + ramp / np.maximum(seconds + ramp, _TINY))
+        return seconds * (1 + ramp / (seconds + (ramp + _TINY)))
 
     def walked(self, seconds: Value, depth: Value, kernels: Value) -> Value:
         """Return the time of reads that stream in `seconds` while kernels walk their depths [s].
@@ -107,6 +107,8 @@ class KernelParameters:
         if "depth_time" not in self._bends:
             return seconds
         walking = depth * self.depth_time
+        if not np.any(walking):
+            return seconds
         if not np.all(np.isinf(self.depth_limit)):
             each = depth / np.maximum(kernels, _FEWEST)
             walking = walking / (1 + each / self.depth_limit)
