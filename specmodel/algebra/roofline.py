@@ -12,7 +12,7 @@ SHARPNESS = 8.0
 """Exponent p of the smooth roofline where none was fitted [-]. At the ridge point, where both times
 are equal, it gives ``2^(1/8)`` of the textbook's time, 9 % more."""
 
-_BENDING = ("tile_rows", "tile_width", "ramp_time", "depth_time")
+_BENDING = ("group_time", "tile_rows", "tile_width", "ramp_time", "depth_time")
 
 Value: TypeAlias = FloatArray | float
 """A number, or an array of them."""
@@ -70,7 +70,7 @@ class KernelParameters:
     depth_limit: Value = 1e9
 
     @cached_property
-    def _bends(self) -> frozenset[str]:
+    def bends(self) -> frozenset[str]:
         """Which of the parameters that bend the roofline are not 0."""
         return frozenset(name for name in _BENDING if np.any(getattr(self, name)))
 
@@ -79,7 +79,7 @@ class KernelParameters:
 
         The `rows` are divided evenly among `spread` matrices.
         """
-        if "tile_rows" not in self._bends:
+        if "tile_rows" not in self.bends:
             return seconds
         each = np.maximum(rows / np.maximum(spread, _FEWEST), _FEWEST)
         tiles = self.tile_rows * np.power(each, np.subtract(self.tile_growth, 1.0))
@@ -87,16 +87,16 @@ class KernelParameters:
 
     def tiled_weights(self, weight_bytes: Value, width: Value) -> Value:
         """Return the bytes of matrices `width` wide, with the padding that tiles read [B]."""
-        if "tile_width" not in self._bends:
+        if "tile_width" not in self.bends:
             return weight_bytes
         return np.asarray(weight_bytes * np.sqrt(1 + np.square(self.tile_width / width)))
 
     def ramped(self, seconds: Value, kernels: Value) -> Value:
         """Return the time of reads by some kernels, which at full bandwidth take `seconds` [s]."""
-        if "ramp_time" not in self._bends:
+        if "ramp_time" not in self.bends:
             return seconds
         ramp = kernels * self.ramp_time
-        return seconds * (1 + ramp / np.maximum(seconds + ramp, _TINY))
+        return seconds * (1 + ramp / (seconds + (ramp + _TINY)))
 
     def walked(self, seconds: Value, depth: Value, kernels: Value) -> Value:
         """Return the time of reads that stream in `seconds` while kernels walk their depths [s].
@@ -104,9 +104,11 @@ class KernelParameters:
         `depth` is the sum over `kernels`. They are taken to be equally deep, which for unequal ones
         is at most a little too long. Walking and streaming overlap as computing and streaming do.
         """
-        if "depth_time" not in self._bends:
+        if "depth_time" not in self.bends:
             return seconds
         walking = depth * self.depth_time
+        if not np.any(walking):
+            return seconds
         if not np.all(np.isinf(self.depth_limit)):
             each = depth / np.maximum(kernels, _FEWEST)
             walking = walking / (1 + each / self.depth_limit)

@@ -14,9 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.base.units import FloatArray
+from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import StepTimes, step_times
+from specmodel.cost.latency import (
+    DraftTime,
+    StepTimes,
+    each_of,
+    sequences_of,
+    step_times,
+    target_pass,
+)
 from specmodel.cost.passes import PassTime
 from specmodel.layers.batch import LONGEST_DECODE
 
@@ -36,6 +43,10 @@ _OF_PASSES = ("batch_size", "draft_length", "verify_tokens")
 
 _OF_TIMES = (*_OF_PASSES, "context_length")
 """What decides the times of a step."""
+
+_OF_DRAFTS = ("tokens_per_sequence", "count", "logits_per_sequence")
+_OF_STEPS = ("speculating_chance", "tree_time", "lookup_time", "rejection_time")
+"""What passes of drafts, and steps, have that does not depend on contexts."""
 
 _MOST_DISTINCT = 0.5
 """Share of the points up to which distinct ones are timed apart [-]."""
@@ -106,10 +117,13 @@ class Distinct:
         """Return the values at all points from those at the distinct points."""
         return array if self.places is None else np.broadcast_to(array, self.shape)[self.places]
 
-    def cut(self, array: FloatArray, cuts: Cuts, block: slice) -> FloatArray:
+    def cut(self, array: Any, cuts: Cuts, block: slice) -> Any:
         """Return the values at the points of a block from those at the distinct points."""
-        values = np.broadcast_to(array, self.shape)
-        return cuts.cut(values, block) if self.places is None else values[self.places[block]]
+        if self.places is None or not np.ndim(array):
+            return cuts.cut(array, block)
+        if (array == array.flat[0]).all():  # one number takes less time than many
+            return np.asarray(array.flat[0])
+        return np.broadcast_to(array, self.shape).take(self.places[block], mode="clip")
 
 
 def distinct(points: Points) -> Distinct:
@@ -137,11 +151,12 @@ def distinct(points: Points) -> Distinct:
     is_there[codes] = True
     if np.count_nonzero(is_there) > _MOST_DISTINCT * shape[0]:
         return Distinct(own, shape)
-    places = (np.cumsum(is_there, dtype=np.int32) - 1)[codes]
-    first = np.empty(np.count_nonzero(is_there), dtype=np.intp)
-    first[places] = np.arange(shape[0])
-    few = {name: np.broadcast_to(array, shape)[first] for name, array in own.items()}
-    return Distinct(few, first.shape, places)
+    places, each = (np.cumsum(is_there) - 1)[codes], np.flatnonzero(is_there)
+    few = {
+        name: low + each // stride % count
+        for name, low, stride, count in zip(own, lows, strides, counts, strict=True)
+    }
+    return Distinct(few, each.shape, places)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -182,24 +197,34 @@ class BlockedTimes:
     @cached_property
     def _totals(self) -> dict[str, FloatArray]:
         if self._distinct.points["verify_tokens"].max() >= LONGEST_DECODE / 2:
-            return self._of_blocks(_totals)  # some passes may take other kernels
+            return self._of_blocks(_totals)  # prompts, whose launches depend on contexts
         return self._cuts.whole(self._totals_of)
 
     def _totals_of(self, block: slice) -> dict[str, FloatArray]:
         """Return the times of a block, of which only what depends on contexts is computed."""
-        times, free = step_times(self.deployment, **self._cut(block), only="contexts"), self._free
+        d, free, own = self.deployment, self._free, self._cut(block)
+        context = check("context_length", own["context_length"], minimum=0)
+        plain, verified = sequences_of(d, own["batch_size"], own["verify_tokens"], context)
 
-        def joined(own: PassTime, other: PassTime) -> PassTime:
-            return replace(own, beside=self._distinct.cut(other.gpu_time, self._cuts, block))
+        def cut(value: Any) -> Any:
+            return self._distinct.cut(value, self._cuts, block)
 
-        # which of all points alone may have, is last: the pass of a drafter that is idle
-        drafts = zip(times.draft_passes, free.draft_passes, strict=False)
-        drafting = (replace(own, each=joined(own.each, other.each)) for own, other in drafts)
-        whole = replace(
-            times,
-            plain_pass=joined(times.plain_pass, free.plain_pass),
-            verify_pass=joined(times.verify_pass, free.verify_pass),
-            draft_passes=tuple(drafting),
+        def joined(time: PassTime, rest: PassTime) -> PassTime:
+            beside, host = cut(rest.gpu_time), cut(rest.host_time)
+            return replace(time, beside=beside, host_time=host, launch_time=cut(rest.launch_time))
+
+        def drafted(part: DraftTime) -> DraftTime:
+            passes = replace(
+                part.passes, **{name: cut(getattr(part.passes, name)) for name in _OF_DRAFTS}
+            )
+            return DraftTime(passes, joined(each_of(d, passes, plain, "contexts"), part.each))
+
+        whole = StepTimes(
+            plain_pass=joined(target_pass(d, plain, "contexts"), free.plain_pass),
+            verify_pass=joined(target_pass(d, verified, "contexts"), free.verify_pass),
+            draft_passes=tuple(map(drafted, free.draft_passes)),
+            **{name: cut(getattr(free, name)) for name in _OF_STEPS},
+            hides_host=free.hides_host,
         )
         return _totals(whole)
 

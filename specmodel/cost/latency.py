@@ -212,14 +212,11 @@ def step_times(
     context = check("context_length", context_length, minimum=0)
     drafter.check_draft(gamma, verify_tokens)
     _check_chain(deployment, gamma, verify_tokens)
-    rate = drafter.proposal_rate
-    chance, _ = proposals(rate, B)
-    plain = SequenceGroup(batch_size=B, context_length=context)
-    verified = verifying(d, B, check("verify_tokens", verify_tokens, minimum=1), context)
+    tokens = check("verify_tokens", verify_tokens, minimum=1)
+    plain, verified = sequences_of(d, B, tokens, context)
     forward = known.plain_pass if known else target_pass(d, plain, only)
     forward = forward if known else launched(d, forward, B, B)
     is_tree = (gamma > 0) & ((verify_tokens != gamma + 1) | (deployment.tree_width > 1))
-    tokens = verified.tokens_per_sequence
     speculating = launched(d, target_pass(d, verified, only), B, B * tokens)
     is_idle, parts = gamma == 0, [*drafter.passes(gamma, verify_tokens)]
     if d.runs_idle_drafter and is_idle.any():
@@ -230,14 +227,7 @@ def step_times(
         if same and np.array_equal(tokens, same.passes.tokens_per_sequence):
             drafting.append(DraftTime(part, same.each))
             continue
-        sequences = replace(
-            plain,
-            tokens_per_sequence=tokens,
-            logits_per_sequence=part.logits_per_sequence,
-            is_causal=part.is_causal,
-        )
-        model, host = part.architecture, part.host_passes
-        each = draft_pass(deployment, model, sequences, part.part, host, only)
+        each, model = each_of(d, part, plain, only), part.architecture
         has_layers = part.part == "layers"
         pieces = model if has_layers and drafter.drafting in d.engine.in_pieces else None
         is_eager = has_layers and drafter.drafting in d.engine.one_by_one
@@ -248,8 +238,8 @@ def step_times(
         forward = forward.scaled(errors.forward, common)
         speculating = speculating.scaled(errors.verify, common)
         drafting = [replace(part, each=part.each.scaled(errors.draft, common)) for part in drafting]
-    own = deployment.layout.requests_of_replica(B)
-    rejection = engine.rejection_time(gamma, own * rate, chance)
+    own, chance = deployment.layout.requests_of_replica(B), verified.speculating_chance
+    rejection = engine.rejection_time(gamma, own * drafter.proposal_rate, chance)
     return StepTimes(
         plain_pass=forward,
         verify_pass=speculating,
@@ -259,20 +249,6 @@ def step_times(
         lookup_time=np.where(gamma > 0, drafter.lookup_time * own, 0.0),
         rejection_time=np.where(is_idle & (not d.runs_idle_drafter), 0.0, rejection),
         hides_host=deployment.hides_host,
-    )
-
-
-def verifying(
-    deployment: Deployment, batch_size: FloatArray, tokens: FloatArray, context: FloatArray
-) -> SequenceGroup:
-    """Return sequences that verify so many tokens each where they have a proposal [token]."""
-    chance, share = proposals(deployment.drafter.proposal_rate, batch_size)
-    return SequenceGroup(
-        batch_size=batch_size,
-        tokens_per_sequence=tokens,
-        context_length=context,
-        speculating_share=share,
-        speculating_chance=chance,
     )
 
 
@@ -310,6 +286,35 @@ def launched(
     launches = np.where(is_beyond, each, pieces)
     launch_time = np.asarray(launches * deployment.engine_seconds.eager_kernel_time)
     return replace(time, launch_time=launch_time)
+
+
+def sequences_of(
+    deployment: Deployment, batch_size: FloatArray, tokens: FloatArray, context: FloatArray
+) -> tuple[SequenceGroup, SequenceGroup]:
+    """Return the sequences of a plain pass and of a verify pass."""
+    chance, share = proposals(deployment.drafter.proposal_rate, batch_size)
+    plain = SequenceGroup(batch_size=batch_size, context_length=context)
+    verified = replace(
+        plain,
+        tokens_per_sequence=tokens,
+        speculating_share=share,
+        speculating_chance=chance,
+    )
+    return plain, verified
+
+
+def each_of(
+    deployment: Deployment, passes: DraftPasses, plain: SequenceGroup, only: Only
+) -> PassTime:
+    """Return the time of each of some passes of a draft, of the sequences of a plain pass."""
+    sequences = replace(
+        plain,
+        tokens_per_sequence=passes.tokens_per_sequence,
+        logits_per_sequence=passes.logits_per_sequence,
+        is_causal=passes.is_causal,
+    )
+    model, host = passes.architecture, passes.host_passes
+    return draft_pass(deployment, model, sequences, passes.part, host, only)
 
 
 def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numeric) -> None:

@@ -8,6 +8,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import format_si
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
+from specmodel.layers.batch import SINGLE_GPU
 
 HELD_REQUESTS = 32
 """Requests that a layout must hold beside weights and drafter [request]."""
@@ -16,8 +17,8 @@ HELD_TOKENS = 1024
 _VERIFIED = 4
 """Tokens of a step whose recurrent states are counted too [token]."""
 _SIZES = (1, 2, 4, 8)
-_NODES = (2, 3, 4, 6, 8, 12, 16)
-"""Nodes of eight GPUs that are tried where one is too small."""
+_COUNTS = (*_SIZES, *(8 * nodes for nodes in (2, 3, 4, 6, 8, 12, 16)))
+"""GPUs that are tried, several nodes of eight where one is too small."""
 
 Degrees = dict[str, Any]
 
@@ -36,18 +37,13 @@ def smallest_layout(deployment: Deployment, requests: int = HELD_REQUESTS) -> De
     >>> smallest_layout(deploy(target="mixtral-8x7b", hardware="h100_sxm")[0])
     {'tensor_parallel': 2}
     """
-    sizes: list[int] = []
-    for count in (*_SIZES, *(8 * nodes for nodes in _NODES)):
-        degrees = _degrees(deployment, count)
-        try:
-            laid = replace(deployment, **(_ONE_GPU | degrees))
-        except InputError:  # not a degree that cuts this model, or that its links allow
-            continue
-        sizes.append(count)
-        memory = MemoryUse(laid, HELD_TOKENS, _VERIFIED)
-        if memory.max_batch_size >= requests:
-            return degrees
-    raise _too_small(deployment, sizes, requests)
+    memory = MemoryUse(deployment, HELD_TOKENS, _VERIFIED)
+    weights = deployment.target.weight_bytes(SINGLE_GPU)
+    for count in _COUNTS:
+        laid = None if weights > count * memory.capacity_bytes else _laid(deployment, count)
+        if laid and replace(memory, deployment=laid).max_batch_size >= requests:
+            return _degrees(deployment, count)
+    raise _too_small(deployment, requests)
 
 
 def layout_of(deployment: Deployment, num_gpus: int) -> Degrees:
@@ -108,11 +104,20 @@ def _degrees(deployment: Deployment, num_gpus: int) -> Degrees:
     return {"tensor_parallel": 8, "data_parallel": num_gpus // 8, "expert_parallel": groups}
 
 
-def _too_small(deployment: Deployment, sizes: list[int], requests: int) -> InputError:
+def _laid(deployment: Deployment, num_gpus: int) -> Deployment | None:
+    """Return it on so many GPUs, None where the model or their links do not allow that."""
+    try:
+        return replace(deployment, **(_ONE_GPU | _degrees(deployment, num_gpus)))
+    except InputError:
+        return None
+
+
+def _too_small(deployment: Deployment, requests: int) -> InputError:
     """Say what is needed, how many GPUs have that much, and how many can be taken at most."""
     memory = MemoryUse(replace(deployment, **_ONE_GPU), HELD_TOKENS, _VERIFIED)
     needed = memory.weight_bytes + requests * float(memory.bytes_per_request)
     gpu, usable = deployment.hardware, memory.capacity_bytes
+    sizes = [count for count in _COUNTS if _laid(deployment, count)]
     most = f"; at most {max(sizes)} of them can share it" if sizes else ""
     expected = (
         f"GPUs that hold {deployment.target.name}, its drafter and {requests} requests of"

@@ -328,7 +328,7 @@ def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernel
     has_messages = parts[0].has_messages
     names = [*_QUANTITIES, *(_SENT if has_messages else ())]
     for parameter, of_it in _USED_WITH.items():
-        if not any(np.any(getattr(own, parameter)) for own, _ in taken):
+        if not any(parameter in own.bends for own, _ in taken):
             names = [name for name in names if name not in of_it]
     sums = {name: _sum([getattr(work, name) for work in parts]) for name in names}
     sums = {name: (c, terms) for name, (c, terms) in sums.items() if terms or np.any(c)}

@@ -158,7 +158,8 @@ def _walked(
 ) -> FloatArray:
     def of(group: SequenceGroup) -> FloatArray:
         is_whole = group.tokens_per_sequence > walk.split_tokens
-        return distinct_entries(group, window) * np.where(is_whole, 1.0, 1 / walk.segments)
+        share = np.where(is_whole, 1.0, 1 / walk.segments)
+        return distinct_entries(group, window) * share if share.any() else share
 
     batch: Batch = getattr(carried, among)
     each = [(group.batch_size, of(group)) for group in batch.groups]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, make_dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
@@ -101,7 +102,7 @@ class KernelFit(Record):
             row_spread=math.hypot(self.row_spread, row),
         )
 
-    @property
+    @cached_property
     def parameters(self) -> KernelParameters:
         """What the roofline takes."""
         return KernelParameters(**{name: getattr(self, name) for name in _PARAMETERS})

@@ -127,7 +127,9 @@ class Block:
         for i, process in enumerate(sample.processes):
             # request r of the whole replay is drawn from process r modulo their number
             own = range(self.first + (i - self.first) % step, self.last, step)
-            gone = sum(sample.runaways_before(r + 1) - sample.runaways_before(r) for r in own)
+            gone = 0
+            if sample.runaway_share:
+                gone = sum(sample.runaways_before(r + 1) - sample.runaways_before(r) for r in own)
             lengths = sample.output_tokens
             kinds: list[tuple[int, Process, int]] = [(len(own) - gone, process, lengths)]
             if gone and (of_runaways := process.of_runaways()):

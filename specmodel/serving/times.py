@@ -19,7 +19,7 @@ import numpy as np
 
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import step_times, verifying
+from specmodel.cost.latency import sequences_of, step_times
 from specmodel.cost.passes import PassTime
 from specmodel.cost.prefill import added_by_prompts, read_by_drafter, read_by_target, waiting
 from specmodel.layers.batch import SequenceGroup, sequence_group
@@ -158,9 +158,12 @@ def mixed_step_time(
     if not prompts:
         return times.step_time
     size, seen = np.asarray(requests, float), np.asarray(context, float)
+    passes = times.plain_pass, times.verify_pass
     plain, verify = (
-        _with_prompts(deployment, each, prompts, verifying(deployment, size, n, seen), beside)
-        for each, n in ((times.plain_pass, np.ones(())), (times.verify_pass, gamma + 1))
+        _with_prompts(deployment, each, prompts, decoding, beside)
+        for each, decoding in zip(
+            passes, sequences_of(deployment, size, gamma + 1, seen), strict=True
+        )
     )
     mixed = replace(times, plain_pass=plain, verify_pass=verify)
     return mixed.step_time + _read_by_drafter(deployment, prompts)

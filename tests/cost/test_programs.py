@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from rows import each_row
 
+from specmodel.cost.blocks import MANY, TOTALS, BlockedTimes
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import step_times, target_pass
 from specmodel.cost.passes import pass_time
@@ -80,6 +81,26 @@ def test_a_step_is_the_same_alone_and_in_a_list(drafter, layout):
             for part, time in one.passes[name].components.items():
                 alone = np.broadcast_to(passed.components[part].total_time, 2)[0]
                 assert time.total_time == alone, (name, part)
+
+
+@pytest.mark.parametrize("drafter", ["ngram", "eagle3", "dflash", "qwen2-0.5b"])
+@pytest.mark.parametrize("longest", [7, 100])  # of 100 drafted tokens prompts' kernels verify some
+def test_steps_in_blocks_take_what_they_take_at_once(drafter, longest):
+    target = "qwen2-57b-a14b" if drafter == "qwen2-0.5b" else "qwen3.5-397b-a17b"
+    deployment, _ = deploy(
+        target=target, hardware="a100_sxm_80gb", engine="vllm", drafter=drafter, tensor_parallel=4
+    )
+    longest = min(longest, deployment.drafter.block_size or longest)
+    draft_length = GENERATOR.integers(0, longest + 1, MANY + 5).astype(float)
+    points = {
+        "batch_size": GENERATOR.integers(1, 257, MANY + 5).astype(float),
+        "draft_length": draft_length,
+        "verify_tokens": draft_length + 1,
+        "context_length": GENERATOR.integers(0, 200_000, MANY + 5).astype(float),
+    }
+    at_once, blocked = step_times(deployment, **points), BlockedTimes(deployment, points)
+    for name in TOTALS:
+        np.testing.assert_allclose(getattr(blocked, name), getattr(at_once, name), rtol=1e-13)
 
 
 def test_draws_of_the_host_come_before_points():

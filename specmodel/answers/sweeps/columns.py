@@ -77,13 +77,33 @@ def arrow_table(part: Part) -> pa.Table:
         columns[name] = np.full(part.num_points, code, short)
     arrays: dict[str, Any] = {}
     for name, column in (columns | part_columns(part, np.float32)).items():
-        array = pa.array(column)
+        array = _array(column)
         if name in words:
-            array = pa.DictionaryArray.from_arrays(array, pa.array(words[name]), safe=False)
+            array = pa.DictionaryArray.from_arrays(array, _texts(words[name]), safe=False)
         arrays[name] = array
     # columns declared to have no nulls are encoded in half the time
     fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
+
+
+def _array(column: Column) -> pa.Array:
+    """Return numbers as an Arrow array; pyarrow's own function imports pandas first."""
+    import pyarrow as pa
+
+    bits = np.packbits(column, bitorder="little") if column.dtype == bool else column
+    kind = pa.from_numpy_dtype(column.dtype)
+    return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(bits)])
+
+
+def _texts(words: Sequence[str]) -> pa.Array:
+    """Return texts as an Arrow array, likewise."""
+    import pyarrow as pa
+
+    texts = [word.encode() for word in words]
+    ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+    return pa.StringArray.from_buffers(
+        len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts))
+    )
 
 
 def parquet_bytes(part: Part) -> bytes:

@@ -10,6 +10,7 @@ Requests differ in how often runs start, by a gamma law, and in the share of sho
 law. `calibration/copy_runs.py` fits the processes that ship to the figures of measured traces.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -118,20 +119,23 @@ class CopyProcess(Record):
         """Return proposed and accepted tokens of successive positions, requests in a row."""
         starts, lengths, ends = _runs(self.runs, output_tokens, generator)
         size = int(output_tokens.sum())
-        accepted, proposed = np.zeros((2, size), dtype=np.uint8)
+        accepted, most = np.zeros(size, dtype=np.uint8), self.max_draft_length
         draws = generator.integers(0, LEVELS, size, dtype=np.uint16)
-        found = draws < self.runs.wrong_in_gaps * LEVELS
+        found = draws < math.ceil(self.runs.wrong_in_gaps * LEVELS)
         behind = starts + lengths
         is_inside = behind < ends
         wrong = generator.random(len(starts)) < self.runs.wrong_at_end
         found[behind[is_inside]] = wrong[is_inside]
         kept = np.minimum(lengths, ends - starts)
-        done = np.arange(kept.sum()) - np.repeat(np.cumsum(kept) - kept, kept)
-        where = np.repeat(starts, kept) + done
-        accepted[where] = np.minimum(np.repeat(lengths, kept) - done, self.max_draft_length)
-        found[where] = True
-        proposed[found] = self.max_draft_length
-        return proposed, accepted
+        # copied tokens of all runs in a row: where they are, and what is left of the run from there
+        skipped = starts - (np.cumsum(kept) - kept)
+        where = np.repeat(skipped.astype(np.int32), kept)
+        where += np.arange(len(where), dtype=np.int32)
+        left = np.repeat(behind.astype(np.int32), kept)
+        left -= where
+        accepted[where] = np.minimum(left, most, out=left).astype(np.uint8)
+        found |= accepted > 0
+        return np.multiply(found, most, dtype=np.uint8), accepted
 
 
 def _runs(
