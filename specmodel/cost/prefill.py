@@ -88,7 +88,7 @@ def _sustained(deployment: Deployment, read: PassTime) -> PassTime:
     kept = deployment.hardware.sustained(dtype)
     if kept == 1:
         return read
-    computing = sum((stack.times.compute_time.sum(axis=0) for stack in read.timed), np.zeros(()))
+    computing = sum((stack.times.compute_time.sum(axis=0) for stack in read.stacks), np.zeros(()))
     return read.scaled({}, 1 + (1 / kept - 1) * np.minimum(computing / read.gpu_time, 1.0))
 
 
