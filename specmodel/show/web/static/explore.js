@@ -1,0 +1,98 @@
+"use strict";
+// Without this script the page works by its forms and links; with it only the answer is redrawn.
+const form = document.getElementById("asked");
+const answer = document.getElementById("answer");
+let asking = null;
+
+function copyable() {
+  if (!navigator.clipboard) return;
+  for (const text of answer.querySelectorAll("pre")) {
+    const button = document.createElement("button");
+    button.textContent = "Copy";
+    button.className = "copy";
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(text.textContent);
+      button.textContent = "Copied";
+    });
+    text.after(button);
+  }
+}
+
+function range() {
+  const found = document.getElementById("published");
+  const slider = document.getElementById("slider");
+  if (!found || !slider) return;
+  for (const end of ["low", "high"]) slider.style.setProperty(`--${end}`, found.dataset[end] || 0);
+  document.getElementById("range").textContent = found.dataset.words || "";
+}
+
+function query() {
+  const fields = [...new FormData(form)].filter(([, value]) => value);
+  const rate = form.elements.acceptance.value === "rate";
+  return new URLSearchParams(fields.filter(([name]) => rate || name !== "acceptance_rate")).toString();
+}
+
+async function show(search, { push }) {
+  if (push) history.pushState(null, "", `/?${search}`);
+  if (asking) asking.abort();
+  asking = new AbortController();
+  answer.setAttribute("aria-busy", "true");
+  try {
+    const got = await fetch(`/answer?${search}`, { signal: asking.signal });
+    const text = await got.text();
+    if ((got.headers.get("content-type") || "").startsWith("text/html")) answer.innerHTML = text;
+    else answer.textContent = text;
+    range();
+    copyable();
+    document.title = `${form.elements.target.value} - specmodel`;
+    answer.removeAttribute("aria-busy");
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    answer.textContent = "The server does not answer: it has ended, or cannot be reached.";
+    answer.removeAttribute("aria-busy");
+  }
+}
+
+function fill(search) {
+  const fields = new URLSearchParams(search);
+  for (const control of form.elements) {
+    if (!control.name || control.type === "range") continue;
+    control.value = fields.get(control.name) || (control.name === "hardware" ? "h200_sxm" : "");
+  }
+  if (!fields.get("target")) form.elements.target.value = form.elements.target.defaultValue;
+  if (fields.get("acceptance_rate")) rate.value = fields.get("acceptance_rate");
+  form.querySelector("output").value = rate.value;
+}
+
+const rate = document.getElementById("rate");
+const running = document.getElementById("running");
+if (running) {
+  setTimeout(() => location.reload(), 1500);
+} else if (form) {
+  copyable();
+  rate.addEventListener("input", () => {
+    form.elements.acceptance.value = "rate";
+    form.querySelector("output").value = rate.value;
+  });
+  form.addEventListener("change", () => show(query(), { push: true }));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    show(query(), { push: true });
+  });
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a");
+    if (!link || link.pathname !== "/" || link.origin !== location.origin || !link.search) return;
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    fill(link.search);
+    show(link.search.slice(1), { push: true }).then(() => {
+      const part = link.hash && document.querySelector(link.hash);
+      if (part) part.scrollIntoView();
+      else answer.focus();
+    });
+  });
+  addEventListener("popstate", () => {
+    fill(location.search);
+    show(location.search.slice(1), { push: false });
+  });
+}
