@@ -43,7 +43,6 @@ def explore(host: str | None, port: int | None, public: bool, browser: bool, out
     if output:
         _write(output)
         return
-    import gc
     import webbrowser
     from threading import Thread
 
@@ -54,7 +53,6 @@ def explore(host: str | None, port: int | None, public: bool, browser: bool, out
         if browser:  # which may take its time
             Thread(target=webbrowser.open, args=[address], daemon=True).start()
 
-    gc.enable()  # it may run for days
     serve(["*"] if public else _OWN, host, port or 0, opened)
 
 

@@ -92,7 +92,8 @@ class Asked:
         if known is not None:
             found = known_name(text, known, own) if own in _NAMES else text
             if found not in known:
-                raise InputError(own, text, f"one that ships, such as {nearest(text, known)}")
+                near = nearest(text, known) if own in _NAMES else ", ".join(known)
+                raise InputError(own, text, f"one of {near}")
             return found
         return _number(own, text)
 
@@ -142,7 +143,7 @@ def _number(name: str, text: str) -> float:
     """Return a rate, or the whole number that any other field is."""
     if name != "acceptance_rate":
         whole = whole_of(text)
-        if whole is None:
+        if whole is None or (whole == 0 and name == "num_gpus"):
             raise InputError(name, text, "a whole number")
         return whole
     try:

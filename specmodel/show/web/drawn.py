@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_LARGEST = 512
-"""Largest batch size of a curve [request]."""
-_SIZES = {round(2 ** (i / 4)) for i in range(37)}
+_SIZES = sorted({round(2 ** (i / 4)) for i in range(37)})
+"""Batch sizes of a curve [request]."""
 _FONT_SIZE = 9
 _WIDTH, _HEIGHT = 5.2, 3.0
 """Size of a figure, in inches."""
@@ -53,15 +52,23 @@ def measured(prediction: Prediction) -> pd.DataFrame:
 
 def curve(case: Case) -> tuple[Prediction, dict[str, int]]:
     """Return a case over batch sizes, and the last that graphs and memory hold [request]."""
-    every = predicted(case.at(batch_size=range(1, _LARGEST + 1)))
-    ends = {}
-    for name, held in (("graphs", every.in_graph), ("memory", every.fits)):
+    near = _ends(predicted(case.at(batch_size=_SIZES)))
+    between = {size for low, high in near.values() for size in range(low, high + 1)}
+    ends = _ends(predicted(case.at(batch_size=sorted(between)))) if between else {}
+    beside = {size for pair in ends.values() for size in pair}
+    points = predicted(case.at(batch_size=sorted({*_SIZES, *beside})))
+    points = points if points.turned else with_known_intervals(points)
+    return points, {name: last for name, (last, _) in ends.items()}
+
+
+def _ends(prediction: Prediction) -> dict[str, tuple[int, int]]:
+    """Return the last batch size that graphs and memory hold, and the next, where they do end."""
+    sizes, found = prediction.batch_size.astype(int), {}
+    for name, held in (("graphs", prediction.in_graph), ("memory", prediction.fits)):
         lost = np.flatnonzero(~held)
         if lost.size and lost[0]:
-            ends[name] = int(lost[0])
-    beside = {size + more for size in ends.values() for more in (0, 1)}
-    points = predicted(case.at(batch_size=sorted(_SIZES | beside)))
-    return (points if points.turned else with_known_intervals(points)), ends
+            found[name] = sizes[lost[0] - 1].item(), sizes[lost[0]].item()
+    return found
 
 
 def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.DataFrame) -> Figure:
@@ -116,7 +123,8 @@ def written(draw: Callable[[], Figure], kind: str) -> bytes:
     from matplotlib import rc_context
 
     file = BytesIO()
-    with rc_context({"font.size": _FONT_SIZE, "svg.fonttype": "none"}):
+    same: Any = {"svg.fonttype": "none", "svg.hashsalt": "specmodel"}  # names in SVG, each time
+    with rc_context({"font.size": _FONT_SIZE, **same}):
         draw().savefig(file, format=kind, dpi=200)
     return file.getvalue()
 

@@ -110,46 +110,48 @@ def model_of(asked: Asked) -> str:
     return toml_text(model if isinstance(model, Architecture) else load_architecture(model))
 
 
-def drawing_of(asked: Asked) -> Callable[[], Figure]:
-    """Return what draws the curve of what is asked; an InputError where no acceptance is known."""
+def drawing_of(predictions: dict[str, Prediction]) -> Callable[[], Figure]:
+    """Return what draws the curves of settings; an InputError where no acceptance is known."""
     curves, memory = {}, None
-    predictions = _settings(asked, prediction_of(asked))
     for name, prediction in predictions.items():
         if prediction.turned and not prediction.turned.heads:
             raise InputError("acceptance", None, "a rate, as too few heads are published")
         curves[name], ends = drawn.curve(of_prediction(prediction))
         memory = ends.get("memory") if len(predictions) == 1 else None
-    dots = drawn.measured(prediction_of(asked))
+    dots = drawn.measured(next(iter(predictions.values())))
     return lambda: drawn.speedup(curves, memory, dots)
 
 
 def _answered(asked: Asked, *, has_links: bool = True) -> dict[str, Any]:
     """Return what a page answers, by the names that its template has."""
-    prediction = prediction_of(asked)
+    settings = settings_of(asked)
+    prediction = next(iter(settings.values()))
 
     def link(size: str) -> str:
         return f"/?{asked.address(batch_size=size)}#terms"
 
     to = link if has_links else None
+    has_terms = not prediction.turned and asked.read("draft_length") != 0
     arguments, how = asked.arguments() | asked.points, asked.target
     return {
         "verdict": told(view(prediction, "verdict", **how), to),
         "published": _published(of_prediction(prediction)),
-        **_curve(asked, prediction),
-        "terms": None if prediction.turned else _terms(asked, prediction),
+        **_curve(settings),
+        "terms": _terms(asked, prediction) if has_terms else None,
         "more": _more(asked, prediction, to),
-        "second": _second(asked, prediction) if asked.has_second else None,
+        "second": _second(asked, settings) if asked.has_second else None,
         "command": command_of("predict", arguments | how),
         "python": python_of("predict", arguments, how),
     }
 
 
-def _curve(asked: Asked, prediction: Prediction) -> dict[str, Any]:
+def _curve(predictions: dict[str, Prediction]) -> dict[str, Any]:
     """Return the curve as a part of the page, and what was measured by where it is from."""
     try:
-        draw = drawing_of(asked)
+        draw = drawing_of(predictions)
     except InputError:
         return {}
+    prediction = next(iter(predictions.values()))
     words = f"Speedup over requests running, {report.caption(prediction)}; the table has numbers."
     source = ["link", "engine", "num_gpus", "hardware", "draft_length", "published"]
     groups = drawn.measured(prediction).groupby(source)
@@ -183,8 +185,9 @@ def _more(asked: Asked, prediction: Prediction, link: Link | None) -> Any:
     return told(schedule(config_format=engine, **arguments).view())
 
 
-def _settings(asked: Asked, prediction: Prediction) -> dict[str, Prediction]:
+def settings_of(asked: Asked) -> dict[str, Prediction]:
     """Return the predictions that stand beside each other, by what differs between them."""
+    prediction = prediction_of(asked)
     if not asked.has_second:
         return {"": prediction}
     both = (prediction, prediction_of(asked, second=True))
@@ -200,9 +203,8 @@ def _words(prediction: Prediction) -> tuple[str, ...]:
     return d.target.name, d.drafter.name, gpus, d.engine.name
 
 
-def _second(asked: Asked, prediction: Prediction) -> dict[str, Any]:
+def _second(asked: Asked, both: dict[str, Prediction]) -> dict[str, Any]:
     """Return a second setting beside the first: what differs, in words and tables."""
-    both = _settings(asked, prediction)
     if any(p.turned for p in both.values()):
         raise InputError("acceptance", None, "a rate of yours, as none is published of both")
     found = Alternatives(predictions=both, prefill=dict.fromkeys(both), notes=[])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import socket
@@ -59,8 +60,14 @@ _HEADERS = {
     "cache-control": "no-store",
 }
 _FILES: dict[str, tuple[Make, str]] = {
-    "speedup.svg": (lambda a: drawn.written(pages.drawing_of(a), "svg"), "image/svg+xml"),
-    "speedup.png": (lambda a: drawn.written(pages.drawing_of(a), "png"), "image/png"),
+    "speedup.svg": (
+        lambda a: drawn.written(pages.drawing_of(pages.settings_of(a)), "svg"),
+        "image/svg+xml",
+    ),
+    "speedup.png": (
+        lambda a: drawn.written(pages.drawing_of(pages.settings_of(a)), "png"),
+        "image/png",
+    ),
     "answer.json": (lambda a: as_json(pages.verdict_of(a)), "application/json"),
     "answer.csv": (lambda a: as_csv(pages.verdict_of(a)), "text/csv"),
     "model.toml": (pages.model_of, "text/plain"),
@@ -202,12 +209,17 @@ class Site:
         self.job(request).cancel()
         return RedirectResponse(f"/?{self.asked(request).address()}#load", 303)
 
+    def warm(self) -> None:
+        """Make the first page, and look for cycles in what that has loaded never again."""
+        self.made("/?", Asked(fields={}), pages.page)
+        gc.enable()  # which the command line leaves off
+        gc.freeze()
+
     @asynccontextmanager
     async def running(self, _: Starlette) -> AsyncIterator[None]:
-        """Make the first page while the browser starts; end all loads in the end."""
-        work = partial(self.made, "/?", Asked(fields={}), pages.page)
+        """Begin with the first page, while a browser starts; end all loads in the end."""
         async with create_task_group() as tasks:
-            tasks.start_soon(partial(to_thread.run_sync, limiter=self.one), work)
+            tasks.start_soon(partial(to_thread.run_sync, limiter=self.one), self.warm)
             yield
         for job in self.jobs.values():
             job.cancel()
@@ -295,6 +307,7 @@ def serve(hosts: Iterable[str], host: str, port: int, opened: Callable[[str], ob
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((host, port))
+            listening.listen()  # from here on no other can take it
         except OSError as error:
             expected = f"an address that is free ({os.strerror(error.errno or 0)})"
             raise InputError("port", f"{host}:{port}", expected) from None
