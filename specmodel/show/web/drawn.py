@@ -31,7 +31,7 @@ _SIZES = sorted({round(2 ** (i / 4)) for i in range(37)})
 _FONT_SIZE = 9
 _WIDTH, _HEIGHT = 5.2, 3.0
 """Size of a figure, in inches."""
-_ROW, _AROUND = 0.26, 0.75
+_ROW, _AROUND = 0.26, 0.83
 """Height of a row of a waterfall and of what stands around them, in inches."""
 _INKS = {"#000000": "currentColor", "#114a98": "var(--line)"}
 """Colours that follow the theme of a page."""
@@ -102,7 +102,7 @@ def waterfall(table: pd.DataFrame) -> Figure:
     """Draw what takes how much of the gain at one batch size."""
     count = int((table["value"][table["quantity"] == "speedup"] != 0).sum())
     height = _AROUND + _ROW * count
-    figure, ax = _figure(height, left=0.36, bottom=0.5 / height, top=1 - 0.15 / height)
+    figure, ax = _figure(height, left=0.36, bottom=0.58 / height, top=1 - 0.15 / height)
     plots.waterfalls(table, ax)
     return figure
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
 import uvicorn
-from anyio import CapacityLimiter, create_task_group, to_thread
+from anyio import Lock, create_task_group, to_thread
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders, UploadFile
 from starlette.exceptions import HTTPException
@@ -56,7 +56,7 @@ _HEADERS = {
     " 'self'; img-src data:; connect-src 'self'; form-action 'self'; base-uri 'none';"
     " frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # with none, a form has no origin
     "cache-control": "no-store",
 }
 _FILES: dict[str, tuple[Make, str]] = {
@@ -102,7 +102,7 @@ class Site:
     def __init__(self) -> None:
         self.kept, self.waiting = Kept(), 0
         self.uploads, self.jobs = dict[str, Architecture](), dict[str, Job]()
-        self.one = CapacityLimiter(1)  # figures are drawn one after the other
+        self.one = Lock()  # figures are drawn one after the other
 
     def asked(self, request: Request, **changes: str) -> Asked:
         """Return what an address asks, as it stands but for changes."""
@@ -121,7 +121,10 @@ class Site:
             self.waiting += 1
             work = partial(self.made, address, self.asked(request), make)
             try:
-                made = await to_thread.run_sync(work, limiter=self.one)
+                async with self.one:
+                    if await request.is_disconnected():  # it asks something else by now
+                        return Response(status_code=499)
+                    made = await to_thread.run_sync(work)
             finally:
                 self.waiting -= 1
         return Response(made, media_type=kind)
@@ -162,7 +165,7 @@ class Site:
         async with request.form(max_files=1, max_fields=9) as form:
             sent = form.get("config")
             content = await sent.read() if isinstance(sent, UploadFile) else b""
-        model = await to_thread.run_sync(_model, content, limiter=self.one)
+        model = await to_thread.run_sync(_model, content)
         token = UPLOADED + secrets.token_urlsafe(9)
         self.uploads[token] = model
         _forget(self.uploads, _MOST_MODELS)
@@ -209,9 +212,10 @@ class Site:
         self.job(request).cancel()
         return RedirectResponse(f"/?{self.asked(request).address()}#load", 303)
 
-    def warm(self) -> None:
+    async def warm(self) -> None:
         """Make the first page, and look for cycles in what that has loaded never again."""
-        self.made("/?", Asked(fields={}), pages.page)
+        async with self.one:
+            await to_thread.run_sync(self.made, "/?", Asked(fields={}), pages.page)
         gc.enable()  # which the command line leaves off
         gc.freeze()
 
@@ -219,7 +223,7 @@ class Site:
     async def running(self, _: Starlette) -> AsyncIterator[None]:
         """Begin with the first page, while a browser starts; end all loads in the end."""
         async with create_task_group() as tasks:
-            tasks.start_soon(partial(to_thread.run_sync, limiter=self.one), self.warm)
+            tasks.start_soon(self.warm)
             yield
         for job in self.jobs.values():
             job.cancel()

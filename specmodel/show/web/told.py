@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from specmodel.base.text import LAYOUT, SCREEN, TABLE, Columns
 from specmodel.show.forms import Answer
@@ -69,7 +69,7 @@ def _block(block: str, tables: list[tuple[Columns, Collection[str]]], link: Link
         found += _code(code)
         code = []
         if held:
-            found += table(*tables[int(held[1])], link)
+            found += _table(*tables[int(held[1])], link)
         elif line.startswith("Paste into ") and ": " in line:
             what, _, typed = line.partition(": ")
             found += Markup("<p>{}:</p>").format(what) + _code([typed])
@@ -84,33 +84,34 @@ def _code(lines: list[str]) -> Markup:
     return Markup('<pre tabindex="0">{}</pre>').format("\n".join(lines)) if lines else Markup()
 
 
-def table(columns: Columns, left: Collection[str], link: Link | None) -> Markup:
+def _table(columns: Columns, left: Collection[str], link: Link | None) -> Markup:
     """Return a table; the best cell of each row, or the best speedup of all, is marked."""
-    sides = [Markup(' class="words"') if title in left else "" for title, _ in columns]
     titles = [" ".join(title.replace("-\n", "-").split()) for title, _ in columns]
-    rows = zip(*(cells for _, cells in columns), strict=True)
-    heads = (
-        Markup('<th scope="col"{}>{}</th>').format(*each)
-        for each in zip(sides, titles, strict=True)
-    )
-    head = Markup().join(heads)
-    best = _best(dict(zip(titles, (cells for _, cells in columns), strict=True)))
-    body = Markup()
-    for i, row in enumerate(rows):
-        body += Markup("<tr>")
-        for j, (title, cell) in enumerate(zip(titles, row, strict=True)):
-            is_best = cell.startswith("*") or (i == best and title == _BEST)
-            shown = Markup("<strong>{}<span> best</span></strong>").format(cell.lstrip("*"))
-            shown = shown if is_best else Markup("{}").format(cell)
-            if link and title == _SIZES and cell.isdigit():
-                shown = Markup('<a href="{}">{}</a>').format(link(cell), cell)
-            name = "th" if j == 0 else "td"
-            scope = Markup(' scope="row"') if j == 0 else ""
-            body += Markup("<{0}{1}{2}>{3}</{0}>").format(Markup(name), scope, sides[j], shown)
-        body += Markup("</tr>")
-    whole = Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>")
-    held = Markup('<div class="wide" tabindex="0" role="region" aria-label="Table">{}</div>')
-    return held.format(whole.format(head, body))
+    words = [Markup(' class="words"' if title in left else "") for title, _ in columns]
+    best = _best({title: cells for title, (_, cells) in zip(titles, columns, strict=True)})
+
+    def shown(i: int, j: int, cell: str) -> Markup:
+        if cell.startswith("*") or (i == best and titles[j] == _BEST):
+            return Markup("<strong>{}<span> best</span></strong>").format(cell.lstrip("*"))
+        if link and titles[j] == _SIZES and cell.isdigit():
+            return Markup('<a href="{}">{}</a>').format(link(cell), cell)
+        return escape(cell)
+
+    rows = [
+        _row([Markup('<th scope="col"') if t else Markup("<td") for t in titles], words, titles)
+    ]
+    starts = [Markup('<th scope="row"'), *[Markup("<td")] * (len(titles) - 1)]
+    for i, cells in enumerate(zip(*(cells for _, cells in columns), strict=True)):
+        rows.append(_row(starts, words, [shown(i, j, cell) for j, cell in enumerate(cells)]))
+    whole = Markup("<table><thead>{}</thead><tbody>{}</tbody></table>")
+    whole = whole.format(rows[0], Markup().join(rows[1:]))
+    return Markup('<div class="wide" tabindex="0">{}</div>').format(whole)
+
+
+def _row(starts: Iterable[Markup], ends: Iterable[Markup], cells: Iterable[str]) -> Markup:
+    """Return a row of a table; a tag without an end is closed by the next."""
+    told = (Markup("{}{}>{}").format(*each) for each in zip(starts, ends, cells, strict=True))
+    return Markup("<tr>{}").format(Markup().join(told))
 
 
 def _best(cells: dict[str, list[str]]) -> int | None:

@@ -373,7 +373,7 @@ def test_a_signal_ends_the_server_and_a_taken_port_is_told_in_one_line(name, cap
             assert served.wait(20) in (0, 130)
         finally:
             served.kill()
-        assert served.stderr.read() == ""
+        assert served.stderr.read().strip() == ""
     with socket.socket() as free:
         free.bind(("127.0.0.1", int(port)))
 

@@ -3,6 +3,7 @@
 const form = document.getElementById("asked");
 const answer = document.getElementById("answer");
 let asking = null;
+let moved = null;
 
 function copyable() {
   if (!navigator.clipboard) return;
@@ -33,7 +34,7 @@ function query() {
 }
 
 async function show(search, { push }) {
-  if (push) history.pushState(null, "", `/?${search}`);
+  history[push ? "pushState" : "replaceState"](null, "", `/?${search}`);
   if (asking) asking.abort();
   asking = new AbortController();
   answer.setAttribute("aria-busy", "true");
@@ -74,7 +75,10 @@ if (running) {
     form.elements.acceptance.value = "rate";
     form.querySelector("output").value = rate.value;
   });
-  form.addEventListener("change", () => show(query(), { push: true }));
+  form.addEventListener("change", (event) => {
+    show(query(), { push: event.target !== moved }); // one step back for all moves of a control
+    moved = event.target;
+  });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     show(query(), { push: true });
