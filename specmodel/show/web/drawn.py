@@ -33,7 +33,7 @@ _WIDTH, _HEIGHT = 5.2, 3.0
 """Size of a figure, in inches."""
 _ROW, _AROUND = 0.26, 0.83
 """Height of a row of a waterfall and of what stands around them, in inches."""
-_INKS = {"#000000": "currentColor", "#114a98": "var(--line)"}
+_INKS = {"#000000": "currentColor", "#114a98": "var(--line)", "#ffffff": "var(--paper)"}
 """Colours that follow the theme of a page."""
 
 
@@ -76,7 +76,7 @@ def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.Dat
 
     `memory` is the last batch size that it holds [request]; `dots` are what was measured.
     """
-    figure, ax = _figure(_HEIGHT, left=0.1, bottom=0.22)
+    figure, ax = _figure(_HEIGHT, left=0.125, bottom=0.22)
     tables = [p.to_frame() for p in settings.values()]
     if len(tables) > 1:
         names = ["batch_size", "speedup", "fits", "in_graph"]
@@ -89,7 +89,7 @@ def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.Dat
         line: Style = {"color": "black", "linewidth": 0.8, "linestyle": (0, (6, 3)), "zorder": 1}
         handles.append(ax.axvline(memory, label="memory ends", **line))
     if len(dots):
-        shape = style.points(2, marker="o", markerfacecolor="none", label="measured, published")
+        shape = style.points(2, marker="o", markerfacecolor="none", label="measured by others")
         handles += ax.plot(dots["batch_size"], dots["speedup"], **shape)
     ax.set_ylim(min(0.0, ax.get_ylim()[0]), None)
     legend = style.legend_above(ax, "", handles)

@@ -17,6 +17,7 @@ _TABLE = 160
 """Columns of a table that a page has room for, which scrolls where it has not [-]."""
 _HELD = re.compile("\x00([0-9]+)\x00")
 """What stands in a text for a table."""
+_PASTE = re.compile(r"(.*Paste into [^:(]*(?:\([^)]*\))?): (.+)")
 _NUMBER = re.compile("[0-9.]+")
 _BEST = "speedup"
 _SIZES = "batch size"
@@ -70,9 +71,8 @@ def _block(block: str, tables: list[tuple[Columns, Collection[str]]], link: Link
         code = []
         if held:
             found += _table(*tables[int(held[1])], link)
-        elif line.startswith("Paste into ") and ": " in line:
-            what, _, typed = line.partition(": ")
-            found += Markup("<p>{}:</p>").format(what) + _code([typed])
+        elif paste := _PASTE.fullmatch(line):
+            found += Markup("<p>{}:</p>").format(paste[1]) + _code([paste[2]])
         elif line:
             kind = "warning" if line.startswith("Warning: ") else "said"
             found += Markup('<p class="{}">{}</p>').format(kind, line)
