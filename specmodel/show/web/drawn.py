@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_SIZES = sorted({round(2 ** (i / 4)) for i in range(37)})
-"""Batch sizes of a curve [request]."""
-_FONT_SIZE = 9
-_WIDTH, _HEIGHT = 5.2, 3.0
+_LARGEST = 512
+"""Largest batch size of a curve [request]."""
+_SIZES = {round(2 ** (i / 4)) for i in range(37)}
+_FONT_SIZE = 10
+_WIDTH, _HEIGHT = 5.2, 3.2
 """Size of a figure, in inches."""
-_ROW, _AROUND = 0.26, 0.83
+_ROW, _AROUND = 0.28, 0.9
 """Height of a row of a waterfall and of what stands around them, in inches."""
 _INKS = {"#000000": "currentColor", "#114a98": "var(--line)", "#ffffff": "var(--paper)"}
 """Colours that follow the theme of a page."""
@@ -52,23 +53,12 @@ def measured(prediction: Prediction) -> pd.DataFrame:
 
 def curve(case: Case) -> tuple[Prediction, dict[str, int]]:
     """Return a case over batch sizes, and the last that graphs and memory hold [request]."""
-    near = _ends(predicted(case.at(batch_size=_SIZES)))
-    between = {size for low, high in near.values() for size in range(low, high + 1)}
-    ends = _ends(predicted(case.at(batch_size=sorted(between)))) if between else {}
-    beside = {size for pair in ends.values() for size in pair}
-    points = predicted(case.at(batch_size=sorted({*_SIZES, *beside})))
-    points = points if points.turned else with_known_intervals(points)
-    return points, {name: last for name, (last, _) in ends.items()}
-
-
-def _ends(prediction: Prediction) -> dict[str, tuple[int, int]]:
-    """Return the last batch size that graphs and memory hold, and the next, where they do end."""
-    sizes, found = prediction.batch_size.astype(int), {}
-    for name, held in (("graphs", prediction.in_graph), ("memory", prediction.fits)):
-        lost = np.flatnonzero(~held)
-        if lost.size and lost[0]:
-            found[name] = sizes[lost[0] - 1].item(), sizes[lost[0]].item()
-    return found
+    every = predicted(case.at(batch_size=range(1, _LARGEST + 1)))
+    lost = {"graphs": np.flatnonzero(~every.in_graph), "memory": np.flatnonzero(~every.fits)}
+    ends = {name: int(places[0]) for name, places in lost.items() if places.size and places[0]}
+    beside = {size + more for size in ends.values() for more in (0, 1)}
+    points = predicted(case.at(batch_size=sorted(_SIZES | beside)))
+    return (points if points.turned else with_known_intervals(points)), ends
 
 
 def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.DataFrame) -> Figure:
@@ -76,12 +66,9 @@ def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.Dat
 
     `memory` is the last batch size that it holds [request]; `dots` are what was measured.
     """
-    figure, ax = _figure(_HEIGHT, left=0.125, bottom=0.22)
-    tables = [p.to_frame() for p in settings.values()]
-    if len(tables) > 1:
-        names = ["batch_size", "speedup", "fits", "in_graph"]
-        told = zip(tables, settings, strict=True)
-        tables = [table[names].assign(setting=name) for table, name in told]
+    figure, ax = _figure(_HEIGHT, left=0.14, bottom=0.23)
+    is_alone = len(settings) == 1
+    tables = [_table(p, is_alone=is_alone).assign(setting=name) for name, p in settings.items()]
     plots.speedup(pd.concat(tables), ax)
     legend = ax.get_legend()
     handles: list[Any] = [*legend.legend_handles] if legend else []
@@ -98,11 +85,21 @@ def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.Dat
     return figure
 
 
+def _table(prediction: Prediction, *, is_alone: bool) -> pd.DataFrame:
+    """Return what a curve is drawn from: alone with its best lengths and its band."""
+    names = ("batch_size", "speedup", "fits", "in_graph", *(["draft_length"] * is_alone))
+    found = {name: np.ravel(getattr(prediction, name)) for name in names}
+    if is_alone and prediction.intervals:
+        band = prediction.intervals["speedup"]
+        found |= {"speedup_low": band.low.ravel(), "speedup_high": band.high.ravel()}
+    return pd.DataFrame(found)
+
+
 def waterfall(table: pd.DataFrame) -> Figure:
     """Draw what takes how much of the gain at one batch size."""
     count = int((table["value"][table["quantity"] == "speedup"] != 0).sum())
     height = _AROUND + _ROW * count
-    figure, ax = _figure(height, left=0.36, bottom=0.58 / height, top=1 - 0.15 / height)
+    figure, ax = _figure(height, left=0.4, bottom=0.64 / height, top=1 - 0.15 / height)
     plots.waterfalls(table, ax)
     return figure
 

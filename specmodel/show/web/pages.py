@@ -74,7 +74,8 @@ def refused(asked: Asked, error: InputError, *, is_whole: bool) -> str:
 
 def load_page(asked: Asked, token: str, job: Job) -> str:
     """Return the page of a load: how much of it is done, or what it found."""
-    return whole(asked, body="load.html", token=token, job=job)
+    command = command_of("load", asked.load_arguments())
+    return whole(asked, body="load.html", token=token, job=job, command=command)
 
 
 def static_page(asked: Asked) -> str:

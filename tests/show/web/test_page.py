@@ -63,9 +63,9 @@ def printed(command: str) -> str:
 
 
 def typed(text: str) -> list[str]:
-    """What the page gives to type: of predict the command line, and the Python."""
+    """What the page gives to type: the command line, and the Python."""
     shown = [html.unescape(each) for each in re.findall(r"<pre[^>]*>(.*?)</pre>", text, re.DOTALL)]
-    return [each for each in shown if each.startswith(("specmodel predict", "import specmodel"))]
+    return [each for each in shown if each.startswith(("specmodel", "import specmodel"))]
 
 
 def told(text: str) -> str:
@@ -327,7 +327,7 @@ def loaded(client, address: str) -> str:
 
 LOADED = [
     ({"request_rate": "1,2"}, "--request-rate 1,2"),
-    ({"drain": "64"}, "--drain 64 --by-formula --prompt-length 200 --output-length 500"),
+    ({"drain": "64"}, "--prompt-length 200 --output-length 500 --drain 64 --by-formula"),
 ]
 
 
@@ -338,7 +338,8 @@ def test_a_load_is_that_of_the_command(client, fields, options):
     assert started.status_code == 303
     address = started.headers["location"]
     page = loaded(client, address)
-    command = f"specmodel load qwen3-30b-a3b h200_sxm {options}"
+    (command,) = typed(page)
+    assert command == f"specmodel load qwen3-30b-a3b h200_sxm {options}"
     assert " ".join(re.split(r"\.\s", printed(command))[0].split()) in told(page)
     path = address.partition("?")[0]
     assert client.get(f"{path}/load.json").json() == json.loads(printed(f"{command} --json"))
