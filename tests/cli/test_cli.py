@@ -521,7 +521,7 @@ def test_there_is_an_option_for_whatever_says_what_runs_where():
 
 
 def test_every_command_is_found_and_named_as_it_is_typed():
-    assert len(COMMANDS) == 14
+    assert len(COMMANDS) == 15
     for name, command in COMMANDS.items():
         assert command.name == name
 
