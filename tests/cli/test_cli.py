@@ -539,7 +539,8 @@ def examples():
     for command in (main_group, *COMMANDS.values()):
         text = (command.help or "").replace("\\\n", " ")
         for line in text.splitlines():
-            if line.strip().startswith("specmodel ") and "./" not in line:
+            is_served = line.strip().startswith("specmodel explore")  # until it is ended
+            if line.strip().startswith("specmodel ") and "./" not in line and not is_served:
                 yield " ".join(line.split()[1:])
 
 
