@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 import uvicorn
 from anyio import Lock, create_task_group, to_thread
 from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders, UploadFile
+from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -26,7 +26,6 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specmodel.base.errors import InputError
 from specmodel.models.architecture import Architecture, load_architecture
@@ -147,18 +146,6 @@ class Site:
         told = pages.refused(self.asked(request), error, is_whole=is_whole)
         return Response(told, 400, media_type=_HTML)
 
-    async def page(self, request: Request) -> Response:
-        """Answer with the whole page."""
-        return await self.answer(request, pages.page)
-
-    async def fragment(self, request: Request) -> Response:
-        """Answer with what the page answers."""
-        return await self.answer(request, pages.fragment)
-
-    async def file(self, request: Request) -> Response:
-        """Answer with a file to download."""
-        return await self.answer(request, *_FILES[request.url.path[1:]])
-
     async def upload(self, request: Request) -> Response:
         """Take a config.json, and lead to the page of its model."""
         await _check(request)
@@ -188,9 +175,11 @@ class Site:
     def job(self, request: Request) -> Job:
         """Return the load that an address names; an InputError where it failed or is not kept."""
         job = self.jobs.get(request.path_params["token"])
-        found = InputError("load", None, "one that is kept") if job is None else job.look().found
-        if job is None or isinstance(found, InputError):
-            raise found  # type: ignore[misc] # it is one
+        if job is None:
+            raise InputError("load", None, "one that is kept")
+        found = job.look().found
+        if isinstance(found, InputError):
+            raise found
         return job
 
     async def load(self, request: Request) -> Response:
@@ -262,30 +251,13 @@ def _model(content: bytes) -> Architecture:
             raise InputError(error.argument, value, expected) from None
 
 
-class Headers:
-    """Say with each answer what a browser may do with it."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with the headers."""
-
-        async def told(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_HEADERS)
-            await send(message)
-
-        await self.app(scope, receive, told)
-
-
 def app(hosts: Iterable[str]) -> Starlette:
     """Return the application, which answers to these names of hosts; * is any."""
     site = Site()
     routes = [
-        Route("/", site.page),
-        Route("/answer", site.fragment),
-        *(Route(f"/{name}", site.file) for name in _FILES),
+        Route("/", partial(site.answer, make=pages.page)),
+        Route("/answer", partial(site.answer, make=pages.fragment)),
+        *(Route(f"/{n}", partial(site.answer, make=m, kind=k)) for n, (m, k) in _FILES.items()),
         Route("/upload", site.upload, methods=["POST"]),
         Route("/load", site.start, methods=["POST"]),
         Route("/load/{token}", site.load),
@@ -296,7 +268,7 @@ def app(hosts: Iterable[str]) -> Starlette:
     trusted = Middleware(TrustedHostMiddleware, allowed_hosts=[*hosts], www_redirect=False)
     return Starlette(
         routes=routes,
-        middleware=[Middleware(Headers), trusted],
+        middleware=[trusted],
         exception_handlers={InputError: site.refuse},
         lifespan=site.running,
     )
@@ -316,5 +288,6 @@ def serve(hosts: Iterable[str], host: str, port: int, opened: Callable[[str], ob
             expected = f"an address that is free ({os.strerror(error.errno or 0)})"
             raise InputError("port", f"{host}:{port}", expected) from None
         opened(f"http://{host}:{listening.getsockname()[1]}/")
-        how: Any = {"log_level": "error", "timeout_graceful_shutdown": 1}
-        uvicorn.Server(uvicorn.Config(app(hosts), **how)).run(sockets=[listening])
+        how: Any = {"headers": [*_HEADERS.items()], "log_level": "error"}
+        config = uvicorn.Config(app(hosts), timeout_graceful_shutdown=1, **how)
+        uvicorn.Server(config).run(sockets=[listening])

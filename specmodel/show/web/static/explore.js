@@ -54,6 +54,14 @@ async function show(search, { push }) {
   }
 }
 
+async function look() {
+  const text = await (await fetch(location)).text();
+  const now = new DOMParser().parseFromString(text, "text/html").getElementById("running");
+  if (!now) return location.reload();
+  running.querySelector("p").textContent = now.querySelector("p").textContent;
+  setTimeout(look, 1500);
+}
+
 function fill(search) {
   const fields = new URLSearchParams(search);
   for (const control of form.elements) {
@@ -68,7 +76,7 @@ function fill(search) {
 const rate = document.getElementById("rate");
 const running = document.getElementById("running");
 if (running) {
-  setTimeout(() => location.reload(), 1500);
+  setTimeout(look, 1500);
 } else if (form) {
   copyable();
   rate.addEventListener("input", () => {
