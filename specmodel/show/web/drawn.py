@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from io import BytesIO
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _LARGEST = 512
 """Largest batch size of a curve [request]."""
 _SIZES = {round(2 ** (i / 4)) for i in range(37)}
+_OF_SEVERAL = ["batch_size", "speedup", "in_graph", "fits"]
+_DRAWN = (*_OF_SEVERAL, "draft_length")
 _FONT_SIZE = 10
 _WIDTH, _HEIGHT = 5.2, 3.2
 """Size of a figure, in inches."""
@@ -58,6 +61,7 @@ def curve(case: Case) -> tuple[Prediction, dict[str, int]]:
     ends = {name: int(places[0]) for name, places in lost.items() if places.size and places[0]}
     beside = {size + more for size in ends.values() for more in (0, 1)}
     points = predicted(case.at(batch_size=sorted(_SIZES | beside)))
+    points = replace(points, shown=tuple(each for each in points.shown if each.name in _DRAWN))
     return (points if points.turned else with_known_intervals(points)), ends
 
 
@@ -67,11 +71,13 @@ def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.Dat
     `memory` is the last batch size that it holds [request]; `dots` are what was measured.
     """
     figure, ax = _figure(_HEIGHT, left=0.14, bottom=0.23)
-    is_alone = len(settings) == 1
-    tables = [_table(p, is_alone=is_alone).assign(setting=name) for name, p in settings.items()]
+    tables = [p.to_frame() for p in settings.values()]
+    if len(tables) > 1:  # without bands and lengths
+        told = zip((table[_OF_SEVERAL] for table in tables), settings, strict=True)
+        tables = [table.assign(setting=name) for table, name in told]
     plots.speedup(pd.concat(tables), ax)
     legend = ax.get_legend()
-    handles: list[Any] = [*legend.legend_handles] if legend else []
+    handles: list[Any] = []
     if memory:
         line: Style = {"color": "black", "linewidth": 0.8, "linestyle": (0, (6, 3)), "zorder": 1}
         handles.append(ax.axvline(memory, label="memory ends", **line))
@@ -79,20 +85,11 @@ def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.Dat
         shape = style.points(2, marker="o", markerfacecolor="none", label="measured by others")
         handles += ax.plot(dots["batch_size"], dots["speedup"], **shape)
     ax.set_ylim(min(0.0, ax.get_ylim()[0]), None)
-    legend = style.legend_above(ax, "", handles)
+    if legend and handles:
+        legend = style.legend_above(ax, "", [*legend.legend_handles, *handles])
     if legend:  # as high as its lines
         figure.subplots_adjust(top=0.97 - legend.get_window_extent().height / figure.bbox.height)
     return figure
-
-
-def _table(prediction: Prediction, *, is_alone: bool) -> pd.DataFrame:
-    """Return what a curve is drawn from: alone with its best lengths and its band."""
-    names = ("batch_size", "speedup", "fits", "in_graph", *(["draft_length"] * is_alone))
-    found = {name: np.ravel(getattr(prediction, name)) for name in names}
-    if is_alone and prediction.intervals:
-        band = prediction.intervals["speedup"]
-        found |= {"speedup_low": band.low.ravel(), "speedup_high": band.high.ravel()}
-    return pd.DataFrame(found)
 
 
 def waterfall(table: pd.DataFrame) -> Figure:
