@@ -17,7 +17,7 @@ _NEEDED = ("starlette", "uvicorn", "jinja2", "python_multipart", "matplotlib")
 
 @command()
 @own("host", "ADDRESS", _HOST)
-@own("port", click.IntRange(0, 65535), "Port to listen on.  [default: a free one]")
+@own("port", int, "Port to listen on.  [default: a free one]")
 @own("public", bool, _PUBLIC)
 @own("browser/--no-browser", None, "Open the page in a browser.", to="browser", default=True)
 @own("output", "FOLDER", _OUTPUT)

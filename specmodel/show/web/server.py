@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import secrets
 import socket
 import tempfile
@@ -284,8 +283,8 @@ def serve(hosts: Iterable[str], host: str, port: int, opened: Callable[[str], ob
         try:
             listening.bind((host, port))
             listening.listen()  # from here on no other can take it
-        except OSError as error:
-            expected = f"an address that is free ({os.strerror(error.errno or 0)})"
+        except (OSError, OverflowError) as error:
+            expected = f"an address that is free ({getattr(error, 'strerror', None) or error})"
             raise InputError("port", f"{host}:{port}", expected) from None
         opened(f"http://{host}:{listening.getsockname()[1]}/")
         how: Any = {"headers": [*_HEADERS.items()], "log_level": "error"}

@@ -98,6 +98,15 @@ def test_three_questions_take_three_clicks_at_most(browser, address):
     page.wait_for_url("**#load")
 
 
+def test_a_click_on_the_curve_chooses_the_batch_size_there(browser, address):
+    page = opened(browser, address)
+    for size in ("1", "16", "256"):
+        label = page.locator("#curve + figure text").get_by_text(size, exact=True).last
+        box = label.bounding_box()
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] - 60)
+        page.get_by_role("heading", name=re.compile(f"at {size} request")).wait_for()
+
+
 def test_the_first_view_and_the_form_need_no_script(browser, address):
     page = opened(browser, address, java_script_enabled=False)
     assert "Speculation pays" in page.locator(".verdict").inner_text()

@@ -392,6 +392,16 @@ def test_a_signal_ends_the_server_whose_port_no_other_gets(name, capsys):
         free.bind(("127.0.0.1", int(port)))
 
 
-def test_other_machines_are_answered_only_where_that_is_asked_for(capsys):
-    assert cli.main(["explore", "--host", "0.0.0.0"]) == 2
-    assert "--public" in capsys.readouterr().err
+@each_row(
+    ("words", "told"),
+    [
+        (["--host", "0.0.0.0"], "--public"),
+        (["--host", "192.0.2.1", "--public"], "assign requested address"),
+        (["--host", "no host", "--public"], "not known"),
+        (["--port", "70000"], "0-65535"),
+    ],
+)
+def test_where_the_page_cannot_be_served_one_line_says_why(capsys, words, told):
+    assert cli.main(["explore", "--no-browser", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line

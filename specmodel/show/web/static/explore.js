@@ -92,6 +92,15 @@ if (running) {
     show(query(), { push: true });
   });
   document.addEventListener("click", (event) => {
+    const curve = event.target.closest("#curve + figure");
+    if (curve) { // its axis is logarithmic, from 1 to 512 with a margin, between 0.14 and 0.97
+      const box = curve.querySelector("svg").getBoundingClientRect();
+      const place = ((event.clientX - box.left) / box.width - 0.14) / 0.83;
+      const power = Math.round(place * 9.72 - 0.36);
+      form.elements.batch_size.value = 2 ** Math.min(9, Math.max(0, power));
+      show(query(), { push: true });
+      return;
+    }
     const link = event.target.closest("a");
     if (!link || link.pathname !== "/" || link.origin !== location.origin || !link.search) return;
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
