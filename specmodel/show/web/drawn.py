@@ -37,7 +37,12 @@ _WIDTH, _HEIGHT = 5.2, 3.2
 """Size of a figure, in inches."""
 _ROW, _AROUND = 0.28, 0.9
 """Height of a row of a waterfall and of what stands around them, in inches."""
-_INKS = {"#000000": "currentColor", "#114a98": "var(--line)", "#ffffff": "var(--paper)"}
+_INKS = {
+    "#000000": "currentColor",
+    "#ffffff": "var(--paper)",
+    "#114a98": "var(--line)",
+    "#178446": "var(--mark)",
+}
 """Colours that follow the theme of a page."""
 
 
