@@ -81,6 +81,12 @@ def test_what_is_chosen_is_shared_by_its_address(browser, address):
     other = opened(browser, page.url)
     assert other.locator("#answer").inner_text() == page.locator("#answer").inner_text()
     assert other.locator("#rate").input_value() == page.locator("#rate").input_value()
+    page.get_by_label("Model", exact=True).fill("qwen3-30b-a3b")
+    page.locator("[name=acceptance]").select_option("")
+    expect(page.locator("#rate")).to_have_value("0.73")
+    page.go_back()
+    page.go_back()
+    page.wait_for_url("**acceptance=rate**")
     page.go_back()
     expect(page.locator(".verdict")).not_to_have_text(verdict)
 

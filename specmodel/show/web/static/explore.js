@@ -21,10 +21,15 @@ function copyable() {
 
 function range() {
   const found = document.getElementById("published");
-  const slider = document.getElementById("slider");
-  if (!found || !slider) return;
-  for (const end of ["low", "high"]) slider.style.setProperty(`--${end}`, found.dataset[end] || 0);
+  if (!found) return;
+  for (const end of ["low", "high"]) rate.parentElement.style.setProperty(`--${end}`, found.dataset[end] || 0);
   document.getElementById("range").textContent = found.dataset.words || "";
+  if (form.elements.acceptance.value !== "rate" && found.dataset.middle) place(found.dataset.middle);
+}
+
+function place(value) {
+  rate.value = value;
+  form.querySelector("output").value = value;
 }
 
 function query() {
@@ -69,8 +74,7 @@ function fill(search) {
     control.value = fields.get(control.name) || (control.name === "hardware" ? "h200_sxm" : "");
   }
   if (!fields.get("target")) form.elements.target.value = form.elements.target.defaultValue;
-  if (fields.get("acceptance_rate")) rate.value = fields.get("acceptance_rate");
-  form.querySelector("output").value = rate.value;
+  if (fields.get("acceptance_rate")) place(fields.get("acceptance_rate"));
 }
 
 const rate = document.getElementById("rate");
@@ -81,7 +85,7 @@ if (running) {
   copyable();
   rate.addEventListener("input", () => {
     form.elements.acceptance.value = "rate";
-    form.querySelector("output").value = rate.value;
+    place(rate.value);
   });
   form.addEventListener("change", (event) => {
     show(query(), { push: event.target !== moved }); // one step back for all moves of a control
