@@ -17,7 +17,13 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SITE = HERE / "_build" / "html"
 NEEDED = {"sphinx": "docs", "myst_parser": "docs", "furo": "docs", "numpydoc": "docs"}
-NEEDED |= {"matplotlib": "docs", "numba": "docs", "pyarrow": "docs", "specmodel": "docs"}
+NEEDED |= {
+    "matplotlib": "docs",
+    "starlette": "docs",
+    "numba": "docs",
+    "pyarrow": "docs",
+    "specmodel": "docs",
+}
 WIDTHS = (1280, 420)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 

@@ -38,5 +38,6 @@ html_title = f"specmodel {release}"
 html_math_renderer = "mathml"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_extra_path = [path for path in ("gallery/pages",) if (HERE / path).exists()]
 html_copy_source = False
 html_show_sourcelink = False

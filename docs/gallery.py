@@ -1,4 +1,4 @@
-"""Draw the pictures of the gallery: run each command of ``docs/gallery.md``.
+"""Draw the pictures of the gallery, and write its pages: run each command of ``docs/gallery.md``.
 
 Usage: python docs/gallery.py [FOLDER], by default docs/gallery; or with --readme, which writes the
 README's figure anew, notebooks/sweet_spot.png.
@@ -16,6 +16,7 @@ from specmodel import cli
 DOCS = Path(__file__).resolve().parent
 PAGE = DOCS / "gallery.md"
 ROOT = DOCS.parent
+PAGES = "pages/explore"
 
 
 def commands() -> list[str]:
@@ -52,7 +53,7 @@ def main(folder: Path) -> None:
     with contextlib.chdir(folder):
         data.symlink_to(ROOT / "notebooks")
         try:
-            for line in commands():
+            for line in (*commands(), f"specmodel explore --output {PAGES}"):
                 run(line)
         finally:
             data.unlink()

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from specmodel.serving.asked import load as load
     from specmodel.serving.compared import compare as compare
     from specmodel.serving.scheduled import schedule as schedule
-    from specmodel.show import explorer as explorer, plots as plots
+    from specmodel.show import plots as plots
 
 __version__ = "1.0.0"
 

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("matplotlib")
 from notebook_run import texts_of
 
-NEEDS = {"explorer": "ipywidgets", "policies_recorded": "pyarrow", "capacity": "numba"}
+NEEDS = {"policies_recorded": "pyarrow", "capacity": "numba"}
 LONG = ("capacity", "policies_recorded")
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -56,19 +56,25 @@ def imported_modules(name: str, *, at_once: bool = False) -> frozenset[str]:
     return frozenset(found - {name})
 
 
+LACKING = {
+    each for each in ("torch", "uvicorn", "markupsafe") if not importlib.util.find_spec(each)
+}
+"""Packages of extras that modules import at once, and that are not here."""
+
+
 @cache
-def needs_torch(name: str) -> bool:
-    """Whether torch is imported with the module, by itself or by one that it imports."""
-    own = [node for node in TREES[name].body if isinstance(node, ast.Import)]
-    is_direct = any(alias.name.split(".")[0] == "torch" for node in own for alias in node.names)
-    return is_direct or any(map(needs_torch, imported_modules(name, at_once=True)))
+def lacks(name: str) -> bool:
+    """Whether a package that is not here is imported with the module, or with one it imports."""
+    own = [node for node in TREES[name].body if isinstance(node, ast.Import | ast.ImportFrom)]
+    named = {getattr(node, "module", None) or node.names[0].name for node in own}
+    is_direct = not LACKING.isdisjoint(each.split(".")[0] for each in named)
+    return is_direct or any(map(lacks, imported_modules(name, at_once=True)))
 
 
-HAS_TORCH = importlib.util.find_spec("torch") is not None
 PUBLIC = [
     (name, attribute, value)
     for name in MODULES
-    if name != "specmodel" and (HAS_TORCH or not needs_torch(name))
+    if name != "specmodel" and not lacks(name)
     for attribute, value in vars(importlib.import_module(name)).items()
     if not attribute.startswith("_") and getattr(value, "__module__", "") == name
     if inspect.isfunction(value) or inspect.isclass(value)

@@ -1,7 +1,7 @@
 """Text of at most 80 columns, or of a narrower screen: paragraphs and aligned tables."""
 
 import textwrap
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextvars import ContextVar
 from importlib import import_module
 from typing import Any, ClassVar
@@ -100,7 +100,12 @@ def table_width(columns: Columns) -> int:
 
 
 def align(columns: Columns, left: Collection[str] = ("limited\nby",)) -> str:
-    """Lay columns side by side; a title may have several lines."""
+    """Lay columns side by side as text, or as `LAYOUT` says; a title may have several lines."""
+    return LAYOUT.get()(columns, left)
+
+
+def _aligned(columns: Columns, left: Collection[str]) -> str:
+    """Lay columns side by side in lines of text."""
     depth = max(title.count("\n") for title, _ in columns) + 1
     aligned = []
     for title, cells in columns:
@@ -109,3 +114,9 @@ def align(columns: Columns, left: Collection[str] = ("limited\nby",)) -> str:
         justify = str.ljust if title in left else str.rjust
         aligned.append([justify(line, width) for line in lines])
     return "\n".join("  ".join(line).rstrip() for line in zip(*aligned, strict=True))
+
+
+LAYOUT: ContextVar[Callable[[Columns, Collection[str]], str]] = ContextVar(
+    "layout", default=_aligned
+)
+"""How tables are laid out: columns, and the titles of those aligned left."""

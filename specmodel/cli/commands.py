@@ -20,7 +20,7 @@ from specmodel.cli.helping import WholeList
 from specmodel.cli.settings import COMPARED, SETTINGS, flag
 
 _COMMANDS = (
-    "acceptance break-even calibrate compare fit load plot predict schedule sensitivity"
+    "acceptance break-even calibrate compare explore fit load plot predict schedule sensitivity"
     " simulate sweep trace"
 )
 """Commands that have a module of their own name."""

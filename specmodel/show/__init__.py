@@ -1,11 +1,11 @@
-"""For the eye: words, tables, JSON and CSV, figures, and the explorer."""
+"""For the eye: words, tables, JSON and CSV, figures, and a page in a browser."""
 
 from typing import TYPE_CHECKING
 
 from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
-    from specmodel.show import explorer as explorer, plots as plots
+    from specmodel.show import plots as plots
     from specmodel.show.views import view as view
 
 __getattr__, __dir__ = front(__name__)

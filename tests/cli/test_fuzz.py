@@ -46,7 +46,8 @@ OF_ITS_OWN = {
     *("family._read", "keys.table", "modules._table", "records._shipped"),
     *("collectives.time_all_reduces", "device._lines", "device._last_level_cache"),
     *("__init__._open_closed_streams", "commands.carry_out", "files._parquet_folder"),
-    *("commands._versions", "tables.parse_csv"),  # the latter is given files that are open
+    *("commands._versions", "drawn._published", "pages.static_page"),
+    "tables.parse_csv",  # which is given files that are open
 }
 """What reads files of the package, of the system or of its own making only."""
 
@@ -106,7 +107,8 @@ def test_the_fuzz_starts_from_lines_that_work_and_reach_all_commands_and_readers
                 assert not fuzzed.interrupted(words, tmp_path, random.Random(0))
                 fuzzed_files.restore(tmp_path, kept)
     is_on = False
-    assert {*commands_of(fuzzed.main_group)} <= named
+    served = {("explore",)}  # until it is ended: tests/show/web sends it what is wrong
+    assert {*commands_of(fuzzed.main_group)} - served <= named
     assert kinds == {*KINDS}
     assert {*readers()} - OF_ITS_OWN - reached == set()
 

@@ -37,7 +37,14 @@ _NEVER_NEGATIVE = ("spread", "time")
 RATIOS = {"speedup": "×", "utility": "×", "target_efficiency": "ratio"}
 _LAST = ("draft_length", "verify_tokens", "tokens_per_step")
 """Columns that tell lines apart only if nothing else does."""
-_RESULTS = {*COLUMN_UNITS, "fits", "tpot_plain", "throughput_plain", "throughput_per_gpu"}
+_RESULTS = {
+    *COLUMN_UNITS,
+    "prefill_time",
+    "fits",
+    "tpot_plain",
+    "throughput_plain",
+    "throughput_per_gpu",
+}
 _RESULTS = (_RESULTS | {"best_speedup", "num_tokens", MEASURED}) - {"context_length"}
 
 

@@ -1,0 +1,1 @@
+"""The page of ``specmodel explore``: what other commands answer, in a browser."""

@@ -1,0 +1,180 @@
+"""What an address asks: its fields as arguments of `predict` and `load`, and as what to type."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+from specmodel.base.errors import InputError, given, nearest
+from specmodel.base.naming import known_name
+from specmodel.base.ranges import whole_of
+from specmodel.base.units import parse_seconds
+from specmodel.drafters.by_name import list_drafters
+from specmodel.machines.engine import list_engines
+from specmodel.machines.hardware import list_hardware
+from specmodel.models.architecture import Architecture, list_architectures
+from specmodel.prediction.case import DEFAULT_BATCH_SIZES, TYPICAL
+
+UPLOADED = "upload-"
+"""What a target that was uploaded begins with; its token follows."""
+RATE = "rate"
+"""The acceptance that is a rate of one's own."""
+SECOND = "other_"
+"""What the fields of a second setting begin with; those left out are as of the first."""
+OF_SECOND = ("target", "hardware", "num_gpus", "drafter", "engine")
+START = {"target": "qwen3.5-397b-a17b", "hardware": "h200_sxm"}
+"""What is asked where an address says nothing."""
+
+_NAMES = {
+    "target": list_architectures,
+    "hardware": list_hardware,
+    "drafter": lambda: [*list_drafters(), *list_architectures()],
+    "engine": list_engines,
+}
+_WORDS = {"acceptance": (*TYPICAL, RATE), "view": ("schedule", "lengths")}
+_OF_CASE = (
+    *(*OF_SECOND, "acceptance", "acceptance_rate", "draft_length", "context_length"),
+    *("prompt_length", "output_length", "graph_limit"),
+)
+OF_LOAD = ("request_rate", "users", "drain")
+"""Fields that say which load; without, it is the largest within the target."""
+_FIELDS = (
+    *(*_OF_CASE, *(SECOND + name for name in OF_SECOND)),
+    *("tpot_target", "batch_size", "view", *OF_LOAD),
+)
+_TEXTS = ("request_rate", "users")
+_NOT_OF_LOADS = ("draft_length", "context_length")
+
+
+def choices() -> dict[str, list[str]]:
+    """Return the names that ship, by the field that takes them; an address takes no path."""
+    return {name: names() for name, names in _NAMES.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What an address asks.
+
+    Parameters
+    ----------
+    fields
+        Its fields by name, those left empty left out.
+    uploads
+        Models that were uploaded, by token.
+    """
+
+    fields: Mapping[str, str]
+    uploads: Mapping[str, Architecture] = field(default_factory=dict)
+
+    def checked(self) -> Asked:
+        """Return it with what an empty address stands for; refuse fields that cannot be used."""
+        for name in self.fields:
+            if name not in _FIELDS:
+                raise InputError("address", name, f"fields such as {nearest(name, _FIELDS)}")
+            self.read(name)
+        return Asked(fields={**START, **self.fields}, uploads=self.uploads)
+
+    def read(self, name: str) -> Any:
+        """Return the value of a field, None where it is not given."""
+        text, own = self.fields.get(name), name.removeprefix(SECOND)
+        if text is None or own in _TEXTS:
+            return text
+        if own == "target" and text.startswith(UPLOADED):
+            if text not in self.uploads:
+                raise InputError(own, text, "your config.json again, as it is no longer kept")
+            return self.uploads[text]
+        if own == "tpot_target":
+            return parse_seconds(own, text)
+        known = _NAMES[own]() if own in _NAMES else _WORDS.get(own)
+        if known is not None:
+            found = known_name(text, known, own) if own in _NAMES else text
+            if found not in known:
+                near = nearest(text, known) if own in _NAMES else ", ".join(known)
+                raise InputError(own, text, f"one of {near}")
+            return found
+        return _number(own, text)
+
+    def arguments(self, *, second: bool = False) -> dict[str, Any]:
+        """Return what runs where, as arguments of `predict`, of the first setting or the second."""
+        found = {name: self.read(name) for name in _OF_CASE}
+        if second:
+            own = {name: self.read(SECOND + name) for name in OF_SECOND}
+            if own["hardware"]:  # of another GPU there may be as many as hold it
+                found["num_gpus"] = None
+            found |= given(own, own)
+        found["acceptance" if found["acceptance"] == RATE else "acceptance_rate"] = None
+        return given(found, found)
+
+    @property
+    def has_second(self) -> bool:
+        """Whether a second setting is asked for."""
+        return any(SECOND + name in self.fields for name in OF_SECOND)
+
+    @property
+    def points(self) -> dict[str, Any]:
+        """Batch sizes as an argument: the usual ones with the one clicked; nothing if they are."""
+        sizes = {*DEFAULT_BATCH_SIZES, self.read("batch_size") or 1}
+        return {"batch_size": sorted(sizes)} if len(sizes) > len(DEFAULT_BATCH_SIZES) else {}
+
+    @property
+    def target(self) -> dict[str, Any]:
+        """The time per token that is asked for, as an argument of the verdict [s]."""
+        time = self.read("tpot_target")
+        return {} if time is None else {"tpot_target": time}
+
+    def load_arguments(self) -> dict[str, Any]:
+        """Return arguments of `load`."""
+        load = {name: self.read(name) for name in OF_LOAD}
+        is_drain = load["drain"] is not None
+        found = self.arguments() | given(load, load)
+        found |= {"by_formula": True} if is_drain else self.target
+        return {name: value for name, value in found.items() if name not in _NOT_OF_LOADS}
+
+    def address(self, **changes: str) -> str:
+        """Return the query of an address that asks the same, but for these fields."""
+        fields = {**self.fields, **changes}
+        return urlencode({name: text for name, text in fields.items() if text})
+
+
+def _number(name: str, text: str) -> float:
+    """Return a rate, or the whole number that any other field is."""
+    if name != "acceptance_rate":
+        whole = whole_of(text)
+        if whole is None or (whole == 0 and name == "num_gpus"):
+            raise InputError(name, text, "a whole number")
+        return whole
+    try:
+        return float(text.encode("ascii"))
+    except ValueError:
+        raise InputError(name, text, "a number from 0 to 1") from None
+
+
+def command_of(name: str, arguments: Mapping[str, Any]) -> str:
+    """Return the command line that asks the same as arguments of `predict` or `load`."""
+    words, told = _apart(arguments)
+    for option, value in told.items():
+        words.append("--" + option.replace("_", "-"))
+        if option == "tpot_target":
+            words.append(f"{1000 * value:.12g}ms")
+        elif value is not True:
+            words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
+    return shlex.join(["specmodel", name, *words])
+
+
+def python_of(name: str, arguments: Mapping[str, Any], how: Mapping[str, Any]) -> str:
+    """Return the Python that asks the same; `how` are settings of the view."""
+    words, told = _apart(arguments)
+    typed = ", ".join([*map(repr, words), *(f"{name}={value!r}" for name, value in told.items())])
+    view = f".view({', '.join(f'{name}={value!r}' for name, value in how.items())})" if how else ""
+    return f"print(specmodel.{name}({typed}){view})"
+
+
+def _apart(arguments: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """Return a model and GPUs as words, and the other arguments."""
+    told = dict(arguments)
+    target, gpus, count = told.pop("target"), told.pop("hardware"), told.pop("num_gpus", None)
+    model = target if isinstance(target, str) else "./config.json"
+    return [model, gpus if count is None else f"{count}x{gpus}"], told

@@ -1,0 +1,138 @@
+"""Figures of a page, by the project's own plots, and what they are drawn from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup, escape
+
+from specmodel.drafters.by_name import drafter_kind
+from specmodel.prediction.case import Case
+from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.predicting import predicted, with_known_intervals
+from specmodel.show import plots
+from specmodel.show.plots import style
+from specmodel.show.plots.style import Style
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LARGEST = 512
+"""Largest batch size of a curve [request]."""
+_SIZES = {round(2 ** (i / 4)) for i in range(37)}
+_OF_SEVERAL = ["batch_size", "speedup", "in_graph", "fits"]
+_DRAWN = (*_OF_SEVERAL, "draft_length")
+_FONT_SIZE = 10
+_WIDTH, _HEIGHT = 5.2, 3.2
+"""Size of a figure, in inches."""
+_ROW, _AROUND = 0.28, 0.9
+"""Height of a row of a waterfall and of what stands around them, in inches."""
+_INKS = {
+    "#000000": "currentColor",
+    "#ffffff": "var(--paper)",
+    "#114a98": "var(--line)",
+    "#178446": "var(--mark)",
+}
+"""Colours that follow the theme of a page."""
+
+
+@cache
+def _published() -> pd.DataFrame:
+    with files("specmodel.show").joinpath("data/published_pairs.csv").open("rb") as file:
+        return pd.read_csv(file)
+
+
+def measured(prediction: Prediction) -> pd.DataFrame:
+    """Return gains that were published of the model and the kind of drafter of a prediction."""
+    d, rows = prediction.deployment, _published()
+    is_of_model = rows["target"] == d.target.name.lower()
+    return rows[is_of_model & (rows["drafter"] == drafter_kind(d.drafter, d.target))]
+
+
+def curve(case: Case) -> tuple[Prediction, dict[str, int]]:
+    """Return a case over batch sizes, and the last that graphs and memory hold [request]."""
+    every = predicted(case.at(batch_size=range(1, _LARGEST + 1)))
+    lost = {"graphs": np.flatnonzero(~every.in_graph), "memory": np.flatnonzero(~every.fits)}
+    ends = {name: int(places[0]) for name, places in lost.items() if places.size and places[0]}
+    beside = {size + more for size in ends.values() for more in (0, 1)}
+    points = predicted(case.at(batch_size=sorted(_SIZES | beside)))
+    points = replace(points, shown=tuple(each for each in points.shown if each.name in _DRAWN))
+    return (points if points.turned else with_known_intervals(points)), ends
+
+
+def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.DataFrame) -> Figure:
+    """Draw the speedup over the batch size: of one setting with its band, or of two.
+
+    `memory` is the last batch size that it holds [request]; `dots` are what was measured.
+    """
+    figure, ax = _figure(_HEIGHT, left=0.14, bottom=0.23)
+    tables = [p.to_frame() for p in settings.values()]
+    if len(tables) > 1:  # without bands and lengths
+        told = zip((table[_OF_SEVERAL] for table in tables), settings, strict=True)
+        tables = [table.assign(setting=name) for table, name in told]
+    plots.speedup(pd.concat(tables), ax)
+    legend = ax.get_legend()
+    handles: list[Any] = []
+    if memory:
+        line: Style = {"color": "black", "linewidth": 0.8, "linestyle": (0, (6, 3)), "zorder": 1}
+        handles.append(ax.axvline(memory, label="memory ends", **line))
+    if len(dots):
+        shape = style.points(2, marker="o", markerfacecolor="none", label="measured by others")
+        handles += ax.plot(dots["batch_size"], dots["speedup"], **shape)
+    ax.set_ylim(min(0.0, ax.get_ylim()[0]), None)
+    if legend and handles:
+        legend = style.legend_above(ax, "", [*legend.legend_handles, *handles])
+    if legend:  # as high as its lines
+        figure.subplots_adjust(top=0.97 - legend.get_window_extent().height / figure.bbox.height)
+    return figure
+
+
+def waterfall(table: pd.DataFrame) -> Figure:
+    """Draw what takes how much of the gain at one batch size."""
+    count = int((table["value"][table["quantity"] == "speedup"] != 0).sum())
+    height = _AROUND + _ROW * count
+    figure, ax = _figure(height, left=0.4, bottom=0.64 / height, top=1 - 0.15 / height)
+    plots.waterfalls(table, ax)
+    return figure
+
+
+def _figure(height: float, **margins: float) -> tuple[Figure, Axes]:
+    """Return a figure with fixed margins, as a layout takes as long as the drawing."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(_WIDTH, height))
+    FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
+    figure.subplots_adjust(right=0.97, **margins)
+    return figure, figure.subplots()
+
+
+def written(draw: Callable[[], Figure], kind: str) -> bytes:
+    """Return what is drawn as SVG or PNG."""
+    from matplotlib import rc_context
+
+    file = BytesIO()
+    same: Any = {"svg.fonttype": "none", "svg.hashsalt": "specmodel"}  # names in SVG, each time
+    with rc_context({"font.size": _FONT_SIZE, **same}):
+        draw().savefig(file, format=kind, dpi=200)
+    return file.getvalue()
+
+
+def inline(draw: Callable[[], Figure], name: str, words: str) -> Markup:
+    """Return what is drawn as a part of a page: with names of its own, in colours of its theme."""
+    _, _, svg = written(draw, "svg").decode().partition("<svg ")
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
+    for ink, themed in _INKS.items():
+        svg = svg.replace(ink, themed)
+    return Markup('<svg role="img" aria-label="{}" {}').format(escape(words), Markup(svg))

@@ -1,0 +1,64 @@
+"""Loads that are simulated beside the page, each in a process that can be ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+from specmodel.base.errors import InputError
+
+_SPAWN = get_context("spawn")
+
+
+def _simulate(arguments: Mapping[str, Any], pipe: Connection) -> None:
+    """Simulate a load, and send how much is done, and the answer in all forms or a message."""
+    from specmodel.serving.asked import load_question
+    from specmodel.show.forms import as_csv, as_json
+    from specmodel.show.web.told import told
+
+    try:
+        answer = load_question(arguments).answered(progress=pipe.send).view()
+        pipe.send({"parts": told(answer), "json": as_json(answer), "csv": as_csv(answer)})
+    except InputError as error:
+        pipe.send(error)
+
+
+@dataclass(kw_only=True)
+class Job:
+    """A load that is simulated: its process, what it sends, how much it did and what it found."""
+
+    process: Any
+    pipe: Connection
+    done: int = 0
+    found: dict[str, Any] | InputError | None = None
+
+    def look(self) -> Job:
+        """Take what was sent meanwhile, and return itself."""
+        try:
+            while self.found is None and self.pipe.poll():
+                sent = self.pipe.recv()
+                if isinstance(sent, int):
+                    self.done += sent
+                else:
+                    self.found = sent
+        except (EOFError, OSError):
+            self.found = InputError("load", "ended", "it to be done: start it again")
+        return self
+
+    def cancel(self) -> None:
+        """End it."""
+        self.process.terminate()
+        self.process.join()
+        self.found = self.found or InputError("load", "cancelled", "it to be done")
+
+
+def start(arguments: Mapping[str, Any]) -> Job:
+    """Start a load."""
+    pipe, end = _SPAWN.Pipe(duplex=False)
+    process = _SPAWN.Process(target=_simulate, args=(arguments, end), daemon=True)
+    process.start()
+    end.close()
+    return Job(process=process, pipe=pipe)

@@ -1,0 +1,122 @@
+"""Pages of answers as HTML: their words as paragraphs, their tables as tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+
+from markupsafe import Markup, escape
+
+from specmodel.base.text import LAYOUT, SCREEN, TABLE, Columns
+from specmodel.show.forms import Answer
+
+_WIDE = 100_000
+"""Columns of a screen on which no line is broken [-]."""
+_TABLE = 160
+"""Columns of a table that a page has room for, which scrolls where it has not [-]."""
+_HELD = re.compile("\x00([0-9]+)\x00")
+"""What stands in a text for a table."""
+_PASTE = re.compile(r"(.*Paste into [^:(]*(?:\([^)]*\))?): (.+)")
+_NUMBER = re.compile("[0-9.]+")
+_BEST = "speedup"
+_SIZES = "batch size"
+
+Link = Callable[[str], str]
+"""The address of a batch size."""
+
+
+def told(answer: Answer, link: Link | None = None) -> tuple[Markup, Markup]:
+    """Return the page of an answer before its first table, and from there on.
+
+    Batch sizes in tables lead to their addresses by `link`.
+    """
+    with _tables() as tables:
+        blocks = answer.report().split("\n\n")
+    first = next((i for i, block in enumerate(blocks) if _HELD.search(block)), len(blocks))
+    parts = (blocks[:first], blocks[first:])
+    before, after = (Markup().join(_block(b, tables, link) for b in each) for each in parts)
+    return before, after
+
+
+@contextmanager
+def _tables() -> Iterator[list[tuple[Columns, Collection[str]]]]:
+    """Keep tables that are laid out meanwhile; each is a number in the text. No line is broken."""
+    found: list[tuple[Columns, Collection[str]]] = []
+
+    def kept(columns: Columns, left: Collection[str]) -> str:
+        found.append((columns, left))
+        return f"\x00{len(found) - 1}\x00"
+
+    layout, screen, width = LAYOUT.set(kept), SCREEN.set(_WIDE), TABLE.set(_TABLE)
+    try:
+        yield found
+    finally:
+        LAYOUT.reset(layout)
+        SCREEN.reset(screen)
+        TABLE.reset(width)
+
+
+def _block(block: str, tables: list[tuple[Columns, Collection[str]]], link: Link | None) -> Markup:
+    """Return a block of text: its tables, what an engine reads as it stands, or paragraphs."""
+    lines, found = block.split("\n"), Markup()
+    code: list[str] = []
+    for i, line in enumerate(lines):
+        held = _HELD.fullmatch(line)
+        follows = lines[i + 1 : i + 2]
+        if line.endswith("\\") or line[:1] in (" ", "{") or (follows and follows[0][:1] == "{"):
+            code.append(line)
+            continue
+        found += _code(code)
+        code = []
+        if held:
+            found += _table(*tables[int(held[1])], link)
+        elif paste := _PASTE.fullmatch(line):
+            found += Markup("<p>{}:</p>").format(paste[1]) + _code([paste[2]])
+        elif line:
+            kind = "warning" if line.startswith("Warning: ") else "said"
+            found += Markup('<p class="{}">{}</p>').format(kind, line)
+    return found + _code(code)
+
+
+def _code(lines: list[str]) -> Markup:
+    """Return lines that are pasted as they stand."""
+    return Markup('<pre tabindex="0">{}</pre>').format("\n".join(lines)) if lines else Markup()
+
+
+def _table(columns: Columns, left: Collection[str], link: Link | None) -> Markup:
+    """Return a table; the best cell of each row, or the best speedup of all, is marked."""
+    titles = [" ".join(title.replace("-\n", "-").split()) for title, _ in columns]
+    words = [Markup(' class="words"' if title in left else "") for title, _ in columns]
+    best = _best({title: cells for title, (_, cells) in zip(titles, columns, strict=True)})
+
+    def shown(i: int, j: int, cell: str) -> Markup:
+        if cell.startswith("*") or (i == best and titles[j] == _BEST):
+            return Markup("<strong>{}<span> best</span></strong>").format(cell.lstrip("*"))
+        if link and titles[j] == _SIZES and cell.isdigit():
+            return Markup('<a href="{}">{}</a>').format(link(cell), cell)
+        return escape(cell)
+
+    rows = [
+        _row([Markup('<th scope="col"') if t else Markup("<td") for t in titles], words, titles)
+    ]
+    starts = [Markup('<th scope="row"'), *[Markup("<td")] * (len(titles) - 1)]
+    for i, cells in enumerate(zip(*(cells for _, cells in columns), strict=True)):
+        rows.append(_row(starts, words, [shown(i, j, cell) for j, cell in enumerate(cells)]))
+    whole = Markup("<table><thead>{}</thead><tbody>{}</tbody></table>")
+    whole = whole.format(rows[0], Markup().join(rows[1:]))
+    return Markup('<div class="wide" tabindex="0">{}</div>').format(whole)
+
+
+def _row(starts: Iterable[Markup], ends: Iterable[Markup], cells: Iterable[str]) -> Markup:
+    """Return a row of a table; a tag without an end is closed by the next."""
+    told = (Markup("{}{}>{}").format(*each) for each in zip(starts, ends, cells, strict=True))
+    return Markup("<tr>{}").format(Markup().join(told))
+
+
+def _best(cells: dict[str, list[str]]) -> int | None:
+    """Return the row of the best speedup of what fits, None where there is none."""
+    numbers = [float(cell) if _NUMBER.fullmatch(cell) else 0.0 for cell in cells.get(_BEST, [])]
+    fits = cells.get("fits", ["yes"] * len(numbers))
+    able = [i for i, number in enumerate(numbers) if number > 1 and fits[i] == "yes"]
+    return max(able, key=lambda i: numbers[i], default=None)

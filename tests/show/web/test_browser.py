@@ -1,0 +1,173 @@
+"""The page of explore in headless Chromium, as somebody who has never seen it uses it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
+for package in ("starlette", "uvicorn", "jinja2", "python_multipart", "matplotlib", "playwright"):
+    pytest.importorskip(package)
+from playwright.sync_api import expect, sync_playwright
+
+from specmodel.show.web.pages import SCENARIOS
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium here"),
+]
+WIDTHS = (400, 1280)
+PAGES = [
+    *SCENARIOS.values(),
+    "target=qwen3-30b-a3b&hardware=h200_sxm&other_hardware=b200&view=lengths",
+    "target=gpt-oss-20b&hardware=b200&drafter=eagle3&view=schedule",
+    "target=mixtral-8x7b&hardware=h100_sxm&tpot_target=x",
+    "target=mixtral-8x7b&hardware=h100_sxm",
+]
+AXE = Path(os.environ.get("SPECMODEL_AXE", "node_modules/axe-core/axe.min.js"))
+OPEN = "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
+FAULTS = Path(__file__).with_name("faults.js").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def address():
+    words = [sys.executable, "-m", "specmodel", "explore", "--no-browser"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as served:
+        yield re.search(r"http://\S+", served.stdout.readline())[0]
+        served.terminate()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def opened(browser, url: str, width: int = 1280, **how):
+    """A page of its own, that has loaded."""
+    page = browser.new_context(viewport={"width": width, "height": 900}, **how).new_page()
+    page.goto(url)
+    return page
+
+
+def redrawn(page) -> None:
+    """Wait until an answer is there."""
+    expect(page.locator("#answer")).not_to_have_attribute("aria-busy", "true")
+
+
+def test_what_is_chosen_is_shared_by_its_address(browser, address):
+    page = opened(browser, address)
+    page.get_by_label("Model", exact=True).fill("qwen3.5-397b-a17b")
+    page.locator("[name=hardware]").select_option("h200_sxm")
+    page.get_by_label("How many GPUs", exact=True).fill("8")
+    page.locator("#rate").focus()
+    before = page.locator(".verdict").text_content()
+    for _ in range(9):
+        page.keyboard.press("ArrowLeft")
+    page.wait_for_url("**acceptance=rate**")
+    redrawn(page)
+    expect(page.locator(".verdict")).not_to_have_text(before)
+    assert page.evaluate("document.activeElement.id") == "rate"
+    assert "num_gpus=8" in page.url
+    verdict = page.locator(".verdict").text_content()
+    assert "pays" in verdict
+    other = opened(browser, page.url)
+    assert other.locator("#answer").inner_text() == page.locator("#answer").inner_text()
+    assert other.locator("#rate").input_value() == page.locator("#rate").input_value()
+    page.get_by_label("Model", exact=True).fill("qwen3-30b-a3b")
+    page.locator("[name=acceptance]").select_option("")
+    expect(page.locator("#rate")).to_have_value("0.73")
+    page.go_back()
+    page.go_back()
+    page.wait_for_url("**acceptance=rate**")
+    page.go_back()
+    expect(page.locator(".verdict")).not_to_have_text(verdict)
+
+
+def test_three_questions_take_three_clicks_at_most(browser, address):
+    page = opened(browser, address)
+    page.get_by_role("link", name="64", exact=True).click()
+    redrawn(page)
+    page.get_by_role("heading", name="at 64 requests").wait_for()
+    page.get_by_label("Show also").select_option("the schedule")
+    page.get_by_text("num_speculative_tokens_per_batch_size").wait_for()
+    page.get_by_role("button", name="Simulate").click()
+    page.get_by_text(re.compile("Requests are simulated|carries most")).wait_for()
+    page.get_by_role("button", name="Cancel").click()
+    page.wait_for_url("**#load")
+
+
+def test_a_click_on_the_curve_chooses_the_batch_size_there(browser, address):
+    page = opened(browser, address)
+    for size in ("1", "16", "256"):
+        label = page.locator("#curve + figure text").get_by_text(size, exact=True).last
+        box = label.bounding_box()
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] - 60)
+        page.get_by_role("heading", name=re.compile(f"at {size} request")).wait_for()
+
+
+def test_the_first_view_and_the_form_need_no_script(browser, address):
+    page = opened(browser, address, java_script_enabled=False)
+    assert "Speculation pays" in page.locator(".verdict").inner_text()
+    page.locator("[name=batch_size]").fill("64")
+    page.get_by_role("button", name="Show").click()
+    assert page.get_by_role("heading", name="at 64 requests").is_visible()
+
+
+def test_the_keyboard_alone_will_do(browser, address):
+    page = opened(browser, address)
+    reached = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.append(
+            page.evaluate("document.activeElement.name || document.activeElement.innerText")
+        )
+    assert reached[0] == "Skip to the answer"
+    assert {"target", "hardware", "acceptance_rate", "batch_size", "64"} <= {*reached}
+    page.get_by_role("link", name="8", exact=True).press("Enter")
+    page.get_by_role("heading", name="at 8 requests").wait_for()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_box_is_cut_or_over_another(browser, address, width):
+    faults = {}
+    for query in PAGES:
+        page = opened(browser, f"{address}?{query}", width)
+        page.evaluate(OPEN)
+        faults[query] = page.evaluate(FAULTS)
+        page.context.close()
+    assert {query: found for query, found in faults.items() if found} == {}
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="no axe-core here: npm install axe-core")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing(browser, address, theme):
+    found = {}
+    for query in PAGES:
+        page = opened(browser, f"{address}?{query}", 400, color_scheme=theme, bypass_csp=True)
+        page.evaluate(OPEN)
+        page.evaluate(AXE.read_text())
+        told = page.evaluate("axe.run()")["violations"]
+        found |= {(query, each["id"]): each["nodes"][0]["html"][:200] for each in told}
+        page.context.close()
+    assert found == {}
+
+
+def test_a_redraw_is_quick(browser, address):
+    """A bound with room for a busy machine; 0.3 s on a quiet one."""
+    page = opened(browser, address)
+    times = []
+    for size in (3, 5, 6, 7, 9, 10):
+        began = time.perf_counter()
+        page.locator("[name=batch_size]").fill(str(size))
+        page.locator("[name=batch_size]").blur()
+        page.get_by_role("heading", name=f"at {size} requests").wait_for()
+        times.append(time.perf_counter() - began)
+    assert min(times) < 1
