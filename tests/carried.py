@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import target_pass
-from specmodel.cost.prefill import prompt_pass, whole_prompts
+from specmodel.cost.latency import launched, target_pass
+from specmodel.cost.prefill import whole_prompts
 from specmodel.layers.batch import sequence_group
 
 
@@ -24,4 +24,6 @@ def added_by_prompt(
     kept = deployment.hardware.sustained(deployment.target.activation_dtype)
     slower = both.gpu_time + computing * (1 / kept - 1)
     gpu = plain_time - alone.gpu_time + slower
-    return np.asarray(np.hypot(gpu, prompt_pass(deployment, tokens).launch_time) - plain_time)
+    size = np.asarray(tokens * deployment.layout.replicas)
+    launching = launched(deployment, both, size, size, in_pieces=deployment.target).launch_time
+    return np.asarray(np.hypot(gpu, launching) - plain_time)

@@ -68,14 +68,15 @@ def added_by_prompts(
     ``results/h200_vllm``). SGLang reads prompts in passes of their own. Launches are those of
     `read_by_target`, with so many tokens `beside`.
     """
-    read = read_by_target(deployment, prompts, beside)
     if deployment.reads_prompts_apart:
+        read = read_by_target(deployment, prompts, beside)
         return read.scaled(errors.verify, errors.deployment) if errors else read
     both = _sustained(deployment, target_pass(deployment, (*prompts, decoding)))
+    both = _launched(deployment, both, deployment.target, prompts, beside)
     alone = target_pass(deployment, decoding)
     if errors:
         both, alone = (each.scaled(errors.forward, errors.deployment) for each in (both, alone))
-    return PassTime.of(both.gpu_time - alone.gpu_time, read.host_time, read.launch_time)
+    return PassTime.of(both.gpu_time - alone.gpu_time, both.host_time, both.launch_time)
 
 
 def _sustained(deployment: Deployment, read: PassTime) -> PassTime:
