@@ -16,7 +16,7 @@ from specmodel.base.units import FloatArray, check
 from specmodel.prediction.intervals import states_errors
 from specmodel.serving.outcome import Run
 from specmodel.serving.policies import below
-from specmodel.serving.requests import MOST_REQUESTS, Lengths, Requests
+from specmodel.serving.requests import MOST_REQUESTS, Lengths, Requests, cut
 from specmodel.serving.run import Service, is_worth_compiling
 from specmodel.serving.state import BY_BATCH
 from specmodel.serving.study import Row, Study
@@ -65,7 +65,7 @@ def answers(
     return Requests(
         arrival_time=np.arange(1.0, count + 1),
         prompt_tokens=asked,
-        output_tokens=np.minimum(made[alike].ravel(), np.maximum(longest - asked, 1)),
+        output_tokens=cut(asked, made[alike].ravel(), longest)[1],
         cached_tokens=None if cached is None else np.minimum(cached[alike].ravel(), asked),
         samples=samples,
         notes=getattr(lengths, "notes", ()),
@@ -129,18 +129,18 @@ class Drain:
     def closed(self, policy: str) -> list[Course] | None:
         """Return when answers are done by formula, by server; None where the policy learns."""
         service, accepted = self.study.service(policy), self.study.accepted
-        found = [course(service, requests, accepted) for requests in self.parts]
-        known = [own for own in found if own is not None]
-        return known if len(known) == len(found) else None
+        if service.drafts.kind != BY_BATCH or service.prefill is not None:
+            return None
+        return [course(service, requests, accepted) for requests in self.parts]
 
     def outcome(self, courses: Sequence[Course]) -> Row:
         """Return what comes of the answers of all servers until enough of them are done."""
-        done = np.concatenate([each.done for each in courses])
+        begun, first, done = (
+            np.concatenate([getattr(each, name) for each in courses])
+            for name in ("begun", "first", "done")
+        )
         ends = np.sort(done)[: self.waited_for(len(done))]
         until = float(ends[-1])
-        begun, first = (
-            np.concatenate([getattr(each, name) for each in courses]) for name in ("begun", "first")
-        )
         lengths = np.concatenate([own.output_tokens for own in self.parts])
         part = np.clip((until - first) / np.maximum(done - first, 1e-12), 0.0, 1.0)
         made = np.where(done <= until, lengths, (first <= until) + part * (lengths - 1))

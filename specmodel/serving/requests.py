@@ -131,9 +131,13 @@ class Lengths:
             np.clip(np.rint(mean * np.exp(spread * z - spread**2 / 2)), 1, self.longest)
             for (mean, spread), z in zip(laws, (first, second), strict=True)
         )
-        prompts = np.minimum(prompts, self.together - 1)
-        outputs = np.minimum(outputs, self.together - prompts)
-        return prompts.astype(np.int64), outputs.astype(np.int64)
+        return cut(prompts.astype(np.int64), outputs.astype(np.int64), self.together)
+
+
+def cut(prompts: Whole, outputs: Whole, longest: int) -> tuple[Whole, Whole]:
+    """Return prompts, and outputs as far as these leave room for them in a context [token]."""
+    prompts = np.minimum(prompts, longest - 1)
+    return prompts, np.minimum(outputs, longest - prompts)
 
 
 WORKLOADS = {
