@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from specmodel.algebra.speculation import first_of_largest
 from specmodel.base.units import FloatArray
 
 if TYPE_CHECKING:
@@ -51,29 +50,6 @@ class Held(NamedTuple):
 
     draft_length: FloatArray
     speedup: FloatArray
-
-
-def best_of(
-    gains: FloatArray,
-    none: FloatArray | float,
-    is_open: np.ndarray | None,
-    shape: tuple[int, ...],
-) -> Best:
-    """Return the best of drafts by their speedups, the first of equals; none where none gains.
-
-    `none` is the speedup without a draft [-], `is_open` says which lengths may be taken, all if
-    None, and `shape` is that of the points.
-    """
-    opened = gains if is_open is None else gains * is_open
-    return Best(*first_of_largest(opened, none, shape))
-
-
-def open_lengths(fits: np.ndarray, plain_fits: np.ndarray) -> np.ndarray:
-    """Return which drafts may be taken: those that fit, or all where not even a plain pass does.
-
-    In recurrent layers each drafted token takes one more state.
-    """
-    return np.asarray(fits | ~(fits.any(axis=0) | plain_fits))
 
 
 def held_by_memory(gains: FloatArray, is_open: np.ndarray, best: FloatArray) -> Held:

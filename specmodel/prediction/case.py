@@ -26,7 +26,6 @@ from specmodel.base.units import Numeric, check
 from specmodel.cost.arguments import AskedArguments
 from specmodel.cost.deploying import NAMES, laid_out
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.layouts import HELD_REQUESTS
 from specmodel.cost.usual import TOLD, deployed, with_changes
 from specmodel.drafters.acceptance import load_acceptance
 from specmodel.drafters.by_name import drafter_kind
@@ -182,23 +181,17 @@ class Case:
         return self.deployment.tree_width > 1 or "verify_tokens" in self.given
 
 
-def case_of(
-    arguments: Mapping[str, Any],
-    *,
-    is_drafting: bool = True,
-    requests: int = HELD_REQUESTS,
-) -> Case:
+def case_of(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Case:
     """Return the question that arguments by name ask; whole, or an InputError.
 
     Those of None are not given. `specmodel.predict` says what there is; without `is_drafting`,
-    nothing drafts where no drafter is given. So many `requests` must fit where nothing says how
-    many GPUs there are [request].
+    nothing drafts where no drafter is given.
     """
     given = {name: value for name, value in arguments.items() if value is not None}
     if given.keys() - _KNOWN:
         raise _unknown(given)
     where = {name: value for name, value in given.items() if name not in _OF_POINTS}
-    deployment, assumed = deployed({**where, "is_drafting": is_drafting}, requests)
+    deployment, assumed = deployed({**where, "is_drafting": is_drafting})
     points = {"batch_size": DEFAULT_BATCH_SIZES}
     points |= {name: given[name] for name in POINTS if name in given}
     return Case(
