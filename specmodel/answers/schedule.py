@@ -140,7 +140,10 @@ def draft_length_schedule(
     bound = float(check("tolerance", tolerance, minimum=0))
     if bound >= 1:
         raise InputError("tolerance", tolerance, "a number from 0 to below 1")
-    drafted = _by_size_and_length(check("speedup", speedup, above=0))
+    drafted = check("speedup", speedup, above=0)
+    if drafted.ndim < 2:
+        expected = "two axes at least: batch sizes 1, 2, ... and draft lengths 1, 2, ..."
+        raise InputError("speedup", f"shape {drafted.shape}", expected)
     idle = np.broadcast_to(check("idle_speedup", idle_speedup, above=0), drafted.shape[:-1])
     gain = _mean_over_contexts(np.concatenate([idle[..., None], drafted], axis=-1))
     lengths = _longest_first(gain, bound) if longest_first else _cheapest_path(_losses(gain, bound))
@@ -180,13 +183,6 @@ def draft_ranges(draft_length: Numeric) -> tuple[tuple[int, int, int], ...]:
     """
     lengths = np.asarray(draft_length).astype(int).tolist()
     return tuple((first + 1, last + 1, length) for first, last, length in runs(lengths))
-
-
-def _by_size_and_length(speedup: FloatArray) -> FloatArray:
-    if speedup.ndim < 2:
-        expected = "two axes at least: batch sizes 1, 2, ... and draft lengths 1, 2, ..."
-        raise InputError("speedup", f"shape {speedup.shape}", expected)
-    return speedup
 
 
 def _mean_over_contexts(speedup: FloatArray) -> FloatArray:

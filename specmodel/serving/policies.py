@@ -133,7 +133,7 @@ def best_lengths(
 
 
 def drafting(
-    policy: str | Choice,
+    policy: str,
     *,
     times: TabulatedTimes,
     acceptance: Acceptance,
@@ -148,10 +148,10 @@ def drafting(
     that keep a state for each request are refused unless `state` is "server": all requests then
     share one, which is told of each of them in turn.
     """
-    if isinstance(policy, str) and policy.strip() == "schedule":
+    kind, *words = policy.strip().split(":")
+    if kind == "schedule" and not words:
         return scheduled(best_lengths(times, acceptance, max_draft_length, context), "schedule")
-    if isinstance(policy, str) and policy.strip().split(":")[0] in ("table", "below"):
-        _, *words = policy.strip().split(":")
+    if kind in ("table", "below"):
         table = schedule_of(policy, words)
         found = scheduled(scheduled_draft_lengths(table, times.max_requests)[1:], policy)
     else:

@@ -1,10 +1,9 @@
 """Recorded requests from files: our own tables, public traces, and records of benchmarks."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,20 +29,13 @@ _RARE, _LONG = 0.02, 1000.0
 """A rate below which whole times that go on for so long look like milliseconds [request/s] [-]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Format:
+class _Format(NamedTuple):
     """Where a kind of file has what a request needs; a dot leads to a key within another.
 
-    Parameters
-    ----------
-    name
-        Whose it is.
-    time, prompt, output
-        When a request came, and its lengths; a file that has all three is of this kind.
-    per_second
-        Units of time in a second, 0 for dates [-].
-    is_by_end
-        Whether requests stand in the order in which they ended, or nearly in that of arrival.
+    `name` is whose it is. `time`, `prompt` and `output` are when a request came, and its lengths: a
+    file that has all three is of this kind. There are `per_second` units of time in a second, 0 for
+    dates. With `is_by_end`, requests stand in the order in which they ended, or nearly in that of
+    arrival.
     """
 
     name: str
@@ -59,34 +51,16 @@ class _Format:
         return self.time, self.prompt, self.output
 
 
-OURS = _Format(
-    name="specmodel", time="arrival_time", prompt="prompt_tokens", output="output_tokens"
-)
+OURS = _Format("specmodel", "arrival_time", "prompt_tokens", "output_tokens")
 FORMATS = (
     OURS,
+    _Format("Azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens", per_second=0),
+    _Format("BurstGPT", "Timestamp", "Request tokens", "Response tokens"),
+    _Format("Mooncake", "timestamp", "input_length", "output_length", per_second=1e3),
+    _Format("vLLM", "start_times", "input_lens", "output_lens", is_by_end=True),
     _Format(
-        name="Azure",
-        time="TIMESTAMP",
-        prompt="ContextTokens",
-        output="GeneratedTokens",
-        per_second=0,
-    ),
-    _Format(name="BurstGPT", time="Timestamp", prompt="Request tokens", output="Response tokens"),
-    _Format(
-        name="Mooncake",
-        time="timestamp",
-        prompt="input_length",
-        output="output_length",
-        per_second=1e3,
-    ),
-    _Format(
-        name="vLLM", time="start_times", prompt="input_lens", output="output_lens", is_by_end=True
-    ),
-    _Format(
-        name="AIPerf",
-        time="metadata.request_start_ns",
-        prompt="metrics.input_sequence_length.value",
-        output="metrics.output_sequence_length.value",
+        *("AIPerf", "metadata.request_start_ns"),
+        *("metrics.input_sequence_length.value", "metrics.output_sequence_length.value"),
         per_second=1e9,
         is_by_end=True,
     ),

@@ -13,6 +13,7 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.cost.deployment import Deployment
+from specmodel.replay.machine_code import as_lists
 from specmodel.replay.traces import Trace
 from specmodel.serving.disaggregated import DisaggregatedPrefill
 from specmodel.serving.limits import Scheduler, check_fits, limits_for
@@ -129,7 +130,7 @@ class Service:
         )
         parts: list[Any] = [self._outcomes(), self.times.flat(), engine]
         if not compiled:
-            parts = [_as_lists(part) for part in parts]
+            parts = [as_lists(part) for part in parts]
         outcomes, tables, engine = parts
         loop(limits, outcomes, tables, self.drafts.fresh(for_python=not compiled), engine)
         return _run(requests, engine, limits, places)
@@ -242,12 +243,6 @@ def has_numba() -> bool:
 def is_worth_compiling(tokens: float) -> bool:
     """Tell whether numba is there and soon makes up for its start with so many tokens [token]."""
     return tokens >= WORTH_COMPILING and has_numba()
-
-
-def _as_lists(part: Any) -> Any:
-    return part._replace(
-        **{n: v.tolist() for n, v in part._asdict().items() if isinstance(v, np.ndarray)}
-    )
 
 
 def _run(requests: Requests, engine: Engine, limits: Limits, places: NDArray[np.int64]) -> Run:

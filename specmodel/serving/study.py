@@ -21,7 +21,7 @@ from specmodel.replay.traces import Trace
 from specmodel.replay.traces.statistics import steps_at
 from specmodel.serving.closed_forms import LoadCurves, chain_state, load_curves, users_state
 from specmodel.serving.disaggregated import disaggregated
-from specmodel.serving.limits import Scheduler, usual_scheduler
+from specmodel.serving.limits import usual_scheduler
 from specmodel.serving.outcome import Run
 from specmodel.serving.policies import best_lengths, drafting, over_all_steps, scheduled
 from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
@@ -146,12 +146,6 @@ class Study:
         """Requests whose lengths decide tables and closed forms."""
         return self.requests(Arrivals(request_rate=1.0))
 
-    def scheduler(self, *, drafts: bool) -> Scheduler:
-        """Return the limits of the server, with or without a drafter."""
-        deployment = self.deployment if drafts else self.plain
-        usual = usual_scheduler(deployment, self.max_draft_length)
-        return replace(usual, **dict(self.limits))
-
     @cached_property
     def first_token_time(self) -> float:
         """What the engine adds to every first token: HTTP, tokenization, scheduling [s]."""
@@ -165,13 +159,16 @@ class Study:
     @cached_property
     def drafting_service(self) -> Service:
         """The server with the drafter loaded."""
-        scheduler = self.scheduler(drafts=True)
-        return prepare(self.deployment, scheduler, self.typical, self.max_draft_length)
+        return self._prepared(self.deployment, self.max_draft_length)
 
     @cached_property
     def plain_service(self) -> Service:
         """The server without a drafter."""
-        return prepare(self.plain, self.scheduler(drafts=False), self.typical, 0)
+        return self._prepared(self.plain, 0)
+
+    def _prepared(self, deployment: Deployment, longest: int) -> Service:
+        scheduler = replace(usual_scheduler(deployment, longest), **dict(self.limits))
+        return prepare(deployment, scheduler, self.typical, longest)
 
     def service(self, policy: str) -> Service:
         """Return the server that a policy runs on, by name; none has no drafter loaded.
