@@ -253,7 +253,7 @@ def predict_deployed(
     assumed: Mapping[str, Any],
     *,
     draft_length: Numeric,
-    acceptance: Acceptance | Numeric | str,
+    acceptance: Acceptance | Numeric,
     verify_tokens: Numeric | None = None,
     max_draft_length: int | None = None,
     interval: bool = False,
@@ -276,11 +276,7 @@ def predict_deployed(
         raise InputError("drafter", None, "a drafter, as draft_length is above 0")
     most = speculation.MAX_DRAFT_LENGTH
     longest = check("max_draft_length", max_draft_length, minimum=1, maximum=most, whole=True)
-    if isinstance(acceptance, str):
-        from specmodel.drafters.acceptance import load_acceptance
-
-        acceptance = load_acceptance(deployment.target, deployment.drafter, acceptance)
-    elif not isinstance(acceptance, Acceptance):
+    if not isinstance(acceptance, Acceptance):
         acceptance = Acceptance(acceptance_rate=acceptance)
     if acceptance.source:
         assumed["acceptance"] = acceptance.source
