@@ -52,14 +52,6 @@ class Held(NamedTuple):
     speedup: FloatArray
 
 
-def held_by_memory(gains: FloatArray, is_open: np.ndarray, best: FloatArray) -> Held:
-    """Return where drafts of 1, 2, ... that may not be taken would gain more than the best does."""
-    is_more = ~is_open & (gains > np.maximum(MORE * best, 1.0))
-    first = is_more.argmax(axis=0)
-    length = np.where(is_more.any(axis=0), first + 1.0, 0.0)
-    return Held(length, np.take_along_axis(gains, first[None], axis=0)[0])
-
-
 def alike_places(gains: FloatArray, place: int) -> tuple[int, int]:
     """Return the first and the last of the neighbours of a length that gain as much, by `ALIKE`.
 

@@ -182,10 +182,10 @@ def beyond_contexts(measured: Sequence[Sequence[float]], context_length: FloatAr
 
 def _between_modules(evaluation: Evaluation, best: FloatArray) -> list[Note]:
     """Return a note if an engine refuses a draft length asked for, or the best one."""
-    modules = len(evaluation.deployment.drafter.parts)
+    modules = max(len(evaluation.deployment.drafter.parts), 1)
     asked = np.concatenate([np.ravel(evaluation.points["draft_length"]), np.ravel(best)])
-    refused = np.unique(asked[(asked > modules) & (asked % modules > 0)]) if modules > 1 else asked
-    if modules < 2 or not refused.size:
+    refused = np.unique(asked[(asked > modules) & (asked % modules > 0)])
+    if not refused.size:
         return []
     values = {"modules": modules, "draft_lengths": refused.tolist()}
     return [Note("between_modules", values)]

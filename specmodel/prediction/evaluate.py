@@ -31,7 +31,7 @@ from specmodel.cost.prefill import (
 )
 from specmodel.layers.batch import SequenceGroup
 from specmodel.layers.work import CAUSES
-from specmodel.prediction.best import Best, Held, held_by_memory
+from specmodel.prediction.best import MORE, Best, Held
 
 LIMITS = (*CAUSES, "none", "memory")
 """What `limited_by` may say."""
@@ -274,7 +274,10 @@ class Evaluation:
             return None
         chains, drafts = self.chains or self.at_lengths(self.lengths), -self.max_draft_length
         gains = np.broadcast_to(chains.speedup, chains.shape)[drafts:]
-        return held_by_memory(gains, self._open[drafts:], self.best.speedup)
+        is_more = ~self._open[drafts:] & (gains > np.maximum(MORE * self.best.speedup, 1.0))
+        first = is_more.argmax(axis=0)
+        length = np.where(is_more.any(axis=0), first + 1.0, 0.0)
+        return Held(length, np.take_along_axis(gains, first[None], axis=0)[0])
 
     @cached_property
     def _chain_shape(self) -> tuple[int, ...]:

@@ -160,8 +160,7 @@ def replay_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -
     others = [name for name in presets if name.endswith("-ngram") != is_lookup]
     if others and deployment:
         kind = "n-gram look-up" if is_lookup else "a model or head"
-        told = f"the drafter is {kind}, but the acceptance that of {', '.join(others)}"
-        warnings.append(told)
+        warnings.append(f"the drafter is {kind}, but the acceptance that of {', '.join(others)}")
     sampling = {
         "seed": asked.get("seed", 0),
         "variation": _variation(asked, times, assumed),
