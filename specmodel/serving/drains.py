@@ -9,14 +9,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.prediction.intervals import states_errors
 from specmodel.serving.outcome import Run
-from specmodel.serving.policies import below
-from specmodel.serving.requests import MOST_REQUESTS, Lengths, Requests, cut
+from specmodel.serving.requests import MOST_REQUESTS, Lengths, Requests, Whole, cut
 from specmodel.serving.run import Service, is_worth_compiling
 from specmodel.serving.state import BY_BATCH
 from specmodel.serving.study import Row, Study
@@ -51,10 +49,9 @@ def answers(
     is_drawn
         False for the lengths that are expected of a law, in the order of their size.
     """
-    count, cached = prompts * samples, None
+    count, cached = prompts * samples, list[Whole]()
     if isinstance(lengths, Requests):
-        asked, made, *others = (np.resize(each, count) for each in lengths.asked)
-        cached = others[0] if others else None
+        asked, made, *cached = (np.resize(each, count) for each in lengths.asked)
     elif is_drawn:
         asked, made = lengths.draw(count, seed)
     else:
@@ -66,13 +63,13 @@ def answers(
         arrival_time=np.arange(1.0, count + 1),
         prompt_tokens=asked,
         output_tokens=cut(asked, made[alike].ravel(), longest)[1],
-        cached_tokens=None if cached is None else np.minimum(cached[alike].ravel(), asked),
+        cached_tokens=np.minimum(cached[0][alike].ravel(), asked) if cached else None,
         samples=samples,
         notes=getattr(lengths, "notes", ()),
     )
 
 
-def _expected(lengths: Lengths, count: int, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def _expected(lengths: Lengths, count: int, seed: int) -> tuple[Whole, Whole]:
     """Return lengths by the size of outputs, as expected over draws, in an order by chance."""
     draws = max(min(_DRAWS, MOST_REQUESTS // count), 1)
     asked, made = (each.reshape(draws, count) for each in lengths.draw(draws * count, seed))
@@ -276,7 +273,7 @@ def usual_policies(drain: Drain) -> list[str]:
         last = np.sort(line.done)[drain.waited_for(requests.count) - 1]
         sizes = [1 << n for n in range(most.bit_length()) if 1 << n < most]
         for k, size in itertools.product(range(1, longest + 1), [*sizes, most]):
-            name = f"fixed:{k}" if size == most else below(size, k)
+            name = f"fixed:{k}" if size == most else f"below:{size}:{k}"
             taken = float(np.where(line.running <= size, times[k], times[0])[:last].sum())
             totals[name] = max(taken, totals.get(name, 0.0))
     by_time = sorted(totals, key=lambda name: totals[name])

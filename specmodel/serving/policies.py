@@ -63,7 +63,7 @@ RULES: dict[type[LearningPolicy], tuple[Function, Function]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Drafting:
-    """What decides the draft length of a step.
+    """What decides the draft length of a step; by default nothing is drafted.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Drafting:
         The longest draft that it may ask for [token].
     """
 
-    name: str
+    name: str = "none"
     kind: int = BY_BATCH
     by_batch: tuple[int, ...] = (0,)
     states: tuple[LearningPolicy, ...] = (LearningPolicy(),)
@@ -97,19 +97,9 @@ class Drafting:
         return Server(self.kind, np.array(self.by_batch), records(self.states))
 
 
-def no_drafts() -> Drafting:
-    """Return what drafts nothing."""
-    return Drafting(name="none")
-
-
 def fixed(length: int, name: str = "") -> Drafting:
     """Return one draft length for all steps [token]."""
     return Drafting(name=name or f"fixed:{length}", by_batch=(length,), max_draft_length=length)
-
-
-def below(requests: int, length: int) -> str:
-    """Return the name of the policy that drafts where at most so many requests run [token]."""
-    return f"below:{requests}:{length}"
 
 
 def scheduled(lengths: list[int], name: str) -> Drafting:

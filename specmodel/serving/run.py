@@ -19,7 +19,7 @@ from specmodel.serving.disaggregated import DisaggregatedPrefill
 from specmodel.serving.limits import Scheduler, check_fits, limits_for
 from specmodel.serving.loop import compiled_serve, serve
 from specmodel.serving.outcome import EDGES, Run
-from specmodel.serving.policies import Drafting, no_drafts, spread_survival, survival
+from specmodel.serving.policies import Drafting, spread_survival, survival
 from specmodel.serving.requests import LONGEST, Requests
 from specmodel.serving.state import (
     Engine,
@@ -61,7 +61,7 @@ class Service:
 
     times: TabulatedTimes
     limits: Limits
-    drafts: Drafting = field(default_factory=no_drafts)
+    drafts: Drafting = field(default_factory=Drafting)
     acceptance: Acceptance | Trace | None = None
     by_context: Mapping[float, Acceptance] = field(default_factory=dict)
     acceptance_by_request: float = 0.0

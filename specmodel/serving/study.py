@@ -85,13 +85,12 @@ class Study:
             return draw_requests(arrivals, self.lengths, self.num_requests, self.seed)
         recorded = self.lengths
         if arrivals.users:
-            zeros = np.zeros(recorded.count)
-            return replace(recorded, arrival_time=zeros, users=arrivals.users)
-        if not np.isfinite(recorded.rate):  # of requests that all came at once
+            times = np.zeros(recorded.count)
+        elif np.isfinite(recorded.rate):
+            times = recorded.arrival_time * (recorded.rate / arrivals.request_rate)
+        else:  # all came at once
             times = np.arange(recorded.count) / arrivals.request_rate
-            return replace(recorded, arrival_time=times)
-        scale = recorded.rate / arrivals.request_rate
-        return replace(recorded, arrival_time=recorded.arrival_time * scale)
+        return replace(recorded, arrival_time=times, users=arrivals.users)
 
     @cached_property
     def accepted(self) -> Acceptance:
