@@ -148,9 +148,9 @@ class DrawnBlock:
             expected = f"at least the context of the first times, {times.context_length:g}"
             given = int(begins.min() + (times.context_length or 0))
             raise InputError("prompt_tokens", given, expected)
-        farthest = begins + self.trace.output_tokens
-        if not times.reaches(float(farthest.max())):
-            expected = f"times of {int(farthest.max())} tokens more context than those of the first"
+        farthest = int((begins + self.trace.output_tokens).max())
+        if times.later and farthest >= len(times.later) * times.context_step:
+            expected = f"times of {farthest} tokens more context than those of the first"
             raise InputError("times", f"{len(times.later)} rows", expected)
 
     def only(self, number: int) -> "DrawnBlock":

@@ -151,8 +151,7 @@ def load(
     ['none', 'fixed:2']
     """
     question = load_question({**arguments, "target": target, "hardware": hardware})
-    how = {"workers": workers, "client": client} if question.trial else {}
-    return question.answered(**how)
+    return question.answered(workers=workers, client=client)
 
 
 def load_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Loaded:
