@@ -22,7 +22,7 @@ from specmodel.cost.usual import literal, with_counted_gpus
 from specmodel.drafters.names import LOOKUPS
 from specmodel.prediction.case import TYPICAL, Case, case_of
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import at_best_lengths, at_given_lengths, turned_round
+from specmodel.prediction.predicting import predicted, turned_round
 from specmodel.prediction.table import Row
 
 LISTS = (
@@ -101,7 +101,7 @@ def alternatives(arguments: Mapping[str, Any]) -> Alternatives:
     if len(asked) == 1:
         cases = _laid_out(*cases.items())
         prefill = dict.fromkeys(cases, *prefill.values())
-    kept = {name: _predicted(case) for name, case in cases.items()}
+    kept = {name: predicted(case) for name, case in cases.items()}
     even = _on_as_many_gpus(cases, kept)
     kept |= even
     counts = {p.deployment.layout.num_gpus for p in kept.values()}
@@ -179,7 +179,7 @@ def _on_as_many_gpus(
     most = max(counts)
     asked = {name: {**case.given, "num_gpus": most} for name, case in cases.items()}
     try:
-        even = {name: _predicted(_case(told)) for name, told in asked.items()}
+        even = {name: predicted(_case(told)) for name, told in asked.items()}
     except InputError:
         return {}
     told = {"gpus": f"{most} (the fewest that hold the largest alternative)"}
@@ -273,11 +273,6 @@ def _is_count(arguments: Mapping[str, Any]) -> bool:
     """Tell whether degrees, where all are given, make the number of GPUs that was named."""
     degrees, count = [arguments.get(name) for name in _REPLICAS], arguments.get("num_gpus")
     return not (count and all(degrees)) or math.prod(map(int, filter(None, degrees))) == count
-
-
-def _predicted(case: Case) -> Prediction:
-    """Return the prediction of one alternative, at the best draft lengths or at those given."""
-    return at_best_lengths(case) if case.draft_length is None else at_given_lengths(case)
 
 
 def _gpus_of(arguments: Mapping[str, Any]) -> str:

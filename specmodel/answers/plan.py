@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,13 +19,10 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.prediction.cautions import notes_of_times
-from specmodel.prediction.gains import gains_at
-
-if TYPE_CHECKING:
-    from specmodel.prediction.evaluate import Evaluation
-    from specmodel.prediction.gains import Gain
-    from specmodel.prediction.outcome import Prediction
-    from specmodel.prediction.table import Row
+from specmodel.prediction.evaluate import Evaluation
+from specmodel.prediction.gains import Gain, gains_at
+from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.table import Row
 
 AS_ASKED = "as asked"
 """Why batch sizes end where the last one was given."""

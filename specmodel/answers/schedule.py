@@ -140,9 +140,14 @@ def draft_length_schedule(
     bound = float(check("tolerance", tolerance, minimum=0))
     if bound >= 1:
         raise InputError("tolerance", tolerance, "a number from 0 to below 1")
-    drafted = _by_size_and_length(check("speedup", speedup, above=0))
+    drafted = check("speedup", speedup, above=0)
+    if drafted.ndim < 2:
+        expected = "two axes at least: batch sizes 1, 2, ... and draft lengths 1, 2, ..."
+        raise InputError("speedup", f"shape {drafted.shape}", expected)
     idle = np.broadcast_to(check("idle_speedup", idle_speedup, above=0), drafted.shape[:-1])
-    gain = _mean_over_contexts(np.concatenate([idle[..., None], drafted], axis=-1))
+    gain = np.concatenate([idle[..., None], drafted], axis=-1)
+    if gain.ndim > 2:
+        gain = np.exp(np.log(gain).mean(axis=tuple(range(gain.ndim - 2))))
     lengths = _longest_first(gain, bound) if longest_first else _cheapest_path(_losses(gain, bound))
     if mean_speedup(_along(gain, lengths)) <= 1:
         gain[:, 0], lengths = 1.0, np.zeros_like(lengths)
@@ -180,21 +185,6 @@ def draft_ranges(draft_length: Numeric) -> tuple[tuple[int, int, int], ...]:
     """
     lengths = np.asarray(draft_length).astype(int).tolist()
     return tuple((first + 1, last + 1, length) for first, last, length in runs(lengths))
-
-
-def _by_size_and_length(speedup: FloatArray) -> FloatArray:
-    if speedup.ndim < 2:
-        expected = "two axes at least: batch sizes 1, 2, ... and draft lengths 1, 2, ..."
-        raise InputError("speedup", f"shape {speedup.shape}", expected)
-    return speedup
-
-
-def _mean_over_contexts(speedup: FloatArray) -> FloatArray:
-    """Return the speedup by batch size and draft length, a geometric mean over other axes."""
-    if speedup.ndim == 2:
-        return speedup
-    axes = tuple(range(speedup.ndim - 2))
-    return np.asarray(np.exp(np.log(speedup).mean(axis=axes)))
 
 
 def _along(gain: FloatArray, lengths: IntArray) -> FloatArray:

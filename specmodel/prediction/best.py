@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from specmodel.algebra.speculation import first_of_largest
 from specmodel.base.units import FloatArray
 
 if TYPE_CHECKING:
@@ -51,37 +50,6 @@ class Held(NamedTuple):
 
     draft_length: FloatArray
     speedup: FloatArray
-
-
-def best_of(
-    gains: FloatArray,
-    none: FloatArray | float,
-    is_open: np.ndarray | None,
-    shape: tuple[int, ...],
-) -> Best:
-    """Return the best of drafts by their speedups, the first of equals; none where none gains.
-
-    `none` is the speedup without a draft [-], `is_open` says which lengths may be taken, all if
-    None, and `shape` is that of the points.
-    """
-    opened = gains if is_open is None else gains * is_open
-    return Best(*first_of_largest(opened, none, shape))
-
-
-def open_lengths(fits: np.ndarray, plain_fits: np.ndarray) -> np.ndarray:
-    """Return which drafts may be taken: those that fit, or all where not even a plain pass does.
-
-    In recurrent layers each drafted token takes one more state.
-    """
-    return np.asarray(fits | ~(fits.any(axis=0) | plain_fits))
-
-
-def held_by_memory(gains: FloatArray, is_open: np.ndarray, best: FloatArray) -> Held:
-    """Return where drafts of 1, 2, ... that may not be taken would gain more than the best does."""
-    is_more = ~is_open & (gains > np.maximum(MORE * best, 1.0))
-    first = is_more.argmax(axis=0)
-    length = np.where(is_more.any(axis=0), first + 1.0, 0.0)
-    return Held(length, np.take_along_axis(gains, first[None], axis=0)[0])
 
 
 def alike_places(gains: FloatArray, place: int) -> tuple[int, int]:

@@ -26,7 +26,6 @@ from specmodel.base.units import Numeric, check
 from specmodel.cost.arguments import AskedArguments
 from specmodel.cost.deploying import NAMES, laid_out
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.layouts import HELD_REQUESTS
 from specmodel.cost.usual import TOLD, deployed, with_changes
 from specmodel.drafters.acceptance import load_acceptance
 from specmodel.drafters.by_name import drafter_kind
@@ -123,10 +122,18 @@ class Case:
 
     @property
     def known_acceptance(self) -> Acceptance:
-        """The acceptance; an InputError where none is known."""
-        if self.acceptance is None:
-            raise _no_acceptance(self.deployment, self.given, self.heads)
-        return self.acceptance
+        """The acceptance; an InputError, which says what would do, where none is known."""
+        if self.acceptance is not None:
+            return self.acceptance
+        if not self.deployment.has_drafter:
+            alone = "decoding without stands beside it, and alone in --view plain"
+            raise InputError("drafter", "none", f"one that drafts: {alone}")
+        typical = "--acceptance typical (the median head published), or " if self.heads else ""
+        told = f"{typical}a rate of yours, such as --acceptance-rate 0.7"
+        target = self.given.get("target", self.deployment.target.name)
+        drafter = self.given.get("drafter", kind_of(self.deployment))
+        expected = f"{told}, as none is published of {target} with {drafter}"
+        raise InputError("acceptance", None, expected)
 
     def longest_draft(self, asked: int | None = None) -> int:
         """Return the longest draft to consider, the one asked for, given or usual [token].
@@ -182,23 +189,19 @@ class Case:
         return self.deployment.tree_width > 1 or "verify_tokens" in self.given
 
 
-def case_of(
-    arguments: Mapping[str, Any],
-    *,
-    is_drafting: bool = True,
-    requests: int = HELD_REQUESTS,
-) -> Case:
+def case_of(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Case:
     """Return the question that arguments by name ask; whole, or an InputError.
 
     Those of None are not given. `specmodel.predict` says what there is; without `is_drafting`,
-    nothing drafts where no drafter is given. So many `requests` must fit where nothing says how
-    many GPUs there are [request].
+    nothing drafts where no drafter is given.
     """
     given = {name: value for name, value in arguments.items() if value is not None}
-    if given.keys() - _KNOWN:
-        raise _unknown(given)
+    for name in given:
+        if name not in _KNOWN:
+            expected = f"an argument such as {nearest(name, _KNOWN)}"
+            raise InputError(name, given[name], expected)
     where = {name: value for name, value in given.items() if name not in _OF_POINTS}
-    deployment, assumed = deployed({**where, "is_drafting": is_drafting}, requests)
+    deployment, assumed = deployed({**where, "is_drafting": is_drafting})
     points = {"batch_size": DEFAULT_BATCH_SIZES}
     points |= {name: given[name] for name in POINTS if name in given}
     return Case(
@@ -214,12 +217,6 @@ def case_of(
 def _checked_longest(asked: int) -> int:
     """Return the longest draft that was asked for, which must be one [token]."""
     return int(check(_LONGEST, asked, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True))
-
-
-def _unknown(given: Mapping[str, Any]) -> InputError:
-    """Return the error of the first argument that is not known."""
-    name = next(name for name in given if name not in _KNOWN)
-    return InputError(name, given[name], f"an argument such as {nearest(name, _KNOWN)}")
 
 
 def taken_acceptance(deployment: Deployment, given: Mapping[str, Any]) -> Acceptance | None:
@@ -320,21 +317,6 @@ def of_unchanged(acceptance: Acceptance, given: Mapping[str, Any]) -> Acceptance
     if not changed:
         return acceptance
     return replace(acceptance, source=f"{acceptance.source}, of the unchanged {changed[0]}")
-
-
-def _no_acceptance(
-    deployment: Deployment, given: Mapping[str, Any], heads: TypicalHeads | None
-) -> InputError:
-    """Say what would do where no acceptance is known, or nothing drafts."""
-    if not deployment.has_drafter:
-        expected = "one that drafts: decoding without stands beside it, and alone in --view plain"
-        return InputError("drafter", "none", expected)
-    typical = "--acceptance typical (the median head published), or " if heads else ""
-    told = f"{typical}a rate of yours, such as --acceptance-rate 0.7"
-    target = given.get("target", deployment.target.name)
-    drafter = given.get("drafter", kind_of(deployment))
-    expected = f"{told}, as none is published of {target} with {drafter}"
-    return InputError("acceptance", None, expected)
 
 
 def kind_of(deployment: Deployment) -> str:

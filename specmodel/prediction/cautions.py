@@ -21,17 +21,21 @@ LONG_CONTEXT = 16_384
 
 def notes_with_drafts(e: Evaluation, assumed: Assumed) -> tuple[Note, ...]:
     """Return what the reader of a prediction with drafts must know."""
-    at_best = (*_of_memory(e), *_of_idle(e)) if e.chains else ()
-    best = e.best_draft_length
-    found = (*at_best, *notes_of_times(e), *_beyond_measured(e, best), *_between_modules(e, best))
-    longest = float(np.max(e.points["context_length"]))
-    known = e.acceptance.measured_by_context
-    found = (*found, *beyond_context(e.deployment.target, longest))
-    found = (*found, *beyond_contexts(known, e.points["context_length"]))
+    best, contexts = e.best_draft_length, e.points["context_length"]
+    longest, known = float(np.max(contexts)), e.acceptance.measured_by_context
+    found = [
+        *((*_of_memory(e), *_of_idle(e)) if e.chains else ()),
+        *notes_of_times(e),
+        *_beyond_measured(e, best),
+        *_between_modules(e, best),
+        *beyond_context(e.deployment.target, longest),
+        *beyond_contexts(known, contexts),
+    ]
     if e.acceptance.source and not known and longest > LONG_CONTEXT and best.any():
-        found = (*found, Note("measured_at_short_context", {"context": longest}))
-    every_step = assumed.get("proposal_rate") == 1
-    return (*found, Note("every_step_proposes")) if every_step else found
+        found.append(Note("measured_at_short_context", {"context": longest}))
+    if assumed.get("proposal_rate") == 1:
+        found.append(Note("every_step_proposes"))
+    return tuple(found)
 
 
 def notes_at_best(e: Evaluation, assumed: Assumed) -> tuple[Note, ...]:
@@ -178,10 +182,10 @@ def beyond_contexts(measured: Sequence[Sequence[float]], context_length: FloatAr
 
 def _between_modules(evaluation: Evaluation, best: FloatArray) -> list[Note]:
     """Return a note if an engine refuses a draft length asked for, or the best one."""
-    modules = len(evaluation.deployment.drafter.parts)
+    modules = max(len(evaluation.deployment.drafter.parts), 1)
     asked = np.concatenate([np.ravel(evaluation.points["draft_length"]), np.ravel(best)])
-    refused = np.unique(asked[(asked > modules) & (asked % modules > 0)]) if modules > 1 else asked
-    if modules < 2 or not refused.size:
+    refused = np.unique(asked[(asked > modules) & (asked % modules > 0)])
+    if not refused.size:
         return []
     values = {"modules": modules, "draft_lengths": refused.tolist()}
     return [Note("between_modules", values)]

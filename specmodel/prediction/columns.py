@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,12 +14,8 @@ _Source: TypeAlias = Callable[[Evaluation], Array] | None
 
 
 def _point(name: str, unit: str, meaning: str, title: str = "", **shown: Any) -> Column:
-    source = partial(_at_points, name)
-    return Column(name, unit, meaning, title, source=source, is_whole=True, **shown)
-
-
-def _at_points(name: str, evaluation: Evaluation) -> Array:
-    return evaluation.points[name]
+    how: dict[str, Any] = {"source": lambda e: e.points[name], "is_whole": True, **shown}
+    return Column(name, unit, meaning, title, **how)
 
 
 def _uncertain(name: str, unit: str, meaning: str, source: _Source = None, **shown: Any) -> Column:

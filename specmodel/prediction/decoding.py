@@ -80,16 +80,14 @@ def decode_deployed(
     deployment: Deployment,
     assumed: Mapping[str, Any],
     *,
-    batch_size: Numeric,
-    context_length: Numeric | None = None,
-    prompt_length: Numeric | None = None,
-    output_length: Numeric | None = None,
-    lockstep: Numeric | None = None,
     interval: bool = False,
+    **asked: Any,
 ) -> Prediction:
-    """Predict plain decoding of a deployment as `deploy` gives it, without a drafter."""
-    lengths = prompt_length, output_length
-    points, told = plain_points(batch_size, context_length, *lengths, lockstep=lockstep)
+    """Predict plain decoding of a deployment as `deploy` gives it, without a drafter.
+
+    What is `asked` are points as `plain_points` takes them.
+    """
+    points, told = plain_points(**asked)
     points["draft_length"] = np.zeros(())
     evaluation = evaluate(deployment, points, Acceptance(acceptance_rate=0.0))
     shown = (*DECODE_COLUMNS, *LOAD_COLUMNS) if "prompt_length" in points else DECODE_COLUMNS

@@ -31,7 +31,7 @@ from specmodel.cost.prefill import (
 )
 from specmodel.layers.batch import SequenceGroup
 from specmodel.layers.work import CAUSES
-from specmodel.prediction.best import Best, Held, best_of, held_by_memory, open_lengths
+from specmodel.prediction.best import MORE, Best, Held
 
 LIMITS = (*CAUSES, "none", "memory")
 """What `limited_by` may say."""
@@ -177,12 +177,6 @@ class Evaluation:
         return MemoryUse(self.deployment, points["context_length"], points["verify_tokens"])
 
     @property
-    def plain_fits(self) -> np.ndarray:
-        """Whether batches fit in memory where the drafter is loaded but drafts nothing."""
-        plain = replace(self.memory, verify_tokens=1.0)
-        return np.asarray(self.points["batch_size"] <= plain.max_batch_size)
-
-    @property
     def break_even_acceptance_rate(self) -> FloatArray:
         """Rate from which speculation pays; NaN where none does, and for trees [-].
 
@@ -248,12 +242,6 @@ class Evaluation:
         )
 
     @cached_property
-    def idle_speedup(self) -> FloatArray:
-        """Speedup at a draft length of 0: below 1 where a loaded drafter runs all the same [-]."""
-        is_idle = self.deployment.runs_idle_drafter
-        return self.at_lengths(np.zeros(())).speedup if is_idle else np.ones(())
-
-    @cached_property
     def best(self) -> Best:
         """The best of the lengths considered at each point."""
         lengths, shape = self.lengths, self._chain_shape
@@ -263,10 +251,9 @@ class Evaluation:
         for start in range(0, len(lengths), step):
             part = slice(start, start + step)
             gains = (self.chains or self.at_lengths(lengths[part])).speedup
-            is_open = None if self._open is None else self._open[part]
-            found = best_of(gains, best.speedup, is_open, shape)
-            place = np.where(found.place < 0, best.place, found.place + start)
-            best = Best(place, found.speedup)
+            opened = gains if self._open is None else gains * self._open[part]
+            place, speedup = speculation.first_of_largest(opened, best.speedup, shape)
+            best = Best(np.where(place < 0, best.place, place + start), speedup)
         return best
 
     @property
@@ -287,7 +274,10 @@ class Evaluation:
             return None
         chains, drafts = self.chains or self.at_lengths(self.lengths), -self.max_draft_length
         gains = np.broadcast_to(chains.speedup, chains.shape)[drafts:]
-        return held_by_memory(gains, self._open[drafts:], self.best.speedup)
+        is_more = ~self._open[drafts:] & (gains > np.maximum(MORE * self.best.speedup, 1.0))
+        first = is_more.argmax(axis=0)
+        length = np.where(is_more.any(axis=0), first + 1.0, 0.0)
+        return Held(length, np.take_along_axis(gains, first[None], axis=0)[0])
 
     @cached_property
     def _chain_shape(self) -> tuple[int, ...]:
@@ -309,9 +299,11 @@ class Evaluation:
         """
         if not self.deployment.recurrent_model:
             return None
-        points = self.points
-        memory = MemoryUse(self.deployment, points["context_length"], self.lengths + 1)
-        return open_lengths(points["batch_size"] <= memory.max_batch_size, self.plain_fits)
+        drafting, plain = (
+            self.points["batch_size"] <= replace(self.memory, verify_tokens=tokens).max_batch_size
+            for tokens in (self.lengths + 1, 1.0)
+        )
+        return np.asarray(drafting | ~(drafting.any(axis=0) | plain))
 
 
 def _added(

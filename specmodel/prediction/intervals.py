@@ -126,10 +126,7 @@ def central_intervals(
 
 
 def peak_interval(
-    deployment: Deployment,
-    points: Mapping[str, Any],
-    acceptance: Acceptance,
-    generator: np.random.Generator | None = None,
+    deployment: Deployment, points: Mapping[str, Any], acceptance: Acceptance
 ) -> tuple[int, int]:
     """Return the central 80 % interval of the batch size with the largest speedup of a curve.
 
@@ -137,7 +134,7 @@ def peak_interval(
     points, which lie along one axis and keep their draft lengths. Errors of a draw are alike at all
     batch sizes: what errs at one alone, and would move the peak further, is left out.
     """
-    steps, shape = _drawn_steps(deployment, points, acceptance, generator, None)
+    steps, shape = _drawn_steps(deployment, points, acceptance)
     peaks = np.broadcast_to(steps.speedup, (DRAWS, *shape)).argmax(axis=-1)
     own_speedup = np.broadcast_to(evaluate(deployment, points, acceptance).speedup, shape)
     batch_size = np.broadcast_to(points["batch_size"], shape)
@@ -150,8 +147,8 @@ def _drawn_steps(
     deployment: Deployment,
     points: Mapping[str, Any],
     acceptance: Acceptance,
-    generator: np.random.Generator | None,
-    deployment_spread: float | None,
+    generator: np.random.Generator | None = None,
+    deployment_spread: float | None = None,
 ) -> tuple[Evaluation, tuple[int, ...]]:
     """Return the points with drawn errors, draws along the first axis, and their own shape."""
     if deployment.kernels.record is None:

@@ -20,9 +20,7 @@ from specmodel.drafters.passes import Drafter
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 from specmodel.prediction.case import DEFAULT_MAX_DRAFT_LENGTH, Case, case_of
-from specmodel.prediction.cautions import (
-    notes_at_best,
-)
+from specmodel.prediction.cautions import notes_at_best
 from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS
 from specmodel.prediction.evaluate import LOAD, LOCKSTEP, evaluate, lengths_considered
 from specmodel.prediction.intervals import MAX_POINTS, central_intervals, states_errors
@@ -250,24 +248,22 @@ def turned_round(case: Case) -> Prediction:
     return replace(found, case=asked, turned=turned)
 
 
-def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
+def predict_deployed(
     deployment: Deployment,
     assumed: Mapping[str, Any],
     *,
     draft_length: Numeric,
-    batch_size: Numeric,
-    acceptance: Acceptance | Numeric | str,
-    context_length: Numeric | None = None,
-    prompt_length: Numeric | None = None,
-    output_length: Numeric | None = None,
-    lockstep: Numeric | None = None,
+    acceptance: Acceptance | Numeric,
     verify_tokens: Numeric | None = None,
     max_draft_length: int | None = None,
     interval: bool = False,
+    **asked: Any,
 ) -> Prediction:
-    """Predict for a deployment and what was assumed of it, as `deploy` gives them."""
-    lengths = prompt_length, output_length
-    points, told = plain_points(batch_size, context_length, *lengths, lockstep=lockstep)
+    """Predict for a deployment and what was assumed of it, as `deploy` gives them.
+
+    What else is `asked` are points as `plain_points` takes them.
+    """
+    points, told = plain_points(**asked)
     assumed = {**assumed, **told}
     block = deployment.drafter.block_size
     if max_draft_length is None:
@@ -280,11 +276,7 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
         raise InputError("drafter", None, "a drafter, as draft_length is above 0")
     most = speculation.MAX_DRAFT_LENGTH
     longest = check("max_draft_length", max_draft_length, minimum=1, maximum=most, whole=True)
-    if isinstance(acceptance, str):
-        from specmodel.drafters.acceptance import load_acceptance
-
-        acceptance = load_acceptance(deployment.target, deployment.drafter, acceptance)
-    elif not isinstance(acceptance, Acceptance):
+    if not isinstance(acceptance, Acceptance):
         acceptance = Acceptance(acceptance_rate=acceptance)
     if acceptance.source:
         assumed["acceptance"] = acceptance.source
@@ -314,9 +306,9 @@ def with_known_intervals(prediction: Prediction) -> Prediction:
 
 def plain_points(
     batch_size: Numeric,
-    context_length: Numeric | None,
-    prompt_length: Numeric | None,
-    output_length: Numeric | None,
+    context_length: Numeric | None = None,
+    prompt_length: Numeric | None = None,
+    output_length: Numeric | None = None,
     *,
     lockstep: Numeric | None = None,
 ) -> tuple[dict[str, FloatArray], dict[str, int | str]]:

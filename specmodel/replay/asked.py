@@ -160,8 +160,7 @@ def replay_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -
     others = [name for name in presets if name.endswith("-ngram") != is_lookup]
     if others and deployment:
         kind = "n-gram look-up" if is_lookup else "a model or head"
-        told = f"the drafter is {kind}, but the acceptance that of {', '.join(others)}"
-        warnings.append(told)
+        warnings.append(f"the drafter is {kind}, but the acceptance that of {', '.join(others)}")
     sampling = {
         "seed": asked.get("seed", 0),
         "variation": _variation(asked, times, assumed),
@@ -195,16 +194,15 @@ def _refusals(asked: Mapping[str, Any], policies: Sequence[str]) -> list[str]:
 def _growth(asked: Mapping[str, Any], source: Source) -> tuple[float, float]:
     """Return the context of the first step of all requests, and how much it may grow [token]."""
     typed, is_fixed = asked.get("context_length"), bool(asked.get("fixed_context"))
+    start = DEFAULT_CONTEXT_LENGTH if typed is None else typed
+    if is_fixed:
+        return start, 0
     if isinstance(source, Sample):
-        start, longest = DEFAULT_CONTEXT_LENGTH, source.longest_tokens
-    else:
-        start, longest = DEFAULT_CONTEXT_LENGTH, int(source.output_tokens.max())
-        prompts = source.prompt_tokens
-        if typed is None and prompts is not None and not is_fixed:
-            start = int(prompts.min())
-            longest = int((prompts + source.output_tokens).max()) - start
-    start = start if typed is None else typed
-    return start, 0 if is_fixed else longest
+        return start, source.longest_tokens
+    if typed is not None or source.prompt_tokens is None:
+        return start, int(source.output_tokens.max())
+    first = int(source.prompt_tokens.min())
+    return first, int((source.prompt_tokens + source.output_tokens).max()) - first
 
 
 def _variation(asked: Mapping[str, Any], times: ReplayTimes, assumed: dict[str, Any]) -> Variation:

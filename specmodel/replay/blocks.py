@@ -147,6 +147,10 @@ def make_blocks(
 ) -> list[Block]:
     """Cut a replay of so many policies into pieces of work in the order of the requests."""
     check("seed", seed, minimum=0, whole=True)
+    if isinstance(source, Sample):
+        tokens = source.num_requests * source.mean_tokens
+    else:
+        tokens = len(source.proposed_tokens)
     return [
         Block(
             requests=source.part(first, last) if isinstance(source, Trace) else source,
@@ -156,17 +160,10 @@ def make_blocks(
             variation=variation,
             seed=seed,
             number=i,
-            compiles=policies * total_tokens(source) >= WORTH_COMPILING,
+            compiles=policies * tokens >= WORTH_COMPILING,
         )
         for i, (first, last) in enumerate(block_bounds(source))
     ]
-
-
-def total_tokens(source: Source) -> float:
-    """Return the output tokens of all requests, or somewhat more [token]."""
-    if isinstance(source, Sample):
-        return source.num_requests * source.mean_tokens
-    return len(source.proposed_tokens)
 
 
 def block_bounds(source: Source) -> list[tuple[int, int]]:

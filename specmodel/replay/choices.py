@@ -19,7 +19,7 @@ from specmodel.base.ranges import whole_of
 from specmodel.base.records import read_text
 from specmodel.replay.feedback import check_methods
 from specmodel.replay.plans import oracle_plan
-from specmodel.replay.policies import Policy, scheduled_draft_length
+from specmodel.replay.policies import Policy, scheduled_draft_lengths
 from specmodel.replay.policies.known import KNOWN
 from specmodel.replay.policies.policy import STATES, arguments_of
 from specmodel.replay.sampling import POLICY, stream
@@ -215,7 +215,7 @@ def _by_batch_size(policy: str, words: Sequence[str]) -> Choice:
     """Take the draft length at batch size 1 of a schedule, from a file or as typed."""
     schedule = schedule_of(policy, words)
     with _of_policy():
-        length = scheduled_draft_length(schedule, 1)
+        length = scheduled_draft_lengths(schedule, 1)[1]
     note = "entries above batch size 1 belong to serving and are not replayed"
     return Choice(name=policy, draft_length=length, notes=(note,) if len(schedule) > 1 else ())
 

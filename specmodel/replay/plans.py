@@ -34,40 +34,30 @@ class Plan:
 
 
 def oracle_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
-    """Return the draft lengths with the least total time, by dynamic programming [token]."""
-    plan = np.empty(len(trace.proposed_tokens), np.uint8)
+    """Return the draft lengths with the least total time, by dynamic programming [token].
+
+    Requests are planned from their last position to their first. Column r of `least` is the least
+    time of the last r tokens of each request: that of one step and of what it leaves to be done,
+    minimised over the draft length of the step.
+    """
+    plan, held = np.empty(len(trace.proposed_tokens), np.uint8), _held(trace, times)
     ends, later = trace.starts + trace.output_tokens, context_at(trace, times)
     # requests of similar length together, because each is padded to the longest of its chunk
     waiting = np.argsort(-trace.output_tokens, kind="stable")
     while len(waiting):
         at_once = max(CHUNK // int(trace.output_tokens[waiting[0]]), 1)
         chunk, waiting = waiting[:at_once], waiting[at_once:]
-        _plan_backwards(plan, ends[chunk], trace.output_tokens[chunk], trace, times, later)
+        lengths = trace.output_tokens[chunk]
+        least = np.zeros((len(chunk), int(lengths.max()) + 1))
+        for left in range(1, least.shape[1]):
+            lanes = np.flatnonzero(lengths >= left)
+            at = ends[chunk[lanes]] - left
+            after = np.maximum(left - 1 - held(at), 0)
+            taken = _step_times(trace.proposed_tokens[at], later[at], times)
+            total = taken + least[lanes[:, None], after]
+            plan[at] = np.argmin(total, axis=1)
+            least[lanes, left] = total.min(axis=1)
     return plan
-
-
-def _plan_backwards(
-    plan: NDArray[np.uint8],
-    ends: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    trace: Trace,
-    times: ReplayTimes,
-    later: NDArray[np.int64],
-) -> None:
-    """Fill the plan of some requests, from their last position to their first.
-
-    Column r of `least` is the least time of the last r tokens of each request: that of one step
-    and of what it leaves to be done, minimised over the draft length of the step.
-    """
-    least, held = np.zeros((len(ends), int(lengths.max()) + 1)), _held(trace, times)
-    for left in range(1, least.shape[1]):
-        lanes = np.flatnonzero(lengths >= left)
-        at = ends[lanes] - left
-        after = np.maximum(left - 1 - held(at), 0)
-        taken = _step_times(trace.proposed_tokens[at], later[at], times)
-        total = taken + least[lanes[:, None], after]
-        plan[at] = np.argmin(total, axis=1)
-        least[lanes, left] = total.min(axis=1)
 
 
 def first_context(trace: Trace, times: ReplayTimes) -> NDArray[np.int64]:

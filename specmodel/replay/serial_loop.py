@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.replay.feedback import Policies
-from specmodel.replay.machine_code import Function, compiled_function, records
+from specmodel.replay.machine_code import Function, as_lists, compiled_function, records
 from specmodel.replay.plans import context_at, first_context
 from specmodel.replay.policies.policy import LearningPolicy, learn_nothing
 from specmodel.replay.sampling import Noise
@@ -148,9 +148,9 @@ class DrawnBlock:
             expected = f"at least the context of the first times, {times.context_length:g}"
             given = int(begins.min() + (times.context_length or 0))
             raise InputError("prompt_tokens", given, expected)
-        farthest = begins + self.trace.output_tokens
-        if not times.reaches(float(farthest.max())):
-            expected = f"times of {int(farthest.max())} tokens more context than those of the first"
+        farthest = int((begins + self.trace.output_tokens).max())
+        if times.later and farthest >= len(times.later) * times.context_step:
+            expected = f"times of {farthest} tokens more context than those of the first"
             raise InputError("times", f"{len(times.later)} rows", expected)
 
     def only(self, number: int) -> "DrawnBlock":
@@ -200,7 +200,7 @@ class DrawnBlock:
             owners = np.arange(self.first, self.first + size) % len(policies)
             cast(Function, compiled_loop(rule))(policies, owners, *inputs)
         else:
-            inputs = tuple(map(_as_lists, inputs))
+            inputs = tuple(map(as_lists, inputs))
             serial_loop(rule, policies, range(self.first, self.first + size), *inputs)
         return RequestTotals(*map(np.asarray, inputs[2], kinds))
 
@@ -225,15 +225,3 @@ class DrawnBlock:
         rows = 1.0 / self.times.context_step if self.times.later else 0.0
         levels = self.noise.expert_levels, self.noise.noise_levels
         return StepTable(base.ravel(), slope.ravel(), base.shape[1], rows, *levels)
-
-
-def _as_lists(part: Any) -> Any:
-    """Return arrays as what Python indexes fastest."""
-    return type(part)(
-        *(
-            each if not isinstance(each, np.ndarray)
-            else each.tobytes() if each.dtype == np.uint8
-            else each.tolist()
-            for each in part
-        )
-    )  # fmt: skip

@@ -94,10 +94,6 @@ class ReplayTimes:
         ]
         return np.array(steps), np.array([[0.0, *row.expert_time] for row in self.rows])
 
-    def reaches(self, context: float) -> bool:
-        """Return whether there are times of so much more context than the first [token]."""
-        return not self.later or context < len(self.later) * self.context_step
-
     def up_to(self, max_draft_length: int) -> "ReplayTimes":
         """Return the times of drafts of at most `max_draft_length` [token]."""
         kept = slice(max_draft_length + 1)

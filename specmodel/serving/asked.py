@@ -151,8 +151,7 @@ def load(
     ['none', 'fixed:2']
     """
     question = load_question({**arguments, "target": target, "hardware": hardware})
-    how = {"workers": workers, "client": client} if question.trial else {}
-    return question.answered(**how)
+    return question.answered(workers=workers, client=client)
 
 
 def load_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Loaded:
@@ -282,12 +281,6 @@ def _policies(asked: Mapping[str, Any], case: Case) -> list[str]:
     return policies
 
 
-def _number_of(kind: str, text: str) -> int:
-    """Return N of kind:N, 0 of any other text [-]."""
-    name, _, number = text.partition(":")
-    return (name == kind and whole_of(number)) or 0
-
-
 def _length_of(policy: str) -> int:
     """Return the one length that a policy drafts, 0 if it drafts several or none [token]."""
     name, *numbers = policy.split(":")
@@ -297,8 +290,11 @@ def _length_of(policy: str) -> int:
 
 def _servers(text: str | None) -> int:
     """Return how many servers prefill for others, 0 if the same server does both."""
-    servers = _number_of("apart", text or "")
-    if not servers and text not in (None, "together"):
+    if text in (None, "together"):
+        return 0
+    name, _, number = str(text).partition(":")
+    servers = whole_of(number) if name == "apart" else None
+    if not servers:
         raise InputError("prefill", text, "together, or apart:N, such as apart:2")
     return servers
 
@@ -353,9 +349,6 @@ def _law(text: str | None) -> dict[str, Any]:
 
 def _targets(asked: Mapping[str, Any]) -> tuple[float | None, float | None]:
     """Return the targets of TTFT and TPOT, None where none is given [s]."""
-    ttft, tpot = (_time(name, asked.get(name)) for name in ("ttft_target", "tpot_target"))
-    return ttft, tpot
-
-
-def _time(name: str, value: float | str | None) -> float | None:
-    return None if value is None else parse_seconds(name, value)
+    names = given(asked, ("ttft_target", "tpot_target"))
+    times = {name: parse_seconds(name, value) for name, value in names.items()}
+    return times.get("ttft_target"), times.get("tpot_target")

@@ -9,14 +9,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.prediction.intervals import states_errors
 from specmodel.serving.outcome import Run
-from specmodel.serving.policies import below
-from specmodel.serving.requests import MOST_REQUESTS, Lengths, Requests
+from specmodel.serving.requests import MOST_REQUESTS, Lengths, Requests, Whole, cut
 from specmodel.serving.run import Service, is_worth_compiling
 from specmodel.serving.state import BY_BATCH
 from specmodel.serving.study import Row, Study
@@ -51,10 +49,9 @@ def answers(
     is_drawn
         False for the lengths that are expected of a law, in the order of their size.
     """
-    count, cached = prompts * samples, None
+    count, cached = prompts * samples, list[Whole]()
     if isinstance(lengths, Requests):
-        asked, made, *others = (np.resize(each, count) for each in lengths.asked)
-        cached = others[0] if others else None
+        asked, made, *cached = (np.resize(each, count) for each in lengths.asked)
     elif is_drawn:
         asked, made = lengths.draw(count, seed)
     else:
@@ -65,14 +62,14 @@ def answers(
     return Requests(
         arrival_time=np.arange(1.0, count + 1),
         prompt_tokens=asked,
-        output_tokens=np.minimum(made[alike].ravel(), np.maximum(longest - asked, 1)),
-        cached_tokens=None if cached is None else np.minimum(cached[alike].ravel(), asked),
+        output_tokens=cut(asked, made[alike].ravel(), longest)[1],
+        cached_tokens=np.minimum(cached[0][alike].ravel(), asked) if cached else None,
         samples=samples,
         notes=getattr(lengths, "notes", ()),
     )
 
 
-def _expected(lengths: Lengths, count: int, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def _expected(lengths: Lengths, count: int, seed: int) -> tuple[Whole, Whole]:
     """Return lengths by the size of outputs, as expected over draws, in an order by chance."""
     draws = max(min(_DRAWS, MOST_REQUESTS // count), 1)
     asked, made = (each.reshape(draws, count) for each in lengths.draw(draws * count, seed))
@@ -129,18 +126,18 @@ class Drain:
     def closed(self, policy: str) -> list[Course] | None:
         """Return when answers are done by formula, by server; None where the policy learns."""
         service, accepted = self.study.service(policy), self.study.accepted
-        found = [course(service, requests, accepted) for requests in self.parts]
-        known = [own for own in found if own is not None]
-        return known if len(known) == len(found) else None
+        if service.drafts.kind != BY_BATCH or service.prefill is not None:
+            return None
+        return [course(service, requests, accepted) for requests in self.parts]
 
     def outcome(self, courses: Sequence[Course]) -> Row:
         """Return what comes of the answers of all servers until enough of them are done."""
-        done = np.concatenate([each.done for each in courses])
+        begun, first, done = (
+            np.concatenate([getattr(each, name) for each in courses])
+            for name in ("begun", "first", "done")
+        )
         ends = np.sort(done)[: self.waited_for(len(done))]
         until = float(ends[-1])
-        begun, first = (
-            np.concatenate([getattr(each, name) for each in courses]) for name in ("begun", "first")
-        )
         lengths = np.concatenate([own.output_tokens for own in self.parts])
         part = np.clip((until - first) / np.maximum(done - first, 1e-12), 0.0, 1.0)
         made = np.where(done <= until, lengths, (first <= until) + part * (lengths - 1))
@@ -276,7 +273,7 @@ def usual_policies(drain: Drain) -> list[str]:
         last = np.sort(line.done)[drain.waited_for(requests.count) - 1]
         sizes = [1 << n for n in range(most.bit_length()) if 1 << n < most]
         for k, size in itertools.product(range(1, longest + 1), [*sizes, most]):
-            name = f"fixed:{k}" if size == most else below(size, k)
+            name = f"fixed:{k}" if size == most else f"below:{size}:{k}"
             taken = float(np.where(line.running <= size, times[k], times[0])[:last].sum())
             totals[name] = max(taken, totals.get(name, 0.0))
     by_time = sorted(totals, key=lambda name: totals[name])

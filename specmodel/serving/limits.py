@@ -71,11 +71,9 @@ def limits_for(
     low, high = use.bytes_per_request
     by_entry = (high - low) / (ends[1] - ends[0])
     fixed = max(high - by_entry * (ends[1] + tokens), 0.0)
-    size = scheduler.block_size
-    if by_entry * size < 1e-6 * high:  # states alone
+    size, block_bytes = scheduler.block_size, by_entry * scheduler.block_size
+    if block_bytes < 1e-6 * high:  # states alone
         size, block_bytes, fixed = 10**9, high, 0.0
-    else:
-        block_bytes = by_entry * size
     blocks = int(max(free, 0.0) // block_bytes) * deployment.layout.replicas
     held = {"blocks": blocks, "fixed_blocks": int(np.ceil(fixed / block_bytes))}
     return Limits(**vars(scheduler) | held | {"block_size": size})

@@ -138,12 +138,9 @@ class Run:
         """Requests a second that were served while requests still came [request/s]."""
         until = float(self.requests.arrival_time[-1])
         since = self.requests.arrival_time[self.measured.start]
-        served = ((self.last > since) & (self.last <= until)).sum()
-        return (
-            float(served / (until - since))
-            if until > since
-            else self.requests.count / self.state.now
-        )
+        if until <= since:
+            return self.requests.count / self.state.now
+        return float(((self.last > since) & (self.last <= until)).sum() / (until - since))
 
 
 def are_steady(runs: Sequence[Run]) -> bool:

@@ -63,7 +63,7 @@ RULES: dict[type[LearningPolicy], tuple[Function, Function]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Drafting:
-    """What decides the draft length of a step.
+    """What decides the draft length of a step; by default nothing is drafted.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Drafting:
         The longest draft that it may ask for [token].
     """
 
-    name: str
+    name: str = "none"
     kind: int = BY_BATCH
     by_batch: tuple[int, ...] = (0,)
     states: tuple[LearningPolicy, ...] = (LearningPolicy(),)
@@ -97,19 +97,9 @@ class Drafting:
         return Server(self.kind, np.array(self.by_batch), records(self.states))
 
 
-def no_drafts() -> Drafting:
-    """Return what drafts nothing."""
-    return Drafting(name="none")
-
-
 def fixed(length: int, name: str = "") -> Drafting:
     """Return one draft length for all steps [token]."""
     return Drafting(name=name or f"fixed:{length}", by_batch=(length,), max_draft_length=length)
-
-
-def below(requests: int, length: int) -> str:
-    """Return the name of the policy that drafts where at most so many requests run [token]."""
-    return f"below:{requests}:{length}"
 
 
 def scheduled(lengths: list[int], name: str) -> Drafting:
@@ -133,7 +123,7 @@ def best_lengths(
 
 
 def drafting(
-    policy: str | Choice,
+    policy: str,
     *,
     times: TabulatedTimes,
     acceptance: Acceptance,
@@ -148,10 +138,10 @@ def drafting(
     that keep a state for each request are refused unless `state` is "server": all requests then
     share one, which is told of each of them in turn.
     """
-    if isinstance(policy, str) and policy.strip() == "schedule":
+    kind, *words = policy.strip().split(":")
+    if kind == "schedule" and not words:
         return scheduled(best_lengths(times, acceptance, max_draft_length, context), "schedule")
-    if isinstance(policy, str) and policy.strip().split(":")[0] in ("table", "below"):
-        _, *words = policy.strip().split(":")
+    if kind in ("table", "below"):
         table = schedule_of(policy, words)
         found = scheduled(scheduled_draft_lengths(table, times.max_requests)[1:], policy)
     else:

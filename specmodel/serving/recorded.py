@@ -1,10 +1,9 @@
 """Recorded requests from files: our own tables, public traces, and records of benchmarks."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ from specmodel.base.units import FloatArray
 from specmodel.replay.traces.files import json_lines
 from specmodel.serving.requests import LONGEST, MOST_REQUESTS, Requests, Whole
 
-_CACHED, _PHASE = "hash_ids", "metadata.benchmark_phase"
+_ARGUMENT, _CACHED, _PHASE = "workload", "hash_ids", "metadata.benchmark_phase"
 _BLOCK = 512
 """Tokens of a block that Mooncake's hash_ids name [token]."""
 _LATEST = 1e19
@@ -30,20 +29,13 @@ _RARE, _LONG = 0.02, 1000.0
 """A rate below which whole times that go on for so long look like milliseconds [request/s] [-]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Format:
+class _Format(NamedTuple):
     """Where a kind of file has what a request needs; a dot leads to a key within another.
 
-    Parameters
-    ----------
-    name
-        Whose it is.
-    time, prompt, output
-        When a request came, and its lengths; a file that has all three is of this kind.
-    per_second
-        Units of time in a second, 0 for dates [-].
-    is_by_end
-        Whether requests stand in the order in which they ended, or nearly in that of arrival.
+    `name` is whose it is. `time`, `prompt` and `output` are when a request came, and its lengths: a
+    file that has all three is of this kind. There are `per_second` units of time in a second, 0 for
+    dates. With `is_by_end`, requests stand in the order in which they ended, or nearly in that of
+    arrival.
     """
 
     name: str
@@ -59,34 +51,16 @@ class _Format:
         return self.time, self.prompt, self.output
 
 
-OURS = _Format(
-    name="specmodel", time="arrival_time", prompt="prompt_tokens", output="output_tokens"
-)
+OURS = _Format("specmodel", "arrival_time", "prompt_tokens", "output_tokens")
 FORMATS = (
     OURS,
+    _Format("Azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens", per_second=0),
+    _Format("BurstGPT", "Timestamp", "Request tokens", "Response tokens"),
+    _Format("Mooncake", "timestamp", "input_length", "output_length", per_second=1e3),
+    _Format("vLLM", "start_times", "input_lens", "output_lens", is_by_end=True),
     _Format(
-        name="Azure",
-        time="TIMESTAMP",
-        prompt="ContextTokens",
-        output="GeneratedTokens",
-        per_second=0,
-    ),
-    _Format(name="BurstGPT", time="Timestamp", prompt="Request tokens", output="Response tokens"),
-    _Format(
-        name="Mooncake",
-        time="timestamp",
-        prompt="input_length",
-        output="output_length",
-        per_second=1e3,
-    ),
-    _Format(
-        name="vLLM", time="start_times", prompt="input_lens", output="output_lens", is_by_end=True
-    ),
-    _Format(
-        name="AIPerf",
-        time="metadata.request_start_ns",
-        prompt="metrics.input_sequence_length.value",
-        output="metrics.output_sequence_length.value",
+        *("AIPerf", "metadata.request_start_ns"),
+        *("metrics.input_sequence_length.value", "metrics.output_sequence_length.value"),
         per_second=1e9,
         is_by_end=True,
     ),
@@ -98,9 +72,7 @@ _EXPECTED = (
 )
 
 
-def read_requests(
-    path: str | Path, time_window: str | None = None, argument: str = "workload"
-) -> Requests:
+def read_requests(path: str | Path, time_window: str | None = None) -> Requests:
     """Return recorded requests, the first of which comes at 0.
 
     Parameters
@@ -110,8 +82,6 @@ def read_requests(
         or one of `FORMATS`, in .csv, .parquet, .jsonl or .json.
     time_window
         FROM:TO, which part of it is taken: seconds since its first request, or such as 10m:1h.
-    argument
-        What errors call the file.
 
     Notes
     -----
@@ -120,20 +90,20 @@ def read_requests(
     which leading blocks of a prompt came before: those are cached, as in a cache without bound. Of
     a file with more than `MOST_REQUESTS` the first so many are read, in which a window must end.
     """
-    table, form = _table(Path(path), argument)
+    table, form = _table(Path(path))
     notes, is_whole = list[Note](), len(table) <= MOST_REQUESTS
     if form is not OURS:
         failed = table[form.output].isna() | (as_numbers(table[form.output]) == 0)
         table, count = table[~failed], int(failed.sum())
         notes += [Note("failed_left_out", {"count": count})] if count else []
     if table.empty:
-        raise InputError(argument, str(path), "at least one request")
-    times = _seconds(table, form, argument)
+        raise InputError(_ARGUMENT, str(path), "at least one request")
+    times = _seconds(table, form)
     prompts, outputs = (
-        numbers(table, name, minimum=1, maximum=LONGEST, whole=True, argument=argument)
+        numbers(table, name, minimum=1, maximum=LONGEST, whole=True, argument=_ARGUMENT)
         for name in (form.prompt, form.output)
     )
-    order = _in_order(times, form, argument)
+    order = _in_order(times, form)
     if (np.diff(order) < 0).any():
         notes.append(Note("sorted_by_arrival", {"name": form.name}))
     times = times[order] - times[order[0]]
@@ -152,41 +122,41 @@ def read_requests(
     )
 
 
-def _table(path: Path, argument: str) -> tuple[pd.DataFrame, _Format]:
+def _table(path: Path) -> tuple[pd.DataFrame, _Format]:
     """Return the columns of a file, of one request more than is taken at most, and its kind."""
     if path.suffix == ".jsonl":
-        return _from_lines(path, argument)
+        return _from_lines(path)
     if path.suffix == ".json":
-        return _from_result(path, argument)
+        return _from_result(path)
     if path.suffix not in (".csv", ".parquet"):
-        raise InputError(argument, str(path), "a .csv, .parquet, .jsonl or .json file")
-    table = read_table(path, (), argument, most=MOST_REQUESTS + 1)
-    form = _format_of([*table], argument)
+        raise InputError(_ARGUMENT, str(path), "a .csv, .parquet, .jsonl or .json file")
+    table = read_table(path, (), _ARGUMENT, most=MOST_REQUESTS + 1)
+    form = _format_of([*table])
     return table[[*form.columns]], form
 
 
-def _format_of(names: list[str], argument: str) -> _Format:
+def _format_of(names: list[str]) -> _Format:
     form = next((form for form in FORMATS if {*form.columns} <= {*names}), None)
     if form is None:
-        raise InputError(argument, ", ".join(names[:8]) or "no columns", _EXPECTED)
+        raise InputError(_ARGUMENT, ", ".join(names[:8]) or "no columns", _EXPECTED)
     return form
 
 
-def _from_lines(path: Path, argument: str) -> tuple[pd.DataFrame, _Format]:
+def _from_lines(path: Path) -> tuple[pd.DataFrame, _Format]:
     """Return requests of JSON lines, those of a warm-up left out, with what a cache holds."""
-    lines = (record for _, record in json_lines(path, argument))
+    lines = (record for _, record in json_lines(path, _ARGUMENT))
     head = [*islice(lines, _HEAD)]
     if not head:
-        raise InputError(argument, str(path), f"at least one request: {_EXPECTED}")
+        raise InputError(_ARGUMENT, str(path), f"at least one request: {_EXPECTED}")
     own = dict.fromkeys(name for record in head if isinstance(record, dict) for name in record)
     told = [name for form in FORMATS for name in form.columns if any(_at(r, name) for r in head)]
-    form = _format_of([*own, *told], argument)
+    form = _format_of([*own, *told])
     names = [*form.columns, *([_CACHED] if _CACHED in own else [])]
-    records = _of_lines(chain(head, lines), names, f"{argument}.{_CACHED}")
+    records = _of_lines(chain(head, lines), names)
     return pd.DataFrame(islice(records, MOST_REQUESTS + 1), columns=names), form
 
 
-def _of_lines(lines: Iterator[Any], names: list[str], argument: str) -> Iterator[list[Any]]:
+def _of_lines(lines: Iterator[Any], names: list[str]) -> Iterator[list[Any]]:
     """Yield the columns of each line, of its blocks how many tokens came before at its head."""
     seen = set[Any]()
     for record in lines:
@@ -194,7 +164,7 @@ def _of_lines(lines: Iterator[Any], names: list[str], argument: str) -> Iterator
             continue
         row = [_at(record, name) for name in names]
         if names[-1] == _CACHED:
-            row[-1] = _seen_before(row[-1], seen, argument)
+            row[-1] = _seen_before(row[-1], seen)
         yield row
 
 
@@ -205,58 +175,60 @@ def _at(record: Any, path: str) -> Any:
     return record
 
 
-def _seen_before(blocks: Any, seen: set[Any], argument: str) -> int:
+def _seen_before(blocks: Any, seen: set[Any]) -> int:
     """Return the tokens of the leading blocks that came before, and take in all [token]."""
     if not isinstance(blocks, list) or not all(isinstance(block, int) for block in blocks):
-        raise InputError(argument, blocks, "a list of numbers of blocks")
+        raise InputError(f"{_ARGUMENT}.{_CACHED}", blocks, "a list of numbers of blocks")
     new = (place for place, block in enumerate(blocks) if block not in seen)
     known = next(new, len(blocks))
     seen.update(blocks)
     return known * _BLOCK
 
 
-def _from_result(path: Path, argument: str) -> tuple[pd.DataFrame, _Format]:
+def _from_result(path: Path) -> tuple[pd.DataFrame, _Format]:
     """Return the requests of a result in JSON, which has a list for each column."""
-    check_readable(path, argument, "JSON")
+    check_readable(path, _ARGUMENT, "JSON")
     if path.stat().st_size > MOST_BYTES:
-        raise InputError(argument, str(path), f"a file of at most {MOST_BYTES / 1e9:g} GB")
+        raise InputError(_ARGUMENT, str(path), f"a file of at most {MOST_BYTES / 1e9:g} GB")
     try:
         found = parsed_json(path.read_bytes())
     except ValueError as error:
-        raise InputError(argument, str(path), f"one result in well-formed JSON ({error})") from None
+        raise InputError(
+            _ARGUMENT, str(path), f"one result in well-formed JSON ({error})"
+        ) from None
     names = [*found] if isinstance(found, dict) else []
     if "input_lens" in names and "start_times" not in names:
         expected = "start_times too, which vLLM since 0.15 writes with --save-detailed"
-        raise InputError(f"{argument}.start_times", None, expected)
-    form = _format_of(names, argument)
+        raise InputError(f"{_ARGUMENT}.start_times", None, expected)
+    form = _format_of(names)
     try:
         return pd.DataFrame({name: found[name] for name in form.columns}), form
     except ValueError:
         expected = f"lists of equal length: {', '.join(form.columns)}"
-        raise InputError(argument, str(path), expected) from None
+        raise InputError(_ARGUMENT, str(path), expected) from None
 
 
-def _seconds(table: pd.DataFrame, form: _Format, argument: str) -> FloatArray:
+def _seconds(table: pd.DataFrame, form: _Format) -> FloatArray:
     """Return when requests came, as the file counts [s]."""
     if form.per_second:
-        own = numbers(table, form.time, above=-1, minimum=0, maximum=_LATEST, argument=argument)
+        own = numbers(table, form.time, above=-1, minimum=0, maximum=_LATEST, argument=_ARGUMENT)
         return own / form.per_second
     column = table[form.time]
     dates = pd.to_datetime(column, format="ISO8601", utc=True, errors="coerce")
     if dates.isna().any():
         culprit = column[dates.isna()].iloc[0]
         expected = "a date such as 2023-11-16 18:15:46.68"
-        raise InputError(f"{argument}.{form.time}", culprit, expected)
+        raise InputError(f"{_ARGUMENT}.{form.time}", culprit, expected)
     return np.asarray((dates - dates.min()).dt.total_seconds(), np.float64)
 
 
-def _in_order(times: FloatArray, form: _Format, argument: str) -> Whole:
+def _in_order(times: FloatArray, form: _Format) -> Whole:
     """Return the places of requests in the order of arrival; refuse a file that should have it."""
     falls = np.flatnonzero(np.diff(times) < 0)
     if len(falls) and not form.is_by_end:
         row = int(falls[0]) + 1
         expected = f"times that never fall, as in row {row} after {times[row - 1]:g} s"
-        raise InputError(f"{argument}.{form.time}", float(times[row]), expected)
+        raise InputError(f"{_ARGUMENT}.{form.time}", float(times[row]), expected)
     return np.argsort(times, kind="stable")
 
 
@@ -265,7 +237,7 @@ def _inside(times: FloatArray, window: str | None, path: str, *, is_whole: bool)
     since, until = (0.0, np.inf) if window is None else _parse_window(window)
     if not is_whole and until > times[-1]:
         expected = f"at most {MOST_REQUESTS:,} requests: --time-window 0:{times[-1]:.0f} or less"
-        raise InputError("time_window" if window else "workload", window or path, expected)
+        raise InputError("time_window" if window else _ARGUMENT, window or path, expected)
     kept = (since <= times) & (times < until)
     if not kept.any():
         raise InputError("time_window", window, f"a part of its {times[-1]:.6g} s with requests")

@@ -65,9 +65,8 @@ class Arrivals:
         """Return when so many requests come; the same seed gives other rates in proportion [s]."""
         if self.users:
             return np.zeros(count)
-        random, shape = stream(seed, ARRIVALS), 1.0
-        if self.process == "gamma":
-            shape = self.variation**-2
+        random = stream(seed, ARRIVALS)
+        shape = self.variation**-2 if self.process == "gamma" else 1.0
         intervals = random.gamma(shape, 1 / shape, -(-count // self.burst)) * self.burst
         return np.repeat(np.cumsum(intervals), self.burst)[:count] / self.request_rate
 
@@ -131,29 +130,23 @@ class Lengths:
             np.clip(np.rint(mean * np.exp(spread * z - spread**2 / 2)), 1, self.longest)
             for (mean, spread), z in zip(laws, (first, second), strict=True)
         )
-        prompts = np.minimum(prompts, self.together - 1)
-        outputs = np.minimum(outputs, self.together - prompts)
-        return prompts.astype(np.int64), outputs.astype(np.int64)
+        return cut(prompts.astype(np.int64), outputs.astype(np.int64), self.together)
 
 
-WORKLOADS = {
-    "chat": Lengths(
-        prompt_tokens=360, output_tokens=634, prompt_spread=1.13, output_spread=0.91,
-        correlation=0.23,
-    ),
-    "code": Lengths(
-        prompt_tokens=171, output_tokens=182, prompt_spread=0.31, output_spread=0.70,
-        correlation=0.62,
-    ),
-    "summaries": Lengths(
-        prompt_tokens=838, output_tokens=323, prompt_spread=0.47, output_spread=0.37,
-        correlation=0.81,
-    ),
-    "math": Lengths(
-        prompt_tokens=94, output_tokens=166, prompt_spread=0.22, output_spread=0.33,
-        correlation=0.48,
-    ),
-}  # fmt: skip
+def cut(prompts: Whole, outputs: Whole, longest: int) -> tuple[Whole, Whole]:
+    """Return prompts, and outputs as far as these leave room for them in a context [token]."""
+    prompts = np.minimum(prompts, longest - 1)
+    return prompts, np.minimum(outputs, longest - prompts)
+
+
+_LAW = ("prompt_tokens", "output_tokens", "prompt_spread", "output_spread", "correlation")
+_TASKS: dict[str, tuple[Any, ...]] = {
+    "chat": (360, 634, 1.13, 0.91, 0.23),
+    "code": (171, 182, 0.31, 0.70, 0.62),
+    "summaries": (838, 323, 0.47, 0.37, 0.81),
+    "math": (94, 166, 0.22, 0.33, 0.48),
+}
+WORKLOADS = {name: Lengths(**dict(zip(_LAW, law, strict=True))) for name, law in _TASKS.items()}
 """Lengths of 1,410 recorded requests of four tasks (Llama-3.1-8B, those left out that ran on to
 8,192 tokens): means, spreads and correlations, taken as log-normal."""
 

@@ -13,12 +13,13 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.cost.deployment import Deployment
+from specmodel.replay.machine_code import as_lists
 from specmodel.replay.traces import Trace
 from specmodel.serving.disaggregated import DisaggregatedPrefill
 from specmodel.serving.limits import Scheduler, check_fits, limits_for
 from specmodel.serving.loop import compiled_serve, serve
 from specmodel.serving.outcome import EDGES, Run
-from specmodel.serving.policies import Drafting, no_drafts, spread_survival, survival
+from specmodel.serving.policies import Drafting, spread_survival, survival
 from specmodel.serving.requests import LONGEST, Requests
 from specmodel.serving.state import (
     Engine,
@@ -60,7 +61,7 @@ class Service:
 
     times: TabulatedTimes
     limits: Limits
-    drafts: Drafting = field(default_factory=no_drafts)
+    drafts: Drafting = field(default_factory=Drafting)
     acceptance: Acceptance | Trace | None = None
     by_context: Mapping[float, Acceptance] = field(default_factory=dict)
     acceptance_by_request: float = 0.0
@@ -129,7 +130,7 @@ class Service:
         )
         parts: list[Any] = [self._outcomes(), self.times.flat(), engine]
         if not compiled:
-            parts = [_as_lists(part) for part in parts]
+            parts = [as_lists(part) for part in parts]
         outcomes, tables, engine = parts
         loop(limits, outcomes, tables, self.drafts.fresh(for_python=not compiled), engine)
         return _run(requests, engine, limits, places)
@@ -242,12 +243,6 @@ def has_numba() -> bool:
 def is_worth_compiling(tokens: float) -> bool:
     """Tell whether numba is there and soon makes up for its start with so many tokens [token]."""
     return tokens >= WORTH_COMPILING and has_numba()
-
-
-def _as_lists(part: Any) -> Any:
-    return part._replace(
-        **{n: v.tolist() for n, v in part._asdict().items() if isinstance(v, np.ndarray)}
-    )
 
 
 def _run(requests: Requests, engine: Engine, limits: Limits, places: NDArray[np.int64]) -> Run:

@@ -21,7 +21,7 @@ from specmodel.replay.traces import Trace
 from specmodel.replay.traces.statistics import steps_at
 from specmodel.serving.closed_forms import LoadCurves, chain_state, load_curves, users_state
 from specmodel.serving.disaggregated import disaggregated
-from specmodel.serving.limits import Scheduler, usual_scheduler
+from specmodel.serving.limits import usual_scheduler
 from specmodel.serving.outcome import Run
 from specmodel.serving.policies import best_lengths, drafting, over_all_steps, scheduled
 from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
@@ -85,13 +85,12 @@ class Study:
             return draw_requests(arrivals, self.lengths, self.num_requests, self.seed)
         recorded = self.lengths
         if arrivals.users:
-            zeros = np.zeros(recorded.count)
-            return replace(recorded, arrival_time=zeros, users=arrivals.users)
-        if not np.isfinite(recorded.rate):  # of requests that all came at once
+            times = np.zeros(recorded.count)
+        elif np.isfinite(recorded.rate):
+            times = recorded.arrival_time * (recorded.rate / arrivals.request_rate)
+        else:  # all came at once
             times = np.arange(recorded.count) / arrivals.request_rate
-            return replace(recorded, arrival_time=times)
-        scale = recorded.rate / arrivals.request_rate
-        return replace(recorded, arrival_time=recorded.arrival_time * scale)
+        return replace(recorded, arrival_time=times, users=arrivals.users)
 
     @cached_property
     def accepted(self) -> Acceptance:
@@ -146,12 +145,6 @@ class Study:
         """Requests whose lengths decide tables and closed forms."""
         return self.requests(Arrivals(request_rate=1.0))
 
-    def scheduler(self, *, drafts: bool) -> Scheduler:
-        """Return the limits of the server, with or without a drafter."""
-        deployment = self.deployment if drafts else self.plain
-        usual = usual_scheduler(deployment, self.max_draft_length)
-        return replace(usual, **dict(self.limits))
-
     @cached_property
     def first_token_time(self) -> float:
         """What the engine adds to every first token: HTTP, tokenization, scheduling [s]."""
@@ -165,13 +158,16 @@ class Study:
     @cached_property
     def drafting_service(self) -> Service:
         """The server with the drafter loaded."""
-        scheduler = self.scheduler(drafts=True)
-        return prepare(self.deployment, scheduler, self.typical, self.max_draft_length)
+        return self._prepared(self.deployment, self.max_draft_length)
 
     @cached_property
     def plain_service(self) -> Service:
         """The server without a drafter."""
-        return prepare(self.plain, self.scheduler(drafts=False), self.typical, 0)
+        return self._prepared(self.plain, 0)
+
+    def _prepared(self, deployment: Deployment, longest: int) -> Service:
+        scheduler = replace(usual_scheduler(deployment, longest), **dict(self.limits))
+        return prepare(deployment, scheduler, self.typical, longest)
 
     def service(self, policy: str) -> Service:
         """Return the server that a policy runs on, by name; none has no drafter loaded.

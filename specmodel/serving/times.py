@@ -26,9 +26,7 @@ from specmodel.layers.batch import SequenceGroup, sequence_group
 
 ROWS = 96
 """Rows of context of a table [-]."""
-_NEAR = (
-    *(1, 2, 4, 8, 16, 32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 576, 640, 768, 1024),
-)
+_NEAR = (1, 2, 4, 8, 16, 32, *range(64, 257, 32), *range(320, 641, 64), 768, 1024)
 """Tokens of chunks that are tabulated; above these they grow by the factor below [token]."""
 _GROWTH = 2**0.5
 
@@ -158,14 +156,13 @@ def mixed_step_time(
     if not prompts:
         return times.step_time
     size, seen = np.asarray(requests, float), np.asarray(context, float)
-    passes = times.plain_pass, times.verify_pass
-    plain, verify = (
-        _with_prompts(deployment, each, prompts, decoding, beside)
-        for each, decoding in zip(
-            passes, sequences_of(deployment, size, gamma + 1, seen), strict=True
-        )
-    )
-    mixed = replace(times, plain_pass=plain, verify_pass=verify)
+    groups, passes = sequences_of(deployment, size, gamma + 1, seen), list[PassTime]()
+    for time, decoding in zip((times.plain_pass, times.verify_pass), groups, strict=True):
+        tokens = np.add(beside, decoding.batch_size * decoding.tokens_per_sequence)
+        added = added_by_prompts(deployment, prompts, decoding, tokens)
+        both = time.gpu_time + added.gpu_time
+        passes.append(PassTime.of(both, time.host_time, added.launch_time))
+    mixed = replace(times, plain_pass=passes[0], verify_pass=passes[1])
     return mixed.step_time + _read_by_drafter(deployment, prompts)
 
 
@@ -175,18 +172,6 @@ def prompts_step_time(
     """Return a step of nothing but chunks of prompts [s]."""
     read = waiting(deployment, read_by_target(deployment, (prompts,), beside))
     return read.total_time + _read_by_drafter(deployment, (prompts,))
-
-
-def _with_prompts(
-    deployment: Deployment,
-    time: PassTime,
-    prompts: tuple[SequenceGroup, ...],
-    decoding: SequenceGroup,
-    beside: Numeric,
-) -> PassTime:
-    beside = np.add(beside, decoding.batch_size * decoding.tokens_per_sequence)
-    added = added_by_prompts(deployment, prompts, decoding, beside)
-    return PassTime.of(time.gpu_time + added.gpu_time, time.host_time, added.launch_time)
 
 
 def _read_by_drafter(

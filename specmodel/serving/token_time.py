@@ -20,7 +20,6 @@ from specmodel.base.units import FloatArray
 from specmodel.serving.policies import survival
 from specmodel.serving.requests import Requests
 from specmodel.serving.run import Service
-from specmodel.serving.state import BY_BATCH
 
 _LUCKS = 16
 """Quantiles of luck that are taken of each request [-]."""
@@ -94,11 +93,12 @@ def pace_of(service: Service, acceptance: Acceptance, length: int | None = None)
 class _Slots:
     """A server's slots and memory on the axis of token time."""
 
-    def __init__(self, service: Service, asked: dict[str, list[float]], pace: Pace) -> None:
-        self.limits, self.pace = service.limits, pace
-        self.prompts, self.cached, self.need = asked["prompts"], asked["cached"], asked["need"]
-        self.group, self.shared, count = asked["group"], asked["shared"], len(self.need)
-        self.sharers = Counter[float]()
+    def __init__(self, service: Service, requests: Requests, need: FloatArray, pace: Pace) -> None:
+        self.limits, self.pace, self.need = service.limits, pace, need.tolist()
+        self.prompts: list[int] = requests.prompt_tokens.tolist()
+        self.cached = service.cached_tokens(requests).tolist()
+        self.group, self.shared = (each.tolist() for each in service.shared_blocks(requests))
+        self.sharers, count = Counter[int](), requests.count
         self.waiting, self.ends = deque(range(count)), list[tuple[float, int, int]]()
         self.order, self.entry = list[tuple[int, int]](), [0] * count
         self.pending, self.now, self.gate, self.hold = list[int](), 0.0, 0.0, 0.0
@@ -193,11 +193,7 @@ class _Slots:
 
 def timeline(service: Service, requests: Requests, need: FloatArray, pace: Pace) -> Timeline:
     """Return who runs with whom, where requests need so many tokens after the first [token]."""
-    cached = service.cached_tokens(requests)
-    group, shared = service.shared_blocks(requests)
-    asked = {"prompts": requests.prompt_tokens, "cached": cached, "need": need}
-    asked |= {"group": group, "shared": shared}
-    slots = _Slots(service, {name: values.tolist() for name, values in asked.items()}, pace)
+    slots = _Slots(service, requests, need, pace)
     while slots.waiting or slots.running or slots.pending:
         slots.admit()
         slots.step()
@@ -224,10 +220,8 @@ def span_times(service: Service, line: Timeline, pace: Pace) -> FloatArray:
     return found
 
 
-def course(service: Service, requests: Requests, acceptance: Acceptance) -> Course | None:
-    """Return when requests that are all there at once are done; None where the policy learns."""
-    if service.drafts.kind != BY_BATCH or service.prefill is not None:
-        return None
+def course(service: Service, requests: Requests, acceptance: Acceptance) -> Course:
+    """Return when requests that are all there at once are done, under a policy by batch."""
     pace, need = pace_of(service, acceptance), np.asarray(requests.output_tokens - 1.0)
     line = timeline(service, requests, need, pace)
     if pace.lengths.any():

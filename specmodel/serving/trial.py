@@ -22,7 +22,7 @@ from specmodel.serving.capacity import (
 )
 from specmodel.serving.closed_forms import LoadCurves, fluid_state
 from specmodel.serving.outcome import WARM_UP, Run
-from specmodel.serving.requests import ASKED, LENGTHS, Arrivals, Lengths, Requests, Whole
+from specmodel.serving.requests import ASKED, LENGTHS, Arrivals, Lengths, Requests, cut
 from specmodel.serving.run import Service, is_worth_compiling
 from specmodel.serving.study import Study
 
@@ -81,7 +81,8 @@ class Trial:
     def mean_output(self) -> float:
         """Mean tokens of an output by its law, cut as those that are drawn [token]."""
         if isinstance(self.study.lengths, Lengths):
-            return float(self._cut(*self.study.lengths.draw(_MANY, 0))[1].mean())
+            drawn = self.study.lengths.draw(_MANY, 0)
+            return float(cut(*drawn, self.study.typical.longest)[1].mean())
         return float(self.study.typical.output_tokens.mean())
 
     def load(
@@ -97,8 +98,7 @@ class Trial:
         slowest = float(curves.tpot.max())
         residences = RESIDENCES / 4 if self.is_coarse else RESIDENCES
         lasts = np.ceil(residences * _present(curves, rate))
-        measured = int(max(self.study.num_requests, lasts))
-        measured = min(measured, _MOST_REQUESTS)
+        measured = min(int(max(self.study.num_requests, lasts)), _MOST_REQUESTS)
         first = int(WARM_UP * measured)
         own = slice(first, first + measured)
         added = self.study.first_token_time
@@ -181,10 +181,7 @@ class Trial:
         most = min(count + after, 2 * _MOST_REQUESTS)
         times, *asked = self._drawn(replication, most)
         work = float(asked[1][:count].sum()) / times[count - 1] / self.mean_output
-        return Requests(
-            arrival_time=times * work / rate,
-            **dict(zip(ASKED, asked, strict=False)),
-        )
+        return Requests(arrival_time=times * work / rate, **dict(zip(ASKED, asked, strict=False)))
 
     def _drawn(self, replication: int, count: int) -> tuple[Any, ...]:
         """Return when the first requests of a replication come at a rate of 1, and what they ask.
@@ -202,15 +199,10 @@ class Trial:
         if (replication, place) not in self._blocks:
             seed = int(stream(self.study.seed, LENGTHS, replication, place).integers(2**31))
             times = self.arrivals.times(_BLOCK, seed)
-            asked = self.study.lengths.draw(_BLOCK, seed)
-            self._blocks[replication, place] = times, *self._cut(*asked)
+            prompts, outputs, *cached = self.study.lengths.draw(_BLOCK, seed)
+            asked = cut(prompts, outputs, self.study.typical.longest)
+            self._blocks[replication, place] = times, *asked, *cached
         return self._blocks[replication, place]
-
-    def _cut(self, prompts: Whole, outputs: Whole, *cached: Whole) -> tuple[Whole, ...]:
-        """Return prompts and outputs that are together no longer than typical ones [token]."""
-        longest = self.study.typical.longest
-        prompts = np.minimum(prompts, longest - 1)
-        return prompts, np.minimum(outputs, longest - prompts), *cached
 
     def _run(self, service: Service, rate: float, until: int, tpot: float, place: int) -> Run:
         """Return a replication by its place, with a time per token at most."""

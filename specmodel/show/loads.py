@@ -84,6 +84,7 @@ def framed(
 def _at_rates(loaded: Loaded, notes: Sequence[str]) -> Answer:
     """Return what requests meet at the loads asked for, in all forms."""
     from specmodel.prediction.cautions import beyond_context
+    from specmodel.serving.limits import usual_scheduler
     from specmodel.serving.study import not_carried
 
     study, rows = loaded.study, loaded.rows
@@ -91,7 +92,7 @@ def _at_rates(loaded: Loaded, notes: Sequence[str]) -> Answer:
     warnings = [*map(str, beyond)]
     warnings += [_not_carried(rate, most) for rate, most in not_carried(rows).items()]
     warnings += map(str, (*graph_notes(study, rows), *study.notes))
-    scheduler = asdict(study.scheduler(drafts=True))
+    scheduler = asdict(usual_scheduler(study.deployment, study.max_draft_length))
     told = in_words(loaded.assumed)
     told |= {n: v for n, v in scheduler.items() if n not in dict(study.limits)}
     if study.first_token_time:

@@ -481,7 +481,7 @@ def test_a_schedule_by_batch_size_reads_as_vllm_does() -> None:
     schedule = [[17, 64, 2], [1, 16, 3], [100, 4096, 0]]
     lengths = scheduled_draft_lengths(schedule, 200)
     assert [lengths[size] for size in (1, 16, 17, 80, 100, 200)] == [3, 3, 2, 2, 0, 0]
-    assert scheduled_draft_lengths(schedule, 20, 2) == [0, *[2] * 20]
+    assert scheduled_draft_lengths(schedule, 20) == [0, *[3] * 16, *[2] * 4]
 
 
 @pytest.mark.parametrize(

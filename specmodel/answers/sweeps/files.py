@@ -68,7 +68,7 @@ def sweep_to_file(
     overwrite: bool = False,
     workers: int | None = None,
     client: Client | str | None = None,
-    progress: Callable[[int], object] | None = None,
+    progress: Callable[[int], object] = lambda done: None,
 ) -> int:
     """Compute a sweep of any size and write it while it is computed, in float32.
 
@@ -104,15 +104,13 @@ def sweep_to_file(
         sink = _Sink(plan, output, working, kind, sum(done))
         try:
             for num_points in done:
-                if progress:
-                    progress(num_points)
+                progress(num_points)
             with chosen_workers(workers, client) as pool:
                 encoded = results(plan, sink.encode, pool, len(done))
                 parts = itertools.islice(plan.parts(), len(done), None)
                 for part, content in zip(parts, encoded, strict=True):
                     sink.add(content, part.num_points)
-                    if progress:
-                        progress(part.num_points)
+                    progress(part.num_points)
             sink.finish(path, overwrite=overwrite)
         except KeyboardInterrupt:
             raise SweepInterrupted(sink.keep(), working) from None

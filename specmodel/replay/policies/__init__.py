@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from specmodel.replay.policies.goodput import Goodput as Goodput
     from specmodel.replay.policies.policy import Policy as Policy, Step as Step
     from specmodel.replay.policies.schedule import (
-        scheduled_draft_length as scheduled_draft_length,
         scheduled_draft_lengths as scheduled_draft_lengths,
     )
     from specmodel.replay.policies.sglang import AdaptiveSteps as AdaptiveSteps

@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from specmodel.base.errors import InputError
 
 
-def scheduled_draft_lengths(
-    schedule: Sequence[Sequence[int]], max_batch_size: int, max_draft_length: int = 10**9
-) -> list[int]:
+def scheduled_draft_lengths(schedule: Sequence[Sequence[int]], max_batch_size: int) -> list[int]:
     """Return the draft length that vLLM takes from a schedule at each batch size.
 
     Parameters
@@ -15,8 +13,8 @@ def scheduled_draft_lengths(
     schedule
         Entries of first batch size, last one (included) [request] and draft length [token]; in a
         gap, and beyond the last entry, that of the entry before holds.
-    max_batch_size, max_draft_length
-        Largest batch [request], and longest draft, to which longer ones are cut [token].
+    max_batch_size
+        Largest batch [request].
 
     Returns
     -------
@@ -48,17 +46,6 @@ def scheduled_draft_lengths(
             raise InputError("table", [first, last, length], expected)
         before = lengths[-1]
         lengths += [before] * (min(first, max_batch_size + 1) - len(lengths))
-        lengths += [min(length, max_draft_length)] * (min(last, max_batch_size) + 1 - len(lengths))
+        lengths += [length] * (min(last, max_batch_size) + 1 - len(lengths))
         end = last
     return lengths + [lengths[-1]] * (max_batch_size + 1 - len(lengths))
-
-
-def scheduled_draft_length(schedule: Sequence[Sequence[int]], batch_size: int) -> int:
-    """Return the draft length that vLLM takes from a schedule at one batch size [token].
-
-    Parameters
-    ----------
-    schedule, batch_size
-        As in `scheduled_draft_lengths`, and the batch size [request].
-    """
-    return scheduled_draft_lengths(schedule, batch_size)[batch_size]

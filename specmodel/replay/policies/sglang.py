@@ -116,7 +116,7 @@ def next_candidate(s: "AdaptiveSteps") -> int:
             s.average = s.candidates[at] - 1.0
         return at
     lower = at
-    while lower > 0 and s.average <= fall_below(s.candidates[lower - 1]) + s.slot.down_hysteresis:
+    while lower > 0 and s.average <= max(s.candidates[lower - 1], 1) - 0.5 + s.slot.down_hysteresis:
         lower -= 1
     higher = lower
     if lower == at:
@@ -127,11 +127,6 @@ def next_candidate(s: "AdaptiveSteps") -> int:
         while higher > 0 and s.candidates[higher] > ceiling:
             higher -= 1
     return higher
-
-
-def fall_below(candidate: int) -> float:
-    """Return the average at which a slot falls to a candidate, less its hysteresis [token]."""
-    return 0.5 if candidate == 0 else candidate - 0.5
 
 
 class AdaptiveSteps(LearningPolicy):

@@ -141,12 +141,6 @@ def _columns_at(names: Collection[str], longest: int, where: str) -> list[str]:
     return columns
 
 
-def _arrays(trace: Trace) -> dict[str, Counts]:
-    """Return what a trace has by position, by column."""
-    of_length = {f"accepted_tokens_at_{n}": row for n, row in trace.accepted_at.items()}
-    return {name: getattr(trace, name) for name in COLUMNS} | of_length
-
-
 def check_positions(positions: int, argument: str) -> None:
     """Refuse more output positions than a file may have [token]."""
     if positions > MAX_POSITIONS:
@@ -227,7 +221,9 @@ def _json_value(line: bytes, where: str) -> Any:
 
 
 def _json_bytes(trace: Trace, header: Mapping[str, Any]) -> bytes:
-    lines, arrays = [json.dumps(header).encode()], _arrays(trace)
+    lines = [json.dumps(header).encode()]
+    arrays = {name: getattr(trace, name) for name in COLUMNS}
+    arrays |= {f"accepted_tokens_at_{n}": row for n, row in trace.accepted_at.items()}
     for start, length in zip(trace.starts.tolist(), trace.output_tokens.tolist(), strict=True):
         here = slice(start, start + length)
         row: dict[str, Any] = {name: each[here].tolist() for name, each in arrays.items()}

@@ -27,7 +27,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.schemas import Setting
 from specmodel.base.units import check
-from specmodel.replay.traces.copying import CopyProcess
+from specmodel.replay.traces.copying import CopyProcess, Share, Whole
 from specmodel.replay.traces.record import LONGEST_DRAFT, Counts, Trace
 from specmodel.replay.traces.statistics import TraceStatistics
 
@@ -39,10 +39,8 @@ CHUNK = 1 << 16
 MAX_POSITIONS = 10**9
 """Most positions of one trace, of two bytes each [token]."""
 
-Share = Annotated[float, Setting(ge=0, le=1)]
 Survival = Annotated[list[Share], Setting(min_length=1, max_length=LONGEST_DRAFT)]
 Latent = NDArray[np.float32]
-Whole = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
