@@ -19,7 +19,8 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import (
     DraftTime,
     StepTimes,
-    each_of,
+    draft_pass,
+    drafting_sequences,
     sequences_of,
     step_times,
     target_pass,
@@ -217,7 +218,9 @@ class BlockedTimes:
             passes = replace(
                 part.passes, **{name: cut(getattr(part.passes, name)) for name in _OF_DRAFTS}
             )
-            return DraftTime(passes, joined(each_of(d, passes, plain, "contexts"), part.each))
+            sequences = drafting_sequences(passes, plain)
+            told = passes.architecture, sequences, passes.part, passes.host_passes
+            return DraftTime(passes, joined(draft_pass(d, *told, "contexts"), part.each))
 
         whole = StepTimes(
             plain_pass=joined(target_pass(d, plain, "contexts"), free.plain_pass),

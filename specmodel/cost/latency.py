@@ -227,7 +227,8 @@ def step_times(
         if same and np.array_equal(tokens, same.passes.tokens_per_sequence):
             drafting.append(DraftTime(part, same.each))
             continue
-        each, model = each_of(d, part, plain, only), part.architecture
+        model, sequences = part.architecture, drafting_sequences(part, plain)
+        each = draft_pass(d, model, sequences, part.part, part.host_passes, only)
         has_layers = part.part == "layers"
         pieces = model if has_layers and drafter.drafting in d.engine.in_pieces else None
         is_eager = has_layers and drafter.drafting in d.engine.one_by_one
@@ -303,18 +304,14 @@ def sequences_of(
     return plain, verified
 
 
-def each_of(
-    deployment: Deployment, passes: DraftPasses, plain: SequenceGroup, only: Only
-) -> PassTime:
-    """Return the time of each of some passes of a draft, of the sequences of a plain pass."""
-    sequences = replace(
+def drafting_sequences(passes: DraftPasses, plain: SequenceGroup) -> SequenceGroup:
+    """Return the sequences of each of some passes of a draft, from those of a plain pass."""
+    return replace(
         plain,
         tokens_per_sequence=passes.tokens_per_sequence,
         logits_per_sequence=passes.logits_per_sequence,
         is_causal=passes.is_causal,
     )
-    model, host = passes.architecture, passes.host_passes
-    return draft_pass(deployment, model, sequences, passes.part, host, only)
 
 
 def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numeric) -> None:
