@@ -13,10 +13,10 @@ import specmodel
 from specmodel.base.errors import InputError, nearest
 from specmodel.drafters.names import DRAFTERS
 from specmodel.replay import traces
+from specmodel.show.behind import off_by
 from specmodel.show.columns import meanings
 from specmodel.show.forms import table
 from specmodel.show.glossary import LIMITS, WORDS, policy_words
-from specmodel.show.report import off_by
 
 if TYPE_CHECKING:
     from specmodel.algebra.acceptance import Acceptance

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from specmodel.base.text import SCREEN, listed
 from specmodel.prediction.table import Column, Row, seconds, text_table
 from specmodel.show import report
+from specmodel.show.behind import behind
 from specmodel.show.columns import ALTERNATIVES, LOADS, chosen, units
 from specmodel.show.forms import Answer
 from specmodel.show.notes import in_words
@@ -74,8 +75,8 @@ def framed(
 
     def text() -> str:
         verdict, table, notes = page()
-        behind = report.behind(study.deployment)
-        return report.laid_out(case, behind, assumed, warnings, [verdict], [table], notes)
+        told = behind(study.deployment)
+        return report.laid_out(case, told, assumed, warnings, [verdict], [table], notes)
 
     fields = {"case": case, "assumptions": assumed, "warnings": warnings} | said
     return Answer(page=text, fields=lambda: fields, warnings=warnings, case=case, **how)

@@ -318,7 +318,6 @@ def room_told(prediction: Prediction, rows: list[Row]) -> str:
 
 def would_hold(prediction: Prediction) -> str:
     """Say how many GPUs would do where those that were typed hold no request; "" where they do."""
-    from specmodel.base.errors import InputError
     from specmodel.cost.layouts import HELD_REQUESTS, HELD_TOKENS, num_gpus, smallest_layout
 
     if prediction.max_batch_size.any() or prediction.deployment.hardware.kind == "cpu":

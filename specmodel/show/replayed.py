@@ -10,6 +10,7 @@ from specmodel import replay
 from specmodel.base.text import SCREEN, listed
 from specmodel.prediction.table import Row, text_table
 from specmodel.show import report
+from specmodel.show.behind import behind
 from specmodel.show.columns import REPLAYS, chosen
 from specmodel.show.forms import Answer, plain_fields, records
 from specmodel.show.notes import in_words
@@ -40,9 +41,9 @@ def answer(found: Replayed) -> Answer:
         "warnings": warnings,
         **known,
     }
-    behind = report.behind(question.deployment) if question.deployment else []
+    sentences = behind(question.deployment) if question.deployment else []
     return Answer(
-        page=lambda: page(said, question.times, rows, behind),
+        page=lambda: page(said, question.times, rows, sentences),
         fields=lambda: said | {"step_times": fields_of(question.times), "policies": rows},
         rows=lambda: rows,
         warnings=warnings,
