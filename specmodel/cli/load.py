@@ -124,7 +124,7 @@ def refuse_without_load(options: Mapping[str, Any], *spared: str) -> None:
 @settings.acceptance_options()
 @settings.option("max_draft_length", words=_LONGEST)
 @settings.detail_options(of="load")
-@own("seed", int, "Of all that is drawn.", default=0)
+@settings.SEED
 @answering(rows=": a row for each rate, those tried included", figure="load, capacity or drain")
 def load(**options: Any) -> Answer:
     """Simulate a server under load: what rates do, or the largest rate within targets.
@@ -158,7 +158,7 @@ def load(**options: Any) -> Answer:
     """
     from specmodel.serving.asked import FOR_LARGEST, load_question
 
-    question = load_question(arguments_of_load(options), is_drafting=False)
+    question = load_question(arguments_of_load(options))
     if question.trial is not None:
         with searching(options, len(question.policies)) as how:
             return loads.answer(question.answered(**how))

@@ -247,6 +247,10 @@ PRICE = own("gpu_hour_price", float, "Price of a GPU for an hour, for the cost o
 """The price of a GPU, where a command tells a throughput."""
 
 
+SEED = own("seed", int, "Of all that is drawn.", default=0)
+"""The seed of what a command draws."""
+
+
 LENGTHS = options("prompt_length", "output_length", type=int, metavar="TOKENS")
 """The lengths of prompts and outputs where a command takes one of each."""
 

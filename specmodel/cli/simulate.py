@@ -61,7 +61,7 @@ _OPTIONS: dict[str, tuple[type | str, str]] = {
     "  [default: as its source: servers for goodput and sglang]",
 )
 @settings.detail_options(of="simulate")
-@own("seed", int, "Of all that is drawn.", default=0)
+@settings.SEED
 @own("workers", int, "Processes.", default=1)
 @answering()
 def simulate(**options: Any) -> Answer:

@@ -31,6 +31,7 @@ from specmodel.cost.usual import TOLD, deployed, with_changes
 from specmodel.drafters.acceptance import load_acceptance
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.drafters.names import DRAFTERS
+from specmodel.drafters.published import taken_drafter
 from specmodel.drafters.typical import TypicalHeads, measured_acceptance, typical_heads
 from specmodel.prediction.evaluate import LOAD, LOCKSTEP
 
@@ -332,7 +333,7 @@ def _no_acceptance(
     typical = "--acceptance typical (the median head published), or " if heads else ""
     told = f"{typical}a rate of yours, such as --acceptance-rate 0.7"
     target = given.get("target", deployment.target.name)
-    drafter = given.get("drafter", kind_of(deployment))
+    drafter = given.get("drafter") or taken_drafter(deployment.target)[0]
     expected = f"{told}, as none is published of {target} with {drafter}"
     return InputError("acceptance", None, expected)
 

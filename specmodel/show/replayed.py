@@ -13,7 +13,7 @@ from specmodel.show import report
 from specmodel.show.behind import behind
 from specmodel.show.columns import REPLAYS, chosen
 from specmodel.show.forms import Answer, plain_fields, records
-from specmodel.show.notes import in_words
+from specmodel.show.notes import in_words, si
 
 if TYPE_CHECKING:
     from specmodel.replay.asked import Replayed, ReplayQuestion
@@ -56,7 +56,7 @@ def page(
 ) -> str:
     """Return the page for people: below the verdict the relative step times, which decide."""
     costs = ", ".join(f"{cost:.2f}" for cost in times.step_time / times.forward_time)
-    plain = _seconds(times.forward_time)
+    plain = si(times.forward_time, "s")
     line = f"A plain pass takes {plain}; steps that verify 0, 1, ... draft tokens: {costs} of it."
     labels = _labels(row["policy"] for row in rows)
     rows = [row | {"policy": labels[row["policy"]]} for row in rows]
@@ -142,9 +142,3 @@ def _labels(names: Iterable[str], width: int = 20) -> dict[str, str]:
 def _fill(text: str) -> str:
     """Wrap text with names that the user typed; longer words than a line are cut."""
     return textwrap.fill(text, SCREEN.get(), break_on_hyphens=False)
-
-
-def _seconds(value: float) -> str:
-    from specmodel.base.units import format_si  # which imports what help does not need
-
-    return format_si(value, "s")

@@ -81,9 +81,14 @@ def is_sure(gain: Gain | None, row: Row) -> bool:
     return gain.low > 1 if gain else round(row["speedup"], 2) > 1
 
 
+def interval(gain: Gain) -> str:
+    """Say the ends of the interval of a speedup."""
+    return f"80 % interval {gain.low:.2f} to {gain.high:.2f}"
+
+
 def chances(gain: Gain) -> str:
     """Say how sure a gain is."""
-    return f"80 % interval {gain.low:.2f} to {gain.high:.2f}, chance of a gain {gain.chance:.0%}"
+    return f"{interval(gain)}, chance of a gain {gain.chance:.0%}"
 
 
 def paying(sizes: Sequence[int], gains: Sequence[Gain | None]) -> str:

@@ -61,8 +61,9 @@ def answer(
         words = operator.verdict(prediction, *map(list, zip(*judged, strict=True)))
         told = within.told() if within else ""
         words[0] = f"{told} {words[0]}{operator.would_hold(prediction)}".lstrip()
-        shown = taken.with_tokens(prediction, [row for row, _ in judged], at_best=at_best)
-        tasks = taken.tasks_told(prediction, [row for row, _ in judged])
+        best = max((row for row, _ in judged), key=lambda row: (row["fits"], row["speedup"]))
+        shown = taken.with_tokens(prediction, best)
+        tasks = taken.tasks_told(prediction, best)
         rows = kept(rows)
         how: dict[str, Any] = {"columns": columns, "target": within and within.target}
         parts = [operator.table(rows, width=TABLE.get(), **how)] if rows else []
