@@ -10,7 +10,7 @@ from specmodel.base.errors import given
 from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
-from specmodel.cli.load import for_load_options, refuse_without_load
+from specmodel.cli.load import arguments_of_load, for_load_options, refuse_without_load, searching
 from specmodel.cli.predict import BATCH_SIZES
 from specmodel.cli.where import where_options
 from specmodel.show import compared, forms
@@ -68,7 +68,6 @@ def compare(**options: Any) -> forms.Answer:
       specmodel compare qwen3.5-397b 8xb200 --weight-dtype fp8,nvfp4 \\
           --tpot-target 10ms
     """
-    from specmodel.cli.load import arguments_of_load, searching
     from specmodel.cli.options import words
     from specmodel.serving.compared import compared as compared_by
 

@@ -209,6 +209,11 @@ def options(*names: str | Add, **changes: Any) -> Add:
     return add
 
 
+def owned(told: Mapping[str, tuple[Any, str]]) -> Add:
+    """Add the options of a table, by name with kind and help as in `own`."""
+    return options(*(own(name, kind, words) for name, (kind, words) in told.items()))
+
+
 def changed(change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> Add:
     """Give a command its options by name as a function changes them."""
 
