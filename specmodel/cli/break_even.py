@@ -44,12 +44,10 @@ def break_even(*, unit: str, **options: Any) -> forms.Answer:
     from specmodel.show.views import view
 
     # the rate that is needed does not depend on the one predicted with: any will do
-    is_given = options["acceptance_by_context"] is not None
+    if options["acceptance_by_context"] is None:
+        options["acceptance_rate"] = 0.0
     typed = options["draft_length"]
-    options |= {"draft_length": typed or f"1:{_LONGEST}"} | (
-        {} if is_given else {"acceptance_rate": 0.0}
-    )
-    case = case_from(options).drafting()
+    case = case_from(options | {"draft_length": typed or f"1:{_LONGEST}"}).drafting()
     block = case.deployment.drafter.block_size
     if typed is None and block is not None and block < _LONGEST:
         case = case_from(options | {"draft_length": f"1:{block}"}).drafting()

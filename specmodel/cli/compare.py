@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from specmodel.base.errors import given
 from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
-from specmodel.cli.load import for_load_options, refuse_without_load
+from specmodel.cli.load import arguments_of_load, for_load_options, refuse_without_load, searching
 from specmodel.cli.predict import BATCH_SIZES
 from specmodel.cli.where import where_options
 from specmodel.show import compared, forms
 
-_WHOLE = ("tensor_parallel", "data_parallel", "expert_parallel", "draft_length")
-_TEXTS = (
+_WORDS = (
     *("target", "drafter", "hardware", "engine", "weight_dtype", "expert_dtype", "kv_dtype"),
     "prefill",
 )
-_NUMBERS = ("acceptance_rate", "gpu_hour_price")
+_NUMBERS: dict[str, Callable[[str, str], Any]] = {
+    **dict.fromkeys(
+        ("tensor_parallel", "data_parallel", "expert_parallel", "draft_length"), parse_values
+    ),
+    **dict.fromkeys(("acceptance_rate", "gpu_hour_price"), parse_numbers),
+}
+"""What may be a list."""
 _LENGTHS = "Lengths to compare, each at all batch sizes.  [default: the best of each]"
 _PRICES = "Price of a GPU for an hour: one for all, or one for each GPU."
 _PREFILL = "together, apart:N, or both, in capacities: N servers prefill.  [default: together]"
@@ -31,7 +38,7 @@ _RATES = "P(token accepted, all before it were): one for all, or one for each dr
 
 
 @settings.command()
-@where_options(has_start=True, takes_drafter=False)
+@where_options(has_start=True)
 @settings.option("batch_size", default=BATCH_SIZES)
 @settings.own("draft_length", "LIST", _LENGTHS)
 @settings.own("acceptance", "LIST", _ACCEPTANCE)
@@ -61,22 +68,11 @@ def compare(**options: Any) -> forms.Answer:
       specmodel compare qwen3.5-397b 8xb200 --weight-dtype fp8,nvfp4 \\
           --tpot-target 10ms
     """
-    from specmodel.cli.load import arguments_of_load, searching
+    from specmodel.cli.options import words
     from specmodel.serving.compared import compared as compared_by
 
     refuse_without_load(options, "tpot_target")
-    lists = {name: _listed(name, options[name]) for name in (*_TEXTS, *_WHOLE, *_NUMBERS)}
+    lists = given(options, (*_WORDS, *_NUMBERS))
     asked = arguments_of_load(options | dict.fromkeys(lists))
-    asked |= {name: values for name, values in lists.items() if values is not None}
+    asked |= {name: _NUMBERS.get(name, words)(name, text) for name, text in lists.items()}
     return compared.answer(compared_by(asked, partial(searching, options)))
-
-
-def _listed(name: str, text: str | None) -> list[Any] | None:
-    """Return the values of a list, numbers where these are counts, rates or prices."""
-    if text is None:
-        return None
-    if name in _NUMBERS:
-        return list(parse_numbers(name, text))
-    if name in _WHOLE:
-        return [int(value) for value in parse_values(name, text)]
-    return [value.strip() for value in text.split(",")]

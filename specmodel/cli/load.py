@@ -100,13 +100,9 @@ _RATES_TRIED = 11
 """Rates that are tried for a policy, about [-]."""
 
 
-def _added(options: Mapping[str, tuple[Any, str]]) -> settings.Add:
-    return settings.options(*(own(name, *told) for name, told in options.items()))
-
-
 def for_load_options(words: str) -> settings.Add:
     """Add the options with which another command finds what carries most; `words` say what."""
-    return settings.options(_added(_TRAFFIC), _added(_SEARCH), own("for_load", bool, words))
+    return settings.options(settings.owned(_TRAFFIC | _SEARCH), own("for_load", bool, words))
 
 
 def refuse_without_load(options: Mapping[str, Any], *spared: str) -> None:
@@ -118,13 +114,13 @@ def refuse_without_load(options: Mapping[str, Any], *spared: str) -> None:
 
 @settings.command()
 @where_options()
-@_added(_LOADS | _DRAINS | _TRAFFIC | _LARGEST)
+@settings.owned(_LOADS | _DRAINS | _TRAFFIC | _LARGEST)
 @settings.PRICE
-@_added(_SEARCH | _SERVER)
+@settings.owned(_SEARCH | _SERVER)
 @settings.acceptance_options()
 @settings.option("max_draft_length", words=_LONGEST)
 @settings.detail_options(of="load")
-@own("seed", int, "Of all that is drawn.", default=0)
+@settings.SEED
 @answering(rows=": a row for each rate, those tried included", figure="load, capacity or drain")
 def load(**options: Any) -> Answer:
     """Simulate a server under load: what rates do, or the largest rate within targets.
@@ -158,7 +154,7 @@ def load(**options: Any) -> Answer:
     """
     from specmodel.serving.asked import FOR_LARGEST, load_question
 
-    question = load_question(arguments_of_load(options), is_drafting=False)
+    question = load_question(arguments_of_load(options))
     if question.trial is not None:
         with searching(options, len(question.policies)) as how:
             return loads.answer(question.answered(**how))

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from specmodel.algebra.acceptance import typed_contexts, typed_rates
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, given
 from specmodel.base.ranges import check_points, parse_numbers, parse_values
 from specmodel.base.units import parse_seconds
 from specmodel.cli.settings import OPTIONS, SHARE, flag
@@ -20,7 +20,7 @@ from specmodel.cost.usual import literal, what_ifs
 from specmodel.prediction.case import ACCEPTANCE, Case, case_of
 
 _AXES = ("prompt_length", "output_length", "context_length", "draft_length", "batch_size")
-_WHERE = (*NAMES, "num_gpus", "changes", "may_not_fit", "force")
+_WHERE = (*NAMES, "num_gpus", "changes", "may_not_fit", "force", "told_drafter")
 """What says what runs where."""
 _OF_ACCEPTANCE = (*ACCEPTANCE, "measured_draft_length", "acceptance_spread")
 _MOST_CORRELATED = 0.5
@@ -36,34 +36,29 @@ _PARSERS: dict[Any, Callable[[str, str], Any]] = {
 """How a list of values is read, by the kind of its option; others as words."""
 
 
-def case_from(options: dict[str, Any]) -> Case:
+def case_from(options: dict[str, Any], *, is_drafting: bool = True) -> Case:
     """Return the case that options ask about."""
-    return case_of(arguments_from(options), is_drafting=False)
+    return case_of(arguments_from(options), is_drafting=is_drafting)
 
 
 def arguments_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return what options say of a case, by argument."""
-    told = {n: options[n] for n in (*_OF_ACCEPTANCE, *_OF_POINTS) if options.get(n) is not None}
+    told = given(options, (*_OF_ACCEPTANCE, *_OF_POINTS))
     return where_from(options) | told | grid_from(options)
 
 
 def where_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return what the options say of what runs where, by argument."""
-    named = {n: options[n] for n in _WHERE if options.get(n) not in (None, ())}
+    named = given(options, _WHERE)
     if named.get("routing_correlation", 0.0) > _MOST_CORRELATED and not options.get("force"):
         expected = f"at most {_MOST_CORRELATED:g}, as published models have 0.3; --force takes more"
         raise InputError("routing_correlation", named["routing_correlation"], expected)
-    named["told_names"] = "; ".join(options.get("taken") or ())
-    return named | {"told_drafter": options.get("taken_drafter")}
+    return named | {"told_names": "; ".join(options.get("taken") or ())}
 
 
 def grid_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return the coordinates that were typed, each along its own axis."""
-    axes = {
-        name: parse_values(name, str(options[name]))
-        for name in _AXES
-        if options.get(name) is not None
-    }
+    axes = {name: parse_values(name, str(text)) for name, text in given(options, _AXES).items()}
     check_points("batch_size", {flag(name): len(values) for name, values in axes.items()})
     grid = np.meshgrid(*axes.values(), indexing="ij", sparse=True)
     return dict(zip(axes, cast(Any, grid), strict=True))
@@ -74,7 +69,7 @@ def axes_from(options: dict[str, Any]) -> dict[str, Any]:
     axes: dict[str, Any] = {}
     for name, text in options.items():
         if name != "changes":
-            parse = _PARSERS.get(OPTIONS[name][0], _words)
+            parse = _PARSERS.get(OPTIONS[name][0], words)
             axes[name] = None if text is None else parse(name, text)
     for key, value in what_ifs(options["changes"]).items():
         if key == "lookup_time":
@@ -91,7 +86,8 @@ def _times(argument: str, text: str) -> list[float]:
     return parse_numbers(argument, bare)
 
 
-def _words(_argument: str, text: str) -> list[str]:
+def words(_argument: str, text: str) -> list[str]:
+    """Return the words of a list."""
     return [word.strip() for word in text.split(",")]
 
 
@@ -102,4 +98,4 @@ def _listed(argument: str, text: str) -> list[Any]:
             return list(parse_values(argument, text))
         except InputError:
             return list(parse_numbers(argument, text))
-    return [literal(word) for word in _words(argument, text)]
+    return [literal(word) for word in words(argument, text)]

@@ -11,7 +11,6 @@ from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.naming import counted
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
-from specmodel.cli.taken import drafter_of
 from specmodel.cli.where import where_options
 from specmodel.show import forms
 from specmodel.show.views import VIEWS
@@ -113,10 +112,10 @@ def _plain(options: dict[str, Any], how: dict[str, Any]) -> forms.Answer:
 
     drafts = ("draft_length", "verify_tokens", "tree_width", "max_draft_length", *ACCEPTANCE)
     drafts = (*drafts, "measured_draft_length", "acceptance_spread", "proposal_rate")
-    is_none = options.pop("taken_drafter", None) or options["drafter"] == "none"
-    drafts += () if is_none else ("drafter",)
+    drafts += () if options["drafter"] == "none" else ("drafter",)
     refuse_given(options, drafts, "none, as plain decoding drafts nothing")
-    p = priced(decoded(case_from(options | {"drafter": None})), how.pop("gpu_hour_price", None))
+    case = case_from(options | {"drafter": None}, is_drafting=False)
+    p = priced(decoded(case), how.pop("gpu_hour_price", None))
     p = with_intervals(p) if how.pop("interval", False) else p
     return view(p, "plain", **how)
 
@@ -138,6 +137,8 @@ def _side_by_side(options: dict[str, Any], how: dict[str, Any]) -> forms.Answer:
 
 def _cases(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the options of each model with each drafter on each GPU."""
+    from specmodel.cost.usual import with_usual_drafter
+
     lists = [(options[name] or "").split(",") for name in _LISTS]
     for name, values in zip(_LISTS, lists, strict=True):
         if len({*values}) < len(values):
@@ -145,5 +146,7 @@ def _cases(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for target, drafter, hardware in itertools.product(*lists):
         num, gpu = counted(hardware)
         case = options | {"target": target, "drafter": drafter, "hardware": gpu}
-        case |= {} if drafter else drafter_of(target, options["weight_dtype"])
+        if not drafter:
+            usual = with_usual_drafter(case | {"drafter": None, "is_drafting": True})
+            case |= {name: usual[name] for name in ("drafter", "told_drafter")}
         yield case | {"num_gpus": num or options["num_gpus"]}

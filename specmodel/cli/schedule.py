@@ -45,7 +45,7 @@ _OF_SCHEDULES = ("max_batch_size", "tolerance")
 @settings.command()
 @settings.own("for", ["vllm", "tensorrt-llm", "sglang"], _FOR, to="config_format", required=True)
 @settings.own("format", ["schedule", FORMAT], _FORMAT)
-@where_options(engine="that of --for", has_start=True, takes_drafter=False)
+@where_options(engine="that of --for", has_start=True)
 @settings.acceptance_options(one_length=False)
 @settings.option("context_length", words=_CONTEXT)
 @settings.LENGTHS

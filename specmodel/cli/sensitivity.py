@@ -12,7 +12,6 @@ from specmodel.cli.where import where_options
 from specmodel.show import sensitivities
 from specmodel.show.forms import Answer
 
-_CONTEXT = "KV entries per sequence before the step.  [default: 1024]"
 _RANGE = "What is known of an input; uniform. Once for each."
 
 
@@ -21,11 +20,11 @@ _RANGE = "What is known of an input; uniform. Once for each."
 @settings.own("batch_size", int, "Sequences decoded together.", default=16)
 @settings.own("draft_length", int, f"{settings.DRAFTED}  [default: the best]")
 @settings.acceptance_options()
-@settings.own("context_length", int, _CONTEXT)
+@settings.options("context_length", type=int, metavar=None)
 @settings.detail_options()
 @settings.own("range", "NAME=LOW:HIGH", _RANGE, to="ranges", multiple=True)
 @settings.own("samples", int, "Of the variance analysis, a power of two.", default=1024)
-@settings.own("seed", int, "Of all that is drawn.", default=0)
+@settings.SEED
 @answering(figure="tornado")
 def sensitivity(**options: Any) -> Answer:
     """Tell what the speedup depends on most.

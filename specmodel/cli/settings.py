@@ -209,6 +209,11 @@ def options(*names: str | Add, **changes: Any) -> Add:
     return add
 
 
+def owned(told: Mapping[str, tuple[Any, str]]) -> Add:
+    """Add the options of a table, by name with kind and help as in `own`."""
+    return options(*(own(name, kind, words) for name, (kind, words) in told.items()))
+
+
 def changed(change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> Add:
     """Give a command its options by name as a function changes them."""
 
@@ -245,6 +250,10 @@ def ignore_option(*names: str) -> Add:
 
 PRICE = own("gpu_hour_price", float, "Price of a GPU for an hour, for the cost of tokens.")
 """The price of a GPU, where a command tells a throughput."""
+
+
+SEED = own("seed", int, "Of all that is drawn.", default=0)
+"""The seed of what a command draws."""
 
 
 LENGTHS = options("prompt_length", "output_length", type=int, metavar="TOKENS")

@@ -52,7 +52,7 @@ _OPTIONS: dict[str, tuple[type | str, str]] = {
 @settings.command()
 @where_options(required=False)
 @own("policy", "LIST", _POLICIES, to="policies")
-@settings.options(*(own(name, kind, words) for name, (kind, words) in _OPTIONS.items()))
+@settings.owned(_OPTIONS)
 @own("fixed_context", bool, "Context does not grow in a request.", default=None)
 @own(
     "policy_state",
@@ -61,7 +61,7 @@ _OPTIONS: dict[str, tuple[type | str, str]] = {
     "  [default: as its source: servers for goodput and sglang]",
 )
 @settings.detail_options(of="simulate")
-@own("seed", int, "Of all that is drawn.", default=0)
+@settings.SEED
 @own("workers", int, "Processes.", default=1)
 @answering()
 def simulate(**options: Any) -> Answer:

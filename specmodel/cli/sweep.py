@@ -60,7 +60,7 @@ _OUTPUT = (
 @settings.PRICE
 @own("skip_impossible", bool, "Leave out combinations that cannot be, and say which.")
 @own("output", "FILE", _OUTPUT)
-@own("overwrite", bool, "Replace what has that name.")
+@settings.OVERWRITE
 @own("workers", int, "Threads.  [default: one for each core]")
 @own("scheduler", "ADDRESS", "A Dask cluster in place of threads.")
 @own("yes", bool, "Compute more than 1,000,000,000 points.")

@@ -30,6 +30,7 @@ from specmodel.cost.usual import TOLD, deployed, with_changes
 from specmodel.drafters.acceptance import load_acceptance
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.drafters.names import DRAFTERS
+from specmodel.drafters.published import taken_drafter
 from specmodel.drafters.typical import TypicalHeads, measured_acceptance, typical_heads
 from specmodel.prediction.evaluate import LOAD, LOCKSTEP
 
@@ -131,7 +132,7 @@ class Case:
         typical = "--acceptance typical (the median head published), or " if self.heads else ""
         told = f"{typical}a rate of yours, such as --acceptance-rate 0.7"
         target = self.given.get("target", self.deployment.target.name)
-        drafter = self.given.get("drafter", kind_of(self.deployment))
+        drafter = self.given.get("drafter") or taken_drafter(self.deployment.target)[0]
         expected = f"{told}, as none is published of {target} with {drafter}"
         raise InputError("acceptance", None, expected)
 

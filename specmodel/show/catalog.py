@@ -13,10 +13,11 @@ import specmodel
 from specmodel.base.errors import InputError, nearest
 from specmodel.drafters.names import DRAFTERS
 from specmodel.replay import traces
+from specmodel.show.behind import off_by
 from specmodel.show.columns import meanings
 from specmodel.show.forms import table
 from specmodel.show.glossary import LIMITS, WORDS, policy_words
-from specmodel.show.report import off_by
+from specmodel.show.notes import si
 
 if TYPE_CHECKING:
     from specmodel.algebra.acceptance import Acceptance
@@ -28,14 +29,12 @@ Row = dict[str, str]
 
 
 def _hardware_row(name: str) -> Row:
-    from specmodel.base.units import format_si
-
     profile = specmodel.load_hardware(name)
     peaks = [f"{dtype} {peak.peak_flops_per_s / 1e12:.0f}" for dtype, peak in profile.dtype.items()]
     return {
         "name": name,
-        "memory": format_si(profile.memory.capacity_bytes, "B"),
-        "bandwidth": format_si(profile.memory.peak_bytes_per_s, "B/s"),
+        "memory": si(profile.memory.capacity_bytes, "B"),
+        "bandwidth": si(profile.memory.peak_bytes_per_s, "B/s"),
         "peak TFLOP/s": ", ".join(peaks),
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError
@@ -13,6 +14,7 @@ from specmodel.base.text import wrap
 from specmodel.prediction.table import Form, Row, text_table
 from specmodel.show import forms, loads, report, within
 from specmodel.show.assumed import CHANGES, FOR_PROGRAMS, assumed_text, what_if_text
+from specmodel.show.behind import behind, is_made_up
 from specmodel.show.columns import chosen
 
 if TYPE_CHECKING:
@@ -69,9 +71,9 @@ def answer(found: Alternatives) -> forms.Answer:
             (p.deployment.target.name, p.assumptions.get(CHANGES)) for p in predictions.values()
         }
         kind = {"is_even": len(counts) == 1, "is_of_models": len(models) > 1}
-        made_up = [name for name, p in predictions.items() if report.is_made_up(p.deployment)]
+        made_up = [name for name, p in predictions.items() if is_made_up(p.deployment)]
         doubt = [f"No checkpoint has the drafter of {'; '.join(made_up)}."] if made_up else []
-        is_asked_alone = len(ranking.names) == 1 and not any("Left out" in note for note in notes)
+        is_asked_alone = len(ranking.numbers) == 1 and not any("Left out" in note for note in notes)
         words = [told, _ALONE if is_asked_alone else verdict(ranking, **kind), *doubt, *notes]
         rooms = {name: _room(p) for name, p in predictions.items()}
         parts = filter(None, [part, tables(ranking, rooms, _of_layouts(predictions))])
@@ -86,19 +88,14 @@ def _held(predictions: Mapping[str, report.Prediction], best: list[Row]) -> dict
     found = {}
     for name, p in predictions.items():
         rows = [row for row in report.fitting(best) if row["alternative"] == name]
-        found[name] = report.ended(rows, p, "best_draft_length") if _is_at_best(p) else ""
+        found[name] = report.ended(rows, p, "best_draft_length") if report.is_at_best(p) else ""
     return found
-
-
-def _is_at_best(prediction: report.Prediction) -> bool:
-    """Tell whether a prediction is at the best draft length of each point."""
-    return prediction.case is None or prediction.case.draft_length is None
 
 
 def _room(prediction: report.Prediction) -> int:
     """Return how many requests fit in memory with the draft that is given, or with a shortest."""
     memory = prediction.evaluation.memory
-    memory = replace(memory, verify_tokens=2.0) if _is_at_best(prediction) else memory
+    memory = replace(memory, verify_tokens=2.0) if report.is_at_best(prediction) else memory
     return int(memory.max_batch_size.max())
 
 
@@ -120,18 +117,16 @@ def _with_gains(predictions: Mapping[str, report.Prediction], rows: list[Row]) -
     """
     from specmodel.prediction.gains import gains_at
 
-    ends: list[tuple[float | None, float | None]] = [(None, None)] * len(rows)
+    ends: list[Row] = [{"speedup_low": None, "speedup_high": None} for _ in rows]
+    drafts = [i for i, row in enumerate(rows) if row["best_draft_length"]]
     for name, prediction in predictions.items():
-        places = [
-            i for i, r in enumerate(rows) if r["alternative"] == name and r["best_draft_length"]
-        ]
+        places = [i for i in drafts if rows[i]["alternative"] == name]
         points = [rows[i] | {"draft_length": rows[i]["best_draft_length"]} for i in places]
         for i, gain in zip(places, gains_at(prediction, points), strict=True):
             if gain is None:
                 return rows
-            ends[i] = gain.low, gain.high
-    names = ("speedup_low", "speedup_high")
-    return [r | dict(zip(names, pair, strict=True)) for r, pair in zip(rows, ends, strict=True)]
+            ends[i] = {"speedup_low": gain.low, "speedup_high": gain.high}
+    return [row | own for row, own in zip(rows, ends, strict=True)]
 
 
 class Ranking:
@@ -149,15 +144,12 @@ class Ranking:
     def __init__(self, best: list[Row], deployments: Mapping[str, Deployment]) -> None:
         self.best, self.deployments = best, deployments
         self.kept = report.fitting(best)
-        self.names: list[str] = [*dict.fromkeys(row["alternative"] for row in best)]
+        names = dict.fromkeys(row["alternative"] for row in best)
+        self.numbers: dict[str, int] = {name: i for i, name in enumerate(names, 1)}
         self.by_size: dict[int, list[Row]] = {}
         for row in sorted(self.kept, key=lambda r: -r["throughput_per_gpu"]):
             self.by_size.setdefault(row["batch_size"], []).append(row)
         self.by_size = dict(sorted(self.by_size.items()))
-
-    def number(self, row: Row) -> int:
-        """Return the number by which an alternative goes in tables."""
-        return self.names.index(row["alternative"]) + 1
 
     def fastest(self, rows: Sequence[Row], by: str = "throughput_per_gpu") -> list[str]:
         """Return the fastest of the rows of a batch size, and those not told apart from it."""
@@ -167,8 +159,8 @@ class Ranking:
 
     def close(self, rows: Sequence[Row]) -> str:
         """Return the numbers of those that are not told apart from the fastest, the first."""
-        numbers = [self.names.index(name) + 1 for name in self.fastest(rows)[1:]]
-        return among(range(1, len(self.names) + 1), numbers)
+        others = self.fastest(rows)[1:]
+        return among(self.numbers.values(), (self.numbers[name] for name in others))
 
     def winners(self, by: str = "throughput_per_gpu") -> dict[str, list[str]]:
         """Return those that are the fastest, or not told apart from it, by runs of batch sizes."""
@@ -185,18 +177,14 @@ class Ranking:
 
         One that does not fit in memory at all the batch sizes is none.
         """
-        worst: dict[str, tuple[float, int]] = {}
-        counts = dict.fromkeys(self.names, 0)
+        lags: dict[str, list[tuple[float, int]]] = {}
         for size, rows in self.by_size.items():
             for row in rows:
-                name = row["alternative"]
-                counts[name] += 1
-                worst[name] = max(worst.get(name, (-1.0, 0)), (_lag(row, rows), size))
-        able = [name for name in worst if counts[name] == len(self.by_size)]
-        if not able:
-            return None
-        name = min(able, key=lambda each: worst[each])
-        return name, *worst[name]
+                lags.setdefault(row["alternative"], []).append((_lag(row, rows), size))
+        worst = {name: max(own) for name, own in lags.items() if len(own) == len(self.by_size)}
+        return min(
+            ((name, *lag) for name, lag in worst.items()), key=itemgetter(1, 2), default=None
+        )
 
 
 def _lag(row: Row, rows: Sequence[Row]) -> float:
@@ -236,8 +224,8 @@ def verdict(ranking: Ranking, *, is_even: bool = True, is_of_models: bool = Fals
 
 def _gains(ranking: Ranking, *, by_size: bool) -> str:
     """Say which alternative has the largest speedup of all, and by batch size."""
-    tops = [max(rows, key=_speedup) for rows in ranking.by_size.values()]
-    top = max(tops, key=_speedup)
+    every = (row for rows in ranking.by_size.values() for row in rows)
+    top = max(every, key=lambda row: float(row["speedup"]))
     if top["speedup"] <= 1:
         return ""
     most = f"{top['speedup']:.2f}x"
@@ -263,10 +251,6 @@ def _by_size(winners: Mapping[str, Sequence[str]]) -> str:
     told = [" or ".join(names) for names in winners.values()]
     at = (f"{each} at {sizes}" for each, sizes in zip(told, winners, strict=True))
     return told[0] if len(told) == 1 else "; ".join(at)
-
-
-def _speedup(row: Row) -> float:
-    return float(row["speedup"])
 
 
 def _lead(ranking: Ranking) -> str:
@@ -302,10 +286,8 @@ def _unfit(best: list[Row]) -> str:
     told = [
         f"{name} up to {size}" if size else f"{name} nowhere"
         for name, size in sizes.items()
-        if size != largest
+        if size != largest and len({*sizes.values()}) > 1  # what all lack is said below the table
     ]
-    if len({*sizes.values()}) == 1:  # said below the table
-        told = []
     ends = [f"{name} at {ranges_text([(min(at), max(at))])}" for name, at in held.items()]
     words = [f" In memory fit: {'; '.join(told)}." if told else ""]
     words += [f" No draft fits in memory: {'; '.join(ends)}." if ends else ""]
@@ -321,11 +303,12 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
 
     legend = [
         f"[{i}] {name}: {f'{rooms[name]} requests fit' if rooms[name] else 'nothing fits'}"
-        for i, name in enumerate(ranking.names, 1)
+        for name, i in ranking.numbers.items()
     ]
     parts = ["\n".join([*legend, *map(wrap, notes)])] if len(legend) > 1 else []
     shown = [
-        rows[0] | {"fastest": ranking.number(rows[0]), "as_fast": ranking.close(rows)}
+        rows[0]
+        | {"fastest": ranking.numbers[rows[0]["alternative"]], "as_fast": ranking.close(rows)}
         for rows in ranking.by_size.values()
     ]
     is_close = any(row["as_fast"] for row in shown)
@@ -346,14 +329,9 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
     parts.append(told + report.left_out(ranking.best))
     if len(legend) > 1:
         groups = {
-            f"[{i}]": [
-                row
-                for rows in ranking.by_size.values()
-                for row in rows
-                if row["alternative"] == name
-            ]
-            for i, name in enumerate(ranking.names, 1)
-            if name in {row["alternative"] for row in ranking.kept}
+            f"[{i}]": rows
+            for name, i in ranking.numbers.items()
+            if (rows := [row for row in ranking.kept if row["alternative"] == name])
         }
         cells = forms.by_batch_size(ranking.by_size, groups, _CELLS)
         parts.append(f"Each: TPOT, speedup (draft length):\n{cells}")
@@ -373,23 +351,20 @@ def page(
     warnings = {
         n: [f"Warning: {warning}." for warning in p.warnings] for n, p in predictions.items()
     }
-    behind = {name: report.behind(p.deployment) for name, p in predictions.items()}
-    assumed = {name: p.assumptions.items() for name, p in predictions.items()}
-    warned, shared, common = _in_all(warnings), _in_all(behind), dict(_in_all(assumed))
+    rests = {name: behind(p.deployment) for name, p in predictions.items()}
+    assumed = [p.assumptions.items() for p in predictions.values()]
+    warned, shared = _in_all(warnings.values()), _in_all(rests.values())
+    common = dict(_in_all(assumed))
     hidden = {*common, *FOR_PROGRAMS}
-    rest = {
-        name: [f"{key}\xa0{value}" for key, value in assumed[name] if key not in hidden]
-        for name in predictions
-    }
-    own = {
-        name: [
+    own = {}
+    for name, p in predictions.items():
+        rest = [f"{key}\xa0{told}" for key, told in p.assumptions.items() if key not in hidden]
+        own[name] = [
             *(line for line in warnings[name] if line not in warned),
             *filter(None, [(notes or {}).get(name)]),
-            *(line for line in behind[name] if line not in shared),
-            *([f"Assumed: {', '.join(rest[name])}."] if rest[name] else []),
+            *(line for line in rests[name] if line not in shared),
+            *([f"Assumed: {', '.join(rest)}."] if rest else []),
         ]
-        for name in predictions
-    }
     sections = [
         "\n".join(map(wrap, [words, *what_if_text(common)])),
         *map(wrap, warned),
@@ -419,7 +394,7 @@ def _by_number(lines: Mapping[str, Iterable[str]]) -> list[str]:
     return told
 
 
-def _in_all(items: Mapping[str, Collection[Any]]) -> list[Any]:
+def _in_all(items: Iterable[Collection[Any]]) -> list[Any]:
     """Return the items that all alternatives have."""
-    first, *others = items.values()
+    first, *others = items
     return [item for item in first if all(item in other for other in others)]

@@ -10,7 +10,6 @@ from specmodel.prediction.table import Row
 from specmodel.show.columns import DRAINS, chosen, duration
 from specmodel.show.forms import Answer
 from specmodel.show.loads import framed, graph_notes, named, table_of, units_of
-from specmodel.show.notes import in_words
 
 if TYPE_CHECKING:
     from specmodel.serving.asked import Drained
@@ -44,8 +43,7 @@ def answer(drained: Drained) -> Answer:
 
     drain, study, rows = drained.drain, drained.study, drained.rows
     peaks = [_at_peak(drain, row) for row in rows]
-    warnings = [*map(str, beyond_context(study.deployment.target, study.typical.longest))]
-    warnings += map(str, (*graph_notes(study, peaks), *study.notes))
+    beyond = beyond_context(study.deployment.target, study.typical.longest)
     notes = [_share_told(row) for row in rows if row["policy"] == "none"]
     has_formula = any(row["makespan_closed"] for row in rows)
     notes = [*filter(None, notes), *[_CLOSED] * has_formula, *[_POLICIES] * drained.is_usual]
@@ -55,8 +53,8 @@ def answer(drained: Drained) -> Answer:
     asked = {name: getattr(drain, name) for name in ("prompts", "samples", "servers", "finished")}
     return framed(
         study,
-        in_words(drained.assumed),
-        warnings,
+        drained.assumed,
+        (*beyond, *graph_notes(study, peaks), *study.notes),
         lambda: (verdict(drain, rows), table_of(rows, chosen(shown, DRAINS), _SPARE), notes),
         said={"drain": asked, "units": units_of(rows[0]) | times, "rows": rows},
         rows=lambda: rows,

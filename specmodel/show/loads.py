@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from specmodel.base.text import SCREEN, listed
 from specmodel.prediction.table import Column, Row, seconds, text_table
 from specmodel.show import report
+from specmodel.show.behind import behind
 from specmodel.show.columns import ALTERNATIVES, LOADS, chosen, units
 from specmodel.show.forms import Answer
 from specmodel.show.notes import in_words
@@ -65,20 +66,23 @@ def answer(loaded: Loaded) -> Answer:
 def framed(
     study: Study,
     assumed: Mapping[str, Any],
-    warnings: Sequence[str],
+    warnings: Iterable[object],
     page: Callable[[], tuple[str, str, Sequence[str]]],
+    *,
+    said: Mapping[str, Any],
     **how: Any,
 ) -> Answer:
     """Return an answer whose `page` gives verdict, table and notes; its fields begin alike."""
-    case, said = report.heading(study.deployment), how.pop("said")
+    case, told = report.heading(study.deployment), in_words(assumed)
+    warned = [*map(str, warnings)]
 
     def text() -> str:
         verdict, table, notes = page()
-        behind = report.behind(study.deployment)
-        return report.laid_out(case, behind, assumed, warnings, [verdict], [table], notes)
+        sentences = behind(study.deployment)
+        return report.laid_out(case, sentences, told, warned, [verdict], [table], notes)
 
-    fields = {"case": case, "assumptions": assumed, "warnings": warnings} | said
-    return Answer(page=text, fields=lambda: fields, warnings=warnings, case=case, **how)
+    fields = {"case": case, "assumptions": told, "warnings": warned, **said}
+    return Answer(page=text, fields=lambda: fields, warnings=warned, case=case, **how)
 
 
 def _at_rates(loaded: Loaded, notes: Sequence[str]) -> Answer:
@@ -88,13 +92,14 @@ def _at_rates(loaded: Loaded, notes: Sequence[str]) -> Answer:
     from specmodel.serving.study import not_carried
 
     study, rows = loaded.study, loaded.rows
-    beyond = beyond_context(study.deployment.target, study.typical.longest)
-    warnings = [*map(str, beyond)]
-    warnings += [_not_carried(rate, most) for rate, most in not_carried(rows).items()]
-    warnings += map(str, (*graph_notes(study, rows), *study.notes))
+    warnings = [
+        *beyond_context(study.deployment.target, study.typical.longest),
+        *(_not_carried(rate, most) for rate, most in not_carried(rows).items()),
+        *(*graph_notes(study, rows), *study.notes),
+    ]
     scheduler = asdict(usual_scheduler(study.deployment, study.max_draft_length))
-    told = in_words(loaded.assumed)
-    told |= {n: v for n, v in scheduler.items() if n not in dict(study.limits)}
+    limits = dict(study.limits)
+    told = {**loaded.assumed, **{n: v for n, v in scheduler.items() if n not in limits}}
     if study.first_token_time:
         added = f"{seconds(study.first_token_time)} (HTTP, tokenization, as fitted)"
         told["first_token_time"] = added
@@ -203,8 +208,8 @@ def _largest(loaded: Loaded, trial: Trial, notes: Sequence[str]) -> Answer:
 
     return framed(
         study,
-        in_words(loaded.assumed),
-        [*map(str, (*study.notes, *graph_notes(study, tried)))],
+        loaded.assumed,
+        (*study.notes, *graph_notes(study, tried)),
         page,
         said={"units": units_of({**rows[0], **tried[0]}), "rows": rows, "rates_tried": tried},
         rows=lambda: tried,

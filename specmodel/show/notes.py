@@ -35,8 +35,9 @@ def in_words(assumed: Mapping[str, Any]) -> dict[str, Any]:
     return {name: str(v) if isinstance(v, Note) else v for name, v in assumed.items()}
 
 
-def _si(value: float, unit: str) -> str:
-    from specmodel.base.units import format_si  # which imports NumPy
+def si(value: float, unit: str) -> str:
+    """Return a number with a metric prefix and its unit."""
+    from specmodel.base.units import format_si  # which imports what help does not need
 
     return format_si(value, unit)
 
@@ -54,7 +55,7 @@ def _beyond_memory(v: Values) -> str:
     else:
         largest = "not even the weights fit"
     needed, usable, whole = (
-        _si(v[name], "B") for name in ("needed_bytes", "usable_bytes", "capacity_bytes")
+        si(v[name], "B") for name in ("needed_bytes", "usable_bytes", "capacity_bytes")
     )
     return (
         f"batch size {v['batch_size']} needs {needed} of the {usable} ({100 * v['share']:g} % of"
@@ -109,7 +110,7 @@ def _graphs_end_drafts(v: Values) -> str:
 
 def _memory_ends_drafts(v: Values) -> str:
     at = f" at {v['batch_size']:.0f}" if v["are_several"] else ""
-    needed, usable = (_si(v[name], "B") for name in ("needed_bytes", "usable_bytes"))
+    needed, usable = (si(v[name], "B") for name in ("needed_bytes", "usable_bytes"))
     return (
         f"no memory at batch size {v['batch_sizes']} for {v['draft_length']:.0f} drafted{at}"
         f" ({v['speedup']:.2f}x): {needed} of {usable}"
@@ -119,7 +120,7 @@ def _memory_ends_drafts(v: Values) -> str:
 def _loaded_drafter(v: Values) -> str:
     spent = {"its pass": v["draft_time"], "the host's work": v["host_time"]}
     parts = [
-        f"{name} {_si(time, 's')}"
+        f"{name} {si(time, 's')}"
         for name, time in spent.items()
         if time > 0.1 * sum(spent.values())
     ]

@@ -66,11 +66,12 @@ def gains_of(prediction: Prediction) -> list[Gain | None]:
 
 def with_gains(rows: Sequence[Row], gains: Sequence[Gain | None]) -> list[Row]:
     """Return rows with the ends of the interval of the speedup where they are known."""
-    if not all(gains):
+    known = [gain for gain in gains if gain]
+    if len(known) < len(rows):
         return list(rows)
     return [
-        row | ({"speedup_low": gain.low, "speedup_high": gain.high} if gain else {})
-        for row, gain in zip(rows, gains, strict=True)
+        row | {"speedup_low": gain.low, "speedup_high": gain.high}
+        for row, gain in zip(rows, known, strict=True)
     ]
 
 
@@ -103,7 +104,7 @@ def table(rows: Sequence[Row], *, width: int, columns: str | None, target: float
     """
     names = _chosen(columns, rows) if columns else _USUAL
     shown = chosen(names)
-    if not columns and "alike" in rows[0]:
+    if "alike" in rows[0]:
         shown = [replace(c, form="{alike}") if c.name == "draft_length" else c for c in shown]
     if target is not None:
         digits = partial(_times, target)
@@ -258,12 +259,12 @@ def _at(row: Row, rows: list[Row]) -> str:
 
 def ends(gain: Gain | None) -> str:
     """Return the ends of an interval as words, nothing if it is not known."""
-    return f" (80 % interval {gain.low:.2f} to {gain.high:.2f})" if gain else ""
+    return f" ({report.interval(gain)})" if gain else ""
 
 
 def _sure_ends(gain: Gain | None) -> str:
     """Return the ends of an interval, and how sure a gain or a loss is."""
-    return ends(gain)[:-1] + f"; {gain.held})" if gain else ""
+    return f" ({report.interval(gain)}; {gain.held})" if gain else ""
 
 
 def _risk(judged: Sequence[tuple[Row, Gain | None]], prediction: Prediction) -> str:
@@ -318,7 +319,6 @@ def room_told(prediction: Prediction, rows: list[Row]) -> str:
 
 def would_hold(prediction: Prediction) -> str:
     """Say how many GPUs would do where those that were typed hold no request; "" where they do."""
-    from specmodel.base.errors import InputError
     from specmodel.cost.layouts import HELD_REQUESTS, HELD_TOKENS, num_gpus, smallest_layout
 
     if prediction.max_batch_size.any() or prediction.deployment.hardware.kind == "cpu":

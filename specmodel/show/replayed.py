@@ -10,9 +10,10 @@ from specmodel import replay
 from specmodel.base.text import SCREEN, listed
 from specmodel.prediction.table import Row, text_table
 from specmodel.show import report
+from specmodel.show.behind import behind
 from specmodel.show.columns import REPLAYS, chosen
 from specmodel.show.forms import Answer, plain_fields, records
-from specmodel.show.notes import in_words
+from specmodel.show.notes import in_words, si
 
 if TYPE_CHECKING:
     from specmodel.replay.asked import Replayed, ReplayQuestion
@@ -40,9 +41,9 @@ def answer(found: Replayed) -> Answer:
         "warnings": warnings,
         **known,
     }
-    behind = report.behind(question.deployment) if question.deployment else []
+    sentences = behind(question.deployment) if question.deployment else []
     return Answer(
-        page=lambda: page(said, question.times, rows, behind),
+        page=lambda: page(said, question.times, rows, sentences),
         fields=lambda: said | {"step_times": fields_of(question.times), "policies": rows},
         rows=lambda: rows,
         warnings=warnings,
@@ -55,7 +56,7 @@ def page(
 ) -> str:
     """Return the page for people: below the verdict the relative step times, which decide."""
     costs = ", ".join(f"{cost:.2f}" for cost in times.step_time / times.forward_time)
-    plain = _seconds(times.forward_time)
+    plain = si(times.forward_time, "s")
     line = f"A plain pass takes {plain}; steps that verify 0, 1, ... draft tokens: {costs} of it."
     labels = _labels(row["policy"] for row in rows)
     rows = [row | {"policy": labels[row["policy"]]} for row in rows]
@@ -141,9 +142,3 @@ def _labels(names: Iterable[str], width: int = 20) -> dict[str, str]:
 def _fill(text: str) -> str:
     """Wrap text with names that the user typed; longer words than a line are cut."""
     return textwrap.fill(text, SCREEN.get(), break_on_hyphens=False)
-
-
-def _seconds(value: float) -> str:
-    from specmodel.base.units import format_si  # which imports what help does not need
-
-    return format_si(value, "s")

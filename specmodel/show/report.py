@@ -13,6 +13,7 @@ from specmodel.base.ranges import among, ranges_text, spans
 from specmodel.base.text import VERBOSE, wrap
 from specmodel.prediction.table import Form, Row, varies
 from specmodel.show.assumed import assumed_text, briefly, what_if_text
+from specmodel.show.behind import behind
 from specmodel.show.columns import units
 from specmodel.show.forms import Answer, by_batch_size
 from specmodel.show.notes import in_words
@@ -24,26 +25,14 @@ if TYPE_CHECKING:
     from specmodel.answers import Plan
     from specmodel.answers.sensitivity import Sensitivity
     from specmodel.cost.deployment import Deployment as Deployment
-    from specmodel.machines.engine import EngineFit
     from specmodel.prediction.gains import Gain
     from specmodel.prediction.outcome import Prediction as Prediction
 
     Case = Prediction | Plan | Sensitivity
 
-_LEFT_OUT = ("host", "target")
-"""Kinds of left-out error that are told, the one that matters most to a user first."""
-
-_MADE_UP = "Drafter: made up, as the checkpoint has no MTP module; one like its layers is assumed."
-
 _HELD = "Intervals take it as exact"
 _HELD_BY_OTHERS = "; 83 % of 619 speedups of hosts left out lay in theirs"
 """Of intervals, as of 2026-11-27 (calibration/interval_judge.py)."""
-
-_IDEAL = "Engine 'ideal' has no overhead: an upper bound on throughput."
-_IDEAL_DRAFTS = " On the speedup, overhead of each pass acts up, of drafting and rejection down."
-
-_WEIGHTS = {"weight_dtype": "weights", "expert_dtype": "experts", "attention_dtype": "attention"}
-"""Words for fields of dtypes of weights."""
 
 
 def heading(deployment: Deployment) -> str:
@@ -63,12 +52,11 @@ def heading(deployment: Deployment) -> str:
 def caption(case: Case) -> str:
     """Return the heading of a figure, with the engine and whose acceptance it is."""
     d, asked = case.deployment, getattr(getattr(case, "prediction", case), "case", None)
-    source = case.assumptions.get("acceptance")
-    told = "typical" if "heads of" in str(source) else "as published"
-    words = [heading(d), d.engine.name, f"acceptance {told}"]
-    if source is None:
-        words[2] = _given(asked.acceptance) if asked and asked.acceptance else ""
-    return ", ".join(filter(None, words))
+    if source := case.assumptions.get("acceptance"):
+        told = f"acceptance {'typical' if 'heads of' in str(source) else 'as published'}"
+    else:
+        told = _given(asked.acceptance) if asked and asked.acceptance else ""
+    return ", ".join(filter(None, [heading(d), d.engine.name, told]))
 
 
 def _given(acceptance: Acceptance) -> str:
@@ -93,9 +81,14 @@ def is_sure(gain: Gain | None, row: Row) -> bool:
     return gain.low > 1 if gain else round(row["speedup"], 2) > 1
 
 
+def interval(gain: Gain) -> str:
+    """Say the ends of the interval of a speedup."""
+    return f"80 % interval {gain.low:.2f} to {gain.high:.2f}"
+
+
 def chances(gain: Gain) -> str:
     """Say how sure a gain is."""
-    return f"80 % interval {gain.low:.2f} to {gain.high:.2f}, chance of a gain {gain.chance:.0%}"
+    return f"{interval(gain)}, chance of a gain {gain.chance:.0%}"
 
 
 def paying(sizes: Sequence[int], gains: Sequence[Gain | None]) -> str:
@@ -140,101 +133,6 @@ def place(row: Row, rows: list[Row]) -> str:
     return place
 
 
-def is_made_up(deployment: Deployment) -> bool:
-    """Tell whether the drafter is an MTP module that the checkpoint has not."""
-    return "mtp_block" in dict(deployment.drafter.assumed)
-
-
-def behind(deployment: Deployment) -> list[str]:
-    """Say whose kernels and engine were taken and how wrong they are, a sentence each."""
-    engine = deployment.engine
-    told = f"Engine: {engine.name}"
-    if engine.fit:
-        version = engine.fit.fitted_on.version if engine.fit.fitted_on else ""
-        told = f"Engine: {version or engine.name}, fitted; {off_by(engine.fit)}"
-    ideal = _IDEAL + (_IDEAL_DRAFTS if deployment.has_drafter else "")
-    told = ideal if engine.is_ideal else f"{told}."
-    made_up = [_MADE_UP] if is_made_up(deployment) else []
-    if VERBOSE.get():
-        return [*made_up, *_dtypes(deployment), _kernels(deployment), told]
-    is_own = deployment.kernels.stack in deployment.hardware.fitted
-    is_own &= deployment.kernels.record is None or not deployment.kernels.record.lent_by
-    return [*made_up, *([] if is_own else [_kernels(deployment)]), *[told] * engine.is_ideal]
-
-
-def _dtypes(deployment: Deployment) -> list[str]:
-    """Say in which dtypes quantised weights are kept and computed; nothing if none is quantised."""
-    from specmodel.base.dtypes import BYTES_PER_ELEMENT
-    from specmodel.cost.activations import MXFP4_OPTION
-
-    target, told = deployment.target, dict[tuple[str, str], str]()
-    met = sorted(target.arithmetic_dtypes, key=lambda row: row[0] != "weight_dtype")
-    for field, stored, arithmetic in met:
-        if field in _WEIGHTS:
-            computed = deployment.hardware.compute_dtype(arithmetic)
-            told.setdefault((stored, computed), _WEIGHTS[field])
-
-    def is_small(stored: str) -> bool:
-        return BYTES_PER_ELEMENT[stored] < 2
-
-    if not any(is_small(stored) for stored, _ in told):
-        return []
-    words = [
-        f"{name} {stored}"
-        + (f" computed in {computed}" if computed != stored or is_small(stored) else "")
-        for (stored, computed), name in told.items()
-    ]
-    in_vllm = deployment.stack == "vllm"
-    has_option = in_vllm and deployment.hardware.computes_in_fp4 and ("mxfp4", "bf16") in told
-    option = f" (fp8 {MXFP4_OPTION})" if has_option else ""
-    return [f"Dtypes: {', '.join(words)}{option}; KV cache {target.kv_dtype}."]
-
-
-def off_by(fit: EngineFit) -> str:
-    """Say how wrong an engine is on the rows it was fitted on, and on those left out."""
-    errors = fit.left_out_error
-    told = f"off by {fit.mean_error:.0%} on the rows it was fitted on"
-    return told + next(
-        (f", {errors[of]:.0%} on a {of} left out" for of in _LEFT_OUT if of in errors), ""
-    )
-
-
-def _kernels(deployment: Deployment) -> str:
-    """Say whose kernels were taken, and how wrong they are."""
-    from specmodel.cost.kinds import kernels_of
-    from specmodel.layers.kinds import KINDS, MAIN_KINDS
-    from specmodel.machines.kernels import TYPICAL
-
-    kernels, record = deployment.kernels, deployment.kernels.record
-    if record is None:
-        return "Kernels: the data sheet's peaks, which none reaches."
-    told, own, run = dict[str, str](), list[bool](), kernels_of(deployment.target)
-    for kind in (kind for kind in MAIN_KINDS if kind in run):
-        place, fit = kernels.place(kind, *run[kind]), kernels.fit(kind, *run[kind])
-        if place and fit:
-            (taken, dtype), stored = place, run[kind][0]
-            other = f" (as {dtype})" if dtype != stored and stored != "fp16" else ""
-            if kernels.is_typical(place):
-                other = " (typical)"
-            else:
-                own.append(fit.is_held_out)
-            told.setdefault(taken, f"{KINDS[taken].words}{other} {fit.mean_error:.0%}")
-    errors, name = ", ".join(told.values()), f"{kernels.stack} {record.version}"
-    if kernels.stack == TYPICAL or record.lent_by or not own:
-        lent = f"{name} of {record.lent_by} is taken" if record.lent_by and own else ""
-        return (
-            f"Kernels: none were fitted on {deployment.hardware.name}"
-            f"{'' if own else f' in these dtypes by {name}'};"
-            f" {lent or 'typical ones are assumed'},"
-            f" off by {errors.replace(' (typical)', '')} on a GPU left out."
-        )
-    judged = "shapes not fitted" if all(own) else "what was fitted"
-    wanted = deployment.engine.stack
-    if wanted not in (None, kernels.stack) and wanted not in deployment.hardware.fitted:
-        name += f" (none of {deployment.engine.name}'s are fitted on {deployment.hardware.name})"
-    return f"Kernels: {name}, fitted; off by {errors} on {judged}."
-
-
 def page(
     case: Case, words: Iterable[str], *parts: str, notes: Iterable[str] = (), tasks: str = ""
 ) -> str:
@@ -252,10 +150,9 @@ def page(
         spread = evaluation.acceptance.spread if evaluation else 0.0
         exact = _HELD + (_HELD_BY_OTHERS if VERBOSE.get() else "")
         told = f"Intervals hold rates that differ by {spread:g} between tasks" if spread else exact
-        if " by task)" in str(assumed["acceptance"]) and not VERBOSE.get():
-            told = ""
         source = str(assumed["acceptance"])
         if not VERBOSE.get():
+            told = "" if " by task)" in source else told
             who, *caution = source.split("; from ")
             who = re.sub(r": .*| \([A-Z].*", "", who)  # without who published it, and where
             source = "; from ".join([who, *caution])
@@ -302,17 +199,20 @@ def if_it_fitted(verdict: str, largest: int = 0, counted: str = "") -> str:
     return f"{unfit}. If {they}: {verdict[:1].lower()}{verdict[1:]}"
 
 
-def answer_page(prediction: Prediction, verdict: str, *parts: str) -> str:
-    """Return the page of an answer; its verdict starts with whether anything fits in memory."""
-    told = verdict if prediction.fits.any() else if_it_fitted(verdict)
-    return page(prediction, [told], *parts)
-
-
 def answer(
     prediction: Prediction, found: Sequence[Row], parts: Callable[[], tuple[str, ...]]
 ) -> Answer:
-    """Return rows found from one prediction, in all forms; `parts` are verdict and tables."""
-    return comparison({"": prediction}, found, lambda: answer_page(prediction, *parts()))
+    """Return rows found from one prediction, in all forms; `parts` are verdict and tables.
+
+    The verdict starts with whether anything fits in memory.
+    """
+
+    def text() -> str:
+        verdict, *tables = parts()
+        told = verdict if prediction.fits.any() else if_it_fitted(verdict)
+        return page(prediction, [told], *tables)
+
+    return comparison({"": prediction}, found, text)
 
 
 def comparison(
@@ -335,6 +235,11 @@ def comparison(
 def fitting(rows: Sequence[Row]) -> list[Row]:
     """Return the rows that fit in memory; all rows if none does."""
     return [row for row in rows if row["fits"]] or [*rows]
+
+
+def is_at_best(prediction: Prediction) -> bool:
+    """Tell whether a prediction is at the best draft length of each point."""
+    return prediction.case is None or prediction.case.draft_length is None
 
 
 def with_room(rows: Sequence[Row], prediction: Prediction) -> list[Row]:
@@ -397,12 +302,11 @@ def deployment_fields(deployment: Deployment) -> dict[str, Any]:
     from specmodel.cost.deploying import PART_DTYPES
 
     d = deployment
-    named = ("target", "drafter", "hardware", "engine")
     own = {field.name: getattr(d, field.name) for field in fields(d)}
     if d.recurrent_model is None:
         del own["state_rollback"]
     return {
-        **{name: own[name].name for name in named},
+        **{name: own[name].name for name in ("target", "drafter", "hardware", "engine")},
         **({} if d.has_drafter else {"drafter": None}),
         "stack": d.kernels.stack,
         "num_gpus": d.layout.num_gpus,

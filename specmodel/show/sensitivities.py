@@ -9,6 +9,7 @@ from specmodel.base.text import align, wrap
 from specmodel.prediction.table import Form, Row, columns_of, filler, fitted
 from specmodel.show import report
 from specmodel.show.forms import Answer, records
+from specmodel.show.notes import si
 
 if TYPE_CHECKING:
     from specmodel.answers.sensitivity import Sensitivity
@@ -219,9 +220,7 @@ def _rows_shown(effects: list[float]) -> int:
 
 
 def _value(value: float, unit: str) -> str:
-    from specmodel.base.units import format_si  # which imports what help does not need
-
-    return f"{value:.4g}" if unit in ("-", "token", "request") else format_si(value, unit)
+    return f"{value:.4g}" if unit in ("-", "token", "request") else si(value, unit)
 
 
 def _range(low: float, high: float, unit: str) -> str:

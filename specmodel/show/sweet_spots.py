@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
@@ -27,8 +27,7 @@ _MOST_JUDGED = 1000
 def answer(prediction: report.Prediction, *, interval: bool | None = None) -> forms.Answer:
     """Return where speculation pays, and where most, in all forms."""
     p, spots = _found(prediction, interval)
-    at_best = case_of(p).draft_length is None
-    return report.answer(p, spots, lambda: (verdict(spots, p, at_best=at_best), table(spots)))
+    return report.answer(p, spots, lambda: (verdict(spots, p), table(spots)))
 
 
 def _found(
@@ -37,11 +36,11 @@ def _found(
     """Return a prediction and the sweet spots of its curves."""
     from specmodel.answers.curves import sweet_spots_rows
 
-    p, at_best = _without_misfits(prediction), case_of(prediction).draft_length is None
-    if not at_best and not p.draft_length.all():
+    p = _without_misfits(prediction)
+    if case_of(p).draft_length is not None and not p.draft_length.all():
         raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
     spots = sweet_spots_rows(p)
-    return p, spots if interval is False else with_intervals(spots, p, at_best=at_best)
+    return p, spots if interval is False else with_intervals(spots, p)
 
 
 def _without_misfits(p: report.Prediction) -> report.Prediction:
@@ -115,7 +114,7 @@ def side_by_side(
     )
 
 
-def verdict(rows: list[Row], prediction: report.Prediction, *, at_best: bool = False) -> str:
+def verdict(rows: list[Row], prediction: report.Prediction) -> str:
     """Say where speculation pays, and where most; with which lengths if not with one throughout."""
     from specmodel.prediction.gains import gains_at
 
@@ -128,11 +127,11 @@ def verdict(rows: list[Row], prediction: report.Prediction, *, at_best: bool = F
     if gain and gain.is_open:
         told = f"{best['peak_speedup']:.2f}x ({report.chances(gain)})"
         return f"Speculation may pay or not; most is gained at {where}: {told}."
-    sure = operator.ends(gain)
+    sure, at_best = operator.ends(gain), report.is_at_best(prediction)
     sure += f" with {best['draft_length']} drafted" if at_best else ""
     each = ", with that length throughout" if varies("draft_length", rows) else ""
     each = ", with the best draft length of each" if at_best else each
-    told = report.paying(*_judged(prediction, _curve(best, prediction, at_best=at_best)))
+    told = report.paying(*_judged(prediction, _curve(best, prediction)))
     told = told or f"{pays} at {best['paying']} by the central values"
     low, high = best.get("peak_batch_size_low"), best.get("peak_batch_size_high")
     drawn = f"; 80 % of draws peak at {ranges_text([(low, high)])}" if low and high else ""
@@ -145,9 +144,9 @@ def verdict(rows: list[Row], prediction: report.Prediction, *, at_best: bool = F
     )
 
 
-def _curve(spot: Row, prediction: report.Prediction, *, at_best: bool) -> list[Row]:
+def _curve(spot: Row, prediction: report.Prediction) -> list[Row]:
     """Return the points of the curve of a sweet spot; nothing of too many to tell one by one."""
-    curve = ["context_length", *([] if at_best else ["draft_length"])]
+    curve = ["context_length", *([] if report.is_at_best(prediction) else ["draft_length"])]
     rows = [row for row in prediction.rows() if all(row[name] == spot[name] for name in curve)]
     rows = report.fitting(rows)
     return rows if len(_drafts(rows)) <= _MOST_JUDGED else []
@@ -171,9 +170,7 @@ def _size(row: Row) -> int:
     return int(row["batch_size"])
 
 
-def with_intervals(
-    rows: list[Row], prediction: report.Prediction, *, at_best: bool = False
-) -> list[Row]:
+def with_intervals(rows: list[Row], prediction: report.Prediction) -> list[Row]:
     """Return sweet spots with 80 % intervals of each peak, and where it surely pays, if known.
 
     Where it pays, and the batch size of the peak, are None of curves of too many points.
@@ -181,30 +178,24 @@ def with_intervals(
     from specmodel.prediction.gains import gains_at, peak_at
 
     gains = gains_at(prediction, [row | {"batch_size": row["peak_batch_size"]} for row in rows])
-    if not all(gains):
-        return rows
-    curves = [_curve(row, prediction, at_best=at_best) for row in rows]
-    judged = [_judged(prediction, curve) for curve in curves]
-    is_sure = [[gain is not None and gain.low > 1 for gain in found] for _, found in judged]
-    sure = [
-        ranges_text(spans(sizes, holds)) if sizes else None
-        for (sizes, _), holds in zip(judged, is_sure, strict=True)
-    ]
-    at_low, at_high = zip(*(peak_at(prediction, _drafts(c)) for c in curves), strict=True)
-    more: dict[str, dict[str, Sequence[Any]]] = {
-        "peak_batch_size": {"peak_batch_size_low": at_low, "peak_batch_size_high": at_high},
-        "peak_speedup": {
-            "peak_speedup_low": [gain.low for gain in gains if gain],
-            "peak_speedup_high": [gain.high for gain in gains if gain],
-        },
-        "paying": {"surely_paying": sure},
-    }
-    told: list[Row] = [{} for _ in rows]
-    for i, row in enumerate(rows):
+    found = []
+    for row, gain in zip(rows, gains, strict=True):
+        if gain is None:
+            return rows
+        curve = _curve(row, prediction)
+        sizes, judged = _judged(prediction, curve)
+        sure = spans(sizes, (own is not None and own.low > 1 for own in judged))
+        at_low, at_high = peak_at(prediction, _drafts(curve))
+        more: dict[str, Row] = {
+            "peak_batch_size": {"peak_batch_size_low": at_low, "peak_batch_size_high": at_high},
+            "peak_speedup": {"peak_speedup_low": gain.low, "peak_speedup_high": gain.high},
+            "paying": {"surely_paying": ranges_text(sure) if sizes else None},
+        }
+        told: Row = {}
         for name, value in row.items():
-            told[i][name] = value
-            told[i] |= {own: values[i] for own, values in more.get(name, {}).items()}
-    return told
+            told |= {name: value} | more.get(name, {})
+        found.append(told)
+    return found
 
 
 def peaks(found: list[Row]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from specmodel.show.report import is_at_best
+
 if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction
     from specmodel.prediction.table import Row
@@ -19,14 +21,13 @@ _FORMS_TYPED = {
 """How each form of acceptance is told."""
 
 
-def with_tokens(prediction: Prediction, rows: list[Row], *, at_best: bool) -> Prediction:
-    """Return a prediction whose acceptance is told in tokens a step, where most is gained.
+def with_tokens(prediction: Prediction, best: Row) -> Prediction:
+    """Return a prediction whose acceptance is told in tokens a step, at the best of its rows.
 
     At lengths that were typed, how long a draft might have been is no assumption of the table.
     """
-    best = max(rows, key=lambda row: (row["fits"], row["speedup"]))
     assumed = dict(prediction.assumptions)
-    if not at_best:
+    if not is_at_best(prediction):
         assumed.pop("max_draft_length", None)
     if length := best["draft_length"]:
         told, more = f"{best['tokens_per_step']:.2f} tokens a step of {length}", " drafted"
@@ -38,9 +39,8 @@ def with_tokens(prediction: Prediction, rows: list[Row], *, at_best: bool) -> Pr
     return replace(prediction, assumptions=assumed, told=prediction.notes)
 
 
-def tasks_told(prediction: Prediction, rows: list[Row]) -> str:
+def tasks_told(prediction: Prediction, best: Row) -> str:
     """Say what an acceptance taken as exact, as heads' differ between tasks, gives at the best."""
-    best = max(rows, key=lambda row: (row["fits"], row["speedup"]))
     if prediction.evaluation.acceptance.spread or not has_tasks(best, prediction):
         return ""
     tokens = tokens_of_tasks(best, prediction)

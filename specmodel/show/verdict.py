@@ -42,7 +42,7 @@ def answer(
     if tpot_target is not None:
         has_interval = interval is not False
         prediction, within = within_target(prediction, tpot_target, has_interval=has_interval)
-    at_best = prediction.case is None or prediction.case.draft_length is None
+    at_best = report.is_at_best(prediction)
     if interval:
         prediction = with_intervals(prediction)
     is_judged = interval is not False
@@ -56,14 +56,14 @@ def answer(
         rows = operator.with_alike(prediction, rows) if at_best and not columns else rows
         pairs = [*zip(rows, gains, strict=True)]
         rows = report.with_room(rows, prediction)
-        met, able = {*map(id, kept(rows))}, {*map(id, rows)}
-        judged = [pair for pair in pairs if id(pair[0]) in met]
-        judged = judged or [pair for pair in pairs if id(pair[0]) in able]
+        told_of = {*map(id, kept(rows) or rows)}
+        judged = [pair for pair in pairs if id(pair[0]) in told_of]
         words = operator.verdict(prediction, *map(list, zip(*judged, strict=True)))
         told = within.told() if within else ""
         words[0] = f"{told} {words[0]}{operator.would_hold(prediction)}".lstrip()
-        shown = taken.with_tokens(prediction, [row for row, _ in judged], at_best=at_best)
-        tasks = taken.tasks_told(prediction, [row for row, _ in judged])
+        best = max((row for row, _ in judged), key=lambda row: (row["fits"], row["speedup"]))
+        shown = taken.with_tokens(prediction, best)
+        tasks = taken.tasks_told(prediction, best)
         rows = kept(rows)
         how: dict[str, Any] = {"columns": columns, "target": within and within.target}
         parts = [operator.table(rows, width=TABLE.get(), **how)] if rows else []

@@ -12,7 +12,7 @@ import pytest
 import specmodel
 from specmodel import InputError
 from specmodel.cost.deploying import deploy, resolve
-from specmodel.show.report import behind
+from specmodel.show.behind import behind
 
 HOPPER, BLACKWELL = "h200_sxm", "b200"
 

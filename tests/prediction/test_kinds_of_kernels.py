@@ -21,7 +21,7 @@ from specmodel.machines.fallbacks import stack_kernels
 from specmodel.machines.hardware import load_hardware
 from specmodel.machines.kernels import DATA_SHEET_KERNELS, FittedStack, KernelFit
 from specmodel.prediction import intervals
-from specmodel.show.report import behind
+from specmodel.show.behind import behind
 
 FIT = {
     "launch_time": 1e-6,

@@ -67,7 +67,6 @@ def over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, *, marks: bool
     quantity
         Its name.
     """
-    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     ends = [f"{quantity}_low", f"{quantity}_high"]
@@ -86,11 +85,11 @@ def over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, *, marks: bool
         ax.fill_between(part["batch_size"], part[ends[0]], part[ends[1]], zorder=1, **band)
         handles.append(Patch(label="80 % interval", **band))
     if frames.MEASURED in rows:
-        handles.append(Line2D([], [], **style.points(5, marker="x", label=frames.MEASURED)))
+        handles.append(style.key(frames.MEASURED, **style.points(5, marker="x")))
     if quantity in frames.RATIOS:
         style.unity(ax)
     if quantity == "speedup":
-        handles.append(Line2D([], [], label="break-even", **guide))
+        handles.append(style.key("break-even", **guide))
     else:
         ax.set_ylim(0, None)
     ax.set_ylabel(frames.titled([quantity]))
@@ -98,10 +97,10 @@ def over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, *, marks: bool
         style.in_milliseconds(ax.yaxis)
     style.counts_axis(ax, rows["batch_size"], frames.titled(["batch_size"]))
     if marks and _mark(ax, [part for _, part in parts]):
-        handles.append(Line2D([], [], label="CUDA graphs end", linestyle=":", **guide))
+        handles.append(style.key("CUDA graphs end", linestyle=":", **guide))
     if not frames.fits(rows).all():
         pale: Style = {"color": "0.7", "markerfacecolor": "white", "marker": "o", "markersize": 3}
-        handles.append(Line2D([], [], label="does not fit in memory", **pale))
+        handles.append(style.key("does not fit in memory", **pale))
     style.legend_above(ax, told, handles)
     return ax
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MANY, _MOST_CHARACTERS = 300, 36
+_LAWS = {"law": "-", "independent": "--"}
 _PHASES = {"baseline": "0.72", "test": "0.93"}
 _MET = {"tpot_p90": "TPOT, p90 (ms)", "ttft_p90": "TTFT, p90", "goodput": "in targets (%)"}
 _RATES = ("throughput_per_gpu", "throughput")
@@ -32,7 +33,6 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
         As `unions.measured_unions` returns it: model, num_experts, experts_per_token, tokens,
         measured, law and independent; at most six models.
     """
-    from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator
 
     numbers = ("num_experts", "experts_per_token", "tokens", "measured", "law", "independent")
@@ -40,13 +40,13 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
     models = frames.parts(rows, ["model", "num_experts", "experts_per_token"], "tokens", "models")
     handles = []
     for i, ((name, total, each), part) in enumerate(models):
-        for law, dashes in (("law", "-"), ("independent", "--")):
+        for law, dashes in _LAWS.items():
             ax.plot(part["tokens"], part[law], **style.series(i, linestyle=dashes, marker=""))
         label = style.shortened(f"{name} ({total:g}/{each:g})", _MOST_CHARACTERS)
         dots = style.points(i, mfc="none", label=label)
         handles += ax.plot(part["tokens"], part["measured"], **dots)
-    handles.append(Line2D([], [], color="black", linewidth=1, label="law"))
-    handles.append(Line2D([], [], color="black", linewidth=1, ls="--", label="independent"))
+    black: Style = {"color": "black", "linewidth": 1}
+    handles += [style.key(law, linestyle=dashes, **black) for law, dashes in _LAWS.items()]
     ax.set(xlabel="tokens of one sequence in a pass", ylabel="experts loaded per layer")
     ax.set_ylim(0, None)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -203,8 +203,6 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     axes
         Three, that share the horizontal axis.
     """
-    from matplotlib.lines import Line2D
-
     x = next((name for name in _LOADS if name in table and table[name].notna().any()), "users")
     x = x if {*_LOADS} & {*table} else "request_rate"
     rows = frames.checked(table, (x, *_MET), ("policy",), may_lack=["goodput"])
@@ -230,7 +228,7 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         shares.text(0.5, 0.5, "no targets given", ha="center", transform=shares.transAxes)
     handles = times.get_legend_handles_labels()[0]
     if frames.targets(rows):
-        handles.append(Line2D([], [], color="black", ls=":", linewidth=0.8, label="target"))
+        handles.append(style.key("target", color="black", linestyle=":", linewidth=0.8))
     style.legend_above(times, handles=handles)
     return axes
 

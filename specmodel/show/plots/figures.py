@@ -30,8 +30,6 @@ _CHARACTERS_AN_INCH = 19
 _SHARED = ("timeline", "load")
 """Kinds whose panels share the horizontal axis."""
 _LEAST_HEIGHT = 1.7
-_HELD = ("batch_size", "draft_length", "context_length")
-"""Columns that a title tells where all rows have one value."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +154,8 @@ def _title(figure: Figure, table: pd.DataFrame) -> float:
     cases = list(table["case"].dropna().unique()) if "case" in table else _swept(table)
     width = int(figure.get_figwidth() * _CHARACTERS_AN_INCH)
     told = [folded(str(cases[0]), width)] if len(cases) == 1 else []
-    held = [name for name in _HELD if name in table and table[name].nunique(dropna=False) == 1]
+    counts = table.filter(frames.POINT).nunique(dropna=False)
+    held = [str(name) for name in counts.index[counts == 1]]
     values = (f"{frames.words(name)} {frames.plain(table[name].iloc[0])}" for name in held)
     told += [", ".join(values)] if held else []
     if not told:

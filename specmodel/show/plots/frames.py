@@ -15,6 +15,9 @@ from specmodel.show.plots.style import MOST_LINES
 ARGUMENT = "table"
 """Name that errors carry, a column after a dot."""
 
+POINT = ("batch_size", "draft_length", "context_length")
+"""Columns that tell points of a prediction apart."""
+
 MEASURED = "measured"
 """Column of what was measured of the quantity of a figure."""
 
@@ -39,13 +42,9 @@ _LAST = ("draft_length", "verify_tokens", "tokens_per_step")
 """Columns that tell lines apart only if nothing else does."""
 _RESULTS = {
     *COLUMN_UNITS,
-    "prefill_time",
-    "fits",
-    "tpot_plain",
-    "throughput_plain",
-    "throughput_per_gpu",
-}
-_RESULTS = (_RESULTS | {"best_speedup", "num_tokens", MEASURED}) - {"context_length"}
+    *("prefill_time", "fits", "tpot_plain", "throughput_plain", "throughput_per_gpu"),
+    *("best_speedup", "num_tokens", MEASURED),
+} - {"context_length"}
 
 
 def checked(

@@ -16,7 +16,6 @@ from specmodel.show.plots.style import COLOURS, MOST_LINES, SMALL, Style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_POINT = ("batch_size", "draft_length", "context_length")
 _ROOFS = ("peak_flops_per_s", "peak_bytes_per_s", "fitted_flops_per_s", "fitted_bytes_per_s")
 _PASSES = {
     "forward": "P plain",
@@ -44,8 +43,8 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
     """
     place = ["arithmetic_intensity", "flops_per_s"]
     texts = ("pass", "component", "kind", "dtype")
-    rows = frames.checked(table, (*_POINT, "time", *place, *_ROOFS), texts, (*place, *_ROOFS))
-    frames.need_single(rows, *_POINT)
+    rows = frames.checked(table, (*frames.POINT, "time", *place, *_ROOFS), texts, (*place, *_ROOFS))
+    frames.need_single(rows, *frames.POINT)
     frames.need_distinct(rows, ("pass", "component"))
     rows = rows[(rows[place] > 0).all(axis=1) & rows["pass"].isin(["forward", "verify"])]
     if rows.empty:

@@ -50,7 +50,6 @@ _VISIBLE = 0.01
 """Least swing, or share of the variance, that is drawn, over the largest [-]."""
 _HINDSIGHT = ("best-fixed", "oracle")
 _QUANTITIES = ("target_efficiency", "speedup")
-_POINT = ("batch_size", "draft_length", "context_length")
 
 
 def waterfalls(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
@@ -66,10 +65,10 @@ def waterfalls(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Ax
         As for `tornado`.
     """
     _check_outcome(outcome)
-    rows = frames.checked(table, (*_POINT, "value"), ("quantity", "term"))
-    frames.need_distinct(rows, (*_POINT, "quantity", "term"))
-    varying = [name for name in _POINT if rows[name].nunique() > 1]
-    points = list(rows.groupby(list(_POINT), sort=False))
+    rows = frames.checked(table, (*frames.POINT, "value"), ("quantity", "term"))
+    frames.need_distinct(rows, (*frames.POINT, "quantity", "term"))
+    varying = [name for name in frames.POINT if rows[name].nunique() > 1]
+    points = list(rows.groupby(list(frames.POINT), sort=False))
     frames.need_at_most(MOST_POINTS, len(points), "points")
     own = rows[rows["quantity"] == outcome]
     if own.empty:

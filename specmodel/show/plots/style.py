@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import XAxis, YAxis
     from matplotlib.legend import Legend
+    from matplotlib.lines import Line2D
 
 COLOURS = ("#114a98", "#ef7f1a", "#178446", "#4f0a38", "#79d3fb", "#000000")
 """Blue, orange, green, plum, sky and black, as light as 32, 65, 48, 16, 81 and 0 of 100: any two
@@ -67,6 +68,13 @@ def filled(i: int, hatch: int, *, is_hollow: bool = False) -> Style:
     if i >= MOST_LINES:
         return own | {"edgecolor": "black", "linewidth": 0.4}
     return own | {"edgecolor": "black" if i in (1, 4) else "white"}
+
+
+def key(label: str, **look: Any) -> Line2D:
+    """Return a line of a legend for what no single artist stands for."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **look)
 
 
 def kind_numbers(kinds: Iterable[str]) -> dict[str, int]:
