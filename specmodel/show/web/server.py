@@ -7,12 +7,12 @@ import secrets
 import socket
 import tempfile
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import uvicorn
 from anyio import Lock, create_task_group, to_thread
@@ -102,9 +102,9 @@ class Site:
         self.uploads, self.jobs = dict[str, Architecture](), dict[str, Job]()
         self.one = Lock()  # figures are drawn one after the other
 
-    def asked(self, request: Request, **changes: str) -> Asked:
+    def asked(self, request: Request, changes: Mapping[str, str] | None = None) -> Asked:
         """Return what an address asks, as it stands but for changes."""
-        fields = {**request.query_params, **changes}
+        fields = {**request.query_params, **(changes or {})}
         told = {name: text for name, text in fields.items() if text.strip()}
         return Asked(fields=told, uploads=self.uploads)
 
@@ -155,13 +155,14 @@ class Site:
         token = UPLOADED + secrets.token_urlsafe(9)
         self.uploads[token] = model
         _forget(self.uploads, _MOST_MODELS)
-        return RedirectResponse(f"/?{self.asked(request, target=token, drafter='').address()}", 303)
+        asked = self.asked(request, {"target": token, "drafter": ""})
+        return RedirectResponse(f"/?{asked.address()}", 303)
 
     async def start(self, request: Request) -> Response:
         """Start a load, and lead to its page."""
         await _check(request)
         typed = dict(parse_qsl((await request.body()).decode("utf-8", "replace")))
-        asked = self.asked(request, **{**dict.fromkeys(OF_LOAD, ""), **typed})
+        asked = self.asked(request, dict.fromkeys(OF_LOAD, "") | typed)
         if sum(job.look().found is None for job in self.jobs.values()) >= MOST_RUNNING:
             told = "Other loads are simulated. Cancel one, or try again later.\n"
             raise HTTPException(503, told, {"retry-after": "30"})
@@ -225,7 +226,7 @@ def _forget(kept: dict[str, Any], most: int) -> list[Any]:
 async def _check(request: Request) -> None:
     """Refuse what another site sends, and what is too large, which is read to its end."""
     origin, host = request.headers.get("origin"), request.headers.get("host")
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and origin.partition("://")[2] != host:
         raise HTTPException(403, "Another site may not ask this page.\n")
     size = request.headers.get("content-length", "")
     if not size.isdigit() or int(size) > MOST_UPLOADED + _FORM:
