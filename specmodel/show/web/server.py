@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl
 
@@ -163,7 +164,7 @@ class Site:
         await _check(request)
         typed = dict(parse_qsl((await request.body()).decode("utf-8", "replace")))
         asked = self.asked(request, dict.fromkeys(OF_LOAD, "") | typed)
-        if sum(job.look().found is None for job in self.jobs.values()) >= MOST_RUNNING:
+        if sum(job.runs for job in self.jobs.values()) >= MOST_RUNNING:
             told = "Other loads are simulated. Cancel one, or try again later.\n"
             raise HTTPException(503, told, {"retry-after": "30"})
         token = secrets.token_urlsafe(9)
@@ -176,8 +177,8 @@ class Site:
         """Return the load that an address names; an InputError where it failed or is not kept."""
         job = self.jobs.get(request.path_params["token"])
         if job is None:
-            raise InputError("load", None, "one that is kept")
-        found = job.look().found
+            raise InputError("load", None, "one that is kept: go back, and simulate it again")
+        found, job.asked_at = job.look().found, monotonic()
         if isinstance(found, InputError):
             raise found
         return job

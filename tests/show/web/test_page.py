@@ -3,6 +3,7 @@
 import html
 import io
 import json
+import os
 import random
 import re
 import shlex
@@ -25,7 +26,7 @@ from starlette.testclient import TestClient
 
 import specmodel
 from specmodel import cli
-from specmodel.show.web import server
+from specmodel.show.web import jobs, server
 from specmodel.show.web.asked import Asked
 from specmodel.show.web.pages import SCENARIOS, settings_of
 
@@ -352,9 +353,17 @@ def test_a_load_is_cancelled_and_no_more_than_two_run(client):
         path, _, query = each.headers["location"].partition("?")
         assert client.post(f"{path}/cancel?{query}").status_code == 303
         assert "cancelled" in client.get(f"{path}?{query}").text
-    for sent in ("self=1", "request=1", "%00=%ff", "users=x"):
-        assert client.post("/load", content=sent).status_code in (303, 400)
+    for sent in ("self=1", "request=1", "%00=%ff", "drain=100001", "drain=many"):
+        assert client.post("/load", content=sent).status_code == 400
     assert client.get("/load/nothing").status_code == 400
+
+
+def test_a_load_that_nobody_asks_about_gives_way(client, monkeypatch):
+    for _ in range(2):
+        assert client.post("/load", data={"users": "1,2,3"}).status_code == 303
+    assert client.post("/load", data={"users": "4"}).status_code == 503
+    monkeypatch.setattr(jobs, "_LEFT", 0)
+    assert client.post("/load", data={"users": "4"}).status_code == 303
 
 
 def test_without_a_server_the_scenarios_are_pages(tmp_path, capsys):
@@ -375,6 +384,7 @@ def test_a_signal_ends_the_server_whose_port_no_other_gets(name, capsys):
     program = f"{heed}; from specmodel.cli import run; raise SystemExit(run())"
     words = [sys.executable, "-c", program, "explore", "--no-browser"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes["start_new_session"] = True
     with subprocess.Popen(words, **pipes) as served:
         port = re.search(r"http://127\.0\.0\.1:(\d+)/", served.stdout.readline())[1]
         try:
@@ -384,7 +394,11 @@ def test_a_signal_ends_the_server_whose_port_no_other_gets(name, capsys):
             assert cli.main(["explore", "--no-browser", "--port", port]) == 2
             (line,) = capsys.readouterr().err.splitlines()
             assert f"--port: got '127.0.0.1:{port}'" in line
-            served.send_signal(getattr(signal, name))
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as asking:
+                load = asking.post("/load", data={"users": "1,2,3,4"}).headers["location"]
+                while " 0 runs done" in asking.get(load).text:
+                    time.sleep(0.1)
+            os.killpg(served.pid, getattr(signal, name))  # as a terminal does
             assert served.wait(20) in (0, 130)
         finally:
             served.kill()
