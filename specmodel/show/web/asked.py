@@ -147,7 +147,7 @@ def _number(name: str, text: str) -> float:
     """Return a rate, or the whole number that any other field is."""
     if name != "acceptance_rate":
         whole = whole_of(text)
-        if whole is None or (whole == 0 and name == "num_gpus"):
+        if whole is None or (whole == 0 and name in ("num_gpus", "batch_size")):
             raise InputError(name, text, "a whole number")
         return whole
     try:

@@ -75,7 +75,9 @@ def refused(asked: Asked, error: InputError, *, is_whole: bool) -> str:
 def load_page(asked: Asked, token: str, job: Job) -> str:
     """Return the page of a load: how much of it is done, or what it found."""
     command = command_of("load", asked.load_arguments())
-    return whole(asked, body="load.html", token=token, job=job, command=command)
+    published = _published(case_of(asked.arguments()))
+    how = {"published": published, "token": token, "job": job, "command": command}
+    return whole(asked, body="load.html", **how)
 
 
 def static_page(asked: Asked) -> str:
@@ -131,8 +133,8 @@ def _answered(asked: Asked, *, has_links: bool = True) -> dict[str, Any]:
     def link(size: str) -> str:
         return f"/?{asked.address(batch_size=size)}#terms"
 
-    to = link if has_links else None
     has_terms = not prediction.turned and asked.read("draft_length") != 0
+    to = link if has_links and has_terms else None
     arguments, how = asked.arguments() | asked.points, asked.target
     return {
         "verdict": told(view(prediction, "verdict", **how), to),
@@ -170,8 +172,9 @@ def _terms(asked: Asked, prediction: Prediction) -> dict[str, Any]:
     words = f"What takes how much of the speedup at batch size {size}; the table below has it."
     figure = drawn.inline(lambda: drawn.waterfall(answer.to_frame()), "terms", words)
     total = at.deployment.target.num_experts if at.deployment.target.is_moe else 0
-    why = report.why(row, [row], at)
-    return {"figure": figure, "why": why, "row": row, "total": total, "told": told(answer)}
+    (lead, tables), why = told(answer), report.why(row, [row], at)
+    told_of = {"lead": lead.partition("</p>")[0], "why": why, "tables": tables}
+    return {"figure": figure, "row": row, "total": total, **told_of}
 
 
 def _more(asked: Asked, prediction: Prediction, link: Link | None) -> Any:

@@ -152,6 +152,15 @@ def test_a_second_setting_stands_beside_the_first_in_words(client):
     assert "specmodel predict qwen3-30b-a3b b200" in words
 
 
+def test_a_batch_size_leads_to_what_takes_how_much_there_where_that_is_known(client):
+    known = told(client.get(f"/?{urlencode(QWEN | {'batch_size': '64'})}").text)
+    assert re.search(r"at 64 requests At batch size 64: [0-9.]+x of the [0-9.]+x", known)
+    unknown = client.get("/answer?target=mixtral-8x7b&hardware=h100_sxm").text
+    assert "Acceptance is not known" in unknown
+    assert "#terms" not in unknown
+    assert "to see what takes how much" in known
+
+
 @each_row(("view", "words"), [("schedule", "num_speculative_tokens"), ("lengths", "Best draft")])
 def test_another_answer_is_shown_where_it_is_asked_for(client, view, words):
     assert words in told(client.get(f"/answer?view={view}").text)
@@ -170,6 +179,7 @@ def test_another_answer_is_shown_where_it_is_asked_for(client, view, words):
         ("num_gpus=many", "whole number"),
         ("num_gpus=0", "num gpus"),
         ("batch_size=-1", "batch size"),
+        ("batch_size=0", "batch size"),
         ("batch_size=99999999999", "batch"),
         ("acceptance=rate&acceptance_rate=2", "acceptance"),
         ("acceptance=rate&acceptance_rate=nan", "acceptance"),
@@ -339,6 +349,7 @@ def test_a_load_is_that_of_the_command(client, fields, options):
     page = loaded(client, address)
     (command,) = typed(page)
     assert command == f"specmodel load qwen3-30b-a3b h200_sxm {options}"
+    assert "of this model and drafter" in page
     assert " ".join(re.split(r"\.\s", printed(command))[0].split()) in told(page)
     path = address.partition("?")[0]
     assert client.get(f"{path}/load.json").json() == json.loads(printed(f"{command} --json"))

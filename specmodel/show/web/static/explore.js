@@ -2,6 +2,7 @@
 // Without this script the page works by its forms and links; with it only the answer is redrawn.
 const form = document.getElementById("asked");
 const answer = document.getElementById("answer");
+const ENDED = "The server does not answer: it has ended, or cannot be reached.";
 let asking = null;
 let moved = null;
 
@@ -54,13 +55,19 @@ async function show(search, { push }) {
     answer.removeAttribute("aria-busy");
   } catch (error) {
     if (error.name === "AbortError") return;
-    answer.textContent = "The server does not answer: it has ended, or cannot be reached.";
+    answer.textContent = ENDED;
     answer.removeAttribute("aria-busy");
   }
 }
 
 async function look() {
-  const text = await (await fetch(location)).text();
+  let text = "";
+  try {
+    text = await (await fetch(location)).text();
+  } catch {
+    answer.textContent = ENDED;
+    return;
+  }
   const now = new DOMParser().parseFromString(text, "text/html").getElementById("running");
   if (!now) return location.reload();
   running.querySelector("p").textContent = now.querySelector("p").textContent;
@@ -96,7 +103,7 @@ if (running) {
     show(query(), { push: true });
   });
   document.addEventListener("click", (event) => {
-    const curve = event.target.closest("#curve + figure");
+    const curve = event.target.closest("main:has(#terms) #curve + figure");
     if (curve) { // its axis is logarithmic, from 1 to 512 with a margin, between 0.14 and 0.97
       const box = curve.querySelector("svg").getBoundingClientRect();
       const place = ((event.clientX - box.left) / box.width - 0.14) / 0.83;
