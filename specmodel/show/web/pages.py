@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jinja2 import Template
+    from markupsafe import Markup
     from matplotlib.figure import Figure
 
     from specmodel.show.web.jobs import Job
@@ -61,8 +62,14 @@ def page(asked: Asked) -> str:
 
 
 def fragment(asked: Asked) -> str:
-    """Return what a page answers, without its fields."""
+    """Return what a page answers, without its fields, and without what `waterfall` draws."""
     return _template("answer.html").render(asked=asked, **_answered(asked))
+
+
+def waterfall(asked: Asked) -> str:
+    """Return the drawing of what takes how much, which a page asks for once the rest is there."""
+    drawing: Markup = _terms(asked, prediction_of(asked))["draw"]()
+    return drawing
 
 
 def refused(asked: Asked, error: InputError, *, is_whole: bool) -> str:
@@ -91,7 +98,7 @@ def static_page(asked: Asked) -> str:
 
 def whole(asked: Asked, **shown: Any) -> str:
     """Return the whole page, with what it answers."""
-    how = {"body": "answer.html", "choices": choices(), "scenarios": SCENARIOS}
+    how = {"body": "answer.html", "choices": choices(), "scenarios": SCENARIOS, "is_whole": True}
     return _template("page.html").render(asked=asked, fields=asked.fields, **how | shown)
 
 
@@ -170,11 +177,11 @@ def _terms(asked: Asked, prediction: Prediction) -> dict[str, Any]:
     at = predicted(of_prediction(prediction).at(batch_size=[size]))
     answer, (row,) = view(at, "terms"), at.rows()
     words = f"What takes how much of the speedup at batch size {size}; the table below has it."
-    figure = drawn.inline(lambda: drawn.waterfall(answer.to_frame()), "terms", words)
+    draw = partial(drawn.inline, lambda: drawn.waterfall(answer.to_frame()), "terms", words)
     total = at.deployment.target.num_experts if at.deployment.target.is_moe else 0
     (lead, tables), why = told(answer), report.why(row, [row], at)
     told_of = {"lead": lead.partition("</p>")[0], "why": why, "tables": tables}
-    return {"figure": figure, "row": row, "total": total, **told_of}
+    return {"draw": draw, "row": row, "total": total, **told_of}
 
 
 def _more(asked: Asked, prediction: Prediction, link: Link | None) -> Any:

@@ -142,7 +142,7 @@ class Site:
         assert isinstance(error, InputError)  # noqa: S101 - as it is registered
         if request.url.path[1:] in _FILES:
             return Response(f"{error}\n", 400, media_type="text/plain")
-        is_whole = request.url.path != "/answer"
+        is_whole = request.url.path not in ("/answer", "/waterfall")
         told = pages.refused(self.asked(request), error, is_whole=is_whole)
         return Response(told, 400, media_type=_HTML)
 
@@ -258,6 +258,7 @@ def app(hosts: Iterable[str]) -> Starlette:
     routes = [
         Route("/", partial(site.answer, make=pages.page)),
         Route("/answer", partial(site.answer, make=pages.fragment)),
+        Route("/waterfall", partial(site.answer, make=pages.waterfall)),
         *(Route(f"/{n}", partial(site.answer, make=m, kind=k)) for n, (m, k) in _FILES.items()),
         Route("/upload", site.upload, methods=["POST"]),
         Route("/load", site.start, methods=["POST"]),

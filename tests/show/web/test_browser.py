@@ -104,6 +104,16 @@ def test_three_questions_take_three_clicks_at_most(browser, address):
     page.wait_for_url("**#load")
 
 
+def test_cancel_leads_back_however_long_that_takes(browser, address):
+    page = opened(browser, f"{address}?prompt_length=200&output_length=500&drain=90000")
+    page.get_by_role("button", name="Simulate").click()
+    page.get_by_role("button", name="Cancel").wait_for()
+    page.route("**/load/*drain*", lambda route: route.fulfill(body="cancelled"))
+    page.route("**/cancel?*", lambda route: (time.sleep(3), route.continue_()))
+    page.get_by_role("button", name="Cancel").click()
+    page.wait_for_url("**#load")
+
+
 def test_a_click_on_the_curve_chooses_the_batch_size_there(browser, address):
     page = opened(browser, address)
     for size in ("1", "16", "256"):

@@ -100,7 +100,8 @@ def test_the_page_has_the_numbers_of_the_command_and_the_python_that_it_shows(cl
 def test_the_same_address_is_the_same_page_and_its_answer_alone_is_the_same(client):
     query = urlencode(QWEN | {"batch_size": "64"})
     page, answer = client.get(f"/?{query}").text, client.get(f"/answer?{query}").text
-    assert answer in page
+    figure = client.get(f"/waterfall?{query}").text
+    assert answer.replace("<figure></figure>", f"<figure>{figure}</figure>") in page
     with TestClient(server.app(["127.0.0.1"]), LOCAL) as other:
         assert other.get(f"/?{query}").text == page
 

@@ -5,6 +5,7 @@ const answer = document.getElementById("answer");
 const ENDED = "The server does not answer: it has ended, or cannot be reached.";
 let asking = null;
 let moved = null;
+let cancels = false;
 
 function copyable() {
   if (!navigator.clipboard) return;
@@ -41,6 +42,7 @@ function query() {
 
 async function show(search, { push }) {
   history[push ? "pushState" : "replaceState"](null, "", `/?${search}`);
+  const before = document.querySelector("#terms ~ figure svg");
   if (asking) asking.abort();
   asking = new AbortController();
   answer.setAttribute("aria-busy", "true");
@@ -52,7 +54,10 @@ async function show(search, { push }) {
     range();
     copyable();
     document.title = `${form.elements.target.value} - specmodel`;
+    const figure = document.querySelector("#terms ~ figure");
+    if (figure && before) figure.append(before); // until the new one is there, so that nothing jumps
     answer.removeAttribute("aria-busy");
+    if (figure) figure.innerHTML = await (await fetch(`/waterfall?${search}`, { signal: asking.signal })).text();
   } catch (error) {
     if (error.name === "AbortError") return;
     answer.textContent = ENDED;
@@ -68,6 +73,7 @@ async function look() {
     answer.textContent = ENDED;
     return;
   }
+  if (cancels) return; // to load this page again would end the way to another
   const now = new DOMParser().parseFromString(text, "text/html").getElementById("running");
   if (!now) return location.reload();
   running.querySelector("p").textContent = now.querySelector("p").textContent;
@@ -88,6 +94,7 @@ const rate = document.getElementById("rate");
 const running = document.getElementById("running");
 if (running) {
   setTimeout(look, 1500);
+  running.addEventListener("submit", () => { cancels = true; });
 } else if (form) {
   copyable();
   rate.addEventListener("input", () => {
