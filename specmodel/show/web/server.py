@@ -6,7 +6,6 @@ import gc
 import secrets
 import socket
 import tempfile
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -30,7 +29,7 @@ from starlette.staticfiles import StaticFiles
 from specmodel.base.errors import InputError
 from specmodel.models.architecture import Architecture, load_architecture
 from specmodel.show.forms import as_csv, as_json
-from specmodel.show.web import drawn, pages
+from specmodel.show.web import pages
 from specmodel.show.web.asked import OF_LOAD, UPLOADED, Asked
 from specmodel.show.web.jobs import Job, start
 
@@ -39,8 +38,8 @@ Make: TypeAlias = Callable[[Asked], str | bytes]
 
 MOST_WAITING = 64
 """Answers that are waited for at once; more are turned away [-]."""
-MOST_KEPT = 64_000_000
-"""Answers that are kept [B]."""
+MOST_KEPT = 400
+"""Answers that are kept, of at most 150 kB each [-]."""
 MOST_UPLOADED = 1_000_000
 """Largest config.json [B]."""
 MOST_RUNNING = 2
@@ -59,14 +58,8 @@ _HEADERS = {
     "cache-control": "no-store",
 }
 _FILES: dict[str, tuple[Make, str]] = {
-    "speedup.svg": (
-        lambda a: drawn.written(pages.drawing_of(pages.settings_of(a)), "svg"),
-        "image/svg+xml",
-    ),
-    "speedup.png": (
-        lambda a: drawn.written(pages.drawing_of(pages.settings_of(a)), "png"),
-        "image/png",
-    ),
+    "speedup.svg": (partial(pages.figure, kind="svg"), "image/svg+xml"),
+    "speedup.png": (partial(pages.figure, kind="png"), "image/png"),
     "answer.json": (lambda a: as_json(pages.verdict_of(a)), "application/json"),
     "answer.csv": (lambda a: as_csv(pages.verdict_of(a)), "text/csv"),
     "model.toml": (pages.model_of, "text/plain"),
@@ -74,32 +67,11 @@ _FILES: dict[str, tuple[Make, str]] = {
 """Files to download, and how each is made."""
 
 
-class Kept:
-    """Answers by address, the least recently asked for forgotten beyond `MOST_KEPT`."""
-
-    def __init__(self) -> None:
-        self._answers: OrderedDict[str, bytes] = OrderedDict()
-        self.size = 0
-
-    def get(self, address: str) -> bytes | None:
-        """Return an answer, None where it is not kept."""
-        if address in self._answers:
-            self._answers.move_to_end(address)
-        return self._answers.get(address)
-
-    def put(self, address: str, answer: bytes) -> None:
-        """Keep an answer."""
-        self.size += len(answer)
-        self._answers[address] = answer
-        while self.size > MOST_KEPT:
-            self.size -= len(self._answers.popitem(last=False)[1])
-
-
 class Site:
     """What the page's addresses answer."""
 
     def __init__(self) -> None:
-        self.kept, self.waiting = Kept(), 0
+        self.kept, self.waiting = dict[str, bytes](), 0
         self.uploads, self.jobs = dict[str, Architecture](), dict[str, Job]()
         self.one = Lock()  # figures are drawn one after the other
 
@@ -111,14 +83,15 @@ class Site:
 
     async def answer(self, request: Request, make: Make, kind: str = _HTML) -> Response:
         """Return what is made of an address, kept or made now."""
-        address = f"{request.url.path}?{request.url.query}"
+        asked = self.asked(request)
+        address = f"{request.url.path}?{asked.address()}"
         made = self.kept.get(address)
         if made is None:
             if self.waiting >= MOST_WAITING:
                 told = "Too many ask at once. Try again in some seconds.\n"
                 raise HTTPException(503, told, {"retry-after": "5"})
             self.waiting += 1
-            work = partial(self.made, address, self.asked(request), make)
+            work = partial(self.made, address, asked, make)
             try:
                 async with self.one:
                     if await request.is_disconnected():  # it asks something else by now
@@ -134,7 +107,8 @@ class Site:
         if made is None:
             content = make(asked.checked())
             made = content.encode() if isinstance(content, str) else content
-            self.kept.put(address, made)
+            self.kept[address] = made
+            _forget(self.kept, MOST_KEPT)
         return made
 
     async def refuse(self, request: Request, error: Exception) -> Response:
