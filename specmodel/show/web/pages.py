@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jinja2 import Template
-    from markupsafe import Markup
     from matplotlib.figure import Figure
 
     from specmodel.show.web.jobs import Job
@@ -68,8 +67,7 @@ def fragment(asked: Asked) -> str:
 
 def waterfall(asked: Asked) -> str:
     """Return the drawing of what takes how much, which a page asks for once the rest is there."""
-    drawing: Markup = _terms(asked, prediction_of(asked))["draw"]()
-    return drawing
+    return str(_terms(asked, prediction_of(asked))["draw"]())
 
 
 def refused(asked: Asked, error: InputError, *, is_whole: bool) -> str:
@@ -184,9 +182,9 @@ def _terms(asked: Asked, prediction: Prediction) -> dict[str, Any]:
     words = f"What takes how much of the speedup at batch size {size}; the table below has it."
     draw = partial(drawn.inline, lambda: drawn.waterfall(answer.to_frame()), "terms", words)
     total = at.deployment.target.num_experts if at.deployment.target.is_moe else 0
-    (lead, tables), why = told(answer), report.why(row, [row], at)
-    told_of = {"lead": lead.partition("</p>")[0], "why": why, "tables": tables}
-    return {"draw": draw, "row": row, "total": total, **told_of}
+    lead, tables = told(answer)
+    words_of = {"lead": lead.partition("</p>")[0], "why": report.why(row, [row], at)}
+    return {"draw": draw, "row": row, "total": total, "tables": tables, **words_of}
 
 
 def _more(asked: Asked, prediction: Prediction, link: Link | None) -> Any:

@@ -75,15 +75,14 @@ class Site:
         self.uploads, self.jobs = dict[str, Architecture](), dict[str, Job]()
         self.one = Lock()  # figures are drawn one after the other
 
-    def asked(self, request: Request, changes: Mapping[str, str] | None = None) -> Asked:
-        """Return what an address asks, as it stands but for changes."""
-        fields = {**request.query_params, **(changes or {})}
+    def asked(self, fields: Mapping[str, str]) -> Asked:
+        """Return what the fields of an address ask, as they stand."""
         told = {name: text for name, text in fields.items() if text.strip()}
         return Asked(fields=told, uploads=self.uploads)
 
     async def answer(self, request: Request, make: Make, kind: str = _HTML) -> Response:
         """Return what is made of an address, kept or made now."""
-        asked = self.asked(request)
+        asked = self.asked(request.query_params)
         address = f"{request.url.path}?{asked.address()}"
         made = self.kept.get(address)
         if made is None:
@@ -96,19 +95,17 @@ class Site:
                 async with self.one:
                     if await request.is_disconnected():  # it asks something else by now
                         return Response(status_code=499)
-                    made = await to_thread.run_sync(work)
+                    made = self.kept.get(address) or await to_thread.run_sync(work)
             finally:
                 self.waiting -= 1
         return Response(made, media_type=kind)
 
     def made(self, address: str, asked: Asked, make: Make) -> bytes:
-        """Make an answer and keep it, unless it was made while this one waited."""
-        made = self.kept.get(address)
-        if made is None:
-            content = make(asked.checked())
-            made = content.encode() if isinstance(content, str) else content
-            self.kept[address] = made
-            _forget(self.kept, MOST_KEPT)
+        """Make an answer and keep it."""
+        content = make(asked.checked())
+        made = content.encode() if isinstance(content, str) else content
+        self.kept[address] = made
+        _forget(self.kept, MOST_KEPT)
         return made
 
     async def refuse(self, request: Request, error: Exception) -> Response:
@@ -117,7 +114,7 @@ class Site:
         if request.url.path[1:] in _FILES:
             return Response(f"{error}\n", 400, media_type="text/plain")
         is_whole = request.url.path not in ("/answer", "/waterfall")
-        told = pages.refused(self.asked(request), error, is_whole=is_whole)
+        told = pages.refused(self.asked(request.query_params), error, is_whole=is_whole)
         return Response(told, 400, media_type=_HTML)
 
     async def upload(self, request: Request) -> Response:
@@ -130,14 +127,14 @@ class Site:
         token = UPLOADED + secrets.token_urlsafe(9)
         self.uploads[token] = model
         _forget(self.uploads, _MOST_MODELS)
-        asked = self.asked(request, {"target": token, "drafter": ""})
-        return RedirectResponse(f"/?{asked.address()}", 303)
+        address = self.asked(request.query_params).address(target=token, drafter="")
+        return RedirectResponse(f"/?{address}", 303)
 
     async def start(self, request: Request) -> Response:
         """Start a load, and lead to its page."""
         await _check(request)
         typed = dict(parse_qsl((await request.body()).decode("utf-8", "replace")))
-        asked = self.asked(request, dict.fromkeys(OF_LOAD, "") | typed)
+        asked = self.asked({**request.query_params, **dict.fromkeys(OF_LOAD, ""), **typed})
         if sum(job.runs for job in self.jobs.values()) >= MOST_RUNNING:
             told = "Other loads are simulated. Cancel one, or try again later.\n"
             raise HTTPException(503, told, {"retry-after": "30"})
@@ -159,7 +156,7 @@ class Site:
 
     async def load(self, request: Request) -> Response:
         """Tell how much of a load is done, or what it found."""
-        asked, token = self.asked(request).checked(), request.path_params["token"]
+        asked, token = self.asked(request.query_params).checked(), request.path_params["token"]
         text = pages.load_page(asked, token, self.job(request))
         return Response(text, media_type=_HTML)
 
@@ -174,7 +171,7 @@ class Site:
         """End a load, and lead back to the page."""
         await _check(request)
         self.job(request).cancel()
-        return RedirectResponse(f"/?{self.asked(request).address()}#load", 303)
+        return RedirectResponse(f"/?{self.asked(request.query_params).address()}#load", 303)
 
     async def warm(self) -> None:
         """Make the first page, and look for cycles in what that has loaded never again."""
