@@ -78,13 +78,13 @@ def test_what_is_chosen_is_shared_by_its_address(browser, address):
     assert "num_gpus=8" in page.url
     verdict = page.locator(".verdict").text_content()
     assert "pays" in verdict
+    assert page.locator("#heard").text_content() in verdict
     other = opened(browser, page.url)
     assert other.locator("#answer").inner_text() == page.locator("#answer").inner_text()
     assert other.locator("#rate").input_value() == page.locator("#rate").input_value()
     page.get_by_label("Model", exact=True).fill("qwen3-30b-a3b")
     page.locator("[name=acceptance]").select_option("")
     expect(page.locator("#rate")).to_have_value("0.73")
-    page.go_back()
     page.go_back()
     page.wait_for_url("**acceptance=rate**")
     page.go_back()

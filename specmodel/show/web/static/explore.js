@@ -31,7 +31,7 @@ function range() {
 
 function place(value) {
   rate.value = value;
-  form.querySelector("output").value = value;
+  form.querySelector("output").value = Number(value).toFixed(2);
 }
 
 function query() {
@@ -51,6 +51,8 @@ async function show(search, { push }) {
     const text = await got.text();
     if ((got.headers.get("content-type") || "").startsWith("text/html")) answer.innerHTML = text;
     else answer.textContent = text;
+    const verdict = answer.querySelector(".verdict h2 + p");
+    document.getElementById("heard").textContent = verdict ? verdict.textContent : ""; // not all of it
     range();
     copyable();
     document.title = `${form.elements.target.value} - specmodel`;
