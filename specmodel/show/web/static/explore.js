@@ -45,9 +45,10 @@ async function show(search, { push }) {
   const before = document.querySelector("#terms ~ figure svg");
   if (asking) asking.abort();
   asking = new AbortController();
+  const { signal } = asking;
   answer.setAttribute("aria-busy", "true");
   try {
-    const got = await fetch(`/answer?${search}`, { signal: asking.signal });
+    const got = await fetch(`/answer?${search}`, { signal });
     const text = await got.text();
     if ((got.headers.get("content-type") || "").startsWith("text/html")) answer.innerHTML = text;
     else answer.textContent = text;
@@ -59,7 +60,9 @@ async function show(search, { push }) {
     const figure = document.querySelector("#terms ~ figure");
     if (figure && before) figure.append(before); // until the new one is there, so that nothing jumps
     answer.removeAttribute("aria-busy");
-    if (figure) figure.innerHTML = await (await fetch(`/waterfall?${search}`, { signal: asking.signal })).text();
+    if (!figure) return;
+    await new Promise((later) => setTimeout(later, 150)); // one who moves on does not wait for it
+    figure.innerHTML = await (await fetch(`/waterfall?${search}`, { signal })).text();
   } catch (error) {
     if (error.name === "AbortError") return;
     answer.textContent = ENDED;
