@@ -118,11 +118,6 @@ def model_of(asked: Asked) -> str:
     return toml_text(model if isinstance(model, Architecture) else load_architecture(model))
 
 
-def figure(asked: Asked, *, kind: str) -> bytes:
-    """Return the curves of an address as SVG or PNG."""
-    return drawn.written(drawing_of(settings_of(asked)), kind)
-
-
 def drawing_of(predictions: dict[str, Prediction]) -> Callable[[], Figure]:
     """Return what draws the curves of settings; an InputError where no acceptance is known."""
     curves, memory = {}, None

@@ -29,7 +29,7 @@ from starlette.staticfiles import StaticFiles
 from specmodel.base.errors import InputError
 from specmodel.models.architecture import Architecture, load_architecture
 from specmodel.show.forms import as_csv, as_json
-from specmodel.show.web import pages
+from specmodel.show.web import drawn, pages
 from specmodel.show.web.asked import OF_LOAD, UPLOADED, Asked
 from specmodel.show.web.jobs import Job, start
 
@@ -57,9 +57,16 @@ _HEADERS = {
     "referrer-policy": "same-origin",  # with none, a form has no origin
     "cache-control": "no-store",
 }
+
+
+def _figure(asked: Asked, *, kind: str) -> bytes:
+    """Return the curves of an address as SVG or PNG."""
+    return drawn.written(pages.drawing_of(pages.settings_of(asked)), kind)
+
+
 _FILES: dict[str, tuple[Make, str]] = {
-    "speedup.svg": (partial(pages.figure, kind="svg"), "image/svg+xml"),
-    "speedup.png": (partial(pages.figure, kind="png"), "image/png"),
+    "speedup.svg": (partial(_figure, kind="svg"), "image/svg+xml"),
+    "speedup.png": (partial(_figure, kind="png"), "image/png"),
     "answer.json": (lambda a: as_json(pages.verdict_of(a)), "application/json"),
     "answer.csv": (lambda a: as_csv(pages.verdict_of(a)), "text/csv"),
     "model.toml": (pages.model_of, "text/plain"),
