@@ -46,6 +46,8 @@ _FIELDS = (
     *("tpot_target", "batch_size", "view", *OF_LOAD),
 )
 _TEXTS = ("request_rate", "users")
+_MOST_DRAINED = 100_000
+"""Most prompts that are drained, as each takes memory [request]."""
 _NOT_OF_LOADS = ("draft_length", "context_length")
 
 
@@ -129,6 +131,8 @@ class Asked:
         """Return arguments of `load`."""
         load = {name: self.read(name) for name in OF_LOAD}
         is_drain = load["drain"] is not None
+        if is_drain and load["drain"] > _MOST_DRAINED:
+            raise InputError("drain", load["drain"], f"at most {_MOST_DRAINED} prompts on a page")
         found = self.arguments() | given(load, load)
         found |= {"by_formula": True} if is_drain else self.target
         return {name: value for name, value in found.items() if name not in _NOT_OF_LOADS}
@@ -143,7 +147,7 @@ def _number(name: str, text: str) -> float:
     """Return a rate, or the whole number that any other field is."""
     if name != "acceptance_rate":
         whole = whole_of(text)
-        if whole is None or (whole == 0 and name == "num_gpus"):
+        if whole is None or (whole == 0 and name in ("num_gpus", "batch_size")):
             raise InputError(name, text, "a whole number")
         return whole
     try:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from time import monotonic
 from typing import Any
 
 from specmodel.base.errors import InputError
 
 _SPAWN = get_context("spawn")
+_LEFT = 120.0
+"""Time after which one who does not ask any more has left [s]."""
 
 
 def _simulate(arguments: Mapping[str, Any], pipe: Connection) -> None:
     """Simulate a load, and send how much is done, and the answer in all forms or a message."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal; the server ends it
     from specmodel.serving.asked import load_question
     from specmodel.show.forms import as_csv, as_json
     from specmodel.show.web.told import told
@@ -34,6 +39,14 @@ class Job:
     pipe: Connection
     done: int = 0
     found: dict[str, Any] | InputError | None = None
+    asked_at: float = field(default_factory=monotonic)
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is simulated yet; one that nobody asks about any more is ended."""
+        if self.look().found is None and monotonic() - self.asked_at > _LEFT:
+            self.cancel()
+        return self.found is None
 
     def look(self) -> Job:
         """Take what was sent meanwhile, and return itself."""

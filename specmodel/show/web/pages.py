@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +61,13 @@ def page(asked: Asked) -> str:
 
 
 def fragment(asked: Asked) -> str:
-    """Return what a page answers, without its fields."""
+    """Return what a page answers, without its fields, and without what `waterfall` draws."""
     return _template("answer.html").render(asked=asked, **_answered(asked))
+
+
+def waterfall(asked: Asked) -> str:
+    """Return the drawing of what takes how much, which a page asks for once the rest is there."""
+    return str(_terms(asked, prediction_of(asked))["draw"]())
 
 
 def refused(asked: Asked, error: InputError, *, is_whole: bool) -> str:
@@ -75,7 +80,9 @@ def refused(asked: Asked, error: InputError, *, is_whole: bool) -> str:
 def load_page(asked: Asked, token: str, job: Job) -> str:
     """Return the page of a load: how much of it is done, or what it found."""
     command = command_of("load", asked.load_arguments())
-    return whole(asked, body="load.html", token=token, job=job, command=command)
+    published = _published(case_of(asked.arguments()))
+    how = {"published": published, "token": token, "job": job, "command": command}
+    return whole(asked, body="load.html", **how)
 
 
 def static_page(asked: Asked) -> str:
@@ -89,7 +96,7 @@ def static_page(asked: Asked) -> str:
 
 def whole(asked: Asked, **shown: Any) -> str:
     """Return the whole page, with what it answers."""
-    how = {"body": "answer.html", "choices": choices(), "scenarios": SCENARIOS}
+    how = {"body": "answer.html", "choices": choices(), "scenarios": SCENARIOS, "is_whole": True}
     return _template("page.html").render(asked=asked, fields=asked.fields, **how | shown)
 
 
@@ -131,8 +138,8 @@ def _answered(asked: Asked, *, has_links: bool = True) -> dict[str, Any]:
     def link(size: str) -> str:
         return f"/?{asked.address(batch_size=size)}#terms"
 
-    to = link if has_links else None
     has_terms = not prediction.turned and asked.read("draft_length") != 0
+    to = link if has_links and has_terms else None
     arguments, how = asked.arguments() | asked.points, asked.target
     return {
         "verdict": told(view(prediction, "verdict", **how), to),
@@ -168,10 +175,11 @@ def _terms(asked: Asked, prediction: Prediction) -> dict[str, Any]:
     at = predicted(of_prediction(prediction).at(batch_size=[size]))
     answer, (row,) = view(at, "terms"), at.rows()
     words = f"What takes how much of the speedup at batch size {size}; the table below has it."
-    figure = drawn.inline(lambda: drawn.waterfall(answer.to_frame()), "terms", words)
+    draw = partial(drawn.inline, lambda: drawn.waterfall(answer.to_frame()), "terms", words)
     total = at.deployment.target.num_experts if at.deployment.target.is_moe else 0
-    why = report.why(row, [row], at)
-    return {"figure": figure, "why": why, "row": row, "total": total, "told": told(answer)}
+    lead, tables = told(answer)
+    words_of = {"lead": lead.partition("</p>")[0], "why": report.why(row, [row], at)}
+    return {"draw": draw, "row": row, "total": total, "tables": tables, **words_of}
 
 
 def _more(asked: Asked, prediction: Prediction, link: Link | None) -> Any:

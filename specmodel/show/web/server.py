@@ -6,13 +6,13 @@ import gc
 import secrets
 import socket
 import tempfile
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any, TypeAlias
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import uvicorn
 from anyio import Lock, create_task_group, to_thread
@@ -38,8 +38,8 @@ Make: TypeAlias = Callable[[Asked], str | bytes]
 
 MOST_WAITING = 64
 """Answers that are waited for at once; more are turned away [-]."""
-MOST_KEPT = 64_000_000
-"""Answers that are kept [B]."""
+MOST_KEPT = 400
+"""Answers that are kept, of at most 150 kB each [-]."""
 MOST_UPLOADED = 1_000_000
 """Largest config.json [B]."""
 MOST_RUNNING = 2
@@ -57,15 +57,16 @@ _HEADERS = {
     "referrer-policy": "same-origin",  # with none, a form has no origin
     "cache-control": "no-store",
 }
+
+
+def _figure(asked: Asked, *, kind: str) -> bytes:
+    """Return the curves of an address as SVG or PNG."""
+    return drawn.written(pages.drawing_of(pages.settings_of(asked)), kind)
+
+
 _FILES: dict[str, tuple[Make, str]] = {
-    "speedup.svg": (
-        lambda a: drawn.written(pages.drawing_of(pages.settings_of(a)), "svg"),
-        "image/svg+xml",
-    ),
-    "speedup.png": (
-        lambda a: drawn.written(pages.drawing_of(pages.settings_of(a)), "png"),
-        "image/png",
-    ),
+    "speedup.svg": (partial(_figure, kind="svg"), "image/svg+xml"),
+    "speedup.png": (partial(_figure, kind="png"), "image/png"),
     "answer.json": (lambda a: as_json(pages.verdict_of(a)), "application/json"),
     "answer.csv": (lambda a: as_csv(pages.verdict_of(a)), "text/csv"),
     "model.toml": (pages.model_of, "text/plain"),
@@ -73,67 +74,45 @@ _FILES: dict[str, tuple[Make, str]] = {
 """Files to download, and how each is made."""
 
 
-class Kept:
-    """Answers by address, the least recently asked for forgotten beyond `MOST_KEPT`."""
-
-    def __init__(self) -> None:
-        self._answers: OrderedDict[str, bytes] = OrderedDict()
-        self.size = 0
-
-    def get(self, address: str) -> bytes | None:
-        """Return an answer, None where it is not kept."""
-        if address in self._answers:
-            self._answers.move_to_end(address)
-        return self._answers.get(address)
-
-    def put(self, address: str, answer: bytes) -> None:
-        """Keep an answer."""
-        self.size += len(answer)
-        self._answers[address] = answer
-        while self.size > MOST_KEPT:
-            self.size -= len(self._answers.popitem(last=False)[1])
-
-
 class Site:
     """What the page's addresses answer."""
 
     def __init__(self) -> None:
-        self.kept, self.waiting = Kept(), 0
+        self.kept, self.waiting = dict[str, bytes](), 0
         self.uploads, self.jobs = dict[str, Architecture](), dict[str, Job]()
         self.one = Lock()  # figures are drawn one after the other
 
-    def asked(self, request: Request, **changes: str) -> Asked:
-        """Return what an address asks, as it stands but for changes."""
-        fields = {**request.query_params, **changes}
+    def asked(self, fields: Mapping[str, str]) -> Asked:
+        """Return what the fields of an address ask, as they stand."""
         told = {name: text for name, text in fields.items() if text.strip()}
         return Asked(fields=told, uploads=self.uploads)
 
     async def answer(self, request: Request, make: Make, kind: str = _HTML) -> Response:
         """Return what is made of an address, kept or made now."""
-        address = f"{request.url.path}?{request.url.query}"
+        asked = self.asked(request.query_params)
+        address = f"{request.url.path}?{asked.address()}"
         made = self.kept.get(address)
         if made is None:
             if self.waiting >= MOST_WAITING:
                 told = "Too many ask at once. Try again in some seconds.\n"
                 raise HTTPException(503, told, {"retry-after": "5"})
             self.waiting += 1
-            work = partial(self.made, address, self.asked(request), make)
+            work = partial(self.made, address, asked, make)
             try:
                 async with self.one:
                     if await request.is_disconnected():  # it asks something else by now
                         return Response(status_code=499)
-                    made = await to_thread.run_sync(work)
+                    made = self.kept.get(address) or await to_thread.run_sync(work)
             finally:
                 self.waiting -= 1
         return Response(made, media_type=kind)
 
     def made(self, address: str, asked: Asked, make: Make) -> bytes:
-        """Make an answer and keep it, unless it was made while this one waited."""
-        made = self.kept.get(address)
-        if made is None:
-            content = make(asked.checked())
-            made = content.encode() if isinstance(content, str) else content
-            self.kept.put(address, made)
+        """Make an answer and keep it."""
+        content = make(asked.checked())
+        made = content.encode() if isinstance(content, str) else content
+        self.kept[address] = made
+        _forget(self.kept, MOST_KEPT)
         return made
 
     async def refuse(self, request: Request, error: Exception) -> Response:
@@ -141,8 +120,8 @@ class Site:
         assert isinstance(error, InputError)  # noqa: S101 - as it is registered
         if request.url.path[1:] in _FILES:
             return Response(f"{error}\n", 400, media_type="text/plain")
-        is_whole = request.url.path != "/answer"
-        told = pages.refused(self.asked(request), error, is_whole=is_whole)
+        is_whole = request.url.path not in ("/answer", "/waterfall")
+        told = pages.refused(self.asked(request.query_params), error, is_whole=is_whole)
         return Response(told, 400, media_type=_HTML)
 
     async def upload(self, request: Request) -> Response:
@@ -155,14 +134,15 @@ class Site:
         token = UPLOADED + secrets.token_urlsafe(9)
         self.uploads[token] = model
         _forget(self.uploads, _MOST_MODELS)
-        return RedirectResponse(f"/?{self.asked(request, target=token, drafter='').address()}", 303)
+        address = self.asked(request.query_params).address(target=token, drafter="")
+        return RedirectResponse(f"/?{address}", 303)
 
     async def start(self, request: Request) -> Response:
         """Start a load, and lead to its page."""
         await _check(request)
         typed = dict(parse_qsl((await request.body()).decode("utf-8", "replace")))
-        asked = self.asked(request, **{**dict.fromkeys(OF_LOAD, ""), **typed})
-        if sum(job.look().found is None for job in self.jobs.values()) >= MOST_RUNNING:
+        asked = self.asked({**request.query_params, **dict.fromkeys(OF_LOAD, ""), **typed})
+        if sum(job.runs for job in self.jobs.values()) >= MOST_RUNNING:
             told = "Other loads are simulated. Cancel one, or try again later.\n"
             raise HTTPException(503, told, {"retry-after": "30"})
         token = secrets.token_urlsafe(9)
@@ -175,15 +155,15 @@ class Site:
         """Return the load that an address names; an InputError where it failed or is not kept."""
         job = self.jobs.get(request.path_params["token"])
         if job is None:
-            raise InputError("load", None, "one that is kept")
-        found = job.look().found
+            raise InputError("load", None, "one that is kept: go back, and simulate it again")
+        found, job.asked_at = job.look().found, monotonic()
         if isinstance(found, InputError):
             raise found
         return job
 
     async def load(self, request: Request) -> Response:
         """Tell how much of a load is done, or what it found."""
-        asked, token = self.asked(request).checked(), request.path_params["token"]
+        asked, token = self.asked(request.query_params).checked(), request.path_params["token"]
         text = pages.load_page(asked, token, self.job(request))
         return Response(text, media_type=_HTML)
 
@@ -198,7 +178,7 @@ class Site:
         """End a load, and lead back to the page."""
         await _check(request)
         self.job(request).cancel()
-        return RedirectResponse(f"/?{self.asked(request).address()}#load", 303)
+        return RedirectResponse(f"/?{self.asked(request.query_params).address()}#load", 303)
 
     async def warm(self) -> None:
         """Make the first page, and look for cycles in what that has loaded never again."""
@@ -225,7 +205,7 @@ def _forget(kept: dict[str, Any], most: int) -> list[Any]:
 async def _check(request: Request) -> None:
     """Refuse what another site sends, and what is too large, which is read to its end."""
     origin, host = request.headers.get("origin"), request.headers.get("host")
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and origin.partition("://")[2] != host:
         raise HTTPException(403, "Another site may not ask this page.\n")
     size = request.headers.get("content-length", "")
     if not size.isdigit() or int(size) > MOST_UPLOADED + _FORM:
@@ -256,6 +236,7 @@ def app(hosts: Iterable[str]) -> Starlette:
     routes = [
         Route("/", partial(site.answer, make=pages.page)),
         Route("/answer", partial(site.answer, make=pages.fragment)),
+        Route("/waterfall", partial(site.answer, make=pages.waterfall)),
         *(Route(f"/{n}", partial(site.answer, make=m, kind=k)) for n, (m, k) in _FILES.items()),
         Route("/upload", site.upload, methods=["POST"]),
         Route("/load", site.start, methods=["POST"]),

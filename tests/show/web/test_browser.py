@@ -78,13 +78,13 @@ def test_what_is_chosen_is_shared_by_its_address(browser, address):
     assert "num_gpus=8" in page.url
     verdict = page.locator(".verdict").text_content()
     assert "pays" in verdict
+    assert page.locator("#heard").text_content() in verdict
     other = opened(browser, page.url)
     assert other.locator("#answer").inner_text() == page.locator("#answer").inner_text()
     assert other.locator("#rate").input_value() == page.locator("#rate").input_value()
     page.get_by_label("Model", exact=True).fill("qwen3-30b-a3b")
     page.locator("[name=acceptance]").select_option("")
     expect(page.locator("#rate")).to_have_value("0.73")
-    page.go_back()
     page.go_back()
     page.wait_for_url("**acceptance=rate**")
     page.go_back()
@@ -100,6 +100,16 @@ def test_three_questions_take_three_clicks_at_most(browser, address):
     page.get_by_text("num_speculative_tokens_per_batch_size").wait_for()
     page.get_by_role("button", name="Simulate").click()
     page.get_by_text(re.compile("Requests are simulated|carries most")).wait_for()
+    page.get_by_role("button", name="Cancel").click()
+    page.wait_for_url("**#load")
+
+
+def test_cancel_leads_back_however_long_that_takes(browser, address):
+    page = opened(browser, f"{address}?prompt_length=200&output_length=500&drain=90000")
+    page.get_by_role("button", name="Simulate").click()
+    page.get_by_role("button", name="Cancel").wait_for()
+    page.route("**/load/*drain*", lambda route: route.fulfill(body="cancelled"))
+    page.route("**/cancel?*", lambda route: (time.sleep(3), route.continue_()))
     page.get_by_role("button", name="Cancel").click()
     page.wait_for_url("**#load")
 

@@ -3,6 +3,7 @@
 import html
 import io
 import json
+import os
 import random
 import re
 import shlex
@@ -25,7 +26,7 @@ from starlette.testclient import TestClient
 
 import specmodel
 from specmodel import cli
-from specmodel.show.web import server
+from specmodel.show.web import jobs, server
 from specmodel.show.web.asked import Asked
 from specmodel.show.web.pages import SCENARIOS, settings_of
 
@@ -99,7 +100,8 @@ def test_the_page_has_the_numbers_of_the_command_and_the_python_that_it_shows(cl
 def test_the_same_address_is_the_same_page_and_its_answer_alone_is_the_same(client):
     query = urlencode(QWEN | {"batch_size": "64"})
     page, answer = client.get(f"/?{query}").text, client.get(f"/answer?{query}").text
-    assert answer in page
+    figure = client.get(f"/waterfall?{query}").text
+    assert answer.replace("<figure></figure>", f"<figure>{figure}</figure>") in page
     with TestClient(server.app(["127.0.0.1"]), LOCAL) as other:
         assert other.get(f"/?{query}").text == page
 
@@ -151,6 +153,15 @@ def test_a_second_setting_stands_beside_the_first_in_words(client):
     assert "specmodel predict qwen3-30b-a3b b200" in words
 
 
+def test_a_batch_size_leads_to_what_takes_how_much_there_where_that_is_known(client):
+    known = told(client.get(f"/?{urlencode(QWEN | {'batch_size': '64'})}").text)
+    assert re.search(r"at 64 requests At batch size 64: [0-9.]+x of the [0-9.]+x", known)
+    unknown = client.get("/answer?target=mixtral-8x7b&hardware=h100_sxm").text
+    assert "Acceptance is not known" in unknown
+    assert "#terms" not in unknown
+    assert "to see what takes how much" in known
+
+
 @each_row(("view", "words"), [("schedule", "num_speculative_tokens"), ("lengths", "Best draft")])
 def test_another_answer_is_shown_where_it_is_asked_for(client, view, words):
     assert words in told(client.get(f"/answer?view={view}").text)
@@ -169,6 +180,7 @@ def test_another_answer_is_shown_where_it_is_asked_for(client, view, words):
         ("num_gpus=many", "whole number"),
         ("num_gpus=0", "num gpus"),
         ("batch_size=-1", "batch size"),
+        ("batch_size=0", "batch size"),
         ("batch_size=99999999999", "batch"),
         ("acceptance=rate&acceptance_rate=2", "acceptance"),
         ("acceptance=rate&acceptance_rate=nan", "acceptance"),
@@ -210,7 +222,7 @@ def test_other_names_of_this_machine_are_turned_away(client, headers, status):
 
 
 def test_other_sites_may_send_nothing(client):
-    for origin in ("https://evil.example", "null", "http://127.0.0.1:1"):
+    for origin in ("https://evil.example", "null", "http://127.0.0.1:1", "http://["):
         for path in ("/upload", "/load", "/load/x/cancel"):
             sent = client.post(path, content=b"", headers={"origin": origin})
             assert sent.status_code == 403
@@ -303,14 +315,18 @@ def test_too_many_at_once_are_turned_away(client, monkeypatch):
     assert (got.status_code, got.headers["retry-after"]) == (503, "5")
 
 
-def test_what_is_kept_is_bounded_in_bytes_and_the_oldest_goes_first(monkeypatch):
-    monkeypatch.setattr(server, "MOST_KEPT", 100)
-    kept = server.Kept()
-    for name in "abcd":
-        kept.put(name, b"x" * 40)
-        kept.get("c")
-    assert (kept.size, kept.get("a"), kept.get("b")) == (80, None, None)
-    assert kept.get("d")
+def test_what_is_kept_is_bounded_and_the_oldest_goes_first(monkeypatch):
+    monkeypatch.setattr(server, "MOST_KEPT", 2)
+    site = server.Site()
+    for name in "abca":
+        site.made(name, Asked(fields={}), lambda _: "x")
+    assert [*site.kept] == ["c", "a"]
+
+
+def test_no_answer_is_large(client):
+    most = QWEN | {"other_hardware": "b200", "other_drafter": "ngram", "view": "lengths"}
+    for path in ("", "speedup.png", "speedup.svg", "answer.json"):
+        assert len(client.get(f"/{path}?{urlencode(most)}").content) < 150_000
 
 
 def loaded(client, address: str) -> str:
@@ -338,6 +354,7 @@ def test_a_load_is_that_of_the_command(client, fields, options):
     page = loaded(client, address)
     (command,) = typed(page)
     assert command == f"specmodel load qwen3-30b-a3b h200_sxm {options}"
+    assert "of this model and drafter" in page
     assert " ".join(re.split(r"\.\s", printed(command))[0].split()) in told(page)
     path = address.partition("?")[0]
     assert client.get(f"{path}/load.json").json() == json.loads(printed(f"{command} --json"))
@@ -352,8 +369,17 @@ def test_a_load_is_cancelled_and_no_more_than_two_run(client):
         path, _, query = each.headers["location"].partition("?")
         assert client.post(f"{path}/cancel?{query}").status_code == 303
         assert "cancelled" in client.get(f"{path}?{query}").text
-    assert client.post("/load", data={"tpot_target": "", "users": "x"}).status_code in (303, 400)
+    for sent in ("self=1", "request=1", "%00=%ff", "drain=100001", "drain=many"):
+        assert client.post("/load", content=sent).status_code == 400
     assert client.get("/load/nothing").status_code == 400
+
+
+def test_a_load_that_nobody_asks_about_gives_way(client, monkeypatch):
+    for _ in range(2):
+        assert client.post("/load", data={"users": "1,2,3"}).status_code == 303
+    assert client.post("/load", data={"users": "4"}).status_code == 503
+    monkeypatch.setattr(jobs, "_LEFT", 0)
+    assert client.post("/load", data={"users": "4"}).status_code == 303
 
 
 def test_without_a_server_the_scenarios_are_pages(tmp_path, capsys):
@@ -374,6 +400,7 @@ def test_a_signal_ends_the_server_whose_port_no_other_gets(name, capsys):
     program = f"{heed}; from specmodel.cli import run; raise SystemExit(run())"
     words = [sys.executable, "-c", program, "explore", "--no-browser"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes["start_new_session"] = True
     with subprocess.Popen(words, **pipes) as served:
         port = re.search(r"http://127\.0\.0\.1:(\d+)/", served.stdout.readline())[1]
         try:
@@ -383,7 +410,11 @@ def test_a_signal_ends_the_server_whose_port_no_other_gets(name, capsys):
             assert cli.main(["explore", "--no-browser", "--port", port]) == 2
             (line,) = capsys.readouterr().err.splitlines()
             assert f"--port: got '127.0.0.1:{port}'" in line
-            served.send_signal(getattr(signal, name))
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as asking:
+                load = asking.post("/load", data={"users": "1,2,3,4"}).headers["location"]
+                while " 0 runs done" in asking.get(load).text:
+                    time.sleep(0.1)
+            os.killpg(served.pid, getattr(signal, name))  # as a terminal does
             assert served.wait(20) in (0, 130)
         finally:
             served.kill()

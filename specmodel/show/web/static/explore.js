@@ -2,8 +2,10 @@
 // Without this script the page works by its forms and links; with it only the answer is redrawn.
 const form = document.getElementById("asked");
 const answer = document.getElementById("answer");
+const ENDED = "The server does not answer: it has ended, or cannot be reached.";
 let asking = null;
 let moved = null;
+let cancels = false;
 
 function copyable() {
   if (!navigator.clipboard) return;
@@ -29,7 +31,7 @@ function range() {
 
 function place(value) {
   rate.value = value;
-  form.querySelector("output").value = value;
+  form.querySelector("output").value = Number(value).toFixed(2);
 }
 
 function query() {
@@ -40,27 +42,43 @@ function query() {
 
 async function show(search, { push }) {
   history[push ? "pushState" : "replaceState"](null, "", `/?${search}`);
+  const before = document.querySelector("#terms ~ figure svg");
   if (asking) asking.abort();
   asking = new AbortController();
+  const { signal } = asking;
   answer.setAttribute("aria-busy", "true");
   try {
-    const got = await fetch(`/answer?${search}`, { signal: asking.signal });
+    const got = await fetch(`/answer?${search}`, { signal });
     const text = await got.text();
     if ((got.headers.get("content-type") || "").startsWith("text/html")) answer.innerHTML = text;
     else answer.textContent = text;
+    const verdict = answer.querySelector(".verdict h2 + p");
+    document.getElementById("heard").textContent = verdict ? verdict.textContent : ""; // not all of it
     range();
     copyable();
     document.title = `${form.elements.target.value} - specmodel`;
+    const figure = document.querySelector("#terms ~ figure");
+    if (figure && before) figure.append(before); // until the new one is there, so that nothing jumps
     answer.removeAttribute("aria-busy");
+    if (!figure) return;
+    await new Promise((later) => setTimeout(later, 150)); // one who moves on does not wait for it
+    figure.innerHTML = await (await fetch(`/waterfall?${search}`, { signal })).text();
   } catch (error) {
     if (error.name === "AbortError") return;
-    answer.textContent = "The server does not answer: it has ended, or cannot be reached.";
+    answer.textContent = ENDED;
     answer.removeAttribute("aria-busy");
   }
 }
 
 async function look() {
-  const text = await (await fetch(location)).text();
+  let text = "";
+  try {
+    text = await (await fetch(location)).text();
+  } catch {
+    answer.textContent = ENDED;
+    return;
+  }
+  if (cancels) return; // to load this page again would end the way to another
   const now = new DOMParser().parseFromString(text, "text/html").getElementById("running");
   if (!now) return location.reload();
   running.querySelector("p").textContent = now.querySelector("p").textContent;
@@ -81,6 +99,7 @@ const rate = document.getElementById("rate");
 const running = document.getElementById("running");
 if (running) {
   setTimeout(look, 1500);
+  running.addEventListener("submit", () => { cancels = true; });
 } else if (form) {
   copyable();
   rate.addEventListener("input", () => {
@@ -96,7 +115,7 @@ if (running) {
     show(query(), { push: true });
   });
   document.addEventListener("click", (event) => {
-    const curve = event.target.closest("#curve + figure");
+    const curve = event.target.closest("main:has(#terms) #curve + figure");
     if (curve) { // its axis is logarithmic, from 1 to 512 with a margin, between 0.14 and 0.97
       const box = curve.querySelector("svg").getBoundingClientRect();
       const place = ((event.clientX - box.left) / box.width - 0.14) / 0.83;
