@@ -183,6 +183,11 @@ def test_an_example_that_prints_something_else_is_found_and_written_anew(
     assert now == PAGE_OF_EXAMPLES
 
 
+def test_what_a_slow_machine_tells_on_the_way_is_no_output():
+    said = "Serving: 3 of about 5 runs, 11 s"
+    assert examples.printed(f"echo '{said}' >&2; echo done") == "done\n"
+
+
 def test_what_was_taken_is_shown_once_a_page(tmp_path, monkeypatch):
     monkeypatch.setattr(examples, "DOCS", tmp_path)
     page = tmp_path / "page.md"

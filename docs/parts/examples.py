@@ -31,6 +31,8 @@ TAKEN = re.compile(r"^Assumed: (?:.+\n)+", flags=re.MULTILINE)
 """What closes an answer: all that was taken as it was not given."""
 SPEED = re.compile(r"[\d.,]+[kM]? (points|steps) a second")
 """What no two runs print alike."""
+PROGRESS = re.compile(r"^Serving: .*\n", flags=re.MULTILINE)
+"""What is told of an answer on a slow machine alone, before it comes."""
 
 
 def made(page: Path) -> Path:
@@ -55,7 +57,7 @@ def printed(command: str) -> str:
     if into:
         Path(file.strip()).write_text(out.getvalue(), encoding="utf-8")
         out = io.StringIO()
-    text = SPEED.sub(r"... \1 a second", told.getvalue() + out.getvalue())
+    text = SPEED.sub(r"... \1 a second", PROGRESS.sub("", told.getvalue()) + out.getvalue())
     return re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
 
 
