@@ -19,9 +19,9 @@ from urllib.parse import parse_qsl, urlencode
 import pytest
 from rows import each_row
 
-for package in ("starlette", "uvicorn", "jinja2", "python_multipart", "matplotlib", "httpx"):
+for package in ("starlette", "uvicorn", "jinja2", "python_multipart", "matplotlib", "httpx2"):
     pytest.importorskip(package)
-import httpx
+import httpx2 as httpx
 from starlette.testclient import TestClient
 
 import specmodel
