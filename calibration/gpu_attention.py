@@ -134,6 +134,7 @@ def _graph_time(call: Callable[[int], None]) -> float:
             call(number)
     times = list[float]()
     for _ in range(REPEATS):
+        # torch gives the type of an event, and not of how it is made
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         start.record()
         graph.replay()

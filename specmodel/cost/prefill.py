@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from specmodel.base.units import FloatArray, Numeric, check
+from specmodel.cost.blocks import Cuts
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import KernelErrors, draft_pass, launched, target_pass
 from specmodel.cost.passes import PassTime
@@ -77,6 +78,30 @@ def added_by_prompts(
     if errors:
         both, alone = (each.scaled(errors.forward, errors.deployment) for each in (both, alone))
     return PassTime.of(both.gpu_time - alone.gpu_time, both.host_time, both.launch_time)
+
+
+def added_at(
+    deployment: Deployment, points: Mapping[str, FloatArray], errors: KernelErrors | None
+) -> PassTime:
+    """Return what a prompt adds to a plain pass, in blocks of many points."""
+    names = ("batch_size", "context_length", "prompt_length")
+
+    def of(requests: FloatArray, context: FloatArray, tokens: FloatArray) -> PassTime:
+        decoding = SequenceGroup(batch_size=requests, context_length=context)
+        prompts = (whole_prompts(deployment, tokens),)
+        return added_by_prompts(deployment, prompts, decoding, errors=errors)
+
+    arrays = [points[name] for name in names]
+    cuts = Cuts(np.broadcast_shapes(*map(np.shape, arrays)))
+    if errors or not cuts.shape:
+        return of(*arrays)
+    parts = ("gpu_time", "host_time", "launch_time")
+
+    def of_block(block: slice) -> dict[str, FloatArray]:
+        added = of(*(cuts.cut(array, block) for array in arrays))
+        return {name: getattr(added, name) for name in parts}
+
+    return PassTime.of(**cuts.whole(of_block))
 
 
 def _sustained(deployment: Deployment, read: PassTime) -> PassTime:

@@ -16,20 +16,18 @@ from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance, mean_tokens_per_step
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
-from specmodel.cost.blocks import FEW, MANY, MOST, BlockedTimes, Cuts, keep_memory
+from specmodel.cost.blocks import FEW, MANY, MOST, BlockedTimes, keep_memory
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import KernelErrors, StepTimes, step_times
 from specmodel.cost.memory import MemoryUse
 from specmodel.cost.passes import PassTime
 from specmodel.cost.prefill import (
-    added_by_prompts,
+    added_at,
     carried_prefill,
     draft_prefill_pass,
     prompt_pass,
     waiting,
-    whole_prompts,
 )
-from specmodel.layers.batch import SequenceGroup
 from specmodel.layers.work import CAUSES
 from specmodel.prediction.best import MORE, Best, Held
 
@@ -306,30 +304,6 @@ class Evaluation:
         return np.asarray(drafting | ~(drafting.any(axis=0) | plain))
 
 
-def _added(
-    deployment: Deployment, points: Mapping[str, FloatArray], errors: KernelErrors | None
-) -> PassTime:
-    """Return what a prompt adds to a plain pass, in blocks of many points."""
-    names = ("batch_size", "context_length", "prompt_length")
-
-    def of(requests: FloatArray, context: FloatArray, tokens: FloatArray) -> PassTime:
-        decoding = SequenceGroup(batch_size=requests, context_length=context)
-        prompts = (whole_prompts(deployment, tokens),)
-        return added_by_prompts(deployment, prompts, decoding, errors=errors)
-
-    arrays = [points[name] for name in names]
-    cuts = Cuts(np.broadcast_shapes(*map(np.shape, arrays)))
-    if errors or not cuts.shape:
-        return of(*arrays)
-    parts = ("gpu_time", "host_time", "launch_time")
-
-    def of_block(block: slice) -> dict[str, FloatArray]:
-        added = of(*(cuts.cut(array, block) for array in arrays))
-        return {name: getattr(added, name) for name in parts}
-
-    return PassTime.of(**cuts.whole(of_block))
-
-
 def evaluate(
     deployment: Deployment,
     points: Mapping[str, FloatArray],
@@ -370,7 +344,7 @@ def evaluate(
     if prompt is None and "prompt_length" in points:
         alone = prompt_pass(deployment, points["prompt_length"])
         alone = alone.scaled(errors.verify, errors.deployment) if errors else alone
-        prompt = Prompt(alone, _added(deployment, points, errors))
+        prompt = Prompt(alone, added_at(deployment, points, errors))
     draft_prefill = None
     if "prompt_length" in points:
         draft_prefill = draft_prefill_pass(deployment, points["prompt_length"])
