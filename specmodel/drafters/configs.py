@@ -53,7 +53,7 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
     `path` is the file or its folder. An InputError says if a head is for another target or has a
     part that is not known.
     """
-    from specmodel.drafters import block_configs as blocks, eagle3_configs as eagle
+    from specmodel.drafters import head_configs as heads
     from specmodel.models.hf import gemma
     from specmodel.models.hf.config import architecture_fields
     from specmodel.models.hf.drafting import is_draft_head
@@ -68,13 +68,13 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
     def model(keys: Mapping[str, Any]) -> Architecture:
         return built(architecture_fields(keys, argument, file.quantisation()))
 
-    if sizes_of_v4 := blocks.dspark_of_v4(content, argument):
+    if sizes_of_v4 := heads.dspark_of_v4(content, argument):
         own = {key: value for key, value in content.items() if key not in _OWN_OF_V4}
         return dspark_drafter(
             model(own | {"architectures": ["DeepseekV4ForCausalLM"]}), **sizes_of_v4
         )
-    if blocks.is_block_head(content):
-        read = blocks.block_head(content, argument, target)
+    if heads.is_block_head(content):
+        read = heads.block_head(content, argument, target)
         rule = masks_from_anchor if read.drafts_from_anchor else masks_after_anchor
         return Drafter(
             name=DSPARK if read.is_chained else DFLASH,
@@ -91,9 +91,9 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
         sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
         fields = gemma.assistant_fields(content, argument, **sizes)
         return assistant_drafter(built(fields), target, argument)
-    head = built(eagle.eagle3_fields(content, argument, target))
-    if eagle.is_first_version(content):
+    head = built(heads.eagle3_fields(content, argument, target))
+    if heads.is_first_version(content):
         return one_head(target, EAGLE, head, verified_first)
-    is_masked = eagle.drafts_with_masks(content)
+    is_masked = heads.drafts_with_masks(content)
     name, rule = (P_EAGLE, masks_after_verified) if is_masked else (EAGLE3, features_first)
     return Drafter(name=name, parts=((head, rule),), is_head=True, is_chain=is_masked)

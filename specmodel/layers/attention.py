@@ -62,7 +62,6 @@ class LatentHeads(TokenMixer):
 
     def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices:
         """Return the matrices that make latents of a target's features."""
-        del tensor_parallel
         return float(stream.hidden_size * self.cache_size), float(self.cache_size), True
 
     @property
@@ -168,12 +167,10 @@ class LatentAttention(LatentHeads):
 
     def cuts_tokens(self, degree: int, tensor_parallel: int) -> bool:
         """Tell whether there is no window: each GPU has a copy of the latent otherwise."""
-        del degree, tensor_parallel
         return self.window is None
 
     def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
         """Return the bytes that one layer keeps of a sequence, the same on each GPU [B]."""
-        del tensor_parallel
         kept = entries if self.window is None else at_most(entries, self.window)
         return kept * (self.cache_size * BYTES_PER_ELEMENT[stream.kv_dtype])
 

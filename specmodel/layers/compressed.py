@@ -126,7 +126,6 @@ class CompressedAttention(TokenMixer):
 
     def widened_bytes(self, stream: Stream, tensor_parallel: int) -> float:
         """Return what the 16-bit matrices take beyond the dtype of the others [B]."""
-        del tensor_parallel
         wider = BYTES_PER_ELEMENT[absorbed_dtype(stream)] - BYTES_PER_ELEMENT[stream.weight_dtype]
         return self._wide_weights(stream.hidden_size) * wider
 
@@ -147,7 +146,6 @@ class CompressedAttention(TokenMixer):
     def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
         """Return the bytes one layer keeps on each GPU: window, entries and compressors [B]."""
         # Compressors keep in 32 bits what they made of the tokens of an incomplete entry.
-        del tensor_parallel
         each = self.entry_bytes(stream.kv_dtype)
         kept = at_most(entries, self.window) * each
         if not self._makes_entries:
@@ -161,7 +159,6 @@ class CompressedAttention(TokenMixer):
     ) -> Quantity:
         """Return the bytes reserved for a sequence that verifies `tokens` at once [B]."""
         # window and compressors keep as many tokens more as are drafted, which may be rejected
-        del states
         state = self.state_bytes if self._makes_entries else 0.0
         more = (tokens - 1) * (self.entry_bytes(stream.kv_dtype) + state)
         return self.sequence_bytes(tokens, stream, tensor_parallel) + more
@@ -173,7 +170,6 @@ class CompressedAttention(TokenMixer):
 
     def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices:
         """Return the matrices that make keys of a target's features."""
-        del tensor_parallel
         return float(stream.hidden_size * self.head_dim), float(self.head_dim), True
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:

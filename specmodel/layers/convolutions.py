@@ -102,7 +102,6 @@ class BesideAttention(RecurrentMixer):
         self, tokens: Quantity, states: StateKeeping, stream: Stream, tensor_parallel: int
     ) -> Quantity:
         """Return the bytes for a sequence that verifies `tokens` at once, a row for each [B]."""
-        del states
         return (self.conv_kernel - 2 + tokens) * self.past_token_bytes(stream, tensor_parallel)
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:

@@ -106,7 +106,6 @@ class NgramInputs(Extra):
 
     def weight_bytes(self, model: Around, layout: Layout) -> float:
         """Return the bytes of these on each GPU, the tables aside [B]."""
-        del layout
         return self.parameters(model) * BYTES_PER_ELEMENT[model.stream.outer_dtype]
 
     def work(self, run: Pass, model: Around) -> dict[str, Work]:
@@ -162,7 +161,6 @@ class NgramMemory(Extra):
 
     def table_parameters(self, model: Around) -> int:
         """Return the weights of the tables [-]."""
-        del model
         return sum(self.num_rows) * self.row_size
 
     @property

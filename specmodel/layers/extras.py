@@ -46,7 +46,6 @@ class Extra(Record):
 
     def table_parameters(self, model: Around) -> int:
         """Return the weights of tables, of which a token reads a row [-]."""
-        del model
         return 0
 
     @abstractmethod
@@ -59,15 +58,12 @@ class Extra(Record):
 
     def work(self, run: Pass, model: Around) -> dict[str, Work]:
         """Return the work in a pass of the layers, by component."""
-        del run, model
         return {}
 
     def fused_norms(self, model: Around) -> int:
         """Return the norms of layers that its kernels do as well [-]."""
-        del model
         return 0
 
     def reduced(self, model: Around) -> tuple[int, int]:
         """Return the elements of a token that GPUs sum, and those that they gather [-]."""
-        del model
         return 0, 0

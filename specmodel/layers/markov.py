@@ -41,7 +41,6 @@ class MarkovHead(Extra):
 
     def table_parameters(self, model: Around) -> int:
         """Return the weights of the table [-]."""
-        del model
         return self.vocabulary_size * self.rank
 
     def parameters(self, model: Around) -> int:
@@ -51,7 +50,6 @@ class MarkovHead(Extra):
 
     def weight_bytes(self, model: Around, layout: Layout) -> float:
         """Return the bytes of all of it, on each GPU [B]."""
-        del layout
         weights = self.table_parameters(model) + self.parameters(model)
         return weights * BYTES_PER_ELEMENT[model.stream.outer_dtype]
 

@@ -69,7 +69,6 @@ class LayerPart(Record):
 
     def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices | None:
         """Return the matrices that make entries of a target's features, None if it has none."""
-        del stream, tensor_parallel
         return None
 
 
@@ -148,7 +147,6 @@ class TokenMixer(LayerPart):
 
     def cuts_tokens(self, degree: int, tensor_parallel: int) -> bool:
         """Tell whether so many GPUs with the same cache can share its tokens, or it has none."""
-        del degree, tensor_parallel
         return self.is_recurrent
 
     @abstractmethod
@@ -163,12 +161,10 @@ class TokenMixer(LayerPart):
         self, tokens: Quantity, states: StateKeeping, stream: Stream, tensor_parallel: int
     ) -> Quantity:
         """Return the bytes reserved for a sequence that verifies `tokens` at once [B]."""
-        del states
         return self.sequence_bytes(tokens, stream, tensor_parallel)
 
     def widened_bytes(self, stream: Stream, tensor_parallel: int) -> float:
         """Return what matrices of a wider dtype take beyond that of the others [B]."""
-        del stream, tensor_parallel
         return 0.0
 
     def weight_bytes(self, stream: Stream, layout: Layout) -> float:

@@ -75,7 +75,6 @@ class RecurrentMixer(TokenMixer):
 
     def record_bytes(self, tensor_parallel: int = 1) -> float:
         """Return the size of a token's record, by which its change of the state is repeated [B]."""
-        del tensor_parallel
         return 0.0
 
     def past_token_bytes(self, stream: Stream, tensor_parallel: int = 1) -> float:
@@ -88,12 +87,10 @@ class RecurrentMixer(TokenMixer):
 
     def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
         """Return what matrices make of a token on each GPU, and inputs of all but the last [-]."""
-        del hidden_size, tensor_parallel
         return 0.0, ()  # none but the last
 
     def heads(self, tensor_parallel: int) -> StateHeads:
         """Return the heads of the recurrence on each GPU."""
-        del tensor_parallel
         return StateHeads(0.0, 0.0, (0, 0))  # no states
 
     def recurrence(self, run: Pass, layers: int) -> Work:

@@ -89,7 +89,6 @@ class HyperConnections(Extra):
 
     def weight_bytes(self, model: Around, layout: Layout) -> float:
         """Return the bytes of these on each GPU, in 32 bits [B]."""
-        del layout
         return self.parameters(model) * self._weight_bytes(model.stream)
 
     @property
@@ -176,7 +175,6 @@ class AttentionResiduals(Extra):
 
     def weight_bytes(self, model: Around, layout: Layout) -> float:
         """Return the bytes of these on each GPU [B]."""
-        del layout
         return self.parameters(model) * model.stream.residual_bytes
 
     @property

@@ -119,7 +119,6 @@ class SparseAttention(LatentHeads):
 
     def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
         """Return the bytes that one layer keeps of a sequence on each GPU, with index keys [B]."""
-        del tensor_parallel
         return entries * (self.entry_bytes(stream.kv_dtype) + self.index_bytes)
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:

@@ -16,7 +16,6 @@ from specmodel import cli
 from specmodel.base.errors import InputError
 from specmodel.replay.traces import (
     Trace,
-    ngram,
     ngram_trace,
     read_tokens,
     read_trace,
@@ -98,23 +97,6 @@ def test_the_random_cases_meet_every_situation():
     for trace in traces.values():
         assert set(trace.proposed_tokens.tolist()) == {0, 1, 2, 3, 4}
         assert set(trace.accepted_tokens.tolist()) == {0, 1, 2, 3, 4}
-
-
-@pytest.mark.parametrize("limit", [1, 7, 40])
-def test_groups_of_requests_change_nothing(limit, monkeypatch):
-    prompts, outputs = random_requests(np.random.default_rng(1), 40)
-    options = {"min_ngram": 1, "max_ngram": 4}
-    whole = ngram_trace(prompts, outputs, **options)
-    monkeypatch.setattr(ngram, "GROUP_TOKENS", limit)
-    groups = list(ngram._groups([len(a) + len(b) for a, b in zip(prompts, outputs, strict=True)]))
-    assert len(groups) > 10
-    assert pairs_of(ngram_trace(prompts, outputs, **options)) == pairs_of(whole)
-
-
-def test_groups_hold_as_many_requests_as_fit(monkeypatch):
-    monkeypatch.setattr(ngram, "GROUP_TOKENS", 10)
-    groups = list(ngram._groups([4, 6, 5, 5, 11, 1, 10]))
-    assert groups == [slice(0, 2), slice(2, 4), slice(4, 5), slice(5, 6), slice(6, 7)]
 
 
 def test_requests_do_not_see_each_other():

@@ -114,29 +114,24 @@ def check_target(
     return max(told, hidden_size * streams)
 
 
-def heads(reader: Reader, *, has_latents: bool) -> Fields:
-    """Return the fields of attention: over latents, or with groups of heads."""
-    if not has_latents:
-        return attention(reader)
-    reader.pass_over("num_key_value_heads")
-    return reader.sizes("latent")
-
-
-def windows(reader: Reader, num_layers: int) -> list[dict[str, int]]:
-    """Return the field `window` of each layer by its type, {} for the whole context [token]."""
-    types = reader.by_layer("layer_types", num_layers, (FULL, SLIDING))
+def head_layers(reader: Reader, *, has_latents: bool) -> list[Fields]:
+    """Return the dense layers of a head, with latents or groups of heads, some with a window."""
+    kinds, num_layers = (FULL, SLIDING), num_layers_of(reader)
+    types = reader.by_layer("layer_types", num_layers, kinds)
     is_windowed = reader.get("sliding_window") and reader.get("use_sliding_window", True)
     if is_windowed and reader.get("layer_types") is None:
         raise reader.fault("layer_types", "the layers that sliding_window is for")
     own = {"window": reader.whole("sliding_window")} if SLIDING in types else {}
-    return [{**own} if kind == SLIDING else {} for kind in types]
-
-
-def ffn_size(reader: Reader) -> int:
-    """Return the width of the dense block, for Llama 4 by the key that SGLang takes [-]."""
-    reader.pass_over("intermediate_size", "intermediate_size_mlp")
-    is_llama4 = reader.config["model_type"] == "llama4_text"
-    return reader.whole("intermediate_size_mlp" if is_llama4 else "intermediate_size")
+    if has_latents:
+        reader.pass_over("num_key_value_heads")
+    mixer = reader.sizes("latent") if has_latents else attention(reader)
+    # of Llama 4, the key that SGLang takes
+    names = "intermediate_size", "intermediate_size_mlp"
+    reader.pass_over(*names)
+    width = reader.whole(names[reader.config["model_type"] == "llama4_text"])
+    block = {"kind": "dense", "ffn_size": width}
+    made = {FULL: mixer, SLIDING: mixer | own}
+    return [{"mixer": {**made[kind]}, "feed_forward": block} for kind in types]
 
 
 def vocabularies(reader: Reader, vocabulary_size: int) -> dict[str, int]:

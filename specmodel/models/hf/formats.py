@@ -18,6 +18,9 @@ class Format(NamedTuple):
     activations: str
 
 
+Targets = tuple[tuple[str, list[Any], Format], ...]
+
+
 @dataclass(frozen=True)
 class Recipe:
     """What a record of quantisation says: which matrices get which formats."""
@@ -26,7 +29,7 @@ class Recipe:
     """Of each linear layer that no other field names; None leaves those in 16 bits."""
     experts: Format | None = None
     """Of routed experts, where it is another."""
-    targets: tuple[tuple[str, list[Any], Format], ...] = ()
+    targets: Targets = ()
     """Lists of modules with a format of their own: key of the list, names, format."""
     kept: Mapping[str, Any] = field(default_factory=dict)
     """Lists of modules that are not quantised, by key."""
@@ -108,6 +111,31 @@ class Source:
         found = {self.key(key): self.config[key] for key in keys if self.config.get(key)}
         return {key: value for key, value in found.items() if value}
 
+    def of_groups(
+        self, key: str, kind: tuple[str, int], group: Any, zero_points: bool, needed: bool
+    ) -> str:
+        """Return the dtype of elements of a type and bits, so many of which share a scale."""
+        known, is_int4 = _TENSOR_DTYPES[kind], kind == ("int", 4)
+        is_missing = group is None and not needed
+        if not is_missing and (type(group) is not int or group not in known):
+            sizes = " or ".join(str(size) for size in known if size)
+            raise self.fault(key, f"{sizes} elements that share a scale", group)
+        if not (zero_points and is_int4 and group):
+            return known[group]
+        if group != 128:
+            expected = "128, as the zero points of other groups are not known here"
+            raise self.fault(key, expected, group)
+        return "int4"
+
+    def named(self, key: str, forms: Mapping[str, Format | None]) -> tuple[Targets, list[str]]:
+        """Return modules that have a format of their own, by format, and those that have none."""
+        by_format: dict[Format | None, list[str]] = {}
+        for name, form in forms.items():
+            by_format.setdefault(form, []).append(name)
+        plain = by_format.pop(None, [])
+        found = ((self.key(key), names, form) for form, names in by_format.items() if form)
+        return tuple(found), plain
+
     def refuse(self, *keys: str) -> None:
         """Refuse keys whose effect is not known, unless they say nothing."""
         for key in keys:
@@ -124,16 +152,8 @@ def weights_alone(source: Source, has_zero_points: bool) -> Format:
     if type(bits) is not int or bits not in (4, 8):
         raise source.fault("bits", "4 or 8")
     group = source.config.get("group_size", source.config.get("q_group_size", 128))
-    known = _TENSOR_DTYPES["int", bits]
-    if type(group) is not int or group not in known:
-        sizes = " or ".join(str(size) for size in known if size)
-        raise source.fault("group_size", f"{sizes} elements", group)
-    if has_zero_points and bits == 4:
-        if group != 128:
-            expected = "128, as the zero points of other groups are not known here"
-            raise source.fault("group_size", expected)
-        return Format("int4", source.dtype)
-    return Format(known[group], source.dtype)
+    weights = source.of_groups("group_size", ("int", bits), group, has_zero_points, needed=True)
+    return Format(weights, source.dtype)
 
 
 _OF_MXFP8 = [1, 32]
@@ -211,14 +231,14 @@ def modelopt(source: Source) -> Recipe:
         raise source.fault(
             "quantized_layers", f"the layers of each format, as quant_algo is {algo}"
         )
-    by_format: dict[Format, list[Any]] = {}
+    forms = {}
     for name, spec in listed.items():
         key = f"quantized_layers.{name}"
         if not isinstance(spec, dict):
             raise source.fault(key, "an object with quant_algo", spec)
         own = source.one_of(key, _MODELOPT, spec.get("quant_algo", "none"))
-        by_format.setdefault(_algorithm(source, f"{key}.group_size", spec, own), []).append(name)
-    targets = tuple((source.key("quantized_layers"), n, form) for form, n in by_format.items())
+        forms[name] = _algorithm(source, f"{key}.group_size", spec, own)
+    targets, _ = source.named("quantized_layers", forms)
     return Recipe(targets=targets, kept=kept, kv_dtype=kv_dtype)
 
 
@@ -279,17 +299,11 @@ def compressed(source: Source) -> Recipe:
 def _tensor_dtype(source: Source, key: str, spec: Any) -> str:
     """Return the dtype of weights or of a cache that an object of compressed-tensors describes."""
     kind = _type_and_bits(source, key, spec)
-    known = _TENSOR_DTYPES[kind]
-    group, is_int4 = spec.get("group_size"), kind == ("int", 4)
-    if not _is_in(group, known) or (is_int4 and spec.get("strategy") == "channel"):
-        sizes = " or ".join(str(size) for size in known if size)
-        raise source.fault(f"{key}.group_size", f"{sizes} elements that share a scale", group)
-    if is_int4 and group and not spec.get("symmetric", True):
-        if group != 128:
-            expected = "128, as the zero points of other groups are not known here"
-            raise source.fault(f"{key}.group_size", expected, group)
-        return "int4"
-    return "fp8_block" if kind == ("float", 8) and spec.get("strategy") == "block" else known[group]
+    group, strategy = spec.get("group_size"), spec.get("strategy")
+    is_alone = kind == ("int", 4) and strategy == "channel"
+    group, has_zero_points = None if is_alone else group, not spec.get("symmetric", True)
+    found = source.of_groups(f"{key}.group_size", kind, group, has_zero_points, is_alone)
+    return "fp8_block" if kind == ("float", 8) and strategy == "block" else found
 
 
 def _type_and_bits(source: Source, key: str, spec: Any) -> tuple[str, int]:
@@ -299,11 +313,6 @@ def _type_and_bits(source: Source, key: str, spec: Any) -> tuple[str, int]:
         if [*known] == form:
             return known
     raise source.fault(key, "num_bits 4 or 8 of type float or int", spec)
-
-
-def _is_in(group: object, known: Mapping[int | None, str]) -> bool:
-    """Tell whether a size of groups is known; the value may be of any type."""
-    return group is None or (type(group) is int and group in known)
 
 
 def _activation_dtype(source: Source, key: str, spec: Any) -> str:
@@ -339,8 +348,7 @@ def _quark_dtype(source: Source, key: str, spec: Any) -> str:
     name = spec.get("dtype") if isinstance(spec, dict) else None
     if not isinstance(name, str) or name not in _QUARK_DTYPES:
         raise source.fault(f"{key}.dtype", f"one of: {', '.join(_QUARK_DTYPES)}", name or spec)
-    known, group = _TENSOR_DTYPES[_QUARK_DTYPES[name]], spec.get("group_size")
-    if not _is_in(group, known) or (name == "fp4" and group != 32):
-        expected = "32 elements" if name == "fp4" else "none"
-        raise source.fault(f"{key}.group_size", expected, group)
-    return known[group]
+    group = spec.get("group_size")
+    if name == "fp4" and group != 32:
+        raise source.fault(f"{key}.group_size", "32 elements", group)
+    return source.of_groups(f"{key}.group_size", _QUARK_DTYPES[name], group, False, False)

@@ -5,25 +5,11 @@ As vLLM 0.33 reads the first three (``model_executor/layers/quantization``). It 
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from specmodel.models.hf.formats import (
-    KEPT_KEYS,
-    MOE_ALGO,
-    Format,
-    Recipe,
-    Source,
-    awq,
-    compressed,
-    fp8,
-    gptq,
-    modelopt,
-    mxfp4,
-    mxfp8,
-    quark,
-    weights_alone,
-    wna16,
-)
+from specmodel.models.hf import formats
+from specmodel.models.hf.formats import KEPT_KEYS, MOE_ALGO, Format, Recipe, Source, weights_alone
 
 _SUSPECT_KEY = re.compile(
     r"lm_head|embed|sparsity|transform|to_quantize|override|mixed|extra_config|moe_quant"
@@ -134,7 +120,7 @@ def auto_round(source: Source) -> Recipe:
         is_kept = type(bits) is int and bits >= 16
         entry = f"re:.*(?:{name})" if _SEARCHED.search(name) else name
         forms[entry] = None if is_kept else _rounded(source, {**source.config, **spec})
-    return _by_name(source, "extra_config", _rounded(source, source.config), forms)
+    return _by_name(source, "extra_config", forms, _rounded(source, source.config))
 
 
 def _rounded(source: Source, spec: Mapping[str, Any]) -> Format:
@@ -176,7 +162,7 @@ def torchao(source: Source) -> Recipe:
         form = named.get("_default")
     forms = {n: own and _of_class(source, n, own) for n, own in named.items() if n != "_default"}
     every = form and _of_class(source, "quant_type.default", form)
-    return _by_name(source, "quant_type", every, forms, Format(source.dtype, source.dtype))
+    return _by_name(source, "quant_type", forms, every, Format(source.dtype, source.dtype))
 
 
 def _class_of(source: Source, key: str, spec: Any) -> tuple[str, dict[str, Any]]:
@@ -220,11 +206,9 @@ def mlx(source: Source) -> Recipe:
     every = _of_mode(source, "group_size", source.config)
     embeddings = [name for name in forms if name.split(".")[-1] == "embed_tokens"]
     embedding = forms[embeddings[0]] if embeddings else every
-    named = _by_name(source, "modules", every, forms)
     outer = embedding.weights if embedding else None
-    return Recipe(
-        every, targets=named.targets, kept=named.kept, has_head=True, embedding_dtype=outer
-    )
+    found = _by_name(source, "modules", forms, every)
+    return replace(found, has_head=True, embedding_dtype=outer)
 
 
 def _of_mode(source: Source, key: str, spec: Mapping[str, Any]) -> Format:
@@ -254,33 +238,24 @@ def _biased(source: Source, key: str, bits: object, group: object) -> str:
 
 
 def _by_name(
-    source: Source,
-    key: str,
-    every: Format | None,
-    forms: Mapping[str, Format | None],
-    experts: Format | None = None,
+    source: Source, key: str, forms: Mapping[str, Format | None], *of_others: Format | None
 ) -> Recipe:
     """Return a recipe with modules that have a format of their own, or none, by their names."""
-    by_format: dict[Format | None, list[str]] = {}
-    for name, form in forms.items():
-        by_format.setdefault(form, []).append(name)
-    kept = source.lists(*KEPT_KEYS)
-    if None in by_format:
-        kept[source.key(key)] = by_format.pop(None)
-    targets = tuple((source.key(key), names, form) for form, names in by_format.items() if form)
-    return Recipe(every, experts, targets, kept)
+    targets, plain = source.named(key, forms)
+    kept = source.lists(*KEPT_KEYS) | ({source.key(key): plain} if plain else {})
+    return Recipe(*of_others, targets=targets, kept=kept)
 
 
 _METHODS: dict[str, Callable[[Source], Recipe]] = {
-    "fp8": fp8,
-    "mxfp4": mxfp4,
-    "awq": awq,
-    "gptq": gptq,
-    "moe_wna16": wna16,
-    "mxfp8": mxfp8,
-    "modelopt": modelopt,
-    "compressed-tensors": compressed,
-    "quark": quark,
+    "fp8": formats.fp8,
+    "mxfp4": formats.mxfp4,
+    "awq": formats.awq,
+    "gptq": formats.gptq,
+    "moe_wna16": formats.wna16,
+    "mxfp8": formats.mxfp8,
+    "modelopt": formats.modelopt,
+    "compressed-tensors": formats.compressed,
+    "quark": formats.quark,
     "auto-round": auto_round,
     "fp_quant": fp_quant,
     "torchao": torchao,

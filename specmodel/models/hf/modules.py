@@ -8,6 +8,7 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -18,19 +19,22 @@ from specmodel.models.hf.keys import DATA
 ANY = "4242"
 """Stands for the number of a layer or expert that only a pattern for all of them matches."""
 
-MIXER, OUTPUT, EXPERTS, SHARED, DENSE = (
-    "attention",
-    "output of attention",
-    "experts",
-    "shared experts",
-    "dense layers",
-)
-"""Groups of matrices of a layer that have one dtype: those before the core of a mixer, the one
-after it, and those of the feed-forward block."""
 
-HEAD = "LM head"
-BESIDE = "experts beside a dense block"
-"""Experts whose names are outside of the block `mlp`, which is then the shared expert."""
+class Part(StrEnum):
+    """Groups of matrices that have one dtype: those before the core of a mixer, the one after it.
+
+    Also those of the feed-forward block, and the LM head. Where names of experts are outside of the
+    block `mlp`, they are `BESIDE` it, which is then the shared expert.
+    """
+
+    MIXER = "attention"
+    OUTPUT = "output of attention"
+    EXPERTS = "experts"
+    SHARED = "shared experts"
+    DENSE = "dense layers"
+    HEAD = "LM head"
+    BESIDE = "experts beside a dense block"
+
 
 _PREFIXES = ("", "model.", "language_model.model.", "model.language_model.", "language_model.")
 _INDEXER = ("self_attn.indexer.wq_b", "self_attn.indexer.wk")
@@ -152,7 +156,7 @@ class Named:
         elsewhere = (_table().unquantised, _table().outside, _MTP)
         is_known = any(known.search(entry) for known in elsewhere)
         if not names and not of_layers and not is_known:
-            kinds = f"{MIXER}, {EXPERTS}, {SHARED}, {DENSE}, {HEAD}"
+            kinds = f"{Part.MIXER}, {Part.EXPERTS}, {Part.SHARED}, {Part.DENSE}, {Part.HEAD}"
             raise InputError(
                 self.key, self.as_written[entry], f"{kinds}, embedding, router, norms or vision"
             )
@@ -169,7 +173,7 @@ class Named:
         whole = any(all(self._has(layer, name) for name in names) for names in namings)
         decisive = {name for names in namings for name in names} - {*_APART}
         if not whole and any(self._experts(layer, name) for name in decisive):
-            part = group if group != MIXER else f"{MIXER} before its output"
+            part = group if group != Part.MIXER else f"{Part.MIXER} before its output"
             raise InputError(
                 self.key, f"some in layer {layer}", f"all modules of the {part}, or none"
             )
@@ -226,14 +230,14 @@ def _groups(layer: Mapping[str, Any]) -> dict[str, Namings]:
         inputs = _existing(inputs, mixer)
         if mixer["kind"] == "sparse_attention" and mixer.get("has_indexer", True):
             inputs = tuple((*way, *_INDEXER) for way in inputs)
-        found |= {MIXER: inputs, OUTPUT: output}
+        found |= {Part.MIXER: inputs, Part.OUTPUT: output}
     if block and block["kind"] == "dense":
-        found[DENSE] = names[DENSE]
+        found[Part.DENSE] = names[Part.DENSE]
     elif block and block.get("is_shared_apart"):
-        found |= {EXPERTS: names[BESIDE], SHARED: names[DENSE]}
+        found |= {Part.EXPERTS: names[Part.BESIDE], Part.SHARED: names[Part.DENSE]}
     elif block:
-        found[EXPERTS] = names[EXPERTS]
-        found |= {SHARED: names[SHARED]} if block.get("num_shared_experts") else {}
+        found[Part.EXPERTS] = names[Part.EXPERTS]
+        found |= {Part.SHARED: names[Part.SHARED]} if block.get("num_shared_experts") else {}
     return found
 
 

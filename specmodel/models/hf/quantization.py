@@ -14,16 +14,7 @@ from specmodel.layers.work import wider_dtype
 from specmodel.models.hf.formats import MIXED, MOE_ALGO, Format, Recipe, Source
 from specmodel.models.hf.keys import table
 from specmodel.models.hf.methods import read_recipe
-from specmodel.models.hf.modules import (
-    DENSE,
-    EXPERTS,
-    HEAD,
-    MIXER,
-    OUTPUT,
-    SHARED,
-    Modules,
-    Named,
-)
+from specmodel.models.hf.modules import Modules, Named, Part
 
 BESIDE = "hf_quant_config.json"
 """File that ModelOpt writes beside the configuration."""
@@ -142,11 +133,15 @@ class _Checkpoint:
             for number, groups in enumerate(self.modules.groups)
         ]
         if all(form == self.plain for by_group in formats for form in by_group.values()):
-            expected = f"a quantisation of {MIXER}, or of routed {EXPERTS} or {DENSE}"
+            expected = (
+                f"a quantisation of {Part.MIXER}, or of routed {Part.EXPERTS} or {Part.DENSE}"
+            )
             raise InputError(self.name, "nothing quantised", expected)
         experts = self._experts(formats)
-        of_mixers = _most_common(form.weights for form in _of_groups(formats, MIXER))
-        of_blocks = _most_common(form.weights for form in _of_groups(formats, SHARED, DENSE))
+        of_mixers = _most_common(form.weights for form in _of_groups(formats, Part.MIXER))
+        of_blocks = _most_common(
+            form.weights for form in _of_groups(formats, Part.SHARED, Part.DENSE)
+        )
         mixed = of_mixers or self.dtype
         weight = of_blocks or of_mixers or (experts or self.plain).weights
         outer = self.recipe.embedding_dtype or self.dtype
@@ -172,8 +167,8 @@ class _Checkpoint:
         self, formats: list[dict[str, Format]], experts: Format | None, mixed: str
     ) -> dict[str, str | None]:
         """Return the dtype of most activations, and that inside mixers where it differs."""
-        of_most = experts or _most_common(_of_groups(formats, DENSE)) or self.plain
-        mixed_with = _most_common(_of_groups(formats, MIXER)) or of_most
+        of_most = experts or _most_common(_of_groups(formats, Part.DENSE)) or self.plain
+        mixed_with = _most_common(_of_groups(formats, Part.MIXER)) or of_most
         narrow = wider_dtype(mixed_with.activations, mixed)
         is_own = narrow != wider_dtype(of_most.activations, mixed)
         return {
@@ -189,12 +184,12 @@ class _Checkpoint:
             raise InputError(self.name, f"layer {number}", f"one format of its {group}")
         if listed:
             return listed.pop()
-        if group == EXPERTS and self.recipe.experts:
+        if group == Part.EXPERTS and self.recipe.experts:
             return self.recipe.experts
         return self.recipe.every or self.plain
 
     def _experts(self, formats: list[dict[str, Format]]) -> Format | None:
-        found = _of_groups(formats, EXPERTS)
+        found = _of_groups(formats, Part.EXPERTS)
         if len(set(found)) > 1:
             raise InputError(self.name, "experts that differ", "all modules of the experts alike")
         return found[0] if found else None
@@ -209,17 +204,17 @@ class _Checkpoint:
         if self.recipe.has_head and self.recipe.every:
             return self.recipe.every.weights
         if self.recipe.needs_head:
-            raise InputError(self.name, "no lm_head in it", f"the {HEAD} left out by name")
+            raise InputError(self.name, "no lm_head in it", f"the {Part.HEAD} left out by name")
         return self.dtype
 
 
 def _of_layer(formats: Mapping[str, Format], mixed: str, weight: str) -> dict[str, str]:
     """Return the dtypes of a layer that differ from those of the model."""
-    mixer, output = formats.get(MIXER), formats.get(OUTPUT)
+    mixer, output = formats.get(Part.MIXER), formats.get(Part.OUTPUT)
     parts = (
         ("mixer_dtype", mixer, mixed),
         ("output_dtype", mixer and output, mixer and mixer.weights),
-        ("ffn_dtype", formats.get(DENSE) or formats.get(SHARED), weight),
+        ("ffn_dtype", formats.get(Part.DENSE) or formats.get(Part.SHARED), weight),
     )
     return {field: form.weights for field, form, usual in parts if form and form.weights != usual}
 

@@ -4,7 +4,8 @@ With greedy decoding the output is the same whatever is drafted: what the look-u
 each position, and how much of it holds, follows from the tokens alone.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.replay.traces.files import json_lines, need_keys
-from specmodel.replay.traces.record import LONGEST_DRAFT, Counts, Trace, whole_numbers
+from specmodel.replay.traces.record import LONGEST_DRAFT, Trace, whole_numbers
 
 MATCHES = ("first", "last")
 """Which of several earlier occurrences is taken."""
-
-GROUP_TOKENS = 1_000_000
-"""Tokens looked up at once, to bound the memory; a longer request is taken as a whole [token]."""
 
 ID_KEYS = ("prompt_token_ids", "output_token_ids")
 
@@ -67,17 +65,18 @@ def ngram_trace(
     """
     _check_options(min_ngram, max_ngram, match, max_proposal)
     heads, tails = _checked_ids(prompts, outputs)
-    lengths = [len(head) + len(tail) for head, tail in zip(heads, tails, strict=True)]
-    counts = []
-    for group in _groups(lengths):
-        tokens = _Tokens(heads[group], tails[group])
-        sources = _sources(tokens, min_ngram, max_ngram, match)
-        counts.append(_compared(tokens, sources, max_proposal))
+    counts: list[tuple[int, int]] = []
+    for head, tail in zip(heads, tails, strict=True):
+        ids = [*head.tolist(), *tail.tolist()]
+        sources = _sources(ids, min_ngram, max_ngram, match)
+        places = range(len(head), len(ids))
+        counts += (_compared(ids, at, sources[at], max_proposal) for at in places)
+    proposed, accepted = np.array(counts, dtype=np.uint8).T.copy()
     options = {"min_ngram": min_ngram, "max_ngram": max_ngram, "match": match}
     said = {name: str(value) for name, value in options.items()}
     return Trace(
-        proposed_tokens=np.concatenate([proposed for proposed, _ in counts]),
-        accepted_tokens=np.concatenate([accepted for _, accepted in counts]),
+        proposed_tokens=proposed,
+        accepted_tokens=accepted,
         output_tokens=np.array([len(tail) for tail in tails], dtype=np.int64),
         max_draft_length=max_proposal,
         metadata={**(metadata or {}), "drafter": "ngram", **said},
@@ -100,87 +99,31 @@ def _checked_ids(
     return heads, tails
 
 
-class _Tokens:
-    """The tokens of a group of requests in a row, and where their outputs are."""
-
-    def __init__(self, prompts: Sequence[TokenIds], outputs: Sequence[TokenIds]) -> None:
-        pairs = zip(prompts, outputs, strict=True)
-        self.ids = np.concatenate([ids for pair in pairs for ids in pair])
-        output_tokens = np.array([len(output) for output in outputs])
-        lengths = np.array([len(prompt) for prompt in prompts]) + output_tokens
-        ends = np.cumsum(lengths)
-        self.request = np.repeat(np.arange(len(lengths)), lengths)
-        before = np.cumsum(output_tokens) - output_tokens
-        self.position = np.arange(output_tokens.sum()) + np.repeat(
-            ends - output_tokens - before, output_tokens
-        )
-        self.start = np.repeat(ends - lengths, output_tokens)
-        self.end = np.repeat(ends, output_tokens)
-
-
-def _sources(tokens: _Tokens, min_ngram: int, max_ngram: int, match: str) -> TokenIds:
-    """Return where the proposal of each output position starts, -1 for none.
-
-    Every n-gram is numbered by the place of its first occurrence in its request. This is exact: two
-    are the same if they start with the same (n-1)-gram and go on with the same token. N-grams that
-    reach into the next request start after all those that do not, and so are never taken for an
-    earlier occurrence.
-    """
-    sources = np.full(len(tokens.position), -1)
-    distinct, token = np.unique(tokens.ids, return_inverse=True)
-    first = tokens.request
-    for n in range(1, min(max_ngram, len(token)) + 1):
-        places = len(token) - n + 1
-        keys = first[:places] * len(distinct) + token[n - 1 :]
-        first, previous = _occurrences(keys)
-        if n >= min_ngram:
-            start = tokens.position - n
-            has_room = start >= tokens.start
-            start = np.where(has_room, start, 0)
-            earlier = (first if match == "first" else previous)[start]
-            # a longer n-gram, which comes later, takes over from a shorter one
-            sources = np.where(has_room & (earlier < start), earlier + n, sources)
-        if (first == np.arange(places)).all():
+def _sources(ids: list[int], min_ngram: int, max_ngram: int, match: str) -> list[int]:
+    """Return where the proposal of each position starts, -1 for none: behind the longest match."""
+    sources = [-1] * (len(ids) + 1)
+    for n in range(min_ngram, max_ngram + 1):
+        seen: dict[tuple[int, ...], int] = {}
+        ngrams = zip(*(ids[place:] for place in range(n)), strict=False)
+        for start, earlier in enumerate(map(seen.setdefault, ngrams, count())):
+            if earlier < start:  # a longer n-gram, which comes later, takes over from a shorter one
+                sources[start + n] = earlier + n
+                if match == "last":
+                    seen[tuple(ids[start : start + n])] = start
+        if len(seen) == len(ids) - n + 1:
             break  # nothing occurs twice, so nothing longer does
     return sources
 
 
-def _occurrences(keys: TokenIds) -> tuple[TokenIds, TokenIds]:
-    """Return where each key occurs first, and where it occurred last before, else its own place."""
-    order = np.argsort(keys, kind="stable")
-    repeats = np.zeros(len(keys), dtype=bool)
-    repeats[1:] = keys[order[1:]] == keys[order[:-1]]
-    first = np.empty_like(order)
-    first[order] = order[~repeats][np.cumsum(~repeats) - 1]
-    previous = np.arange(len(keys))
-    previous[order[repeats]] = order[np.flatnonzero(repeats) - 1]
-    return first, previous
-
-
-def _compared(tokens: _Tokens, sources: TokenIds, max_proposal: int) -> tuple[Counts, Counts]:
-    """Return the length of each proposal and how much of it is the output's own [token]."""
-    longest = np.minimum(max_proposal, tokens.position - sources)
-    proposed = np.where(sources >= 0, longest, 0)
-    room = np.minimum(proposed, tokens.end - tokens.position)
-    accepted = np.zeros_like(proposed)
-    live = np.arange(len(proposed))
-    for k in range(max_proposal):
-        live = live[k < room[live]]
-        offered, wanted = tokens.ids[sources[live] + k], tokens.ids[tokens.position[live] + k]
-        live = live[offered == wanted]
-        accepted[live] += 1
-    return proposed.astype(np.uint8), accepted.astype(np.uint8)
-
-
-def _groups(lengths: Sequence[int]) -> Iterator[slice]:
-    """Cut requests into runs of at most `GROUP_TOKENS` tokens, or of one request."""
-    first = total = 0
-    for i, length in enumerate(lengths):
-        if i > first and total + length > GROUP_TOKENS:
-            yield slice(first, i)
-            first, total = i, 0
-        total += length
-    yield slice(first, len(lengths))
+def _compared(ids: list[int], at: int, source: int, max_proposal: int) -> tuple[int, int]:
+    """Return the length of a proposal and how much of it is the output's own [token]."""
+    if source < 0:
+        return 0, 0
+    proposed = min(max_proposal, at - source)
+    most, held = min(proposed, len(ids) - at), 0
+    while held < most and ids[source + held] == ids[at + held]:
+        held += 1
+    return proposed, held
 
 
 def _check_options(min_ngram: int, max_ngram: int, match: str, max_proposal: int) -> None:

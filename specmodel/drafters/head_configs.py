@@ -1,29 +1,126 @@
-"""Reader of the ``config.json`` of a head that drafts a block in one pass: DFlash and DSpark.
+"""Readers of the ``config.json`` of draft heads: EAGLE and EAGLE-3, and blocks (DFlash, DSpark).
 
-Both are small dense models of the target's width, by their keys those of a Qwen3 or, with latents,
-of a DeepSeek-V3. Heads are known by the names of their classes, as in the registries of vLLM 0.33.0
-and SGLang 0.5.23 and in speculators 0.9.0.
+All are small dense models of the target's width, by their keys those of a Llama or Qwen3 or, with
+latents, of a DeepSeek-V3. Heads are known by the names of their classes, as in the registries of
+vLLM 0.33.0 and SGLang 0.5.23 and in speculators 0.9.0, or by that of a model beside
+``draft_vocab_size``, as EAGLE's authors have it; other classes, for which the same keys may mean
+something else, are refused.
 """
 
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from specmodel.base.errors import InputError
 from specmodel.models.architecture import Architecture
 from specmodel.models.hf.config import grouped
 from specmodel.models.hf.drafting import (
+    check_known,
     check_target,
-    ffn_size,
     head_kind,
-    heads,
+    head_layers,
     num_layers_of,
     vocabularies,
-    windows,
 )
 from specmodel.models.hf.formats import KEPT_KEYS
 from specmodel.models.hf.keys import table
 from specmodel.models.hf.quantization import checkpoint_dtypes
 from specmodel.models.hf.reader import Fields, Reader, is_of_shape
+
+# EAGLE and EAGLE-3, sequential or with masks (P-EAGLE)
+
+_FIRST = "EAGLE"
+_GROUPED, _MASKED, _WITH_LATENTS = "EAGLE-3", "P-EAGLE", "EAGLE-3 with latents"
+
+_MASK_KEYS = ("pard_token", "ptd_token_id", "mask_token_id")
+"""Keys of the mask with which a head drafts all tokens in one pass."""
+
+_REFUSED = ("quantization_config", "num_experts", "num_local_experts")
+
+_DEFAULT_TAPS = 3
+
+
+def eagle3_fields(config: Mapping[str, Any], argument: str, target: Architecture) -> Fields:
+    """Return the fields of an `Architecture` that the configuration of such a head describes.
+
+    Queries, keys and values of the first layer, or their latents, read the embedding beside what
+    the target computed; those of further layers the width of the head alone. In a first version of
+    EAGLE, the projection reads the two, and no layer does.
+    """
+    layer = config.get("transformer_layer_config")
+    nested = layer if isinstance(layer, dict) else {}
+    reader = Reader({"model_type": "llama", **config, **nested}, argument)
+    check_known(reader, (_FIRST, _GROUPED, _MASKED, _WITH_LATENTS))
+    if config.get("speculators_model_type") not in (None, "eagle3", "peagle"):
+        raise reader.fault("speculators_model_type", "eagle3 or peagle in a head of this class")
+    is_latent = head_kind(config) == _WITH_LATENTS
+    for key in _REFUSED if is_latent else (*_REFUSED, "kv_lora_rank"):
+        if reader.config.get(key):
+            raise reader.fault(key, "none, as in a head it is not known here")
+    width = reader.whole("hidden_size")
+    hidden_size, vocabulary_size = target.hidden_size, target.vocabulary_size
+    check_target(reader, hidden_size, vocabulary_size)
+    layers = head_layers(reader, has_latents=is_latent)
+    dtype = reader.dtype()
+    if is_first_version(config):
+        inputs = width + hidden_size
+    else:
+        inputs = _num_features(reader, width, hidden_size) * hidden_size
+        layers[0]["mixer"]["input_size"] = 2 * width
+    fields = {
+        "hidden_size": width,
+        **vocabularies(reader, vocabulary_size),
+        "input_projection_size": inputs,
+        "layers": [{"count": 1} | layer for layer in layers],
+    }
+    groups = ["draft heads", *["heads with latents"] * is_latent]
+    fields["ignored_config_keys"] = reader.pass_over_others(groups)
+    return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+
+
+def is_first_version(config: Mapping[str, Any]) -> bool:
+    """Tell whether a configuration describes a head of EAGLE's first version."""
+    return head_kind(config) == _FIRST
+
+
+def drafts_with_masks(config: Mapping[str, Any]) -> bool:
+    """Tell whether an EAGLE-3 head drafts all tokens in one pass, with masks (P-EAGLE)."""
+    told = config.get("speculators_model_type")  # by which engines go where it is told
+    if told is not None:
+        return bool(told == "peagle")
+    names = config.get("architectures")
+    is_named = isinstance(names, list) and bool(
+        {*names} & {*table("draft_heads")["classes"][_MASKED]}
+    )
+    return is_named or any(config.get(key) is not None for key in _MASK_KEYS)
+
+
+def _num_features(reader: Reader, width: int, hidden_size: int) -> int:
+    """Return of how many target layers a head reads features, 0 for the last hidden state alone."""
+    own = reader.config.get("eagle_config")
+    if not isinstance(own, dict | None):
+        raise reader.fault("eagle_config", "an object")
+    own = own or {}
+    if own.get("use_aux_hidden_state", True) is False:
+        if width != hidden_size:
+            raise reader.fault("hidden_size", f"{hidden_size} without auxiliary features")
+        return 0
+    key = "eagle_aux_hidden_state_layer_ids"
+    given = {f"eagle_config.{key}": own.get(key), key: reader.config.get(key)}
+    listed = {name: ids for name, ids in given.items() if ids}
+    for name, ids in listed.items():
+        if not isinstance(ids, list):
+            raise InputError(f"{reader.argument} {name}", ids, "a list of layer numbers")
+    count = next((len(ids) for ids in listed.values()), _DEFAULT_TAPS)
+    told = reader.whole("num_aux_hidden_states", count)
+    for name, ids in listed.items():
+        if len(ids) != told:
+            expected = f"as many layers as are told elsewhere, {told}"
+            raise InputError(f"{reader.argument} {name}", ids, expected)
+    return told
+
+
+# heads that draft a block in one pass
 
 _DFLASH, _DSPARK, _LATENT = "DFlash", "DSpark", "DSpark with latents"
 BLOCKS = (_DFLASH, _DSPARK, _LATENT)
@@ -107,22 +204,17 @@ def block_head(config: Mapping[str, Any], argument: str, target: Architecture) -
         raise reader.fault("gating", "one gate for each head, or none")
     _refuse_nested(config, argument)
     reader.pass_over(*(key for key in reader.config if key.startswith("confidence_")))
-    width, num_layers = reader.whole("hidden_size"), num_layers_of(reader)
-    num_streams, vocabulary_size = (
-        getattr(target.residuals, "num_streams", 1),
-        target.vocabulary_size,
-    )
+    width, vocabulary_size = reader.whole("hidden_size"), target.vocabulary_size
+    num_streams = getattr(target.residuals, "num_streams", 1)
     feature = check_target(reader, target.hidden_size, vocabulary_size, num_streams)
-    mixer = heads(reader, has_latents=kind == _LATENT)
-    block = {"kind": "dense", "ffn_size": ffn_size(reader)}
-    layers = [{"mixer": mixer | own, "feed_forward": block} for own in windows(reader, num_layers)]
+    layers = head_layers(reader, has_latents=kind == _LATENT)
     markov = None if kind == _DFLASH else _markov(reader, vocabulary_size)
     quantised = _without_own_modules(reader.config)
     dtypes, layers = checkpoint_dtypes(quantised, argument, reader.dtype(), layers)
     fields = {
         "hidden_size": width,
         **vocabularies(reader, vocabulary_size),
-        "input_projection_size": _num_taps(reader, num_layers) * feature,
+        "input_projection_size": _num_taps(reader, len(layers)) * feature,
         "layers": grouped(layers),
         "markov": markov,
         **dtypes,
