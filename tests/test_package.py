@@ -193,7 +193,7 @@ def test_no_room_but_layers_asks_of_which_kind_a_layer_is() -> None:
         "isinstance(mixer, SparseAttention)",
         "isinstance(part, LatentHeads | grouped.GroupedAttention)",
         "isinstance(part, (dict, TokenMixer))",
-        "from specmodel.layers.mamba2 import Mamba2 as State; isinstance(mixer, State)",
+        "from specmodel.layers.linear_attention import Mamba2 as State; isinstance(mixer, State)",
         "Attention = GroupedAttention | LatentAttention; isinstance(mixer, Attention)",
         "type(mixer) is Mamba2",
         "group.mixer.kind == 'mamba2'",

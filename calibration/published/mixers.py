@@ -20,7 +20,7 @@ from published.roles import (
     stored_bytes,
 )
 from specmodel.layers.attention import latent_arithmetic
-from specmodel.layers.cores import prompt_arithmetic
+from specmodel.layers.blocks import prompt_arithmetic
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import STATE_DTYPE
 from specmodel.measure.measurements import COLUMNS

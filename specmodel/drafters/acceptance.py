@@ -9,11 +9,7 @@ from specmodel.base.records import is_path
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.drafters.passes import Drafter
 from specmodel.drafters.published import PRESET
-from specmodel.drafters.typical import (
-    acceptance_by_name,
-    measured_acceptance,
-    published_acceptance,
-)
+from specmodel.drafters.typical import acceptance_by_name, measured_acceptance, published_acceptance
 from specmodel.models.architecture import Architecture, list_architectures, load_architecture
 
 

@@ -1,23 +1,19 @@
-"""Drafters by name: models of their own, heads on the target, and look-ups on the host."""
+"""Drafters by name or ``config.json``: models, heads on the target, and look-ups on the host."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.naming import checkpoint, found_path, is_local, known_name
 from specmodel.base.ranges import whole_of
-from specmodel.base.records import is_path
-from specmodel.drafters.blocks import dflash_drafter, dspark_drafter
-from specmodel.drafters.configs import read_drafter
-from specmodel.drafters.eagle import (
-    eagle3_drafter,
-    eagle_drafter,
-    p_eagle_drafter,
-    parallel_drafter,
-)
-from specmodel.drafters.models import model_drafter, usual_pard_drafter
-from specmodel.drafters.mtp import ASSISTANT, mtp_drafter
+from specmodel.base.records import build, is_path
+from specmodel.drafters import eagle, passes
+from specmodel.drafters.blocks import DFLASH, DSPARK, dflash_drafter, dspark_drafter
+from specmodel.drafters.heads import one_head
+from specmodel.drafters.models import model_drafter, pard_drafter, usual_pard_drafter
+from specmodel.drafters.mtp import ASSISTANT, assistant_drafter, mtp_drafter
 from specmodel.drafters.names import BLOCKS, DRAFTERS
 from specmodel.drafters.passes import Drafter
 from specmodel.models.architecture import Architecture, list_architectures, load_architecture
@@ -25,17 +21,30 @@ from specmodel.models.architecture import Architecture, list_architectures, load
 _MADE_BY: dict[str, Callable[..., Drafter]] = {
     "dflash": dflash_drafter,
     "dspark": dspark_drafter,
-    "eagle": eagle_drafter,
-    "eagle3": eagle3_drafter,
+    "eagle": eagle.eagle_drafter,
+    "eagle3": eagle.eagle3_drafter,
     "mtp": mtp_drafter,
-    "p-eagle": p_eagle_drafter,
+    "p-eagle": eagle.p_eagle_drafter,
     "pard": usual_pard_drafter,
-    "parallel": parallel_drafter,
+    "parallel": eagle.parallel_drafter,
 }
 """Functions that make a drafter for a target."""
 
 _NAMES = {row.kind: name for name, row in DRAFTERS.items()} | {ASSISTANT: "assistant"}
 """Names by what `Drafter.kind` says; an assistant is known by its file alone."""
+
+_WRAPPED = "EagleLlamaForCausalLM"
+"""Class of the head inside vLLM's wrapper."""
+_OWN_OF_V4 = (
+    "dspark_markov_rank",
+    "dspark_target_layer_ids",
+    "dspark_noise_token_id",
+    "n_mtp_layers",
+    "target_layer_ids",
+    "enable_confidence_head",
+    "confidence_head_with_markov",
+)
+"""Keys of DeepSeek-V4's DSpark head that the configuration of its target lacks."""
 
 
 def list_drafters() -> list[str]:
@@ -130,3 +139,71 @@ def drafter_kind(drafter: Drafter | str | Path, target: Architecture | str | Pat
         return found
     model = target if isinstance(target, Architecture) else load_architecture(target)
     return drafter_kind(load_drafter(drafter, model), model)
+
+
+def _unwrapped(content: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
+    """Return the head inside vLLM's wrapper of 2024, others as they are; refuse Medusa."""
+    for key, told in {"medusa_num_heads": "Medusa", "hydra_num_heads": "Hydra"}.items():
+        if key in content:
+            raise InputError(argument, key, f"another head: {told} is not modelled")
+    inner = content.get("model")
+    if content.get("model_type") != "eagle" or not isinstance(inner, dict):
+        return content
+    # a bias is too small to count
+    return {k: v for k, v in inner.items() if k != "eagle_fc_bias"} | {"architectures": [_WRAPPED]}
+
+
+def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
+    """Return the drafter of a ``config.json``, None if it is a model that drafts in turn.
+
+    `path` is the file or its folder. An InputError says if a head is for another target or has a
+    part that is not known.
+    """
+    from specmodel.drafters import head_configs as heads
+    from specmodel.models.hf import gemma
+    from specmodel.models.hf.config import architecture_fields
+    from specmodel.models.hf.drafting import is_draft_head
+    from specmodel.models.hf.files import read_config
+
+    file = read_config(path, "drafter")
+    content, argument = _unwrapped(file.content, file.argument), file.argument
+
+    def built(fields: Mapping[str, Any]) -> Architecture:
+        return build(Architecture, file.with_origin(fields), argument)
+
+    def model(keys: Mapping[str, Any]) -> Architecture:
+        return built(architecture_fields(keys, argument, file.quantisation()))
+
+    if sizes_of_v4 := heads.dspark_of_v4(content, argument):
+        own = {key: value for key, value in content.items() if key not in _OWN_OF_V4}
+        return dspark_drafter(
+            model(own | {"architectures": ["DeepseekV4ForCausalLM"]}), **sizes_of_v4
+        )
+    if heads.is_block_head(content):
+        read = heads.block_head(content, argument, target)
+        rule = passes.masks_from_anchor if read.drafts_from_anchor else passes.masks_after_anchor
+        return Drafter(
+            name=DSPARK if read.is_chained else DFLASH,
+            parts=((built(read.fields), rule),),
+            is_head=True,
+            is_chain=True,
+            block_size=read.block_size,
+        )
+    if not is_draft_head(content):
+        if content.get("pard_token") is None:
+            return None
+        return pard_drafter(model({k: v for k, v in content.items() if k != "pard_token"}))
+    if content.get("model_type") in gemma.ASSISTANTS:
+        sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
+        fields = gemma.assistant_fields(content, argument, **sizes)
+        return assistant_drafter(built(fields), target, argument)
+    head = built(heads.eagle3_fields(content, argument, target))
+    if heads.is_first_version(content):
+        return one_head(target, eagle.EAGLE, head, passes.verified_first)
+    is_masked = heads.drafts_with_masks(content)
+    name, rule = (
+        (eagle.P_EAGLE, passes.masks_after_verified)
+        if is_masked
+        else (eagle.EAGLE3, passes.features_first)
+    )
+    return Drafter(name=name, parts=((head, rule),), is_head=True, is_chain=is_masked)

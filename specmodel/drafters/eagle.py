@@ -2,22 +2,9 @@
 
 from dataclasses import replace
 
-from specmodel.drafters.heads import (
-    dense_size,
-    derived_head,
-    one_head,
-    own_attention,
-    plain_attention,
-)
+from specmodel.drafters import heads, passes
 from specmodel.drafters.names import DRAFTERS
-from specmodel.drafters.passes import (
-    Drafter,
-    Rule,
-    all_at_once,
-    features_first,
-    masks_after_verified,
-    verified_first,
-)
+from specmodel.drafters.passes import Drafter, Rule
 from specmodel.drafters.published import HeadShape, published_head
 from specmodel.models.architecture import Architecture
 
@@ -57,7 +44,7 @@ def eagle_drafter(
     >>> head.architectures[0].layers[0].feed_forward.ffn_size
     14336
     """
-    return _eagle_head(target, EAGLE, verified_first, ffn_size, vocabulary_size)
+    return _eagle_head(target, EAGLE, passes.verified_first, ffn_size, vocabulary_size)
 
 
 def eagle3_drafter(
@@ -84,14 +71,14 @@ def eagle3_drafter(
     """
     h, known = target.hidden_size, published_head(target, "eagle3")
     known = known.given(ffn_size=ffn_size, vocabulary_size=vocabulary_size)
-    rule = 0 if known.ffn_size else (0 if target.is_moe else dense_size(target)) or 6 * h
+    rule = 0 if known.ffn_size else (0 if target.is_moe else heads.dense_size(target)) or 6 * h
     told = f"{rule} ({'6 x hidden_size' if rule == 6 * h else 'as the target'})"
     assumed = (*known.told, *((("draft_ffn_size", told),) if rule else ()))
     usual = {"num_layers": 1, "taps": 3, "vocabulary_size": EAGLE3_VOCABULARY_SIZE}
     shape = known.usually(**usual, ffn_size=rule)
-    mixer = replace(own_attention(target, shape), input_size=2 * h)
-    head = derived_head(target, EAGLE3, shape, mixer)
-    return one_head(target, EAGLE3, head, features_first, assumed=assumed)
+    mixer = replace(heads.own_attention(target, shape), input_size=2 * h)
+    head = heads.derived_head(target, EAGLE3, shape, mixer)
+    return heads.one_head(target, EAGLE3, head, passes.features_first, assumed=assumed)
 
 
 def parallel_drafter(
@@ -104,7 +91,7 @@ def parallel_drafter(
     target, ffn_size, vocabulary_size
         As for `eagle_drafter` [-] [token].
     """
-    return _eagle_head(target, PARALLEL, all_at_once, ffn_size, vocabulary_size)
+    return _eagle_head(target, PARALLEL, passes.all_at_once, ffn_size, vocabulary_size)
 
 
 def p_eagle_drafter(
@@ -140,10 +127,10 @@ def p_eagle_drafter(
     drafter = eagle3_drafter(target, ffn_size=ffn_size, vocabulary_size=size)
     (head,) = drafter.architectures
     (first,) = head.layers
-    mixer = own_attention(target, published_head(target, "eagle3"))
+    mixer = heads.own_attention(target, published_head(target, "eagle3"))
     later = (replace(first, count=num_layers - 1, mixer=mixer),) if num_layers > 1 else ()
     named = replace(head, name=f"{P_EAGLE} on {target.name}", layers=(first, *later))
-    parts = ((named, masks_after_verified),)
+    parts = ((named, passes.masks_after_verified),)
     told = (("draft_layers", f"{num_layers} (usual)"), *drafter.assumed)
     return replace(drafter, name=P_EAGLE, parts=parts, is_chain=True, assumed=told)
 
@@ -152,7 +139,7 @@ def _eagle_head(
     target: Architecture, kind: str, rule: Rule, ffn_size: int | None, vocabulary_size: int | None
 ) -> Drafter:
     """Return a head shaped as EAGLE's, of which a rule says the passes."""
-    block = ffn_size or dense_size(target) or 7 * target.hidden_size // 2
+    block = ffn_size or heads.dense_size(target) or 7 * target.hidden_size // 2
     shape = HeadShape(num_layers=1, taps=2, ffn_size=block, vocabulary_size=vocabulary_size)
-    head = derived_head(target, kind, shape, plain_attention(target))
-    return one_head(target, kind, head, rule)
+    head = heads.derived_head(target, kind, shape, heads.plain_attention(target))
+    return heads.one_head(target, kind, head, rule)

@@ -51,8 +51,8 @@ def eagle3_fields(config: Mapping[str, Any], argument: str, target: Architecture
     nested = layer if isinstance(layer, dict) else {}
     reader = Reader({"model_type": "llama", **config, **nested}, argument)
     check_known(reader, (_FIRST, _GROUPED, _MASKED, _WITH_LATENTS))
-    if config.get("speculators_model_type") not in (None, "eagle3", "peagle"):
-        raise reader.fault("speculators_model_type", "eagle3 or peagle in a head of this class")
+    kinds = "eagle3 or peagle in a head of this class"
+    reader.only("speculators_model_type", ("eagle3", "peagle"), kinds)
     is_latent = head_kind(config) == _WITH_LATENTS
     for key in _REFUSED if is_latent else (*_REFUSED, "kv_lora_rank"):
         if reader.config.get(key):
@@ -97,10 +97,8 @@ def drafts_with_masks(config: Mapping[str, Any]) -> bool:
 
 def _num_features(reader: Reader, width: int, hidden_size: int) -> int:
     """Return of how many target layers a head reads features, 0 for the last hidden state alone."""
-    own = reader.config.get("eagle_config")
-    if not isinstance(own, dict | None):
-        raise reader.fault("eagle_config", "an object")
-    own = own or {}
+    nested = reader.nested("eagle_config")
+    own = nested.config if nested else {}
     if own.get("use_aux_hidden_state", True) is False:
         if width != hidden_size:
             raise reader.fault("hidden_size", f"{hidden_size} without auxiliary features")
@@ -142,8 +140,6 @@ _OWN_MODULE = re.compile(
 
 _TAPS = ("target_layer_ids", "aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids")
 _UNKNOWN = ("conv_kernel_size", "selector_rank", "gru_hidden_dim")
-_PLAIN_PROJECTORS = (None, "dflash", "dspark", "linear")
-_GATES_OF_HEADS = (None, False, True, "disabled", "per-head")
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts")
 
 
@@ -195,13 +191,12 @@ def block_head(config: Mapping[str, Any], argument: str, target: Architecture) -
     not. The projection of features is taken to stay in 16 bits where layers are quantised.
     """
     reader, kind = _flat(config, argument), head_kind(config)
-    if reader.get("projector_type") not in _PLAIN_PROJECTORS:
-        raise reader.fault("projector_type", "a plain one, as Domino and others are not modelled")
+    plain = "a plain one, as Domino and others are not modelled"
+    reader.only("projector_type", ("dflash", "dspark", "linear"), plain)
     for key in (*_UNKNOWN, *_EXPERTS):
-        if reader.get(key):
-            raise reader.fault(key, "none, as in a head it is not known here")
-    if reader.get("gating") not in _GATES_OF_HEADS:
-        raise reader.fault("gating", "one gate for each head, or none")
+        reader.only(key, (False, 0), "none, as in a head it is not known here")
+    gates = (False, True, "disabled", "per-head")
+    reader.only("gating", gates, "one gate for each head, or none")
     _refuse_nested(config, argument)
     reader.pass_over(*(key for key in reader.config if key.startswith("confidence_")))
     width, vocabulary_size = reader.whole("hidden_size"), target.vocabulary_size
@@ -232,12 +227,8 @@ def _flat(config: Mapping[str, Any], argument: str) -> Reader:
     """Return a reader of a configuration in which nested objects are laid beside the rest."""
     whole = {"model_type": "qwen3", **config}
     for key in ("transformer_layer_config", *_OWN_CONFIGS):
-        nested = config.get(key)
-        if nested is None:
-            continue
-        if not isinstance(nested, dict):
-            raise Reader(whole, argument).fault(key, "an object")
-        whole |= nested
+        if config.get(key) is not None:
+            whole |= Reader(config[key], f"{argument} {key}").config
     whole["architectures"] = config["architectures"]
     return Reader(whole | _windowed(Reader(whole, argument)), argument)
 
@@ -285,9 +276,7 @@ def _without_own_modules(config: Mapping[str, Any]) -> Fields:
 
 
 def _markov(reader: Reader, vocabulary_size: int) -> Fields:
-    kind = reader.get("markov_head_type", "vanilla")
-    if kind != "vanilla":
-        raise reader.fault("markov_head_type", "vanilla, as other heads are not known here")
+    reader.only("markov_head_type", ("vanilla",), "vanilla, as other heads are not known here")
     key = "dspark_draft_topk"
     some = None if reader.get(key) is None else reader.whole(key, most=vocabulary_size)
     return {

@@ -8,13 +8,7 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.drafters.heads import one_head, taken_attention
 from specmodel.drafters.names import DRAFTERS
-from specmodel.drafters.passes import (
-    Drafter,
-    Rule,
-    module_in_turn,
-    selection_first,
-    verified_first,
-)
+from specmodel.drafters.passes import Drafter, Rule, module_in_turn, selection_first, verified_first
 from specmodel.drafters.published import HeadShape, published_assistant
 from specmodel.layers.group import LayerGroup
 from specmodel.models.architecture import Architecture

@@ -5,13 +5,16 @@ from typing import TYPE_CHECKING
 from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
-    from specmodel.fit.fit_warnings import FitWarning as FitWarning
     from specmodel.fit.kernels import (
         KernelFitting as KernelFitting,
         fit_kernels as fit_kernels,
         fitted_stack as fitted_stack,
     )
     from specmodel.fit.result import FitResult as FitResult
-    from specmodel.fit.update import EngineUpdate as EngineUpdate, update_engine as update_engine
+    from specmodel.fit.update import (
+        EngineUpdate as EngineUpdate,
+        FitWarning as FitWarning,
+        update_engine as update_engine,
+    )
 
 __getattr__, __dir__ = front(__name__)

@@ -12,17 +12,8 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.passes import component_time
 from specmodel.fit.result import rounded
-from specmodel.layers.blocks import (
-    BlockSizes,
-    StateHeads,
-    Tokens,
-    Updates,
-    linear,
-    norms,
-    recurrence,
-    routed,
-)
-from specmodel.layers.cores import Heads, attention, prompt_attention
+from specmodel.layers import blocks
+from specmodel.layers.blocks import BlockSizes, Heads, StateHeads, Tokens, Updates, linear
 from specmodel.layers.run import Attended, causal_pairs
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Kind, Work
@@ -69,21 +60,21 @@ def _gemm(column: Columns, stream: Stream) -> Work:
 
 
 def _norm(column: Columns, stream: Stream) -> Work:
-    return norms(Tokens(stream, column["num_tokens"]), 1, column["hidden_size"])
+    return blocks.norms(Tokens(stream, column["num_tokens"]), 1, column["hidden_size"])
 
 
 def _attention(column: Columns, stream: Stream) -> Work:
     groups, size = column["num_kv_heads"], column["head_dim"]
     queries, entry = column["num_heads"], 2 * groups * size
     heads = Heads(queries=queries, groups=groups, sizes=(size, size), entry=entry)
-    return attention(stream, 1, _decoded(column), heads)
+    return blocks.attention(stream, 1, _decoded(column), heads)
 
 
 def _latent_attention(column: Columns, stream: Stream) -> Work:
     latent = column["kv_lora_rank"]
     size = latent + column["qk_rope_head_dim"]
     heads = Heads(queries=column["num_heads"], groups=1, sizes=(size, latent), entry=size)
-    return attention(stream, 1, _decoded(column), heads, kind="latent_attention")
+    return blocks.attention(stream, 1, _decoded(column), heads, kind="latent_attention")
 
 
 def _decoded(column: Columns) -> Attended:
@@ -108,7 +99,7 @@ def _prompt(column: Columns, stream: Stream, *, has_latents: bool = False) -> Wo
     )
     entry = LATENT_SIZE if has_latents else column["num_kv_heads"] * sum(sizes)
     heads = Heads(queries=queries, groups=queries, sizes=sizes, entry=entry)
-    return prompt_attention(stream, 1, attended, heads, has_latents=has_latents)
+    return blocks.prompt_attention(stream, 1, attended, heads, has_latents=has_latents)
 
 
 def _kimi_recurrence(column: Columns, stream: Stream) -> Work:
@@ -129,13 +120,13 @@ def _recurrence(
     heads = StateHeads(column["num_key_heads"], column["num_value_heads"], sizes)
     updates = Updates(num_sequences=B, states_moved=B * (1 + q), steps=steps)
     tokens = Tokens(stream, B * q)
-    return recurrence(tokens, 1, heads, updates, stream.weight_dtype, gates=gates, kind=kind)
+    return blocks.recurrence(tokens, 1, heads, updates, stream.weight_dtype, gates=gates, kind=kind)
 
 
 def _experts(column: Columns, stream: Stream) -> Work:
     k, h = column["experts_per_token"], column["hidden_size"]
     tokens, num_experts = column["num_tokens"], column["num_experts"]
-    block = routed(
+    block = blocks.routed(
         Tokens(stream, tokens * k),
         1,
         BlockSizes(h, column["expert_size"], column["num_matrices"]),

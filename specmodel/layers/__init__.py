@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     from specmodel.layers.convolutions import ShortConvolution as ShortConvolution
     from specmodel.layers.dense import DenseFeedForward as DenseFeedForward
     from specmodel.layers.feed_forward import RoutedExperts as RoutedExperts
-    from specmodel.layers.gated_delta import GatedDeltaNet as GatedDeltaNet
     from specmodel.layers.group import LayerGroup as LayerGroup
     from specmodel.layers.grouped import GroupedAttention as GroupedAttention
-    from specmodel.layers.kimi_delta import KimiDeltaAttention as KimiDeltaAttention
-    from specmodel.layers.lightning import LightningAttention as LightningAttention
-    from specmodel.layers.mamba2 import Mamba2 as Mamba2
+    from specmodel.layers.linear_attention import (
+        GatedDeltaNet as GatedDeltaNet,
+        KimiDeltaAttention as KimiDeltaAttention,
+        LightningAttention as LightningAttention,
+        Mamba2 as Mamba2,
+    )
     from specmodel.layers.residuals import HyperConnections as HyperConnections
     from specmodel.layers.sparse import SparseAttention as SparseAttention
     from specmodel.layers.work import PassWork as PassWork, Work as Work

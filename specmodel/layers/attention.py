@@ -9,8 +9,7 @@ from typing import Literal
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import field_names
 from specmodel.base.schemas import Count, Size
-from specmodel.layers.blocks import Tokens, between, linear
-from specmodel.layers.cores import Heads, attention, prompt_attention
+from specmodel.layers.blocks import Heads, Tokens, attention, between, linear, prompt_attention
 from specmodel.layers.forms import Quantity, at_most
 from specmodel.layers.messages import gathers, partial_outputs
 from specmodel.layers.parts import ContextMatrices, ForHeads, TokenMixer

@@ -9,26 +9,13 @@ from typing import Literal, Self
 import numpy as np
 
 from specmodel.algebra import experts, ranks
-from specmodel.algebra.routing import (
-    check_popularity,
-    moments_of,
-    rate_of,
-    union_by_expert,
-    use_of,
-)
+from specmodel.algebra.routing import check_popularity, moments_of, rate_of, union_by_expert, use_of
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.schemas import Count, Size, Spread
 from specmodel.base.units import FloatArray
 from specmodel.layers import messages
-from specmodel.layers.batch import (
-    ONE,
-    ZERO,
-    Batch,
-    Carried,
-    Layout,
-    Routing,
-)
+from specmodel.layers.batch import ONE, ZERO, Batch, Carried, Layout, Routing
 from specmodel.layers.blocks import BlockSizes, Tokens, between, linear, routed
 from specmodel.layers.dense import dense_block
 from specmodel.layers.forms import Form, Measure, measured

@@ -10,8 +10,7 @@ from typing import Literal
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.schemas import Size
-from specmodel.layers.blocks import between, linear
-from specmodel.layers.cores import Heads, attention, prompt_attention
+from specmodel.layers.blocks import Heads, attention, between, linear, prompt_attention
 from specmodel.layers.forms import Quantity, at_most
 from specmodel.layers.messages import partial_outputs
 from specmodel.layers.parts import Cached, ContextMatrices, ForHeads, TokenMixer

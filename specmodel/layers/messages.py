@@ -2,8 +2,7 @@
 
 from specmodel.algebra import ranks
 from specmodel.algebra.ranks import Message
-from specmodel.layers.blocks import Tokens, between
-from specmodel.layers.cores import Heads
+from specmodel.layers.blocks import Heads, Tokens, between
 from specmodel.layers.forms import Quantity
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.replay.choices import Choice, policy_maker
-from specmodel.replay.feedback import AdaptedPolicies, Log, Policies, PolicyAdapter, policy_error
+from specmodel.replay.feedback import Log, Policies, PolicyAdapter, policy_error
 from specmodel.replay.plans import first_context
 from specmodel.replay.policies.policy import LearningPolicy, learn_nothing
 from specmodel.replay.sampling import NOISE, TRACE, Variation, draw_noise, stream
@@ -236,12 +236,10 @@ def replay_policy(
         none = np.zeros(len(tokens), np.int64)
         times = drawn.plain_time(), drawn.plain_time(with_noise=False)
         return RequestTotals(tokens, none, none, *times)
-    if choice.draft_length is not None:
-        states = drawn.states(LearningPolicy(choice.draft_length), 1)
-        return drawn.replayed(learn_nothing, states, pauses=False)
-    if choice.planner is not None:
-        plan = choice.planner(drawn.trace, drawn.times)
-        return drawn.replayed(learn_nothing, drawn.states(LearningPolicy(), 1), plan=plan)
+    if not choice.learns:
+        plan = choice.planner(drawn.trace, drawn.times) if choice.planner else None
+        states = drawn.states(LearningPolicy(choice.draft_length or 0), 1)
+        return drawn.replayed(learn_nothing, states, pauses=plan is not None, plan=plan)
     make = policy_maker(choice, drawn.times, seed)
     servers = SERVERS if choice.state == "server" else 0
     policy: Any = make(0) if choice.is_ours else None
@@ -261,7 +259,12 @@ def replay_adapted(
     """Replay a block under policies of any class; a log takes every step."""
     times = drawn.times
     contexts = (first_context(drawn.trace, times) + (times.context_length or 0.0)).tolist()
-    adapted = AdaptedPolicies(policies, times.max_draft_length, contexts, drawn.first, log)
+
+    def adapt(policy: Any, request: int) -> PolicyAdapter:
+        context = contexts[request - drawn.first]
+        return PolicyAdapter(policy, times.max_draft_length, context, log)
+
+    adapted = replace(policies, adapted=adapt)
     try:
         return drawn.replayed(PolicyAdapter.rule, adapted, pauses=pauses)
     except InputError:

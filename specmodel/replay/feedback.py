@@ -2,7 +2,7 @@
 
 import operator
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,38 +72,24 @@ class PolicyAdapter:
 
 @dataclass
 class Policies:
-    """Policies by number of the request, made when the loop comes to it, or kept by servers."""
+    """Policies by number of the request, made when the loop comes to it, or kept by servers.
+
+    Those of users' own are `adapted` to the loop; `current` is the last one that it came to.
+    """
 
     make: Callable[[int], Any]
     servers: int
+    adapted: Callable[[Any, int], Any] = lambda policy, _: policy
     kept: dict[int, Any] = field(default_factory=dict)
+    current: Any = None
 
     def __getitem__(self, request: int) -> Any:
-        if not self.servers:
-            return self.make(request)
-        server = request % self.servers
-        if server not in self.kept:
-            self.kept[server] = self.make(server)
-        return self.kept[server]
-
-
-class AdaptedPolicies:
-    """Policies of users' own by number of the request, each adapted when the loop comes to it.
-
-    `contexts` are KV entries before the first step of each request, from number `first` on [token].
-    """
-
-    def __init__(
-        self, policies: Any, longest: int, contexts: Sequence[float], first: int, log: Log | None
-    ) -> None:
-        self._policies, self._longest, self._log = policies, longest, log
-        self._contexts, self._first = contexts, first
-        self.current: Any = None
-
-    def __getitem__(self, request: int) -> PolicyAdapter:
-        self.current = self._policies[request]
-        context = self._contexts[request - self._first]
-        return PolicyAdapter(self.current, self._longest, context, self._log)
+        number = request % self.servers if self.servers else request
+        policy = self.kept[number] if number in self.kept else self.make(number)
+        if self.servers:
+            self.kept[number] = policy
+        self.current = policy
+        return self.adapted(policy, request)
 
 
 def check_methods(policy: object, kind: str, name: str) -> None:

@@ -30,7 +30,7 @@ from specmodel.replay.choices import (
 )
 from specmodel.replay.feedback import Policies
 from specmodel.replay.plans import Plan
-from specmodel.replay.policies.policy import STATES, is_number
+from specmodel.replay.policies.policy import STATES, LearningPolicy, is_number
 from specmodel.replay.sampling import Variation
 from specmodel.replay.serial_loop import DrawnBlock
 from specmodel.replay.times import ReplayTimes
@@ -244,11 +244,11 @@ def _logged(
     return steps
 
 
-def _settled(choice: Choice, drawn: DrawnBlock, _: int) -> Plan:
-    """Return the plan of a policy that learns nothing, for one request."""
+def _settled(choice: Choice, drawn: DrawnBlock, _: int) -> Plan | LearningPolicy:
+    """Return a policy that learns nothing, for one request."""
     if choice.planner is not None:
         return Plan(choice.planner(drawn.trace, drawn.times))
-    return Plan(np.full(len(drawn.trace.proposed_tokens), choice.draft_length, np.uint8))
+    return LearningPolicy(choice.draft_length or 0)
 
 
 def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataFrame:

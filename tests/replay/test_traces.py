@@ -433,8 +433,8 @@ def test_json_lines_that_are_refused(text, message, tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("absent.jsonl", r"trace: got '.*absent.jsonl'; expected a file .*\(No such file"),
-        ("folder.jsonl", r"trace: got '.*folder.jsonl'; expected a file .*\(Is a directory"),
+        ("absent.jsonl", r"trace: got '.*absent.jsonl'; expected a readable .*\(No such file"),
+        ("folder.jsonl", r"trace: got '.*folder.jsonl'; expected a readable .*\(it is a directory"),
         ("mine.txt", r"trace: got '.*mine.txt'; expected a \.jsonl or \.csv or \.parquet file"),
         ("mine", r"trace: got '.*mine'; expected a \.jsonl or \.csv or \.parquet file"),
     ],
@@ -450,9 +450,9 @@ def test_files_that_are_refused(name, message, tmp_path):
 def test_what_might_never_end_is_not_opened(kind, suffix, tmp_path):
     path = tmp_path / f"endless.{suffix}"
     os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
-    with pytest.raises(InputError, match=f"endless.{suffix}.*neither a pipe nor a device"):
+    with pytest.raises(InputError, match=f"endless.{suffix}.*it is no ordinary file"):
         read_trace(path)
-    with pytest.raises(InputError, match=f"endless.{suffix}.*neither a pipe nor a device"):
+    with pytest.raises(InputError, match=f"endless.{suffix}.*it is no ordinary file"):
         read_tokens(path)
 
 
@@ -661,7 +661,7 @@ def test_missing_input_is_one_line(run):
     status, _, err = run("trace ngram absent.jsonl --output out.jsonl")
     assert status == 2
     assert err == (
-        "specmodel: error: input: got 'absent.jsonl'; expected a file that can be read"
+        "specmodel: error: input: got 'absent.jsonl'; expected a readable JSON lines file"
         " (No such file or directory)\n"
     )
 

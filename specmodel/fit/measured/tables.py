@@ -13,14 +13,7 @@ import pandas as pd
 from specmodel.base.errors import InputError
 from specmodel.base.tables import as_number, need_columns, read_table
 from specmodel.cost.deployment import PREFILLS_FIRST
-from specmodel.fit.measured.aliases import (
-    drafter_of,
-    dtypes_of,
-    model_of,
-    profile_of,
-    shipped_gpu,
-    stack_of,
-)
+from specmodel.fit.measured import aliases
 from specmodel.fit.measured.parse_cells import Cells, check_milliseconds
 from specmodel.machines.engine import load_engine
 from specmodel.machines.hardware import load_hardware
@@ -161,7 +154,7 @@ def _plain_row(values: Mapping[str, Any], label: str) -> Served:
     where = _where(values, model, system, backend, values["dtype"])
     first_token = _number(values, "measured_ttft_ms", np.nan)
     told = _said(values.get("backend_version")) or _said(values.get("date"))
-    profile, changes = profile_of(backend, told)
+    profile, changes = aliases.profile_of(backend, told)
     for name in ("fuses_norms", "all_reduces"):
         key = f"engine.{name}"
         where[key] = changes.get(key, getattr(load_engine(profile), name))
@@ -174,7 +167,7 @@ def _plain_row(values: Mapping[str, Any], label: str) -> Served:
             "context_length": round(context),
             "prompt_length": max(round(isl * shorter), 1),
             "output_length": max(round(osl * shorter), 1),
-            "lockstep": is_equal and stack_of(backend) == PREFILLS_FIRST,
+            "lockstep": is_equal and aliases.stack_of(backend) == PREFILLS_FIRST,
         },
         quantity="tpot",
         measured=_number(values, "measured_tpot_ms") / 1e3,
@@ -199,9 +192,9 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
         raise _NotTaken("it is not usable, as the table says")
     engine, num_gpus = _text(values, "engine"), _number(values, "num_gpus", np.nan)
     told = [_said(values.get(name)) for name in _VERSIONS]
-    profile, changes = profile_of(engine, *told)
+    profile, changes = aliases.profile_of(engine, *told)
     gpus, spread, is_parallel = _degrees(values, num_gpus)
-    drafter = drafter_of(_text(values, "drafter"))
+    drafter = aliases.drafter_of(_text(values, "drafter"))
     target, gpu = (_text(values, name) for name in ("target", "gpu"))
     own = _where(values, target, gpu, engine, values["weight_dtype"])
     batch = _whole(values, "batch_size_or_concurrency")
@@ -267,9 +260,13 @@ def _where(
     values: Mapping[str, Any], model: str, system: str, engine: str, label: Any
 ) -> dict[str, Any]:
     """Return model, GPU, kernels and dtypes of a row; without a stack, default kernels stand in."""
-    target, hardware, stack = model_of(model), shipped_gpu(system), stack_of(engine)
+    target, hardware, stack = (
+        aliases.model_of(model),
+        aliases.shipped_gpu(system),
+        aliases.stack_of(engine),
+    )
     shape, cache = load_architecture(target), _said(values.get("kv_dtype"))
-    dtypes = dtypes_of(_said(label), shape, stack, cache)
+    dtypes = aliases.dtypes_of(_said(label), shape, stack, cache)
     own = {"stack": stack} if stack in load_hardware(hardware).fitted else {}
     return {"target": target, "hardware": hardware} | own | dtypes
 

@@ -9,8 +9,6 @@ import contextlib
 import csv
 import io
 import json
-import os
-import time
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -22,9 +20,6 @@ from specmodel.base.files import check_readable, parsed_json, write_text
 from specmodel.base.ranges import whole_of
 from specmodel.base.tables import as_number, read_table
 from specmodel.base.units import LONGEST_TIME
-
-SYNC_INTERVAL = 1.0
-"""Longest time until rows reach the disk, even if the machine stops [s]."""
 
 COLUMNS = (
     "point", "group", "repeat", "component", "role", "hardware", "stack", "version", "latency",
@@ -61,7 +56,6 @@ class RowFile:
         self.path = Path(path)
         self.provenance_path = self.path.with_suffix(".json")
         self.identity, self._session, self._again = dict(identity), dict(session), again
-        self._synced = 0.0
         self.done: set[tuple[str, int]] = set()
         self.skipped: set[str] = set()
 
@@ -115,8 +109,7 @@ class RowFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._opened, contextlib.suppress(OSError):
-            os.fsync(self._file.fileno())
+        self._opened.close()
 
     def has(self, point: str, repeat: int) -> bool:
         """Return whether a timing is there, or is noted as one that cannot be taken."""
@@ -180,10 +173,6 @@ class RowFile:
         try:
             if self._file.write(data) < len(data):
                 raise OSError(28, "No space left on device")
-            now = time.monotonic()
-            if now - self._synced > SYNC_INTERVAL:
-                os.fsync(self._file.fileno())
-                self._synced = now
         except OSError as error:
             self._file.truncate(start)
             expected = f"room to write ({error.strerror}); rows so far are kept: run again"

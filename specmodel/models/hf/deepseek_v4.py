@@ -159,8 +159,7 @@ def _memory(reader: Reader, streams: int) -> Fields:
 
 def _heads(reader: Reader) -> Fields:
     """Return attention over a window alone, whose matrices all layers have."""
-    if reader.whole("num_key_value_heads", 1) != 1:
-        raise reader.fault("num_key_value_heads", "1, as all heads share one key")
+    reader.only("num_key_value_heads", (1,), "1, as all heads share one key")
     return reader.sizes("compressed")
 
 

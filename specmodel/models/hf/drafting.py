@@ -33,11 +33,8 @@ def mtp_fields(reader: Reader) -> Fields:
     count = config[key] if key else reader.family.untold_mtp
     if type(count) is not int or not 0 <= count <= MOST_LAYERS:
         raise reader.fault(key, f"a whole number from 0 to {MOST_LAYERS}")
-    key = "mtp_use_dedicated_embeddings"
-    if config.get(key) not in (None, False):
-        raise reader.fault(
-            key, "false, as modules with an embedding of their own are not known here"
-        )
+    expected = "false, as modules with an embedding of their own are not known here"
+    reader.only("mtp_use_dedicated_embeddings", (False,), expected)
     for key, known in (
         ("mtp_layer_types", (FULL, *INDEXED)),
         ("mtp_mlp_layer_types", ("sparse",)),

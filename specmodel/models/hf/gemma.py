@@ -83,9 +83,8 @@ def assistant_fields(
     hidden state to the width of the head, and back.
     """
     outer = Reader({"tie_word_embeddings": True, **config}, argument)
-    if outer.flag("use_ordered_embeddings", False):
-        expected = "false, as a head over clusters of the vocabulary is not known here"
-        raise outer.fault("use_ordered_embeddings", expected)
+    expected = "false, as a head over clusters of the vocabulary is not known here"
+    outer.only("use_ordered_embeddings", (False,), expected)
     if outer.whole("backbone_hidden_size") != hidden_size:
         raise outer.fault("backbone_hidden_size", f"the width of the target, {hidden_size}")
     text = config.get("text_config")
@@ -121,8 +120,7 @@ def _layers_of_assistant(reader: Reader) -> list[Fields]:
         ("use_double_wide_mlp", False),
         ("num_kv_shared_layers", num_layers),
     ):
-        if (reader.get(key) or expected) != expected:
-            raise reader.fault(key, f"{expected} in an assistant")
+        reader.only(key, (0, expected), f"{expected} in an assistant")
     if reader.get("layer_types") is None:
         raise reader.fault("layer_types", f"{num_layers} kinds of layers, listed")
     kinds = reader.by_layer("layer_types", num_layers, (FULL, SLIDING))

@@ -52,10 +52,9 @@ def longcat_fields(reader: Reader, layers: list[Fields]) -> Fields:
         "expert_size": reader.whole("moe_intermediate_size"),
         "num_zero_experts": num_zero,
     }
-    if num_zero and reader.get("zero_expert_type", "identity") != "identity":
-        raise reader.fault("zero_expert_type", "identity, as others are not known here")
-    if reader.get("attention_method", "MLA") != "MLA":
-        raise reader.fault("attention_method", "MLA, as others are not known here")
+    if num_zero:
+        reader.only("zero_expert_type", ("identity",), "identity, as others are not known here")
+    reader.only("attention_method", ("MLA",), "MLA, as others are not known here")
     of_module = {"count": 1, **layers[-1]}
     alone = {"mixer": None, "feed_forward": experts, "num_norms": 0}
     layers += [alone] * (len(layers) // 2)

@@ -38,14 +38,10 @@ def block_sparse_mixers(reader: Reader, kinds: list[str], window: int | None) ->
     """
     family = reader.family
     own = _sparse(reader)
-    if not own.flag("use_sparse_attention", True):
-        raise own.fault("use_sparse_attention", "true, as engines pass over it")
-    if reader.flag("attention_output_gate", False):
-        raise reader.fault("attention_output_gate", "false, as gates are not known here")
-    same = reader.whole("moe_intermediate_size", reader.whole(str(family.expert_size)))
-    if same != reader.whole(str(family.expert_size)):
-        expected = f"the same as {family.expert_size}, which engines take"
-        raise reader.fault("moe_intermediate_size", expected)
+    own.only("use_sparse_attention", (True,), "true, as engines pass over it")
+    reader.only("attention_output_gate", (False,), "false, as gates are not known here")
+    expected, width = f"the same as {family.expert_size}, which engines take", family.expert_size
+    reader.only("moe_intermediate_size", (reader.whole(str(width)),), expected)
     full = grouped_heads(reader, "", {"head_dim": family.head_dim})
     index = own.sizes("indexer of blocks")
     if index["index_num_heads"] % full["num_kv_heads"]:

@@ -15,13 +15,7 @@ from specmodel.models.hf.inkling import inkling_kinds
 from specmodel.models.hf.keys import table
 from specmodel.models.hf.kimi import by_groups, by_lists, gate_size, kimi_delta, ling
 from specmodel.models.hf.lfm2 import by_convolution, short_convolution
-from specmodel.models.hf.mamba2 import (
-    by_block_type,
-    by_number,
-    falcon,
-    mamba,
-    side_by_side,
-)
+from specmodel.models.hf.mamba2 import by_block_type, by_number, falcon, mamba, side_by_side
 from specmodel.models.hf.mimo import mimo_kinds
 from specmodel.models.hf.minimax_m3 import block_sparse_kinds
 from specmodel.models.hf.reader import Fields, Layers, Reader, grouped_heads
@@ -104,8 +98,8 @@ def _sparse_attention(reader: Reader) -> Fields:
         **reader.sizes("indexer"),
     }
     pool = reader.whole("index_kpool", 1)
-    if pool > 1 and not reader.flag("index_kpool_compress", True):
-        raise reader.fault("index_kpool_compress", "true, as other pools are not known here")
+    if pool > 1:
+        reader.only("index_kpool_compress", (True,), "true, as other pools are not known here")
     fields |= {"index_pool": pool} if pool > 1 else {}
     if reader.family.has_query_latent and not fields["q_lora_rank"]:
         raise reader.fault("q_lora_rank", "at least 1, as the indexer needs the latent of queries")
@@ -153,8 +147,7 @@ def _indexers_of_pattern(reader: Reader, num_layers: int) -> list[bool]:
 
 def _listed_heads(reader: Reader, kinds: list[str]) -> list[int]:
     """Return the query heads of each layer, as listed; a gate has one number per head."""
-    if reader.get("gating", True) not in (True, "per-head"):
-        raise reader.fault("gating", "true or per-head")
+    reader.only("gating", (True, "per-head"), "true or per-head")
     key = "num_attention_heads_per_layer"
     listed = reader.get(key) or [reader.whole("num_attention_heads")] * len(kinds)
     num_kv_heads = reader.whole("num_key_value_heads", 8)

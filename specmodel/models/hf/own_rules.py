@@ -16,8 +16,7 @@ from specmodel.models.hf import (
     mamba2,
     mimo,
     minimax_m3,
-    nas,
-    puzzle,
+    searched,
     sparse,
 )
 from specmodel.models.hf.feed_forward import feed_forwards
@@ -73,13 +72,13 @@ _OWN = {
         num_layers=lambda reader: len(mamba2.block_types(reader)), blocks=mamba2.nemotron_blocks
     ),
     "Nemotron-H puzzle": Rules(
-        num_layers=puzzle.num_layers,
-        blocks=puzzle.puzzle_blocks,
-        mixers=puzzle.puzzle_mixers,
-        fields=puzzle.puzzle_fields,
+        num_layers=searched.num_layers,
+        blocks=searched.puzzle_blocks,
+        mixers=searched.puzzle_mixers,
+        fields=searched.puzzle_fields,
     ),
     "Qwen3.8": Rules(mixers=sparse.qwen4_mixers, fields=sparse.qwen4_fields),
-    "search": Rules(blocks=nas.searched_blocks, mixers=nas.searched_mixers),
+    "search": Rules(blocks=searched.searched_blocks, mixers=searched.searched_mixers),
     "Step-5": Rules(mixers=sparse.step5_mixers),
 }
 

@@ -40,10 +40,11 @@ def is_of_shape(key: str, value: object) -> bool:
 class Reader:
     """Values of a configuration by their keys, each of which is known once it was asked for."""
 
-    def __init__(
-        self, config: Mapping[str, Any], argument: str, family: Family = _NO_FAMILY
-    ) -> None:
-        self.config, self.argument, self.family = config, argument, family
+    def __init__(self, config: Any, argument: str, family: Family = _NO_FAMILY) -> None:
+        if not isinstance(config, Mapping):
+            raise InputError(argument, config, "an object")
+        self.config: Mapping[str, Any] = config
+        self.argument, self.family = argument, family
         self.trailing = 0
         """MTP modules that lists of layers may end with [-]."""
         self._known = {"quantization_config", "expert_dtype"}
@@ -77,11 +78,11 @@ class Reader:
     def nested(self, key: str) -> Self | None:
         """Return a reader of the object under a key, None where there is none."""
         value = self.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            raise self.fault(key, "an object")
-        return type(self)(value, f"{self.argument} {key}")
+        return None if value is None else type(self)(value, f"{self.argument} {key}")
+
+    def inner(self, place: str, value: Any) -> Self:
+        """Return a reader of an object at a place inside it, of the same family."""
+        return type(self)(value, f"{self.argument} {place}", self.family)
 
     def is_family(self, name: str) -> bool:
         """Tell whether the model's family has this name."""
@@ -148,6 +149,11 @@ class Reader:
         if type(value) is not int or not minimum <= value <= most:
             raise self.fault(key, f"a whole number from {minimum} to {most}")
         return value
+
+    def only(self, key: str, known: Sequence[Any], expected: str) -> None:
+        """Refuse a value that is none of those known; a missing key stands for one that is."""
+        if self.get(key) not in (None, *known):
+            raise self.fault(key, expected)
 
     def longest_context(self) -> int | None:
         """Return the most positions a model is made for, stretched ones too; None if not told.

@@ -13,8 +13,7 @@ from specmodel.models.hf.reader import Fields, Layers, Reader, grouped_heads
 def hy_fields(reader: Reader, layers: list[Fields]) -> Fields:
     """Return the residual streams of Hy4, which are not mixed with each other."""
     for key, known in (("enable_ihc", True), ("gated_mla", True), ("gating_type", "elementwise")):
-        if reader.get(key, known) != known:
-            raise reader.fault(key, f"{str(known).lower()}, as others are not known here")
+        reader.only(key, (known,), f"{str(known).lower()}, as others are not known here")
     streams = reader.whole("hc_mult", 4, minimum=2)
     own = {"kind": "hyper_connections", "num_streams": streams, "is_mixed": False}
     return {"residuals": own | {"has_head": True}}
@@ -197,7 +196,6 @@ def _selected_blocks(own: Reader | None) -> Fields:
         "is_weighted": True,
         "index_dtype": "fp8",
     }
-    if own.whole("sparse_indexer_num_k_heads", 1) != 1:
-        raise own.fault("sparse_indexer_num_k_heads", "1, as all index heads share one key")
+    own.only("sparse_indexer_num_k_heads", (1,), "1, as all index heads share one key")
     own.refuse_other_keys(_HARMLESS)
     return found

@@ -9,7 +9,6 @@ are told either, each is of that length.
 import itertools
 import json
 import re
-import stat
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +18,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from specmodel.base.errors import InputError
-from specmodel.base.files import file_mode, write_bytes
+from specmodel.base.files import check_readable, refusing, write_bytes
 from specmodel.base.records import Record, build
 from specmodel.base.schemas import Setting
 from specmodel.replay.traces.record import (
@@ -177,30 +176,19 @@ def check_written(path: str | Path) -> None:
 def json_lines(path: str | Path, argument: str) -> Rows:
     """Yield the values of a file of JSON lines, each after its place as errors name it."""
     blank = None
-    check_kind(path, argument)
-    try:
-        with Path(path).open("rb") as file:
-            lines = iter(partial(file.readline, MAX_LINE + 1), b"")
-            for number, line in enumerate(lines, start=1):
-                where = f"{argument} {path} line {number}"
-                if len(line) > MAX_LINE:
-                    raise InputError(where, line[:20], f"a line of at most {MAX_LINE / 1e6:g} MB")
-                if not line.strip():
-                    blank = blank or where
-                    continue
-                if blank:
-                    raise InputError(blank, "", "a JSON object on every line")
-                yield where, _json_value(line, where)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(argument, str(path), f"a file that can be read ({reason})") from None
-
-
-def check_kind(path: str | Path, argument: str) -> None:
-    """Refuse pipes and devices, which might never end; opening tells what is absent or a folder."""
-    mode = file_mode(Path(path))
-    if mode and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise InputError(argument, str(path), "a file on disk, neither a pipe nor a device")
+    check_readable(Path(path), argument, "JSON lines")
+    with refusing(path, argument, "a file that can be read"), Path(path).open("rb") as file:
+        lines = iter(partial(file.readline, MAX_LINE + 1), b"")
+        for number, line in enumerate(lines, start=1):
+            where = f"{argument} {path} line {number}"
+            if len(line) > MAX_LINE:
+                raise InputError(where, line[:20], f"a line of at most {MAX_LINE / 1e6:g} MB")
+            if not line.strip():
+                blank = blank or where
+                continue
+            if blank:
+                raise InputError(blank, "", "a JSON object on every line")
+            yield where, _json_value(line, where)
 
 
 def need_keys(row: Any, keys: Collection[str], where: str) -> None:
@@ -237,7 +225,6 @@ def _table_rows(path: str | Path, name: str) -> Rows:
     """Yield the requests of a table with a row for each position; all are one without `request`."""
     from specmodel.base.tables import need_columns, read_table
 
-    check_kind(path, name)
     table = read_table(path, [REQUEST], name)
     need_columns(table, [ACCEPTED], argument=name)
     columns = [column for column in map(str, table) if column not in (REQUEST, PROMPT)]

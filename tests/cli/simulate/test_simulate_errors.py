@@ -34,9 +34,8 @@ TRACES = [
             ("trace.txt", "trace.txt", "code-ngram"),
         )
     ),
-    trace_case("absent.jsonl", "No such file"),
-    trace_case("folder.jsonl", "Is a directory"),
-    (f"{MEASURED} --trace absent.jsonl", "--trace: got 'absent.jsonl'", "No such file"),
+    (f"{MEASURED} --trace ./absent.jsonl", "--trace: got 'absent.jsonl'", "No such file"),
+    (f"{MEASURED} --trace ./folder.jsonl", "--trace: got 'folder.jsonl'", "it is a directory"),
     (f"{PREDICTED} --trace ./absent.toml", "--trace: got 'absent.toml'", "No such file"),
     (f"{PREDICTED} --trace ./absent", "--trace: got 'absent'", "No such file"),
     (f"{PREDICTED} --trace ./malformed.toml", "--trace: got 'malformed.toml'", "TOML"),
@@ -213,4 +212,4 @@ def test_a_trace_that_cannot_be_opened_is_not_called_an_output(name, suffix, tmp
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
     assert err.startswith("specmodel: error: --trace")
-    assert "a file that can be read (" in err or "a readable CSV or Parquet file (" in err
+    assert "a readable JSON lines file (" in err or "a readable CSV or Parquet file (" in err

@@ -87,7 +87,7 @@ def test_policies_of_the_package_are_not_asked_as_objects(run, monkeypatch):
     def slow(*_, **__):
         raise AssertionError("the form for any policy")
 
-    monkeypatch.setattr("specmodel.replay.blocks.AdaptedPolicies", slow)
+    monkeypatch.setattr("specmodel.replay.blocks.PolicyAdapter", slow)
     path = "specmodel.replay.policies:Cascade"
     rows = parse(run(f"{MEASURED} --policy {path},{path}:max_trials=2,cascade:max_trials=2 --json"))
     speedups = [row["speedup"] for row in rows["policies"]]
