@@ -162,7 +162,7 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
     from specmodel.drafters import head_configs as heads
     from specmodel.models.hf import gemma
     from specmodel.models.hf.config import architecture_fields
-    from specmodel.models.hf.drafting import is_draft_head
+    from specmodel.models.hf.drafting import head_kind, is_draft_head
     from specmodel.models.hf.files import read_config
 
     file = read_config(path, "drafter")
@@ -179,7 +179,7 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
         return dspark_drafter(
             model(own | {"architectures": ["DeepseekV4ForCausalLM"]}), **sizes_of_v4
         )
-    if heads.is_block_head(content):
+    if head_kind(content) in heads.BLOCKS:
         read = heads.block_head(content, argument, target)
         rule = passes.masks_from_anchor if read.drafts_from_anchor else passes.masks_after_anchor
         return Drafter(

@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from specmodel.base.errors import InputError
 from specmodel.models.architecture import Architecture
 from specmodel.models.hf.config import grouped
 from specmodel.models.hf.drafting import (
@@ -65,7 +64,9 @@ def eagle3_fields(config: Mapping[str, Any], argument: str, target: Architecture
     if is_first_version(config):
         inputs = width + hidden_size
     else:
-        inputs = _num_features(reader, width, hidden_size) * hidden_size
+        inputs = _num_taps(reader, _DEFAULT_TAPS) * hidden_size
+        if not inputs and width != hidden_size:
+            raise reader.fault("hidden_size", f"{hidden_size} without auxiliary features")
         layers[0]["mixer"]["input_size"] = 2 * width
     fields = {
         "hidden_size": width,
@@ -95,27 +96,22 @@ def drafts_with_masks(config: Mapping[str, Any]) -> bool:
     return is_named or any(config.get(key) is not None for key in _MASK_KEYS)
 
 
-def _num_features(reader: Reader, width: int, hidden_size: int) -> int:
+def _num_taps(reader: Reader, usual: int) -> int:
     """Return of how many target layers a head reads features, 0 for the last hidden state alone."""
     nested = reader.nested("eagle_config")
-    own = nested.config if nested else {}
-    if own.get("use_aux_hidden_state", True) is False:
-        if width != hidden_size:
-            raise reader.fault("hidden_size", f"{hidden_size} without auxiliary features")
+    places = [nested, reader] if nested else [reader]
+    if not all(part.flag("use_aux_hidden_state", True) for part in places):
         return 0
-    key = "eagle_aux_hidden_state_layer_ids"
-    given = {f"eagle_config.{key}": own.get(key), key: reader.config.get(key)}
-    listed = {name: ids for name, ids in given.items() if ids}
-    for name, ids in listed.items():
-        if not isinstance(ids, list):
-            raise InputError(f"{reader.argument} {name}", ids, "a list of layer numbers")
-    count = next((len(ids) for ids in listed.values()), _DEFAULT_TAPS)
-    told = reader.whole("num_aux_hidden_states", count)
-    for name, ids in listed.items():
-        if len(ids) != told:
-            expected = f"as many layers as are told elsewhere, {told}"
-            raise InputError(f"{reader.argument} {name}", ids, expected)
-    return told
+    told = [(part, key) for part in places for key in _TAPS if part.get(key) is not None]
+    lists = [part.get(key) for part, key in told]
+    for (part, key), listed in zip(told, lists, strict=True):
+        if not isinstance(listed, list) or not listed:
+            raise part.fault(key, "a list of layer numbers")
+    count = reader.whole("num_aux_hidden_states", len(lists[0]) if lists else usual)
+    for (part, key), listed in zip(told, lists, strict=True):
+        if len(listed) != count:
+            raise part.fault(key, f"as many layers as are told elsewhere, {count}")
+    return count
 
 
 # heads that draft a block in one pass
@@ -155,11 +151,6 @@ class BlockHead(NamedTuple):
     is_chained: bool
     drafts_from_anchor: bool
     block_size: int
-
-
-def is_block_head(config: Mapping[str, Any]) -> bool:
-    """Tell whether a configuration describes a head that drafts a block, of a class known here."""
-    return head_kind(config) in BLOCKS
 
 
 def dspark_of_v4(config: Mapping[str, Any], argument: str) -> dict[str, int] | None:
@@ -285,19 +276,6 @@ def _markov(reader: Reader, vocabulary_size: int) -> Fields:
         "vocabulary_size": vocabulary_size,
         "num_candidates": some,
     }
-
-
-def _num_taps(reader: Reader, num_layers: int) -> int:
-    """Return of how many target layers a head reads features, 0 for the last hidden state alone."""
-    if not reader.flag("use_aux_hidden_state", True):
-        return 0
-    for key in _TAPS:
-        listed = reader.get(key)
-        if listed is not None:
-            if not isinstance(listed, list) or not listed:
-                raise reader.fault(key, "a list of layer numbers")
-            return len(listed)
-    return num_layers
 
 
 def _drafts_from_anchor(reader: Reader, kind: str | None) -> bool:

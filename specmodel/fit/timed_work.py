@@ -102,20 +102,9 @@ def _prompt(column: Columns, stream: Stream, *, has_latents: bool = False) -> Wo
     return blocks.prompt_attention(stream, 1, attended, heads, has_latents=has_latents)
 
 
-def _kimi_recurrence(column: Columns, stream: Stream) -> Work:
-    gates, steps = column["key_head_dim"] + 1, column["query_tokens"]
-    return _recurrence(column, stream, steps, gates=gates, kind="kimi_recurrence")
-
-
-def _recurrence(
-    column: Columns,
-    stream: Stream,
-    steps: FloatArray | float = 0.0,
-    *,
-    gates: FloatArray | float = 2.0,
-    kind: Kind = "recurrence",
-) -> Work:
+def _recurrence(column: Columns, stream: Stream, kind: Kind = "recurrence") -> Work:
     B, q = column["batch_size"], column["query_tokens"]
+    steps, gates = (q, column["key_head_dim"] + 1) if kind == "kimi_recurrence" else (0.0, 2.0)
     sizes = column["key_head_dim"], column["value_head_dim"]
     heads = StateHeads(column["num_key_heads"], column["num_value_heads"], sizes)
     updates = Updates(num_sequences=B, states_moved=B * (1 + q), steps=steps)
@@ -149,7 +138,7 @@ _WORKS: dict[str, Callable[[Columns, Stream], Work]] = {
     "elementwise": _norm,
     "latent_attention": _latent_attention,
     "recurrence": _recurrence,
-    "kimi_recurrence": _kimi_recurrence,
+    "kimi_recurrence": partial(_recurrence, kind="kimi_recurrence"),
     "prompt_attention": _prompt,
     "latent_prompt_attention": partial(_prompt, has_latents=True),
 }

@@ -110,8 +110,7 @@ class BlockSparseAttention(GroupedHeads):
         # attention, which other layers of the same model have
         return {
             "block_sparse_projections": self._projections(run, layers),
-            "indexer": self._indexer(run, layers),
-            "index_selection": self._selection(run, layers),
+            **self._indexer(run, layers),
             "block_sparse_core": self._core(run, layers),
         }
 
@@ -153,30 +152,25 @@ class BlockSparseAttention(GroupedHeads):
         )
         return replace(found, kind=_KIND, stored_dtype=stream.kv_dtype)
 
-    def _indexer(self, run: Pass, layers: int) -> Work:
-        """Return the work of scoring every key for every token; only scores of blocks are kept."""
+    def _indexer(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of scoring every key for every token, and of choosing by block."""
+        # only scores of blocks are kept
         replica, n = run.replica, run.layout.tensor_parallel
         pairs, read = replica.pairs(None), replica.entries(None)
-        queries = self._index_queries(n)
-        return Work(
+        queries, scores = self._index_queries(n), pairs * self._score_bytes(n)
+        scored = Work(
             flop=pairs * (2 * queries * layers / self._key_entries),
             cache_bytes=(read + run.num_tokens) * (layers * self.index_bytes),
-            activation_bytes=(pairs * self._score_bytes(n) + run.num_tokens * queries * 2) * layers,
+            activation_bytes=(scores + run.num_tokens * queries * 2) * layers,
             kernels=layers,
             kind="block_indexer",
             stored_dtype=run.stream.kv_dtype,
             memory_cause="index",
         )
-
-    def _selection(self, run: Pass, layers: int) -> Work:
-        scores = run.replica.pairs(None) * self._score_bytes(run.layout.tensor_parallel)
-        return Work(
-            activation_bytes=scores * layers,
-            kernels=2 * layers,
-            kind="block_indexer",
-            stored_dtype=run.stream.kv_dtype,
-            memory_cause="index",
+        chosen = replace(
+            scored, flop=0.0, cache_bytes=0.0, activation_bytes=scores * layers, kernels=2 * layers
         )
+        return {"indexer": scored, "index_selection": chosen}
 
     def _score_bytes(self, tensor_parallel: int) -> float:
         """Size of the scores kept of an entry: 32 bits a block and index head [B]."""

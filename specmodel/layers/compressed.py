@@ -6,7 +6,7 @@ few entries (HCA, ratio 128), and of many (CSA, ratio 4) to the best that an ind
 """
 
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Literal
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
@@ -16,7 +16,7 @@ from specmodel.layers.blocks import linear
 from specmodel.layers.forms import Form, Quantity, at_most
 from specmodel.layers.parts import ContextMatrices, ForHeads, TokenMixer
 from specmodel.layers.run import Pass, Sequences
-from specmodel.layers.sparse import HEADS, SCALED, index_choice, index_scores
+from specmodel.layers.sparse import HEADS, SCALED, Index
 from specmodel.layers.states import StateKeeping
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
@@ -180,10 +180,9 @@ class CompressedAttention(TokenMixer):
             found["compressor"] = self._compressor(run, layers)
         if self._selects:
             width, most = self.index_num_heads * self.index_head_dim, self.index_topk * self.ratio
-            of: dict[str, Any] = {"pool": self.ratio, "kind": "compressed_indexer"}
             key_bytes = self._index_key_bytes / self.ratio
-            found["indexer"] = index_scores(run, layers, width=width, key_bytes=key_bytes, **of)
-            found["index_selection"] = index_choice(run, layers, most, **of)
+            index = Index(width, key_bytes, most, self.ratio, "compressed_indexer")
+            found |= index.work(run, layers)
         return found | {"attention_core": self._core(run, layers)}
 
     @property

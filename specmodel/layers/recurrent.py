@@ -4,22 +4,23 @@ A pass reads the state of each sequence once, and writes it as `StateKeeping` sa
 a sequence keeps a window of past tokens for a convolution.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from operator import methodcaller
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
+
+import numpy as np
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.schemas import Setting, Size
 from specmodel.base.units import FloatArray
 from specmodel.layers.batch import Carried
 from specmodel.layers.blocks import StateHeads, Updates, between, linear, recurrence
-from specmodel.layers.forms import Form, Measure, Quantity, measured
+from specmodel.layers.forms import Form, Quantity, measured
 from specmodel.layers.parts import TokenMixer
 from specmodel.layers.run import Pass
 from specmodel.layers.states import StateKeeping
 from specmodel.layers.stream import Stream
-from specmodel.layers.work import Kind, Work
+from specmodel.layers.work import Work
 
 StateDtype = Literal["fp32", "bf16", "fp16"]
 """Dtypes of a recurrent state."""
@@ -139,16 +140,8 @@ class RecurrentMixer(TokenMixer):
             dtype=run.stream.activation_dtype,
         )
 
-    def updates(
-        self,
-        run: Pass,
-        layers: int,
-        *,
-        gates: float = 2.0,
-        steps: Quantity = 0.0,
-        kind: Kind = "recurrence",
-    ) -> Work:
-        """Return the work of states that change as `blocks.recurrence` is told."""
+    def updates(self, run: Pass, layers: int, steps: Quantity = 0.0, **told: Any) -> Work:
+        """Return the work of states that change as `blocks.recurrence` is told (gates, kind)."""
         sequences, n = run.replica.num_sequences, run.layout.tensor_parallel
         updates = Updates(
             num_sequences=sequences,
@@ -156,9 +149,7 @@ class RecurrentMixer(TokenMixer):
             recorded_bytes=2 * self.record_bytes(n) * verified(run, "recorded"),
             steps=steps,
         )
-        return recurrence(
-            run, layers, self.heads(n), updates, self.state_dtype, gates=gates, kind=kind
-        )
+        return recurrence(run, layers, self.heads(n), updates, self.state_dtype, **told)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,15 +188,9 @@ def reserved(states: StateKeeping, name: str, tokens: Quantity, *more: int) -> Q
     return measured(_reserved, states, name, measure, *more)
 
 
-def _reserved(
-    carried: Mapping[Measure, FloatArray],
-    states: StateKeeping,
-    name: str,
-    tokens: Measure,
-    *more: int,
-) -> FloatArray:
-    found: FloatArray = getattr(states, name)(carried[tokens], *more)
-    return found
+def _reserved(carried: Carried, states: StateKeeping, name: str, *told: Any) -> FloatArray:
+    tokens, *more = told
+    return np.asarray(getattr(states, name)(carried[tokens], *more))
 
 
 def verified(run: Pass, name: str, *, is_mean: bool = False) -> Form:

@@ -6,7 +6,7 @@ indexer take what an earlier layer selected.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -128,9 +128,8 @@ class SparseAttention(LatentHeads):
         found = {"attention_projections": self._all_projections(run, layers)}
         if self.has_indexer:
             width = self.index_num_heads * self.index_head_dim
-            pool, each = self.index_pool, self.index_bytes
-            found["indexer"] = index_scores(run, layers, width=width, key_bytes=each, pool=pool)
-            found["index_selection"] = index_choice(run, layers, self.index_topk, pool=pool)
+            index = Index(width, self.index_bytes, self.index_topk, self.index_pool)
+            found |= index.work(run, layers)
         return found | {"attention_core": self._core(run, layers)}
 
     def _indexer_weights(self, hidden_size: int) -> int:
@@ -194,50 +193,44 @@ class SparseAttention(LatentHeads):
         )
 
 
-def index_scores(
-    run: Pass,
-    layers: int,
-    *,
-    width: int,
-    key_bytes: float,
-    pool: int = 1,
-    kind: Kind = "indexer",
-) -> Work:
-    """Return the work of scoring every key for every token; scores have 32 bits."""
-    # `width` is that of the queries of all index heads [-], `key_bytes` the index of a token [B],
-    # `pool` the tokens that share a key [token]
-    pairs = run.replica.pairs(None) / pool
-    read = run.replica.summed(_read, run.code.rows_together(run.compute_capability))
-    return Work(
-        flop=pairs * (2 * width * layers),
-        cache_bytes=(read + run.num_tokens) * (layers * key_bytes),
-        activation_bytes=(pairs * 4 + run.num_tokens * width) * layers,
-        rows=run.num_tokens,
-        kernels=6 * layers,
-        kind=kind,
-        dtype="fp8",
-        stored_dtype=run.stream.kv_dtype,
-        memory_cause="index",
-    )
+class Index(NamedTuple):
+    """An indexer as a pass runs it.
 
+    Width of the queries of all its heads [-], its keys for a token [B], entries that a token
+    chooses at most [token], tokens that share a key [token], and the kind of its kernels.
+    """
 
-def index_choice(
-    run: Pass,
-    layers: int,
-    most: int,
-    *,
-    pool: int = 1,
-    kind: Kind = "indexer",
-) -> Work:
-    """Return the work of choosing the best entries for every token."""
-    return Work(
-        activation_bytes=run.replica.pairs(None) * (4 * layers / pool),
-        groups=measured(_choice_rounds, most, has_context=True) * layers,
-        kernels=2 * layers,
-        kind=kind,
-        dtype="fp8",
-        stored_dtype=run.stream.kv_dtype,
-    )
+    width: int
+    key_bytes: float
+    most: int
+    pool: int
+    kind: Kind = "indexer"
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of scoring every key for every token, and of choosing the best ones."""
+        # scores have 32 bits
+        entries, rows = run.replica.pairs(None), run.code.rows_together(run.compute_capability)
+        pairs, read = entries / self.pool, run.replica.summed(_read, rows)
+        scores = Work(
+            flop=pairs * (2 * self.width * layers),
+            cache_bytes=(read + run.num_tokens) * (layers * self.key_bytes),
+            activation_bytes=(pairs * 4 + run.num_tokens * self.width) * layers,
+            rows=run.num_tokens,
+            kernels=6 * layers,
+            kind=self.kind,
+            dtype="fp8",
+            stored_dtype=run.stream.kv_dtype,
+            memory_cause="index",
+        )
+        choice = Work(
+            activation_bytes=entries * (4 * layers / self.pool),
+            groups=measured(_choice_rounds, self.most, has_context=True) * layers,
+            kernels=2 * layers,
+            kind=self.kind,
+            dtype="fp8",
+            stored_dtype=run.stream.kv_dtype,
+        )
+        return {"indexer": scores, "index_selection": choice}
 
 
 def _read(group: SequenceGroup, together: Rows) -> FloatArray:

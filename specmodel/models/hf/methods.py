@@ -238,12 +238,16 @@ def _biased(source: Source, key: str, bits: object, group: object) -> str:
 
 
 def _by_name(
-    source: Source, key: str, forms: Mapping[str, Format | None], *of_others: Format | None
+    source: Source,
+    key: str,
+    forms: Mapping[str, Format | None],
+    every: Format | None,
+    experts: Format | None = None,
 ) -> Recipe:
     """Return a recipe with modules that have a format of their own, or none, by their names."""
     targets, plain = source.named(key, forms)
     kept = source.lists(*KEPT_KEYS) | ({source.key(key): plain} if plain else {})
-    return Recipe(*of_others, targets=targets, kept=kept)
+    return Recipe(every, experts, targets, kept)
 
 
 _METHODS: dict[str, Callable[[Source], Recipe]] = {

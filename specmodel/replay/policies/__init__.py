@@ -11,8 +11,9 @@ if TYPE_CHECKING:
         CascadeSettings as CascadeSettings,
     )
     from specmodel.replay.policies.goodput import Goodput as Goodput
-    from specmodel.replay.policies.policy import Policy as Policy, Step as Step
-    from specmodel.replay.policies.schedule import (
+    from specmodel.replay.policies.policy import (
+        Policy as Policy,
+        Step as Step,
         scheduled_draft_lengths as scheduled_draft_lengths,
     )
     from specmodel.replay.policies.sglang import AdaptiveSteps as AdaptiveSteps
