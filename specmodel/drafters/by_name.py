@@ -182,13 +182,8 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
     if head_kind(content) in heads.BLOCKS:
         read = heads.block_head(content, argument, target)
         rule = passes.masks_from_anchor if read.drafts_from_anchor else passes.masks_after_anchor
-        return Drafter(
-            name=DSPARK if read.is_chained else DFLASH,
-            parts=((built(read.fields), rule),),
-            is_head=True,
-            is_chain=True,
-            block_size=read.block_size,
-        )
+        name, own = DSPARK if read.is_chained else DFLASH, built(read.fields)
+        return one_head(target, name, own, rule, is_chain=True, block_size=read.block_size)
     if not is_draft_head(content):
         if content.get("pard_token") is None:
             return None
@@ -200,10 +195,6 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
     head = built(heads.eagle3_fields(content, argument, target))
     if heads.is_first_version(content):
         return one_head(target, eagle.EAGLE, head, passes.verified_first)
-    is_masked = heads.drafts_with_masks(content)
-    name, rule = (
-        (eagle.P_EAGLE, passes.masks_after_verified)
-        if is_masked
-        else (eagle.EAGLE3, passes.features_first)
-    )
-    return Drafter(name=name, parts=((head, rule),), is_head=True, is_chain=is_masked)
+    if heads.drafts_with_masks(content):
+        return one_head(target, eagle.P_EAGLE, head, passes.masks_after_verified, is_chain=True)
+    return one_head(target, eagle.EAGLE3, head, passes.features_first)

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,12 @@ class Choice:
         vars(self).update(state)
         if self.folder:
             vars(self)["factory"] = choose(self.name, self.folder).factory
+
+    def kept_by(self, state: Any) -> "Choice":
+        """Return it with its state kept by requests or servers."""
+        if state not in STATES:
+            raise InputError("policy_state", state, " or ".join(STATES))
+        return replace(self, state=str(state))
 
     @property
     def learns(self) -> bool:
@@ -183,18 +189,15 @@ def _learner(
 ) -> Choice:
     """Return a policy that learns, of the package or of the user's own."""
     is_ours = made_by in KNOWN.values()
-    state = getattr(made_by, "policy_state", "request")
-    if state not in STATES:
-        raise InputError("policy_state", state, " or ".join(STATES))
-    return Choice(
+    own = Choice(
         name=name,
         factory=getattr(made_by, "by_settings", made_by) if is_ours else made_by,
         settings=settings,
         folder=folder,
         is_ours=is_ours,
-        state=str(state),
         notes=made_by.notes if is_ours else (),
     )
+    return own.kept_by(getattr(made_by, "policy_state", own.state))
 
 
 def _planned(policy: str, words: Sequence[str]) -> Choice:

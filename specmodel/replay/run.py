@@ -1,7 +1,6 @@
 """The simulator: policies over requests, one of them step by step, and the figures of them all."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -30,7 +29,7 @@ from specmodel.replay.choices import (
 )
 from specmodel.replay.feedback import Policies
 from specmodel.replay.plans import Plan
-from specmodel.replay.policies.policy import STATES, LearningPolicy, is_number
+from specmodel.replay.policies.policy import LearningPolicy, is_number
 from specmodel.replay.sampling import Variation
 from specmodel.replay.serial_loop import DrawnBlock
 from specmodel.replay.times import ReplayTimes
@@ -146,11 +145,7 @@ def assumed(policy: PolicyLike, policy_state: str | None = None) -> str:
 
 def _with_state(choice: Choice, policy_state: str | None) -> Choice:
     """Return a policy with the state that was asked for, if it learns and any was."""
-    if policy_state is None or not choice.learns:
-        return choice
-    if policy_state not in STATES:
-        raise InputError("policy_state", policy_state, " or ".join(STATES))
-    return replace(choice, state=policy_state)
+    return choice if policy_state is None or not choice.learns else choice.kept_by(policy_state)
 
 
 def _with_all_fixed(chosen: Sequence[Choice], times: ReplayTimes) -> Iterator[Choice]:
