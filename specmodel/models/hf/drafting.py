@@ -7,7 +7,7 @@ from typing import Any
 from specmodel.base.errors import nearest
 from specmodel.models.hf.family import FULL, INDEXED, SLIDING
 from specmodel.models.hf.keys import table
-from specmodel.models.hf.mixers import attention
+from specmodel.models.hf.mixers import attention, latent_heads
 from specmodel.models.hf.reader import Fields, Reader
 
 MOST_LAYERS = 64
@@ -120,8 +120,8 @@ def head_layers(reader: Reader, *, has_latents: bool) -> list[Fields]:
         raise reader.fault("layer_types", "the layers that sliding_window is for")
     own = {"window": reader.whole("sliding_window")} if SLIDING in types else {}
     if has_latents:
-        reader.pass_over("num_key_value_heads")
-    mixer = reader.sizes("latent") if has_latents else attention(reader)
+        reader.whole("q_lora_rank")  # engines read no head without
+    mixer = latent_heads(reader) if has_latents else attention(reader)
     # of Llama 4, the key that SGLang takes
     names = "intermediate_size", "intermediate_size_mlp"
     reader.pass_over(*names)

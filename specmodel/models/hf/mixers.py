@@ -51,7 +51,7 @@ def attention(reader: Reader) -> Fields:
     """Return the fields of attention to the whole context, grouped or latent."""
     family = reader.family
     if family.attention == "latent":
-        return {"kind": "latent_attention"} | _latent_heads(reader)
+        return _gated_latents(reader)
     kv_heads = family.kv_heads or reader.whole("num_attention_heads")
     width = family.head_dim or _share_of_a_head(reader)
     fields = grouped_heads(reader, "", {"num_key_value_heads": kv_heads, "head_dim": width})
@@ -74,29 +74,23 @@ def _lightning(reader: Reader) -> Fields:
     return {"kind": "lightning_attention", "num_heads": heads, "head_dim": size}
 
 
-def _latent_heads(reader: Reader) -> Fields:
+def latent_heads(reader: Reader) -> Fields:
+    """Return the fields of attention over latents, but for a gate."""
     reader.pass_over("head_dim", "num_key_value_heads", "qk_head_dim")
     missing = 0 if reader.family.has_query_latent else None
-    has_query_latent = reader.get("q_lora_rank", missing) is not None
-    v_head_dim = reader.whole("v_head_dim")
-    size = gate_size(reader, v_head_dim)
-    return {
-        "num_heads": reader.whole("num_attention_heads"),
-        "kv_lora_rank": reader.whole("kv_lora_rank"),
-        "q_lora_rank": reader.whole("q_lora_rank", minimum=0) if has_query_latent else 0,
-        "qk_nope_head_dim": reader.whole("qk_nope_head_dim"),
-        "qk_rope_head_dim": reader.whole("qk_rope_head_dim", minimum=0),
-        "v_head_dim": v_head_dim,
-        **({"gate_size": size} if size else {}),
-    }
+    has_rank = reader.get("q_lora_rank", missing) is not None
+    rank = reader.whole("q_lora_rank", minimum=0) if has_rank else 0
+    return reader.sizes("latent") | {"q_lora_rank": rank}
+
+
+def _gated_latents(reader: Reader) -> Fields:
+    heads = latent_heads(reader)
+    size = gate_size(reader, heads["v_head_dim"])
+    return heads | ({"gate_size": size} if size else {})
 
 
 def _sparse_attention(reader: Reader) -> Fields:
-    fields: Fields = {
-        "kind": "sparse_attention",
-        **_latent_heads(reader),
-        **reader.sizes("indexer"),
-    }
+    fields = _gated_latents(reader) | {"kind": "sparse_attention"} | reader.sizes("indexer")
     pool = reader.whole("index_kpool", 1)
     if pool > 1:
         reader.only("index_kpool_compress", (True,), "true, as other pools are not known here")
