@@ -182,8 +182,8 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
     if head_kind(content) in heads.BLOCKS:
         read = heads.block_head(content, argument, target)
         rule = passes.masks_from_anchor if read.drafts_from_anchor else passes.masks_after_anchor
-        name, own = DSPARK if read.is_chained else DFLASH, built(read.fields)
-        return one_head(target, name, own, rule, is_chain=True, block_size=read.block_size)
+        name, head = DSPARK if read.is_chained else DFLASH, built(read.fields)
+        return one_head(target, name, head, rule, is_chain=True, block_size=read.block_size)
     if not is_draft_head(content):
         if content.get("pard_token") is None:
             return None
