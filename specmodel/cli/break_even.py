@@ -6,7 +6,7 @@ from typing import Any
 
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
-from specmodel.cli.where import where_options
+from specmodel.cli.words import where_options
 from specmodel.show import forms
 from specmodel.show.break_even import UNITS
 

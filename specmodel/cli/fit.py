@@ -20,10 +20,10 @@ from specmodel.base.text import command_lines, wrap
 from specmodel.cli import settings
 from specmodel.cli.helping import GroupedCommand, WholeList
 from specmodel.cli.settings import OVERWRITE, check_free, own, refuse_inputs
-from specmodel.cli.where import where_options
+from specmodel.cli.words import where_options
 from specmodel.fit import measured
 from specmodel.show import accepted, fitted, forms, judged, report
-from specmodel.show.assumed import assumed_text, what_if_text
+from specmodel.show.behind import assumed_text, what_if_text
 
 _UNTOLD = "what the files do not tell: a name or path"
 _NOT_TYPED_ON = (

@@ -11,7 +11,7 @@ from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.naming import counted
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
-from specmodel.cli.where import where_options
+from specmodel.cli.words import where_options
 from specmodel.show import forms
 from specmodel.show.views import VIEWS
 

@@ -11,7 +11,7 @@ from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.cli import settings
 from specmodel.cli.answering import answering, progress_bar
 from specmodel.cli.settings import flag, own, refuse_inputs
-from specmodel.cli.where import where_options
+from specmodel.cli.words import where_options
 from specmodel.show import replayed
 from specmodel.show.forms import Answer
 
