@@ -97,21 +97,24 @@ def progress_bar(length: int, label: str = "Replaying", **settings: Any) -> Any:
 
 
 @contextmanager
-def told_progress(length: int, of: str) -> Iterator[Callable[[int], None]]:
-    """Show how much is served: as a bar, or where nobody watches in a line every ten seconds."""
+def told_progress(
+    length: int, of: str, label: str = "Serving", done: int = 0
+) -> Iterator[Callable[[int], None]]:
+    """Show how much is done: as a bar, or where nobody watches in a line every ten seconds."""
     began = time.monotonic()
-    done, due = 0, began + _LINES
+    due = began + _LINES
 
     def tell(more: int) -> None:
         nonlocal done, due
         bar.update(more)
         done, now = done + more, time.monotonic()
         if now >= due and not sys.stderr.isatty():
-            told = f"Serving: {done} of about {max(length, done)} {of}, {now - began:.0f} s"
+            told = f"{label}: {done} of about {max(length, done)} {of}, {now - began:.0f} s"
             click.echo(told, err=True)
             due = now + _LINES
 
-    with progress_bar(length, "Serving") as bar:
+    with progress_bar(length, label) as bar:
+        bar.update(done)
         yield tell
 
 

@@ -1,0 +1,87 @@
+"""The times of the components of the passes of a prediction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from specmodel import answers
+from specmodel.base.text import Columns, align
+from specmodel.prediction.table import Row, columns_of
+from specmodel.show import forms, report
+
+if TYPE_CHECKING:
+    from specmodel.prediction.outcome import Prediction
+
+
+def fields_of(prediction: Prediction, rows: list[Row], *, with_components: bool) -> dict[str, Any]:
+    """Return the JSON of a prediction, with the times of components if asked for."""
+    if with_components:
+        for row, passes in zip(rows, _passes(prediction), strict=True):
+            row["components"] = {
+                kind: {name: component["time"] for name, component in of_pass.items()}
+                for kind, of_pass in passes.items()
+            }
+    return report.case_fields(prediction) | {"units": prediction.units(), "rows": rows}
+
+
+ALWAYS = ("forward", "verify", "prefill")
+"""Passes of all points; of the drafter's, a point has those of a draft, or of none."""
+
+
+def component_rows(prediction: Prediction) -> list[Row]:
+    """Return a row for each point, pass and component."""
+    return forms.records(answers.pass_components(prediction))
+
+
+def component_tables(prediction: Prediction) -> str:
+    """Return the times of components by pass, a table for each point.
+
+    Of at most two passes also what they hide beside others, and their share of the data sheet's
+    bandwidth or arithmetic, the larger.
+    """
+    points, blocks = prediction.rows(), []
+    drafted = ", draft length {draft_length}" if "draft_length" in points[0] else ""
+    title = f"batch size {{batch_size}}{drafted}, context {{context_length}}"
+    for point, passes in zip(points, _passes(prediction), strict=True):
+        is_idle = not point.get("draft_length", 1)
+        shown = {k: rows for k, rows in passes.items() if k in ALWAYS or ("idle" in k) == is_idle}
+        names = [*dict.fromkeys(name for rows in passes.values() for name in rows), "total"]
+        columns: Columns = [("component", names)]
+        for kind, rows in shown.items():
+            total = sum(row["time"] for row in rows.values())
+            cells = [_cells(rows.get(name), total) for name in names[:-1]]
+            head = kind.replace("first draft pass", "first\ndraft").replace(
+                "idle draft", "idle\ndraft"
+            )
+            wanted = [(head, "{time:s}"), ("%", "{share:.0f}")]
+            if len(shown) <= _FEW_PASSES:
+                hides = any(row.get("hidden_time") for row in rows.values())
+                wanted += [("hidden", "{hidden_time:s}")] * hides + [("% of\npeak", "{peak:.0f}")]
+            columns += columns_of([*cells, _cells({"time": total}, total)], wanted)
+        blocks.append(f"{title.format_map(point)}\n{align(columns, left=['component'])}")
+    return "\n\n".join(blocks)
+
+
+_FEW_PASSES = 2
+
+
+def _cells(row: Row | None, total: float) -> Row:
+    """Return what is shown of a component, in seconds and in percent."""
+    row = row or {}
+    spent, peak, hidden = (row.get(n) for n in ("time", "peak_share", "hidden_time"))
+    return {
+        "time": spent,
+        "share": None if spent is None else 100 * spent / total,
+        "hidden_time": hidden or None,
+        "peak": None if peak is None else 100 * peak,
+    }
+
+
+def _passes(prediction: Prediction) -> list[dict[str, dict[str, Row]]]:
+    """Return for each point, by pass, the rows of its components."""
+    rows = component_rows(prediction)
+    points: list[dict[str, dict[str, Row]]] = [{} for _ in range(prediction.batch_size.size)]
+    each = len(rows) // len(points)  # the same components at every point
+    for i, row in enumerate(rows):
+        points[i // each].setdefault(row["pass"], {})[row["component"]] = row
+    return points
