@@ -286,7 +286,13 @@ REPLAYS = (
 )
 """Of policies replayed."""
 
-_ROOMS = (ALTERNATIVES, BREAK_EVEN, PEAKS, LOADS, DRAINS, REPLAYS)
+SCHEDULES = (
+    Column("best_speedup", "-", "largest speedup of any draft length"),
+    Column("num_tokens", "token", "of one replica in the verify pass"),
+)
+"""Of schedules and tables of steps."""
+
+_ROOMS = (ALTERNATIVES, BREAK_EVEN, PEAKS, LOADS, DRAINS, REPLAYS, SCHEDULES)
 
 
 def by_name(*first: tuple[Column, ...]) -> dict[str, Column]:

@@ -12,8 +12,8 @@ from specmodel.prediction.predicting import with_intervals, with_known_intervals
 from specmodel.prediction.table import Column, Row, text_table, varies
 from specmodel.show import forms, glossary, operator, report, taken
 from specmodel.show.columns import chosen, units as units_of
-from specmodel.show.operator import ends, place, places
 from specmodel.show.components import component_rows, component_tables, fields_of
+from specmodel.show.operator import ends, place, places
 from specmodel.show.views import case as case_of
 from specmodel.show.within import within_target
 
