@@ -82,7 +82,7 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
     from specmodel.base.naming import spellings
     from specmodel.machines.profiles import hardware_text, with_stack
 
-    refuse_inputs("output", output, {"the measurements": measurements})
+    refuse_inputs("output", output, measurements)
     check_free(output, overwrite=overwrite or options["hardware"] == output)
     table = measure.read_measurements(measurements)
     device, stack, version = (str(table[n].iloc[0]) for n in ("hardware", "stack", "version"))
@@ -133,8 +133,7 @@ def engine(
     from specmodel.base.records import toml_text
 
     if output is not None:
-        for path in measurements:
-            refuse_inputs("output", output, {"the measurements": path})
+        refuse_inputs("output", output, *measurements)
         check_free(output, overwrite=overwrite)
     runs, options = _read(measurements, options)
     update, page = _from_runs(runs, measurements, options)
