@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from specmodel import replay
 from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.cli import settings
-from specmodel.cli.answering import answering, progress_bar
+from specmodel.cli.answering import answering, told_progress
 from specmodel.cli.settings import own, refuse_inputs
 from specmodel.cli.words import where_options
 from specmodel.show import replayed
@@ -107,8 +107,8 @@ def simulate(**options: Any) -> Answer:
         from specmodel.show.plots.figures import TWO_COLUMNS, save_figure
 
         steps = _steps(question, options).assign(case=case)
-    with progress_bar(question.source.num_requests) as bar:
-        found = question.answered(workers=options["workers"], progress=bar.update)
+    with told_progress(question.source.num_requests, "requests", "Replaying") as tell:
+        found = question.answered(workers=options["workers"], progress=tell)
     if options["timeline"]:
         save_figure("timeline", steps, options["timeline"], "timeline", width=TWO_COLUMNS)
     if options["records"] is not None:
