@@ -21,12 +21,11 @@ from specmodel.cli.helping import WholeList
 from specmodel.cli.settings import COMPARED, SETTINGS, flag
 
 _COMMANDS = (
-    "acceptance break-even calibrate compare explore fit load plot predict schedule sensitivity"
+    "acceptance calibrate compare explore fit load plot predict schedule sensitivity"
     " simulate sweep trace"
 )
 """Commands that have a module of their own name."""
-_HOME = {name: name.replace("-", "_") for name in _COMMANDS.split()}
-_HOME["list"] = "catalog"
+_HOME = {name: name for name in _COMMANDS.split()} | {"list": "catalog", "break-even": "predict"}
 
 _CALLED = {
     "--tensor-parallel": "--tp --tp-size -tp --tensor-parallel-size --gpus --num-gpus",

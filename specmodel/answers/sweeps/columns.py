@@ -13,7 +13,6 @@ from specmodel.answers.sweeps.workers import chosen_workers, results
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.prediction.columns import COLUMNS, with_interval
-from specmodel.prediction.evaluate import LIMITS
 from specmodel.prediction.outcome import Prediction
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ MOST_IN_FRAME = 20_000_000
 """Most points of a table in memory [-]."""
 
 CODED = {column.name: column.words for column in COLUMNS if column.words}
-CODED["limited_by"] = LIMITS
 """Columns that hold places in a list of words."""
 
 
