@@ -180,7 +180,7 @@ LOADS = (
     Column("request_rate", "request/s", "rate of requests asked for", "requests\n/s"),
     Column("users", "request", "users who each ask again when answered"),
     Column("policy", "-", "policy of draft lengths"),
-    Column("running", "request", "that decode or prefill at once, in the mean", form=".1f"),
+    Column("running", "request", "requests that run at once, in the mean", form=".1f"),
     Column("tpot", "s", "time per output token, each token counted once", "TPOT"),
     Column("tpot_closed", "s", "time per output token by formula", "TPOT by\nformula"),
     Column("tpot_p90", "s", "time per output token that 90 % of requests stay below", "TPOT\n90 %"),
