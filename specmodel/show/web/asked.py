@@ -24,7 +24,6 @@ RATE = "rate"
 """The acceptance that is a rate of one's own."""
 SECOND = "other_"
 """What the fields of a second setting begin with; those left out are as of the first."""
-OF_SECOND = ("target", "hardware", "num_gpus", "drafter", "engine")
 START = {"target": "qwen3.5-397b-a17b", "hardware": "h200_sxm"}
 """What is asked where an address says nothing."""
 
@@ -35,16 +34,38 @@ _NAMES = {
     "engine": list_engines,
 }
 _WORDS = {"acceptance": (*TYPICAL, RATE), "view": ("schedule", "lengths")}
-_OF_CASE = (
-    *(*OF_SECOND, "acceptance", "acceptance_rate", "draft_length", "context_length"),
-    *("prompt_length", "output_length", "graph_limit"),
-)
-OF_LOAD = ("request_rate", "users", "drain")
+_OF_SECOND = {
+    "target": "Model",
+    "hardware": "GPU",
+    "num_gpus": "How many GPUs",
+    "drafter": "Drafter",
+    "engine": "Engine",
+}
+_OF_CASE = {
+    **_OF_SECOND,
+    "acceptance": "Acceptance",
+    "acceptance_rate": "Rate at which a drafted token is accepted",
+    "draft_length": "Drafted [tokens]",
+    "context_length": "Context [tokens]",
+    "prompt_length": "Prompt [tokens]",
+    "output_length": "Output [tokens]",
+    "graph_limit": "CUDA graphs up to",
+}
+OF_LOAD = {
+    "request_rate": "Requests a second",
+    "users": "or users",
+    "drain": "or prompts all at once",
+}
 """Fields that say which load; without, it is the largest within the target."""
-_FIELDS = (
-    *(*_OF_CASE, *(SECOND + name for name in OF_SECOND)),
-    *("tpot_target", "batch_size", "view", *OF_LOAD),
-)
+LABELS = {
+    **_OF_CASE,
+    **OF_LOAD,
+    "batch_size": "Requests at once",
+    "tpot_target": "Time per token, at most",
+    "view": "Show also",
+}
+"""What the page calls each field."""
+_FIELDS = (*LABELS, *(SECOND + name for name in _OF_SECOND))
 _TEXTS = ("request_rate", "users")
 _MOST_DRAINED = 100_000
 """Most prompts that are drained, as each takes memory [request]."""
@@ -103,7 +124,7 @@ class Asked:
         """Return what runs where, as arguments of `predict`, of the first setting or the second."""
         found = {name: self.read(name) for name in _OF_CASE}
         if second:
-            own = {name: self.read(SECOND + name) for name in OF_SECOND}
+            own = {name: self.read(SECOND + name) for name in _OF_SECOND}
             if own["hardware"]:  # of another GPU there may be as many as hold it
                 found["num_gpus"] = None
             found |= given(own, own)
@@ -113,7 +134,7 @@ class Asked:
     @property
     def has_second(self) -> bool:
         """Whether a second setting is asked for."""
-        return any(SECOND + name in self.fields for name in OF_SECOND)
+        return any(SECOND + name in self.fields for name in _OF_SECOND)
 
     @property
     def points(self) -> dict[str, Any]:

@@ -20,13 +20,14 @@ from specmodel.show import compared, report
 from specmodel.show.forms import Answer
 from specmodel.show.views import case as of_prediction, view
 from specmodel.show.web import drawn
-from specmodel.show.web.asked import Asked, choices, command_of, python_of
-from specmodel.show.web.told import Link, told
+from specmodel.show.web.asked import LABELS, Asked, choices, command_of, python_of
+from specmodel.show.web.told import Link, in_words_of_page, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jinja2 import Template
+    from markupsafe import Markup
     from matplotlib.figure import Figure
 
     from specmodel.show.web.jobs import Job
@@ -67,12 +68,14 @@ def fragment(asked: Asked) -> str:
 
 def waterfall(asked: Asked) -> str:
     """Return the drawing of what takes how much, which a page asks for once the rest is there."""
-    return str(_terms(asked, prediction_of(asked))["draw"]())
+    return str(_terms(_clicked(asked, prediction_of(asked)))["draw"]())
 
 
 def refused(asked: Asked, error: InputError, *, is_whole: bool) -> str:
     """Return a message in place of an answer, in the whole page or alone."""
-    message = str(error).replace(error.argument, error.argument.replace("_", " "), 1)
+    label = LABELS.get(error.argument, error.argument.replace("_", " "))
+    told = str(error).removeprefix(error.argument).replace("got None; expected", "needs", 1)
+    message = in_words_of_page(label + told)
     make = whole if is_whole else _template("answer.html").render
     return make(asked=asked, message=message)
 
@@ -97,7 +100,8 @@ def static_page(asked: Asked) -> str:
 def whole(asked: Asked, **shown: Any) -> str:
     """Return the whole page, with what it answers."""
     how = {"body": "answer.html", "choices": choices(), "scenarios": SCENARIOS, "is_whole": True}
-    return _template("page.html").render(asked=asked, fields=asked.fields, **how | shown)
+    how |= {"asked": asked, "fields": asked.fields, "labels": LABELS}
+    return _template("page.html").render(**how | shown)
 
 
 def prediction_of(asked: Asked, *, second: bool = False) -> Prediction:
@@ -141,11 +145,16 @@ def _answered(asked: Asked, *, has_links: bool = True) -> dict[str, Any]:
     has_terms = not prediction.turned and asked.read("draft_length") != 0
     to = link if has_links and has_terms else None
     arguments, how = asked.arguments() | asked.points, asked.target
+    size = asked.read("batch_size")
+    clicked = _clicked(asked, prediction) if size or has_terms else prediction
+    short = {} if prediction.turned else {"columns": "speedup"}  # one paragraph is read of it
     return {
         "verdict": told(view(prediction, "verdict", **how), to),
+        "size": size,
+        "at_size": _lead(view(clicked, "verdict", **short)) if size else None,
         "published": _published(of_prediction(prediction)),
         **_curve(settings),
-        "terms": _terms(asked, prediction) if has_terms else None,
+        "terms": _terms(clicked) if has_terms else None,
         "more": _more(asked, prediction, to),
         "second": _second(asked, settings) if asked.has_second else None,
         "command": command_of("predict", arguments | how),
@@ -167,19 +176,29 @@ def _curve(predictions: dict[str, Prediction]) -> dict[str, Any]:
     return {"curve": drawn.inline(draw, "curve", words), "dots": dots}
 
 
-def _terms(asked: Asked, prediction: Prediction) -> dict[str, Any]:
-    """Return what takes how much of the gain at the batch size clicked, or at the best."""
-    rows = prediction.rows()
-    best = max(report.fitting(rows), key=lambda row: float(row["speedup"]))["batch_size"]
-    size = asked.read("batch_size") or best
-    at = predicted(of_prediction(prediction).at(batch_size=[size]))
+def _clicked(asked: Asked, prediction: Prediction) -> Prediction:
+    """Return a prediction at the batch size clicked, or at the best."""
+    size = asked.read("batch_size")
+    if size is None:
+        rows = report.fitting(prediction.rows())
+        size = max(rows, key=lambda row: float(row["speedup"]))["batch_size"]
+    return predicted(of_prediction(prediction).at(batch_size=[size]))
+
+
+def _lead(answer: Answer) -> Markup:
+    """Return the first paragraph of an answer."""
+    return told(answer)[0].partition("</p>")[0]
+
+
+def _terms(at: Prediction) -> dict[str, Any]:
+    """Return what takes how much of the gain at one batch size."""
     answer, (row,) = view(at, "terms"), at.rows()
+    size = row["batch_size"]
     words = f"What takes how much of the speedup at batch size {size}; the table below has it."
     draw = partial(drawn.inline, lambda: drawn.waterfall(answer.to_frame()), "terms", words)
     total = at.deployment.target.num_experts if at.deployment.target.is_moe else 0
-    lead, tables = told(answer)
-    words_of = {"lead": lead.partition("</p>")[0], "why": report.why(row, [row], at)}
-    return {"draw": draw, "row": row, "total": total, "tables": tables, **words_of}
+    words_of = {"lead": _lead(answer), "why": report.why(row, [row], at)}
+    return {"draw": draw, "row": row, "total": total, "tables": told(answer)[1], **words_of}
 
 
 def _more(asked: Asked, prediction: Prediction, link: Link | None) -> Any:

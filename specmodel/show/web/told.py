@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 
 from specmodel.base.text import LAYOUT, SCREEN, TABLE, Columns
 from specmodel.show.forms import Answer
+from specmodel.show.web.asked import LABELS
 
 _WIDE = 100_000
 """Columns of a screen on which no line is broken [-]."""
@@ -18,6 +19,14 @@ _TABLE = 160
 _HELD = re.compile("\x00([0-9]+)\x00")
 """What stands in a text for a table."""
 _PASTE = re.compile(r"(.*Paste into [^:(]*(?:\([^)]*\))?): (.+)")
+_TYPED = re.compile(r"specmodel [a-z]+(?: --[a-z-]+ [^\s)]+)?|--([a-z][a-z-]+)")
+"""Commands, which are for elsewhere, and options alone, of which the page has many."""
+_ELSEWHERE = {
+    "csv": "table (CSV)",
+    "json": "all fields (JSON)",
+    "verbose": "all fields (JSON)",
+}
+"""Where the page has what these options print."""
 _NUMBER = re.compile("[0-9.]+")
 _BEST = "speedup"
 _SIZES = "batch size"
@@ -37,6 +46,17 @@ def told(answer: Answer, link: Link | None = None) -> tuple[Markup, Markup]:
     parts = (blocks[:first], blocks[first:])
     before, after = (Markup().join(_block(b, tables, link) for b in each) for each in parts)
     return before, after
+
+
+def in_words_of_page(text: str) -> Markup:
+    """Return a text that names controls of the page where it names options of a command."""
+
+    def shown(typed: re.Match[str]) -> str:
+        name = (typed[1] or "").replace("-", "_")
+        label = (LABELS | _ELSEWHERE).get(name)
+        return f"“{label}”" if label else f"<code>{typed[0]}</code>"
+
+    return Markup(_TYPED.sub(shown, escape(text)))
 
 
 @contextmanager
@@ -72,10 +92,10 @@ def _block(block: str, tables: list[tuple[Columns, Collection[str]]], link: Link
         if held:
             found += _table(*tables[int(held[1])], link)
         elif paste := _PASTE.fullmatch(line):
-            found += Markup("<p>{}:</p>").format(paste[1]) + _code([paste[2]])
+            found += Markup("<p>{}:</p>").format(in_words_of_page(paste[1])) + _code([paste[2]])
         elif line:
             kind = "warning" if line.startswith("Warning: ") else "said"
-            found += Markup('<p class="{}">{}</p>').format(kind, line)
+            found += Markup('<p class="{}">{}</p>').format(kind, in_words_of_page(line))
     return found + _code(code)
 
 

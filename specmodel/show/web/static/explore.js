@@ -17,7 +17,7 @@ function copyable() {
       await navigator.clipboard.writeText(text.textContent);
       button.textContent = "Copied";
     });
-    text.after(button);
+    text.before(button);
   }
 }
 
@@ -56,7 +56,9 @@ async function show(search, { push }) {
     document.getElementById("heard").textContent = verdict ? verdict.textContent : ""; // not all of it
     range();
     copyable();
-    document.title = `${form.elements.target.value} - specmodel`;
+    const setting = `${form.elements.target.value} on ${form.elements.hardware.value}`;
+    document.getElementById("setting").textContent = setting;
+    document.title = `${setting} - specmodel`;
     const figure = document.querySelector("#terms ~ figure");
     if (figure && before) figure.append(before); // until the new one is there, so that nothing jumps
     answer.removeAttribute("aria-busy");
@@ -125,7 +127,7 @@ if (running) {
       return;
     }
     const link = event.target.closest("a");
-    if (!link || link.pathname !== "/" || link.origin !== location.origin || !link.search) return;
+    if (!link || !link.matches("[href^='/?']")) return;
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
     fill(link.search);
