@@ -24,6 +24,7 @@ RATE = "rate"
 """The acceptance that is a rate of one's own."""
 SECOND = "other_"
 """What the fields of a second setting begin with; those left out are as of the first."""
+_OF_SECOND = ("target", "hardware", "num_gpus", "drafter", "engine")
 START = {"target": "qwen3.5-397b-a17b", "hardware": "h200_sxm"}
 """What is asked where an address says nothing."""
 
@@ -34,38 +35,16 @@ _NAMES = {
     "engine": list_engines,
 }
 _WORDS = {"acceptance": (*TYPICAL, RATE), "view": ("schedule", "lengths")}
-_OF_SECOND = {
-    "target": "Model",
-    "hardware": "GPU",
-    "num_gpus": "How many GPUs",
-    "drafter": "Drafter",
-    "engine": "Engine",
-}
-_OF_CASE = {
-    **_OF_SECOND,
-    "acceptance": "Acceptance",
-    "acceptance_rate": "Rate at which a drafted token is accepted",
-    "draft_length": "Drafted [tokens]",
-    "context_length": "Context [tokens]",
-    "prompt_length": "Prompt [tokens]",
-    "output_length": "Output [tokens]",
-    "graph_limit": "CUDA graphs up to",
-}
-OF_LOAD = {
-    "request_rate": "Requests a second",
-    "users": "or users",
-    "drain": "or prompts all at once",
-}
+_OF_CASE = (
+    *(*_OF_SECOND, "acceptance", "acceptance_rate", "draft_length", "context_length"),
+    *("prompt_length", "output_length", "graph_limit"),
+)
+OF_LOAD = ("request_rate", "users", "drain")
 """Fields that say which load; without, it is the largest within the target."""
-LABELS = {
-    **_OF_CASE,
-    **OF_LOAD,
-    "batch_size": "Requests at once",
-    "tpot_target": "Time per token, at most",
-    "view": "Show also",
-}
-"""What the page calls each field."""
-_FIELDS = (*LABELS, *(SECOND + name for name in _OF_SECOND))
+_FIELDS = (
+    *(*_OF_CASE, *(SECOND + name for name in _OF_SECOND)),
+    *("tpot_target", "batch_size", "view", *OF_LOAD),
+)
 _TEXTS = ("request_rate", "users")
 _MOST_DRAINED = 100_000
 """Most prompts that are drained, as each takes memory [request]."""
@@ -194,7 +173,7 @@ def python_of(name: str, arguments: Mapping[str, Any], how: Mapping[str, Any]) -
     words, told = _apart(arguments)
     typed = ", ".join([*map(repr, words), *(f"{name}={value!r}" for name, value in told.items())])
     view = f".view({', '.join(f'{name}={value!r}' for name, value in how.items())})" if how else ""
-    return f"print(specmodel.{name}({typed}){view})"
+    return f"import specmodel\n\nprint(specmodel.{name}({typed}){view})"
 
 
 def _apart(arguments: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:

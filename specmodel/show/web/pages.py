@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +20,12 @@ from specmodel.show import compared, report
 from specmodel.show.forms import Answer
 from specmodel.show.views import case as of_prediction, view
 from specmodel.show.web import drawn
-from specmodel.show.web.asked import LABELS, Asked, choices, command_of, python_of
-from specmodel.show.web.told import Link, in_words_of_page, told
+from specmodel.show.web.asked import Asked, choices, command_of, python_of
+from specmodel.show.web.told import Link, in_words_of_page, labels, template, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jinja2 import Template
     from markupsafe import Markup
     from matplotlib.figure import Figure
 
@@ -47,15 +46,6 @@ _LENGTH = 3
 """Draft length at which tokens per step are told as a rate [token]."""
 
 
-@cache
-def _template(name: str) -> Template:
-    from jinja2 import Environment, PackageLoader
-
-    loader = PackageLoader("specmodel.show.web", "static")
-    environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return environment.get_template(name)
-
-
 def page(asked: Asked) -> str:
     """Return the whole page of an address."""
     return whole(asked, **_answered(asked))
@@ -63,7 +53,7 @@ def page(asked: Asked) -> str:
 
 def fragment(asked: Asked) -> str:
     """Return what a page answers, without its fields, and without what `waterfall` draws."""
-    return _template("answer.html").render(asked=asked, **_answered(asked))
+    return template("answer.html").render(asked=asked, **_answered(asked))
 
 
 def waterfall(asked: Asked) -> str:
@@ -73,10 +63,10 @@ def waterfall(asked: Asked) -> str:
 
 def refused(asked: Asked, error: InputError, *, is_whole: bool) -> str:
     """Return a message in place of an answer, in the whole page or alone."""
-    label = LABELS.get(error.argument, error.argument.replace("_", " "))
+    label = labels().get(error.argument, error.argument.replace("_", " "))
     told = str(error).removeprefix(error.argument).replace("got None; expected", "needs", 1)
     message = in_words_of_page(label + told)
-    make = whole if is_whole else _template("answer.html").render
+    make = whole if is_whole else template("answer.html").render
     return make(asked=asked, message=message)
 
 
@@ -100,8 +90,7 @@ def static_page(asked: Asked) -> str:
 def whole(asked: Asked, **shown: Any) -> str:
     """Return the whole page, with what it answers."""
     how = {"body": "answer.html", "choices": choices(), "scenarios": SCENARIOS, "is_whole": True}
-    how |= {"asked": asked, "fields": asked.fields, "labels": LABELS}
-    return _template("page.html").render(**how | shown)
+    return template("page.html").render(asked=asked, fields=asked.fields, **how | shown)
 
 
 def prediction_of(asked: Asked, *, second: bool = False) -> Prediction:
@@ -150,7 +139,6 @@ def _answered(asked: Asked, *, has_links: bool = True) -> dict[str, Any]:
     short = {} if prediction.turned else {"columns": "speedup"}  # one paragraph is read of it
     return {
         "verdict": told(view(prediction, "verdict", **how), to),
-        "size": size,
         "at_size": _lead(view(clicked, "verdict", **short)) if size else None,
         "published": _published(of_prediction(prediction)),
         **_curve(settings),
