@@ -33,8 +33,9 @@ _NAMES = {
     "hardware": list_hardware,
     "drafter": lambda: [*list_drafters(), *list_architectures()],
     "engine": list_engines,
+    "acceptance": lambda: [*TYPICAL, RATE],
+    "view": lambda: ["schedule", "lengths"],
 }
-_WORDS = {"acceptance": (*TYPICAL, RATE), "view": ("schedule", "lengths")}
 _OF_CASE = (
     *(*_OF_SECOND, "acceptance", "acceptance_rate", "draft_length", "context_length"),
     *("prompt_length", "output_length", "graph_limit"),
@@ -90,14 +91,13 @@ class Asked:
             return self.uploads[text]
         if own == "tpot_target":
             return parse_seconds(own, text)
-        known = _NAMES[own]() if own in _NAMES else _WORDS.get(own)
-        if known is not None:
-            found = known_name(text, known, own) if own in _NAMES else text
-            if found not in known:
-                near = nearest(text, known) if own in _NAMES else ", ".join(known)
-                raise InputError(own, text, f"one of {near}")
-            return found
-        return _number(own, text)
+        if own not in _NAMES:
+            return _number(own, text)
+        known = _NAMES[own]()
+        found = known_name(text, known, own)
+        if found is None:
+            raise InputError(own, text, f"one of {nearest(text, known)}")
+        return found
 
     def arguments(self, *, second: bool = False) -> dict[str, Any]:
         """Return what runs where, as arguments of `predict`, of the first setting or the second."""

@@ -7,7 +7,6 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from specmodel.algebra.acceptance import between_tasks
-from specmodel.algebra.speculation import solve_acceptance_rate
 from specmodel.answers.alternatives import Alternatives
 from specmodel.base.errors import InputError
 from specmodel.models.architecture import Architecture, load_architecture
@@ -139,7 +138,7 @@ def _answered(asked: Asked, *, has_links: bool = True) -> dict[str, Any]:
     short = {} if prediction.turned else {"columns": "speedup"}  # one paragraph is read of it
     return {
         "verdict": told(view(prediction, "verdict", **how), to),
-        "at_size": _lead(view(clicked, "verdict", **short)) if size else None,
+        "at_size": _first(told(view(clicked, "verdict", **short))[0]) if size else None,
         "published": _published(of_prediction(prediction)),
         **_curve(settings),
         "terms": _terms(clicked) if has_terms else None,
@@ -173,9 +172,9 @@ def _clicked(asked: Asked, prediction: Prediction) -> Prediction:
     return predicted(of_prediction(prediction).at(batch_size=[size]))
 
 
-def _lead(answer: Answer) -> Markup:
-    """Return the first paragraph of an answer."""
-    return told(answer)[0].partition("</p>")[0]
+def _first(words: Markup) -> Markup:
+    """Return the first of paragraphs."""
+    return words.partition("</p>")[0]
 
 
 def _terms(at: Prediction) -> dict[str, Any]:
@@ -185,8 +184,9 @@ def _terms(at: Prediction) -> dict[str, Any]:
     words = f"What takes how much of the speedup at batch size {size}; the table below has it."
     draw = partial(drawn.inline, lambda: drawn.waterfall(answer.to_frame()), "terms", words)
     total = at.deployment.target.num_experts if at.deployment.target.is_moe else 0
-    words_of = {"lead": _lead(answer), "why": report.why(row, [row], at)}
-    return {"draw": draw, "row": row, "total": total, "tables": told(answer)[1], **words_of}
+    lead, tables = told(answer)
+    words_of = {"lead": _first(lead), "why": report.why(row, [row], at)}
+    return {"draw": draw, "row": row, "total": total, "tables": tables, **words_of}
 
 
 def _more(asked: Asked, prediction: Prediction, link: Link | None) -> Any:
@@ -246,5 +246,4 @@ def _published(case: Case) -> dict[str, Any] | None:
 def _rate(acceptance: Any) -> float:
     """Return the rate that gives as many tokens a step as an acceptance does [-]."""
     length = min(_LENGTH, int(acceptance.max_draft_length))
-    tokens = acceptance.measured_at(length).expected_tokens_per_step(length)
-    return float(solve_acceptance_rate(tokens, length))
+    return float(acceptance.measured_at(length).moved(length, 0.0).rate())

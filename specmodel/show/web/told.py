@@ -6,15 +6,12 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Any
 
 from markupsafe import Markup, escape
 
 from specmodel.base.text import LAYOUT, SCREEN, TABLE, Columns
 from specmodel.show.forms import Answer
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 _WIDE = 100_000
 """Columns of a screen on which no line is broken [-]."""
@@ -34,7 +31,7 @@ Link = Callable[[str], str]
 
 
 @cache
-def template(name: str) -> Template:
+def template(name: str) -> Any:
     """Return a template of the page."""
     from jinja2 import Environment, PackageLoader
 
