@@ -156,7 +156,7 @@ def _curve(predictions: dict[str, Prediction]) -> dict[str, Any]:
     except InputError:
         return {}
     prediction = next(iter(predictions.values()))
-    words = f"Speedup over requests running, {report.caption(prediction)}; the table has numbers."
+    words = f"Speedup over requests at once, {report.caption(prediction)}; the table has numbers."
     source = ["link", "engine", "num_gpus", "hardware", "draft_length", "published"]
     groups = drawn.measured(prediction).groupby(source)
     dots = [(*key, rows.to_dict("records")) for key, rows in groups]
