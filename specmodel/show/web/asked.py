@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
@@ -28,7 +28,7 @@ _OF_SECOND = ("target", "hardware", "num_gpus", "drafter", "engine")
 START = {"target": "qwen3.5-397b-a17b", "hardware": "h200_sxm"}
 """What is asked where an address says nothing."""
 
-_NAMES = {
+_NAMES: dict[str, Callable[[], list[str]]] = {
     "target": list_architectures,
     "hardware": list_hardware,
     "drafter": lambda: [*list_drafters(), *list_architectures()],
@@ -47,6 +47,8 @@ _FIELDS = (
     *("tpot_target", "batch_size", "view", *OF_LOAD),
 )
 _TEXTS = ("request_rate", "users")
+_FEW = 4
+"""Words that are all told [-]."""
 _MOST_DRAINED = 100_000
 """Most prompts that are drained, as each takes memory [request]."""
 _NOT_OF_LOADS = ("draft_length", "context_length")
@@ -96,7 +98,8 @@ class Asked:
         known = _NAMES[own]()
         found = known_name(text, known, own)
         if found is None:
-            raise InputError(own, text, f"one of {nearest(text, known)}")
+            near = nearest(text, known) if len(known) > _FEW else ", ".join(known)
+            raise InputError(own, text, f"one of {near}")
         return found
 
     def arguments(self, *, second: bool = False) -> dict[str, Any]:

@@ -6,12 +6,15 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
 from specmodel.base.text import LAYOUT, SCREEN, TABLE, Columns
 from specmodel.show.forms import Answer
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 _WIDE = 100_000
 """Columns of a screen on which no line is broken [-]."""
@@ -31,7 +34,7 @@ Link = Callable[[str], str]
 
 
 @cache
-def template(name: str) -> Any:
+def template(name: str) -> Template:
     """Return a template of the page."""
     from jinja2 import Environment, PackageLoader
 
@@ -43,7 +46,8 @@ def template(name: str) -> Any:
 
 def labels() -> dict[str, str]:
     """Return what the page calls its fields."""
-    return template("labels.html").module.labels
+    found: dict[str, str] = vars(template("labels.html").module)["labels"]
+    return found
 
 
 def told(answer: Answer, link: Link | None = None) -> tuple[Markup, Markup]:

@@ -332,7 +332,7 @@ def test_no_answer_is_large(client):
 
 def loaded(client, address: str) -> str:
     """The page of a load that is done."""
-    for _ in range(600):
+    for _ in range(3000):
         text = client.get(address).text
         if 'id="running"' not in text:
             return text
