@@ -73,7 +73,6 @@ def predict(*, view: str, **options: Any) -> forms.Answer:
     from specmodel.base.units import parse_seconds
     from specmodel.cli.options import case_from
     from specmodel.prediction.predicting import predicted
-    from specmodel.prediction.priced import priced
     from specmodel.show.views import view as view_of
 
     how = _how(view, options)
@@ -84,7 +83,11 @@ def predict(*, view: str, **options: Any) -> forms.Answer:
     if view == "plain":
         return _plain(options, how)
     case, price = case_from(options), how.pop("gpu_hour_price", None)
-    p = priced(predicted(case if view == "verdict" else case.drafting()), price)
+    p = predicted(case if view == "verdict" else case.drafting())
+    if price is not None:
+        from specmodel.prediction.priced import priced
+
+        p = priced(p, price)
     if view == "terms" and is_usual:
         p = replace(p, assumptions={"batch_size": options["batch_size"]} | p.assumptions)
     if "tpot_target" in how:
