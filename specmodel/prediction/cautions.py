@@ -184,8 +184,8 @@ def _between_modules(evaluation: Evaluation, best: FloatArray) -> list[Note]:
     """Return a note if an engine refuses a draft length asked for, or the best one."""
     modules = max(len(evaluation.deployment.drafter.parts), 1)
     asked = np.concatenate([np.ravel(evaluation.points["draft_length"]), np.ravel(best)])
-    refused = np.unique(asked[(asked > modules) & (asked % modules > 0)])
-    if not refused.size:
+    refused = sorted({*asked[(asked > modules) & (asked % modules > 0)].tolist()})
+    if not refused:
         return []
-    values = {"modules": modules, "draft_lengths": refused.tolist()}
+    values = {"modules": modules, "draft_lengths": refused}
     return [Note("between_modules", values)]

@@ -15,7 +15,6 @@ from specmodel.show.columns import chosen, units as units_of
 from specmodel.show.components import component_rows, component_tables, fields_of
 from specmodel.show.operator import ends, place, places
 from specmodel.show.views import case as case_of
-from specmodel.show.within import within_target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,6 +39,8 @@ def answer(
         return turned_answer(prediction, prediction.turned, judged, components=components)
     within = None
     if tpot_target is not None:
+        from specmodel.show.within import within_target
+
         has_interval = interval is not False
         prediction, within = within_target(prediction, tpot_target, has_interval=has_interval)
     at_best = report.is_at_best(prediction)
