@@ -15,7 +15,6 @@ from functools import cache
 from typing import Any
 
 from specmodel.replay.machine_code import Function, compiled_function
-from specmodel.serving.noise import accepted_tokens
 from specmodel.serving.state import (
     BY_BATCH,
     SHARED,
@@ -26,7 +25,7 @@ from specmodel.serving.state import (
     Server,
     Step,
 )
-from specmodel.serving.tables import Tables, decode_time, prompt_time
+from specmodel.serving.tables import Tables, accepted_tokens, decode_time, prompt_time
 
 WORTH_COASTING = 3
 """Steps without drafts from which they are taken at once [-]."""
