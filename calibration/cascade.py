@@ -18,7 +18,7 @@ from cascade_suite import DEFAULT_FIRST, PAPER, SuiteSettings
 from program import carry_out
 from specmodel.base.text import Columns, align, wrap
 from specmodel.base.units import check
-from specmodel.cli.answering import answering, progress_bar
+from specmodel.cli.answering import answering, told_progress
 from specmodel.cli.settings import SETTINGS
 from specmodel.replay.named import MOST
 from specmodel.show.forms import Answer, records
@@ -53,8 +53,8 @@ def main(*, requests: int, workers: int, **options: Any) -> Answer:
     named = {field.name for field in fields(SuiteSettings)}
     given = {name: value for name, value in options.items() if name in named}
     settings = suite.SuiteSettings(num_requests=requests, **given)
-    with progress_bar(settings.num_cases) as bar:
-        pairs = suite.cascade_suite(settings, workers=workers, progress=bar.update)
+    with told_progress(settings.num_cases, "cases", "Replaying") as tell:
+        pairs = suite.cascade_suite(settings, workers=workers, progress=tell)
     claims, choices = suite.suite_claims(pairs), suite.suite_choices(pairs)
     tables = {"pairs": pairs, "claims": claims, "choices": choices}
 

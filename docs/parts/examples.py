@@ -31,7 +31,7 @@ TAKEN = re.compile(r"^Assumed: (?:.+\n)+", flags=re.MULTILINE)
 """What closes an answer: all that was taken as it was not given."""
 SPEED = re.compile(r"[\d.,]+[kM]? (points|steps) a second")
 """What no two runs print alike."""
-PROGRESS = re.compile(r"^Serving: .*\n", flags=re.MULTILINE)
+PROGRESS = re.compile(r"^(?:Replaying|Serving|Sweeping): .*\n", flags=re.MULTILINE)
 """What is told of an answer on a slow machine alone, before it comes."""
 
 

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
         explain as explain,
         pass_components as pass_components,
     )
-    from specmodel.answers.plan import Plan as Plan
-    from specmodel.answers.plans import plan_schedule as plan_schedule
+    from specmodel.answers.plans import Plan as Plan, plan_schedule as plan_schedule
     from specmodel.answers.schedule import (
         Schedule as Schedule,
         draft_length_schedule as draft_length_schedule,

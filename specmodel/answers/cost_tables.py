@@ -38,17 +38,11 @@ _OF_SCHEDULES = (*ACCEPTANCE, "measured_draft_length", "prompt_length", "output_
 MOST_STEPS = 4096
 """Most steps that SGLang's format is fitted to; the fit then takes about a second [-]."""
 
-COLUMN_UNITS = {
-    "context_length": "token",
-    "batch_size": "request",
-    "verify_tokens": "token",
-    "num_tokens": "token",
-    "draft_time": "s",
-    "verify_time": "s",
-    "reject_time": "s",
-    "step_time": "s",
-}
-"""Columns of `CostTable.rows`, with their units."""
+_COLUMNS = (
+    *("context_length", "batch_size", "verify_tokens", "num_tokens"),
+    *("draft_time", "verify_time", "reject_time", "step_time"),
+)
+"""Of `CostTable.rows`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -88,13 +82,13 @@ class CostTable:
         return self.draft_time + self.verify_time + self.reject_time
 
     def rows(self) -> list[dict[str, int | float]]:
-        """Return a row for each step, with the columns of `COLUMN_UNITS`."""
+        """Return a row for each step, by context, batch size and tokens, with its times."""
         context, size, tokens = np.meshgrid(
             self.context_length, self.batch_size, self.verify_tokens, indexing="ij"
         )
         times = (self.draft_time, self.verify_time, self.reject_time, self.step_time)
         columns = [a.ravel().tolist() for a in (context, size, tokens, size * tokens, *times)]
-        return [dict(zip(COLUMN_UNITS, row, strict=True)) for row in zip(*columns, strict=True)]
+        return [dict(zip(_COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def cost_table(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specmodel.algebra.experts import active_experts, correlated_active_experts
 from specmodel.algebra.speculation import break_even_acceptance_rate
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
@@ -18,6 +20,8 @@ from specmodel.prediction.table import Row
 if TYPE_CHECKING:
     import pandas as pd
 
+_UNIONS = Path(__file__).parent / "data/expert_unions.csv"
+"""Unions of experts that were measured on published models."""
 _COORDINATES = ("batch_size", "context_length", "draft_length")
 
 
@@ -256,3 +260,18 @@ def _curves(values: np.ndarray[Any, Any], axis: int) -> np.ndarray[Any, Any]:
     """Return the values along an axis as rows; past the last axis, each value is a row."""
     moved = np.moveaxis(values, axis, -1) if axis < values.ndim else values[..., None]
     return moved.reshape(-1, moved.shape[-1])
+
+
+def measured_unions() -> pd.DataFrame:
+    """Return experts loaded per layer by model and tokens: measured, by law, independent [-]."""
+    import pandas as pd
+
+    published = pd.read_csv(_UNIONS, comment="#")
+    shape = ["num_experts", "experts_per_token", "routing_correlation"]
+    tokens = pd.DataFrame({"tokens": np.arange(1, published["tokens"].max() + 1)})
+    models = published[["model", *shape]].drop_duplicates().merge(tokens, how="cross")
+    measured = published.rename(columns={"active_experts": "measured"})
+    table = models.merge(measured[["model", "tokens", "measured"]], how="left")
+    t, E, k, correlation = (table[name].to_numpy() for name in ("tokens", *shape))
+    law = correlated_active_experts(1, t, E, k, correlation)
+    return table.assign(law=law, independent=active_experts(t, E, k))

@@ -18,14 +18,8 @@ if TYPE_CHECKING:
 
 DEFAULT_TOLERANCE = 0.01
 
-COLUMN_UNITS = {
-    "batch_size": "request",
-    "draft_length": "token",
-    "speedup": "-",
-    "best_draft_length": "token",
-    "best_speedup": "-",
-}
-"""Columns of `Schedule.rows`, with their units."""
+_COLUMNS = ("batch_size", "draft_length", "speedup", "best_draft_length", "best_speedup")
+"""Of `Schedule.rows`."""
 
 IntArray = NDArray[np.int64]
 
@@ -90,11 +84,11 @@ class Schedule:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a plain dict for each batch size, rising."""
-        columns = [getattr(self, name).tolist() for name in COLUMN_UNITS]
-        return [dict(zip(COLUMN_UNITS, row, strict=True)) for row in zip(*columns, strict=True)]
+        columns = [getattr(self, name).tolist() for name in _COLUMNS]
+        return [dict(zip(_COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row for each batch size, columns as in `COLUMN_UNITS`."""
+        """Return a row for each batch size, with the columns of `rows`."""
         import pandas as pd
 
         return pd.DataFrame(self.rows())

@@ -29,23 +29,32 @@ _KNOWN = (
 def acceptance(file: str | None, later: str | None, model: str | None, **_forms: bool) -> Answer:
     """Read acceptance off a log, a benchmark's result or metrics, ready for predict.
 
-    FILE has log lines of vLLM, SGLang or llama.cpp, which are averaged, the result that a benchmark
-    printed, or answers of a server that tell its drafts; or it is what `vllm bench serve
-    --save-result`, SGLang's `bench_serving --output-file`, GuideLLM or AIPerf wrote, or a saved
-    scrape of the metrics of vLLM or SGLang; - is standard input. With LATER, what was counted
-    between two scrapes of vLLM. Its counters hold steps that had a draft only: an n-gram look-up
-    that proposes nothing is not in them, so give predict its --proposal-rate as well.
+    Acceptance is how many drafted tokens the target keeps. Where to get it; FILE may be - for
+    standard input:
 
     \b
-    Examples:
-      specmodel acceptance ./eagle3.json
-      grep "SpecDecoding metrics" server.log | specmodel acceptance -
-      curl -s http://localhost:8000/metrics > before.prom
-      curl -s http://localhost:8000/metrics > after.prom
-      specmodel acceptance ./before.prom ./after.prom
+    1. A running vLLM with speculation counts it. Save its metrics twice, some
+       minutes of your traffic apart, and read what was counted between them:
+         curl -s http://localhost:8000/metrics > before.prom
+         curl -s http://localhost:8000/metrics > after.prom
+         specmodel acceptance ./before.prom ./after.prom
+       Its counters hold steps that had a draft only: an n-gram look-up that
+       proposes nothing is not in them, so give predict its --proposal-rate.
+    2. Results of benchmarks have it: of vllm bench serve --save-result (from vLLM
+       0.14 on) and SGLang's bench_serving --output-file; of GuideLLM and AIPerf
+       where vLLM serves with --per-request-spec-decode-metrics summary:
+         specmodel acceptance ./eagle3.json
+       Beside what is predicted, specmodel fit engine shows these runs.
+    3. Logs tell it: "SpecDecoding metrics" of vLLM, "accept len" of SGLang, lines
+       of llama.cpp. Lines of them, which are averaged, the table that a benchmark
+       printed, answers of a server that tell its drafts, or SGLang's /metrics:
+         grep "SpecDecoding metrics" server.log | specmodel acceptance -
+    4. Published values ship: specmodel list acceptance. Without any option
+       predict takes that of the very target and drafter, if there is one.
     """
     if file is None:
-        return Answer(page=lambda: accepted.HOW, fields=lambda: {"how": accepted.HOW})
+        told = click.get_current_context().get_help()
+        return Answer(page=lambda: told, fields=lambda: {"how": told})
     for path in (file, later):
         if path and "://" in path:
             url = path.rstrip("/").removesuffix("/v1").removesuffix("/metrics")

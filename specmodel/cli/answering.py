@@ -90,28 +90,26 @@ def echo_warnings(warnings: Iterable[object], kind: str = "warning") -> None:
         click.echo(wrap(told, indent="  ") if is_watched else told, err=True)
 
 
-def progress_bar(length: int, label: str = "Replaying", **settings: Any) -> Any:
-    """Return a progress bar on standard error, hidden unless a person watches."""
-    hidden = not sys.stderr.isatty()
-    return click.progressbar(length=length, label=label, file=sys.stderr, hidden=hidden, **settings)
-
-
 @contextmanager
-def told_progress(length: int, of: str) -> Iterator[Callable[[int], None]]:
-    """Show how much is served: as a bar, or where nobody watches in a line every ten seconds."""
-    began = time.monotonic()
-    done, due = 0, began + _LINES
+def told_progress(
+    length: int, of: str, label: str = "Serving", done: int = 0
+) -> Iterator[Callable[[int], None]]:
+    """Show how much is done: as a bar, or where nobody watches in a line every ten seconds."""
+    began, is_watched = time.monotonic(), sys.stderr.isatty()
+    due = began + _LINES
 
     def tell(more: int) -> None:
         nonlocal done, due
         bar.update(more)
         done, now = done + more, time.monotonic()
-        if now >= due and not sys.stderr.isatty():
-            told = f"Serving: {done} of about {max(length, done)} {of}, {now - began:.0f} s"
+        if now >= due and not is_watched:
+            told = f"{label}: {done} of about {max(length, done)} {of}, {now - began:.0f} s"
             click.echo(told, err=True)
             due = now + _LINES
 
-    with progress_bar(length, "Serving") as bar:
+    shown: dict[str, Any] = {"file": sys.stderr, "hidden": not is_watched}
+    with click.progressbar(length=length, label=label, **shown) as bar:
+        bar.update(done)
         yield tell
 
 

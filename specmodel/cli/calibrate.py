@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import sys
-import time
 from collections import Counter
-from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,17 +11,13 @@ import click
 
 from specmodel import __version__, machines
 from specmodel.base.text import wrap
-from specmodel.cli.answering import echo_warnings, progress_bar
+from specmodel.cli.answering import echo_warnings, told_progress
 from specmodel.cli.settings import command, own
 from specmodel.measure.kernels.suite import COMPONENTS, DTYPES, Device, Length
 
 if TYPE_CHECKING:
     from specmodel.fit.calibration import Calibration
     from specmodel.machines.hardware import Link
-    from specmodel.measure.kernels.session import Progress
-
-_FIRST_LINE, _LINES = 10.0, 60.0
-"""Without a terminal: time to the first line about the pace, and between two lines [s]."""
 
 
 @command()
@@ -70,8 +62,9 @@ def calibrate(device: Device, output: str, length: Length, **options: Any) -> No
     left = f"{start.total - start.done:,} of {start.total:,} timings left"
     click.echo(f"{info.name}, torch {info.torch}: {left}", err=True)
     try:
-        for progress in _followed(timings, start):  # noqa: B007 - said if it is interrupted
-            pass
+        with told_progress(start.total, "timings", "Timing", start.done) as tell:
+            for progress in timings:  # noqa: B007 - said if it is interrupted
+                tell(1)
     except KeyboardInterrupt:
         kept = f"{progress.done} of {start.total} timings are in {rows}"
         same = "the same command without --again" if again else "the same command"
@@ -123,29 +116,6 @@ def _left_text(
     lines = [f"{count:7}  {name}" for name, count in repeats.items()]
     head = f"{len(left):,} of {total:,} timings left, of {len(repeats)} points"
     return "\n".join([f"{head}; repeats left and point:", *lines])
-
-
-def _followed(timings: Iterator[Progress], start: Progress) -> Iterator[Progress]:
-    """Yield the timings and show their pace: as a bar, or without a terminal a line a minute."""
-    began = time.monotonic()
-    due = math.inf if sys.stderr.isatty() else began + _FIRST_LINE
-
-    def pace(progress: Progress | None) -> str:
-        done = progress.done - start.done if progress else 0
-        return f"{done / max(time.monotonic() - began, 1e-3):.3g} a second" if done else ""
-
-    with progress_bar(start.total, "Timing", item_show_func=pace) as bar:
-        bar.update(start.done)
-        for progress in timings:
-            bar.update(1, progress)
-            now = time.monotonic()
-            if now >= due and progress.done > start.done:
-                left = progress.total - progress.done
-                minutes = left * (now - began) / (progress.done - start.done) / 60
-                done = f"{progress.done:,} of {progress.total:,} timings"
-                click.echo(f"{done}, {pace(progress)}, {minutes:.1f} min left", err=True)
-                due = now + _LINES
-            yield progress
 
 
 def _commit() -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
 
 import click
@@ -20,12 +21,11 @@ from specmodel.cli.helping import WholeList
 from specmodel.cli.settings import COMPARED, SETTINGS, flag
 
 _COMMANDS = (
-    "acceptance break-even calibrate compare explore fit load plot predict schedule sensitivity"
+    "acceptance calibrate compare explore fit load plot predict schedule sensitivity"
     " simulate sweep trace"
 )
 """Commands that have a module of their own name."""
-_HOME = {name: name.replace("-", "_") for name in _COMMANDS.split()}
-_HOME["list"] = "catalog"
+_HOME = {name: name for name in _COMMANDS.split()} | {"list": "catalog", "break-even": "predict"}
 
 _CALLED = {
     "--tensor-parallel": "--tp --tp-size -tp --tensor-parallel-size --gpus --num-gpus",
@@ -140,40 +140,32 @@ class _Commands(WholeList):
         return super().resolve_command(ctx, args)
 
 
-_QUESTIONS = """\
-Does speculative decoding pay for my model, on my GPU? Five questions:
-
-  specmodel predict qwen3.5-397b h200
-      Does it pay, at which batch sizes, with which draft length?
-  specmodel predict qwen3.5-397b h200 --tpot-target 20ms
-      What is the largest batch within a time per token?
-  specmodel compare qwen3.5-397b h200,b200 --drafter mtp,ngram \\
-      --acceptance-rate 0.7,0.4
-      Which GPU, layout, dtype, engine or drafter is best?
-  specmodel break-even qwen3-235b h200 --drafter eagle3
-      What must my draft head reach, and what is 0.1 tokens more worth?
-  specmodel schedule qwen3.5-397b h200 --for vllm
-      Which draft length at which batch size, as the engine reads it?
-
-specmodel --help lists all commands; each explains itself with --help.
-What ships: specmodel list hardware, architectures, drafters, engines,
-acceptance, policies, presets, words."""
-
-
 @click.group(cls=_Commands, context_settings=SETTINGS, invoke_without_command=True)
 @click.option("--version", is_flag=True, help="Show the version and exit.")
 @click.option("--verbose", is_flag=True, help="With --version: of data and libraries too.")
 @click.pass_context
 def main_group(context: click.Context, version: bool, verbose: bool) -> None:
-    """Tell whether speculative decoding pays for a model, on a GPU, at a batch size.
+    """Tell whether speculative decoding pays for a model, on a GPU.
+
+    Five questions:
 
     \b
-    Examples:
       specmodel predict qwen3.5-397b h200
-      specmodel predict qwen3-30b-a3b 2xh100 --drafter eagle3 \\
-          --acceptance-rate 0.7 --batch-size 1:128:x2
-      specmodel list hardware
-      specmodel list h200_sxm
+          Does it pay, at which batch sizes, with which draft length?
+      specmodel predict qwen3.5-397b h200 --tpot-target 20ms
+          What is the largest batch within a time per token?
+      specmodel compare qwen3.5-397b h200,b200 --drafter mtp,ngram \\
+          --acceptance-rate 0.7,0.4
+          Which GPU, layout, dtype, engine or drafter is best?
+      specmodel break-even qwen3-235b h200 --drafter eagle3
+          What must my draft head reach, and what is 0.1 tokens more worth?
+      specmodel schedule qwen3.5-397b h200 --for vllm
+          Which draft length at which batch size, as the engine reads it?
+
+    \b
+    specmodel --help lists all commands; each explains itself with --help.
+    What ships: specmodel list hardware, architectures, drafters, engines,
+    acceptance, policies, presets, words.
 
     \b
     Shell completion (bash; zsh and fish likewise):
@@ -183,7 +175,7 @@ def main_group(context: click.Context, version: bool, verbose: bool) -> None:
         click.echo(f"specmodel, version {__version__}" + (_versions() if verbose else ""))
         context.exit()
     if context.invoked_subcommand is None:
-        click.echo(_QUESTIONS)
+        click.echo(cleandoc(context.command.help or "").replace("\b\n", ""))
 
 
 def _versions() -> str:

@@ -12,7 +12,7 @@ from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.load import arguments_of_load, for_load_options, refuse_without_load, searching
 from specmodel.cli.predict import BATCH_SIZES
-from specmodel.cli.where import where_options
+from specmodel.cli.words import where_options
 from specmodel.show import compared, forms
 
 _WORDS = (

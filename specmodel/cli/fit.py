@@ -20,10 +20,10 @@ from specmodel.base.text import command_lines, wrap
 from specmodel.cli import settings
 from specmodel.cli.helping import GroupedCommand, WholeList
 from specmodel.cli.settings import OVERWRITE, check_free, own, refuse_inputs
-from specmodel.cli.where import where_options
+from specmodel.cli.words import where_options
 from specmodel.fit import measured
 from specmodel.show import accepted, fitted, forms, judged, report
-from specmodel.show.assumed import assumed_text, what_if_text
+from specmodel.show.behind import assumed_text, what_if_text
 
 _UNTOLD = "what the files do not tell: a name or path"
 _NOT_TYPED_ON = (
@@ -82,7 +82,7 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
     from specmodel.base.naming import spellings
     from specmodel.machines.profiles import hardware_text, with_stack
 
-    refuse_inputs("output", output, {"the measurements": measurements})
+    refuse_inputs("output", output, measurements)
     check_free(output, overwrite=overwrite or options["hardware"] == output)
     table = measure.read_measurements(measurements)
     device, stack, version = (str(table[n].iloc[0]) for n in ("hardware", "stack", "version"))
@@ -133,8 +133,7 @@ def engine(
     from specmodel.base.records import toml_text
 
     if output is not None:
-        for path in measurements:
-            refuse_inputs("output", output, {"the measurements": path})
+        refuse_inputs("output", output, *measurements)
         check_free(output, overwrite=overwrite)
     runs, options = _read(measurements, options)
     update, page = _from_runs(runs, measurements, options)

@@ -10,7 +10,7 @@ from specmodel.base.errors import given, install, refuse_given
 from specmodel.cli import settings
 from specmodel.cli.answering import answering, echo_warnings, told_progress
 from specmodel.cli.settings import own
-from specmodel.cli.where import where_options
+from specmodel.cli.words import where_options
 from specmodel.show import loads
 from specmodel.show.forms import Answer
 

@@ -91,7 +91,7 @@ def _table(kind: str, path: str | None) -> "pd.DataFrame":
     if path is None:
         if kind != "active_experts":
             raise InputError(ARGUMENT, None, "a CSV file, or - for a pipe")
-        from specmodel.answers.unions import measured_unions
+        from specmodel.answers.curves import measured_unions
 
         return measured_unions()
     if path == "-":

@@ -13,7 +13,7 @@ from specmodel.base.naming import is_id
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.load import arguments_of_load, for_load_options, refuse_without_load, searching
-from specmodel.cli.where import where_options
+from specmodel.cli.words import where_options
 from specmodel.show import costs, schedules
 from specmodel.show.forms import Answer
 

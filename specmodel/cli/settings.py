@@ -1,6 +1,7 @@
 """Options: those that several commands share, and how a command declares its own."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial, wraps
@@ -322,11 +323,14 @@ def check_free(output: str, *, overwrite: bool) -> None:
         raise InputError("output", output, "another name, as this file is there, or --overwrite")
 
 
-def refuse_inputs(argument: str, output: str, inputs: Mapping[str, str | None]) -> None:
-    """Refuse to write a file that is read, under another name or by a link too."""
-    for kind, path in inputs.items():
-        if path is not None and _is_same(path, output):
-            raise InputError(argument, output, f"another file than {kind}")
+def refuse_inputs(argument: str, output: str, *typed: str | None) -> None:
+    """Refuse to write a file that is read, under another name or by a link too.
+
+    `typed` are paths, or words that end in one, such as table:FILE and KEY=FILE.
+    """
+    for text in filter(None, typed):
+        if any(_is_same(path, output) for path in (text, *re.split("[:=]", text, maxsplit=1)[1:])):
+            raise InputError(argument, output, f"another file than {text}, which is read")
 
 
 def _is_same(one: str, other: str) -> bool:

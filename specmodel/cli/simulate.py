@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from specmodel import replay
 from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.cli import settings
-from specmodel.cli.answering import answering, progress_bar
-from specmodel.cli.settings import flag, own, refuse_inputs
-from specmodel.cli.where import where_options
+from specmodel.cli.answering import answering, told_progress
+from specmodel.cli.settings import own, refuse_inputs
+from specmodel.cli.words import where_options
 from specmodel.show import replayed
 from specmodel.show.forms import Answer
 
@@ -107,8 +107,8 @@ def simulate(**options: Any) -> Answer:
         from specmodel.show.plots.figures import TWO_COLUMNS, save_figure
 
         steps = _steps(question, options).assign(case=case)
-    with progress_bar(question.source.num_requests) as bar:
-        found = question.answered(workers=options["workers"], progress=bar.update)
+    with told_progress(question.source.num_requests, "requests", "Replaying") as tell:
+        found = question.answered(workers=options["workers"], progress=tell)
     if options["timeline"]:
         save_figure("timeline", steps, options["timeline"], "timeline", width=TWO_COLUMNS)
     if options["records"] is not None:
@@ -127,16 +127,9 @@ def _check_files(options: dict[str, Any]) -> None:
         if Path(options["records"]).suffix != ".csv":
             raise InputError("records", options["records"], "a .csv file")
         check_writable(options["records"], "records")
-        inputs = {flag(name): options[name] for name in ("trace", "step_times")}
-        inputs |= {
-            f"that of --set {text}": text.partition("=")[2]
-            for text in options["changes"]
-            if text.startswith("popularity=")
-        }
-        for policy in (options["policies"] or "").split(","):
-            if policy.startswith("table:"):
-                inputs[f"that of --policy {policy}"] = policy.partition(":")[2]
-        refuse_inputs("records", options["records"], inputs)
+        read = [options["trace"], options["step_times"], *options["changes"]]
+        read += (options["policies"] or "").split(",")
+        refuse_inputs("records", options["records"], *read)
 
 
 def _steps(question: ReplayQuestion, options: dict[str, Any]) -> report.DataFrame:

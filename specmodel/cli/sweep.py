@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from specmodel.answers import sweeps
 from specmodel.base.errors import InputError
 from specmodel.cli import settings
-from specmodel.cli.answering import echo_warnings, progress_bar
+from specmodel.cli.answering import echo_warnings, told_progress
 from specmodel.cli.predict import BATCH_SIZES
 from specmodel.cli.settings import OPTIONS, option, own
 from specmodel.cli.words import two_words
@@ -130,17 +130,15 @@ def _in_order(options: dict[str, Any]) -> dict[str, Any]:
 def _write(plan: sweeps.Plan, output: str, **how: Any) -> None:
     """Write a sweep with a progress bar, and say what was written or is kept."""
     start = time.perf_counter()
-    pace = {"width": 16, "item_show_func": lambda _: _rate(bar.pos, start)}
-    bar: Any = progress_bar(plan.num_points, "Sweeping", **pace)
     try:
-        with bar:
-            kept = sweeps.sweep_to_file(plan, output, progress=bar.update, **how)
+        with told_progress(plan.num_points, "points", "Sweeping") as tell:
+            kept = sweeps.sweep_to_file(plan, output, progress=tell, **how)
     except sweeps.SweepInterrupted as interruption:
         click.echo(f"specmodel: {interruption}", err=True)
         raise click.exceptions.Exit(130) from None
     went_on = f" ({kept:,} of them kept from an interrupted run)" if kept else ""
-    rate = _rate(plan.num_points - kept, start)
-    click.echo(f"{plan.num_points:,} points{went_on}, {rate}: {output}")
+    rate = float(f"{(plan.num_points - kept) / (time.perf_counter() - start):.2g}")
+    click.echo(f"{plan.num_points:,} points{went_on}, {rate:,.0f} points a second: {output}")
 
 
 def _plan(options: dict[str, Any]) -> sweeps.Plan:
@@ -166,8 +164,3 @@ def _without_log() -> Iterator[None]:
         yield
     finally:
         logging.disable(logging.NOTSET)
-
-
-def _rate(num_points: int, start: float) -> str:
-    seconds = time.perf_counter() - start
-    return f"{float(f'{num_points / seconds:.2g}'):,.0f} points a second"

@@ -68,7 +68,7 @@ def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any)
     """
     from specmodel.replay.traces.files import check_written
 
-    refuse_inputs("output", output, {"the input": input_})
+    refuse_inputs("output", output, input_)
     check_written(output)
     check_free(output, overwrite=overwrite)
     found = re.fullmatch(r"([1-9]\d{0,3}):([1-9]\d{0,3})", ngram)
@@ -115,7 +115,7 @@ def sample(
     """
     from specmodel.replay.traces.files import check_written
 
-    refuse_inputs("output", output, {"the preset": preset})
+    refuse_inputs("output", output, preset)
     check_written(output)
     check_free(output, overwrite=overwrite)
     drawn = _drawn(preset, requests, output_tokens, seed)

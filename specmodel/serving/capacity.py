@@ -8,7 +8,6 @@ runs at several rates tell the capacity under any common factor of the predicted
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -18,13 +17,11 @@ from specmodel.serving.outcome import Run, are_steady
 
 GROWTH = 1.25
 """From one rate of the grid to the next, of which all policies share the rates [-]."""
-_HALVINGS, _COARSE_HALVINGS = 5, 3
-"""How often a step of the grid is halved, and is where a search is coarse [-]."""
-WIDTH = GROWTH ** (0.5**_HALVINGS)
+_HALVINGS, _FINE_HALVINGS = 3, 2
+"""How often a step of the grid is halved in the first replication, and then in all, where a search
+is not coarse [-]."""
+WIDTH = GROWTH ** (0.5 ** (_HALVINGS + _FINE_HALVINGS))
 """From the capacity to the first rate found to fail [-]."""
-_CLEAR = 0.85, 1.6
-"""A slowness up to which a rate passes clearly, and one from which it fails clearly, if two
-replications agree: no other is run [-]."""
 BEYOND = 2
 """Rates of the grid that are tried above the first that fails [-]."""
 _T80 = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383)
@@ -110,15 +107,13 @@ class Load:
         """Tell whether enough requests met the targets, and none waited ever longer."""
         return self.is_steady and self.share() >= attainment - _ROUNDING
 
-    def is_clear(self, attainment: float) -> bool:
-        """Tell whether more replications would hardly change that it passes or fails."""
-        every = [quantile(own, attainment) for own in self.slowness]
-        passes = self.is_steady and max(every) <= _CLEAR[0]
-        return len(every) > 1 and (passes or min(every) >= _CLEAR[1])
-
     def quantile(self, attainment: float) -> float:
         """Return the slowness that a share of the requests is below, infinite if unsteady [-]."""
         return quantile(np.concatenate(self.slowness), attainment) if self.is_steady else np.inf
+
+    def first(self, attainment: float) -> float:
+        """Return the same of the first replication [-]."""
+        return quantile(self.slowness[0], attainment) if self.is_steady else np.inf
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -131,11 +126,17 @@ class Capacity:
         The largest one that passes below all that fail, 0 if none does [request/s].
     attainment, loads
         Share of the requests that should meet the targets [-]; rates tried, rising.
+    own
+        The rate up to which each replication alone meets them [request/s].
+    factors
+        Ends of the 80 % interval of all predicted times, over the times; None if not known [-].
     """
 
     rate: float
     attainment: float
     loads: tuple[Load, ...]
+    own: tuple[float, ...] = ()
+    factors: tuple[float, float] | None = None
 
     @property
     def met(self) -> Load | None:
@@ -149,58 +150,60 @@ class Capacity:
         return next((load.rate for load in higher if load.passes(self.attainment)), None)
 
     def scaled(self, factor: float) -> float:
-        """Return the capacity if all times were so many times as long [request/s].
+        """Return what the first replication carries if all times were so many times as long.
 
-        Between rates that were tried by a straight line in logarithms, 0 if all of them then fail.
+        It is tried at every rate; between rates by a straight line in logarithms, 0 if all of them
+        then fail [request/s].
         """
-        every = self._slowness
-        return self._crossing(every, 1 / factor) / factor if every[0] * factor <= 1 else 0.0
+        slowness = np.array([load.first(self.attainment) for load in self.loads])
+        if slowness[0] * factor > 1:
+            return 0.0
+        rates = np.array([load.rate for load in self.loads])
+        return crossing(rates, slowness, 1 / factor) / factor
 
     @property
     def if_looser(self) -> float:
         """The rate that passes with targets `LOOSER` times as long, of those tried [request/s]."""
-        return max(self.rate, self._crossing(self._slowness, LOOSER)) if self.rate else 0.0
+        if not self.rate:
+            return 0.0
+        return self.rate * max(self.scaled(1 / LOOSER) / LOOSER / self._base, 1.0)
+
+    @property
+    def _base(self) -> float:
+        return self.scaled(1.0) or self.rate
 
     @property
     def simulated(self) -> tuple[float, float]:
         """Ends of the 80 % interval of the mean over simulations [request/s]."""
-        count = max((len(load.slowness) for load in self.loads), default=0) if self.rate else 0
+        count = len(self.own)
         if count < 2:
             return self.rate, self.rate
-        own = np.log([self._crossing(self._slowness_of(i), 1.0) for i in range(count)])
-        half = _T80[min(count - 2, len(_T80) - 1)] * own.std(ddof=1) / count**0.5
+        half = _T80[min(count - 2, len(_T80) - 1)] * np.log(self.own).std(ddof=1) / count**0.5
         return float(self.rate * np.exp(-half)), float(self.rate * np.exp(half))
 
-    def predicted(self, factors: tuple[float, float]) -> tuple[float, float]:
-        """Return the ends of an interval, from those of the factor of all times [request/s]."""
-        if not self.rate:
-            return 0.0, 0.0
-        base = self.scaled(1.0)
-        low, high = (self.rate * self.scaled(f) / base for f in sorted(factors, reverse=True))
+    @property
+    def predicted(self) -> tuple[float, float] | None:
+        """Ends of the interval from that of the factor of all times [request/s]."""
+        if self.factors is None:
+            return None
+        low, high = (self.rate * self.scaled(f) / self._base for f in self.factors[::-1])
         return low, high
 
-    @cached_property
-    def _slowness(self) -> FloatArray:
-        """Slowness that is not exceeded by the share of requests at each rate [-]."""
-        return np.array([load.quantile(self.attainment) for load in self.loads])
 
-    def _slowness_of(self, replication: int) -> FloatArray:
-        """Return that of a replication; of another where clear rates lack it [-]."""
-        own = [load.slowness[replication % len(load.slowness)] for load in self.loads]
-        return np.array([quantile(each, self.attainment) for each in own])
+def crossing(rates: FloatArray, quantiles: FloatArray, level: float) -> float:
+    """Return the least rate at which a slowness rises above a level, its ends at most [request/s].
 
-    def _crossing(self, quantiles: FloatArray, level: float) -> float:
-        """Return the least rate at which a slowness rises above a level, its ends at most."""
-        rates = np.array([load.rate for load in self.loads])
-        over = np.flatnonzero(quantiles > level)
-        if not len(over):
-            return float(rates[-1])
-        at = int(over[0])
-        if at == 0:
-            return float(rates[0])
-        ends = np.log(np.minimum(quantiles[at - 1 : at + 1], 1e9))
-        part = (np.log(level) - ends[0]) / (ends[1] - ends[0])
-        return float(rates[at - 1] * (rates[at] / rates[at - 1]) ** part)
+    Between rates by a straight line in logarithms.
+    """
+    over = np.flatnonzero(quantiles > level)
+    if not len(over):
+        return float(rates[-1])
+    at = int(over[0])
+    if at == 0:
+        return float(rates[0])
+    ends = np.log(np.minimum(quantiles[at - 1 : at + 1], 1e9))
+    part = (np.log(level) - ends[0]) / (ends[1] - ends[0])
+    return float(rates[at - 1] * (rates[at] / rates[at - 1]) ** part)
 
 
 def quantile(slowness: FloatArray, share: float) -> float:
@@ -209,93 +212,128 @@ def quantile(slowness: FloatArray, share: float) -> float:
     return float(np.partition(slowness, place)[place])
 
 
+Tried = Callable[[float, Sequence[int]], Load]
+"""What requests meet at a rate in replications, by their places."""
+_FIRST = (0,)
+
+
 def search(
-    try_rate: Callable[[float, bool], Load],
+    try_rate: Tried,
     attainment: float,
     start: float,
     *,
+    replications: int = 1,
     is_coarse: bool = False,
 ) -> Capacity:
     """Return the capacity: up a geometric grid to the first rate that fails, halved there.
 
+    The first replication finds about where, and all of them decide from there. Where more requests
+    a second never meet targets better, that is what all of them find at every rate.
     Rates are of one grid whatever the targets, so that looser ones never carry less if they start
     no lower: each rate that passes then passes with them too.
 
     Parameters
     ----------
     try_rate, attainment
-        What requests meet at a rate, in all replications or in as many as make it clear, and the
-        share of them that should meet the targets [-].
+        What requests meet at a rate, and the share of them that should meet the targets [-].
     start
         About where to begin; if that fails, the grid is gone down first [request/s].
+    replications
+        In how many a rate is tried [-].
     is_coarse
         Whether a step is halved less often, and no rate is tried above the first that fails.
     """
-    found = _Search(try_rate, attainment)
-    low = first = found.down(round(np.log(start) / np.log(GROWTH)), in_all=False)
-    while found.passes(low + 1):
-        low += 1
-        if low - first > _MOST_STEPS:
-            expected = "targets that some rate fails: all up to that rate meet them"
-            raise InputError("request_rate", float(f"{GROWTH**low:.3g}"), expected)
-    for step in range(2, 2 if is_coarse else BEYOND + 2):
-        found.passes(low + step)
-    low = found.down(low, in_all=True)
-    for halving in range(1, (_COARSE_HALVINGS if is_coarse else _HALVINGS) + 1):
-        low += 0.5**halving * found.passes(low + 0.5**halving, in_all=True)
-    return found.capacity(low)
+    first = _Search(try_rate, attainment, _FIRST)
+    low = first.up(first.down(float(round(np.log(start) / np.log(GROWTH)))))
+    for beyond in range(2, 2 if is_coarse else BEYOND + 2):
+        first.passes(low + beyond)
+    for halving in range(1, _HALVINGS + 1):
+        low += 0.5**halving * first.passes(low + 0.5**halving)
+    step, found = 0.5**_HALVINGS, _Search(try_rate, attainment, range(replications))
+    low = about = found.up(found.down(low, step), step)
+    for halving in range(1, 1 if is_coarse else _FINE_HALVINGS + 1):
+        low += step * 0.5**halving * found.passes(low + step * 0.5**halving)
+    own = tuple(found.own_capacity(i, about, step) for i in found.which if low > -np.inf)
+    tried = first.tried | found.tried
+    loads = tuple(tried[place] for place in sorted(tried))
+    return Capacity(rate=GROWTH**low, attainment=attainment, loads=loads, own=own)
 
 
+@dataclass(frozen=True, eq=False)
 class _Search:
-    """Rates tried, by place on the grid, and whether enough requests met the targets at each.
+    """Rates tried in some replications, by place on the grid.
 
     The place of no rate, which nothing passes at, is minus infinity.
     """
 
-    def __init__(self, try_rate: Callable[[float, bool], Load], attainment: float) -> None:
-        self.try_rate, self.attainment = try_rate, attainment
-        self.tried: dict[float, Load] = {}
-        self.whole: set[float] = set()
+    try_rate: Tried
+    attainment: float
+    which: Sequence[int]
+    tried: dict[float, Load] = field(default_factory=dict)
 
-    def passes(self, place: float, *, in_all: bool = False) -> bool:
-        """Tell whether a rate passes, in all replications or in as many as make it clear."""
+    def passes(self, place: float) -> bool:
+        """Tell whether enough requests meet the targets at a rate."""
         if place == -np.inf:
             return False
-        if place not in self.tried or (in_all and place not in self.whole):
-            self.tried[place] = self.try_rate(GROWTH**place, in_all)
-            self.whole.update({place} if in_all else ())
+        if place not in self.tried:
+            self.tried[place] = self.try_rate(GROWTH**place, self.which)
         return self.tried[place].passes(self.attainment)
 
-    def down(self, place: float, *, in_all: bool) -> float:
-        """Return the place of the first rate of the grid that passes, going down, or of none."""
-        for step in range(_MOST_STEPS):
-            if self.passes(place - step, in_all=in_all):
-                return place - step
+    def down(self, place: float, step: float = 1.0) -> float:
+        """Return the place of the first rate that passes, going down by steps, or of none."""
+        for count in range(_MOST_STEPS):
+            if self.passes(place - count * step):
+                return place - count * step
         return -np.inf
 
-    def capacity(self, place: float) -> Capacity:
-        """Return the capacity at a place, with all rates that were tried."""
-        loads = tuple(self.tried[each] for each in sorted(self.tried))
-        return Capacity(rate=GROWTH**place, attainment=self.attainment, loads=loads)
+    def up(self, place: float, step: float = 1.0) -> float:
+        """Return the place of the last rate before one that fails, going up by steps."""
+        for count in range(_MOST_STEPS):
+            if not self.passes(place + (count + 1) * step):
+                return place + count * step
+        expected = "targets that some rate fails: all up to that rate meet them"
+        raise InputError("request_rate", float(f"{GROWTH**place:.3g}"), expected)
+
+    def own_capacity(self, replication: int, place: float, step: float) -> float:
+        """Return the rate up to which a replication alone meets the targets [request/s].
+
+        Other rates are tried at most a step of the grid away.
+        """
+        found = {
+            at: quantile(load.slowness[replication], self.attainment)
+            for at, load in self.tried.items()
+        }
+
+        def slowness(at: float) -> float:
+            if at not in found:
+                only = self.try_rate(GROWTH**at, [replication])
+                found[at] = only.quantile(self.attainment)
+            return found[at]
+
+        low, high = place, place + step
+        while low > place - 1 and slowness(low) > 1:
+            low -= step
+        while high < place + 1 and slowness(high) <= 1:
+            high += step
+        places = np.array(sorted(found))
+        return crossing(GROWTH**places, np.array([found[at] for at in places]), 1.0)
 
 
-def widened(
-    found: Capacity, try_rate: Callable[[float, bool], Load], factors: tuple[float, float]
-) -> Capacity:
+def widened(found: Capacity, try_rate: Tried, factors: tuple[float, float]) -> Capacity:
     """Return a capacity with rates tried as far as its interval by factors reaches.
 
     Down to where times no longer fall with the rate: beyond, no rate meets the targets.
     """
-    loads, (low, high), share = list(found.loads), sorted(factors), found.attainment
+    loads, (low, high), share = list(found.loads), factors, found.attainment
     falls = bool(found.rate)
     while falls and loads[0].quantile(share) > 1 / high and len(loads) < _MOST_STEPS:
-        lower = try_rate(loads[0].rate / GROWTH, False)
+        lower = try_rate(loads[0].rate / GROWTH, _FIRST)
         falls = lower.quantile(share) < _FALLING * loads[0].quantile(share)
         if lower.passes(share):  # a few requests may by chance take longer at a lower rate
             loads.insert(0, lower)
     while found.rate and loads[-1].quantile(share) < 1 / low and len(loads) < _MOST_STEPS:
-        loads.append(try_rate(loads[-1].rate * GROWTH, False))
-    return replace(found, loads=tuple(loads))
+        loads.append(try_rate(loads[-1].rate * GROWTH, _FIRST))
+    return replace(found, loads=tuple(loads), factors=factors)
 
 
 MEANS = (

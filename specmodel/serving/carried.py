@@ -216,9 +216,7 @@ def check_alone(trial: Trial, policies: Sequence[str], assumed: Collection[str] 
 def capacity_row(trial: Trial, name: str, found: Capacity) -> Row:
     """Return what a policy carries, how sure that is, and what requests then meet."""
     met, (low, high) = found.met, found.simulated
-    predicted: tuple[float | None, float | None] = (None, None)
-    if met is not None and trial.study.deployment.kernels.record is not None:
-        predicted = found.predicted(trial.factors(name, met))
+    predicted = found.predicted or (None, None)
     means = met.means if met else dict.fromkeys(MEANS)
     return {
         "policy": name,

@@ -25,22 +25,10 @@ from specmodel.serving.state import (
     Server,
     Step,
 )
-from specmodel.serving.times import Tables, decode_time, prompt_time
+from specmodel.serving.tables import Tables, accepted_tokens, decode_time, prompt_time
 
-GOLDEN, FIRST_FACTOR, SECOND_FACTOR = 0x9E3779B9, 0x7FEB352D, 0x846CA68B
-"""Weyl increment by output position, and the factors of Wellons' 32-bit mix (lowbias32)."""
-LOW = 0xFFFFFFFF
-
-
-def uniform_hash(key: int, position: int) -> int:
-    """Return a number below 2^32 that is random in key and position, and depends on nothing else.
-
-    Products stay right in 64 bits, as only their low 32 bits are kept.
-    """
-    x = (key + position * GOLDEN) & LOW
-    x = ((x ^ (x >> 16)) * FIRST_FACTOR) & LOW
-    x = ((x ^ (x >> 15)) * SECOND_FACTOR) & LOW
-    return x ^ (x >> 16)
+WORTH_COASTING = 3
+"""Steps without drafts from which they are taken at once [-]."""
 
 
 def draft_length(server: Server, batch: int) -> int:
@@ -63,6 +51,14 @@ def blocks_for(limits: Limits, tokens: int) -> int:
     return (tokens + limits.block_size - 1) // limits.block_size + limits.fixed_blocks
 
 
+def is_next_there(engine: Engine) -> bool:
+    """Tell whether the next request, which no user sends, has come by now."""
+    requests, state = engine.requests, engine.state
+    if engine.users > 0 or state.arrived == len(requests):
+        return False
+    return bool(requests[state.arrived].arrival <= state.now)
+
+
 def arrive(engine: Engine) -> None:
     """Let requests come that came until now; an idle server goes on to the next."""
     requests, state = engine.requests, engine.state
@@ -71,7 +67,7 @@ def arrive(engine: Engine) -> None:
     is_idle = state.running == 0 and state.preempted == 0 and state.admitted == state.arrived
     if is_idle and requests[state.arrived].arrival > state.now:
         state.now = requests[state.arrived].arrival
-    while state.arrived < len(requests) and requests[state.arrived].arrival <= state.now:
+    while is_next_there(engine):
         state.request_time += state.now - requests[state.arrived].arrival
         state.arrived += 1
 
@@ -223,19 +219,25 @@ def advance(tables: Tables, engine: Engine, step: Step) -> None:
     if step.prompt_tokens > 0:
         seconds += prefill_time(tables, engine, step)
         state.prefilled_tokens += step.prompt_tokens
+    pass_time(engine, step.batch, step.decoding, seconds)
+    step.time, step.step_time = state.now, seconds
+
+
+def pass_time(engine: Engine, batch: int, decoding: int, seconds: float) -> None:
+    """Let time go on by a step of so many requests."""
+    state = engine.state
     waiting = state.preempted + state.arrived - state.admitted
     state.request_time += (state.running + waiting) * seconds
     state.running_time += state.running * seconds
     state.now += seconds
     state.steps += 1
-    state.last_batch = step.batch
-    state.request_steps += step.batch
+    state.last_batch = batch
+    state.request_steps += batch
     if state.free_blocks < state.least_free_blocks:
         state.least_free_blocks = state.free_blocks
-    if step.decoding > 0:
+    if decoding > 0:
         state.bin = bin_of(engine.edges, seconds, state.bin)
-        engine.intervals[state.bin] += step.decoding
-    step.time, step.step_time = state.now, seconds
+        engine.intervals[state.bin] += decoding
 
 
 def bin_of(edges: Any, seconds: float, near: int) -> int:
@@ -245,23 +247,6 @@ def bin_of(edges: Any, seconds: float, near: int) -> int:
     while near < len(edges) - 1 and seconds >= edges[near + 1]:
         near += 1
     return near
-
-
-def accepted_tokens(outcomes: Outcomes, request: Request, place: int, length: int) -> int:
-    """Return how many of the tokens drafted for a request are accepted [token]."""
-    trace = outcomes.accepted
-    if len(trace) > 0:
-        own = place % len(outcomes.first)
-        found = trace[outcomes.first[own] + request.emitted_tokens % outcomes.lengths[own]]
-        return int(found) if found < length else length
-    noise = uniform_hash(request.key, request.emitted_tokens)
-    table = (request.key * outcomes.classes >> 32) * (len(outcomes.contexts) + 1)
-    for least in outcomes.contexts:
-        table += request.context >= least
-    held, first = 0, (table * (outcomes.longest + 1) + length) * outcomes.longest
-    for j in range(first, first + length):
-        held += noise < outcomes.thresholds[j]
-    return held
 
 
 def prefill(engine: Engine, request: Request) -> int:
@@ -281,21 +266,20 @@ def prefill(engine: Engine, request: Request) -> int:
 
 def verify(
     take_in: Function, outcomes: Outcomes, server: Server, request: Request, place: int, step: Step
-) -> int:
-    """Let a request accept what it can of its draft; return the tokens emitted [token]."""
+) -> tuple[int, int]:
+    """Let a request accept what it can of its draft; return tokens emitted and accepted [token]."""
     drafted, held = request.scheduled_tokens - 1, 0
     left = request.output_tokens - request.emitted_tokens
     if drafted > 0:
         held = accepted_tokens(outcomes, request, place, drafted)
         request.drafted_tokens += drafted
         request.accepted_tokens += held
-        step.accepted_tokens += held
     made = held + 1 if held < left else left
     request.context += made
     request.free_slots -= made
     if server.kind == SHARED:
         take_in(server.states[0], held + 1, step.step_time, drafted)
-    return made
+    return made, held
 
 
 def finish(engine: Engine, request: Request, place: int) -> None:
@@ -312,24 +296,61 @@ def finish(engine: Engine, request: Request, place: int) -> None:
 def emit(take_in: Function, outcomes: Outcomes, server: Server, engine: Engine, step: Step) -> None:
     """Let requests emit what the step gave them; those that are done leave."""
     requests, running, state, kept = engine.requests, engine.running, engine.state, 0
+    emitted = accepted = 0
     for i in range(state.running):
         place = running[i]
-        request, made = requests[place], 0
+        request, made, held = requests[place], 0, 0
         if request.scheduled_tokens > 0:
             if request.prefill_tokens > 0:
                 made = prefill(engine, request)
             else:
-                made = verify(take_in, outcomes, server, request, place, step)
+                made, held = verify(take_in, outcomes, server, request, place, step)
         request.emitted_tokens += made
-        step.emitted_tokens += made
+        emitted += made
+        accepted += held
         if request.emitted_tokens == request.output_tokens:
             finish(engine, request, place)
         else:
             running[kept] = place
             kept += 1
     state.running = step.running = kept
+    step.emitted_tokens, step.accepted_tokens = emitted, accepted
     step.waiting = state.preempted + state.arrived - state.admitted
     step.free_blocks = state.free_blocks
+
+
+def coast(limits: Limits, tables: Tables, server: Server, engine: Engine) -> None:
+    """Take at once the steps until a request comes or would end, where all decode without drafts.
+
+    Each of these emits a token of every request, whose blocks are free; nothing else changes but
+    time, so that no step goes through the requests.
+    """
+    requests, running, state = engine.requests, engine.running, engine.state
+    batch, most = state.running, limits.token_budget
+    if state.arrived > state.admitted or state.preempted > 0 or not 0 < batch <= most:
+        return
+    if draft_length(server, state.last_batch) > 0 or draft_length(server, batch) > 0:
+        return
+    most = (state.free_blocks // batch - 1) * limits.block_size - limits.reserved_tokens
+    context = steps = 0
+    for i in range(batch):
+        request = requests[running[i]]
+        left = request.output_tokens - request.emitted_tokens - 1
+        most = left if left < most else most
+        if most < WORTH_COASTING or request.prefill_tokens > 0:
+            return
+        context += request.context
+    while steps < most and not is_next_there(engine):
+        pass_time(engine, batch, batch, decode_time(tables, 0, batch, context / batch))
+        context += batch
+        steps += 1
+    for i in range(batch):
+        request = requests[running[i]]
+        request.emitted_tokens += steps
+        request.context += steps
+        request.free_slots -= steps
+        if request.free_slots < limits.reserved_tokens:
+            allocate(limits, engine, i, limits.reserved_tokens - request.free_slots)
 
 
 def serve(
@@ -350,6 +371,8 @@ def serve(
     state.last_batch = 1
     state.arrived = min(engine.users, len(engine.requests))
     while state.finished < engine.until:
+        if server.kind == BY_BATCH and state.steps >= len(log):
+            coast(limits, tables, server, engine)
         step = log[min(state.steps, len(log) - 1)]
         arrive(engine)
         schedule(limits, engine, step, draft_length(server, state.last_batch))

@@ -17,7 +17,8 @@ from specmodel.replay.policies.policy import STATES, LearningPolicy, learn_nothi
 from specmodel.replay.policies.sglang import adapt, read_slots
 from specmodel.replay.times import ReplayTimes
 from specmodel.serving.state import BY_BATCH, SHARED, SLOTS, Server
-from specmodel.serving.times import Tables, TabulatedTimes, decode_time
+from specmodel.serving.tables import Tables, decode_time
+from specmodel.serving.times import TabulatedTimes
 
 CLASSES = 8
 """Classes of requests, equally many in each, where acceptance differs between requests [-]."""

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specmodel.answers.config_formats import ConfigFormat, config_format as format_of
-from specmodel.answers.plan import Plan
-from specmodel.answers.plans import engine_case, plan_schedule
+from specmodel.answers.plans import Plan, engine_case, plan_schedule
 from specmodel.base.errors import given
 from specmodel.base.naming import is_id
 from specmodel.machines.hardware import HardwareProfile

@@ -13,7 +13,6 @@ jumps with the tokens of the step, so that it is tabulated on both sides.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,34 +22,13 @@ from specmodel.cost.latency import sequences_of, step_times
 from specmodel.cost.passes import PassTime
 from specmodel.cost.prefill import added_by_prompts, read_by_drafter, read_by_target, waiting
 from specmodel.layers.batch import SequenceGroup, sequence_group
+from specmodel.serving.tables import Tables
 
 ROWS = 96
 """Rows of context of a table [-]."""
 _NEAR = (1, 2, 4, 8, 16, 32, *range(64, 257, 32), *range(320, 641, 64), 768, 1024)
 """Tokens of chunks that are tabulated; above these they grow by the factor below [token]."""
 _GROWTH = 2**0.5
-
-
-class Tables(NamedTuple):
-    """Step times as the loop reads them: flat arrays or lists, and their sizes.
-
-    `base` is by draft length, requests and row of context, of which `rows_per_token` make a token;
-    `more` by draft length and nodes of requests, chunks' tokens and entries seen, `lengths` of them
-    for steps of up to `graph_tokens`, and as many for others, of which tokens of prompts count
-    `spread` times, where other replicas wait for the one that reads them.
-    """
-
-    base: Any
-    requests: int
-    rows: int
-    rows_per_token: float
-    lengths: int
-    graph_tokens: float
-    spread: float
-    more: Any
-    at_requests: Any
-    at_tokens: Any
-    at_seen: Any
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -229,12 +207,12 @@ def tabulate(
     tables = [_without_prompts(deployment, k, max_requests, some, step) for k in lengths]
     limit = deployment.graph_limit
     ends = limit is not None and limit.unit == "token"
-    more, draft = [], _draft_times(deployment, lengths, np.ones(1), mean_context)[..., None]
-    for beside in (-np.inf, np.inf) if ends else (0.0,):  # in graphs and beyond, whatever the size
-        added = [_added(deployment, k, nodes, mean_context, beside) for k in lengths]
-        alone = prompts_step_time(deployment, _read_together(deployment, nodes), beside)
-        more.append(np.array(added))
-        more[-1][:, 0] = draft + alone
+    draft = _draft_times(deployment, lengths, np.ones(1), mean_context)[..., None]
+    # in graphs and beyond, whatever the size
+    beside = np.array([-np.inf, np.inf] if ends else [0.0])[:, None, None, None]
+    more = np.stack([_added(deployment, k, nodes, mean_context, beside) for k in lengths], axis=1)
+    alone = prompts_step_time(deployment, _read_together(deployment, nodes), beside)
+    more[:, :, 0] = draft + alone
     return TabulatedTimes(
         base=np.array(tables),
         context_step=step,
@@ -278,10 +256,11 @@ def _added(
     draft_length: float,
     nodes: tuple[FloatArray, FloatArray, FloatArray],
     context: float,
-    beside: float,
+    beside: FloatArray,
 ) -> FloatArray:
     """Return what chunks add at nodes, where some request decodes, and 0 where none does [s]."""
-    group, found = _read_together(deployment, nodes), np.zeros([len(each) for each in nodes])
+    group = _read_together(deployment, nodes)
+    found = np.zeros([len(beside), *map(len, nodes)])
     without, whole = (
         mixed_step_time(
             deployment,
@@ -293,7 +272,7 @@ def _added(
         )
         for prompts in ((), (group,))
     )
-    found[1:] = whole - without
+    found[:, 1:] = whole - without
     return found
 
 
@@ -361,48 +340,3 @@ def _nodes(most: int, *, dense: int, growth: float, jumps: list[int]) -> FloatAr
         at = max(at * growth, at + 1)
         found.append(min(round(at), most))
     return np.array(sorted({*found}), dtype=float)
-
-
-def below(nodes: Any, value: float) -> int:
-    """Return the place of the last node at or below a value, at most the last but one."""
-    low, high = 0, len(nodes) - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if nodes[middle] <= value:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-def decode_time(tables: Tables, length: int, requests: int, context: float) -> float:
-    """Return a step without prompts, at a mean context [s]."""
-    rows = context * tables.rows_per_token
-    row = int(rows)
-    if row > tables.rows - 2:
-        row = tables.rows - 2
-    at = (length * tables.requests + requests) * tables.rows + row
-    low: float = tables.base[at]
-    high: float = tables.base[at + 1]
-    return low + (rows - row) * (high - low)
-
-
-def prompt_time(tables: Tables, length: int, requests: int, tokens: float, seen: float) -> float:
-    """Return what chunks of prompts add to a step [s]."""
-    sizes, lengths, sights = tables.at_requests, tables.at_tokens, tables.at_seen
-    i, j, k = below(sizes, requests), below(lengths, tokens), below(sights, seen)
-    a = (requests - sizes[i]) / (sizes[i + 1] - sizes[i])
-    b = (tokens - lengths[j]) / (lengths[j + 1] - lengths[j])
-    c = (seen - sights[k]) / (sights[k + 1] - sights[k])
-    c = 0.0 if c < 0 else 1.0 if c > 1 else c
-    row, plane = len(sights), len(sights) * len(lengths)
-    is_beyond = requests * (length + 1) + tokens * tables.spread > tables.graph_tokens
-    place = length + tables.lengths if is_beyond else length
-    at = (place * len(sizes) + i) * plane + j * row + k
-    total, more = 0.0, tables.more
-    for corner in range(4):
-        di, dj = corner >> 1, corner & 1
-        here = at + di * plane + dj * row
-        value = more[here] + c * (more[here + 1] - more[here])
-        total += (a if di else 1 - a) * (b if dj else 1 - b) * value
-    return total

@@ -1,7 +1,7 @@
 """What a policy of a study carries within targets: rates simulated with replications."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -86,33 +86,30 @@ class Trial:
         return float(self.study.typical.output_tokens.mean())
 
     def load(
-        self, name: str, rate: float, *, in_all: bool = True, runs: list[Run] | None = None
+        self,
+        name: str,
+        rate: float,
+        which: Sequence[int] | None = None,
+        runs: dict[int, Run] | None = None,
     ) -> Load:
-        """Return what requests meet at a rate under a policy [request/s].
+        """Return what requests meet at a rate under a policy, in some replications [request/s].
 
-        In all replications, or in as many as make clear whether the targets are met. `runs` are
-        the first of them, as far as there are any, to which others are added.
+        `runs` are those that were made by their places, to which others are added.
         """
         service, curves = self.server(name)
-        runs = [] if runs is None else runs
+        runs, which = {} if runs is None else runs, which or range(self.replications)
         slowest = float(curves.tpot.max())
         residences = RESIDENCES / 4 if self.is_coarse else RESIDENCES
         lasts = np.ceil(residences * _present(curves, rate))
         measured = min(int(max(self.study.num_requests, lasts)), _MOST_REQUESTS)
         first = int(WARM_UP * measured)
         own = slice(first, first + measured)
-        added = self.study.first_token_time
-        run, every = partial(self._run, service, rate, own.stop, slowest), self.replications
-        fewest = every if in_all else min(2, every)
-        for count in range(fewest, every + 1):
-            if len(runs) < count:  # beside it run all that would be next
-                most = fewest if count == fewest else every
-                with ThreadPoolExecutor(most) as pool:
-                    runs += pool.map(run, range(len(runs), most))
-            found = load_of(rate, runs[:count], own, self.targets, added)
-            if found.is_clear(self.targets.attainment):
-                break
-        return found
+        others = [place for place in which if place not in runs]
+        with ThreadPoolExecutor(len(which)) as pool:
+            made = pool.map(partial(self._run, service, rate, own.stop, slowest), others)
+            runs.update(zip(others, made, strict=True))
+        every = [runs[place] for place in which]
+        return load_of(rate, every, own, self.targets, self.study.first_token_time)
 
     def alone(self, name: str) -> tuple[float, float]:
         """Return TTFT and TPOT within which enough requests are where each is alone [s]."""
@@ -131,26 +128,32 @@ class Trial:
         if self.targets.slowness(ttft - added, tpot, added)[0] > 1:
             return NOTHING
 
-        done = defaultdict[float, list[Run]](list)
+        done = defaultdict[float, dict[int, Run]](dict)
 
-        def try_rate(rate: float, in_all: bool) -> Load:
+        def try_rate(rate: float, which: Sequence[int]) -> Load:
             progress(1)
-            return self.load(name, rate, in_all=in_all, runs=done[rate])
+            return self.load(name, rate, which, done[rate])
 
-        start = 0.6 * self._guess(self.server(name)[1])
-        found = search(try_rate, self.targets.attainment, start, is_coarse=self.is_coarse)
+        found = search(
+            try_rate,
+            self.targets.attainment,
+            0.6 * self._guess(self.server(name)[1]),
+            replications=self.replications,
+            is_coarse=self.is_coarse,
+        )
         if found.met is None or self.study.deployment.kernels.record is None:
             return found
-        return widened(found, try_rate, self.factors(name, found.met))
+        return widened(found, try_rate, self._factors(name, found.met))
 
-    def factors(self, name: str, load: Load) -> tuple[float, float]:
+    def _factors(self, name: str, load: Load) -> tuple[float, float]:
         """Return the ends of the 80 % interval of the time per token, over the time itself [-]."""
         running, drafted = (
             max(round(load.means[column]), 1) for column in ("running", "drafted_tokens_per_step")
         )
         is_drafting = self.server(name)[0].drafts.max_draft_length > 0
         found = self.study.error_factors([running], [drafted * is_drafting])["tpot"]
-        return float(found[0, 0]), float(found[1, 0])
+        low, high = sorted(found[:, 0].tolist())
+        return low, high
 
     def server(self, name: str) -> tuple[Service, LoadCurves]:
         """Return the server of a policy, and what a request takes by how many run there.

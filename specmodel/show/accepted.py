@@ -44,28 +44,6 @@ _RUNNING = (
 _TO_PREDICT = "To predict; words in capitals are yours to give, as no file tells them:"
 
 
-HOW = """\
-Acceptance is how many drafted tokens the target keeps. Where to get it:
-
-1. A running vLLM with speculation counts it. Save its metrics twice, some
-   minutes of your traffic apart, and read them:
-     curl -s http://localhost:8000/metrics > before.prom
-     curl -s http://localhost:8000/metrics > after.prom
-     specmodel acceptance ./before.prom ./after.prom
-   It prints the predict command.
-2. Results of benchmarks have it: of vllm bench serve --save-result (from vLLM
-   0.14 on) and SGLang's bench_serving --output-file; of GuideLLM and AIPerf
-   where vLLM serves with --per-request-spec-decode-metrics summary:
-     specmodel acceptance ./eagle3.json
-   specmodel fit engine shows these runs beside what is predicted.
-3. Logs tell it: "SpecDecoding metrics" of vLLM, "accept len" of SGLang. Lines
-   of them, the table that a benchmark printed, or SGLang's /metrics:
-     grep "SpecDecoding metrics" server.log | specmodel acceptance -
-4. Published values ship: specmodel list acceptance. Without any option predict
-   takes that of the very target and drafter, if there is one."""
-"""What the command says without a file."""
-
-
 def of_benchmarks(drafted: Sequence[Run], paths: Sequence[str]) -> Answer:
     """Return the acceptance of runs that drafted, from the result files of a benchmark."""
     rows = [_run_row(run) for run in drafted]

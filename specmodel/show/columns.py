@@ -8,13 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from specmodel.prediction.table import Column, Row
 
 
-def _between(low: str, high: str, row: Row) -> str:
-    ends = row[low], row[high]
-    return "-" if None in ends or not row["capacity"] else "{:.3g}-{:.3g}".format(*ends)
+def _ends(name: str, unit: str, of: str, *shown: Any, **how: Any) -> tuple[Column, Column]:
+    """Return the columns of both ends of an 80 % interval, the first of which may tell them."""
+    low, high = (f"{end} end of the 80 % interval of {of}" for end in ("lower", "upper"))
+    return Column(f"{name}_low", unit, low, *shown, **how), Column(f"{name}_high", unit, high)
+
+
+def _of_capacity(name: str, of: str, title: str) -> tuple[Column, Column]:
+    def form(row: Row) -> str:
+        ends = row[f"{name}_low"], row[f"{name}_high"]
+        return "-" if None in ends or not row["capacity"] else "{:.3g}-{:.3g}".format(*ends)
+
+    return _ends(name, "request/s", of, f"80 % by\n{title}", form)
 
 
 def _either(name: str, row: Row, form: str) -> str:
@@ -120,15 +130,11 @@ BREAK_EVEN = (
 
 PEAKS = (
     Column("peak_speedup", "-", "largest speedup of a curve", "peak", ".2f"),
-    Column(
-        "peak_speedup_low",
-        "-",
-        "ends of the 80 % interval of the peak",
-        "80 %\ninterval",
+    *_ends(
+        *("peak_speedup", "-", "the peak", "80 %\ninterval"),
         "{peak_speedup_low:.2f}-{peak_speedup_high:.2f}",
         spare=2,
     ),
-    Column("peak_speedup_high", "-", "upper end of the 80 % interval of the peak"),
     Column(
         "peak_batch_size",
         "request",
@@ -136,18 +142,10 @@ PEAKS = (
         "at batch\n(length)",
         "{peak_batch_size} ({draft_length})",
     ),
-    Column(
-        "peak_batch_size_low",
-        "request",
-        "batch sizes between which 80 % of draws peak",
-        "80 % of\nbatch",
+    *_ends(
+        *("peak_batch_size", "request", "the batch size of the peak", "80 % of\nbatch"),
         lambda row: _sizes("peak_batch_size_low", "peak_batch_size_high", row),
         spare=1,
-    ),
-    Column(
-        "peak_batch_size_high",
-        "request",
-        "the larger of the batch sizes between which 80 % of draws peak",
     ),
     Column(
         "near_peak_first",
@@ -182,30 +180,14 @@ LOADS = (
     Column("request_rate", "request/s", "rate of requests asked for", "requests\n/s"),
     Column("users", "request", "users who each ask again when answered"),
     Column("policy", "-", "policy of draft lengths"),
-    Column(
-        "running",
-        "request",
-        "requests that decode or prefill at once, in the mean",
-        form=".1f",
-        spare=4,
-    ),
+    Column("running", "request", "requests that run at once, in the mean", form=".1f"),
     Column("tpot", "s", "time per output token, each token counted once", "TPOT"),
-    Column("tpot_closed", "s", "time per output token by formula", "TPOT by\nformula", spare=3),
-    Column(
-        "tpot_p90",
-        "s",
-        "time per output token that 90 % of requests stay below",
-        "TPOT\n90 %",
-        spare=1,
-    ),
+    Column("tpot_closed", "s", "time per output token by formula", "TPOT by\nformula"),
+    Column("tpot_p90", "s", "time per output token that 90 % of requests stay below", "TPOT\n90 %"),
     Column("ttft", "s", "time to the first token"),
     Column("ttft_p50", "s", "median time to the first token", "TTFT\nmedian"),
     Column(
-        "ttft_p90",
-        "s",
-        "time to the first token that 90 % of requests stay below",
-        "TTFT\n90 %",
-        spare=2,
+        "ttft_p90", "s", "time to the first token that 90 % of requests stay below", "TTFT\n90 %"
     ),
     Column("ttft_closed", "s", "time to the first token by formula"),
     Column("interval_p99", "s", "time between tokens that 99 % stay below"),
@@ -230,29 +212,8 @@ LOADS = (
     Column("passes_again", "request/s", "rate at which the targets are met again"),
     Column("tpot_target", "s", "time per token that requests should meet"),
     Column("ttft_target", "s", "time to the first token that they should meet"),
-    Column(
-        "simulated_low",
-        "request/s",
-        "80 % interval of runs with other requests",
-        "80 % by\nsimulation",
-        lambda row: _between("simulated_low", "simulated_high", row),
-        spare=4,
-    ),
-    Column(
-        "simulated_high", "request/s", "upper end of the 80 % interval of runs with other requests"
-    ),
-    Column(
-        "predicted_low",
-        "request/s",
-        "80 % interval of what predicted times may be off by",
-        "80 % by\nprediction",
-        lambda row: _between("predicted_low", "predicted_high", row),
-    ),
-    Column(
-        "predicted_high",
-        "request/s",
-        "upper end of the 80 % interval of what predicted times may be off by",
-    ),
+    *_of_capacity("simulated", "runs with other requests", "simulation"),
+    *_of_capacity("predicted", "what predicted times may be off by", "prediction"),
     Column("carried_rate", "request/s", "rate that is carried"),
     Column("largest_rate_closed", "request/s", "largest rate that is carried, by formula"),
     Column("running_closed", "request", "requests that run, by formula"),
@@ -265,8 +226,7 @@ LOADS = (
 DRAINS = (
     Column("speculates_up_to", "request", "largest batch that is drafted for, where there is one"),
     _long("makespan", "time until all answers are done that are waited for", "done in"),
-    Column("makespan_low", "s", "lower end of its 80 % interval, by what predicted times miss"),
-    Column("makespan_high", "s", "upper end of its 80 % interval"),
+    *_ends("makespan", "s", "the makespan, by what predicted times miss"),
     _long("makespan_closed", "makespan by formula", "by\nformula"),
     _long("done_p50", "time until half of them are done", "\n50 %"),
     _long("done_p90", "time until 90 % of them are done", "\n90 %"),
@@ -278,7 +238,7 @@ DRAINS = (
     Column("gpu_hours", "-", "of all servers until then, in GPU hours", "GPU\nhours", ".3g"),
     Column("cost", "-", "of these, in the currency of the price of a GPU", "$", ".4g"),
     Column("speedup", "-", "makespan without speculation over this one", "speedup", ".2f"),
-    Column("speedup_high", "-", "upper end of its 80 % interval"),
+    Column("speedup_high", "-", "upper end of its interval"),
     Column("preemptions", "-", "requests that memory preempted, each time"),
     Column("share_at_0", "-", "share of the time of servers that wait for others"),
     Column("share_at_1", "-", "share of the time at 1; share_at_4 at 4 to 7, and so on"),
@@ -326,7 +286,13 @@ REPLAYS = (
 )
 """Of policies replayed."""
 
-_ROOMS = (ALTERNATIVES, BREAK_EVEN, PEAKS, LOADS, DRAINS, REPLAYS)
+SCHEDULES = (
+    Column("best_speedup", "-", "largest speedup of any draft length"),
+    Column("num_tokens", "token", "of one replica in the verify pass"),
+)
+"""Of schedules and tables of steps."""
+
+_ROOMS = (ALTERNATIVES, BREAK_EVEN, PEAKS, LOADS, DRAINS, REPLAYS, SCHEDULES)
 
 
 def by_name(*first: tuple[Column, ...]) -> dict[str, Column]:

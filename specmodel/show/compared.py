@@ -13,8 +13,14 @@ from specmodel.base.ranges import among, ranges_text, spans
 from specmodel.base.text import wrap
 from specmodel.prediction.table import Form, Row, text_table
 from specmodel.show import forms, loads, report, within
-from specmodel.show.assumed import CHANGES, FOR_PROGRAMS, assumed_text, what_if_text
-from specmodel.show.behind import behind, is_made_up
+from specmodel.show.behind import (
+    CHANGES,
+    FOR_PROGRAMS,
+    assumed_text,
+    behind,
+    is_made_up,
+    what_if_text,
+)
 from specmodel.show.columns import chosen
 
 if TYPE_CHECKING:

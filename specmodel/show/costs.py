@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from specmodel.base.text import align_blocks, wrap
 from specmodel.prediction.table import Row, seconds
 from specmodel.show import report
+from specmodel.show.columns import units
 from specmodel.show.forms import Answer
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ CAVEATS = {
 
 def answer(found: StepCosts) -> Answer:
     """Return the times of steps in all forms."""
-    from specmodel.answers.cost_tables import COLUMN_UNITS
-
     table, prediction, fragment = found.table, found.prediction, found.fragment
 
     def rows() -> list[Row]:
@@ -47,7 +46,7 @@ def answer(found: StepCosts) -> Answer:
             "caveats": [CAVEATS[found.engine]],
             "largest_error": found.largest_error,
             "draft_length": table.draft_length,
-            "units": COLUMN_UNITS | {"fits": "-"},
+            "units": units(rows()[0]),
             "rows": rows(),
         }
 

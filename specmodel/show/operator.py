@@ -226,16 +226,16 @@ def _gain(
     if top and top.is_open:
         return f"may pay or not: {_at(best, rows)} ({report.chances(top)}; {top.held})"
     if not report.is_sure(top, best):
-        return f"{denial}: {_at(best, rows)}{_sure_ends(top)}"
+        return f"{denial}: {_at(best, rows)}{ends(top, is_held=True)}"
     if not all(gains):  # of many points the best and the least are judged, others by number
         judged = [(row, None) for row in rows]
     sure = [row for row, gain in judged if row["draft_length"] and report.is_sure(gain, row)]
     if len(sure) == len(rows):
         is_open = " (may pay or not)" if bottom and bottom.is_open else ""
         least = f"; least {_at(worst, rows)}{is_open}" if len(rows) > 1 else ""
-        return f"{pays}: {_at(best, rows)}{_sure_ends(top)}{least}"
+        return f"{pays}: {_at(best, rows)}{ends(top, is_held=True)}{least}"
     unsure = [row for row, gain in judged if gain and gain.is_open and row["draft_length"]]
-    told = f"{pays} at {places(sure, rows)}; best {_at(best, rows)}{_sure_ends(top)}"
+    told = f"{pays} at {places(sure, rows)}; best {_at(best, rows)}{ends(top, is_held=True)}"
     told += f"; it may pay or not at {places(unsure, rows)}" if unsure else ""
     lost = _losing(judged)
     told += f"; it does not {lost}" if lost else ""
@@ -257,14 +257,10 @@ def _at(row: Row, rows: list[Row]) -> str:
     return f"{row['speedup']:.2f}x at {place(row, rows)}"
 
 
-def ends(gain: Gain | None) -> str:
-    """Return the ends of an interval as words, nothing if it is not known."""
-    return f" ({report.interval(gain)})" if gain else ""
-
-
-def _sure_ends(gain: Gain | None) -> str:
-    """Return the ends of an interval, and how sure a gain or a loss is."""
-    return f" ({report.interval(gain)}; {gain.held})" if gain else ""
+def ends(gain: Gain | None, *, is_held: bool = False) -> str:
+    """Return the ends of an interval as words, and how often that held; "" if it is not known."""
+    held = f"; {gain.held}" if gain and is_held else ""
+    return f" ({report.interval(gain)}{held})" if gain else ""
 
 
 def _risk(judged: Sequence[tuple[Row, Gain | None]], prediction: Prediction) -> str:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from specmodel.base.ranges import among, ranges_text, spans
 from specmodel.base.text import VERBOSE, wrap
 from specmodel.prediction.table import Form, Row, varies
-from specmodel.show.assumed import assumed_text, briefly, what_if_text
-from specmodel.show.behind import behind
+from specmodel.show.behind import assumed_text, behind, briefly, what_if_text
 from specmodel.show.columns import units
 from specmodel.show.forms import Answer, by_batch_size
 from specmodel.show.notes import in_words

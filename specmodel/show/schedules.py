@@ -8,6 +8,7 @@ from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.text import Columns, align, command_lines, wrap
 from specmodel.prediction.table import Form, Row
 from specmodel.show import report
+from specmodel.show.columns import units
 from specmodel.show.forms import Answer, table
 from specmodel.show.loads import of_schedules
 from specmodel.show.operator import ends
@@ -304,9 +305,9 @@ def _contexts_table(plan: Plan) -> str:
 
 def _fields(plan: Plan) -> dict[str, Any]:
     """Return the fields of JSON, in SI units."""
-    from specmodel.answers.schedule import COLUMN_UNITS, draft_ranges
+    from specmodel.answers.schedule import draft_ranges
 
-    schedule, rows = plan.schedule, plan.rows_by_context()
+    schedule, own, rows = plan.schedule, plan.rows(), plan.rows_by_context()
     by_context = zip(plan.context_length, plan.best_draft_length, plan.speedup, strict=True)
     return (
         report.case_fields(plan)
@@ -333,8 +334,8 @@ def _fields(plan: Plan) -> dict[str, Any]:
                 }
                 for context, lengths, gain in by_context
             ],
-            "units": COLUMN_UNITS | {"speedup_low": "-", "speedup_high": "-", "fits": "-"},
-            "rows": plan.rows(),
+            "units": units(own[0]),
+            "rows": own,
         }
         | ({"carried": plan.carried} if plan.carried else {})
     )

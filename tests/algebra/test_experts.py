@@ -8,7 +8,7 @@ from published_tables import read_table
 from scipy import stats
 
 from specmodel.algebra import experts, routing
-from specmodel.answers.unions import measured_unions
+from specmodel.answers.curves import measured_unions
 from specmodel.base.errors import InputError
 from specmodel.cost.forward import pass_work
 from specmodel.layers.batch import SequenceGroup

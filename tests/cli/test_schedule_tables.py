@@ -7,7 +7,7 @@ import json
 import pytest
 from rows import each_row
 
-from specmodel.answers.cost_tables import COLUMN_UNITS
+from specmodel.show.columns import units
 
 WHERE = " --target qwen3-30b-a3b --hardware h200_sxm --drafter parallel --max-draft-length 7"
 TABLE = " --format cost-table"
@@ -26,7 +26,7 @@ def test_all_forms_tell_the_same(ended):
     (fitted,) = document["warnings"]
     assert fitted.startswith("the engine SGLang was not fitted on ")
     assert "bias_seconds" in costs
-    assert document["units"] == COLUMN_UNITS | {"fits": "-"}
+    assert document["units"] == units(document["rows"][0])
     table = list(csv.DictReader(io.StringIO(ended(SGLANG + SMALL + " --csv")[1])))
     assert {row.pop("fits") for row in table} == {"True"}
     numbers = [{k: v for k, v in row.items() if k != "fits"} for row in document["rows"]]

@@ -18,7 +18,7 @@ from specmodel.prediction.best import ALIKE
 from specmodel.prediction.evaluate import LIMITS as ALL_LIMITS
 from specmodel.prediction.table import seconds
 from specmodel.replay.choices import choose
-from specmodel.show.assumed import FOR_PROGRAMS
+from specmodel.show.behind import FOR_PROGRAMS
 from specmodel.show.glossary import LIMITS, WORDS, policy_words
 
 COMMANDS = main_group.list_commands(None)

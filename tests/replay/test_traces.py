@@ -611,7 +611,7 @@ def test_command_without_a_hit_says_so(run):
     ("options", "message"),
     [
         ("--output out.csv", "--output: got 'out.csv'; expected a .jsonl file"),
-        ("--output in.jsonl", "--output: got 'in.jsonl'; expected another file than the input"),
+        ("--output in.jsonl", "--output: got 'in.jsonl'; expected another file than in.jsonl"),
         ("--output ./in.jsonl", "--output: got './in.jsonl'; expected another file than"),
         ("--output absent/out.jsonl", "--output: got 'absent/out.jsonl'; expected a file that can"),
         *(
@@ -643,11 +643,11 @@ def test_a_link_to_the_input_is_not_written(run, tmp_path):
     (tmp_path / "soft.jsonl").symlink_to(tmp_path / "in.jsonl")
     for name in ("hard.jsonl", "soft.jsonl"):
         err = run(f"trace ngram in.jsonl --output {name}")[2]
-        assert f"--output: got '{name}'; expected another file than the input" in err
+        assert f"--output: got '{name}'; expected another file than in.jsonl" in err
     (tmp_path / "own.toml").write_text('name = "mine"\nsurvival = [0.5]\n')
     (tmp_path / "own.jsonl").hardlink_to(tmp_path / "own.toml")
     err = run("trace sample ./own.toml --output own.jsonl")[2]
-    assert "--output: got 'own.jsonl'; expected another file than the preset" in err
+    assert "--output: got 'own.jsonl'; expected another file than ./own.toml, which" in err
 
 
 def test_a_link_to_itself_is_told_apart_from_any_file(tmp_path, capsys):

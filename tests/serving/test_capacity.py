@@ -1,5 +1,7 @@
 """Capacity beside servers whose capacity is known by hand, and the coverage of its intervals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,10 +9,10 @@ from specmodel.base.errors import InputError
 from specmodel.serving.capacity import GROWTH, WIDTH, Capacity, Load, Targets, search, widened
 
 
-def by_formula(slowness, *, count=1000, replications=1):
+def by_formula(slowness, *, count=1000):
     """Rates at which the slowness at a share p of requests is slowness(rate, p)."""
     shares = (np.arange(count) + 0.5) / count
-    return lambda rate, in_all: Load(rate=rate, slowness=(slowness(rate, shares),) * replications)
+    return lambda rate, which: Load(rate=rate, slowness=(slowness(rate, shares),) * len(which))
 
 
 def exponential_wait(service, target):
@@ -51,7 +53,7 @@ def test_the_interval_holds_the_capacity_under_drawn_factors():
     found = search(by_formula(exponential_wait(0.05, 2.0)), 0.9, 3.0)
     drawn = np.exp(0.1 * np.random.default_rng(1).standard_normal(1000))
     true = 1 / (0.05 * drawn) + np.log(0.1) / 2.0
-    low, high = found.predicted((np.exp(-0.12816), np.exp(0.12816)))
+    low, high = replace(found, factors=(np.exp(-0.12816), np.exp(0.12816))).predicted
     base = (1 / 0.05 + np.log(0.1) / 2.0) / found.rate  # of the steps of the bisection
     assert 0.77 <= np.mean((true >= low * base) & (true <= high * base)) <= 0.83
 
@@ -67,13 +69,13 @@ def test_no_lower_rate_is_tried_where_times_no_longer_fall_and_the_low_end_is_no
     """Slowness (0.9 + rate / 10) of at least 0.9 misses targets of 1/1.3 at every rate."""
     tried, try_rate = [], by_formula(lambda rate, share: share * 0 + 0.9 + rate / 10)
 
-    def noted(rate, in_all):
+    def noted(rate, which):
         tried.append(rate)
-        return try_rate(rate, in_all)
+        return try_rate(rate, which)
 
     found = widened(search(try_rate, 0.9, 1.0), noted, (0.95, 1.3))
     assert found.scaled(1.3) == 0
-    assert found.predicted((0.95, 1.3))[0] == 0 < found.rate < found.predicted((0.95, 1.3))[1]
+    assert found.predicted[0] == 0 < found.rate < found.predicted[1]
     lower = [rate for rate in tried if rate < found.rate]
     assert 1 <= len(lower) <= 12  # falls by less than 0.5 % a step from a rate of 0.22
 
@@ -102,7 +104,7 @@ def test_a_lower_rate_that_fails_by_chance_leaves_the_interval_around_the_rate()
 
     try_rate = by_formula(slowness)
     found = widened(search(try_rate, 0.9, 0.8), try_rate, (0.7, 3.0))
-    low, high = found.predicted((0.7, 3.0))
+    low, high = found.predicted
     assert 0 <= low <= found.rate <= high
 
 
@@ -127,7 +129,7 @@ def test_rates_that_never_fail_are_refused():
 def test_nothing_passes_where_every_rate_fails():
     found = search(by_formula(lambda rate, share: share + 2), 0.9, 1.0)
     assert found.rate == 0
-    assert found.predicted((0.9, 1.1)) == (0, 0)
+    assert (found.own, found.predicted) == ((), None)
 
 
 def test_unsteady_loads_fail_whatever_requests_met():
@@ -136,19 +138,37 @@ def test_unsteady_loads_fail_whatever_requests_met():
     assert not load.passes(0.5)
 
 
+FACTORS = (0.9, 1.0, 1.1, 1.05, 0.95)
+"""Of the capacities of replications, over 1.3 requests/s."""
+
+
 def test_the_simulation_interval_is_of_students_law():
-    """Replications whose capacities differ by known factors."""
-    factors = np.array([0.9, 1.0, 1.1, 1.05, 0.95])
-    rates = GROWTH ** np.arange(-4, 5.0)
-    loads = tuple(
-        Load(rate=rate, slowness=tuple(np.full(10, rate / 1.3 / f) for f in factors))
-        for rate in rates
-    )
-    found = Capacity(rate=1.25, attainment=0.9, loads=loads)
+    found = Capacity(rate=1.25, attainment=0.9, loads=(), own=tuple(np.multiply(1.3, FACTORS)))
     low, high = found.simulated
-    half = 1.533 * np.log(factors).std(ddof=1) / 5**0.5
+    half = 1.533 * np.log(FACTORS).std(ddof=1) / 5**0.5
     assert np.log(high / 1.25) == pytest.approx(half, rel=1e-6)
     assert low * high == pytest.approx(1.25**2)
+
+
+@pytest.mark.parametrize("start", [0.3, 1.2, 6.0])
+def test_all_replications_decide_and_each_tells_its_own_capacity(start):
+    """A tenth of each misses at its factor times 1.3/1.4, of all together near the middle one."""
+    ran = []
+
+    def try_rate(rate, which):
+        ran.extend((rate, place) for place in which)
+        slow = [np.linspace(0.5, 1.5, 1000) * rate / 1.3 / FACTORS[place] for place in which]
+        return Load(rate=rate, slowness=tuple(slow))
+
+    found = search(try_rate, 0.9, start, replications=5)
+    every = [GROWTH ** (place / 32) for place in range(-64, 64)]
+    passing = [rate for rate in every if try_rate(rate, range(5)).passes(0.9)]
+    assert found.rate == max(passing)
+    assert found.own == pytest.approx(np.multiply(1.3, FACTORS) / 1.4, rel=1e-3)
+    assert found.met is not None
+    assert len(found.met.slowness) == 5
+    only_first = {rate for rate, place in ran[: -128 * 5] if place == 0}
+    assert sum(place == 4 for _, place in ran[: -128 * 5]) < len(only_first)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import step_times
 from specmodel.cost.prefill import draft_prefill_pass, prefill_pass
 from specmodel.layers.batch import SequenceGroup, sequence_group
-from specmodel.serving import times
+from specmodel.serving import tables, times
 from specmodel.serving.policies import best_lengths, survival
 
 QWEN: dict[str, Any] = {"target": "qwen3-30b-a3b", "hardware": "h100", "drafter": "eagle3"}
@@ -119,11 +119,11 @@ def test_the_loop_reads_the_table_as_it_stands() -> None:
     random = np.random.default_rng(0)
     for _ in range(50):
         k, n, c = int(random.integers(3)), int(random.integers(1, 41)), random.uniform(0, 2900)
-        assert times.decode_time(flat, k, n, c) == pytest.approx(
+        assert tables.decode_time(flat, k, n, c) == pytest.approx(
             float(table.step_time(k, n, c)), rel=1e-12
         )
         tokens, seen = random.uniform(1, 2048), random.uniform(1, 2900)
-        found = times.prompt_time(flat, k, n, tokens, seen)
+        found = tables.prompt_time(flat, k, n, tokens, seen)
         assert found == pytest.approx(float(table.prompt_time(k, n, tokens, seen)), rel=1e-12)
 
 

@@ -24,7 +24,9 @@ SHORT = Lengths(prompt_tokens=120, output_tokens=40, output_spread=0.3)
 
 
 def trial(lengths: Lengths | Requests = SHORT, *, tpot: float | None = 0.015, **fields: Any):
-    study = {"num_requests": 200} | {n: fields.pop(n) for n in ("seed",) if n in fields}
+    study = {"num_requests": 200} | {
+        n: fields.pop(n) for n in ("seed", "num_requests") if n in fields
+    }
     made = Study(
         deployment=DEPLOYMENT,
         acceptance=Acceptance(acceptance_rate=0.7),
@@ -232,13 +234,15 @@ def test_recorded_requests_are_drawn_from():
 @pytest.mark.parametrize("factor", [0.9, 1.15])
 def test_slower_steps_carry_what_the_interval_says_of_their_factor(factor):
     """A server whose steps all take so many times as long, simulated anew."""
-    found, other = capacity("none"), trial()
+    found, other = (trial(num_requests=2000) for _ in range(2))
+    found = found.capacity("none")
     service = other.study.plain_service
     scaled = replace(
         service.times, base=factor * service.times.base, more=factor * service.times.more
     )
     other.study.__dict__["plain_service"] = replace(service, times=scaled)
-    assert found.scaled(factor) == pytest.approx(other.capacity("none").rate, rel=0.04)
+    told = found.rate * found.scaled(factor) / found.scaled(1.0)
+    assert told == pytest.approx(other.capacity("none").rate, rel=0.04)
 
 
 def test_nine_in_ten_requests_stay_within_each_target_at_the_capacity():

@@ -19,12 +19,10 @@ from typing import TYPE_CHECKING
 from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
-    from specmodel.answers.sensitivity.analysed import (
+    from specmodel.answers.sensitivity.analyses import (
         Sensitivity as Sensitivity,
         analyse as analyse,
         analyse_case as analyse_case,
-    )
-    from specmodel.answers.sensitivity.analyses import (
         elasticities as elasticities,
         sobol as sobol,
         tornado as tornado,

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
+    from specmodel.answers.sweeps.columns import (
+        MOST_IN_FRAME as MOST_IN_FRAME,
+        csv_chunks as csv_chunks,
+        sweep as sweep,
+    )
     from specmodel.answers.sweeps.files import (
         SweepInterrupted as SweepInterrupted,
         sweep_to_file as sweep_to_file,
     )
     from specmodel.answers.sweeps.plan import Plan as Plan, plan_sweep as plan_sweep
-    from specmodel.answers.sweeps.table import (
-        MOST_IN_FRAME as MOST_IN_FRAME,
-        csv_chunks as csv_chunks,
-        sweep as sweep,
-    )
 
 __getattr__, __dir__ = front(__name__)

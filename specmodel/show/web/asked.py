@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
@@ -24,28 +24,31 @@ RATE = "rate"
 """The acceptance that is a rate of one's own."""
 SECOND = "other_"
 """What the fields of a second setting begin with; those left out are as of the first."""
-OF_SECOND = ("target", "hardware", "num_gpus", "drafter", "engine")
+_OF_SECOND = ("target", "hardware", "num_gpus", "drafter", "engine")
 START = {"target": "qwen3.5-397b-a17b", "hardware": "h200_sxm"}
 """What is asked where an address says nothing."""
 
-_NAMES = {
+_NAMES: dict[str, Callable[[], list[str]]] = {
     "target": list_architectures,
     "hardware": list_hardware,
     "drafter": lambda: [*list_drafters(), *list_architectures()],
     "engine": list_engines,
+    "acceptance": lambda: [*TYPICAL, RATE],
+    "view": lambda: ["schedule", "lengths"],
 }
-_WORDS = {"acceptance": (*TYPICAL, RATE), "view": ("schedule", "lengths")}
 _OF_CASE = (
-    *(*OF_SECOND, "acceptance", "acceptance_rate", "draft_length", "context_length"),
+    *(*_OF_SECOND, "acceptance", "acceptance_rate", "draft_length", "context_length"),
     *("prompt_length", "output_length", "graph_limit"),
 )
 OF_LOAD = ("request_rate", "users", "drain")
 """Fields that say which load; without, it is the largest within the target."""
 _FIELDS = (
-    *(*_OF_CASE, *(SECOND + name for name in OF_SECOND)),
+    *(*_OF_CASE, *(SECOND + name for name in _OF_SECOND)),
     *("tpot_target", "batch_size", "view", *OF_LOAD),
 )
 _TEXTS = ("request_rate", "users")
+_FEW = 4
+"""Words that are all told [-]."""
 _MOST_DRAINED = 100_000
 """Most prompts that are drained, as each takes memory [request]."""
 _NOT_OF_LOADS = ("draft_length", "context_length")
@@ -90,20 +93,20 @@ class Asked:
             return self.uploads[text]
         if own == "tpot_target":
             return parse_seconds(own, text)
-        known = _NAMES[own]() if own in _NAMES else _WORDS.get(own)
-        if known is not None:
-            found = known_name(text, known, own) if own in _NAMES else text
-            if found not in known:
-                near = nearest(text, known) if own in _NAMES else ", ".join(known)
-                raise InputError(own, text, f"one of {near}")
-            return found
-        return _number(own, text)
+        if own not in _NAMES:
+            return _number(own, text)
+        known = _NAMES[own]()
+        found = known_name(text, known, own)
+        if found is None:
+            near = nearest(text, known) if len(known) > _FEW else ", ".join(known)
+            raise InputError(own, text, f"one of {near}")
+        return found
 
     def arguments(self, *, second: bool = False) -> dict[str, Any]:
         """Return what runs where, as arguments of `predict`, of the first setting or the second."""
         found = {name: self.read(name) for name in _OF_CASE}
         if second:
-            own = {name: self.read(SECOND + name) for name in OF_SECOND}
+            own = {name: self.read(SECOND + name) for name in _OF_SECOND}
             if own["hardware"]:  # of another GPU there may be as many as hold it
                 found["num_gpus"] = None
             found |= given(own, own)
@@ -113,7 +116,7 @@ class Asked:
     @property
     def has_second(self) -> bool:
         """Whether a second setting is asked for."""
-        return any(SECOND + name in self.fields for name in OF_SECOND)
+        return any(SECOND + name in self.fields for name in _OF_SECOND)
 
     @property
     def points(self) -> dict[str, Any]:
@@ -173,7 +176,7 @@ def python_of(name: str, arguments: Mapping[str, Any], how: Mapping[str, Any]) -
     words, told = _apart(arguments)
     typed = ", ".join([*map(repr, words), *(f"{name}={value!r}" for name, value in told.items())])
     view = f".view({', '.join(f'{name}={value!r}' for name, value in how.items())})" if how else ""
-    return f"print(specmodel.{name}({typed}){view})"
+    return f"import specmodel\n\nprint(specmodel.{name}({typed}){view})"
 
 
 def _apart(arguments: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:

@@ -14,6 +14,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from specmodel.drafters.by_name import drafter_kind
+from specmodel.machines.hardware import load_hardware
 from specmodel.prediction.case import Case
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predicted, with_known_intervals
@@ -32,10 +33,11 @@ _LARGEST = 512
 _SIZES = {round(2 ** (i / 4)) for i in range(37)}
 _OF_SEVERAL = ["batch_size", "speedup", "in_graph", "fits"]
 _DRAWN = (*_OF_SEVERAL, "draft_length")
+_THIS_GPU = "this GPU"
 _FONT_SIZE = 10
-_WIDTH, _HEIGHT = 5.2, 3.2
+_WIDTH, _HEIGHT = 4.6, 3.2
 """Size of a figure, in inches."""
-_ROW, _AROUND = 0.28, 0.9
+_ROW, _AROUND = 0.28, 0.75
 """Height of a row of a waterfall and of what stands around them, in inches."""
 _INKS = {
     "#000000": "currentColor",
@@ -53,10 +55,15 @@ def _published() -> pd.DataFrame:
 
 
 def measured(prediction: Prediction) -> pd.DataFrame:
-    """Return gains that were published of the model and the kind of drafter of a prediction."""
+    """Return gains that were published of the model and the kind of drafter of a prediction.
+
+    Column `of` tells whether they are of its GPU.
+    """
     d, rows = prediction.deployment, _published()
     is_of_model = rows["target"] == d.target.name.lower()
-    return rows[is_of_model & (rows["drafter"] == drafter_kind(d.drafter, d.target))]
+    found = rows[is_of_model & (rows["drafter"] == drafter_kind(d.drafter, d.target))]
+    names = found["hardware"].map(lambda name: load_hardware(name).name)
+    return found.assign(of=np.where(names == d.hardware.name, _THIS_GPU, "other GPUs"))
 
 
 def curve(case: Case) -> tuple[Prediction, dict[str, int]]:
@@ -86,9 +93,10 @@ def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.Dat
     if memory:
         line: Style = {"color": "black", "linewidth": 0.8, "linestyle": (0, (6, 3)), "zorder": 1}
         handles.append(ax.axvline(memory, label="memory ends", **line))
-    if len(dots):
-        shape = style.points(2, marker="o", markerfacecolor="none", label="measured by others")
-        handles += ax.plot(dots["batch_size"], dots["speedup"], **shape)
+    for words, rows in dots.groupby("of"):
+        face = {} if words == _THIS_GPU else {"markerfacecolor": "none"}
+        shape = style.points(2, marker="o", label=f"measured, {words}", **face)
+        handles += ax.plot(rows["batch_size"], rows["speedup"], **shape)
     ax.set_ylim(min(0.0, ax.get_ylim()[0]), None)
     if legend and handles:
         legend = style.legend_above(ax, "", [*legend.legend_handles, *handles])
@@ -101,7 +109,7 @@ def waterfall(table: pd.DataFrame) -> Figure:
     """Draw what takes how much of the gain at one batch size."""
     count = int((table["value"][table["quantity"] == "speedup"] != 0).sum())
     height = _AROUND + _ROW * count
-    figure, ax = _figure(height, left=0.4, bottom=0.64 / height, top=1 - 0.15 / height)
+    figure, ax = _figure(height, left=0.4, bottom=0.5 / height, top=1 - 0.15 / height)
     plots.waterfalls(table, ax)
     return figure
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from specmodel.algebra.acceptance import between_tasks
-from specmodel.algebra.speculation import solve_acceptance_rate
 from specmodel.answers.alternatives import Alternatives
 from specmodel.base.errors import InputError
 from specmodel.models.architecture import Architecture, load_architecture
@@ -21,12 +20,12 @@ from specmodel.show.forms import Answer
 from specmodel.show.views import case as of_prediction, view
 from specmodel.show.web import drawn
 from specmodel.show.web.asked import Asked, choices, command_of, python_of
-from specmodel.show.web.told import Link, told
+from specmodel.show.web.told import Link, in_words_of_page, labels, template, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jinja2 import Template
+    from markupsafe import Markup
     from matplotlib.figure import Figure
 
     from specmodel.show.web.jobs import Job
@@ -46,15 +45,6 @@ _LENGTH = 3
 """Draft length at which tokens per step are told as a rate [token]."""
 
 
-@cache
-def _template(name: str) -> Template:
-    from jinja2 import Environment, PackageLoader
-
-    loader = PackageLoader("specmodel.show.web", "static")
-    environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return environment.get_template(name)
-
-
 def page(asked: Asked) -> str:
     """Return the whole page of an address."""
     return whole(asked, **_answered(asked))
@@ -62,18 +52,20 @@ def page(asked: Asked) -> str:
 
 def fragment(asked: Asked) -> str:
     """Return what a page answers, without its fields, and without what `waterfall` draws."""
-    return _template("answer.html").render(asked=asked, **_answered(asked))
+    return template("answer.html").render(asked=asked, **_answered(asked))
 
 
 def waterfall(asked: Asked) -> str:
     """Return the drawing of what takes how much, which a page asks for once the rest is there."""
-    return str(_terms(asked, prediction_of(asked))["draw"]())
+    return str(_terms(_clicked(asked, prediction_of(asked)))["draw"]())
 
 
 def refused(asked: Asked, error: InputError, *, is_whole: bool) -> str:
     """Return a message in place of an answer, in the whole page or alone."""
-    message = str(error).replace(error.argument, error.argument.replace("_", " "), 1)
-    make = whole if is_whole else _template("answer.html").render
+    label = labels().get(error.argument, error.argument.replace("_", " "))
+    told = str(error).removeprefix(error.argument).replace("got None; expected", "needs", 1)
+    message = in_words_of_page(label + told)
+    make = whole if is_whole else template("answer.html").render
     return make(asked=asked, message=message)
 
 
@@ -97,7 +89,7 @@ def static_page(asked: Asked) -> str:
 def whole(asked: Asked, **shown: Any) -> str:
     """Return the whole page, with what it answers."""
     how = {"body": "answer.html", "choices": choices(), "scenarios": SCENARIOS, "is_whole": True}
-    return _template("page.html").render(asked=asked, fields=asked.fields, **how | shown)
+    return template("page.html").render(asked=asked, fields=asked.fields, **how | shown)
 
 
 def prediction_of(asked: Asked, *, second: bool = False) -> Prediction:
@@ -141,11 +133,15 @@ def _answered(asked: Asked, *, has_links: bool = True) -> dict[str, Any]:
     has_terms = not prediction.turned and asked.read("draft_length") != 0
     to = link if has_links and has_terms else None
     arguments, how = asked.arguments() | asked.points, asked.target
+    size = asked.read("batch_size")
+    clicked = _clicked(asked, prediction) if size or has_terms else prediction
+    short = {} if prediction.turned else {"columns": "speedup"}  # one paragraph is read of it
     return {
         "verdict": told(view(prediction, "verdict", **how), to),
+        "at_size": _first(told(view(clicked, "verdict", **short))[0]) if size else None,
         "published": _published(of_prediction(prediction)),
         **_curve(settings),
-        "terms": _terms(asked, prediction) if has_terms else None,
+        "terms": _terms(clicked) if has_terms else None,
         "more": _more(asked, prediction, to),
         "second": _second(asked, settings) if asked.has_second else None,
         "command": command_of("predict", arguments | how),
@@ -160,25 +156,36 @@ def _curve(predictions: dict[str, Prediction]) -> dict[str, Any]:
     except InputError:
         return {}
     prediction = next(iter(predictions.values()))
-    words = f"Speedup over requests running, {report.caption(prediction)}; the table has numbers."
+    words = f"Speedup over requests at once, {report.caption(prediction)}; the table has numbers."
     source = ["link", "engine", "num_gpus", "hardware", "draft_length", "published"]
     groups = drawn.measured(prediction).groupby(source)
     dots = [(*key, rows.to_dict("records")) for key, rows in groups]
     return {"curve": drawn.inline(draw, "curve", words), "dots": dots}
 
 
-def _terms(asked: Asked, prediction: Prediction) -> dict[str, Any]:
-    """Return what takes how much of the gain at the batch size clicked, or at the best."""
-    rows = prediction.rows()
-    best = max(report.fitting(rows), key=lambda row: float(row["speedup"]))["batch_size"]
-    size = asked.read("batch_size") or best
-    at = predicted(of_prediction(prediction).at(batch_size=[size]))
+def _clicked(asked: Asked, prediction: Prediction) -> Prediction:
+    """Return a prediction at the batch size clicked, or at the best."""
+    size = asked.read("batch_size")
+    if size is None:
+        rows = report.fitting(prediction.rows())
+        size = max(rows, key=lambda row: float(row["speedup"]))["batch_size"]
+    return predicted(of_prediction(prediction).at(batch_size=[size]))
+
+
+def _first(words: Markup) -> Markup:
+    """Return the first of paragraphs."""
+    return words.partition("</p>")[0]
+
+
+def _terms(at: Prediction) -> dict[str, Any]:
+    """Return what takes how much of the gain at one batch size."""
     answer, (row,) = view(at, "terms"), at.rows()
+    size = row["batch_size"]
     words = f"What takes how much of the speedup at batch size {size}; the table below has it."
     draw = partial(drawn.inline, lambda: drawn.waterfall(answer.to_frame()), "terms", words)
     total = at.deployment.target.num_experts if at.deployment.target.is_moe else 0
     lead, tables = told(answer)
-    words_of = {"lead": lead.partition("</p>")[0], "why": report.why(row, [row], at)}
+    words_of = {"lead": _first(lead), "why": report.why(row, [row], at)}
     return {"draw": draw, "row": row, "total": total, "tables": tables, **words_of}
 
 
@@ -239,5 +246,4 @@ def _published(case: Case) -> dict[str, Any] | None:
 def _rate(acceptance: Any) -> float:
     """Return the rate that gives as many tokens a step as an acceptance does [-]."""
     length = min(_LENGTH, int(acceptance.max_draft_length))
-    tokens = acceptance.measured_at(length).expected_tokens_per_step(length)
-    return float(solve_acceptance_rate(tokens, length))
+    return float(acceptance.measured_at(length).moved(length, 0.0).rate())

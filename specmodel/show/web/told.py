@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
 from specmodel.base.text import LAYOUT, SCREEN, TABLE, Columns
 from specmodel.show.forms import Answer
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 _WIDE = 100_000
 """Columns of a screen on which no line is broken [-]."""
@@ -18,12 +23,31 @@ _TABLE = 160
 _HELD = re.compile("\x00([0-9]+)\x00")
 """What stands in a text for a table."""
 _PASTE = re.compile(r"(.*Paste into [^:(]*(?:\([^)]*\))?): (.+)")
+_TYPED = re.compile(r"specmodel [a-z]+(?: --[a-z-]+ [^\s)]+)?|--([a-z][a-z-]+)")
+"""Commands, which are for elsewhere, and options alone, of which the page has many."""
 _NUMBER = re.compile("[0-9.]+")
 _BEST = "speedup"
 _SIZES = "batch size"
 
 Link = Callable[[str], str]
 """The address of a batch size."""
+
+
+@cache
+def template(name: str) -> Template:
+    """Return a template of the page."""
+    from jinja2 import Environment, PackageLoader
+
+    loader = PackageLoader("specmodel.show.web", "static")
+    environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.globals["code"] = code
+    return environment.get_template(name)
+
+
+def labels() -> dict[str, str]:
+    """Return what the page calls its fields."""
+    found: dict[str, str] = vars(template("labels.html").module)["labels"]
+    return found
 
 
 def told(answer: Answer, link: Link | None = None) -> tuple[Markup, Markup]:
@@ -37,6 +61,17 @@ def told(answer: Answer, link: Link | None = None) -> tuple[Markup, Markup]:
     parts = (blocks[:first], blocks[first:])
     before, after = (Markup().join(_block(b, tables, link) for b in each) for each in parts)
     return before, after
+
+
+def in_words_of_page(text: str) -> Markup:
+    """Return a text that names controls of the page where it names options of a command."""
+
+    def shown(typed: re.Match[str]) -> str:
+        name = (typed[1] or "").replace("-", "_")
+        label = labels().get(name)
+        return f"“{label}”" if label else f"<code>{typed[0]}</code>"
+
+    return Markup(_TYPED.sub(shown, escape(text)))
 
 
 @contextmanager
@@ -60,28 +95,29 @@ def _tables() -> Iterator[list[tuple[Columns, Collection[str]]]]:
 def _block(block: str, tables: list[tuple[Columns, Collection[str]]], link: Link | None) -> Markup:
     """Return a block of text: its tables, what an engine reads as it stands, or paragraphs."""
     lines, found = block.split("\n"), Markup()
-    code: list[str] = []
+    pasted: list[str] = []
     for i, line in enumerate(lines):
         held = _HELD.fullmatch(line)
         follows = lines[i + 1 : i + 2]
         if line.endswith("\\") or line[:1] in (" ", "{") or (follows and follows[0][:1] == "{"):
-            code.append(line)
+            pasted.append(line)
             continue
-        found += _code(code)
-        code = []
+        found += code("\n".join(pasted))
+        pasted = []
         if held:
             found += _table(*tables[int(held[1])], link)
         elif paste := _PASTE.fullmatch(line):
-            found += Markup("<p>{}:</p>").format(paste[1]) + _code([paste[2]])
+            found += Markup("<p>{}:</p>").format(in_words_of_page(paste[1])) + code(paste[2])
         elif line:
             kind = "warning" if line.startswith("Warning: ") else "said"
-            found += Markup('<p class="{}">{}</p>').format(kind, line)
-    return found + _code(code)
+            found += Markup('<p class="{}">{}</p>').format(kind, in_words_of_page(line))
+    return found + code("\n".join(pasted))
 
 
-def _code(lines: list[str]) -> Markup:
-    """Return lines that are pasted as they stand."""
-    return Markup('<pre tabindex="0">{}</pre>').format("\n".join(lines)) if lines else Markup()
+def code(text: str) -> Markup:
+    """Return a text that is pasted as it stands, with what copies it."""
+    button = Markup('<button type="button" class="copy">Copy</button>')
+    return button + Markup('<pre tabindex="0">{}</pre>').format(text) if text else Markup()
 
 
 def _table(columns: Columns, left: Collection[str], link: Link | None) -> Markup:

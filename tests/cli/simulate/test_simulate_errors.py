@@ -156,14 +156,14 @@ OUTPUTS = [
     *(
         (f"simulate --trace trace.jsonl --step-times {times} --records {records}", *words)
         for times, records, words in (
-            ("times.csv", "times.csv", ("--records: got 'times.csv'", "than --step-times")),
-            ("times.csv", "./times.csv", ("--records: got './times.csv'", "than --step-times")),
-            ("times.csv", "hard.csv", ("--records: got 'hard.csv'", "than --step-times")),
-            ("times.csv", "soft.csv", ("--records: got 'soft.csv'", "than --step-times")),
+            ("times.csv", "times.csv", ("--records: got 'times.csv'", "than times.csv,")),
+            ("times.csv", "./times.csv", ("--records: got './times.csv'", "than times.csv,")),
+            ("times.csv", "hard.csv", ("--records: got 'hard.csv'", "than times.csv,")),
+            ("times.csv", "soft.csv", ("--records: got 'soft.csv'", "than times.csv,")),
         )
     ),
-    (f"{PREDICTED} --set popularity=short.csv --records short.csv", "--records:", "than that of"),
-    (f"{MEASURED} --policy none,table:short.csv --records short.csv", "--records:", "--policy"),
+    (f"{PREDICTED} --set popularity=short.csv --records short.csv", "than popularity="),
+    (f"{MEASURED} --policy none,table:short.csv --records short.csv", "--records:", "than table:"),
     *(
         (f"{MEASURED} --timeline '{name}'", f"--timeline: got '{name}'", ".png, .pdf or .svg")
         for name in ("x.gif", "x", ".png", "x.PNG", "x.csv", "")

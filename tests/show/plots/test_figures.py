@@ -19,8 +19,8 @@ from texts import unreadable, written
 
 from specmodel import deploy, predict
 from specmodel.answers import break_even, compare, explain, pass_components
+from specmodel.answers.curves import measured_unions
 from specmodel.answers.sensitivity import OperatingPoint, sobol, tornado, uncertain_ranges
-from specmodel.answers.unions import measured_unions
 from specmodel.cli.plot import LEAST_WIDTH
 from specmodel.show.plots import KINDS
 from specmodel.show.plots.figures import (
@@ -313,7 +313,7 @@ def test_drawing_needs_no_pyplot_and_importing_no_matplotlib() -> None:
     code = """if True:
         import sys, specmodel.show.plots, specmodel.show.plots.figures
         print("matplotlib" in sys.modules)
-        from specmodel.answers.unions import measured_unions
+        from specmodel.answers.curves import measured_unions
         specmodel.show.plots.figures.draw_figure("active_experts", measured_unions())
         print("matplotlib.pyplot" in sys.modules)
     """

@@ -35,11 +35,16 @@ FAULTS = Path(__file__).with_name("faults.js").read_text("utf-8")
 
 
 @pytest.fixture(scope="module")
-def address():
+def server():
     words = [sys.executable, "-m", "specmodel", "explore", "--no-browser"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as served:
-        yield re.search(r"http://\S+", served.stdout.readline())[0]
+        yield served
         served.terminate()
+
+
+@pytest.fixture(scope="module")
+def address(server):
+    return re.search(r"http://\S+", server.stdout.readline())[0]
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +60,11 @@ def opened(browser, url: str, width: int = 1280, **how):
     page = browser.new_context(viewport={"width": width, "height": 900}, **how).new_page()
     page.goto(url)
     return page
+
+
+def told_at(page, size: str) -> None:
+    """Wait until what takes how much is told at a batch size."""
+    page.get_by_role("heading", name=re.compile(f"how much at {size} request")).wait_for()
 
 
 def redrawn(page) -> None:
@@ -85,19 +95,20 @@ def test_what_is_chosen_is_shared_by_its_address(browser, address):
     page.get_by_label("Model", exact=True).fill("qwen3-30b-a3b")
     page.locator("[name=acceptance]").select_option("")
     expect(page.locator("#rate")).to_have_value("0.73")
-    page.go_back()
+    page.evaluate("history.back()")
     page.wait_for_url("**acceptance=rate**")
-    page.go_back()
+    page.evaluate("history.back()")
     expect(page.locator(".verdict")).not_to_have_text(verdict)
 
 
 def test_three_questions_take_three_clicks_at_most(browser, address):
     page = opened(browser, address)
-    page.get_by_role("link", name="64", exact=True).click()
-    redrawn(page)
-    page.get_by_role("heading", name="at 64 requests").wait_for()
-    page.get_by_label("Show also").select_option("the schedule")
+    page.get_by_role("link", name="Does it pay at 64 requests at once?").click()
+    verdict = page.locator("#verdict + p")
+    expect(verdict).to_have_text(re.compile("Speculation pays: .* at batch size 64"))
+    page.get_by_role("link", name="What is the schedule?").click()
     page.get_by_text("num_speculative_tokens_per_batch_size").wait_for()
+    page.get_by_role("link", name="How many requests a second?").click()
     page.get_by_role("button", name="Simulate").click()
     page.get_by_text(re.compile("Requests are simulated|carries most")).wait_for()
     page.get_by_role("button", name="Cancel").click()
@@ -120,7 +131,29 @@ def test_a_click_on_the_curve_chooses_the_batch_size_there(browser, address):
         label = page.locator("#curve + figure text").get_by_text(size, exact=True).last
         box = label.bounding_box()
         page.mouse.click(box["x"] + box["width"] / 2, box["y"] - 60)
-        page.get_by_role("heading", name=re.compile(f"at {size} request")).wait_for()
+        told_at(page, size)
+    page.locator("#asked").get_by_label("Requests at once").fill("32")
+    page.keyboard.press("Tab")
+    told_at(page, "32")
+    page.evaluate("history.back()")
+    told_at(page, "256")
+
+
+def test_on_a_phone_the_answer_comes_first_and_the_form_is_one_click_away(browser, address):
+    page = opened(browser, address, 400)
+    expect(page.locator("#verdict + p")).to_be_in_viewport(ratio=1)
+    drafter = page.get_by_label("Drafter", exact=True)
+    expect(drafter).not_to_be_visible()
+    page.locator("summary", has_text="qwen3.5-397b-a17b on h200_sxm").click()
+    expect(drafter).to_be_visible()
+    page.locator("[name=hardware]").select_option("b200")
+    expect(page.locator("summary", has_text="qwen3.5-397b-a17b on b200")).to_be_visible()
+
+
+def test_what_is_pasted_is_copied_or_selected(browser, address):
+    page = opened(browser, address)
+    page.locator("pre + button.copy, p + button.copy").first.click()
+    assert "speculative" in page.evaluate("getSelection().toString()")
 
 
 def test_the_first_view_and_the_form_need_no_script(browser, address):
@@ -128,7 +161,7 @@ def test_the_first_view_and_the_form_need_no_script(browser, address):
     assert "Speculation pays" in page.locator(".verdict").inner_text()
     page.locator("[name=batch_size]").fill("64")
     page.get_by_role("button", name="Show").click()
-    assert page.get_by_role("heading", name="at 64 requests").is_visible()
+    assert page.get_by_role("heading", name="Verdict at 64 requests").is_visible()
 
 
 def test_the_keyboard_alone_will_do(browser, address):
@@ -142,7 +175,7 @@ def test_the_keyboard_alone_will_do(browser, address):
     assert reached[0] == "Skip to the answer"
     assert {"target", "hardware", "acceptance_rate", "batch_size", "64"} <= {*reached}
     page.get_by_role("link", name="8", exact=True).press("Enter")
-    page.get_by_role("heading", name="at 8 requests").wait_for()
+    told_at(page, "8")
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -170,14 +203,20 @@ def test_axe_finds_nothing(browser, address, theme):
     assert found == {}
 
 
-def test_a_redraw_is_quick(browser, address):
-    """A bound with room for a busy machine; 0.3 s on a quiet one."""
+def test_a_redraw_is_quick(browser, server, address):
+    """Of the server's own time, as a machine may be busy: twice what a quiet one may take."""
     page = opened(browser, address)
-    times = []
-    for size in (3, 5, 6, 7, 9, 10):
-        began = time.perf_counter()
-        page.locator("[name=batch_size]").fill(str(size))
+    spent = []
+    for size in ("3", "5", "6", "7", "9", "10"):
+        began = used(server.pid)
+        page.locator("[name=batch_size]").fill(size)
         page.locator("[name=batch_size]").blur()
-        page.get_by_role("heading", name=f"at {size} requests").wait_for()
-        times.append(time.perf_counter() - began)
-    assert min(times) < 1
+        told_at(page, size)
+        spent.append(used(server.pid) - began)
+    assert min(spent) < 0.6
+
+
+def used(process: int) -> float:
+    """Time that a process has run, all threads together [s]."""
+    fields = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")

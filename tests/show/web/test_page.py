@@ -156,6 +156,7 @@ def test_a_second_setting_stands_beside_the_first_in_words(client):
 def test_a_batch_size_leads_to_what_takes_how_much_there_where_that_is_known(client):
     known = told(client.get(f"/?{urlencode(QWEN | {'batch_size': '64'})}").text)
     assert re.search(r"at 64 requests At batch size 64: [0-9.]+x of the [0-9.]+x", known)
+    assert re.search(r"Verdict at 64 requests at once Turn it on.* at batch size 64", known)
     unknown = client.get("/answer?target=mixtral-8x7b&hardware=h100_sxm").text
     assert "Acceptance is not known" in unknown
     assert "#terms" not in unknown
@@ -170,27 +171,27 @@ def test_another_answer_is_shown_where_it_is_asked_for(client, view, words):
 @each_row(
     ("query", "words"),
     [
-        ("target=/etc/passwd", "target"),
-        ("target=./config.json", "target"),
+        ("target=/etc/passwd", "Model: got"),
+        ("target=./config.json", "Model: got"),
         ("target=upload-nothing", "your config.json again"),
         ("target=qwen3", "one of those that start so"),
-        ("hardware=../h200", "hardware"),
-        ("drafter=./head", "drafter"),
-        ("engine=/etc/vllm.toml", "engine"),
+        ("hardware=../h200", "GPU: got"),
+        ("drafter=./head", "Drafter: got"),
+        ("engine=/etc/vllm.toml", "Engine: got"),
         ("num_gpus=many", "whole number"),
-        ("num_gpus=0", "num gpus"),
-        ("batch_size=-1", "batch size"),
-        ("batch_size=0", "batch size"),
-        ("batch_size=99999999999", "batch"),
-        ("acceptance=rate&acceptance_rate=2", "acceptance"),
-        ("acceptance=rate&acceptance_rate=nan", "acceptance"),
+        ("num_gpus=0", "How many GPUs: got"),
+        ("batch_size=-1", "Requests at once: got"),
+        ("batch_size=0", "Requests at once: got"),
+        ("batch_size=99999999999", "Requests at once: got"),
+        ("acceptance=rate&acceptance_rate=2", "Rate at which"),
+        ("acceptance=rate&acceptance_rate=nan", "Rate at which"),
         ("acceptance=sure", "typical-low"),
         ("tpot_target=20", "20ms"),
-        ("prompt_length=10", "output length"),
-        ("drafter=none", "drafter"),
+        ("prompt_length=10", "Output [tokens]"),
+        ("drafter=none", "Drafter: got"),
         ("tagret=qwen3-30b-a3b", "target"),
         ("view=all", "schedule"),
-        ("target=deepseek-v3&hardware=t4&num_gpus=1&drafter=%00", "drafter"),
+        ("target=deepseek-v3&hardware=t4&num_gpus=1&drafter=%00", "Drafter: got"),
         ("target=<script>alert(1)</script>", "&lt;script&gt;"),
     ],
 )
@@ -331,7 +332,7 @@ def test_no_answer_is_large(client):
 
 def loaded(client, address: str) -> str:
     """The page of a load that is done."""
-    for _ in range(600):
+    for _ in range(3000):
         text = client.get(address).text
         if 'id="running"' not in text:
             return text
