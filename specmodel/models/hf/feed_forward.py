@@ -45,17 +45,12 @@ def experts_block(reader: Reader) -> Fields:
     """Return the fields of a block of experts, by the keys that the family has for them."""
     family = reader.family
     count_key, size_key = str(family.experts), str(family.expert_size)
-    fields: Fields = {
-        "kind": "experts",
-        "num_experts": reader.whole_in_all(count_key),
-        "experts_per_token": reader.whole_in_all("num_experts_per_tok"),
+    fields = chosen_experts(reader, count_key, minimum=1) | {
         "expert_size": reader.whole_in_all(size_key),
         "is_gated": family.is_gated or family.gates_experts,
     }
     if family.popularity_spread:
         fields["popularity_spread"] = family.popularity_spread
-    if fields["experts_per_token"] > fields["num_experts"]:
-        raise reader.fault("num_experts_per_tok", f"at most {count_key}")
     groups = reader.whole("n_group", 1, minimum=0)
     if groups > 1 and reader.get("topk_method") != "greedy":
         reader.check_divides("n_group", groups, count_key, fields["num_experts"])
@@ -84,7 +79,8 @@ def chosen_experts(
     reader: Reader, count_key: str, chosen_key: str = "num_experts_per_tok", *, minimum: int = 2
 ) -> Fields:
     """Return the number of experts and how many of them a token uses, as fields of a block."""
-    count, chosen = reader.whole(count_key, minimum=minimum), reader.whole(chosen_key)
+    count = reader.whole_in_all(count_key, minimum=minimum)
+    chosen = reader.whole_in_all(chosen_key)
     if chosen > count:
         raise reader.fault(chosen_key, f"at most {count_key}")
     return {"kind": "experts", "num_experts": count, "experts_per_token": chosen}

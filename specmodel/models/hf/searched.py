@@ -40,8 +40,7 @@ def searched_mixers(reader: Reader, kinds: list[str], window: int | None) -> Lay
             found.append(None)
             continue
         group = part.whole("n_heads_in_group")
-        if heads % group:
-            raise part.fault("n_heads_in_group", f"a divisor of num_attention_heads = {heads}")
+        part.check_divides("n_heads_in_group", group, "num_attention_heads", heads)
         own = {"window": part.whole("window_length")} if part.get("window_length") else {}
         sizes = {"num_heads": heads, "num_kv_heads": heads // group, "head_dim": head_dim}
         found.append({"kind": "attention"} | sizes | own)
