@@ -6,7 +6,6 @@ import sys
 from dataclasses import replace
 
 import pytest
-from rows import each_row
 
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy, resolve
@@ -87,10 +86,10 @@ def test_parts_that_see_or_hear_are_not_read(write):
     assert Architecture.from_hf_config(write(config)).num_layers == 4
 
 
-@each_row("key", sorted(harmless_keys() - {"max_position_embeddings"}))
-def test_a_harmless_key_changes_nothing(write, key):
+def test_harmless_keys_change_nothing(write):
     plain = Architecture.from_hf_config(write(LLAMA))
-    assert Architecture.from_hf_config(write(LLAMA | {key: LLAMA.get(key, 7)})) == plain
+    added = dict.fromkeys(harmless_keys() - {"max_position_embeddings"}, 7)
+    assert Architecture.from_hf_config(write(added | LLAMA)) == plain
 
 
 @pytest.fixture
