@@ -19,10 +19,14 @@ def flat(name: str, **changes: Any) -> dict[str, Any]:
     return {key: value for key, value in flat.items() if key != "text_config"}
 
 
-def read(config: dict[str, Any], **changes: Any) -> Architecture:
-    """Return the model of a configuration with changes, of which None takes a key away."""
+def read(config: dict[str, Any], beside: Any = None, **changes: Any) -> Architecture:
+    """Return the model of a configuration with changes, of which None takes a key away.
+
+    `beside` is a record of quantisation from a file of its own.
+    """
     gone = {key for key, value in changes.items() if value is None}
     kept = {key: value for key, value in (config | changes).items() if key not in gone}
-    fields = architecture_fields(kept, "target config.json")
+    record = {"quantization": beside} if beside else None
+    fields = architecture_fields(kept, "target config.json", record)
     origin = {"schema_version": 2, "name": "made up", "source": "tests"}
     return build(Architecture, origin | fields, "target config.json")

@@ -777,7 +777,7 @@ FLASH_NEXT["model_type"] = "qwen4_exp_text"
     (FLASH_NEXT, {"layer_types": ["linear_attention"] * 48}, "layer_types: got"),
     (STEP5, {"sparse_config": {"window": 8}}, "sparse_config window: got 8; .*no such key"),
     (STEP5, {"swa_num_attention_heads": 90}, "num_key_value_heads|num_attention_groups"),
-    
+
 ])  # fmt: skip
 def test_what_is_not_known_of_new_families_is_named(config, changes, match):
     with pytest.raises(InputError, match=match) as error:
