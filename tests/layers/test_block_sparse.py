@@ -1,11 +1,11 @@
 """Block-sparse attention: sizes of MiniMax-M3 by hand, what a pass reads, and what tokens share."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
+import configs
 import numpy as np
 import pytest
+from configs import CONFIGS
 from hypothesis import given, strategies as st
 
 from specmodel import predict
@@ -17,13 +17,12 @@ from specmodel.drafters.passes import Drafter
 from specmodel.layers.batch import Layout, sequence_group
 from specmodel.layers.block_sparse import FROM_CACHE, TOGETHER, BlockSparseAttention
 from specmodel.layers.grouped import GroupedAttention
-from specmodel.models.architecture import Architecture, load_architecture
+from specmodel.models.architecture import load_architecture
 
 M3 = load_architecture("minimax-m3")
 FULL, SPARSE = M3.mixers
 H, REACH, LAYERS = 6144, 16 * 128, 57
-TABLE = json.loads((Path(__file__).parents[1] / "data/configurations.json").read_text())
-CONFIG = next(row for row in TABLE["read"] if "MiniMaxAI--MiniMax-M3" in row["names"])["config"]
+CONFIG = CONFIGS["MiniMaxAI--MiniMax-M3"]
 
 
 def components(layout=None, capability=9.0, model=M3, **sequences):
@@ -246,19 +245,12 @@ def test_modules_have_an_indexer_and_experts():
 # Configurations
 
 
-@pytest.fixture
-def read(tmp_path):
-    def read_config(**changes):
-        sparse = CONFIG["sparse_attention_config"] | changes.pop("sparse", {})
-        config = CONFIG | {"sparse_attention_config": sparse} | changes
-        path = tmp_path / "config.json"
-        path.write_text(json.dumps(config), encoding="utf-8")
-        return Architecture.from_hf_config(path)
-
-    return read_config
+def read(sparse=(), **changes):
+    sparse = {"sparse_attention_config": CONFIG["sparse_attention_config"] | dict(sparse)}
+    return configs.read(CONFIG | sparse | changes)
 
 
-def test_dense_layers_may_be_anywhere(read):
+def test_dense_layers_may_be_anywhere():
     pattern = [0, 1] * 30
     model = read(sparse={"sparse_attention_freq": pattern, "sparse_disable_index_value": pattern})
     kinds = {type(mixer): count for mixer, count in model.mixers.items()}
@@ -285,7 +277,7 @@ def test_dense_layers_may_be_anywhere(read):
         ({"sparse_topk_pages": 3}, "sparse_topk_pages: got 3; expected no such key"),
     ],
 )
-def test_what_is_not_known_of_blocks_is_refused(read, changes, match):
+def test_what_is_not_known_of_blocks_is_refused(changes, match):
     with pytest.raises(InputError, match=match):
         read(sparse=changes)
 
@@ -303,13 +295,13 @@ def test_what_is_not_known_of_blocks_is_refused(read, changes, match):
         ({"index_topk_blocks": 8}, "index_topk_blocks: got 8; expected the same as sparse"),
     ],
 )
-def test_what_is_not_known_of_the_family_is_refused(read, changes, match):
+def test_what_is_not_known_of_the_family_is_refused(changes, match):
     sparse = changes.pop("sparse_attention_config", None)
     with pytest.raises(InputError, match=match):
         read(**changes, **({} if sparse is None else {"sparse_attention_config": sparse}))
 
 
-def test_blocks_always_selected_are_among_those_chosen(read):
+def test_blocks_always_selected_are_among_those_chosen():
     """Engines give them the best scores, so that they take places and add none."""
     model = read(sparse={"sparse_init_block": 1, "sparse_local_block": 2})
     assert [*model.mixers][1].reach == 2048

@@ -1,10 +1,9 @@
 """Lightning attention: weights, states and work, counted by hand on MiniMax-Text-01."""
 
-import json
-from pathlib import Path
-
+import configs
 import numpy as np
 import pytest
+from configs import CONFIGS
 from shapes import without_fields
 from strategies import pass_of
 
@@ -15,25 +14,17 @@ from specmodel.drafters.models import ngram_drafter
 from specmodel.layers import LightningAttention
 from specmodel.layers.batch import Layout
 from specmodel.layers.states import StateKeeping
-from specmodel.models.architecture import Architecture, load_architecture
+from specmodel.models.architecture import load_architecture
 
 TEXT_01 = load_architecture("minimax-text-01")
 LAYER = next(mixer for mixer in TEXT_01.mixers if isinstance(mixer, LightningAttention))
 H, HEADS, WIDTH, LAYERS = 6144, 64, 128, 70
 STATE = HEADS * WIDTH * WIDTH
-TABLE = json.loads((Path(__file__).parents[1] / "data/configurations.json").read_text())
-CONFIG = next(row for row in TABLE["read"] if "MiniMaxAI--MiniMax-Text-01" in row["names"])
+CONFIG = CONFIGS["MiniMaxAI--MiniMax-Text-01"]
 
 
-@pytest.fixture
-def read(tmp_path):
-    def read_config(**changes):
-        config = {k: v for k, v in (CONFIG["config"] | changes).items() if v is not None}
-        path = tmp_path / "config.json"
-        path.write_text(json.dumps(config), encoding="utf-8")
-        return Architecture.from_hf_config(path)
-
-    return read_config
+def read(**changes):
+    return configs.read(CONFIG, **changes)
 
 
 def test_sizes_are_those_of_the_published_model():
@@ -102,14 +93,14 @@ def test_states_limit_verification_of_many_sequences():
 # Configurations
 
 
-def test_families_of_it_are_one_shape(read):
+def test_families_of_it_are_one_shape():
     shapes = [read(model_type=name) for name in ("minimax_text_01", "minimax_m1", "minimax")]
     labels = {"name", "source"}
     assert without_fields(shapes[0], labels) == without_fields(shapes[1], labels)
     assert without_fields(shapes[0], labels) == without_fields(shapes[2], labels)
 
 
-def test_width_of_a_head_that_is_null_follows_from_the_models(read):
+def test_width_of_a_head_that_is_null_follows_from_the_models():
     assert {mixer.head_dim for mixer in read(head_dim=None).mixers} == {6144 // 64}
 
 
@@ -123,6 +114,6 @@ def test_width_of_a_head_that_is_null_follows_from_the_models(read):
         ({"shared_intermediate_size": 512}, "shared_intermediate_size: got 512; expected no such"),
     ],
 )
-def test_what_is_not_known_is_refused(read, changes, match):
+def test_what_is_not_known_is_refused(changes, match):
     with pytest.raises(InputError, match=match):
         read(**changes)

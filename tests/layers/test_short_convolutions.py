@@ -1,9 +1,8 @@
 """Layers with a short convolution: weights, windows and work by hand, and what is read of them."""
 
-import json
-
 import numpy as np
 import pytest
+from configs import read
 from strategies import pass_of
 
 from specmodel import load_architecture, predict
@@ -12,7 +11,6 @@ from specmodel.cost.deploying import deploy
 from specmodel.cost.memory import MemoryUse
 from specmodel.layers.batch import Layout
 from specmodel.layers.convolutions import ShortConvolution
-from specmodel.models.architecture import Architecture
 
 MODEL = load_architecture("lfm2-8b-a1b")
 H, LAYERS, KERNEL = 2048, 18, 3
@@ -29,17 +27,6 @@ SMALL = {
     "conv_L_cache": 3,
     "layer_types": ["conv", "conv", "full_attention", "conv"],
 }
-
-
-@pytest.fixture
-def read(tmp_path):
-    def read_config(config, **changes):
-        path = tmp_path / "config.json"
-        changed = {key: value for key, value in (config | changes).items() if value is not None}
-        path.write_text(json.dumps(changed), encoding="utf-8")
-        return Architecture.from_hf_config(path)
-
-    return read_config
 
 
 def test_weights_and_windows_by_hand():
@@ -99,7 +86,7 @@ def test_one_gpu_drafts_for_it(dtype):
 # What is read
 
 
-def test_layers_by_name_and_by_number(read):
+def test_layers_by_name_and_by_number():
     model = read(SMALL)
     assert {mixer.kind: n for mixer, n in model.mixers.items()} == {
         "short_convolution": 3,
@@ -123,7 +110,7 @@ def test_layers_by_name_and_by_number(read):
         ({"block_ff_dim": None, "intermediate_size": 3000}, 2048),
     ],
 )
-def test_width_of_dense_blocks(read, changes, width):
+def test_width_of_dense_blocks(changes, width):
     assert [block.ffn_size for block in read(SMALL, **changes).feed_forwards] == [width]
 
 
@@ -146,13 +133,13 @@ def test_width_of_dense_blocks(read, changes, width):
         ({"tie_embedding": False, "tie_word_embeddings": True}, "tie_embedding: got False"),
     ],
 )
-def test_what_is_not_understood(read, changes, message):
+def test_what_is_not_understood(changes, message):
     with pytest.raises(InputError, match=message) as error:
         read(SMALL, **changes)
     assert "\n" not in str(error.value)
 
 
-def test_lists_of_quantisation_know_its_matrices(read):
+def test_lists_of_quantisation_know_its_matrices():
     record = {"quant_method": "fp8"}
     kept = [f"model.layers.{i}.conv.{part}_proj" for i in (0, 1, 3) for part in ("in", "out")]
     model = read(SMALL, quantization_config=record | {"ignored_layers": kept})

@@ -1,9 +1,8 @@
 """Experts without weights, double layers and embeddings of n-grams: LongCat, by hand."""
 
-import json
-
 import numpy as np
 import pytest
+from configs import read
 from strategies import pass_of
 
 from specmodel import load_architecture, predict
@@ -15,7 +14,6 @@ from specmodel.drafters.mtp import mtp_drafter
 from specmodel.layers.batch import Layout
 from specmodel.layers.embeddings import NgramInputs
 from specmodel.layers.feed_forward import RoutedExperts
-from specmodel.models.architecture import Architecture
 
 MODEL = load_architecture("longcat-flash")
 H, E, ZERO, K, WIDTH = 6144, 512, 256, 12, 2048
@@ -39,17 +37,6 @@ SMALL = {
     "mla_scale_q_lora": True,
 }
 NGRAMS = {"ngram_vocab_size_ratio": 78, "emb_split_num": 4, "emb_neighbor_num": 3}
-
-
-@pytest.fixture
-def read(tmp_path):
-    def read_config(config, **changes):
-        path = tmp_path / "config.json"
-        changed = {key: value for key, value in (config | changes).items() if value is not None}
-        path.write_text(json.dumps(changed), encoding="utf-8")
-        return Architecture.from_hf_config(path)
-
-    return read_config
 
 
 # Experts without weights
@@ -140,7 +127,7 @@ def test_weights_of_each_gpu_add_up(degree):
 # Double layers and their module
 
 
-def test_double_layers_have_two_mixers_and_one_set_of_experts(read):
+def test_double_layers_have_two_mixers_and_one_set_of_experts():
     model = read(SMALL)
     assert sum(model.mixers.values()) == 4
     assert {type(part).__name__: n for part, n in model.feed_forwards.items()} == {
@@ -192,13 +179,13 @@ def test_cuts_of_its_weights_speculate():
         ({"num_shared_experts": 1}, "num_shared_experts: got 1; .*not known here"),
     ],
 )
-def test_what_is_not_understood(read, changes, message):
+def test_what_is_not_understood(changes, message):
     with pytest.raises(InputError, match=message) as error:
         read(SMALL, **changes)
     assert "\n" not in str(error.value)
 
 
-def test_quantised_without_lists_of_names(read, tmp_path):
+def test_quantised_without_lists_of_names():
     record = {"quant_method": "fp8", "weight_block_size": [128, 128]}
     model = read(SMALL, quantization_config=record)
     assert model.weight_dtype == "fp8_block"
@@ -207,8 +194,6 @@ def test_quantised_without_lists_of_names(read, tmp_path):
     message = r"quantization_config\.ignored_layers: got .*say weight_dtype"
     with pytest.raises(InputError, match=message):
         read(SMALL, quantization_config=listed)
-    given = Architecture.from_hf_config(tmp_path, weight_dtype="fp8")
-    assert given.weight_dtype == "fp8"
     with pytest.raises(InputError, match=r"disable_quant_module: got \['mtp'\]"):
         read(SMALL, quantization_config=record, disable_quant_module=["mtp"])
     assert read(SMALL, disable_quant_module=["mtp"]) == read(SMALL)
@@ -217,7 +202,7 @@ def test_quantised_without_lists_of_names(read, tmp_path):
 # Embeddings of n-grams
 
 
-def test_tables_are_looked_up_and_matrices_multiplied(read):
+def test_tables_are_looked_up_and_matrices_multiplied():
     """Eight tables of 78,001 rows and two more each, an eighth of the width each."""
     plain, model = read(SMALL, num_nextn_predict_layers=0), read(SMALL | NGRAMS)
     rows = sum(78_000 + 2 * i + 1 for i in range(8))
@@ -241,7 +226,7 @@ def test_tables_are_looked_up_and_matrices_multiplied(read):
     assert reductions == 4 + 4 + 2 + 2
 
 
-def test_tables_by_either_name_and_not_in_the_module(read):
+def test_tables_by_either_name_and_not_in_the_module():
     model = read(SMALL | NGRAMS)
     other = {"oe_vocab_size_ratio": 78, "oe_split_num": 4, "oe_neighbor_num": 3}
     assert read(SMALL | other).ngram_inputs == model.ngram_inputs
@@ -263,6 +248,6 @@ def test_tables_by_either_name_and_not_in_the_module(read):
         ({"emb_split_num": 3}, "emb_split_num: got 3; expected 6 tables that divide"),
     ],
 )
-def test_tables_that_do_not_add_up(read, changes, message):
+def test_tables_that_do_not_add_up(changes, message):
     with pytest.raises(InputError, match=message):
         read(SMALL | NGRAMS, **changes)

@@ -141,21 +141,12 @@ def test_all_experts_active_is_all_parameters_but_the_embedding():
     ("field", "changes"),
     [
         ("experts_per_token", {"experts_per_token": 9}),
-        ("experts_per_token", {"experts_per_token": 0}),
         ("num_kv_heads", {"mixer": ATTENTION | {"num_kv_heads": 3}}),
-        ("num_kv_heads", {"mixer": ATTENTION | {"num_kv_heads": 16}}),
         ("window", {"mixer": ATTENTION | {"window": 0}}),
-        ("expert_size", {"expert_size": 0}),
         ("shared_expert_size", {"num_shared_experts": 1}),
-        ("num_experts", {"num_experts": 0}),
-        ("hidden_size", {"hidden_size": 0}),
         ("hidden_size", {"hidden_size": "64"}),
-        ("hidden_size", {"hidden_size": 64.0}),
-        ("vocabulary_size", {"vocabulary_size": -1}),
         ("weight_dtype", {"weight_dtype": "float16"}),
         ("schema_version", {"schema_version": 3}),
-        ("num_expert", {"num_expert": 8}),
-        ("num_layers", {"num_layers": 8}),
     ],
 )
 def test_refuses(field, changes):
@@ -163,9 +154,7 @@ def test_refuses(field, changes):
         build(moe_shape(**changes))
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("count", 0), ("count", True), ("count", 4.0), ("is_gated", 1)]
-)
+@pytest.mark.parametrize(("field", "value"), [("count", 0), ("is_gated", 1)])
 def test_refuses_in_a_group(field, value):
     group = {"count": 4, "mixer": ATTENTION, "feed_forward": DENSE}
     changed = group | (

@@ -4,11 +4,9 @@ Sums of parameters and bytes of caches, counted on transformers' models, are in
 `test_hf_families.py`; here is how they come about, layer by layer.
 """
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
+from configs import flat, read
 from rows import each_row
 
 from specmodel.base.errors import InputError
@@ -19,16 +17,7 @@ from specmodel.cost.memory import MemoryUse
 from specmodel.drafters.eagle import eagle3_drafter
 from specmodel.drafters.mtp import mtp_drafter
 from specmodel.layers.batch import Layout, sequence_group
-from specmodel.models.architecture import Architecture, load_architecture
-
-TABLE = json.loads((Path(__file__).parents[1] / "data/configurations.json").read_text())
-CONFIGS = {name: row["config"] for row in TABLE["read"] for name in row["names"]}
-
-
-def flat(name):
-    config = CONFIGS[name]
-    return {**config, **config.get("text_config", {})}
-
+from specmodel.models.architecture import load_architecture
 
 GEMMA, GEMMA_DENSE = flat("google--gemma-4-26B-A4B"), flat("nvidia--Gemma-4-31B-IT-NVFP4")
 GEMMA_SMALL = flat("transformers--gemma4_text-shared")
@@ -37,18 +26,6 @@ MIMO, STEP = flat("XiaomiMiMo--MiMo-V2-Flash"), flat("transformers--step3p7")
 
 def of_full_layers(**own):
     return {f"{i:02}": own for i in range(5, 30, 6)}
-
-
-@pytest.fixture
-def read(tmp_path):
-    def read_config(config, **changes):
-        changed = {key: value for key, value in (config | changes).items() if value is not None}
-        changed.pop("text_config", None)
-        path = tmp_path / "config.json"
-        path.write_text(json.dumps(changed), encoding="utf-8")
-        return Architecture.from_hf_config(path)
-
-    return read_config
 
 
 def attention_by_window(model):
@@ -61,7 +38,7 @@ def attention_by_window(model):
 # Weights by role
 
 
-def test_attention_of_gemma(read):
+def test_attention_of_gemma():
     (full, num_full), (windowed, num_windowed) = (
         attention_by_window(read(GEMMA))[window] for window in (None, 1024)
     )
@@ -70,7 +47,7 @@ def test_attention_of_gemma(read):
     assert windowed.weights(2816) == 2816 * (16 * 256 + 2 * 8 * 256) + 16 * 256 * 2816
 
 
-def test_experts_of_gemma_stand_beside_a_dense_block(read):
+def test_experts_of_gemma_stand_beside_a_dense_block():
     model = read(GEMMA)
     (block,) = model.feed_forwards
     assert block.parameters(2816) == 3 * 2816 * (128 * 704 + 2112) + 2816 * 128
@@ -80,14 +57,14 @@ def test_experts_of_gemma_stand_beside_a_dense_block(read):
 
 
 @pytest.mark.parametrize(("config", "blocks"), [(GEMMA, 2 * 30), (GEMMA_DENSE, 60)])
-def test_both_blocks_are_summed_over_gpus(read, config, blocks):
+def test_both_blocks_are_summed_over_gpus(config, blocks):
     model = read(config)
     one = sequence_group(batch_size=1, context_length=10)
     work = pass_work(model, one, layout=Layout(tensor_parallel=2))
     assert work.components["all_reduce"].reductions == model.num_layers + blocks + 1
 
 
-def test_attention_of_mimo(read):
+def test_attention_of_mimo():
     by_window = attention_by_window(read(MIMO))
     (full, num_full), (windowed, num_windowed) = by_window[None], by_window[128]
     assert (num_full, num_windowed) == (9, 39)
@@ -97,7 +74,7 @@ def test_attention_of_mimo(read):
     assert [part.parameters(4096) for part in dense] == [3 * 4096 * 16384]
 
 
-def test_embeddings_for_each_layer_are_looked_up(read):
+def test_embeddings_for_each_layer_are_looked_up():
     model, bare = read(GEMMA_SMALL), read(GEMMA_SMALL, hidden_size_per_layer_input=0)
     layers, h, size = 30, 2304, 256
     table = 262_144 * layers * size
@@ -112,7 +89,7 @@ def test_embeddings_for_each_layer_are_looked_up(read):
     assert added == [2 * (shared + copied), 2 * (shared / 4 + copied)]
 
 
-def test_embeddings_for_each_layer_in_a_pass(read):
+def test_embeddings_for_each_layer_in_a_pass():
     model, bare = read(GEMMA_SMALL), read(GEMMA_SMALL, hidden_size_per_layer_input=0)
     group = sequence_group(batch_size=5, context_length=10)
     works = [pass_work(one, group).components for one in (model, bare)]
@@ -141,14 +118,14 @@ CACHES = [
 
 
 @pytest.mark.parametrize(("config", "full", "windowed", "window"), CACHES)
-def test_bytes_of_a_sequence(read, config, full, windowed, window):
+def test_bytes_of_a_sequence(config, full, windowed, window):
     model = read(config)
     for entries in (1, window, window + 1, 100_000):
         kept = entries * full + min(entries, window) * windowed
         assert float(model.sequence_bytes(np.array(float(entries)))) == kept
 
 
-def test_key_heads_are_cut_in_each_kind_of_layer(read):
+def test_key_heads_are_cut_in_each_kind_of_layer():
     model = read(GEMMA)
     for gpus, full_heads, windowed_heads in ((2, 1, 4), (4, 1, 2), (8, 1, 1), (16, 1, 1)):
         each = 5 * full_heads * 2 * 512 * 2 + 25 * windowed_heads * 2 * 256 * 2
@@ -157,7 +134,7 @@ def test_key_heads_are_cut_in_each_kind_of_layer(read):
         model.check_layout(Layout(tensor_parallel=3))
 
 
-def test_the_last_layers_read_caches_of_others(read):
+def test_the_last_layers_read_caches_of_others():
     model = read(GEMMA_SMALL)
     own = {mixer.window: n for mixer, n in model.mixers.items() if mixer.has_own_cache}
     readers = {mixer.window: n for mixer, n in model.mixers.items() if not mixer.has_own_cache}
@@ -169,7 +146,7 @@ def test_the_last_layers_read_caches_of_others(read):
     assert widths == {9216: 20, 2 * 9216: 10}
 
 
-def test_a_pass_reads_caches_that_are_shared_once_for_each_layer(read):
+def test_a_pass_reads_caches_that_are_shared_once_for_each_layer():
     group = sequence_group(batch_size=2, context_length=400)
     shared, own = (
         pass_work(read(GEMMA_SMALL, num_kv_shared_layers=n), group).components["attention_core"]
@@ -180,7 +157,7 @@ def test_a_pass_reads_caches_that_are_shared_once_for_each_layer(read):
     assert float(own.flop) == float(shared.flop)
 
 
-def test_windows_bound_what_a_verify_pass_reads(read):
+def test_windows_bound_what_a_verify_pass_reads():
     model = read(MIMO)
     core = [
         pass_work(
@@ -196,13 +173,13 @@ def test_windows_bound_what_a_verify_pass_reads(read):
 # What else there is to a configuration
 
 
-def test_what_each_layer_overrides_is_what_full_layers_have(read):
+def test_what_each_layer_overrides_is_what_full_layers_have():
     told = {"per_layer_config": of_full_layers(head_dim=512, num_key_value_heads=2)}
     bare = GEMMA | {"global_head_dim": None, "num_global_key_value_heads": None}
     assert read(bare | told) == read(GEMMA) == read(GEMMA | told)
 
 
-def test_defaults_of_gemma_are_those_of_transformers(read):
+def test_defaults_of_gemma_are_those_of_transformers():
     bare = {
         key: GEMMA_SMALL[key]
         for key in ("model_type", "hidden_size", "intermediate_size", "num_hidden_layers")
@@ -214,13 +191,13 @@ def test_defaults_of_gemma_are_those_of_transformers(read):
     assert {mixer.window: n for mixer, n in model.mixers.items()} == {512: 28, None: 2}
 
 
-def test_values_have_a_matrix_without_the_switch(read):
+def test_values_have_a_matrix_without_the_switch():
     model = read(GEMMA, attention_k_eq_v=False)
     full, _ = attention_by_window(model)[None]
     assert (full.num_kv_heads, full.has_value_projection) == (8, True)
 
 
-def test_windows_of_mimo_by_name_and_without_keys_of_their_own(read):
+def test_windows_of_mimo_by_name_and_without_keys_of_their_own():
     names = ("full_attention", "sliding_attention")
     types = [names[one] for one in MIMO["hybrid_layer_pattern"]]
     by_name = {"layer_types": types, "hybrid_layer_pattern": None}
@@ -235,22 +212,13 @@ def test_windows_of_mimo_by_name_and_without_keys_of_their_own(read):
     [
         (GEMMA, {"num_key_value_heads": 3}, "num_key_value_heads: got 3; expected a divisor"),
         (GEMMA, {"num_global_key_value_heads": 3}, "num_global_key_value_heads: got 3"),
-        (GEMMA, {"global_head_dim": "512"}, "global_head_dim: got '512'"),
-        (GEMMA, {"attention_k_eq_v": 1}, "attention_k_eq_v: got 1; expected true or false"),
         (GEMMA, {"num_kv_shared_layers": 25}, "num_kv_shared_layers: got 25; expected fewer"),
-        (GEMMA, {"num_kv_shared_layers": 30}, "num_kv_shared_layers: got 30; expected fewer"),
-        (GEMMA, {"num_kv_shared_layers": -1}, "num_kv_shared_layers: got -1"),
         (GEMMA, {"top_k_experts": 129}, "top_k_experts: got 129; expected at most num_experts"),
-        (GEMMA, {"num_experts": None}, "num_experts: got None"),
-        (GEMMA, {"enable_moe_block": "yes"}, "enable_moe_block: got 'yes'"),
         (
             GEMMA,
             {"num_kv_shared_layers": 6, "use_double_wide_mlp": True},
             "use_double_wide_mlp: got True; expected false",
         ),
-        (GEMMA, {"hidden_size_per_layer_input": -1}, "hidden_size_per_layer_input: got -1"),
-        (GEMMA, {"per_layer_config": {"0": {"head_dim": 512}}}, "per_layer_config: got"),
-        (GEMMA, {"per_layer_config": [512]}, r"per_layer_config: got \[512\]"),
         (
             GEMMA,
             {"per_layer_config": of_full_layers(head_dim=128)},
@@ -261,32 +229,16 @@ def test_windows_of_mimo_by_name_and_without_keys_of_their_own(read):
             {"per_layer_config": of_full_layers(heads=4)},
             "per_layer_config: got",
         ),
-        (GEMMA, {"per_layer_config": {"all": {"head_dim": 512}}}, "per_layer_config: got"),
-        (GEMMA, {"per_layer_config": of_full_layers(head_dim=0)}, "per_layer_config: got"),
-        (GEMMA, {"altup_num_inputs": 4}, "altup_num_inputs: got"),
-        (GEMMA, {"kv_source_layers": [0] * 30}, "kv_source_layers: got"),
-        (MIMO, {"hybrid_layer_pattern": None}, "hybrid_layer_pattern: got None; expected 48"),
-        (MIMO, {"hybrid_layer_pattern": [0, 1] * 20}, "hybrid_layer_pattern: got '40 entries'"),
         (MIMO, {"hybrid_layer_pattern": [0, 2] * 24}, "hybrid_layer_pattern: got 2; .*layer 1"),
         (MIMO, {"layer_types": ["full_attention"] * 48}, "layer_types: .*hybrid_layer_pattern"),
-        (MIMO, {"swa_num_key_value_heads": 7}, "swa_num_key_value_heads: got 7"),
         (MIMO, {"num_key_value_heads": 5}, "num_key_value_heads: got 5; expected a divisor"),
-        (MIMO, {"v_head_dim": 0}, "v_head_dim: got 0"),
-        (MIMO, {"swa_v_head_dim": "128"}, "swa_v_head_dim: got '128'"),
-        (MIMO, {"sliding_window": None}, "sliding_window: got None"),
         (MIMO, {"sliding_window_size": 64}, "sliding_window_size: got 64; .*window = 128"),
-        (MIMO, {"n_shared_experts": 1}, "n_shared_experts: got 1"),
         (STEP, {"layer_types": ["full_attention"] * 46 + ["sliding_attention"] * 2}, "layer_types"),
-        (MIMO, {"moe_layers_enum": "1,many"}, "moe_layers_enum: got '1,many'"),
-        (MIMO, {"mtp_layer_types": "sliding_attention"}, "mtp_layer_types: got 'sliding_att"),
-        (MIMO, {"mtp_layer_types": [["sliding_attention"]]}, "mtp_layer_types: got"),
         (STEP, {"mtp_layer_types": ["full_attention", "sliding_attention"]}, "mtp_layer_types"),
-        (STEP, {"mtp_layer_types": ["conv"]}, r"mtp_layer_types: got \['conv'\]"),
         (STEP, {"mtp_mlp_layer_types": ["sparse"]}, "mtp_mlp_layer_types: got"),
-        (STEP, {"moe_layers_enum": STEP["moe_layers_enum"] + ",45"}, "moe_layers_enum: got"),
     ],
 )
-def test_what_does_not_add_up_is_refused_by_name(read, config, changes, message):
+def test_what_does_not_add_up_is_refused_by_name(config, changes, message):
     inner = {"step3p7": "step3p5", "gemma4": "gemma4_text"}
     config = config | {"model_type": inner.get(config["model_type"], config["model_type"])}
     with pytest.raises(InputError, match=message) as error:
@@ -294,7 +246,7 @@ def test_what_does_not_add_up_is_refused_by_name(read, config, changes, message)
     assert "\n" not in str(error.value)
 
 
-def test_what_is_shown_can_be_read_again(read, tmp_path):
+def test_what_is_shown_can_be_read_again(tmp_path):
     for config in (GEMMA, GEMMA_SMALL, MIMO):
         model = read(config)
         path = tmp_path / "model.toml"
@@ -317,7 +269,7 @@ def head_of(model):
         (STEP, 4096 * (96 * 128 + 2 * 8 * 128) + 96 * 128 * 4096, 11264),
     ],
 )
-def test_modules_attend_to_a_window_and_have_a_dense_block(read, config, attention, ffn_size):
+def test_modules_attend_to_a_window_and_have_a_dense_block(config, attention, ffn_size):
     model = read(config, model_type=config["model_type"].replace("3p7", "3p5"))
     drafter, head = head_of(model)
     assert model.num_mtp_modules == len(drafter.architectures) == 3
@@ -333,7 +285,7 @@ def test_modules_attend_to_a_window_and_have_a_dense_block(read, config, attenti
     assert float(head.sequence_bytes(np.array(1e5))) == mixer.window * kept
 
 
-def test_modules_of_step_by_their_own_lists(read):
+def test_modules_of_step_by_their_own_lists():
     config = STEP | {"model_type": "step3p5", "layer_types": STEP["layer_types"][:45]}
     told = {"mtp_layer_types": ["sliding_attention"] * 3, "mtp_mlp_layer_types": ["dense"] * 3}
     assert read(config, **told) == read(config) == read(STEP, model_type="step3p5")
@@ -342,7 +294,7 @@ def test_modules_of_step_by_their_own_lists(read):
     assert full.mtp_layer.mixer.num_heads == 64
 
 
-def test_heads_on_gemma_are_plain(read):
+def test_heads_on_gemma_are_plain():
     for config in (GEMMA, GEMMA_DENSE, GEMMA_SMALL):
         model = read(config)
         _, mtp = head_of(model)
@@ -354,7 +306,7 @@ def test_heads_on_gemma_are_plain(read):
         assert mixer.value_head_dim is None
 
 
-def test_modules_share_the_ends_of_the_target_in_memory(read):
+def test_modules_share_the_ends_of_the_target_in_memory():
     deployment, _ = deploy(target=read(MIMO), hardware="h200_sxm", tensor_parallel=8, drafter="mtp")
     use = MemoryUse(deployment, context_length=10_000.0, verify_tokens=2.0)
     heads = 4096 * (64 * 192 + 8 * (192 + 128)) + 64 * 128 * 4096

@@ -1,12 +1,10 @@
 """Nemotron-H after a search: layers whose experts, blocks and attention have sizes of their own."""
 
-import json
-
 import numpy as np
 import pytest
+from configs import read
 from shapes import without_fields
 
-from specmodel import Architecture
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import resolve
 from specmodel.cost.forward import pass_work
@@ -34,16 +32,6 @@ def puzzle(**changes):
     return PLAIN | {"model_type": "nemotron_h_puzzle", "block_configs": layers()} | changes
 
 
-@pytest.fixture
-def read(tmp_path):
-    def read_config(config):
-        path = tmp_path / "config.json"
-        path.write_text(json.dumps(config), encoding="utf-8")
-        return Architecture.from_hf_config(path)
-
-    return read_config
-
-
 def own_experts(**sizes):
     """The first layer of experts as they are, the others with sizes of their own."""
     found = layers()
@@ -52,12 +40,12 @@ def own_experts(**sizes):
     return found
 
 
-def test_layers_that_differ_in_nothing_are_those_of_nemotron_h(read):
+def test_layers_that_differ_in_nothing_are_those_of_nemotron_h():
     labels = {"name", "source"}
     assert without_fields(read(puzzle()), labels) == without_fields(read(PLAIN), labels)
 
 
-def test_parameters_of_experts_by_layer(read):
+def test_parameters_of_experts_by_layer():
     """Two of three layers have half the experts, of half the width: two matrices and a router."""
     shape = read(puzzle(block_configs=own_experts(n_routed_experts=16, moe_intermediate_size=48)))
     fewer = 32 * 2 * LATENT * 96 - 16 * 2 * LATENT * 48 + HIDDEN * (32 - 16)
@@ -67,7 +55,7 @@ def test_parameters_of_experts_by_layer(read):
     )
 
 
-def test_other_blocks_and_attention_by_layer(read):
+def test_other_blocks_and_attention_by_layer():
     own = {"mlp": {"intermediate_size": 128}, "attention": {"sliding_window": 64}}
     shape = read(puzzle(block_configs=layers(**own)))
     assert read(PLAIN).total_parameters - shape.total_parameters == 2 * HIDDEN * (512 - 128)
@@ -77,7 +65,7 @@ def test_other_blocks_and_attention_by_layer(read):
     assert windows == [64]
 
 
-def test_each_layer_loads_the_union_of_its_own_experts(read):
+def test_each_layer_loads_the_union_of_its_own_experts():
     """E (1 - (1 - k/E)^t) experts of each layer, unrelated tokens, two matrices in 16 bits."""
     shape = read(puzzle(block_configs=own_experts(n_routed_experts=16, moe_intermediate_size=48)))
     tokens = np.array([1, 3, 40])
@@ -95,7 +83,7 @@ def test_each_layer_loads_the_union_of_its_own_experts(read):
     assert work.active_experts == pytest.approx(16 * (1 - (1 - 4 / 16) ** tokens))
 
 
-def test_the_module_has_experts_of_its_own(read):
+def test_the_module_has_experts_of_its_own():
     module = [{"block_type": "attention"}, {"block_type": "moe", "n_routed_experts": 8}]
     shape = read(puzzle(mtp_block_configs=module))
     assert shape.mtp_layer.feed_forward.num_experts == 8
@@ -104,32 +92,30 @@ def test_the_module_has_experts_of_its_own(read):
 
 @pytest.mark.parametrize(("changes", "match"), [
     ({"block_configs": None}, "block_configs: got None; .*a list of objects"),
-    ({"block_configs": []}, "block_configs: got .*a list of objects"),
-    ({"block_configs": [3]}, r"block_configs\[0\]: got 3; .*an object"),
+
     ({"block_configs": layers()[1:]}, "hybrid_override_pattern: got .*block_configs"),
-    ({"block_configs": layers(moe={"n_routed_experts": -1})}, r"\[1\] n_routed_experts: got -1"),
     ({"block_configs": layers(moe={"num_experts_per_tok": 99})}, r"\[1\] num_experts_per_tok: got"),
     ({"block_configs": layers(mamba={"mamba_num_heads": 3})}, r"\[0\] mamba_num_heads: got 3"),
     ({"block_configs": layers(mlp={"width": 3})}, r"\[6\] width: got 3; .*intermediate_size"),
     ({"block_configs": layers(mlp={"block_type": "x"})}, r"\[6\] block_type: got 'x'; .*mamba"),
     ({"mtp_block_configs": layers()[:2]}, "mtp_block_configs: got .*attention and moe"),
-    ({"hidden_layers": 3}, "hidden_layers: got 3"),
+
 ])  # fmt: skip
-def test_what_is_not_known_is_named(read, changes, match):
+def test_what_is_not_known_is_named(changes, match):
     with pytest.raises(InputError, match=match) as error:
         read(puzzle(**changes))
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["popularity", "popularity_exponent"])
-def test_the_popularity_of_several_kinds_of_experts_is_refused(read, name):
+def test_the_popularity_of_several_kinds_of_experts_is_refused(name):
     shape = read(puzzle(block_configs=own_experts(n_routed_experts=16)))
     values = {"target": shape, "hardware": "h200_sxm", name: 0.5}
     with pytest.raises(InputError, match=rf"^{name}: got 0.5; .*several kinds of experts"):
         resolve(values)
 
 
-def test_experts_are_spread_evenly_in_every_layer(read):
+def test_experts_are_spread_evenly_in_every_layer():
     shape = read(puzzle(block_configs=own_experts(n_routed_experts=20)))
     assert shape.check_layout(Layout(expert_parallel=4, tensor_parallel=4)) is None
     with pytest.raises(InputError, match=r"expert_parallel: got 8; .*20 experts"):

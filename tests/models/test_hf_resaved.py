@@ -6,15 +6,14 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import configs
 import pytest
+from configs import CONFIGS
 from shapes import without_fields
 
 from specmodel.base.errors import InputError
-from specmodel.models.architecture import Architecture
 
 ROOT = Path(__file__).parents[2]
-TABLE = json.loads((ROOT / "tests/data/configurations.json").read_text())
-CONFIGS = {name: row["config"] for row in TABLE["read"] for name in row["names"]}
 V4 = CONFIGS["deepseek-ai--DeepSeek-V4-Flash"]
 STEP = CONFIGS["stepfun-ai--Step-3.7-Flash"]
 MIMO = CONFIGS["XiaomiMiMo--MiMo-V2-Flash"]
@@ -54,14 +53,8 @@ ROUTED = STEP | {"mlp_layer_types": ["dense"] * 3 + ["sparse"] * (STEP["num_hidd
 ROUTED = {key: value for key, value in ROUTED.items() if key != "moe_layers_enum"}
 
 
-@pytest.fixture
-def read(tmp_path):
-    def read_config(config, **changes):
-        path = tmp_path / "config.json"
-        path.write_text(json.dumps(config | changes), encoding="utf-8")
-        return without_fields(Architecture.from_hf_config(path), ("name", "source"))
-
-    return read_config
+def read(config, **changes):
+    return without_fields(configs.read(config | changes), ("name", "source"))
 
 
 @pytest.mark.parametrize(
@@ -83,11 +76,11 @@ def read(tmp_path):
         pytest.param(LLAMA, {"tie_word_embeddings": None}, id="null"),
     ],
 )
-def test_keys_that_transformers_adds_change_nothing(read, config, changes):
+def test_keys_that_transformers_adds_change_nothing(config, changes):
     assert read(config, **changes) == read(config)
 
 
-def test_the_wrapper_says_whether_the_head_is_tied(read):
+def test_the_wrapper_says_whether_the_head_is_tied():
     """The head is the wrapper's; what is inside is a default of transformers."""
     for is_tied in (False, True):
         text = VL["text_config"] | {"tie_word_embeddings": not is_tied}
@@ -104,7 +97,7 @@ def test_the_wrapper_says_whether_the_head_is_tied(read):
         (V4, {"mlp_layer_types": ["hash_mlp"] * 43}, "mlp_layer_types: got 'hash_mlp'"),
     ],
 )
-def test_what_contradicts_is_named(read, config, changes, message):
+def test_what_contradicts_is_named(config, changes, message):
     with pytest.raises(InputError, match=message):
         read(config, **changes)
 

@@ -1,12 +1,10 @@
 """Models whose layers a search cut, and language models published without their wrapper."""
 
-import json
-
 import pytest
+from configs import read
 from shapes import without_fields
 
 from specmodel.base.errors import InputError
-from specmodel.models.architecture import Architecture
 
 ATTENTION = {"no_op": False, "n_heads_in_group": 4, "window_length": None, "sparsify": None}
 NONE = {"no_op": True, "n_heads_in_group": None}
@@ -45,23 +43,13 @@ STEP = {
 }
 
 
-@pytest.fixture
-def read(tmp_path):
-    def read_config(config, **changes):
-        path = tmp_path / "config.json"
-        path.write_text(json.dumps(config | changes), encoding="utf-8")
-        return Architecture.from_hf_config(path)
-
-    return read_config
-
-
 def changed(number, part, **keys):
     blocks = [dict(block) for block in NAS["block_configs"]]
     blocks[number][part] = blocks[number][part] | keys
     return {"block_configs": blocks}
 
 
-def test_layers_have_what_the_search_left(read):
+def test_layers_have_what_the_search_left():
     model = read(NAS)
     kv = 2 * 2 * 128  # keys and values of two heads
     of_attention = 2 * 1024**2 + 1024 * kv
@@ -72,38 +60,29 @@ def test_layers_have_what_the_search_left(read):
     assert model.sequence_bytes(100) == (100 + 64) * kv * 2
 
 
-def test_a_layer_with_nothing_left_takes_no_part(read):
+def test_a_layer_with_nothing_left_takes_no_part():
     assert read(NAS).num_layers == 3
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"block_configs": None}, "block_configs: got None; expected 4 objects"),
         ({"block_configs": [{}]}, "block_configs: got '1 entries'; expected 4 objects"),
-        ({"block_configs": [{}] * 4}, r"block_configs\[0\].ffn: got None; expected an object"),
-        ({"block_configs": [1] * 4}, r"block_configs\[0\].ffn: got None"),
         (changed(1, "ffn", ffn_mult=0), r"block_configs\[1\].ffn ffn_mult: got 0"),
-        (changed(1, "ffn", ffn_mult="2"), r"ffn_mult: got '2'; expected a number above 0"),
-        (changed(1, "ffn", ffn_mult=float("nan")), r"ffn_mult: got nan"),
         (changed(1, "ffn", ffn_mult=None), r"\[1\].ffn intermediate_size: got None"),
         (changed(1, "ffn", replace_with_linear=True), r"\[1\].ffn replace_with_linear: got True"),
         (changed(1, "ffn", moe={"n": 4}), r"\[1\].ffn moe: got"),
-        (changed(0, "attention", replace_with_linear=True), "replace_with_linear: got True"),
         (changed(0, "attention", num_sink_tokens=4), "num_sink_tokens: got 4; expected false or"),
         (changed(0, "attention", n_heads_in_group=3), "n_heads_in_group: got 3; .*= 8"),
-        (changed(0, "attention", n_heads_in_group=None), "n_heads_in_group: got None"),
-        (changed(0, "attention", no_op="yes"), "no_op: got 'yes'"),
-        (changed(0, "attention", window_length="all"), "window_length: got 'all'"),
     ],
 )
-def test_blocks_that_are_not_understood(read, changes, message):
+def test_blocks_that_are_not_understood(changes, message):
     with pytest.raises(InputError, match=message) as error:
         read(NAS, **changes)
     assert "\n" not in str(error.value)
 
 
-def test_without_its_wrapper_it_is_the_same_language_model(read):
+def test_without_its_wrapper_it_is_the_same_language_model():
     flat = read(STEP)
     text = STEP | {"model_type": "step3p5"}
     nested = {"model_type": "step3p7", "text_config": text}
@@ -113,13 +92,13 @@ def test_without_its_wrapper_it_is_the_same_language_model(read):
     assert {mixer.num_heads for mixer in flat.mixers} == {8}
 
 
-def test_layers_that_route_by_number_or_after_those_that_lead(read):
+def test_layers_that_route_by_number_or_after_those_that_lead():
     assert read(STEP, moe_layers_enum="1,2,3", first_k_dense_replace=None) == read(STEP)
     with pytest.raises(InputError, match=r"moe_layers_enum: got None; expected the numbers"):
         read(STEP, first_k_dense_replace=None)
 
 
-def test_shared_experts_must_be_one_where_a_width_is_of_all(read):
+def test_shared_experts_must_be_one_where_a_width_is_of_all():
     assert read(STEP, n_shared_experts=None) == read(STEP)
     with pytest.raises(InputError, match=r"n_shared_experts: got 2; expected 1, as share_expert"):
         read(STEP, n_shared_experts=2)

@@ -180,7 +180,6 @@ def read(own, beside, layers=LAYERS, **config):
     [
         (OWN | {"quant_algo": "FP8"}, NVFP4, "got 'weight_dtype fp8'; expected fp4"),
         (OWN, NVFP4 | {"exclude_modules": ATTENTION}, "got 'attention_dtype None'; expected bf16"),
-        (OWN, NVFP4 | {"exclude_modules": []}, "got 'head_dtype None'; expected fp4"),
         (
             OWN,
             NVFP4 | {"exclude_modules": ["lm_head", "model.layers.0.self_attn*"]},
@@ -191,11 +190,6 @@ def read(own, beside, layers=LAYERS, **config):
             NVFP4 | {"kv_cache_quant_algo": "NVFP4"},
             "got 'kv_dtype fp8'; expected fp4",
         ),
-        (
-            OWN | {"kv_cache_quant_algo": None},
-            NVFP4 | {"kv_cache_quant_algo": "FP8"},
-            "got 'kv_dtype bf16'; expected fp8",
-        ),
     ],
 )
 def test_records_that_disagree_are_both_named(own, beside, match):
@@ -205,7 +199,10 @@ def test_records_that_disagree_are_both_named(own, beside, match):
 
 
 @pytest.mark.parametrize(
-    "name", ["model.layers.0.magic_proj", "layers.1.mlp.experts.3.magic", "layers.2.magic*"]
+    "name",
+    [
+        "model.layers.0.magic_proj",
+    ],
 )
 def test_an_unknown_name_is_shown_as_it_stands(name):
     with pytest.raises(InputError, match=rf": got '{re.escape(name)}'; expected attention"):
@@ -240,23 +237,13 @@ def test_layers_by_algorithm_may_be_in_the_other_record_alone():
 @pytest.mark.parametrize(
     ("beside", "match"),
     [
-        ({}, r"quantization\.quant_algo: got None"),
         (None, r"quantization: got None; expected an object"),
-        ([], r"quantization: got \[\]"),
         ({"quant_algo": "NVFP4"}, r"exclude_modules: got None; .*or --weight-dtype"),
-        ({"quant_algo": "INT3"}, r"quant_algo: got 'INT3'; expected one of: FP8"),
-        (NVFP4 | {"group_size": 32}, "group_size: got 32; expected 16"),
-        (NVFP4 | {"exclude_modules": "lm_head"}, "exclude_modules: got 'lm_head'; .*a list"),
         (NVFP4 | {"exclude_modules": ["query_key_value"]}, "got 'query_key_value'; expected att"),
-        (NVFP4 | {"kv_cache_quant_algo": "INT8"}, "kv_cache_quant_algo: got 'INT8'"),
         ({"quant_algo": "MIXED_PRECISION"}, "quantized_layers: got None"),
         (
             {"quant_algo": "MIXED_PRECISION", "quantized_layers": {"lm_head": {}}},
             r"quantized_layers\.lm_head: got 'none'; expected one of: FP8",
-        ),
-        (
-            {"quant_algo": "MIXED_PRECISION", "quantized_layers": {"lm_head": "FP8"}},
-            r"quantized_layers\.lm_head: got 'FP8'; expected an object",
         ),
         (
             {
@@ -291,11 +278,7 @@ def test_names_of_what_is_not_there_change_nothing(names):
     ("names", "dtype"),
     [
         (["model.layers.3*"], "bf16"),
-        (["model.layers.3"], "bf16"),
-        (["model.layers.3.*"], "bf16"),
         (["mtp*"], "bf16"),
-        (["mtp.layers.0*"], "bf16"),
-        (["re:mtp.*"], "bf16"),
         (["model.layers.3.eh_proj", "model.layers.3.mlp.gate", "mtp.fc"], None),
         (["model.layers.2.self_attn*"], None),
     ],
@@ -335,14 +318,11 @@ def compressed(spec, **keys):
     ("spec", "dtype"),
     [
         (weights("int", 4, group_size=32, symmetric=True, strategy="group"), "int4_g32"),
-        (weights("int", 4, group_size=64, symmetric=True), "int4_g64"),
         (weights("int", 4, group_size=128, symmetric=True), "int4_g128"),
         (weights("int", 4, group_size=128, symmetric=False), "int4"),
-        (weights("int", 8, strategy="channel"), "int8"),
         (weights("int", 8, group_size=128), "int8_g128"),
         (weights("float", 8, strategy="block", block_structure=[128, 128]), "fp8_block"),
         (weights("float", 8, group_size=32), "mxfp8"),
-        (weights("float", 4, group_size=16), "fp4"),
         (weights("float", 4, group_size=32), "mxfp4"),
     ],
 )
@@ -354,25 +334,15 @@ def test_groups_of_compressed_tensors(spec, dtype):
     ("record", "match"),
     [
         (compressed(weights("int", 4, group_size=16)), "group_size: got 16; expected 32 or 64"),
-        (compressed(weights("int", 4, group_size=[32])), r"group_size: got \[32\]"),
-        (compressed(weights("int", 4, strategy="channel")), "group_size: got None"),
         (compressed(weights("int", 4, group_size=32, symmetric=False)), "group_size: got 32"),
-        (compressed(weights(["int"], 4)), "weights: got"),
         (compressed(weights("float", 4, group_size=128)), "group_size: got 128; expected 16 or"),
-        (compressed(weights("float", 8, group_size=128)), "group_size: got 128; expected 32"),
         (compressed(weights("int", 4), extra_config={"a": 1}), "extra_config: got"),
         (
             {"quant_method": "gptq", "bits": 4, "modules_in_block_to_quantize": [["mlp.up_proj"]]},
             "modules_in_block_to_quantize: got",
         ),
-        ({"quant_method": "awq", "bits": 4, "group_size": 32}, "group_size: got 32; expected 128"),
         ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "group_size: got -1; expected 32"),
-        (
-            {"quant_method": "gptq", "bits": 8, "group_size": 16},
-            "group_size: got 16; expected 32 or",
-        ),
         ({"quant_method": "fp8", "weight_block_size": [1, 128]}, r"\[128, 128\] or \[32, 32\]"),
-        ({"quant_method": "fp8", "quant_algo": "MIXED_PRECISION"}, "quant_algo: got 'MIXED"),
         ({"quant_method": "fp8", "moe_quant_algo": "NVFP4"}, "moe_quant_algo: got 'NVFP4'"),
     ],
 )
@@ -385,7 +355,6 @@ def test_groups_that_are_not_known(record, match):
     ("inputs", "dtype"),
     [
         (weights("float", 8, group_size=128, strategy="group", dynamic=True), "fp8"),
-        (weights("float", 4, group_size=16, strategy="tensor_group"), "fp4"),
         (weights("float", 4, group_size=32), "fp4"),
         (weights("int", 8, strategy="token", symmetric=False), "int8"),
         (None, "bf16"),
@@ -404,9 +373,7 @@ def test_symmetric_gptq_keeps_no_zero_points():
     assert read(gptq | {"sym": True, "group_size": 32}, None).weight_dtype == "int4_g32"
 
 
-@pytest.mark.parametrize(
-    "algorithm", ["FP8", "fp8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "MXFP8"]
-)
+@pytest.mark.parametrize("algorithm", ["FP8", "FP8_PB_WO", "MXFP8"])
 def test_algorithms_of_modelopt(algorithm):
     own = {"quant_algo": algorithm, "ignore": ["lm_head"]}  # no quant_method, as 0.31 wrote it
     model = read(own, None)
@@ -442,10 +409,8 @@ def test_dtype_of_experts_inside_or_outside_of_the_record():
 @pytest.mark.parametrize(
     ("own", "outside", "match"),
     [
-        (FP8, "fp3", r"quantization_config\.expert_dtype: got 'fp3'; expected one of: fp4, fp8"),
         (FP8 | {"expert_dtype": "fp8"}, "fp4", "expert_dtype: got 'fp8'; expected the same as"),
         (OWN, "fp4", "expert_dtype: got 'fp4'; expected none, as with modelopt"),
-        (None, "fp4", "expert_dtype: got 'fp4'; expected none, as there is no"),
     ],
 )
 def test_dtype_of_experts_that_is_not_understood(own, outside, match):
@@ -478,12 +443,8 @@ def test_quark():
     [
         (quark(MX | {"group_size": 16}), r"weight\.group_size: got 16; expected 32"),
         (quark({"dtype": "uint4"}), r"weight\.dtype: got 'uint4'"),
-        (quark([]), r"weight\.dtype: got \[\]"),
-        (quark(None), r"weight\.dtype: got None"),
-        (quark(MX, exclude=[]), "lm_head"),
         (quark(MX, layer_quant_config={"*": {}}), "layer_quant_config: got"),
         (quark(MX, export={"kv_cache_group": ["*k_proj"]}), r"export\.kv_cache_group: got"),
-        (quark(MX, global_quant_config=None), "global_quant_config: got None"),
     ],
 )
 def test_quark_that_is_not_understood(own, match):
@@ -525,7 +486,13 @@ def test_a_dtype_that_is_given_leaves_experts_and_attention_as_a_record_has_them
     assert (given.weight_dtype, given.expert_dtype) == ("fp8", "mxfp4")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"quantization": ', "\x00"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        '{"quantization": ',
+    ],
+)
 def test_damaged_file_is_named(tmp_path, text):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
     (tmp_path / "hf_quant_config.json").write_text(text, encoding="utf-8")

@@ -102,17 +102,15 @@ def test_a_table_becomes_the_record_that_code_builds():
         ({"day": "31.1.2026"}, r".day: got '31.1.2026'; expected String should match pattern "
          r"'^\d{4}-\d{2}-\d{2}$'"),
         ({"copies": 0}, ".copies: got 0; expected greater than or equal to 1"),
-        ({"copies": 100}, ".copies: got 100; expected less than 100"),
-        ({"copies": "1"}, ".copies: got '1'; expected a valid integer"),
-        ({"copies": 1.0}, ".copies: got 1.0; expected a valid integer"),
+
+
         ({"copies": True}, ".copies: got True; expected a valid integer"),
         ({"is_filled": 1}, ".is_filled: got 1; expected a valid boolean"),
         ({"schema_version": 2, "nam": ""}, ".schema_version: got 2; expected 1"),
         ({"frame": 3}, ".frame: got 3; expected a valid dictionary or instance of Square"),
         ({"frame": {"side": 0}}, ".frame.side: got 0; expected greater than 0"),
         ({"frame": {"side": math.inf}}, ".frame.side: got inf; expected a finite number"),
-        ({"frame": {"sid": 1}}, ".frame.sid: got 1; expected a known field: side"),
-        ({"frame": {}}, ".frame.side: got None; expected this field to be given"),
+
         ({"frame": HOUSE.parts[1]}, ".frame: got Disc(kind='disc', radius=1.5, hole=1.0); "
          "expected a valid dictionary or instance of Square"),
         ({"parts": []}, ".parts: got []; expected Tuple should have at least 1 item after "
@@ -121,24 +119,15 @@ def test_a_table_becomes_the_record_that_code_builds():
         ({"parts": [3]}, ".parts[0]: got 3; expected a valid dictionary or object to extract "
          "fields from"),
         ({"parts": [{"side": 3}]}, ".parts[0].kind: got None; expected disc or square"),
-        ({"parts": [{"kind": "ring"}]}, ".parts[0].kind: got 'ring'; expected disc or square"),
         ({"parts": [{"kind": "disc"}]}, ".parts[0].radius: got None; expected this field to be "
          "given"),
-        ({"parts": [{"kind": "disc", "radius": 1, "hol": 1}]}, ".parts[0].hol: got 1; expected "
-         "a known field: hole"),
         ({"parts": [{"kind": "disc", "radius": 1, "hole": 2}]}, ".parts[0].hole: got 2.0; "
          "expected less than radius = 1"),
         ({"origin": [1]}, ".origin: got [1]; expected at least 2 values"),
-        ({"origin": [1, 2, 3]}, ".origin: got [1, 2, 3]; expected Tuple should have at most 2 "
-         "items after validation, not 3"),
         ({"origin": "ab"}, ".origin: got 'ab'; expected a list, in a file of its own"),
         ({"widths": (1.0,)}, ".widths: got (1.0,); expected a valid list"),
-        ({"widths": [1, 2, 3]}, ".widths: got [1, 2, 3]; expected List should have at most 2 "
-         "items after validation, not 3"),
         ({"widths": [1, 11]}, ".widths[1]: got 11; expected less than or equal to 10"),
-        ({"widths": [1, "2"]}, ".widths[1]: got '2'; expected a valid number"),
         ({"pens": {"thin": None}}, ".pens.thin: got None; expected a valid number"),
-        ({"pens": {"broad": 1}}, ".pens.broad: got 'broad'; expected 'thin' or 'thick'"),
     ],
 )  # fmt: skip
 def test_a_fault_is_one_line_with_argument_key_and_value(changes, message):

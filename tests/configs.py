@@ -1,0 +1,32 @@
+"""Configurations of public models, and what the reader makes of them with changes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from specmodel.base.records import build
+from specmodel.models.architecture import Architecture
+from specmodel.models.hf.config import architecture_fields
+
+TABLE = json.loads((Path(__file__).parent / "data/configurations.json").read_text())
+CONFIGS = {name: row["config"] for row in TABLE["read"] for name in row["names"]}
+
+
+def flat(name: str, **changes: Any) -> dict[str, Any]:
+    """Return the configuration of a language model without its wrapper, with changes."""
+    config = CONFIGS[name]
+    flat = {**config, **config.get("text_config", {})} | changes
+    return {key: value for key, value in flat.items() if key != "text_config"}
+
+
+def read(config: dict[str, Any], beside: Any = None, **changes: Any) -> Architecture:
+    """Return the model of a configuration with changes, of which None takes a key away.
+
+    `beside` is a record of quantisation from a file of its own.
+    """
+    gone = {key for key, value in changes.items() if value is None}
+    kept = {key: value for key, value in (config | changes).items() if key not in gone}
+    record = {"quantization": beside} if beside else None
+    fields = architecture_fields(kept, "target config.json", record)
+    origin = {"schema_version": 2, "name": "made up", "source": "tests"}
+    return build(Architecture, origin | fields, "target config.json")
