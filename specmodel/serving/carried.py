@@ -204,13 +204,18 @@ def check_alone(trial: Trial, policies: Sequence[str], assumed: Collection[str] 
     `assumed` names what was not given.
     """
     found = {name: trial.alone(name) for name in policies}
-    best, (ttft, tpot) = min(found.items(), key=lambda item: item[1][::-1])
-    for name, time in (("tpot", tpot), ("ttft", ttft)):
-        target = getattr(trial.targets, name)
-        if target is not None and time > target:
-            expected = f"at least {format_si(time, 's')}, what a request alone takes with {best}"
-            typed = None if f"{name}_target" in assumed else f"{target:g} s"
-            raise InputError(f"{name}_target", typed, expected)
+    targets = {"tpot": trial.targets.tpot, "ttft": trial.targets.ttft}
+
+    def missed(policy: str) -> dict[str, float]:
+        ttft, tpot = found[policy]
+        times = {"tpot": tpot, "ttft": ttft}
+        return {n: t for n, t in times.items() if t > (targets[n] or np.inf)}
+
+    best = min(policies, key=lambda policy: (bool(missed(policy)), found[policy][::-1]))
+    for name, time in missed(best).items():
+        expected = f"at least {format_si(time, 's')}, what a request alone takes with {best}"
+        typed = None if f"{name}_target" in assumed else f"{targets[name]:g} s"
+        raise InputError(f"{name}_target", typed, expected)
 
 
 def capacity_row(trial: Trial, name: str, found: Capacity) -> Row:
