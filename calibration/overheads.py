@@ -328,7 +328,7 @@ def main(measurements: str, output: str, **options: Any) -> None:
     pass_time, draft_kernel_time, draft_pass_time, reject_time, reject_time_per_request,
     reject_time_per_token, tree_time, eager_kernel_time.
     """
-    refuse_inputs("output", output, {"the measurements": measurements})
+    refuse_inputs("output", output, measurements)
     table = read_served(measurements)
     changes = {"name": options["name"], "source": options["source"] or Path(measurements).name}
     if options["stack"]:

@@ -23,9 +23,11 @@ def exposed_share(
     hosts, each left out in turn: mean errors of 14.9, 13.1, 10.9, 9.6, 11.7 and 12.9 %
     (2026-11-22).
 
-    Launches of kernels one by one run ahead of both: a step takes the longest of that, the root of
-    the GPU's time and launches, and all that the host does. With launches beside the host's time in
-    the square, steps with drafters in pieces were 11 % too long (23 pairs with MTP, vLLM 0.28).
+    `launch_time`, of kernels one by one, is not in `host_time`; with it, the share is of their sum.
+    Launches run ahead of both: a step takes the longest of three, the time above, the root of the
+    squares of the GPU's time and launches, and all that the host does. With launches beside the
+    host's time in the square, steps with drafters in pieces were 11 % too long (23 pairs with MTP,
+    vLLM 0.28).
     """
     # NumPy's hypot takes five times as long, for times that no square overflows
     square, gpu = gpu_time * gpu_time, gpu_time + _TINY

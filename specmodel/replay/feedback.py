@@ -93,7 +93,7 @@ class Policies:
 
 
 def check_methods(policy: object, kind: str, name: str) -> None:
-    """Refuse an object or class without the methods of a policy."""
+    """Refuse an object or class without the methods of a policy; `name` is what was typed."""
     if not all(callable(getattr(policy, method, None)) for method in ("propose", "observe")):
         expected = "a policy with propose() and observe(emitted_tokens, step_time)"
         raise InputError(f"policy {name}", f"a {kind}", expected)

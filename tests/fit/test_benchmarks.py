@@ -349,7 +349,7 @@ def test_the_line_of_a_bad_result_is_named(file):
         (b"{" * 100_000, "line 1: "),
         (b'{"a": ' * 100_000, "line 1: "),
         (b'{"model_id": "\xff"}', "UTF-8"),
-        (b"PK\x03\x04\0\0\0\0", "no binary file"),
+        (b"PK\x03\x04\0\0\0\0", "a file of text or Parquet"),
         (b"\x89PNG\r\n\x1a\n\xff,1", "well-formed CSV"),
         (b"PAR1", r"a \.csv or \.parquet file"),
         (b"============ Serving Benchmark Result ============\nSuccessful requests: 6\n", "CSV"),

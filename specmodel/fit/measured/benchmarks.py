@@ -90,7 +90,7 @@ def _file_runs(path: Path) -> list[Run]:
             if head[:4] == b"PAR1":
                 return _table_runs(read_table(path, _TEXTS, "benchmarks"), path)
             if b"\0" in head:
-                raise InputError("benchmarks", str(path), f"no binary file but {FORMATS}")
+                raise InputError("benchmarks", str(path), f"a file of text or Parquet: {FORMATS}")
             file.seek(0)
             table = parse_csv(file, _TEXTS, str(path), "benchmarks", comments=False)
             return _table_runs(table, path)

@@ -33,7 +33,7 @@ _NO_FAMILY = Family(name="none")
 
 
 def is_of_shape(key: str, value: object) -> bool:
-    """Tell whether an unknown key may change a shape: a number, or by a word in it."""
+    """Tell whether an unknown key may change a shape: flags and texts only by words in it."""
     return not isinstance(value, bool | str) or _OF_SHAPES.search(key) is not None
 
 
