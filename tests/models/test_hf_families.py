@@ -521,6 +521,7 @@ def test_windowed_layers_have_heads_of_their_own():
     ("changes", "message"),
     [
         ({"attention_other_setting": {}}, "attention_other_setting: got {}"),
+        ({"attention_other_setting": "x"}, "expected an object"),
         ({"attention_other_setting": {"num_attention_heads": 90}}, "a multiple of num_key"),
         ({"per_layer_config": {"1": {"num_attention_heads": 64}}}, "per_layer_config: got"),
         ({"layer_types": ["full_attention"] * 47}, "layer_types: got '47 entries'"),

@@ -174,8 +174,8 @@ def _heads_with_a_window(reader: Reader) -> tuple[str, Any]:
 
     As many as other layers have if nothing is given, as in transformers 5.23 and vLLM 0.33.
     """
-    key, other = "num_sliding_attention_heads", reader.get("attention_other_setting")
-    if isinstance(other, dict) and reader.get(key) is None:
+    key, other = "num_sliding_attention_heads", reader.nested("attention_other_setting")
+    if other and reader.get(key) is None:
         return "attention_other_setting", other.get("num_attention_heads")
     return key, reader.whole(key, reader.whole("num_attention_heads"))
 
