@@ -16,7 +16,7 @@ from specmodel.show.forms import Answer, as_csv, as_json
 
 _FIGURE = "Also draw it, as plot {} does: PNG, PDF or SVG."
 _LINES = 10.0
-"""Time between two lines about what is done [s]."""
+"""Time to the first line about what is done; the gaps then grow to six times as much [s]."""
 _FORMS = ("as_csv", "fragment_only", "as_json")
 
 
@@ -94,7 +94,7 @@ def echo_warnings(warnings: Iterable[object], kind: str = "warning") -> None:
 def told_progress(
     length: int, of: str, label: str = "Serving", done: int = 0
 ) -> Iterator[Callable[[int], None]]:
-    """Show how much is done: as a bar, or where nobody watches in a line every ten seconds."""
+    """Show how much is done: as a bar, or where nobody watches in lines, at last one a minute."""
     began, is_watched = time.monotonic(), sys.stderr.isatty()
     due = began + _LINES
 
@@ -105,7 +105,7 @@ def told_progress(
         if now >= due and not is_watched:
             told = f"{label}: {done} of about {max(length, done)} {of}, {now - began:.0f} s"
             click.echo(told, err=True)
-            due = now + _LINES
+            due = now + min(now - began, 6 * _LINES)
 
     shown: dict[str, Any] = {"file": sys.stderr, "hidden": not is_watched}
     with click.progressbar(length=length, label=label, **shown) as bar:

@@ -99,7 +99,8 @@ def test_the_command_takes_an_address(client, expected, tmp_path, capsys):
     address, output = client.scheduler.address, f"{tmp_path}/parts/"
     status = cli.main(shlex.split(f"{COMMAND} --scheduler {address} --output {output}"))
     out, err = capsys.readouterr()
-    assert (status, err) == (0, "")
+    assert status == 0
+    assert all(line.startswith("Sweeping: ") for line in err.splitlines())  # of slow machines
     assert out.startswith("2,000 points, ")
     assert content(tmp_path / "parts") == expected
 
