@@ -168,14 +168,15 @@ def expert_use(
     p = check("inclusion", inclusion, minimum=0, maximum=1)
     c = check("routing_correlation", routing_correlation, minimum=0, maximum=1)
     longest = s.max()
-    few = p.ndim == c.ndim == 0 and longest <= _MULTIPLIED
-    if few and (s.size > 1 or longest > 2) and bool((s == np.floor(s)).all()):
-        factors = _next_unused(np.arange(1, longest), p, c)
+    is_common = p.ndim == c.ndim == 0 and (s.size > 1 or longest > 2)
+    if is_common and bool((s == np.floor(s)).all()):
+        factors = _next_unused(np.arange(1, min(longest, _MULTIPLIED)), p, c)
         table = np.cumprod([1.0, 1 - p, *factors])
-        return np.asarray(1 - table[s.astype(np.intp)])
-    unused = (1 - p) ** np.minimum(s, 1)
-    for i in range(1, int(np.ceil(min(longest, _MULTIPLIED)))):
-        unused = unused * _next_unused(i, p, c) ** np.clip(s - i, 0, 1)
+        unused = table[np.minimum(s, _MULTIPLIED).astype(np.intp)]
+    else:
+        unused = (1 - p) ** np.minimum(s, 1)
+        for i in range(1, int(np.ceil(min(longest, _MULTIPLIED)))):
+            unused = unused * _next_unused(i, p, c) ** np.clip(s - i, 0, 1)
     if longest > _MULTIPLIED:
         whole = np.floor(np.maximum(s, _MULTIPLIED))
         rest = np.maximum(s, _MULTIPLIED) - whole
