@@ -145,9 +145,9 @@ def _layout(prediction: Prediction, rows: list[Row]) -> str:
     memory = replace(prediction.evaluation.memory, deployment=laid.deployment)
     if memory.max_batch_size.max() < own["batch_size"]:
         return ""
-    (other,) = predicted(laid).rows()
-    more = other["throughput"] / own["throughput"] - 1
-    if not other["fits"] or more < ALIKE:
+    other = predicted(laid)
+    more = float(other.throughput[0]) / own["throughput"] - 1
+    if not other.fits[0] or more < ALIKE:
         return ""
     named = zip(("TP", "DP", "EP"), degrees.values(), strict=True)
     name = " ".join(f"{word}{n}" for word, n in named if n > 1)
