@@ -63,7 +63,7 @@ COMMANDS = [
 
 
 def test_help_of_the_commands_needs_nothing_heavy():
-    names = ["predict", "break_even", "compare", "sensitivity"]
+    names = ["predict", "compare", "sensitivity"]
     modules = ", ".join(f"specmodel.cli.{name}" for name in names)
     code = f"import {modules}, sys; sys.exit('numpy' in sys.modules or 'pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
