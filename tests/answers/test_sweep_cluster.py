@@ -70,8 +70,8 @@ def at_part(number, act):
     done = []
 
     def progress(num_points):
-        done.append(num_points)
-        if len(done) == number:
+        done.extend([num_points] * (num_points > 0))  # a bar starts with none
+        if num_points and len(done) == number:
             act()
 
     return progress
