@@ -181,9 +181,9 @@ def _advice(words: str, best: Row, top: Gain | None, *, is_typed: bool) -> str:
     if not needed or needed < _LEAST_TOLD:
         return "Leave it off." if is_lost else "Too close to call: leave it off unless you measure."
     if is_lost:
-        return f"Leave it off below {needed:.2f} tokens a step of {length}."
+        return f"Leave it off below {needed:.2f} tokens a step of {length} drafted."
     told = "Too close to call: it pays" if is_typed else "It depends on your acceptance:"
-    return f"{told} from {needed:.2f} tokens a step of {length}."
+    return f"{told} from {needed:.2f} tokens a step of {length} drafted."
 
 
 def _needed(row: Row) -> float | None:
@@ -276,7 +276,7 @@ def _risk(judged: Sequence[tuple[Row, Gain | None]], prediction: Prediction) -> 
     needed = _needed(row)
     low, _ = tokens_of_tasks(row, prediction) if has_tasks(row, prediction) else (0.0, 0.0)
     if needed and 0 < low < needed:
-        cause = f"acceptance below {needed:.2f} tokens a step of {row['draft_length']}"
+        cause = f"acceptance below {needed:.2f} tokens a step of {row['draft_length']} drafted"
     elif not row["in_graph"]:
         cause = "a step beyond CUDA graphs"
     else:

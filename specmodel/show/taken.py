@@ -30,10 +30,10 @@ def with_tokens(prediction: Prediction, best: Row) -> Prediction:
     if not is_at_best(prediction):
         assumed.pop("max_draft_length", None)
     if length := best["draft_length"]:
-        told, more = f"{best['tokens_per_step']:.2f} tokens a step of {length}", " drafted"
+        told = f"{best['tokens_per_step']:.2f} tokens a step of {length} drafted"
         if prediction.evaluation.acceptance.spread and has_tasks(best, prediction):
-            more = " ({:.2f} to {:.2f} by task)".format(*tokens_of_tasks(best, prediction))
-        told += more
+            told = f"{best['tokens_per_step']:.2f} of {length + 1} tokens a step"
+            told += " ({:.2f} to {:.2f} by task)".format(*tokens_of_tasks(best, prediction))
         source = f", {assumed['acceptance']}" if "acceptance" in assumed else _typed(prediction)
         assumed["acceptance"] = told + source
     return replace(prediction, assumptions=assumed, told=prediction.notes)

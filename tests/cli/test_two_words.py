@@ -54,12 +54,12 @@ def test_the_first_lines_say_the_answer_and_what_was_taken(run):
     opening = " ".join(text.partition("\n\n")[0].split())
     assert "Qwen3.5-397B-A17B + MTP head on 8 x NVIDIA H200 SXM" in opening
     told = re.search(
-        r"Acceptance: ([\d.]+) tokens a step of (\d) \([^)]* by task\), (.{36})", opening
+        r"Acceptance: ([\d.]+) of (\d) tokens a step \([^)]* by task\), (.{36})", opening
     )
     rows = json.loads(run("predict qwen3.5-397b h200 --json"))["rows"]
     best = max(rows, key=lambda row: row["speedup"])
     assert told[1] == f"{best['tokens_per_step']:.2f}"
-    assert told[2] == str(best["draft_length"])
+    assert told[2] == str(best["draft_length"] + 1)
     assert told[3] == "qwen3.5-397b-mtp (InferenceX: SPEED-"
     below = " ".join(text.partition("\n\nbatch ")[2].split())
     for said in (
@@ -96,7 +96,10 @@ def test_the_first_screen_is_short(run):
     [
         (0.9, r"Turn it on\. Speculation pays: "),
         (0.1, r"Leave it off\. Speculation does not pay: "),
-        (0.5, r"Too close to call: it pays from [\d.]+ tokens a step of 3\. Speculation may "),
+        (
+            0.5,
+            r"Too close to call: it pays from [\d.]+ tokens a step of 3 drafted\. Speculation may ",
+        ),
     ],
 )
 def test_the_first_words_say_what_to_do(run, rate, told):
@@ -394,7 +397,7 @@ def test_what_reaches_beyond_the_longest_draft_measured_is_named(run):
     text = run(words, one_line=True)
     assert "max_draft_length 1 (the longest measured; --acceptance typical goes further)" in text
     text = run(f"{words} --draft-length 3", one_line=True)
-    assert "Acceptance: 3.44 tokens a step of 3 (" in text
+    assert "Acceptance: 3.44 of 4 tokens a step (" in text
     assert "from 2 drafted on the last rate measured is assumed" in text
     run("predict deepseek-v3.2 8xb200 --draft-length 3 --acceptance typical")
 
@@ -785,7 +788,7 @@ def test_acceptance_by_task_moves_the_best_speedup(run):
         (row,) = json.loads(run(f"predict qwen3-30b-a3b h100 {typed} --json"))["rows"]
         assert row["speedup"] == pytest.approx(gain, abs=0.01)
     published = run("predict qwen3-30b-a3b h100", one_line=True)
-    assert re.search(r"tokens a step of \d \([\d.]+ to [\d.]+ by task\), qwen3", published)
+    assert re.search(r"of \d tokens a step \([\d.]+ to [\d.]+ by task\), qwen3", published)
     assert "of tasks" not in run("predict qwen3-30b-a3b h100 --drafter ngram --acceptance-rate 0.6")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -74,6 +74,9 @@ class Asked:
     fields: Mapping[str, str]
     uploads: Mapping[str, Architecture] = field(default_factory=dict)
 
+    def __hash__(self) -> int:
+        return hash(self.address())
+
     def checked(self) -> Asked:
         """Return it with what an empty address stands for; refuse fields that cannot be used."""
         for name in self.fields:
@@ -139,6 +142,11 @@ class Asked:
         found = self.arguments() | given(load, load)
         found |= {"by_formula": True} if is_drain else self.target
         return {name: value for name, value in found.items() if name not in _NOT_OF_LOADS}
+
+    def without(self, *names: str) -> Asked:
+        """Return it without these fields."""
+        left = {name: text for name, text in self.fields.items() if name not in names}
+        return replace(self, fields=left)
 
     def address(self, **changes: str) -> str:
         """Return the query of an address that asks the same, but for these fields."""

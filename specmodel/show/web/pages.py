@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from specmodel.show import compared, report
 from specmodel.show.forms import Answer
 from specmodel.show.views import case as of_prediction, view
 from specmodel.show.web import drawn
-from specmodel.show.web.asked import Asked, choices, command_of, python_of
+from specmodel.show.web.asked import OF_LOAD, Asked, choices, command_of, python_of
 from specmodel.show.web.told import Link, in_words_of_page, labels, template, told
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ SCENARIOS = {
     "&output_length=2000&drain=512",
 }
 """Addresses to start from."""
+_NOT_OF_CURVES = ("batch_size", "tpot_target", "view", *OF_LOAD)
+_KEPT = 32
+"""Settings and curves that are kept, as most controls leave either as it is [-]."""
 _LENGTH = 3
 """Draft length at which tokens per step are told as a rate [token]."""
 
@@ -57,7 +60,8 @@ def fragment(asked: Asked) -> str:
 
 def waterfall(asked: Asked) -> str:
     """Return the drawing of what takes how much, which a page asks for once the rest is there."""
-    return str(_terms(_clicked(asked, prediction_of(asked)))["draw"]())
+    prediction = next(iter(settings_of(asked).values()))
+    return str(_terms(_clicked(asked, prediction))["draw"]())
 
 
 def refused(asked: Asked, error: InputError, *, is_whole: bool) -> str:
@@ -140,7 +144,7 @@ def _answered(asked: Asked, *, has_links: bool = True) -> dict[str, Any]:
         "verdict": told(view(prediction, "verdict", **how), to),
         "at_size": _first(told(view(clicked, "verdict", **short))[0]) if size else None,
         "published": _published(of_prediction(prediction)),
-        **_curve(settings),
+        **_curve(asked.without(*_NOT_OF_CURVES)),
         "terms": _terms(clicked) if has_terms else None,
         "more": _more(asked, prediction, to),
         "second": _second(asked, settings) if asked.has_second else None,
@@ -149,8 +153,10 @@ def _answered(asked: Asked, *, has_links: bool = True) -> dict[str, Any]:
     }
 
 
-def _curve(predictions: dict[str, Prediction]) -> dict[str, Any]:
+@lru_cache(_KEPT)
+def _curve(asked: Asked) -> dict[str, Any]:
     """Return the curve as a part of the page, and what was measured by where it is from."""
+    predictions = settings_of(asked)
     try:
         draw = drawing_of(predictions)
     except InputError:
@@ -201,6 +207,7 @@ def _more(asked: Asked, prediction: Prediction, link: Link | None) -> Any:
     return told(schedule(config_format=engine, **arguments).view())
 
 
+@lru_cache(_KEPT)
 def settings_of(asked: Asked) -> dict[str, Prediction]:
     """Return the predictions that stand beside each other, by what differs between them."""
     prediction = prediction_of(asked)

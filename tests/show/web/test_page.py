@@ -106,6 +106,15 @@ def test_the_same_address_is_the_same_page_and_its_answer_alone_is_the_same(clie
         assert other.get(f"/?{query}").text == page
 
 
+def test_the_scenario_that_is_asked_is_marked_until_it_is_changed(client):
+    for query in SCENARIOS.values():
+        assert (
+            f'<a href="/?{html.escape(query)}" aria-current="page">'
+            in client.get(f"/?{query}").text
+        )
+        assert "aria-current" not in client.get(f"/?{query}&graph_limit=64").text
+
+
 def test_marks_stand_where_graphs_and_memory_end(client):
     from specmodel.show.web.drawn import curve
 

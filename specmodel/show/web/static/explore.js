@@ -47,6 +47,7 @@ async function show({ push }) {
     const setting = `${form.elements.target.value} on ${form.elements.hardware.value}`;
     document.getElementById("setting").textContent = setting;
     document.title = `${setting} - specmodel`;
+    document.querySelector("nav [aria-current]")?.removeAttribute("aria-current");
     const figure = document.querySelector("#terms ~ figure");
     if (figure && before) figure.append(before); // until the new one is there, so that nothing jumps
     answer.removeAttribute("aria-busy");
