@@ -1,12 +1,13 @@
 """How often drafted tokens are accepted, in whichever of six forms it was measured."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property
 
 import numpy as np
 
 from specmodel.algebra import speculation
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import NORMAL_80, FloatArray, Numeric, check, single, unwrap
 

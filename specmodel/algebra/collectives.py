@@ -1,10 +1,9 @@
 """Time of all-reduces inside a node, by whichever algorithm is faster."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from specmodel.algebra.roofline import Value
+from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 
 

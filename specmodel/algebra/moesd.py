@@ -10,11 +10,10 @@ References
    MoE," in Proc. NeurIPS, 2025, arXiv:2505.19645.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from specmodel.algebra import experts, speculation
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check, unwrap
 

@@ -1,11 +1,11 @@
 """Models spread over GPUs (ranks): the load of the busiest rank, and what ranks send each other."""
 
-from dataclasses import dataclass
 from functools import cache
 from math import erfc, exp, pi, sqrt
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 
 

@@ -1,11 +1,11 @@
 """Time of kernels from FLOPs and bytes: the roofline and what bends it."""
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 
 SHARPNESS = 8.0

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.naming import model_name
 from specmodel.base.records import is_path

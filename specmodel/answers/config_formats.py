@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.drafters.names import LOOKUPS
 from specmodel.prediction.case import Case, kind_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH, check_draft_length
 from specmodel.answers.plans import with_engine
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.ranges import check_points
 from specmodel.base.text import Viewed

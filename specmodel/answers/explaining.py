@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import factorial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.passes import ComponentTime

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from specmodel.answers.config_formats import ConfigFormat
 from specmodel.answers.schedule import DEFAULT_TOLERANCE, Schedule, draft_length_schedule
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import refuse_given
 from specmodel.base.notes import Note
 from specmodel.base.ranges import MAX_VALUES, check_points

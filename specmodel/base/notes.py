@@ -1,9 +1,11 @@
 """What a reader must know of an answer, as data: `show.notes` has the sentence of each kind."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from typing import Any
+
+from specmodel.base.classes import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,14 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.files import check_readable, parsed_json, refusing

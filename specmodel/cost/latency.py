@@ -1,13 +1,14 @@
 """Seconds of a draft-and-verify step: its passes on a deployment, drafting and rejection."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from specmodel.algebra.acceptance import proposals
 from specmodel.algebra.overlap import exposed_share
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment

@@ -1,11 +1,10 @@
 """Seconds of messages between GPUs."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from specmodel.algebra.collectives import AllReduceParameters, all_reduce_time
 from specmodel.algebra.roofline import Value
+from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.layers.work import Work
 from specmodel.machines.hardware import HardwareProfile, Link, Network

@@ -1,10 +1,10 @@
 """Device memory of a deployment: weights, KV cache and drafter against capacity."""
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment

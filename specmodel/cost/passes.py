@@ -1,7 +1,7 @@
 """Seconds of one pass from its work, by component, and why one pass takes longer than another."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cached_property
 from operator import add
 from typing import Any
@@ -10,6 +10,7 @@ import numpy as np
 
 from specmodel.algebra.overlap import Demand, exposed_share, two_streams_time
 from specmodel.algebra.roofline import KernelParameters, Value, smooth_maximum
+from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.cost.links import communication_time, links_of
 from specmodel.layers.kinds import kernel_kind

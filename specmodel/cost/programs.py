@@ -7,13 +7,14 @@ contexts often vary along an axis of their own.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from specmodel.algebra.roofline import KernelParameters, Value
+from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.cost.forward import work_at
 from specmodel.cost.links import Links, communication_time, links_of

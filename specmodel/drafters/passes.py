@@ -5,12 +5,13 @@ here, the time that it takes on the host, and how often it proposes at all.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.records import unchecked
 from specmodel.base.units import LONGEST_TIME, FloatArray, Numeric, check

@@ -4,7 +4,7 @@
 ``data/task_lengths.csv`` one for each kind of task.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property
 from itertools import groupby, pairwise
 
@@ -17,6 +17,7 @@ from specmodel.algebra.acceptance import (
     acceptance_of_blocks,
     expected_tokens_per_step_by_position,
 )
+from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray, quantiles
 from specmodel.drafters.names import DRAFTERS
 from specmodel.drafters.published import is_named, rows_of

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from specmodel.algebra import ranks
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.records import as_table, build, toml_text
 from specmodel.base.tables import ARGUMENT, numbers

@@ -1,7 +1,7 @@
 """Fit of the roofline's parameters to measured kernels, one kind and dtype at a time."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from specmodel.algebra.roofline import KernelParameters
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.records import build
 from specmodel.base.units import NORMAL_80, FloatArray

@@ -1,12 +1,12 @@
 """What every fit returns: values, how well they are known, and what is left unexplained."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.machines.covariance import limited_covariance
 

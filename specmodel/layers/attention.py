@@ -3,9 +3,10 @@
 A pass reads the KV cache once per sequence, however many tokens it verifies.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import field_names
 from specmodel.base.schemas import Count, Size

@@ -1,7 +1,7 @@
 """What a forward pass carries, over which GPUs, and what all layers of a model share."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, reduce
 from operator import attrgetter
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from specmodel.algebra.ranks import busiest_share
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.layers.forms import Measure

@@ -4,11 +4,12 @@ The indexer has a query head for each key-value head, and caches one 16-bit key 
 block scores as its best entry does.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.schemas import Size
 from specmodel.base.units import FloatArray

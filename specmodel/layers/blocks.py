@@ -5,9 +5,10 @@ sequence with few tokens is decoded, by kernels of attention that stream its cac
 a prompt, by kernels that compute whole blocks of queries and keys. In between, both do a share.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.layers.forms import Quantity
 from specmodel.layers.run import Attended, Pass

@@ -5,9 +5,10 @@ every `ratio` tokens: a weighted mean of what a compressor makes of each. A toke
 few entries (HCA, ratio 128), and of many (CSA, ratio 4) to the best that an indexer selects.
 """
 
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, fields, replace
 from typing import Literal
 
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.schemas import Count, Size

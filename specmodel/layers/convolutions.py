@@ -1,8 +1,8 @@
 """Short convolutions over the last tokens, in place of a mixer or beside one."""
 
-from dataclasses import dataclass
 from typing import Literal
 
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.schemas import Size
 from specmodel.layers.blocks import between, linear

@@ -1,8 +1,8 @@
 """Dense feed-forward blocks, which every token passes through."""
 
-from dataclasses import dataclass
 from typing import Literal
 
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.schemas import Size
 from specmodel.layers.batch import Layout

@@ -3,9 +3,9 @@
 A pass reads a row of a table for each token: tables take memory, but hardly any bandwidth.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, StorageDtype
 from specmodel.base.schemas import FROM_LIST, Setting, Size
 from specmodel.layers.batch import Layout

@@ -4,9 +4,10 @@ A row an engine, each figure from its source.
 """
 
 import re
-from dataclasses import dataclass
 from math import inf
 from typing import Literal, TypeAlias
+
+from specmodel.base.classes import dataclass
 
 Exchange: TypeAlias = Literal["ranks", "copies", "gather"]
 """How tokens get to whole experts on other GPUs: once to each GPU that has any of theirs, once for

@@ -5,8 +5,8 @@ found: it answers here for its weights and its work.
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass
 
+from specmodel.base.classes import dataclass
 from specmodel.base.records import Record
 from specmodel.layers.batch import Layout
 from specmodel.layers.run import Pass

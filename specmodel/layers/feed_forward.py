@@ -1,6 +1,6 @@
 """Routed experts, with shared ones, as a feed-forward block."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import filterfalse
 from math import ceil
 from operator import attrgetter
@@ -10,6 +10,7 @@ import numpy as np
 
 from specmodel.algebra import experts, ranks
 from specmodel.algebra.routing import check_popularity, moments_of, rate_of, union_by_expert, use_of
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.schemas import Count, Size, Spread

@@ -4,11 +4,12 @@ The dtype of a part's weights is the `weight_dtype` of the stream that it is giv
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Union
 
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, StorageDtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record

@@ -4,9 +4,10 @@ A pass reads the KV cache once per sequence, however many tokens it verifies. La
 may differ in heads, in the width of keys and of values, and in whose cache they read.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.schemas import Size

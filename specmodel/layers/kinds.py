@@ -4,9 +4,9 @@ Kinds use a GPU in different ways, so that each has fits of its own. All that li
 table: fitted stacks, intervals, sensitivities, words and plots.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, nearest
 
 

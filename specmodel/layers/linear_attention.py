@@ -1,9 +1,9 @@
 """Linear attention and state spaces: gated delta nets, Kimi's, lightning attention, and Mamba-2."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from specmodel.algebra import ranks
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.schemas import Size

@@ -4,8 +4,7 @@ A small table and a small matrix make a bias from the token that was just chosen
 the logits of the next position: positions are chosen one after another.
 """
 
-from dataclasses import dataclass
-
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.schemas import Size
 from specmodel.layers.batch import Layout

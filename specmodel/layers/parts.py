@@ -6,9 +6,9 @@ by `output_size` and by the component that it is part of, `output_component`.
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import Any, Self
 
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import Record
 from specmodel.layers.batch import Layout

@@ -4,12 +4,13 @@ A pass reads the state of each sequence once, and writes it as `StateKeeping` sa
 a sequence keeps a window of past tokens for a convolution.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import methodcaller
 from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.schemas import Setting, Size
 from specmodel.base.units import FloatArray

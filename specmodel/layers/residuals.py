@@ -5,11 +5,12 @@ write one row of the model's width for each token. What comes on top is done bes
 each block, with which engines fuse it, and each GPU has a copy of it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.schemas import BY_KIND, Count, Setting

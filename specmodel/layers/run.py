@@ -1,11 +1,11 @@
 """A forward pass as its layers see it: sizes, dtypes, GPUs, and measures of what it carries."""
 
-from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.layers.batch import Batch, Carried, Layout, SequenceGroup
 from specmodel.layers.engines import NO_ENGINE, EngineCode

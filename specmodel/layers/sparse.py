@@ -5,11 +5,12 @@ for every token; attention then reads the `index_topk` best entries of each toke
 indexer take what an earlier layer selected.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.schemas import Size
 from specmodel.base.units import FloatArray

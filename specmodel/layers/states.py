@@ -5,12 +5,12 @@ write the state after each verified token, to go on from that of the last accept
 state and short records of the tokens, of which they then replay those that were accepted.
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 
 Rollback = Literal["native", "replay"]

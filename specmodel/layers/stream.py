@@ -1,8 +1,9 @@
 """The stream between layers: its width, and the dtypes that all layers of a model share."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.layers.work import wider_dtype
 

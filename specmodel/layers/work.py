@@ -1,11 +1,12 @@
 """What one component of a pass does on each GPU."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import ARITHMETIC_BITS, kernel_dtype
 from specmodel.base.units import FloatArray
 from specmodel.layers.forms import Form, Measure, Quantity

@@ -1,13 +1,14 @@
 """Overheads of a serving stack: what a pass costs beyond its FLOPs and bytes."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import numpy as np
 
 from specmodel.base import records
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.notes import Note
 from specmodel.base.records import Record

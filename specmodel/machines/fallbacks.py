@@ -6,12 +6,13 @@ errors that were found.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, get_args
 
 from specmodel.base import records
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import names_of_fits
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record

@@ -1,11 +1,11 @@
 """How large a pass may be that an engine runs from a captured CUDA graph."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray
 from specmodel.machines.engine import EngineProfile

@@ -1,13 +1,14 @@
 """Hardware profiles: data-sheet peaks of one GPU (or CPU), each with its source."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
 from specmodel.algebra.collectives import AllReduceParameters
 from specmodel.base import records
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import Dtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import HIDDEN, Record

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import field, make_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from specmodel.algebra.roofline import DATA_SHEET, KernelParameters
 from specmodel.base import records
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import FitDtype, StorageDtype, names_of_fits
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record

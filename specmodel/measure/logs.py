@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 
 _FIGURES = {

@@ -3,7 +3,6 @@
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmodel.algebra.acceptance import Acceptance, conditional_acceptance
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import whole_of
 from specmodel.base.records import read_text

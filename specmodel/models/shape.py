@@ -1,10 +1,11 @@
 """The record of a decoder: its fields, what makes sense of them, and what its layers hold."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Literal, TypeVar
 
+from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, Dtype, StorageDtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record, field_names

@@ -7,7 +7,7 @@ Commands and Python come through here alike. Whatever was not given is taken as 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from specmodel.algebra.acceptance import (
     typed_rates,
 )
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.notes import Note
 from specmodel.base.units import Numeric, check

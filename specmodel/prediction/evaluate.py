@@ -6,7 +6,7 @@ Predictions, intervals, sensitivity, sweeps and long lists of points all come th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance, mean_tokens_per_step
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.blocks import FEW, MANY, MOST, BlockedTimes, keep_memory

@@ -1,12 +1,13 @@
 """How sure a gain is at some points of a prediction: interval of the speedup, and chance."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from specmodel.algebra.acceptance import FORMS, Acceptance
+from specmodel.base.classes import dataclass
 from specmodel.prediction.columns import COLUMNS
 from specmodel.prediction.intervals import (
     Interval,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.notes import Note
 from specmodel.base.text import mimebundle
 from specmodel.base.units import FloatArray

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 from string import Formatter
 from typing import Any
 
+from specmodel.base.classes import dataclass
 from specmodel.base.text import Columns, align, table_width, wrap
 
 Row = dict[str, Any]

@@ -7,13 +7,14 @@ among what was assumed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.base.notes import Note
 from specmodel.base.text import Viewed

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.replay.choices import Choice, policy_maker

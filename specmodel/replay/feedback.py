@@ -3,10 +3,11 @@
 import operator
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.replay.policies.policy import Step
 
@@ -70,7 +71,7 @@ class PolicyAdapter:
         self._position += emitted_tokens
 
 
-@dataclass
+@dataclass()
 class Policies:
     """Policies by number of the request, made when the loop comes to it, or kept by servers.
 

@@ -5,11 +5,12 @@ output position and not by step: all policies meet the same noise at the same pl
 and differ only by their own decisions.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray, check
 from specmodel.replay.traces import Trace
 

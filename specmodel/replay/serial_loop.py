@@ -6,13 +6,14 @@ object, or a record for numba, with `draft_length` and `is_test`, and a rule tha
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.replay.feedback import Policies

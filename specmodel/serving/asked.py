@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.base.ranges import parse_numbers, parse_values, whole_of
 from specmodel.base.text import Viewed

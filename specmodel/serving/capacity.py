@@ -7,10 +7,11 @@ runs at several rates tell the capacity under any common factor of the predicted
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.serving.outcome import Run, are_steady

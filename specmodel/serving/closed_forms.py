@@ -4,11 +4,10 @@ Each of the B - 1 others is prefilled once while a request makes its tokens. Pro
 random share steps: with x prompts a step in the mean, a step has as many as Poisson's law says.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.serving.requests import Requests
 from specmodel.serving.run import Service

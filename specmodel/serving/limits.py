@@ -1,9 +1,8 @@
 """Limits of a server: what its scheduler takes in a step, and what its memory holds."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.cost.deployment import Deployment

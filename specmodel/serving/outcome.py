@@ -1,13 +1,14 @@
 """What a run of the simulator recorded, and what follows from that."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray, check
 from specmodel.serving.requests import Requests
 from specmodel.serving.state import Limits, State

@@ -1,12 +1,12 @@
 """Draft lengths of a server: policies by name, as the loop over steps reads them."""
 
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from specmodel.algebra.acceptance import Acceptance, conditional_acceptance
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.replay.choices import Choice, choose, policy_maker, schedule_of

@@ -1,11 +1,12 @@
 """Requests that arrive at a server: when they do, with how long prompts and outputs."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, check

@@ -1,7 +1,7 @@
 """A server ready to run, and a run of requests through the simulator."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.cost.deployment import Deployment

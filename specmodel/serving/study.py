@@ -1,7 +1,7 @@
 """A deployment under load: the same requests under several policies."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from specmodel.algebra.acceptance import Acceptance, acceptance_from_lengths
 from specmodel.algebra.money import cost_per_million_tokens
+from specmodel.base.classes import dataclass
 from specmodel.base.notes import Note
 from specmodel.base.units import LARGEST_PRICE, FloatArray, check
 from specmodel.cost.deployment import NO_DRAFTER, Deployment

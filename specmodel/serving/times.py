@@ -12,10 +12,11 @@ nothing but prompts drafts for one request. Where graphs end at a number of toke
 jumps with the tokens of the step, so that it is tabulated on both sides.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import sequences_of, step_times

@@ -9,13 +9,13 @@ blocks of memory are taken as if they could be divided.
 """
 
 from collections import Counter, deque
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.serving.policies import survival
 from specmodel.serving.requests import Requests

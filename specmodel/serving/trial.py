@@ -3,12 +3,13 @@
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.units import check
 from specmodel.replay.sampling import stream
 from specmodel.serving.capacity import (

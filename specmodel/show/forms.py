@@ -6,10 +6,10 @@ Imports nothing heavy, as commands import it before they know whether only their
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from specmodel import __version__
+from specmodel.base.classes import dataclass
 from specmodel.base.text import VERBOSE, Columns, align, align_blocks, mimebundle
 from specmodel.prediction.table import Form, Row, columns_of, filler
 

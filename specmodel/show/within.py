@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from specmodel.base.classes import dataclass
 from specmodel.prediction.table import Row, seconds, text_table, varies
 from specmodel.show.columns import ALTERNATIVES, chosen
 

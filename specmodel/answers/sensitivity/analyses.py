@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from specmodel.answers.sensitivity.evaluation import OUTPUTS, evaluate
 from specmodel.answers.sensitivity.indices import NO_VARIATION, SobolIndices, sobol_indices
 from specmodel.answers.sensitivity.inputs import Input, OperatingPoint, find_input, list_inputs
 from specmodel.answers.sensitivity.uncertainty import Range, uncertain_ranges
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.notes import Note
 from specmodel.base.text import Viewed

@@ -1,11 +1,11 @@
 """Sobol' indices of any vectorised function, with bootstrap confidence intervals."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 

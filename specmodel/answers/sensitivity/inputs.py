@@ -1,11 +1,10 @@
 """The continuous inputs of a deployment at one operating point, by the names of profiles."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from specmodel.algebra.acceptance import between_tasks
 from specmodel.algebra.experts import PLAUSIBLE_POPULARITY_SPREADS, PLAUSIBLE_ROUTING_CORRELATIONS
 from specmodel.answers.sensitivity.inputs import Input, OperatingPoint, find_input, list_inputs
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import NORMAL_80, FloatArray
 from specmodel.cost.deployment import Deployment

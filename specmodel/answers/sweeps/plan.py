@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,7 @@ from specmodel.answers.sweeps.parameters import (
     ordered,
     with_usual,
 )
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.naming import counted
 from specmodel.base.notes import Note

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from specmodel.algebra.acceptance import conditional_acceptance
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.tables import as_number
 from specmodel.fit.measured.parse_cells import Cells, check_milliseconds

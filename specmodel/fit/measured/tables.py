@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.tables import as_number, need_columns, read_table
 from specmodel.cost.deployment import PREFILLS_FIRST

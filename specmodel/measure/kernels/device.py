@@ -4,11 +4,11 @@ import os
 import platform
 import re
 import subprocess
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, import_extra
 from specmodel.machines.hardware import list_hardware, profiles_by_reported_name
 from specmodel.measure.kernels.suite import SUITE_VERSION, Device

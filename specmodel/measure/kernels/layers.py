@@ -4,12 +4,13 @@ Nothing here waits for the host, so that a CUDA graph can hold all of it. The ex
 Hopper, torch runs grouped products one after another (`has_grouped_kernel`).
 """
 
-from dataclasses import dataclass
 from functools import cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from specmodel.base.classes import dataclass
 
 NORM_EPSILON = 1e-6
 _MASKED = -1e30

@@ -1,9 +1,10 @@
 """The suite: which points of each component are timed on a CPU or a CUDA device, and what for."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Literal
+
+from specmodel.base.classes import dataclass
 
 SUITE_VERSION = "1"  # changes with the points or their work; a file has one version
 

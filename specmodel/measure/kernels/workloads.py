@@ -3,7 +3,6 @@
 import math
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specmodel.algebra.routing import sample_routing
+from specmodel.base.classes import dataclass
 from specmodel.measure.kernels import layers
 from specmodel.measure.kernels.suite import COPY, DTYPES, LAUNCH, Sizes
 

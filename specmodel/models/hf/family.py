@@ -1,11 +1,12 @@
 """The columns of ``data/families.toml``: what a row says of a family's ``config.json``."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import Record, build, field_names, read_mapping
 from specmodel.base.schemas import FROM_LIST

@@ -5,9 +5,10 @@ not known here is refused by name.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 
 

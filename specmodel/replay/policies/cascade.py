@@ -6,9 +6,9 @@ References
    arXiv:2506.20675, 2025.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record, build, field_names
 from specmodel.base.schemas import Setting

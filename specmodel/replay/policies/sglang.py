@@ -8,10 +8,10 @@ to a higher one, where the average passes a threshold between them.
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import whole_of
 from specmodel.base.records import Record, build, field_names, read_mapping

@@ -11,12 +11,12 @@ law. `calibration/copy_runs.py` fits the processes that ship to the figures of m
 """
 
 import math
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specmodel.base.classes import dataclass
 from specmodel.base.records import Record
 from specmodel.base.schemas import LEAST, Portion, Setting
 from specmodel.base.units import FloatArray

@@ -7,12 +7,13 @@ writes a block at once makes them, what is accepted is recorded by the length as
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 
 LONGEST_DRAFT = 255

@@ -1,11 +1,11 @@
 """Figures of a trace that studies of acceptance publish: tokens per step, and how they cluster."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specmodel.base.classes import dataclass
 from specmodel.base.records import Record
 from specmodel.base.units import FloatArray, check
 from specmodel.replay.traces.record import Trace

@@ -14,7 +14,7 @@ Processes of look-ups are of another kind (`copying`).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from statistics import NormalDist
 from typing import Annotated, Literal
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmodel.base import records
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.schemas import Setting

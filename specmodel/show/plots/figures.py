@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, import_extra
 from specmodel.base.files import check_writable, write_bytes
 from specmodel.show.plots import batches, curves, frames, maps, passes, rows

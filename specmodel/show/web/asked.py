@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 from urllib.parse import urlencode
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, given, nearest
 from specmodel.base.naming import known_name
 from specmodel.base.ranges import whole_of

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from time import monotonic
 from typing import Any
 
+from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 
 _SPAWN = get_context("spawn")
