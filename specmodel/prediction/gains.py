@@ -55,10 +55,10 @@ class Gain:
     def held(self) -> str:
         """How sure it is, in words, with how often that held for others."""
         if self.chance < 0.5:
-            return f"{HELD_LOSSES:.0%} of published cases so called lost"
-        called = "so open" if self.word == "may" else "so called"
-        certainty = "" if self.word == "may" else f"{self.word}: "
-        return f"{certainty}{HELD[self.word]:.0%} of published cases {called} gained"
+            return f"of published cases told so, {HELD_LOSSES:.0%} lost"
+        if self.word == "may":
+            return f"of published cases as open, {HELD['may']:.0%} gained"
+        return f"{self.word}: right in {HELD[self.word]:.0%} of published cases"
 
 
 def gains_at(prediction: Prediction, rows: Sequence[Mapping[str, Any]]) -> list[Gain | None]:

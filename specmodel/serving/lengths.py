@@ -13,6 +13,9 @@ from specmodel.prediction.predicting import plain_points
 from specmodel.serving.recorded import read_requests
 from specmodel.serving.requests import LONGEST, Lengths, Requests, workload
 
+_USUAL = "chat"
+"""The workload where none is given."""
+
 
 def lengths_asked(
     asked: Mapping[str, Any], positions: int, *, is_drawn: bool
@@ -27,7 +30,9 @@ def lengths_asked(
     refuse_given(asked, ("time_window",), "a file of recorded requests with it")
     if isinstance(name, Lengths | Requests):
         return name, {}
-    return workload(name or "chat"), {} if name else {"workload": "chat"}
+    found = workload(name or _USUAL)
+    told = f"prompts of {found.prompt_tokens:g}, outputs of {found.output_tokens:g} tokens, mean"
+    return found, {} if name else {"workload": f"{_USUAL} ({told})"}
 
 
 def _typed_lengths(asked: Mapping[str, Any], positions: int) -> Lengths:

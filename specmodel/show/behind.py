@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 FIRST = ("routing_correlation", "host_speed")
 """Assumptions that move answers most, told first."""
 _MATTERING = {
+    "workload": "{}",
     "context_length": "context {}",
     "prefill": "no prefill",
     "carried": "{}",

@@ -49,7 +49,7 @@ def test_two_words_are_the_options_that_they_stand_for(run):
 def test_the_first_lines_say_the_answer_and_what_was_taken(run):
     text = run("predict qwen3.5-397b h200 --verbose")
     assert text.startswith("Turn it on. Speculation pays")
-    assert "surely: 99% of published cases so called gained" in " ".join(text.split())
+    assert "surely: right in 99% of published cases" in " ".join(text.split())
     assert "80 % interval" in " ".join(text.splitlines()[:2])
     opening = " ".join(text.partition("\n\n")[0].split())
     assert "Qwen3.5-397B-A17B + MTP head on 8 x NVIDIA H200 SXM" in opening

@@ -166,7 +166,7 @@ def test_a_sure_gain_is_told_before_a_larger_one_that_is_open(capsys):
     assert carry_out(shlex.split(f"{line} --verbose")) == 0
     told = " ".join(capsys.readouterr().out.split())
     interval = f"80 % interval {sure['speedup_low']:.2f} to {sure['speedup_high']:.2f}"
-    ends = f"({interval}; likely: {HELD['likely']:.0%} of published cases so called gained)"
+    ends = f"({interval}; likely: right in {HELD['likely']:.0%} of published cases)"
     best = f"best {sure['speedup']:.2f}x at batch size 16 {ends}"
     opening = "Turn it on. Speculation pays at batch size 16"
     assert told.startswith(f"{opening}; {best}; it may pay or not at batch")

@@ -33,7 +33,7 @@ _LARGEST = 512
 _SIZES = {round(2 ** (i / 4)) for i in range(37)}
 _OF_SEVERAL = ["batch_size", "speedup", "in_graph", "fits"]
 _DRAWN = (*_OF_SEVERAL, "draft_length")
-_THIS_GPU = "this GPU"
+_SAME, _OTHER = "same GPUs", "other GPUs"
 _FONT_SIZE = 10
 _WIDTH, _HEIGHT = 4.6, 3.2
 """Size of a figure, in inches."""
@@ -57,13 +57,14 @@ def _published() -> pd.DataFrame:
 def measured(prediction: Prediction) -> pd.DataFrame:
     """Return gains that were published of the model and the kind of drafter of a prediction.
 
-    Column `of` tells whether they are of its GPU.
+    Column `of` tells whether they are of its GPUs, and as many.
     """
     d, rows = prediction.deployment, _published()
     is_of_model = rows["target"] == d.target.name.lower()
     found = rows[is_of_model & (rows["drafter"] == drafter_kind(d.drafter, d.target))]
     names = found["hardware"].map(lambda name: load_hardware(name).name)
-    return found.assign(of=np.where(names == d.hardware.name, _THIS_GPU, "other GPUs"))
+    is_same = (names == d.hardware.name) & (found["num_gpus"] == d.layout.num_gpus)
+    return found.assign(of=np.where(is_same, _SAME, _OTHER))
 
 
 def curve(case: Case) -> tuple[Prediction, dict[str, int]]:
@@ -94,10 +95,11 @@ def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.Dat
         line: Style = {"color": "black", "linewidth": 0.8, "linestyle": (0, (6, 3)), "zorder": 1}
         handles.append(ax.axvline(memory, label="memory ends", **line))
     for words, rows in dots.groupby("of"):
-        face = {} if words == _THIS_GPU else {"markerfacecolor": "none"}
+        face = {} if words == _SAME else {"markerfacecolor": "none"}
         shape = style.points(2, marker="o", label=f"measured, {words}", **face)
         handles += ax.plot(rows["batch_size"], rows["speedup"], **shape)
-    ax.set_ylim(min(0.0, ax.get_ylim()[0]), None)
+    low, high = ax.get_ylim()
+    ax.set_ylim(min(0.0, low), max(high, 1.05 * dots["speedup"].max()) if len(dots) else high)
     if legend and handles:
         legend = style.legend_above(ax, "", [*legend.legend_handles, *handles])
     if legend:  # as high as its lines

@@ -1,6 +1,7 @@
 "use strict";
 // Without this script the page works by its forms and links; with it only the answer is redrawn.
 const form = document.getElementById("asked");
+const side = document.querySelector(".side");
 const answer = document.getElementById("answer");
 const running = document.getElementById("running");
 const ENDED = "The server does not answer: it has ended, or cannot be reached.";
@@ -45,7 +46,8 @@ async function show({ push }) {
     document.getElementById("heard").textContent = verdict ? verdict.textContent : ""; // not all of it
     range();
     const setting = `${form.elements.target.value} on ${form.elements.hardware.value}`;
-    document.getElementById("setting").textContent = setting;
+    const size = form.elements.batch_size.value;
+    document.getElementById("setting").textContent = setting + (size ? `, ${size} at once` : "");
     document.title = `${setting} - specmodel`;
     document.querySelector("nav [aria-current]")?.removeAttribute("aria-current");
     const figure = document.querySelector("#terms ~ figure");
@@ -109,6 +111,8 @@ if (running) {
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     show({ push: true });
+    side.open = false; // which it is not where it stands beside the answer
+    answer.scrollIntoView({ block: "nearest" });
   });
   history.replaceState(values(), "");
   addEventListener("popstate", ({ state }) => {
