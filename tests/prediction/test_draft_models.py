@@ -9,7 +9,7 @@ from carried import added_by_prompt
 from specmodel import predict
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
-from specmodel.cost.prefill import draft_prefill_pass
+from specmodel.cost.prefill import draft_prefill_pass, prefill_pass
 from specmodel.machines.engine import load_engine
 
 WHERE = {"target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "h200_sxm"}
@@ -43,7 +43,19 @@ def test_heads_and_look_ups_run_alike_everywhere():
             [float(p.tokens_per_sequence) for p in drafts.passes(3)] for drafts in (one, other)
         ]
         assert tokens[0] == tokens[1]
-        assert draft_prefill_pass(deploy(**own)[0], 1024) is None
+
+
+def test_heads_read_prompts_too():
+    """A head in a pass of its layers, a block drafter for its context alone, a look-up nothing."""
+    deployments = {name: deploy(**{**WHERE, "drafter": name})[0] for name in ("eagle3", "dflash")}
+    for deployment in deployments.values():
+        (read, twice) = (draft_prefill_pass(deployment, tokens) for tokens in (1024, 2048))
+        assert 0 < float(read.gpu_time) < float(prefill_pass(deployment, 1024).gpu_time) / 5
+        assert 1.5 < float(twice.gpu_time / read.gpu_time) < 2.5
+    block = deployments["dflash"]
+    parts = draft_prefill_pass(block, 1024).work().components
+    assert not any("attention" in name or "feed_forward" in name for name in parts)
+    assert draft_prefill_pass(deploy(**{**WHERE, "drafter": "ngram"})[0], 1024) is None
 
 
 @pytest.mark.parametrize("draft_length", [0, 3])
