@@ -37,8 +37,10 @@ class MeasuredSteps:
     plain_time: FloatArray
     verify_time: FloatArray
     draft_time: FloatArray  # of all draft passes of a step [s]
-    prefill_time: FloatArray  # that one prompt adds, by the draft model too if there is one [s]
+    prefill_time: FloatArray  # that one prompt adds [s]
     prefill_launches: FloatArray  # of its kernels that no CUDA graph holds [-]
+    draft_prefill_time: FloatArray  # of the drafter that reads it [s]
+    draft_prefill_launches: FloatArray  # of its kernels that no CUDA graph holds [-]
     prefills: FloatArray  # prompts of other requests for each token that a request makes [-]
     draft_passes: FloatArray
     plain_launches: FloatArray  # kernels of a plain pass that no CUDA graph holds [-]
@@ -105,8 +107,11 @@ class MeasuredSteps:
             added = PassTime.of(read, engine.pass_time, launches).total_time
         else:  # `Evaluation.added_by_prompt`
             added = PassTime.of(alone + read, 0.0, launches).waiting().total_time - alone
-        carried = self.prefills * added
-        plain = alone + carried
+        by_draft = PassTime.of(
+            gpu * self.draft_prefill_time, 0.0, kernel_time * self.draft_prefill_launches
+        )
+        plain = alone + self.prefills * added
+        carried = self.prefills * (added + by_draft.total_time)
         step = times.step_time + self.tokens_per_step * carried
         ratio = self.tokens_per_step * plain / step
         return np.where(self.is_ratio, ratio, np.where(self.draft_length > 0, step, plain))
@@ -174,18 +179,21 @@ def _without_host(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[str, float]:
     """Return the time of one prompt [s], and the prefills of others that a token carries [-]."""
-    if "prompt_length" not in points:
-        return {"prefill_time": 1.0, "prefill_launches": 0.0, "prefills": 0.0}
-    prompts = (whole_prompts(deployment, points["prompt_length"]),)
-    drafts = read_by_drafter(deployment, prompts) if points["draft_length"] > 0 else None
-    decoding = sequence_group(
-        batch_size=points["batch_size"], context_length=points["context_length"]
-    )
-    reads = [added_by_prompts(deployment, prompts, decoding), *([drafts] if drafts else [])]
+    read, by_draft, prefills = PassTime.of(np.ones(()), 0.0), None, np.zeros(())
+    if "prompt_length" in points:
+        prompts = (whole_prompts(deployment, points["prompt_length"]),)
+        decoding = sequence_group(
+            batch_size=points["batch_size"], context_length=points["context_length"]
+        )
+        read = added_by_prompts(deployment, prompts, decoding)
+        by_draft = read_by_drafter(deployment, prompts) if points["draft_length"] > 0 else None
+        prefills = carried_prefill(deployment, points, 1.0)
     return {
-        "prefill_time": sum(float(read.gpu_time) for read in reads),
-        "prefill_launches": sum(float(read.launch_time) for read in reads),
-        "prefills": float(carried_prefill(deployment, points, 1.0)),
+        "prefill_time": float(read.gpu_time),
+        "prefill_launches": float(read.launch_time),
+        "draft_prefill_time": float(by_draft.gpu_time) if by_draft else 0.0,
+        "draft_prefill_launches": float(by_draft.launch_time) if by_draft else 0.0,
+        "prefills": float(prefills),
     }
 
 

@@ -109,7 +109,7 @@ class Evaluation:
 
     @cached_property
     def carried_by_draft(self) -> FloatArray | float:
-        """Prefill by a draft model for each token, in steps that draft [s]."""
+        """Prefill by the drafter for each token, in steps that draft [s]."""
         draft = self.draft_prefill
         carried = self._carried(draft.total_time) if draft else 0.0
         return np.where(self.points["draft_length"] > 0, carried, 0.0)
@@ -131,7 +131,7 @@ class Evaluation:
 
     @property
     def draft_time(self) -> FloatArray:
-        """All drafting of a step, with the prefill by a draft model [s]."""
+        """All drafting of a step, with the prefill by the drafter [s]."""
         draft = self.times.draft_time
         if self.draft_prefill is None:
             return draft
@@ -179,8 +179,8 @@ class Evaluation:
     def break_even_acceptance_rate(self) -> FloatArray:
         """Rate from which speculation pays; NaN where none does, and for trees [-].
 
-        It does not depend on load: prefill adds the same to every token, but for that by a draft
-        model, which is left out.
+        It does not depend on load: prefill adds the same to every token, but for that by the
+        drafter, which is left out.
         """
         if not self.is_chain.any():
             return np.full((), np.nan)
@@ -194,8 +194,8 @@ class Evaluation:
         """Return what a step takes beyond a plain one, by cause, errors of an engine aside [s]."""
         growth = self.times.growth_by_cause() | {"prefill": np.zeros(())}
         if self.prefill:
-            more = (self.tokens_per_step - 1) * self.carried
-            growth["prefill"] = np.asarray(more + self.tokens_per_step * self.carried_by_draft)
+            growth["prefill"] = np.asarray((self.tokens_per_step - 1) * self.carried)
+            growth["drafting"] = self.draft_time
         return growth
 
     @property

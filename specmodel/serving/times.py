@@ -157,7 +157,7 @@ def _read_by_drafter(
     deployment: Deployment, prompts: tuple[SequenceGroup, ...]
 ) -> FloatArray | float:
     read = read_by_drafter(deployment, prompts)
-    return waiting(deployment, read).total_time if read else 0.0
+    return read.total_time if read else 0.0
 
 
 def chunks(tokens: FloatArray, seen: FloatArray) -> SequenceGroup:

@@ -8,7 +8,7 @@ from rows import each_row
 import specmodel
 from specmodel.answers import explain, pass_components
 from specmodel.cost.passes import time_by_cause
-from specmodel.cost.prefill import prefill_pass
+from specmodel.cost.prefill import draft_prefill_pass, prefill_pass
 from specmodel.prediction.evaluate import evaluate
 
 WHERE = {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "tensor_parallel": 2}
@@ -72,13 +72,13 @@ def test_a_speculating_step_carries_as_many_times_the_prefill_as_it_makes_tokens
     idle, loaded = _predict(**context), _predict(**context, **LOAD)
     added = added_by_prompt(idle.deployment, idle.forward_time, 4096, SIZES, 4352)
     tokens, carried = idle.tokens_per_step, (SIZES - 1) / 512 * added
+    by_head = (SIZES - 1) / 512 * draft_prefill_pass(idle.deployment, 4096).total_time
     plain, verify = idle.forward_time + carried, idle.verify_time + tokens * carried
-    np.testing.assert_allclose(loaded.step_time, idle.step_time + tokens * carried, rtol=1e-12)
-    np.testing.assert_allclose(loaded.tpot, idle.tpot + carried, rtol=1e-12)
+    step = idle.step_time + tokens * (carried + by_head)
+    np.testing.assert_allclose(loaded.step_time, step, rtol=1e-12)
+    np.testing.assert_allclose(loaded.tpot, idle.tpot + carried + by_head, rtol=1e-12)
     np.testing.assert_allclose(loaded.target_efficiency, plain / verify, rtol=1e-12)
-    np.testing.assert_allclose(
-        loaded.speedup, tokens * plain / (idle.step_time + tokens * carried), rtol=1e-12
-    )
+    np.testing.assert_allclose(loaded.speedup, tokens * plain / step, rtol=1e-12)
     np.testing.assert_allclose(
         loaded.break_even_acceptance_rate, idle.break_even_acceptance_rate, rtol=1e-12
     )
