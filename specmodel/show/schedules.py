@@ -62,7 +62,8 @@ def _verdict(plan: Plan) -> list[str]:
     is_loaded = plan.evaluation.prefill is not None
     words = [
         of_schedules(plan) if plan.carried else "",
-        " ".join(filter(None, [gain, _graphs(plan), _losing(plan)])),
+        gain,
+        " ".join(filter(None, [_graphs(plan), _losing(plan)])),
         _single(schedule),
         sizes,
         _rule(plan),
@@ -150,12 +151,14 @@ def _graphs(plan: Plan) -> str:
     place = int((freed.speedup / schedule.speedup).argmax())
     here, more = schedule.speedup[place], freed.speedup[place]
     lengths = {length for *_, length in freed.ranges}
-    one = f" one length, {lengths.pop()}, does at every batch size:" if len(lengths) == 1 else ""
+    start, given = "With", "a schedule gives"
+    if len(lengths) == 1:
+        start, given = "Simpler: with", f"one length, {lengths.pop()}, does at every batch size:"
     up_to = f" up to {schedule.batch_size[-1]}" if plan.whole else ""
     return (
-        f"With {limit.option} {count} (here --graph-limit {count})"
-        f"{one or ' a schedule gives'} {freed.mean_speedup:.2f}x on average{up_to}, and at batch"
-        f" size {place + 1} {more:.2f}x in place of {here:.2f}x."
+        f"{start} {limit.option} {count} (here --graph-limit {count}) {given}"
+        f" {freed.mean_speedup:.2f}x on average{up_to}, and at batch size {place + 1}"
+        f" {more:.2f}x in place of {here:.2f}x."
     )
 
 

@@ -632,7 +632,7 @@ def test_the_verdict_says_which_batch_sizes_lose_whatever_is_drafted_and_what_av
 def test_what_larger_graphs_would_gain_is_what_they_gain(words, run, document):
     command = f"schedule {words} --for vllm"
     told = re.search(
-        r"With --max-cudagraph-capture-size (\d+) \(here --graph-limit \1\)"
+        r"[Ww]ith --max-cudagraph-capture-size (\d+) \(here --graph-limit \1\)"
         r" (?:a schedule gives|one length, (\d), does at every batch size:) ([\d.]+)x on average"
         r"(?: up to 512)?, and at batch size (\d+) ([\d.]+)x in place of ([\d.]+)x\.",
         in_one_line(run(command)),
