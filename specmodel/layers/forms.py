@@ -7,11 +7,10 @@ measures alone (`cost.programs`).
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 
@@ -19,8 +18,7 @@ Rule: TypeAlias = Callable[..., FloatArray]
 """A number of a pass, or of some of its sequences, from these and what else it is told."""
 
 
-@dataclass(frozen=True)
-class Measure:
+class Measure(NamedTuple):
     """One number of a pass: a rule on what the pass carries, and what else the rule is told.
 
     A kind of layer that needs a measure of its own defines the rule beside the layer. `has_context`
