@@ -75,7 +75,7 @@ def test_what_is_drawn_from_a_recording_is_told(ended, tmp_path):
 
 
 def test_a_longer_tail_with_drafts_is_told(ended):
-    line = "load qwen3-32b h200 --request-rate 4 --acceptance-rate 0.3 --policy none,fixed:2"
+    line = "load qwen3-32b h200 --request-rate 4 --acceptance-rate 0.35 --policy none,fixed:2"
     _, alike, _ = ended(line)
     _, spread, _ = ended(f"{line} --acceptance-by-request 2")
     told = "though one request in ten takes more than"
