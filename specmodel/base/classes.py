@@ -70,6 +70,7 @@ def _init(cls: Any) -> Callable[..., None]:
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
     body = "\n ".join(["_own = self.__dict__", *lines])
+    # of names of fields alone, as Python's own decorator does
     exec(f"def __init__({', '.join(taken)}):\n {body}", known)
     made: Callable[..., None] = known["__init__"]
     made.__qualname__ = f"{cls.__qualname__}.__init__"
@@ -105,7 +106,6 @@ def _refuse(self: Any, name: str) -> None:
     """Refuse to change a record, but for what a subclass that is none adds."""
     if "__dataclass_fields__" in vars(type(self)) or name in self.__dataclass_fields__:
         raise dataclasses.FrozenInstanceError(f"cannot change field {name!r} of a record")
-    return
 
 
 def _set(self: Any, name: str, value: object) -> None:

@@ -124,9 +124,7 @@ def read_by_drafter(deployment: Deployment, prompts: tuple[SequenceGroup, ...]) 
     Heads read them as well, for the keys and values of their own layers: vLLM 0.24 and SGLang run
     the first pass over all tokens of the target's (of several modules, the first is counted), and
     block drafters make their context of all. The host takes no time for it, as it launches that
-    pass for the draft anyway. With it, five of six published gains of short answers
-    to many users are met within 1 %, and were off by 5 without; none was fitted
-    (``calibration/under_load.py pairs``).
+    pass for the draft anyway. ``calibration/under_load.py pairs`` has what tells for it.
     """
     drafter = deployment.drafter
     if drafter.is_lookup:
