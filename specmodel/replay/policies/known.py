@@ -1,12 +1,16 @@
-"""The policies of the package that learn, by name."""
+"""The policies of the package that learn, by name: those of the modules of this folder."""
 
-from specmodel.replay.policies.bandit import DiscountedBandit
-from specmodel.replay.policies.cascade import Cascade
-from specmodel.replay.policies.goodput import Goodput
+from importlib import import_module
+from pkgutil import iter_modules
+
+from specmodel.replay import policies
 from specmodel.replay.policies.policy import LearningPolicy
-from specmodel.replay.policies.sglang import AdaptiveSteps
 
 KNOWN: dict[str, type[LearningPolicy]] = {
-    kind.name: kind for kind in (DiscountedBandit, Cascade, Goodput, AdaptiveSteps)
+    kind.name: kind
+    for module in iter_modules(policies.__path__)
+    if module.name != "known"
+    for kind in vars(import_module(f"{policies.__name__}.{module.name}")).values()
+    if isinstance(kind, type) and issubclass(kind, LearningPolicy) and "name" in vars(kind)
 }
 """Their classes."""
