@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("matplotlib")
 from notebook_run import texts_of
 
-NEEDS = {"policies_recorded": "pyarrow", "capacity": "numba"}
-LONG = ("capacity", "policies_recorded")
+NEEDS = {"policies_recorded": "pyarrow", "capacity": "numba", "rollouts": "numba"}
+SHORT = ("activation_ratio", "measured_loss", "sweet_spot")
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -90,7 +90,7 @@ def test_a_notebook_opens_with_its_question_and_closes_with_a_computed_answer(pa
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, marks=[pytest.mark.slow] if path.stem in LONG else [], id=path.stem)
+        pytest.param(path, marks=[] if path.stem in SHORT else [pytest.mark.slow], id=path.stem)
         for path in NOTEBOOKS
     ],
 )

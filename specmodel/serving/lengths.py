@@ -10,7 +10,6 @@ from typing import Any
 from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.base.units import check, single
 from specmodel.prediction.predicting import plain_points
-from specmodel.serving.recorded import read_requests
 from specmodel.serving.requests import LONGEST, Lengths, Requests, workload
 
 _USUAL = "chat"
@@ -71,6 +70,8 @@ def _recorded(
     name: str, asked: Mapping[str, Any], positions: int, *, is_drawn: bool
 ) -> tuple[Lengths | Requests, dict[str, Any]]:
     """Return what a file recorded, to be drawn from where a law or a number is asked for."""
+    from specmodel.serving.recorded import read_requests  # imports pandas
+
     told, file = dict[str, Any](), name.removeprefix("lognormal:")
     found = read_requests(file, asked.get("time_window"))
     if file != name:

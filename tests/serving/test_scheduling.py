@@ -83,6 +83,7 @@ def ran(requests: Requests, service: Service, *, compiled: bool = False, seed: i
 
 
 @given(cases(), st.integers(0, 9))
+@pytest.mark.search
 def test_invariants_of_every_run(case: tuple[Requests, Service], seed: int) -> None:
     requests, service = case
     run = ran(requests, service, seed=seed)
@@ -235,6 +236,7 @@ def test_a_spread_of_acceptance_keeps_tokens_per_step(longest: int, spread: floa
     assert (spread_survival(reached[None], 0.0) == reached).all()
 
 
+@pytest.mark.search
 def test_requests_differ_by_the_spread_and_together_fare_as_without() -> None:
     requests = draw_requests(Arrivals(users=8), Lengths(prompt_tokens=5, output_tokens=600), 1000)
     service = Service(

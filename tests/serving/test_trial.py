@@ -44,6 +44,7 @@ def capacity(policy: str) -> Capacity:
     return trial().capacity(policy)
 
 
+@pytest.mark.search
 def test_one_server_with_constant_work_has_the_capacity_of_its_waits():
     """M/D/1 of one request at a time, prompt and token of a second each: P(wait = 0) = 1 - load.
 
@@ -69,6 +70,7 @@ def on_constant_times(tried: Trial, limits: Limits, requests: int) -> Trial:
     return tried
 
 
+@pytest.mark.search
 def test_where_only_slots_limit_the_capacity_is_that_at_which_requests_wait_ever_longer():
     """Steps of a second in 16 slots, one with the prompt and 19 more a request: 16/20 a s."""
     tried = trial(Lengths(prompt_tokens=5, output_tokens=20), targets=Targets(tpot=3.0))
@@ -80,6 +82,7 @@ def test_where_only_slots_limit_the_capacity_is_that_at_which_requests_wait_ever
     assert found.rate == pytest.approx(0.8, rel=0.06)
 
 
+@pytest.mark.search
 def test_runs_are_long_and_others_come_until_the_measured_have_left(monkeypatch):
     seen, asked, run_one = [], {}, Trial._run
 
@@ -123,6 +126,7 @@ def test_few_requests_are_compiled_where_runs_last_many_residences(monkeypatch):
     assert seen == [False, True]
 
 
+@pytest.mark.search
 def test_the_same_seed_gives_the_same_in_any_order_and_another_nearly_the_same():
     first, second, other = trial(), trial(), trial(seed=5)
     first.load("none", 20.0)
@@ -132,6 +136,7 @@ def test_the_same_seed_gives_the_same_in_any_order_and_another_nearly_the_same()
     assert differs.means["tpot"] == pytest.approx(found.means["tpot"], rel=0.05)
 
 
+@pytest.mark.search
 def test_workers_give_the_same_records():
     pieces = [(trial(), "none"), (trial(tpot=0.012), "none")]
     alone, shared = (capacities(pieces, workers=workers) for workers in (1, 2))
@@ -161,6 +166,7 @@ def test_higher_rates_have_the_same_requests_and_more():
     assert few.arrival_time == pytest.approx(50 * many.arrival_time[: few.count])
 
 
+@pytest.mark.search
 def test_tighter_targets_and_larger_shares_carry_less():
     rates = [
         trial(targets=Targets(tpot=tpot, ttft=0.25, attainment=share)).capacity("none").rate
@@ -170,6 +176,7 @@ def test_tighter_targets_and_larger_shares_carry_less():
     assert rates[-1] == 0
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("law", [{}, {"process": "gamma", "variation": 4.0}])
 def test_looser_targets_never_carry_less(law):
     """At any rate a run has the same requests, whatever the targets."""
@@ -201,6 +208,7 @@ def test_a_row_tells_how_sure_a_capacity_is():
     assert (nothing["capacity"], nothing["tpot"], nothing["predicted_low"]) == (0, None, None)
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("policy", ["none", "fixed:3"])
 def test_a_coarse_search_is_shorter_and_a_tenth_off_at_most(policy, monkeypatch):
     seen, run_one, fine = [], Trial._run, capacity(policy).rate
@@ -237,6 +245,7 @@ def test_recorded_requests_are_drawn_from():
     assert pairs == {(50, 40), (60, 50), (70, 90)}
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("factor", [0.9, 1.15])
 def test_slower_steps_carry_what_the_interval_says_of_their_factor(factor):
     """A server whose steps all take so many times as long, simulated anew."""
