@@ -59,7 +59,7 @@ def draw(kind: str, drawn: Any, width: float) -> Figure:
     return figure
 
 
-@pytest.mark.parametrize("width", [3.4, *slow(7.0)])  # of a column and of a page
+@pytest.mark.parametrize("width", slow(3.4, 7.0))  # of a column and of a page
 @each_row("kind", KINDS)
 def test_a_figure_has_no_fault(kind, width, tables) -> None:
     figure = draw(kind, tables, width)
