@@ -337,7 +337,7 @@ class Deployment:
             raise InputError(name, degree, f"1, as {self.hardware.name} has no link")
         if gpus > self._gpus_per_node and self.hardware.network is None:
             most = self._gpus_per_node * degree // gpus
-            expected = f"at most {most}, as {self.hardware.name} has no network"
+            expected = f"at most {most}, as more need a network, which {self.hardware.name} lacks"
             raise InputError(name, degree, expected)
 
 

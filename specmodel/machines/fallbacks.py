@@ -82,7 +82,8 @@ def candidates(
 ) -> dict[Candidate, Fallback]:
     """Return what may be taken for the fit of a kind and dtype that a stack lacks.
 
-    Of other stacks of the GPU it is the one whose fit has the smallest mean error.
+    The fit of the GPU's other stack with the smallest mean error, the typical one, and the stack's
+    own fit of another dtype, as far as there are such.
     """
     found = dict[Candidate, Fallback]()
     timed = {name: fits[dtype] for name, s in others.items() if dtype in (fits := s.of_kind(kind))}

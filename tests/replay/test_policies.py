@@ -1,5 +1,8 @@
 """Policies by hand: Cascade phase by phase against the paper's description, its rivals by rule."""
 
+import runpy
+import sys
+
 import numpy as np
 import pytest
 from engine_rules import AdaptiveServer, verified_drafts
@@ -7,6 +10,7 @@ from rows import each_row
 
 from specmodel.algebra.speculation import expected_tokens_per_step
 from specmodel.base.errors import InputError
+from specmodel.replay import policies
 from specmodel.replay.choices import choose
 from specmodel.replay.policies import (
     AdaptiveSteps,
@@ -14,10 +18,10 @@ from specmodel.replay.policies import (
     CascadeSettings,
     DiscountedBandit,
     Goodput,
+    known,
     scheduled_draft_lengths,
 )
 from specmodel.replay.policies.goodput import next_length, take_in
-from specmodel.replay.policies.known import KNOWN
 
 BASE = 10e-3
 
@@ -243,8 +247,19 @@ def test_settings_that_do_not_do(settings, message) -> None:
 
 
 def test_a_policy_is_known_by_its_name() -> None:
-    assert all(choose(name).is_ours and kind.words for name, kind in KNOWN.items())
+    assert all(choose(name).is_ours and kind.words for name, kind in known.KNOWN.items())
     assert not choose(lambda: Cascade()).is_ours
+
+
+def test_a_module_in_their_folder_is_all_that_a_policy_needs(tmp_path, monkeypatch) -> None:
+    (tmp_path / "still.py").write_text(
+        "from specmodel.replay.policies.policy import LearningPolicy\n"
+        "class Still(LearningPolicy):\n    name = 'still'\n"
+    )
+    monkeypatch.setattr(policies, "__path__", [*policies.__path__, str(tmp_path)])
+    found = runpy.run_path(known.__file__)["KNOWN"]
+    assert found.keys() - known.KNOWN.keys() == {"still"}
+    monkeypatch.delitem(sys.modules, f"{policies.__name__}.still")
 
 
 # rivals
