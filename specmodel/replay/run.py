@@ -11,7 +11,6 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.replay.blocks import (
     SERVERS,
-    Block,
     Source,
     make_blocks,
     make_work,
@@ -209,7 +208,24 @@ def timeline(
     blocks = make_blocks(source, times, variation or Variation(), seed)
     if not 0 <= request < blocks[-1].last:
         raise InputError("request", request, f"from 0 to {blocks[-1].last - 1}")
-    steps = _logged(choice, blocks, times, request, seed)
+    steps: list[dict[str, Any]] = []
+    servers = SERVERS if choice.learns and choice.state == "server" else 0
+    # those of its server come before, if the policy is kept by one
+    wanted = range(request % SERVERS if servers else request, request + 1, SERVERS)
+    policies = Policies(policy_maker(choice, times, seed), servers) if choice.learns else None
+    for block in blocks:
+        own = [number for number in wanted if block.first <= number < block.last]
+        drawn = block.drawn() if own else None
+        for one in (drawn.only(number) for number in own if drawn):
+
+            def settled(_: int, one: DrawnBlock = one) -> Plan | LearningPolicy:
+                if choice.planner is None:
+                    return LearningPolicy(choice.draft_length or 0)
+                return Plan(choice.planner(one.trace, times))
+
+            steps.clear()
+            kept = policies or Policies(settled, 0)
+            replay_adapted(kept, one, steps, pauses=choice.draft_length is None)
     table = pd.DataFrame(steps)
     tokens, seconds = (
         table[name].rolling(WINDOW).sum() for name in ("emitted_tokens", "step_time")
@@ -219,31 +235,6 @@ def timeline(
         utility=[float(value) if is_number(value) else np.nan for value in table["utility"]],
         window_utility=tokens * times.forward_time / seconds,
     )
-
-
-def _logged(
-    choice: Choice, blocks: Sequence[Block], times: ReplayTimes, request: int, seed: int
-) -> list[dict[str, Any]]:
-    """Return the steps of a request, after those of its server if the policy is kept by one."""
-    steps: list[dict[str, Any]] = []
-    servers = SERVERS if choice.learns and choice.state == "server" else 0
-    wanted = range(request % SERVERS if servers else request, request + 1, SERVERS)
-    kept = Policies(policy_maker(choice, times, seed), servers) if choice.learns else None
-    for block in blocks:
-        own = [number for number in wanted if block.first <= number < block.last]
-        drawn = block.drawn() if own else None
-        for one in (drawn.only(number) for number in own if drawn):
-            settled = Policies(partial(_settled, choice, one), 0)
-            steps.clear()
-            replay_adapted(kept or settled, one, steps, pauses=choice.draft_length is None)
-    return steps
-
-
-def _settled(choice: Choice, drawn: DrawnBlock, _: int) -> Plan | LearningPolicy:
-    """Return a policy that learns nothing, for one request."""
-    if choice.planner is not None:
-        return Plan(choice.planner(drawn.trace, drawn.times))
-    return LearningPolicy(choice.draft_length or 0)
 
 
 def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataFrame:
