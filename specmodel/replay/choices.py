@@ -69,7 +69,9 @@ class Choice:
             vars(self)["factory"] = choose(self.name, self.folder).factory
 
     def kept_by(self, state: Any) -> "Choice":
-        """Return it with its state kept by requests or servers."""
+        """Return it with its state kept by requests or servers, if it learns and any is given."""
+        if state is None or not self.learns:
+            return self
         if state not in STATES:
             raise InputError("policy_state", state, " or ".join(STATES))
         return replace(self, state=str(state))

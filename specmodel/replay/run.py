@@ -12,8 +12,8 @@ from specmodel.base.units import FloatArray
 from specmodel.replay.blocks import (
     SERVERS,
     Source,
+    Work,
     make_blocks,
-    make_work,
     replay_adapted,
     replay_blocks,
 )
@@ -100,15 +100,20 @@ def simulate(
     >>> records.groupby("policy", observed=True)["expected_time"].sum().tolist()
     [200.0, 150.0]
     """
-    chosen = [_with_state(choice, policy_state) for choice in _chosen(policies)]
+    chosen = [choice.kept_by(policy_state) for choice in _chosen(policies)]
     times = times.up_to(source.max_draft_length)
     replayed = tuple(_with_all_fixed(chosen, times))
     for choice in replayed:
         check_choice(choice, times)
     blocks = make_blocks(source, times, variation or Variation(), seed, len(replayed))
     done: dict[int, dict[str, pd.DataFrame]] = {block.first: {} for block in blocks}
-    pieces = list(make_work(blocks, replayed, min(workers, len(blocks))))
-    run = replay_blocks if workers > 1 and len(blocks) > 1 else partial(replay_blocks, kept={})
+    # one process takes all policies block by block, and hands on the states that servers keep
+    is_spread = min(workers, len(blocks)) > 1
+    kept = [choice for choice in replayed if choice.state == "server" and is_spread]
+    others = [choice for choice in replayed if choice not in kept]
+    pieces: list[Work] = [([block], others) for block in blocks if others]
+    pieces += [(blocks, [choice]) for choice in kept]
+    run = replay_blocks if is_spread else partial(replay_blocks, kept={})
     for (own, policies), found in spread(run, pieces, workers, replayed):
         for block, tables in zip(own, found, strict=True):
             done[block.first] |= tables
@@ -136,15 +141,10 @@ def assumed(policy: PolicyLike, policy_state: str | None = None) -> str:
     policy, policy_state
         As `simulate` takes them.
     """
-    choice = _with_state(choose(policy), policy_state)
+    choice = choose(policy).kept_by(policy_state)
     whose = {"request": "learned anew in each request", "server": f"kept by {SERVERS} servers"}
     learned = [whose[choice.state]] if choice.learns else []
     return "; ".join([*learned, *choice.notes])
-
-
-def _with_state(choice: Choice, policy_state: str | None) -> Choice:
-    """Return a policy with the state that was asked for, if it learns and any was."""
-    return choice if policy_state is None or not choice.learns else choice.kept_by(policy_state)
 
 
 def _with_all_fixed(chosen: Sequence[Choice], times: ReplayTimes) -> Iterator[Choice]:
@@ -200,7 +200,7 @@ def timeline(
         phase (text) and utility (number) if the policy tells them, and window_utility, the
         utility of the last 16 steps.
     """
-    choice = _with_state(choose(policy), policy_state)
+    choice = choose(policy).kept_by(policy_state)
     if choice.name == BEST_FIXED:
         raise InputError("policy", BEST_FIXED, "a policy of one request, such as fixed:3")
     times = times.up_to(source.max_draft_length)

@@ -193,10 +193,26 @@ class DrawnBlock:
 
         Policies are records for numba, which requests are dealt to in turn, or else objects.
         """
-        size = self.trace.num_requests
+        trace, noise, times, size = self.trace, self.noise, self.times, self.trace.num_requests
+        accepted, which = trace.by_length(times.max_draft_length)
+        requests = Requests(
+            proposed=np.ascontiguousarray(trace.proposed_tokens),
+            accepted=accepted.ravel(),
+            rows=which * accepted.shape[1],
+            expert_draws=np.ascontiguousarray(noise.expert_draws),
+            noise_draws=np.ascontiguousarray(noise.noise_draws),
+            plan=np.zeros(0, np.uint8) if plan is None else plan,
+            first=trace.starts,
+            last=trace.starts + trace.output_tokens,
+            context=first_context(trace, times),
+            experts=noise.request_experts,
+        )
+        base, slope = times.by_column(pauses=pauses)
+        rows = 1.0 / times.context_step if times.later else 0.0
+        levels = noise.expert_levels, noise.noise_levels
+        table = StepTable(base.ravel(), slope.ravel(), base.shape[1], rows, *levels)
         kinds: list[Any] = [np.int64] * 3 + [np.float64] * 2
-        arrays: list[Any] = [np.zeros(size, kind) for kind in kinds]
-        inputs = self._requests(plan), self._table(pauses), RequestTotals(*arrays)
+        inputs: Any = requests, table, RequestTotals(*(np.zeros(size, kind) for kind in kinds))
         if isinstance(policies, np.ndarray):
             owners = np.arange(self.first, self.first + size) % len(policies)
             cast(Function, compiled_loop(rule))(policies, owners, *inputs)
@@ -204,25 +220,3 @@ class DrawnBlock:
             inputs = tuple(map(as_lists, inputs))
             serial_loop(rule, policies, range(self.first, self.first + size), *inputs)
         return RequestTotals(*map(np.asarray, inputs[2], kinds))
-
-    def _requests(self, plan: NDArray[np.uint8] | None) -> Requests:
-        trace, noise, starts = self.trace, self.noise, self.trace.starts
-        accepted, which = trace.by_length(self.times.max_draft_length)
-        return Requests(
-            proposed=np.ascontiguousarray(trace.proposed_tokens),
-            accepted=accepted.ravel(),
-            rows=which * accepted.shape[1],
-            expert_draws=np.ascontiguousarray(noise.expert_draws),
-            noise_draws=np.ascontiguousarray(noise.noise_draws),
-            plan=np.zeros(0, np.uint8) if plan is None else plan,
-            first=starts,
-            last=starts + trace.output_tokens,
-            context=first_context(trace, self.times),
-            experts=noise.request_experts,
-        )
-
-    def _table(self, pauses: bool) -> StepTable:
-        base, slope = self.times.by_column(pauses=pauses)
-        rows = 1.0 / self.times.context_step if self.times.later else 0.0
-        levels = self.noise.expert_levels, self.noise.noise_levels
-        return StepTable(base.ravel(), slope.ravel(), base.shape[1], rows, *levels)

@@ -137,7 +137,12 @@ class AcceptanceProcess(Record):
         """
         laws = [[self.proposal_share], self.survival, *self.shorter]
         drawn = np.empty((len(laws), int(output_tokens.sum())), dtype=np.uint8)
-        thresholds, first = [*map(_quantiles, laws)], 0
+        quantile, first = NormalDist().inv_cdf, 0
+        ends = {0.0: np.inf, 1.0: -np.inf}
+        thresholds = [
+            np.array([ends[p] if p in ends else -quantile(p) for p in law], np.float32)
+            for law in laws
+        ]
         for latent in latent_chunks(self, output_tokens, generator):
             part = slice(first, first := first + len(latent))
             for each, counts in zip(thresholds, drawn, strict=True):
@@ -252,13 +257,6 @@ def _spread_normals(size: int, generator: np.random.Generator) -> Latent:
     inside = np.clip(ranks, 1e-15, 1 - 1e-15)
     # 0.2 us a request, while an import of scipy's quantile costs 0.1 s
     return np.array([*map(NormalDist().inv_cdf, inside.tolist())], dtype=np.float32)
-
-
-def _quantiles(shares: Sequence[float]) -> Latent:
-    """Return the thresholds that a standard normal exceeds with each probability."""
-    ends = {0.0: np.inf, 1.0: -np.inf}
-    exceeded = [ends[p] if p in ends else -NormalDist().inv_cdf(p) for p in shares]
-    return np.array(exceeded, dtype=np.float32)
 
 
 def _count_below(latent: Latent, thresholds: Latent, out: Counts) -> None:
