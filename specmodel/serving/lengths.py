@@ -25,14 +25,31 @@ def lengths_asked(
     if typed:
         refuse_given(asked, ("workload",), "either a workload or lengths")
         return _typed_lengths(asked, positions), {}
-    if isinstance(name, str | Path) and Path(name).suffix:
-        return _recorded(str(name), asked, positions, is_drawn=is_drawn)
-    refuse_given(asked, ("time_window",), "a file of recorded requests with it")
-    if isinstance(name, Lengths | Requests):
-        return name, {}
-    found = workload(name or _USUAL)
-    told = f"prompts of {found.prompt_tokens:g}, outputs of {found.output_tokens:g} tokens, mean"
-    return found, {} if name else {"workload": f"{_USUAL} ({told})"}
+    if not isinstance(name, str | Path) or not Path(name).suffix:
+        refuse_given(asked, ("time_window",), "a file of recorded requests with it")
+        if isinstance(name, Lengths | Requests):
+            return name, {}
+        law = workload(name or _USUAL)
+        mean = f"prompts of {law.prompt_tokens:g}, outputs of {law.output_tokens:g} tokens, mean"
+        return law, {} if name else {"workload": f"{_USUAL} ({mean})"}
+    told, file = dict[str, Any](), str(name).removeprefix("lognormal:")
+    found = read_requests(file, asked.get("time_window"))
+    if file != str(name):
+        law = replace(Lengths.fitted(found), together=positions or Lengths.together)
+        told["workload"] = (
+            f"log-normal as in the file: prompts of {law.prompt_tokens:.0f} tokens (spread"
+            f" {law.prompt_spread:.2f}), outputs of {law.output_tokens:.0f}"
+            f" ({law.output_spread:.2f}), correlation {law.correlation:.2f}"
+        )
+        return law, told
+    if found.cached_tokens is not None:
+        alone = ("prefix_hit_rate", "shared_prefix")
+        refuse_given(asked, alone, "none, as hash_ids of the file tell what is cached")
+        told["prefix_hit_rate"] = "all leading blocks (hash_ids) that came before"
+    if not is_drawn and given(asked, ("arrivals", "requests")):
+        told["workload"] = "pairs of lengths drawn from the file"
+        told |= {} if "arrivals" in asked else {"arrivals": "poisson"}
+    return found, told
 
 
 def _typed_lengths(asked: Mapping[str, Any], positions: int) -> Lengths:
@@ -65,27 +82,3 @@ def _law_of(name: str, value: Any) -> tuple[float | None, float]:
     check(name, spread, minimum=0, maximum=5)
     most = Lengths.longest if spread else LONGEST
     return round(float(check(name, mean, minimum=1, maximum=most))), spread
-
-
-def _recorded(
-    name: str, asked: Mapping[str, Any], positions: int, *, is_drawn: bool
-) -> tuple[Lengths | Requests, dict[str, Any]]:
-    """Return what a file recorded, to be drawn from where a law or a number is asked for."""
-    told, file = dict[str, Any](), name.removeprefix("lognormal:")
-    found = read_requests(file, asked.get("time_window"))
-    if file != name:
-        law = replace(Lengths.fitted(found), together=positions or Lengths.together)
-        told["workload"] = (
-            f"log-normal as in the file: prompts of {law.prompt_tokens:.0f} tokens (spread"
-            f" {law.prompt_spread:.2f}), outputs of {law.output_tokens:.0f}"
-            f" ({law.output_spread:.2f}), correlation {law.correlation:.2f}"
-        )
-        return law, told
-    if found.cached_tokens is not None:
-        alone = ("prefix_hit_rate", "shared_prefix")
-        refuse_given(asked, alone, "none, as hash_ids of the file tell what is cached")
-        told["prefix_hit_rate"] = "all leading blocks (hash_ids) that came before"
-    if not is_drawn and given(asked, ("arrivals", "requests")):
-        told["workload"] = "pairs of lengths drawn from the file"
-        told |= {} if "arrivals" in asked else {"arrivals": "poisson"}
-    return found, told

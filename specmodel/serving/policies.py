@@ -1,5 +1,6 @@
 """Draft lengths of a server: policies by name, as the loop over steps reads them."""
 
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
@@ -169,35 +170,24 @@ def _learning(
     if not choice.is_ours:
         expected = "none, fixed:K, schedule, table, sglang, goodput, cascade or bandit"
         raise InputError("policy", choice.name, expected)
-    made: Any = policy_maker(choice, _steps_of_one(times, longest, context), 0)(0)
-    if isinstance(made, AdaptiveSteps):
-        return _slots(choice, longest, times.max_requests)
-    return Drafting(name=choice.name, kind=SHARED, states=(made,), max_draft_length=longest)
-
-
-def _slots(choice: Choice, longest: int, max_requests: int) -> Drafting:
-    """Return all slots of SGLang's adaptive rule, of which settings hold in each."""
-    sizes = sorted(read_slots(choice.settings.get("config")))
-    made = [AdaptiveSteps(longest, batch_size=size, **choice.settings) for size in sizes]
-    of_batch = np.maximum(np.searchsorted(sizes, np.arange(max_requests + 1), "right") - 1, 0)
-    return Drafting(
-        name=choice.name,
-        kind=SLOTS,
-        by_batch=tuple(of_batch.tolist()),
-        states=tuple(made),
-        max_draft_length=longest,
-    )
-
-
-def _steps_of_one(times: TabulatedTimes, longest: int, context: float) -> ReplayTimes:
-    """Return the steps of a single request, which policies are made from."""
+    # of a single request, which policies are made from
     steps = np.array([float(times.step_time(k, 1, context)) for k in range(longest + 1)])
-    return ReplayTimes(
-        forward_time=float(steps[0]),
-        paused_time=float(steps[0]),
+    of_one = ReplayTimes(
+        forward_time=steps[0],
+        paused_time=steps[0],
         step_time=steps,
         expert_time=np.zeros_like(steps),
     )
+    made: Any = policy_maker(choice, of_one, 0)(0)
+    found = Drafting(name=choice.name, kind=SHARED, states=(made,), max_draft_length=longest)
+    if not isinstance(made, AdaptiveSteps):
+        return found
+    # all slots of SGLang's adaptive rule, of which settings hold in each
+    sizes = sorted(read_slots(choice.settings.get("config")))
+    slots = (AdaptiveSteps(longest, batch_size=size, **choice.settings) for size in sizes)
+    slot = np.searchsorted(sizes, np.arange(times.max_requests + 1), "right") - 1
+    by_batch = tuple(np.maximum(slot, 0).tolist())
+    return replace(found, kind=SLOTS, by_batch=by_batch, states=tuple(slots))
 
 
 def survival(acceptance: Acceptance, longest: int) -> FloatArray:

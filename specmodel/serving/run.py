@@ -105,10 +105,9 @@ class Service:
         check_fits(self.limits, self.drafts.max_draft_length, requests)
         if compiled is None:
             compiled = is_worth_compiling(float(requests.output_tokens.sum()))
-        rules = self.drafts.rules
-        loop = compiled_serve(*rules) if compiled else None
+        loop = compiled_serve(*self.drafts.rules) if compiled else None
         compiled = loop is not None  # an installed numba may not do
-        loop = loop or partial(serve, *rules)
+        loop = loop or partial(serve, *self.drafts.rules)
         columns = self._columns(requests, seed)
         order = np.argsort(columns["arrival"], kind="stable")
         places = np.argsort(order, kind="stable")[:until]  # where the first requests stand
