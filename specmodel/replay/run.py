@@ -1,6 +1,6 @@
 """The simulator: policies over requests, one of them step by step, and the figures of them all."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -100,9 +100,18 @@ def simulate(
     >>> records.groupby("policy", observed=True)["expected_time"].sum().tolist()
     [200.0, 150.0]
     """
-    chosen = [choice.kept_by(policy_state) for choice in _chosen(policies)]
+    chosen = [choose(policy).kept_by(policy_state) for policy in policies]
+    names = [choice.name for choice in chosen]
+    if not chosen:
+        raise InputError("policies", [], "at least one policy")
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError("policies", name, "each policy once")
     times = times.up_to(source.max_draft_length)
-    replayed = tuple(_with_all_fixed(chosen, times))
+    replayed = [choice for choice in chosen if choice.name != BEST_FIXED]
+    if BEST_FIXED in names:  # which is known once all lengths were replayed
+        every = (f"fixed:{length}" for length in range(times.max_draft_length + 1))
+        replayed += [choose(name) for name in every if name not in names]
     for choice in replayed:
         check_choice(choice, times)
     blocks = make_blocks(source, times, variation or Variation(), seed, len(replayed))
@@ -122,17 +131,6 @@ def simulate(
     return _joined(chosen, [done[first] for first in sorted(done)])
 
 
-def _chosen(policies: Sequence[PolicyLike]) -> list[Choice]:
-    chosen = [choose(policy) for policy in policies]
-    names = [choice.name for choice in chosen]
-    if not chosen:
-        raise InputError("policies", [], "at least one policy")
-    doubled = next((name for name in names if names.count(name) > 1), None)
-    if doubled is not None:
-        raise InputError("policies", doubled, "each policy once")
-    return chosen
-
-
 def assumed(policy: PolicyLike, policy_state: str | None = None) -> str:
     """Return what a replay assumes of a policy beyond its name, in words.
 
@@ -145,15 +143,6 @@ def assumed(policy: PolicyLike, policy_state: str | None = None) -> str:
     whose = {"request": "learned anew in each request", "server": f"kept by {SERVERS} servers"}
     learned = [whose[choice.state]] if choice.learns else []
     return "; ".join([*learned, *choice.notes])
-
-
-def _with_all_fixed(chosen: Sequence[Choice], times: ReplayTimes) -> Iterator[Choice]:
-    """Yield what is to be replayed: the best fixed length is known once all lengths were."""
-    names = {choice.name for choice in chosen}
-    yield from (choice for choice in chosen if choice.name != BEST_FIXED)
-    if BEST_FIXED in names:
-        every = [f"fixed:{length}" for length in range(times.max_draft_length + 1)]
-        yield from (choose(name) for name in every if name not in names)
 
 
 def _joined(chosen: Sequence[Choice], blocks: Sequence[dict[str, pd.DataFrame]]) -> pd.DataFrame:

@@ -25,9 +25,9 @@ from specmodel.base.schemas import Setting
 from specmodel.replay.traces.record import (
     COLUMNS,
     LONGEST_DRAFT,
+    LONGEST_PROMPT,
     Counts,
     Trace,
-    check_prompt,
     check_request,
     collect_trace,
 )
@@ -93,7 +93,11 @@ def read_trace(path: str | Path) -> Trace:
             columns += _columns_at(row, longest, where)
             more = [name for name in more if name in row]
         _only_keys(row, [*columns, *more], where)
-        prompts += [check_prompt(row[name], f"{where} {name}") for name in more]
+        for length in (row[name] for name in more):
+            if type(length) is not int or not 0 <= length <= LONGEST_PROMPT:
+                expected = f"a whole number from 0 to {LONGEST_PROMPT}, the longest prompt taken"
+                raise InputError(f"{where} {PROMPT}", length, expected)
+            prompts.append(length)
         requests.append(check_request({name: row[name] for name in columns}, longest, where))
         positions += len(requests[-1][0])
         check_positions(positions, where)

@@ -136,14 +136,6 @@ def check_request(
     return tuple(checked)
 
 
-def check_prompt(length: Any, where: str) -> int:
-    """Return the length of a request's prompt, checked [token]."""
-    if type(length) is not int or not 0 <= length <= LONGEST_PROMPT:
-        expected = f"a whole number from 0 to {LONGEST_PROMPT}, the longest prompt taken"
-        raise InputError(where, length, expected)
-    return length
-
-
 def join_traces(traces: Sequence[Trace]) -> Trace:
     """Return the requests of several traces in order.
 
