@@ -158,7 +158,13 @@ class DrawnBlock:
         """Return one request of the block."""
         at = number - self.first
         one, start = self.trace.part(at, at + 1), int(self.trace.starts[at])
-        noise = self.noise.of(at, slice(start, start + int(one.output_tokens[0])))
+        own, noise = slice(start, start + int(one.output_tokens[0])), self.noise
+        noise = replace(
+            noise,
+            request_experts=noise.request_experts[at : at + 1],
+            expert_draws=noise.expert_draws[own],
+            noise_draws=noise.noise_draws[own],
+        )
         return replace(self, trace=one, noise=noise, first=number)
 
     def states(self, policy: LearningPolicy, servers: int) -> Any:

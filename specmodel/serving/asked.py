@@ -30,13 +30,7 @@ from specmodel.serving.capacity import Targets
 from specmodel.serving.carried import check_alone, check_costs, largest_rates
 from specmodel.serving.drains import Drain, drain_of, drained, usual_policies
 from specmodel.serving.lengths import lengths_asked
-from specmodel.serving.requests import (
-    MOST_REQUESTS,
-    MOST_VARIATION,
-    Arrivals,
-    Lengths,
-    Requests,
-)
+from specmodel.serving.requests import MOST_REQUESTS, MOST_VARIATION, Arrivals, Lengths, Requests
 from specmodel.serving.run import has_numba
 from specmodel.serving.study import Row, Study, under_load
 from specmodel.serving.trial import RUNS, Trial

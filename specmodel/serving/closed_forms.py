@@ -174,7 +174,7 @@ def fluid_state(curves: LoadCurves, request_rate: Numeric) -> SteadyState:
     takes = np.interp(others, sizes, curves.residence)
     excess = others - rates[..., None] * takes
     at = np.argmax(excess >= 0, axis=-1)
-    found = np.take_along_axis(excess >= 0, at[..., None], -1)[..., 0]
+    found = (excess >= 0).any(axis=-1)
     before = np.maximum(at - 1, 0)
     low, high = (np.take_along_axis(excess, p[..., None], -1)[..., 0] for p in (before, at))
     part = np.where(at > 0, low / np.where(low == high, 1.0, low - high), 0.0)
@@ -230,16 +230,12 @@ def users_state(curves: LoadCurves, users: int) -> SteadyState:
         What a request takes by how many run, and users [request].
     """
     running = min(users, curves.limit)
-    tpot, prefill, joining, residence = (
-        each[running - 1]
-        for each in (curves.tpot, curves.prefill, curves.joining, curves.residence)
-    )
-    waiting = np.asarray(float(users - running))
+    at, waiting = running - 1, np.asarray(float(users - running))
     return SteadyState(
         running=np.asarray(float(running)),
         waiting=waiting,
-        tpot=tpot,
-        ttft=prefill + joining + waiting * residence / running,
+        tpot=curves.tpot[at],
+        ttft=curves.prefill[at] + curves.joining[at] + waiting * curves.residence[at] / running,
         largest_rate=float("nan"),
     )
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from specmodel.base.errors import InputError, given, refuse_given
+from specmodel.base.errors import InputError, given, nearest, refuse_given
 from specmodel.base.units import check, single
 from specmodel.prediction.predicting import plain_points
 from specmodel.serving.recorded import read_requests
-from specmodel.serving.requests import LONGEST, Lengths, Requests, workload
+from specmodel.serving.requests import LONGEST, WORKLOADS, Lengths, Requests
 
 _USUAL = "chat"
 """The workload where none is given."""
@@ -29,7 +29,10 @@ def lengths_asked(
         refuse_given(asked, ("time_window",), "a file of recorded requests with it")
         if isinstance(name, Lengths | Requests):
             return name, {}
-        law = workload(name or _USUAL)
+        if name and name not in WORKLOADS:
+            expected = f"a name such as {nearest(name, WORKLOADS)}, or a file"
+            raise InputError("workload", name, expected)
+        law = WORKLOADS[name or _USUAL]
         mean = f"prompts of {law.prompt_tokens:g}, outputs of {law.output_tokens:g} tokens, mean"
         return law, {} if name else {"workload": f"{_USUAL} ({mean})"}
     told, file = dict[str, Any](), str(name).removeprefix("lognormal:")

@@ -118,9 +118,10 @@ def best_lengths(
     Of equal ones the shortest; prompts are left out, which add the same to every token.
     """
     sizes = np.arange(1, times.max_requests + 1)
-    lengths = range(max_draft_length + 1)
-    tokens = [float(acceptance.expected_tokens_per_step(k)) for k in lengths]
-    paces = [tokens[k] / times.step_time(k, sizes, context) for k in lengths]
+    paces = [
+        float(acceptance.expected_tokens_per_step(k)) / times.step_time(k, sizes, context)
+        for k in range(max_draft_length + 1)
+    ]
     return [int(best) for best in np.argmax(np.array(paces), axis=0)]
 
 

@@ -15,13 +15,14 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.cost.deployment import Deployment
 from specmodel.replay.machine_code import as_lists
+from specmodel.replay.sampling import stream
 from specmodel.replay.traces import Trace
 from specmodel.serving.disaggregated import DisaggregatedPrefill
 from specmodel.serving.limits import Scheduler, check_fits, limits_for
 from specmodel.serving.loop import compiled_serve, serve
 from specmodel.serving.outcome import EDGES, Run
 from specmodel.serving.policies import Drafting, spread_survival, survival
-from specmodel.serving.requests import LONGEST, Requests
+from specmodel.serving.requests import LONGEST, NOISE, Requests
 from specmodel.serving.state import (
     Engine,
     Limits,
@@ -161,7 +162,7 @@ class Service:
             "prompt_tokens": prompts,
             "cached_tokens": cached,
             "output_tokens": requests.output_tokens,
-            "key": requests.keys(seed),
+            "key": stream(seed, NOISE).integers(0, 2**32, requests.count, dtype=np.int64),
             "group": group,
             "shared_blocks": shared,
         }

@@ -12,15 +12,7 @@ import numpy as np
 from specmodel.base.classes import dataclass
 from specmodel.base.units import check
 from specmodel.replay.sampling import stream
-from specmodel.serving.capacity import (
-    NOTHING,
-    Capacity,
-    Load,
-    Targets,
-    load_of,
-    search,
-    widened,
-)
+from specmodel.serving.capacity import NOTHING, Capacity, Load, Targets, load_of, search, widened
 from specmodel.serving.closed_forms import LoadCurves, fluid_state
 from specmodel.serving.outcome import WARM_UP, Run
 from specmodel.serving.requests import ASKED, LENGTHS, Arrivals, Lengths, Requests, cut
