@@ -235,19 +235,25 @@ def replay_policy(
 
 
 def replay_adapted(
-    policies: Policies, drawn: DrawnBlock, log: Log | None = None, *, pauses: bool = True
+    policies: Policies,
+    drawn: DrawnBlock,
+    *,
+    pauses: bool = True,
+    numbers: Sequence[int] | None = None,
+    log: Log | None = None,
 ) -> RequestTotals:
-    """Replay a block under policies of any class; a log takes every step."""
+    """Replay some requests of a block under policies of any class; a log takes the last's steps."""
     times = drawn.times
     contexts = (first_context(drawn.trace, times) + (times.context_length or 0.0)).tolist()
 
     def adapt(policy: Any, request: int) -> PolicyAdapter:
         context = contexts[request - drawn.first]
-        return PolicyAdapter(policy, times.max_draft_length, context, log)
+        own = log if numbers and request == numbers[-1] else None
+        return PolicyAdapter(policy, times.max_draft_length, context, own)
 
     adapted = replace(policies, adapted=adapt)
     try:
-        return drawn.replayed(PolicyAdapter.rule, adapted, pauses=pauses)
+        return drawn.replayed(PolicyAdapter.rule, adapted, pauses=pauses, numbers=numbers)
     except InputError:
         raise
     except (Exception, SystemExit) as error:

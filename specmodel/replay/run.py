@@ -30,7 +30,6 @@ from specmodel.replay.feedback import Policies
 from specmodel.replay.plans import Plan
 from specmodel.replay.policies.policy import LearningPolicy, is_number
 from specmodel.replay.sampling import Variation
-from specmodel.replay.serial_loop import DrawnBlock
 from specmodel.replay.times import ReplayTimes
 from specmodel.replay.workers import spread
 
@@ -204,17 +203,16 @@ def timeline(
     policies = Policies(policy_maker(choice, times, seed), servers) if choice.learns else None
     for block in blocks:
         own = [number for number in wanted if block.first <= number < block.last]
-        drawn = block.drawn() if own else None
-        for one in (drawn.only(number) for number in own if drawn):
-
-            def settled(_: int, one: DrawnBlock = one) -> Plan | LearningPolicy:
-                if choice.planner is None:
-                    return LearningPolicy(choice.draft_length or 0)
-                return Plan(choice.planner(one.trace, times))
-
+        if own:
+            drawn, at = block.drawn(), request - block.first
+            if policies is None:
+                settled: Any = LearningPolicy(choice.draft_length or 0)
+                if choice.planner is not None:
+                    settled = Plan(choice.planner(drawn.trace.part(at, at + 1), times))
+                policies = Policies({request: settled}.get, 0)
             steps.clear()
-            kept = policies or Policies(settled, 0)
-            replay_adapted(kept, one, steps, pauses=choice.draft_length is None)
+            pauses = choice.draft_length is None
+            replay_adapted(policies, drawn, pauses=pauses, numbers=own, log=steps)
     table = pd.DataFrame(steps)
     tokens, seconds = (
         table[name].rolling(WINDOW).sum() for name in ("emitted_tokens", "step_time")

@@ -5,8 +5,7 @@ what holds and one token more, and takes the time of the table, changed by noise
 object, or a record for numba, with `draft_length` and `is_test`, and a rule that changes both.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple, cast
 
@@ -77,12 +76,13 @@ def serial_loop(
     rule: Function,
     policies: Any,
     owners: Any,
+    places: Any,
     requests: Requests,
     table: StepTable,
     totals: RequestTotals,
 ) -> None:
-    """Replay requests in order, each with the policy of its owner."""
-    for i in range(len(owners)):
+    """Replay the requests at some places in order, each with the policy of its owner."""
+    for i in places:
         found = replay_request(rule, policies[owners[i]], i, requests, table)
         totals.steps[i], totals.test_steps[i], totals.drafted_tokens[i] = found[:3]
         totals.time[i], totals.expected_time[i] = found[3:]
@@ -154,19 +154,6 @@ class DrawnBlock:
             expected = f"times of {farthest} tokens more context than those of the first"
             raise InputError("times", f"{len(times.later)} rows", expected)
 
-    def only(self, number: int) -> "DrawnBlock":
-        """Return one request of the block."""
-        at = number - self.first
-        one, start = self.trace.part(at, at + 1), int(self.trace.starts[at])
-        own, noise = slice(start, start + int(one.output_tokens[0])), self.noise
-        noise = replace(
-            noise,
-            request_experts=noise.request_experts[at : at + 1],
-            expert_draws=noise.expert_draws[own],
-            noise_draws=noise.noise_draws[own],
-        )
-        return replace(self, trace=one, noise=noise, first=number)
-
     def states(self, policy: LearningPolicy, servers: int) -> Any:
         """Return the states of a policy of the package, kept by servers or by each request."""
         if self.compiles and compiled_loop(learn_nothing) is not None:
@@ -194,10 +181,12 @@ class DrawnBlock:
         *,
         pauses: bool = True,
         plan: NDArray[np.uint8] | None = None,
+        numbers: Sequence[int] | None = None,
     ) -> RequestTotals:
         """Return the totals of requests under policies by their number, or under a plan.
 
-        Policies are records for numba, which requests are dealt to in turn, or else objects.
+        Policies are records for numba, which requests are dealt to in turn, or else objects; these
+        may be replayed over some requests only, by their numbers.
         """
         trace, noise, times, size = self.trace, self.noise, self.times, self.trace.num_requests
         accepted, which = trace.by_length(times.max_draft_length)
@@ -221,8 +210,10 @@ class DrawnBlock:
         inputs: Any = requests, table, RequestTotals(*(np.zeros(size, kind) for kind in kinds))
         if isinstance(policies, np.ndarray):
             owners = np.arange(self.first, self.first + size) % len(policies)
-            cast(Function, compiled_loop(rule))(policies, owners, *inputs)
+            cast(Function, compiled_loop(rule))(policies, owners, np.arange(size), *inputs)
         else:
             inputs = tuple(map(as_lists, inputs))
-            serial_loop(rule, policies, range(self.first, self.first + size), *inputs)
+            every = range(self.first, self.first + size)
+            places = [number - self.first for number in numbers or every]
+            serial_loop(rule, policies, every, places, *inputs)
         return RequestTotals(*map(np.asarray, inputs[2], kinds))

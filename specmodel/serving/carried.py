@@ -214,15 +214,13 @@ def check_alone(trial: Trial, policies: Sequence[str], assumed: Collection[str] 
 
     `assumed` names what was not given.
     """
-    found = {name: trial.alone(name) for name in policies}
     targets = {"tpot": trial.targets.tpot, "ttft": trial.targets.ttft}
+    found = {name: dict(zip(targets, trial.alone(name)[::-1], strict=True)) for name in policies}
 
     def missed(policy: str) -> dict[str, float]:
-        ttft, tpot = found[policy]
-        times = {"tpot": tpot, "ttft": ttft}
-        return {n: t for n, t in times.items() if t > (targets[n] or np.inf)}
+        return {n: t for n, t in found[policy].items() if t > (targets[n] or np.inf)}
 
-    best = min(policies, key=lambda policy: (bool(missed(policy)), found[policy][::-1]))
+    best = min(policies, key=lambda policy: (bool(missed(policy)), *found[policy].values()))
     for name, time in missed(best).items():
         expected = f"at least {format_si(time, 's')}, what a request alone takes with {best}"
         typed = None if f"{name}_target" in assumed else f"{targets[name]:g} s"
