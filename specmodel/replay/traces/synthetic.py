@@ -14,7 +14,6 @@ Processes of look-ups are of another kind (`copying`).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from pathlib import Path
 from statistics import NormalDist
 from typing import Annotated, Literal
@@ -71,9 +70,6 @@ class AcceptanceProcess(Record):
     survival
         P(at least i tokens accepted) over output positions, for i = 1, 2, … up to the longest
         draft [-].
-    shorter
-        The same of shorter drafts, each a list as long as its draft, where these are other drafts
-        and not the first tokens of longer ones, as of drafters that write a block at once [-].
     proposal_share
         Share of output positions where the drafter offers anything, and then a draft of full
         length. These are where the latent is highest, so at least ``survival[0]`` [-].
@@ -92,7 +88,6 @@ class AcceptanceProcess(Record):
     name: str
     source: str = ""
     survival: Survival
-    shorter: list[Survival] = field(default_factory=list)
     proposal_share: Share = 1.0
     request_share: Share = 0.0
     regime_share: Share = 0.0
@@ -101,19 +96,11 @@ class AcceptanceProcess(Record):
     measured: TraceStatistics | None = None
 
     def __post_init__(self) -> None:
-        for name, survival in (
-            ("survival", self.survival),
-            *(("shorter", s) for s in self.shorter),
-        ):
-            if (np.diff(survival) > 0).any():
-                raise InputError(name, survival, "probabilities that never rise")
-            if self.proposal_share < survival[0]:
-                expected = f"at least {name}[0] = {survival[0]:g}: accepted means proposed"
-                raise InputError("proposal_share", self.proposal_share, expected)
-        lengths = [*map(len, self.shorter)]
-        if lengths != sorted({*lengths}) or max(lengths, default=0) >= self.max_draft_length:
-            expected = f"lists of rising length, each of fewer than {self.max_draft_length}"
-            raise InputError("shorter", f"lists of length {lengths}", expected)
+        if (np.diff(self.survival) > 0).any():
+            raise InputError("survival", self.survival, "probabilities that never rise")
+        if self.proposal_share < self.survival[0]:
+            expected = f"at least survival[0] = {self.survival[0]:g}: accepted means proposed"
+            raise InputError("proposal_share", self.proposal_share, expected)
         if self.request_share + self.regime_share > 1:
             expected = f"at most 1 - request_share = {1 - self.request_share:g}"
             raise InputError("regime_share", self.regime_share, expected)
@@ -130,13 +117,10 @@ class AcceptanceProcess(Record):
         name, survival = f"{self.name}, runaways", self.runaways.survival
         return AcceptanceProcess(name=name, survival=survival), self.runaways.output_tokens
 
-    def draw(self, output_tokens: Whole, generator: np.random.Generator) -> tuple[Counts, ...]:
-        """Return proposed and accepted tokens of successive positions, requests in a row.
-
-        Behind them stand accepted tokens of the shorter drafts, by length.
-        """
-        laws = [[self.proposal_share], self.survival, *self.shorter]
-        drawn = np.empty((len(laws), int(output_tokens.sum())), dtype=np.uint8)
+    def draw(self, output_tokens: Whole, generator: np.random.Generator) -> tuple[Counts, Counts]:
+        """Return proposed and accepted tokens of successive positions, requests in a row."""
+        laws = [self.proposal_share], self.survival
+        drawn = np.empty((2, int(output_tokens.sum())), dtype=np.uint8)
         quantile, first = NormalDist().inv_cdf, 0
         ends = {0.0: np.inf, 1.0: -np.inf}
         thresholds = [
@@ -147,8 +131,7 @@ class AcceptanceProcess(Record):
             part = slice(first, first := first + len(latent))
             for each, counts in zip(thresholds, drawn, strict=True):
                 _count_below(latent, each, counts[part])
-        drawn[0] *= np.uint8(self.max_draft_length)
-        return tuple(drawn)
+        return drawn[0] * np.uint8(self.max_draft_length), drawn[1]
 
 
 Process = AcceptanceProcess | CopyProcess
@@ -207,15 +190,13 @@ def sample_trace(
     if not isinstance(generator, np.random.Generator):
         raise InputError("generator", generator, "a generator such as numpy.random.default_rng(1)")
     lengths = _lengths(num_requests, output_tokens)
-    proposed, accepted, *others = process.draw(lengths, generator)
-    shorter = process.shorter if isinstance(process, AcceptanceProcess) else []
+    proposed, accepted = process.draw(lengths, generator)
     return Trace(
         proposed_tokens=proposed,
         accepted_tokens=accepted,
         output_tokens=lengths,
         max_draft_length=process.max_draft_length,
         metadata={"source": f"synthetic: {process.name}"},
-        accepted_at=dict(zip(map(len, shorter), others, strict=True)),
     )
 
 
