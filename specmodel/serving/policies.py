@@ -147,12 +147,10 @@ def drafting(
     if kind in ("table", "below"):
         table = schedule_of(policy, words)
         found = scheduled(scheduled_draft_lengths(table, times.max_requests)[1:], policy)
+    elif (choice := choose(policy)).draft_length is not None:
+        found = fixed(choice.draft_length, choice.name)
     else:
-        choice = choose(policy)
-        if choice.draft_length is not None:
-            found = fixed(choice.draft_length, choice.name)
-        else:
-            found = _learning(choice, times, max_draft_length, context, state)
+        return _learning(choice, times, max_draft_length, context, state)
     if found.max_draft_length > max_draft_length:
         expected = f"drafts of at most {max_draft_length}, the longest of the drafter considered"
         raise InputError("policy", found.name, expected)
