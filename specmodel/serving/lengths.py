@@ -21,10 +21,26 @@ def lengths_asked(
     asked: Mapping[str, Any], positions: int, *, is_drawn: bool
 ) -> tuple[Lengths | Requests, dict[str, Any]]:
     """Return lengths of requests, and what was assumed of them."""
-    typed, name = given(asked, ("prompt_length", "output_length")), asked.get("workload")
-    if typed:
+    name = asked.get("workload")
+    if given(asked, ("prompt_length", "output_length")):
         refuse_given(asked, ("workload",), "either a workload or lengths")
-        return _typed_lengths(asked, positions), {}
+        laws = {n: _law_of(n, asked.get(n)) for n in ("prompt_length", "output_length")}
+        plain_points(
+            1, None, *(mean for mean, _ in laws.values())
+        )  # refuses none
+        (prompt, prompt_spread), (output, output_spread) = laws.values()
+        # log-normal ones are cut to the context that is left
+        fixed = [int(mean or 0) for mean, spread in laws.values() if not spread]
+        left = min(Lengths.longest, (positions or LONGEST) - sum(fixed)) if len(fixed) < 2 else 1
+        typed = Lengths(
+            prompt_tokens=prompt or 0,
+            output_tokens=output or 0,
+            prompt_spread=prompt_spread,
+            output_spread=output_spread,
+            longest=max(left, *fixed, 1),
+            together=positions if positions and len(fixed) < 2 else Lengths.together,
+        )
+        return typed, {}
     if not isinstance(name, str | Path) or not Path(name).suffix:
         refuse_given(asked, ("time_window",), "a file of recorded requests with it")
         if isinstance(name, Lengths | Requests):
@@ -53,23 +69,6 @@ def lengths_asked(
         told["workload"] = "pairs of lengths drawn from the file"
         told |= {} if "arrivals" in asked else {"arrivals": "poisson"}
     return found, told
-
-
-def _typed_lengths(asked: Mapping[str, Any], positions: int) -> Lengths:
-    """Return lengths as typed, one or log-normal, the latter cut to the context that is left."""
-    laws = {n: _law_of(n, asked.get(n)) for n in ("prompt_length", "output_length")}
-    plain_points(1, None, *(mean for mean, _ in laws.values()))  # refuses what lacks, or is none
-    (prompt, prompt_spread), (output, output_spread) = laws.values()
-    fixed = [int(mean or 0) for mean, spread in laws.values() if not spread]
-    left = min(Lengths.longest, (positions or LONGEST) - sum(fixed)) if len(fixed) < 2 else 1
-    return Lengths(
-        prompt_tokens=prompt or 0,
-        output_tokens=output or 0,
-        prompt_spread=prompt_spread,
-        output_spread=output_spread,
-        longest=max(left, *fixed, 1),
-        together=positions if positions and len(fixed) < 2 else Lengths.together,
-    )
 
 
 def _law_of(name: str, value: Any) -> tuple[float | None, float]:

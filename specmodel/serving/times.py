@@ -161,20 +161,6 @@ def _read_by_drafter(
     return read.total_time if read else 0.0
 
 
-def chunks(tokens: FloatArray, seen: FloatArray) -> SequenceGroup:
-    """Return equal chunks with so many tokens in all, which attend to so many entries on average.
-
-    One chunk with entries before it, or several that begin their prompts.
-    """
-    each = np.minimum(tokens, 2 * seen - 1)
-    return sequence_group(
-        batch_size=tokens / each,
-        tokens_per_sequence=each,
-        context_length=np.maximum(seen - (each + 1) / 2, 0.0),
-        logits_per_sequence=1,
-    )
-
-
 def tabulate(
     deployment: Deployment,
     *,
@@ -210,10 +196,16 @@ def tabulate(
     spread = layout.replicas if layout.expert_parallel > 1 else 1
     # in graphs and beyond, whatever the size
     beside = np.array([-np.inf, np.inf] if ends else [0.0])[:, None, None, None]
-    tokens = nodes[1][:, None]
-    prompts = chunks(tokens, nodes[2])
-    most = np.minimum(spread, np.maximum(tokens[-1] / tokens, 1.0))
-    prompts = replace(prompts, batch_size=prompts.batch_size * most)
+    # equal chunks: one with entries before it, or several that begin their prompts
+    tokens, seen = nodes[1][:, None], nodes[2]
+    each = np.minimum(tokens, 2 * seen - 1)
+    together = np.minimum(spread, np.maximum(tokens[-1] / tokens, 1.0))
+    prompts = sequence_group(
+        batch_size=tokens / each * together,
+        tokens_per_sequence=each,
+        context_length=np.maximum(seen - (each + 1) / 2, 0.0),
+        logits_per_sequence=1,
+    )
     some, every = _nodes(max_requests, dense=32, growth=1.07, jumps=jumps), np.arange(max_requests)
     base = np.zeros((len(lengths), max_requests + 1, ROWS))
     more = np.zeros([len(beside), len(lengths), *map(len, nodes)])
