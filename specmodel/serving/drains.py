@@ -14,6 +14,7 @@ from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.prediction.intervals import states_errors
+from specmodel.serving.outcome import Run
 from specmodel.serving.requests import MOST_REQUESTS, Lengths, Requests, Whole, cut
 from specmodel.serving.run import is_worth_compiling
 from specmodel.serving.state import BY_BATCH
@@ -115,6 +116,14 @@ class Drain:
         parts = (every.at(server == n) for n in range(self.servers))
         return [replace(part, arrival_time=np.zeros(part.count)) for part in parts]
 
+    def simulated(self, policy: str, *, compiled: bool | None = None) -> list[Run]:
+        """Return a run of each server under a policy, with luck of its own."""
+        service = self.study.service(policy)
+        return [
+            service.run(requests, seed=seed, compiled=compiled)
+            for seed, requests in enumerate(self.parts, self.study.seed)
+        ]
+
     def closed(self, policy: str) -> list[Course] | None:
         """Return when answers are done by formula, by server; None where the policy learns."""
         service, accepted = self.study.service(policy), self.study.accepted
@@ -197,19 +206,16 @@ def drained(
     tokens = len(policies) * float(study.typical.output_tokens.sum())
     compiled = is_worth_compiling(tokens)
     for name in policies:
-        service = study.service(name)
-        drafts, courses = service.drafts, (closed := drain.closed(name))
+        courses = closed = drain.closed(name)
         own: Row = {}
         if not drain.by_formula:
-            runs = [  # of each server, with luck of its own
-                service.run(requests, seed=seed, compiled=compiled)
-                for seed, requests in enumerate(drain.parts, study.seed)
-            ]
+            runs = drain.simulated(name, compiled=compiled)
             courses = [Course(begun=run.started, first=run.first, done=run.last) for run in runs]
             own["preemptions"] = sum(run.state.preemptions for run in runs)
         if courses is None:
             raise InputError("policy", name, "one that does not learn, as of formulas")
         by_formula = drain.outcome(closed)["makespan"] if closed else None
+        drafts = study.service(name).drafts
         drafted = np.flatnonzero(drafts.by_batch)
         ends = drafts.kind == BY_BATCH and len(drafted) and not drafts.by_batch[-1]
         told = {"policy": name, "speculates_up_to": int(drafted[-1]) if ends else None}
