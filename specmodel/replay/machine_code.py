@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import is_dataclass
+from functools import cache
 from types import FunctionType
 from typing import Any, cast
 
@@ -19,10 +20,9 @@ from numpy.typing import NDArray
 Function = Callable[..., Any]
 
 
-def compiled_function(
-    function: Callable[..., None], given: Sequence[Function]
-) -> Callable[..., None] | None:
-    """Return a function as numba compiles it, or None where numba is not installed.
+@cache
+def compiled_function(function: Function, given: tuple[Function, ...]) -> Function | None:
+    """Return a function as numba compiles it, once, or None where numba is not installed.
 
     `given` are one or two functions that it takes as its first arguments. All that it calls is
     copied to where that is done; nothing in it may allocate.

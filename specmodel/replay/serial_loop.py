@@ -5,8 +5,7 @@ what holds and one token more, and takes the time of the table, changed by noise
 object, or a record for numba, with `draft_length` and `is_test`, and a rule that changes both.
 """
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -127,12 +126,6 @@ def replay_request(
     return steps, tested, drafted, total, expected
 
 
-@cache
-def compiled_loop(rule: Function) -> Callable[..., None] | None:
-    """Return the loop as numba compiles it for a rule, or None where numba is not installed."""
-    return compiled_function(serial_loop, (rule,))
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DrawnBlock:
     """Requests, times and noise that all policies meet alike; `first` is the first one's number."""
@@ -156,7 +149,7 @@ class DrawnBlock:
 
     def states(self, policy: LearningPolicy, servers: int) -> Any:
         """Return the states of a policy of the package, kept by servers or by each request."""
-        if self.compiles and compiled_loop(learn_nothing) is not None:
+        if self.compiles and compiled_function(serial_loop, (learn_nothing,)) is not None:
             return np.repeat(records([policy]), servers or self.trace.num_requests)
         return Policies(lambda _: policy.fresh(), servers)
 
@@ -210,7 +203,8 @@ class DrawnBlock:
         inputs: Any = requests, table, RequestTotals(*(np.zeros(size, kind) for kind in kinds))
         if isinstance(policies, np.ndarray):
             owners = np.arange(self.first, self.first + size) % len(policies)
-            cast(Function, compiled_loop(rule))(policies, owners, np.arange(size), *inputs)
+            loop = cast(Function, compiled_function(serial_loop, (rule,)))
+            loop(policies, owners, np.arange(size), *inputs)
         else:
             inputs = tuple(map(as_lists, inputs))
             every = range(self.first, self.first + size)

@@ -14,12 +14,12 @@ from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.cost.deployment import Deployment
-from specmodel.replay.machine_code import as_lists
+from specmodel.replay.machine_code import as_lists, compiled_function
 from specmodel.replay.sampling import stream
 from specmodel.replay.traces import Trace
 from specmodel.serving.disaggregated import DisaggregatedPrefill
 from specmodel.serving.limits import Scheduler, check_fits, limits_for
-from specmodel.serving.loop import compiled_serve, serve
+from specmodel.serving.loop import serve
 from specmodel.serving.outcome import EDGES, Run
 from specmodel.serving.policies import Drafting, spread_survival, survival
 from specmodel.serving.requests import LONGEST, NOISE, Requests
@@ -106,7 +106,7 @@ class Service:
         check_fits(self.limits, self.drafts.max_draft_length, requests)
         if compiled is None:
             compiled = is_worth_compiling(float(requests.output_tokens.sum()))
-        loop = compiled_serve(*self.drafts.rules) if compiled else None
+        loop = compiled_function(serve, self.drafts.rules) if compiled else None
         compiled = loop is not None  # an installed numba may not do
         loop = loop or partial(serve, *self.drafts.rules)
         columns = self._columns(requests, seed)

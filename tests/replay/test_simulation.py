@@ -39,7 +39,7 @@ from specmodel.replay.policies import (
 )
 from specmodel.replay.policies.policy import LearningPolicy, Step, learn_nothing
 from specmodel.replay.sampling import draw_noise
-from specmodel.replay.serial_loop import DrawnBlock, RequestTotals, compiled_loop
+from specmodel.replay.serial_loop import DrawnBlock, RequestTotals, serial_loop
 from specmodel.replay.traces import (
     Trace,
     join_traces,
@@ -355,7 +355,7 @@ def test_machine_code_and_python_replay_the_same(servers, growing_times) -> None
 def test_numba_compiles_the_loop() -> None:
     """Where it is installed; the test above would pass without."""
     pytest.importorskip("numba")
-    loop = compiled_loop(learn_nothing)
+    loop = compiled_function(serial_loop, (learn_nothing,))
     assert loop is not None
     assert type(loop).__module__.startswith("numba.")
 
@@ -381,7 +381,7 @@ def test_broken_machine_code_is_made_anew(content, ending, tmp_path, monkeypatch
 
     def hits() -> int:
         totals = np.zeros(1, np.int64)
-        loop = cast(Any, compiled_function(_doubled, (_one_more,)))
+        loop = cast(Any, compiled_function.__wrapped__(_doubled, (_one_more,)))
         loop(totals)
         assert totals[0] == 2
         return sum(loop.stats.cache_hits.values())
