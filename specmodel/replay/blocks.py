@@ -7,8 +7,10 @@ on the requests alone: the same seed gives the same records on any number of wor
 from __future__ import annotations
 
 import itertools
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.replay.choices import Choice, policy_maker
-from specmodel.replay.feedback import Log, Policies, PolicyAdapter, policy_error
+from specmodel.replay.feedback import Log, Policies, PolicyAdapter
 from specmodel.replay.plans import first_context
 from specmodel.replay.policies.policy import LearningPolicy, learn_nothing
 from specmodel.replay.sampling import NOISE, TRACE, Variation, draw_noise, stream
@@ -257,4 +259,9 @@ def replay_adapted(
     except InputError:
         raise
     except (Exception, SystemExit) as error:
-        raise policy_error(type(adapted.current).__name__, error) from error
+        frame = traceback.extract_tb(error.__traceback__)[-1]  # the file and line that failed
+        file, name = Path(frame.filename), type(adapted.current).__name__
+        place = "" if file.parent == Path(__file__).parent else f" ({file.name}:{frame.lineno})"
+        expected = f"a policy that replays the whole trace{place}"
+        given = f"{type(error).__name__}: {error}"
+        raise InputError(f"policy {name}", given, expected) from error

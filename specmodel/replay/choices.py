@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -225,20 +226,14 @@ def schedule_of(policy: str, words: Sequence[str]) -> Any:
     try:
         if len(words) == 1 and "=" not in words[0]:
             return json.loads(read_text(Path(words[0]), "policy table", "JSON"))
-        return [_typed_entry(word) for word in words]
+        for word in words:
+            if not re.fullmatch(r"\d+-\d+=\d+", word):
+                raise ValueError(f"{word} is no range and length")
+        return [[int(number) for number in re.split("[-=]", word)] for word in words]
     except (ValueError, RecursionError) as error:
         reason = error.expected if isinstance(error, InputError) else error
         expected = "entries such as table:1-16=3:17-64=2, or a JSON file of [[1, 16, 3], ...]"
         raise InputError("policy", policy, f"{expected} ({reason})") from None
-
-
-def _typed_entry(word: str) -> list[int]:
-    """Read ``1-16=3``, a range of batch sizes and a draft length."""
-    sizes, has_length, length = word.partition("=")
-    first, has_last, last = sizes.partition("-")
-    if not (has_length and has_last):
-        raise ValueError(f"{word} is no range and length")
-    return [int(first), int(last), int(length)]
 
 
 def _imported(

@@ -1,10 +1,8 @@
 """Policies that are objects, as the serial loop asks them and gives them feedback."""
 
 import operator
-import traceback
 from collections.abc import Callable
 from dataclasses import field
-from pathlib import Path
 from typing import Any
 
 from specmodel.base.classes import dataclass
@@ -108,12 +106,3 @@ def check_methods(policy: object, kind: str, name: str) -> None:
     if not all(callable(getattr(policy, method, None)) for method in ("propose", "observe")):
         expected = "a policy with propose() and observe(emitted_tokens, step_time)"
         raise InputError(f"policy {name}", f"a {kind}", expected)
-
-
-def policy_error(name: str, error: BaseException) -> InputError:
-    """Return what says that a policy failed, with the file and line that did, unless it is here."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    is_own = Path(frame.filename).parent == Path(__file__).parent
-    place = "" if is_own else f" ({Path(frame.filename).name}:{frame.lineno})"
-    given = f"{type(error).__name__}: {error}"
-    return InputError(f"policy {name}", given, f"a policy that replays the whole trace{place}")

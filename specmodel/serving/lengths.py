@@ -25,7 +25,7 @@ def lengths_asked(
     if given(asked, ("prompt_length", "output_length")):
         refuse_given(asked, ("workload",), "either a workload or lengths")
         laws = {n: _law_of(n, asked.get(n)) for n in ("prompt_length", "output_length")}
-        plain_points(1, None, *(mean for mean, _ in laws.values()))  # refuses none
+        plain_points(1, None, *(mean for mean, _ in laws.values()))  # refuses one that is missing
         (prompt, prompt_spread), (output, output_spread) = laws.values()
         # log-normal ones are cut to the context that is left
         fixed = [int(mean or 0) for mean, spread in laws.values() if not spread]
