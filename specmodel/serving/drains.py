@@ -55,8 +55,13 @@ def answers(
         asked, made, *cached = (np.resize(each, count) for each in lengths.asked)
     elif is_drawn:
         asked, made = lengths.draw(count, seed)
-    else:
-        asked, made = _expected(lengths, count, seed)
+    else:  # by the size of outputs, as expected over draws, in an order by chance
+        draws = max(min(_DRAWS, MOST_REQUESTS // count), 1)
+        drawn = [each.reshape(draws, count) for each in lengths.draw(draws * count, seed)]
+        order = np.argsort(drawn[1], axis=1)
+        mixed = np.random.default_rng(seed).permutation(count)
+        means = (np.take_along_axis(each, order, axis=1).mean(axis=0) for each in drawn)
+        asked, made = (np.rint(mean).astype(np.int64)[mixed] for mean in means)
     alike = np.argsort(asked, kind="stable").reshape(prompts, samples)
     alike = alike[np.argsort(alike.min(axis=1))]
     asked = np.repeat(asked[alike[:, samples // 2]], samples)
@@ -68,17 +73,6 @@ def answers(
         samples=samples,
         notes=getattr(lengths, "notes", ()),
     )
-
-
-def _expected(lengths: Lengths, count: int, seed: int) -> tuple[Whole, Whole]:
-    """Return lengths by the size of outputs, as expected over draws, in an order by chance."""
-    draws = max(min(_DRAWS, MOST_REQUESTS // count), 1)
-    asked, made = (each.reshape(draws, count) for each in lengths.draw(draws * count, seed))
-    order = np.argsort(made, axis=1)
-    both = (np.take_along_axis(each, order, axis=1).mean(axis=0) for each in (asked, made))
-    mixed = np.random.default_rng(seed).permutation(count)
-    asked, made = (np.rint(each).astype(np.int64)[mixed] for each in both)
-    return asked, made
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

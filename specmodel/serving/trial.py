@@ -93,7 +93,13 @@ class Trial:
         runs, which = {} if runs is None else runs, which or range(self.replications)
         slowest = float(curves.tpot.max())
         residences = RESIDENCES / 4 if self.is_coarse else RESIDENCES
-        lasts = np.ceil(residences * _present(curves, rate))
+        # a run lasts for those that run at a rate, more near the largest one, where queues settle
+        # slowly, and at most as if each took as long as on a full server; targets do not matter, so
+        # that they do not decide what is drawn
+        state, present = fluid_state(curves, rate), rate * curves.residence.max()
+        if rate < state.largest_rate:
+            present = min(state.running / (1 - rate / state.largest_rate), present)
+        lasts = np.ceil(residences * float(present))
         measured = min(int(max(self.study.num_requests, lasts)), _MOST_REQUESTS)
         first = int(WARM_UP * measured)
         own = slice(first, first + measured)
@@ -199,15 +205,3 @@ class Trial:
         searched = _RATES * self.replications * until * self.mean_output
         compiled = is_worth_compiling(searched)
         return service.run(requests, seed=seed, until=until, compiled=compiled)
-
-
-def _present(curves: LoadCurves, request_rate: float) -> float:
-    """Return for how many requests a run is made to last: those that run at a rate [request].
-
-    More near the largest rate, where queues take long to settle, and at most as if each took as
-    long as on a full server. Targets do not matter, so that they do not decide what is drawn.
-    """
-    state, most = fluid_state(curves, request_rate), request_rate * curves.residence.max()
-    if request_rate >= state.largest_rate:
-        return float(most)
-    return float(min(state.running / (1 - request_rate / state.largest_rate), most))
