@@ -88,7 +88,7 @@ class ReplayQuestion:
         run = partial(simulate, self.source, self.times, chosen, workers=workers)
         records = run(progress=progress, **self.sampling)
         summary = summarise(records, np.random.default_rng(self.sampling["seed"]))
-        assumed = [assumed_of(choice, self.sampling["policy_state"]) for choice in chosen]
+        assumed = [assumed_of(choice, self.sampling.get("policy_state")) for choice in chosen]
         return Replayed(question=self, records=records, summary=summary.assign(assumed=assumed))
 
 
@@ -152,7 +152,11 @@ def replay_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -
         source = replace(source, prompt_tokens=None)  # all begin as given
     found = _timed(asked, source, is_drafting=is_drafting)
     times, deployment = found["times"], found["deployment"]
-    policies = _policies(asked, times)
+    typed = asked.get("policies")
+    if typed is None:
+        fixed = (f"fixed:{k}" for k in range(1, min(3, times.max_draft_length) + 1))
+        typed = ["none", *fixed, "best-fixed", "cascade", "oracle"]
+    policies = [name.strip() for name in (typed.split(",") if isinstance(typed, str) else typed)]
     warnings = [*found["warnings"], *_refusals(asked, policies)]
     assumed = found["assumed"]
     if "max_draft_length" not in asked:
@@ -162,22 +166,14 @@ def replay_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -
     if others and deployment:
         kind = "n-gram look-up" if is_lookup else "a model or head"
         warnings.append(f"the drafter is {kind}, but the acceptance that of {', '.join(others)}")
-    sampling = {
-        "seed": asked.get("seed", 0),
-        "variation": _variation(asked, times, assumed),
-        "policy_state": asked.get("policy_state"),
-    }
+    names, variation = VARIATION, Variation(**given(asked, VARIATION))
+    if not times.expert_time.any():
+        refuse_given(asked, names[1:], "none, as no step time depends on experts")
+        names = names[:1]
+    assumed |= {name: getattr(variation, name) for name in names if name not in asked}
+    sampling = {"seed": 0, **given(asked, ("seed", "policy_state")), "variation": variation}
     found |= {"warnings": warnings, "policies": policies, "sampling": sampling}
     return ReplayQuestion(source=source, requests=requests, **found)
-
-
-def _policies(asked: Mapping[str, Any], times: ReplayTimes) -> list[str]:
-    """Return the names of policies, the usual ones where none are given."""
-    typed = asked.get("policies")
-    if typed is None:
-        fixed = (f"fixed:{k}" for k in range(1, min(3, times.max_draft_length) + 1))
-        return ["none", *fixed, "best-fixed", "cascade", "oracle"]
-    return [name.strip() for name in (typed.split(",") if isinstance(typed, str) else typed)]
 
 
 def _refusals(asked: Mapping[str, Any], policies: Sequence[str]) -> list[str]:
@@ -190,30 +186,6 @@ def _refusals(asked: Mapping[str, Any], policies: Sequence[str]) -> list[str]:
     if asked.get("data_parallel", 1) > 1:
         reasons.append("it does not adapt under data-parallel attention")
     return [f"SGLang would keep a static draft length: {reason}" for reason in reasons]
-
-
-def _growth(asked: Mapping[str, Any], source: Source) -> tuple[float, float]:
-    """Return the context of the first step of all requests, and how much it may grow [token]."""
-    typed, is_fixed = asked.get("context_length"), bool(asked.get("fixed_context"))
-    start = DEFAULT_CONTEXT_LENGTH if typed is None else typed
-    if is_fixed:
-        return start, 0
-    if isinstance(source, Sample):
-        return start, source.longest_tokens
-    if typed is not None or source.prompt_tokens is None:
-        return start, int(source.output_tokens.max())
-    first = int(source.prompt_tokens.min())
-    return first, int((source.prompt_tokens + source.output_tokens).max()) - first
-
-
-def _variation(asked: Mapping[str, Any], times: ReplayTimes, assumed: dict[str, Any]) -> Variation:
-    """Return how much step times vary; add what was not given to what is assumed."""
-    names, variation = VARIATION, Variation(**given(asked, VARIATION))
-    if not times.expert_time.any():
-        refuse_given(asked, names[1:], "none, as no step time depends on experts")
-        names = names[:1]
-    assumed |= {name: getattr(variation, name) for name in names if name not in asked}
-    return variation
 
 
 def _timed(asked: Mapping[str, Any], source: Source, *, is_drafting: bool) -> dict[str, Any]:
@@ -239,7 +211,16 @@ def _timed(asked: Mapping[str, Any], source: Source, *, is_drafting: bool) -> di
         del own["drafter_upkeep"]
         assumed.pop("proposal_rate", None)
     longest = _longest(asked, source.max_draft_length, deployment.drafter.block_size)
-    own["context_length"], growth = _growth(asked, source)
+    own["context_length"] = start = asked.get("context_length", DEFAULT_CONTEXT_LENGTH)
+    if asked.get("fixed_context"):
+        growth = 0
+    elif isinstance(source, Sample):
+        growth = source.longest_tokens
+    elif source.prompt_tokens is None:
+        growth = int(source.output_tokens.max())
+    else:
+        own["context_length"] = start = int(source.prompt_tokens.min())
+        growth = int((source.prompt_tokens + source.output_tokens).max()) - start
     values: dict[str, Any] = own | given(asked, own)
     times = replay_times(deployment, max_draft_length=longest, growth=growth, **values)
     assumed |= {name: value for name, value in own.items() if name not in asked}

@@ -7,8 +7,10 @@ on the requests alone: the same seed gives the same records on any number of wor
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.replay.choices import Choice, policy_maker
-from specmodel.replay.feedback import Log, Policies, PolicyAdapter, policy_error
+from specmodel.replay.feedback import Log, Policies, PolicyAdapter
 from specmodel.replay.plans import first_context
 from specmodel.replay.policies.policy import LearningPolicy, learn_nothing
 from specmodel.replay.sampling import NOISE, TRACE, Variation, draw_noise, stream
@@ -91,6 +93,19 @@ class Sample:
         """Longest draft that all processes record [token]."""
         return min(process.max_draft_length for process in self.processes)
 
+    def draw(self, first: int, last: int, generator: np.random.Generator) -> Trace:
+        """Draw the requests from one up to another, those of each process in a row."""
+        parts, step = list[Trace](), len(self.processes)
+        for i, process in enumerate(self.processes):
+            # request r of the whole replay is drawn from process r modulo their number
+            own = range(first + (i - first) % step, last, step)
+            gone = sum(self.runaways_before(r + 1) - self.runaways_before(r) for r in own)
+            kinds = [(process, len(own) - gone, self.output_tokens)]
+            if of_runaways := process.of_runaways():
+                kinds.append((of_runaways[0], gone, of_runaways[1]))
+            parts += [sample_trace(*kind, generator) for kind in kinds if kind[1]]
+        return join_traces(parts) if len(parts) > 1 else parts[0]
+
 
 Source = Trace | Sample
 
@@ -112,7 +127,7 @@ class Block:
         """Return the block with its trace and its noise, which are the same every time."""
         trace = self.requests
         if isinstance(trace, Sample):
-            trace = self._drawn_from(trace)
+            trace = trace.draw(self.first, self.last, stream(self.seed, TRACE, self.number))
         return DrawnBlock(
             trace=trace,
             times=self.times,
@@ -120,27 +135,6 @@ class Block:
             first=self.first,
             compiles=self.compiles,
         )
-
-    def _drawn_from(self, sample: Sample) -> Trace:
-        """Draw the requests of the block, those of each process in a row."""
-        generator = stream(self.seed, TRACE, self.number)
-        parts, step = [], len(sample.processes)
-        for i, process in enumerate(sample.processes):
-            # request r of the whole replay is drawn from process r modulo their number
-            own = range(self.first + (i - self.first) % step, self.last, step)
-            gone = 0
-            if sample.runaway_share:
-                gone = sum(sample.runaways_before(r + 1) - sample.runaways_before(r) for r in own)
-            lengths = sample.output_tokens
-            kinds: list[tuple[int, Process, int]] = [(len(own) - gone, process, lengths)]
-            if gone and (of_runaways := process.of_runaways()):
-                kinds.append((gone, *of_runaways))
-            parts += [
-                sample_trace(which, count, length, generator)
-                for count, which, length in kinds
-                if count
-            ]
-        return join_traces(parts) if len(parts) > 1 else parts[0]
 
 
 def make_blocks(
@@ -182,20 +176,8 @@ def block_bounds(source: Source) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges))
 
 
-Work = tuple[tuple[Block, ...], tuple[Choice, ...]]
+Work = tuple[Sequence[Block], Sequence[Choice]]
 """Work for one process: blocks in the order of their requests, under some policies."""
-
-
-def make_work(blocks: Sequence[Block], choices: Sequence[Choice], workers: int) -> Iterator[Work]:
-    """Yield pieces of work: a block, or all blocks under a policy whose state servers keep.
-
-    One process takes all policies block by block, in order, and hands the states on.
-    """
-    kept = [choice for choice in choices if choice.state == "server"] if workers > 1 else []
-    others = tuple(choice for choice in choices if choice not in kept)
-    if others:
-        yield from (((block,), others) for block in blocks)
-    yield from ((tuple(blocks), (choice,)) for choice in kept)
 
 
 def replay_blocks(work: Work, kept: dict[str, Any] | None = None) -> list[dict[str, pd.DataFrame]]:
@@ -255,20 +237,31 @@ def replay_policy(
 
 
 def replay_adapted(
-    policies: Policies, drawn: DrawnBlock, log: Log | None = None, *, pauses: bool = True
+    policies: Policies,
+    drawn: DrawnBlock,
+    *,
+    pauses: bool = True,
+    numbers: Sequence[int] | None = None,
+    log: Log | None = None,
 ) -> RequestTotals:
-    """Replay a block under policies of any class; a log takes every step."""
+    """Replay some requests of a block under policies of any class; a log takes the last's steps."""
     times = drawn.times
     contexts = (first_context(drawn.trace, times) + (times.context_length or 0.0)).tolist()
 
     def adapt(policy: Any, request: int) -> PolicyAdapter:
         context = contexts[request - drawn.first]
-        return PolicyAdapter(policy, times.max_draft_length, context, log)
+        own = log if numbers and request == numbers[-1] else None
+        return PolicyAdapter(policy, times.max_draft_length, context, own)
 
     adapted = replace(policies, adapted=adapt)
     try:
-        return drawn.replayed(PolicyAdapter.rule, adapted, pauses=pauses)
+        return drawn.replayed(PolicyAdapter.rule, adapted, pauses=pauses, numbers=numbers)
     except InputError:
         raise
     except (Exception, SystemExit) as error:
-        raise policy_error(type(adapted.current).__name__, error) from error
+        frame = traceback.extract_tb(error.__traceback__)[-1]  # the file and line that failed
+        file, name = Path(frame.filename), type(adapted.current).__name__
+        place = "" if file.parent == Path(__file__).parent else f" ({file.name}:{frame.lineno})"
+        expected = f"a policy that replays the whole trace{place}"
+        given = f"{type(error).__name__}: {error}"
+        raise InputError(f"policy {name}", given, expected) from error

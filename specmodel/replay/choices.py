@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -69,7 +70,9 @@ class Choice:
             vars(self)["factory"] = choose(self.name, self.folder).factory
 
     def kept_by(self, state: Any) -> "Choice":
-        """Return it with its state kept by requests or servers."""
+        """Return it with its state kept by requests or servers, if it learns and any is given."""
+        if state is None or not self.learns:
+            return self
         if state not in STATES:
             raise InputError("policy_state", state, " or ".join(STATES))
         return replace(self, state=str(state))
@@ -90,6 +93,10 @@ _PLANNERS: dict[str, Planner | None] = {
     VERIFICATION: None,  # never replayed: a server asks for it
 }
 
+_SCHEDULES = ("table", "below")
+"""Names of draft lengths by batch size."""
+_NOT_REPLAYED = "entries above batch size 1 belong to serving and are not replayed"
+
 
 def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
     """Return a policy by name or class.
@@ -109,23 +116,30 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
     if not isinstance(policy, str):
         return _given(policy)
     name, *words = policy.strip().split(":")
-    named: dict[str, Callable[[str, Sequence[str]], Choice]] = {
-        "fixed": _fixed,
-        **dict.fromkeys(("table", "below"), _by_batch_size),
-        **dict.fromkeys(_PLANNERS, _planned),
-        **dict.fromkeys(KNOWN, _learning),
-    }
-    if name in named:
-        return named[name](policy.strip(), words)
-    known = f"a known name such as {nearest(name, named.keys() - {VERIFICATION})}"
+    policy = policy.strip()
+    if name in KNOWN:
+        return _learner(policy, KNOWN[name], _settings(policy, words, KNOWN[name].settings_taken()))
+    if name in _PLANNERS:
+        if words:
+            raise InputError("policy", policy, "no settings, as it has none")
+        length = 0 if name == "none" else None
+        return Choice(name=name, planner=_PLANNERS[name], draft_length=length)
+    if name == "fixed":
+        length = whole_of(":".join(words))
+        if length is None:
+            raise InputError("policy", policy, "fixed: and a draft length, such as fixed:3")
+        return Choice(name=f"fixed:{length}", draft_length=length)
+    if name in _SCHEDULES:  # at batch size 1
+        schedule = schedule_of(policy, words)
+        with _of_policy():
+            length = scheduled_draft_lengths(schedule, 1)[1]
+        notes = () if len(schedule) == 1 else (_NOT_REPLAYED,)
+        return Choice(name=policy, draft_length=length, notes=notes)
+    names = {*KNOWN, *_PLANNERS, "fixed", *_SCHEDULES} - {VERIFICATION}
+    known = f"a known name such as {nearest(name, names)}"
     if not name or not words or not words[0]:
         raise InputError("policy", policy, f"module:Class, or {known}")
-    try:
-        module = name.removeprefix("./").removesuffix(".py")
-        return _imported(policy.strip(), module, words, folder)
-    except ModuleNotFoundError as error:
-        expected = f"a module that can be imported from here, or {known} ({error})"
-        raise InputError("policy", policy, expected) from None
+    return _imported(policy, name.removeprefix("./").removesuffix(".py"), words, folder, known)
 
 
 def check_choice(choice: Choice, times: ReplayTimes) -> None:
@@ -201,78 +215,40 @@ def _learner(
     return own.kept_by(getattr(made_by, "policy_state", own.state))
 
 
-def _planned(policy: str, words: Sequence[str]) -> Choice:
-    if words:
-        raise InputError("policy", policy, "no settings, as it has none")
-    length = 0 if policy == "none" else None
-    return Choice(name=policy, planner=_PLANNERS[policy], draft_length=length)
-
-
-def _fixed(policy: str, words: Sequence[str]) -> Choice:
-    length = whole_of(":".join(words))
-    if length is None:
-        raise InputError("policy", policy, "fixed: and a draft length, such as fixed:3")
-    return Choice(name=f"fixed:{length}", draft_length=length)
-
-
-def _by_batch_size(policy: str, words: Sequence[str]) -> Choice:
-    """Take the draft length at batch size 1 of a schedule, from a file or as typed."""
-    schedule = schedule_of(policy, words)
-    with _of_policy():
-        length = scheduled_draft_lengths(schedule, 1)[1]
-    note = "entries above batch size 1 belong to serving and are not replayed"
-    return Choice(name=policy, draft_length=length, notes=(note,) if len(schedule) > 1 else ())
-
-
 def schedule_of(policy: str, words: Sequence[str]) -> Any:
     """Return the schedule by batch size that a policy names after its colon, as it stands."""
     if policy.strip().partition(":")[0] == "below":
-        return _below(policy, words)
+        numbers = [number for word in words if (number := whole_of(word))]
+        if len(words) != 2 or len(numbers) != 2:
+            raise InputError("policy", policy, "below:B:K, K tokens up to B requests: below:64:3")
+        size, length = numbers
+        return [[1, size, length], [size + 1, size + 1, 0]]
     try:
         if len(words) == 1 and "=" not in words[0]:
             return json.loads(read_text(Path(words[0]), "policy table", "JSON"))
-        return [_typed_entry(word) for word in words]
+        for word in words:
+            if not re.fullmatch(r"\d+-\d+=\d+", word):
+                raise ValueError(f"{word} is no range and length")
+        return [[int(number) for number in re.split("[-=]", word)] for word in words]
     except (ValueError, RecursionError) as error:
         reason = error.expected if isinstance(error, InputError) else error
         expected = "entries such as table:1-16=3:17-64=2, or a JSON file of [[1, 16, 3], ...]"
         raise InputError("policy", policy, f"{expected} ({reason})") from None
 
 
-def _below(policy: str, words: Sequence[str]) -> list[list[int]]:
-    """Return a schedule that drafts up to a batch size, and nothing beyond."""
-    numbers = [number for word in words if (number := whole_of(word))]
-    if len(words) != 2 or len(numbers) != 2:
-        raise InputError("policy", policy, "below:B:K, K tokens up to B requests: below:64:3")
-    size, length = numbers
-    return [[1, size, length], [size + 1, size + 1, 0]]
-
-
-def _typed_entry(word: str) -> list[int]:
-    """Read ``1-16=3``, a range of batch sizes and a draft length."""
-    sizes, has_length, length = word.partition("=")
-    first, has_last, last = sizes.partition("-")
-    if not (has_length and has_last):
-        raise ValueError(f"{word} is no range and length")
-    return [int(first), int(last), int(length)]
-
-
-def _learning(policy: str, words: Sequence[str]) -> Choice:
-    """Take a policy of the package that learns, and settings that it has."""
-    kind = KNOWN[policy.split(":")[0]]
-    return _learner(policy, kind, _settings(policy, words, kind.settings_taken()))
-
-
-def _imported(policy: str, module: str, words: Sequence[str], folder: Path | None) -> Choice:
-    """Take a class or function of a module of the user's own."""
+def _imported(
+    policy: str, module: str, words: Sequence[str], folder: Path | None, known: str
+) -> Choice:
+    """Take a class or function of a module of the user's own, or say which names are known."""
     added = [] if folder is None else [str(folder)]
     sys.path[:0] = added
     try:
         factory = getattr(importlib.import_module(module), words[0])
     except (Exception, SystemExit) as error:
+        expected = f" and has {words[0]} ({type(error).__name__}: {error})"
         if isinstance(error, ModuleNotFoundError) and error.name == module.split(".")[0]:
-            raise
-        given = f"{type(error).__name__}: {error}"
-        expected = f"a module that can be imported from here and has {words[0]} ({given})"
+            expected = f", or {known} ({error})"
+        expected = f"a module that can be imported from here{expected}"
         raise InputError("policy", policy, expected) from None
     finally:
         for path in added:

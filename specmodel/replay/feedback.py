@@ -1,10 +1,8 @@
 """Policies that are objects, as the serial loop asks them and gives them feedback."""
 
 import operator
-import traceback
 from collections.abc import Callable
 from dataclasses import field
-from pathlib import Path
 from typing import Any
 
 from specmodel.base.classes import dataclass
@@ -48,10 +46,20 @@ class PolicyAdapter:
             self._phase = self._policy.phase
             self.is_test = bool(self._phase == "test")
         asked = self._propose()
-        if type(asked) is not int or not 0 <= asked <= self._longest:
-            asked = _whole(asked, self._longest, self._policy)
-        self._asked = asked
-        return asked
+        number: int = asked
+        longest = self._longest
+        if type(asked) is not int:
+            try:
+                number = -1 if isinstance(asked, bool) else operator.index(asked)
+            except TypeError:
+                number = -1
+        if not 0 <= number <= longest:
+            # an object of the user's own could not be sent from a worker process
+            is_plain = asked is None or isinstance(asked, int | float | str)
+            told, name = asked if is_plain else type(asked).__name__, type(self._policy).__name__
+            raise InputError(f"policy {name}", told, f"a whole draft length from 0 to {longest}")
+        self._asked = number
+        return number
 
     def rule(self, emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
         """Tell the policy what a step emitted and drafted [token], and its time [s]."""
@@ -98,27 +106,3 @@ def check_methods(policy: object, kind: str, name: str) -> None:
     if not all(callable(getattr(policy, method, None)) for method in ("propose", "observe")):
         expected = "a policy with propose() and observe(emitted_tokens, step_time)"
         raise InputError(f"policy {name}", f"a {kind}", expected)
-
-
-def _whole(asked: object, longest: int, policy: Any) -> int:
-    """Return a proposed draft length as an int, or refuse what is no whole number in range."""
-    try:
-        number = -1 if isinstance(asked, bool) else operator.index(asked)  # type: ignore[arg-type] # raises if not
-    except TypeError:
-        number = -1
-    if 0 <= number <= longest:
-        return number
-    # an object of the user's own could not be sent from a worker process
-    is_plain = asked is None or isinstance(asked, int | float | str)
-    given = asked if is_plain else type(asked).__name__
-    name = f"policy {type(policy).__name__}"
-    raise InputError(name, given, f"a whole draft length from 0 to {longest}")
-
-
-def policy_error(name: str, error: BaseException) -> InputError:
-    """Return what says that a policy failed, with the file and line that did, unless it is here."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    is_own = Path(frame.filename).parent == Path(__file__).parent
-    place = "" if is_own else f" ({Path(frame.filename).name}:{frame.lineno})"
-    given = f"{type(error).__name__}: {error}"
-    return InputError(f"policy {name}", given, f"a policy that replays the whole trace{place}")

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import is_dataclass
+from functools import cache
 from types import FunctionType
 from typing import Any, cast
 
@@ -19,10 +20,9 @@ from numpy.typing import NDArray
 Function = Callable[..., Any]
 
 
-def compiled_function(
-    function: Callable[..., None], given: Sequence[Function]
-) -> Callable[..., None] | None:
-    """Return a function as numba compiles it, or None where numba is not installed.
+@cache
+def compiled_function(function: Function, given: tuple[Function, ...]) -> Function | None:
+    """Return a function as numba compiles it, once, or None where numba is not installed.
 
     `given` are one or two functions that it takes as its first arguments. All that it calls is
     copied to where that is done; nothing in it may allocate.
@@ -36,8 +36,22 @@ def compiled_function(
     # nothing is allocated, so that references to arrays need not be counted, which takes most time
     for part in parts:
         register_jitable(_nrt=False, forceinline=True, no_cfunc_wrapper=True)(part)
-    stamp = _stamp(parts)
-    entry = _stamped(function, given, stamp)
+    texts = {inspect.getsource(sys.modules[part.__module__]) for part in parts}
+    stamp = hashlib.sha256("".join(sorted(texts)).encode()).hexdigest()
+    first, *more = given
+    second = more[0] if more else first
+
+    # numba finds code that it kept by the source of one file and by what a function encloses, so
+    # that the stamp, which is of all files that are compiled, is enclosed
+    def with_one(*arguments: Any) -> None:
+        if stamp != "":
+            function(first, *arguments)
+
+    def with_both(*arguments: Any) -> None:
+        if stamp != "":
+            function(first, second, *arguments)
+
+    entry = with_both if more else with_one
     # numba reads all that a file of its own lists at once, which must not name what is gone
     entry.__qualname__ += f"_{stamp[:12]}"
     njit = cast(Any, numba.njit)  # whose types lack `_nrt`
@@ -82,36 +96,6 @@ def _parts(functions: Collection[Function]) -> list[Function]:
             named = map(function.__globals__.get, function.__code__.co_names)
             waiting += [part for part in named if isinstance(part, FunctionType)]
     return [*found]
-
-
-def _stamped(function: Function, given: Sequence[Function], stamp: str) -> Callable[..., None]:
-    """Return a function whose kept machine code is found again by a stamp.
-
-    Numba finds code that it kept by the source of one file and by what a function encloses; the
-    stamp, which is of all files that are compiled, is enclosed.
-    """
-    first, *more = given
-    if not more:
-
-        def stamped(*arguments: Any) -> None:
-            if stamp != "":
-                function(first, *arguments)
-
-        return stamped
-    (second,) = more
-
-    def stamped_with_both(*arguments: Any) -> None:
-        if stamp != "":
-            function(first, second, *arguments)
-
-    return stamped_with_both
-
-
-def _stamp(parts: Collection[Function]) -> str:
-    """Return a digest of the source of all that is compiled."""
-    modules = {sys.modules[part.__module__] for part in parts}
-    texts = sorted(inspect.getsource(module) for module in modules)
-    return hashlib.sha256("".join(texts).encode()).hexdigest()
 
 
 def records(objects: Sequence[Any]) -> NDArray[Any]:

@@ -25,6 +25,7 @@ def named_requests(name: str, sizes: dict[str, Any]) -> tuple[Source, str, list[
     Also return a heading, and which of the presets ship with the package. `sizes` are the requests
     and output_tokens to draw, and the share of runaways, if typed [request] [token] [-].
     """
+    from specmodel.base.records import is_path
     from specmodel.base.units import check
     from specmodel.replay.blocks import Sample
     from specmodel.replay.traces.files import SUFFIXES, TAKEN
@@ -43,23 +44,17 @@ def named_requests(name: str, sizes: dict[str, Any]) -> tuple[Source, str, list[
     if requests * length > MOST_POSITIONS:
         expected = f"at most {MOST_POSITIONS // length} of {length} tokens each"
         raise InputError("requests", requests, expected)
-    processes = [_process(preset) for preset in presets]
+    shipped = traces.list_presets()
+    for preset in presets:
+        if preset not in shipped and not is_path(preset):
+            known = nearest(preset, shipped)
+            expected = f"a {' or '.join(SUFFIXES)} file, or a preset such as {known}"
+            raise InputError("trace", preset, expected)
+    processes = [traces.load_preset(preset, "trace") for preset in presets]
     sample = Sample(
         processes=processes, num_requests=requests, output_tokens=length, runaway_share=runaways
     )
     heading = f"{' + '.join(presets)}, {requests} requests of {length} tokens"
     if runaways:
         heading += f", {sample.runaways_before(requests)} of them runaways"
-    return sample, heading, [preset for preset in presets if preset in traces.list_presets()]
-
-
-def _process(preset: str) -> traces.Process:
-    """Return a preset by name or file; errors name the option --trace."""
-    from specmodel.base.records import is_path
-    from specmodel.replay.traces.files import SUFFIXES
-
-    if preset not in traces.list_presets() and not is_path(preset):
-        known = nearest(preset, traces.list_presets())
-        expected = f"a {' or '.join(SUFFIXES)} file, or a preset such as {known}"
-        raise InputError("trace", preset, expected)
-    return traces.load_preset(preset, "trace")
+    return sample, heading, [preset for preset in presets if preset in shipped]

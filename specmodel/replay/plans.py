@@ -4,13 +4,9 @@ It is a bound to measure policies by. Like any policy that may draft, it pays th
 drafter that pauses; noise is unknown to it. Times grow with context as they do in the serial loop.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from specmodel.base.units import FloatArray
 from specmodel.replay.times import ReplayTimes
 from specmodel.replay.traces import Trace
 
@@ -40,7 +36,10 @@ def oracle_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
     time of the last r tokens of each request: that of one step and of what it leaves to be done,
     minimised over the draft length of the step.
     """
-    plan, held = np.empty(len(trace.proposed_tokens), np.uint8), _held(trace, times)
+    plan = np.empty(len(trace.proposed_tokens), np.uint8)
+    asked, (base, _) = np.arange(times.max_draft_length + 1), times.by_column(pauses=True)
+    by_proposal = base[:, np.minimum(asked, np.arange(256)[:, None]) + (asked > 0)]
+    rows, which = trace.by_length(times.max_draft_length)
     ends, later = trace.starts + trace.output_tokens, context_at(trace, times)
     # requests of similar length together, because each is padded to the longest of its chunk
     waiting = np.argsort(-trace.output_tokens, kind="stable")
@@ -52,8 +51,15 @@ def oracle_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
         for left in range(1, least.shape[1]):
             lanes = np.flatnonzero(lengths >= left)
             at = ends[chunk[lanes]] - left
-            after = np.maximum(left - 1 - held(at), 0)
-            taken = _step_times(trace.proposed_tokens[at], later[at], times)
+            held = np.minimum(asked, rows[:, at].T[:, which].astype(np.int64))
+            after = np.maximum(left - 1 - held, 0)
+            proposed = trace.proposed_tokens[at]
+            taken = by_proposal[0, proposed]
+            if times.later:
+                row, part = np.divmod(later[at] / times.context_step, 1)
+                row = row.astype(np.int64)
+                taken = by_proposal[row, proposed]
+                taken = taken + part[:, None] * (by_proposal[row + 1, proposed] - taken)
             total = taken + least[lanes[:, None], after]
             plan[at] = np.argmin(total, axis=1)
             least[lanes, left] = total.min(axis=1)
@@ -74,25 +80,3 @@ def context_at(trace: Trace, times: ReplayTimes) -> NDArray[np.int64]:
     later = np.repeat(begins, lengths)
     later += np.arange(len(later))
     return later
-
-
-def _step_times(
-    proposed: NDArray[np.uint8], later: NDArray[np.int64], times: ReplayTimes
-) -> FloatArray:
-    """Return the step time of each draft length, shape (positions, longest + 1) [s]."""
-    base, _ = times.by_column(pauses=True)
-    asked, offered = np.arange(times.max_draft_length + 1), np.arange(256)[:, None]
-    by_proposal = base[:, np.minimum(asked, offered) + (asked > 0)]
-    if not times.later:
-        return np.asarray(by_proposal[0][proposed])
-    row, part = np.divmod(later / times.context_step, 1)
-    row = row.astype(np.int64)
-    below, above = by_proposal[row, proposed], by_proposal[row + 1, proposed]
-    return np.asarray(below + part[:, None] * (above - below))
-
-
-def _held(trace: Trace, times: ReplayTimes) -> Callable[[Any], NDArray[np.int64]]:
-    """Return a function of positions: what is accepted of drafts of each length [token]."""
-    asked = np.arange(times.max_draft_length + 1)
-    rows, which = trace.by_length(times.max_draft_length)
-    return lambda at: np.minimum(asked, rows[:, at].T[:, which].astype(np.int64))

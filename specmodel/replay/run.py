@@ -1,6 +1,6 @@
 """The simulator: policies over requests, one of them step by step, and the figures of them all."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,10 +11,9 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.replay.blocks import (
     SERVERS,
-    Block,
     Source,
+    Work,
     make_blocks,
-    make_work,
     replay_adapted,
     replay_blocks,
 )
@@ -31,7 +30,6 @@ from specmodel.replay.feedback import Policies
 from specmodel.replay.plans import Plan
 from specmodel.replay.policies.policy import LearningPolicy, is_number
 from specmodel.replay.sampling import Variation
-from specmodel.replay.serial_loop import DrawnBlock
 from specmodel.replay.times import ReplayTimes
 from specmodel.replay.workers import spread
 
@@ -101,32 +99,35 @@ def simulate(
     >>> records.groupby("policy", observed=True)["expected_time"].sum().tolist()
     [200.0, 150.0]
     """
-    chosen = [_with_state(choice, policy_state) for choice in _chosen(policies)]
+    chosen = [choose(policy).kept_by(policy_state) for policy in policies]
+    names = [choice.name for choice in chosen]
+    if not chosen:
+        raise InputError("policies", [], "at least one policy")
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError("policies", name, "each policy once")
     times = times.up_to(source.max_draft_length)
-    replayed = tuple(_with_all_fixed(chosen, times))
+    replayed = [choice for choice in chosen if choice.name != BEST_FIXED]
+    if BEST_FIXED in names:  # which is known once all lengths were replayed
+        every = (f"fixed:{length}" for length in range(times.max_draft_length + 1))
+        replayed += [choose(name) for name in every if name not in names]
     for choice in replayed:
         check_choice(choice, times)
     blocks = make_blocks(source, times, variation or Variation(), seed, len(replayed))
     done: dict[int, dict[str, pd.DataFrame]] = {block.first: {} for block in blocks}
-    pieces = list(make_work(blocks, replayed, min(workers, len(blocks))))
-    run = replay_blocks if workers > 1 and len(blocks) > 1 else partial(replay_blocks, kept={})
+    # one process takes all policies block by block, and hands on the states that servers keep
+    is_spread = min(workers, len(blocks)) > 1
+    kept = [choice for choice in replayed if choice.state == "server" and is_spread]
+    others = [choice for choice in replayed if choice not in kept]
+    pieces: list[Work] = [([block], others) for block in blocks if others]
+    pieces += [(blocks, [choice]) for choice in kept]
+    run = replay_blocks if is_spread else partial(replay_blocks, kept={})
     for (own, policies), found in spread(run, pieces, workers, replayed):
         for block, tables in zip(own, found, strict=True):
             done[block.first] |= tables
         if progress is not None and policies[0] is pieces[0][1][0]:
             progress(sum(block.last - block.first for block in own))
     return _joined(chosen, [done[first] for first in sorted(done)])
-
-
-def _chosen(policies: Sequence[PolicyLike]) -> list[Choice]:
-    chosen = [choose(policy) for policy in policies]
-    names = [choice.name for choice in chosen]
-    if not chosen:
-        raise InputError("policies", [], "at least one policy")
-    doubled = next((name for name in names if names.count(name) > 1), None)
-    if doubled is not None:
-        raise InputError("policies", doubled, "each policy once")
-    return chosen
 
 
 def assumed(policy: PolicyLike, policy_state: str | None = None) -> str:
@@ -137,24 +138,10 @@ def assumed(policy: PolicyLike, policy_state: str | None = None) -> str:
     policy, policy_state
         As `simulate` takes them.
     """
-    choice = _with_state(choose(policy), policy_state)
+    choice = choose(policy).kept_by(policy_state)
     whose = {"request": "learned anew in each request", "server": f"kept by {SERVERS} servers"}
     learned = [whose[choice.state]] if choice.learns else []
     return "; ".join([*learned, *choice.notes])
-
-
-def _with_state(choice: Choice, policy_state: str | None) -> Choice:
-    """Return a policy with the state that was asked for, if it learns and any was."""
-    return choice if policy_state is None or not choice.learns else choice.kept_by(policy_state)
-
-
-def _with_all_fixed(chosen: Sequence[Choice], times: ReplayTimes) -> Iterator[Choice]:
-    """Yield what is to be replayed: the best fixed length is known once all lengths were."""
-    names = {choice.name for choice in chosen}
-    yield from (choice for choice in chosen if choice.name != BEST_FIXED)
-    if BEST_FIXED in names:
-        every = [f"fixed:{length}" for length in range(times.max_draft_length + 1)]
-        yield from (choose(name) for name in every if name not in names)
 
 
 def _joined(chosen: Sequence[Choice], blocks: Sequence[dict[str, pd.DataFrame]]) -> pd.DataFrame:
@@ -201,7 +188,7 @@ def timeline(
         phase (text) and utility (number) if the policy tells them, and window_utility, the
         utility of the last 16 steps.
     """
-    choice = _with_state(choose(policy), policy_state)
+    choice = choose(policy).kept_by(policy_state)
     if choice.name == BEST_FIXED:
         raise InputError("policy", BEST_FIXED, "a policy of one request, such as fixed:3")
     times = times.up_to(source.max_draft_length)
@@ -209,7 +196,23 @@ def timeline(
     blocks = make_blocks(source, times, variation or Variation(), seed)
     if not 0 <= request < blocks[-1].last:
         raise InputError("request", request, f"from 0 to {blocks[-1].last - 1}")
-    steps = _logged(choice, blocks, times, request, seed)
+    steps: list[dict[str, Any]] = []
+    servers = SERVERS if choice.learns and choice.state == "server" else 0
+    # those of its server come before, if the policy is kept by one
+    wanted = range(request % SERVERS if servers else request, request + 1, SERVERS)
+    policies = Policies(policy_maker(choice, times, seed), servers) if choice.learns else None
+    for block in blocks:
+        own = [number for number in wanted if block.first <= number < block.last]
+        if own:
+            drawn, at = block.drawn(), request - block.first
+            if policies is None:
+                settled: Any = LearningPolicy(choice.draft_length or 0)
+                if choice.planner is not None:
+                    settled = Plan(choice.planner(drawn.trace.part(at, at + 1), times))
+                policies = Policies({request: settled}.get, 0)
+            steps.clear()
+            pauses = choice.draft_length is None
+            replay_adapted(policies, drawn, pauses=pauses, numbers=own, log=steps)
     table = pd.DataFrame(steps)
     tokens, seconds = (
         table[name].rolling(WINDOW).sum() for name in ("emitted_tokens", "step_time")
@@ -219,31 +222,6 @@ def timeline(
         utility=[float(value) if is_number(value) else np.nan for value in table["utility"]],
         window_utility=tokens * times.forward_time / seconds,
     )
-
-
-def _logged(
-    choice: Choice, blocks: Sequence[Block], times: ReplayTimes, request: int, seed: int
-) -> list[dict[str, Any]]:
-    """Return the steps of a request, after those of its server if the policy is kept by one."""
-    steps: list[dict[str, Any]] = []
-    servers = SERVERS if choice.learns and choice.state == "server" else 0
-    wanted = range(request % SERVERS if servers else request, request + 1, SERVERS)
-    kept = Policies(policy_maker(choice, times, seed), servers) if choice.learns else None
-    for block in blocks:
-        own = [number for number in wanted if block.first <= number < block.last]
-        drawn = block.drawn() if own else None
-        for one in (drawn.only(number) for number in own if drawn):
-            settled = Policies(partial(_settled, choice, one), 0)
-            steps.clear()
-            replay_adapted(kept or settled, one, steps, pauses=choice.draft_length is None)
-    return steps
-
-
-def _settled(choice: Choice, drawn: DrawnBlock, _: int) -> Plan | LearningPolicy:
-    """Return a policy that learns nothing, for one request."""
-    if choice.planner is not None:
-        return Plan(choice.planner(drawn.trace, drawn.times))
-    return LearningPolicy(choice.draft_length or 0)
 
 
 def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataFrame:

@@ -5,8 +5,6 @@ output position and not by step: all policies meet the same noise at the same pl
 and differ only by their own decisions.
 """
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -60,15 +58,6 @@ class Noise:
     noise_draws: NDArray[np.uint8]
     expert_levels: FloatArray
     noise_levels: FloatArray
-
-    def of(self, request: int, positions: slice) -> "Noise":
-        """Return the noise of one request, which has these positions in the trace [-]."""
-        return replace(
-            self,
-            request_experts=self.request_experts[request : request + 1],
-            expert_draws=self.expert_draws[positions],
-            noise_draws=self.noise_draws[positions],
-        )
 
     def sums(self, trace: Trace) -> FloatArray:
         """Return the sum of the factors on times over the positions of each request [-]."""

@@ -5,9 +5,7 @@ what holds and one token more, and takes the time of the table, changed by noise
 object, or a record for numba, with `draft_length` and `is_test`, and a rule that changes both.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import cache
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -77,12 +75,13 @@ def serial_loop(
     rule: Function,
     policies: Any,
     owners: Any,
+    places: Any,
     requests: Requests,
     table: StepTable,
     totals: RequestTotals,
 ) -> None:
-    """Replay requests in order, each with the policy of its owner."""
-    for i in range(len(owners)):
+    """Replay the requests at some places in order, each with the policy of its owner."""
+    for i in places:
         found = replay_request(rule, policies[owners[i]], i, requests, table)
         totals.steps[i], totals.test_steps[i], totals.drafted_tokens[i] = found[:3]
         totals.time[i], totals.expected_time[i] = found[3:]
@@ -127,12 +126,6 @@ def replay_request(
     return steps, tested, drafted, total, expected
 
 
-@cache
-def compiled_loop(rule: Function) -> Callable[..., None] | None:
-    """Return the loop as numba compiles it for a rule, or None where numba is not installed."""
-    return compiled_function(serial_loop, (rule,))
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DrawnBlock:
     """Requests, times and noise that all policies meet alike; `first` is the first one's number."""
@@ -154,16 +147,9 @@ class DrawnBlock:
             expected = f"times of {farthest} tokens more context than those of the first"
             raise InputError("times", f"{len(times.later)} rows", expected)
 
-    def only(self, number: int) -> "DrawnBlock":
-        """Return one request of the block."""
-        at = number - self.first
-        one, start = self.trace.part(at, at + 1), int(self.trace.starts[at])
-        noise = self.noise.of(at, slice(start, start + int(one.output_tokens[0])))
-        return replace(self, trace=one, noise=noise, first=number)
-
     def states(self, policy: LearningPolicy, servers: int) -> Any:
         """Return the states of a policy of the package, kept by servers or by each request."""
-        if self.compiles and compiled_loop(learn_nothing) is not None:
+        if self.compiles and compiled_function(serial_loop, (learn_nothing,)) is not None:
             return np.repeat(records([policy]), servers or self.trace.num_requests)
         return Policies(lambda _: policy.fresh(), servers)
 
@@ -188,41 +174,40 @@ class DrawnBlock:
         *,
         pauses: bool = True,
         plan: NDArray[np.uint8] | None = None,
+        numbers: Sequence[int] | None = None,
     ) -> RequestTotals:
         """Return the totals of requests under policies by their number, or under a plan.
 
-        Policies are records for numba, which requests are dealt to in turn, or else objects.
+        Policies are records for numba, which requests are dealt to in turn, or else objects; these
+        may be replayed over some requests only, by their numbers.
         """
-        size = self.trace.num_requests
-        kinds: list[Any] = [np.int64] * 3 + [np.float64] * 2
-        arrays: list[Any] = [np.zeros(size, kind) for kind in kinds]
-        inputs = self._requests(plan), self._table(pauses), RequestTotals(*arrays)
-        if isinstance(policies, np.ndarray):
-            owners = np.arange(self.first, self.first + size) % len(policies)
-            cast(Function, compiled_loop(rule))(policies, owners, *inputs)
-        else:
-            inputs = tuple(map(as_lists, inputs))
-            serial_loop(rule, policies, range(self.first, self.first + size), *inputs)
-        return RequestTotals(*map(np.asarray, inputs[2], kinds))
-
-    def _requests(self, plan: NDArray[np.uint8] | None) -> Requests:
-        trace, noise, starts = self.trace, self.noise, self.trace.starts
-        accepted, which = trace.by_length(self.times.max_draft_length)
-        return Requests(
+        trace, noise, times, size = self.trace, self.noise, self.times, self.trace.num_requests
+        accepted, which = trace.by_length(times.max_draft_length)
+        requests = Requests(
             proposed=np.ascontiguousarray(trace.proposed_tokens),
             accepted=accepted.ravel(),
             rows=which * accepted.shape[1],
             expert_draws=np.ascontiguousarray(noise.expert_draws),
             noise_draws=np.ascontiguousarray(noise.noise_draws),
             plan=np.zeros(0, np.uint8) if plan is None else plan,
-            first=starts,
-            last=starts + trace.output_tokens,
-            context=first_context(trace, self.times),
+            first=trace.starts,
+            last=trace.starts + trace.output_tokens,
+            context=first_context(trace, times),
             experts=noise.request_experts,
         )
-
-    def _table(self, pauses: bool) -> StepTable:
-        base, slope = self.times.by_column(pauses=pauses)
-        rows = 1.0 / self.times.context_step if self.times.later else 0.0
-        levels = self.noise.expert_levels, self.noise.noise_levels
-        return StepTable(base.ravel(), slope.ravel(), base.shape[1], rows, *levels)
+        base, slope = times.by_column(pauses=pauses)
+        rows = 1.0 / times.context_step if times.later else 0.0
+        levels = noise.expert_levels, noise.noise_levels
+        table = StepTable(base.ravel(), slope.ravel(), base.shape[1], rows, *levels)
+        kinds: list[Any] = [np.int64] * 3 + [np.float64] * 2
+        inputs: Any = requests, table, RequestTotals(*(np.zeros(size, kind) for kind in kinds))
+        if isinstance(policies, np.ndarray):
+            owners = np.arange(self.first, self.first + size) % len(policies)
+            loop = cast(Function, compiled_function(serial_loop, (rule,)))
+            loop(policies, owners, np.arange(size), *inputs)
+        else:
+            inputs = tuple(map(as_lists, inputs))
+            every = range(self.first, self.first + size)
+            places = [number - self.first for number in numbers or every]
+            serial_loop(rule, policies, every, places, *inputs)
+        return RequestTotals(*map(np.asarray, inputs[2], kinds))

@@ -1,7 +1,6 @@
 """Seconds of a step at batch size 1 by what it verifies, tabulated once for all steps replayed."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.tables import need_columns, numbers, read_table
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import StepTimes, step_times
+from specmodel.cost.latency import step_times
 from specmodel.replay.traces import LONGEST_DRAFT
 
 DEFAULT_DRAFTER_UPKEEP = 0.025
@@ -179,11 +178,20 @@ def _times_at(
     has_model = not deployment.drafter.is_lookup
     paused = forward * (1 + upkeep if has_model else 1)
     step[0] = paused + deployment.drafter.lookup_time
+    experts = np.zeros_like(step)
+    if deployment.target.is_moe:  # the share that routing decides on, times what they all take
+        few, many = (
+            step_times(replace(deployment, routing_correlation=c), **steps) for c in (1.0, 0.0)
+        )
+        added = times.active_experts_verify - few.active_experts_verify
+        most = many.active_experts_verify - few.active_experts_verify
+        share = np.divide(added, most, out=np.zeros(most.shape), where=most > 0)
+        experts = np.asarray(share * np.maximum(many.verify_time - few.verify_time, 0.0))
     return ReplayTimes(
         forward_time=forward,
         paused_time=paused,
         step_time=step,
-        expert_time=_expert_time(deployment, times, steps),
+        expert_time=experts,
         context_length=float(context_length),
     )
 
@@ -216,16 +224,3 @@ def read_replay_times(path: str | Path) -> ReplayTimes:
     except InputError as error:
         argument = f"{_ARGUMENT}.{error.argument}"
         raise InputError(argument, error.value, error.expected) from None
-
-
-def _expert_time(deployment: Deployment, times: StepTimes, steps: Mapping[str, Any]) -> FloatArray:
-    """Return the share of the experts that routing decides on, times what they all take [s]."""
-    if not deployment.target.is_moe:
-        return np.zeros(times.step_time.shape)
-    few, many = (
-        step_times(replace(deployment, routing_correlation=c), **steps) for c in (1.0, 0.0)
-    )
-    added = times.active_experts_verify - few.active_experts_verify
-    most = many.active_experts_verify - few.active_experts_verify
-    share = np.divide(added, most, out=np.zeros(most.shape), where=most > 0)
-    return np.asarray(share * np.maximum(many.verify_time - few.verify_time, 0.0))

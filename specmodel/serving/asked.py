@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +30,7 @@ from specmodel.serving.capacity import Targets
 from specmodel.serving.carried import check_alone, check_costs, largest_rates
 from specmodel.serving.drains import Drain, drain_of, drained, usual_policies
 from specmodel.serving.lengths import lengths_asked
-from specmodel.serving.requests import (
-    MOST_REQUESTS,
-    MOST_VARIATION,
-    Arrivals,
-    Lengths,
-    Requests,
-)
+from specmodel.serving.requests import MOST_REQUESTS, MOST_VARIATION, Arrivals, Lengths, Requests
 from specmodel.serving.run import has_numba
 from specmodel.serving.study import Row, Study, under_load
 from specmodel.serving.trial import RUNS, Trial
@@ -50,11 +43,12 @@ OF_DRAINS = ("samples", "servers", "finished", "by_formula")
 """What only a drain takes."""
 _OF_ARRIVALS = ("request_rate", "users", "arrivals", "requests", "tpot_target", "ttft_target")
 """What a drain does not take."""
+_OF_STUDY = ("seed", "policy_state", "prefix_hit_rate", "shared_prefix", "acceptance_by_request")
+"""What a study takes as it is given."""
 OF_LOADS = (
-    *("request_rate", "users", "arrivals", "workload", "requests", "seed", "policy"),
-    *("policy_state", "trace", "prefill", "prefix_hit_rate", "tpot_target", "ttft_target"),
-    *("time_window", "shared_prefix", "acceptance_by_request"),
-    *("gpu_hour_price", *LIMITS, *OF_SEARCH, "drain", *OF_DRAINS),
+    *("request_rate", "users", "arrivals", "workload", "requests", "policy", "trace", "prefill"),
+    *("tpot_target", "ttft_target", "time_window", "gpu_hour_price", *_OF_STUDY),
+    *(*LIMITS, *OF_SEARCH, "drain", *OF_DRAINS),
 )
 """Arguments of a question of load beside those of a case."""
 
@@ -101,11 +95,12 @@ class Loaded(Viewed):
 
     def answered(self, progress: Callable[[int], object] = lambda done: None, **how: Any) -> Loaded:
         """Return it answered; `how` says where a search is computed, as `capacities` takes it."""
+        told: dict[str, Any] = {**self.costs, "progress": progress}
         if self.trial is not None:
-            found = largest_rates(self.trial, self.policies, **self.costs, progress=progress, **how)
-            return replace(self, rows=found[0], tried=found[1])
-        simulated = partial(under_load, self.study, self.loads, self.policies, self.targets)
-        return replace(self, rows=simulated(**self.costs, progress=progress))
+            rows, tried = largest_rates(self.trial, self.policies, **told, **how)
+            return replace(self, rows=rows, tried=tried)
+        rows = under_load(self.study, self.loads, self.policies, self.targets, **told)
+        return replace(self, rows=rows)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -155,9 +150,14 @@ def load(
     return question.answered(workers=workers, client=client)
 
 
-def load_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Loaded:
+def load_question(arguments: Mapping[str, Any]) -> Loaded:
     """Return what arguments by name ask, those of `load`, unanswered; whole, or an InputError."""
-    asked, case = _resolved(arguments, is_drafting=is_drafting)
+    asked = given(arguments, arguments)
+    if not asked.get("by_formula"):
+        asked.pop("by_formula", None)  # a flag that is not set
+    if (longest := asked.get("max_draft_length")) is not None:
+        check("max_draft_length", longest, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
+    case = case_of({name: value for name, value in asked.items() if name not in OF_LOADS})
     targets, policies = _targets(asked), _policies(asked, case)
     costs = given(asked, ("gpu_hour_price", "for_rate"))
     check_costs(**costs)
@@ -183,18 +183,6 @@ def load_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> 
         loads = _arrivals(asked, study.lengths)
         refuse_given(asked, OF_SEARCH, FOR_LARGEST)
     return Loaded(study=study, policies=policies, loads=loads, trial=trial, **told)
-
-
-def _resolved(arguments: Mapping[str, Any], *, is_drafting: bool) -> tuple[dict[str, Any], Case]:
-    """Return what was given, and the case of what runs where."""
-    asked = given(arguments, arguments)
-    if not asked.get("by_formula"):
-        asked.pop("by_formula", None)  # a flag that is not set
-    if "max_draft_length" in asked:
-        longest = asked["max_draft_length"]
-        check("max_draft_length", longest, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
-    where = {name: value for name, value in asked.items() if name not in OF_LOADS}
-    return asked, case_of(where, is_drafting=is_drafting)
 
 
 def trial_of(
@@ -263,8 +251,7 @@ def _study(
         limits=tuple(given(asked, LIMITS).items()),
         trace=trace,
         prefill_servers=_servers(asked.get("prefill")),
-        **given(asked, ("seed", "policy_state", "prefix_hit_rate", "shared_prefix")),
-        **given(asked, ("acceptance_by_request",)),
+        **given(asked, _OF_STUDY),
     )
     return study, assumed | told | {"scheduling": "as vLLM 0.33"}
 
@@ -350,6 +337,6 @@ def _law(text: str | None) -> dict[str, Any]:
 
 def _targets(asked: Mapping[str, Any]) -> tuple[float | None, float | None]:
     """Return the targets of TTFT and TPOT, None where none is given [s]."""
-    names = given(asked, ("ttft_target", "tpot_target"))
-    times = {name: parse_seconds(name, value) for name, value in names.items()}
-    return times.get("ttft_target"), times.get("tpot_target")
+    typed = {name: asked.get(name) for name in ("ttft_target", "tpot_target")}
+    ttft, tpot = (None if v is None else parse_seconds(n, v) for n, v in typed.items())
+    return ttft, tpot

@@ -108,13 +108,13 @@ class Load:
         """Tell whether enough requests met the targets, and none waited ever longer."""
         return self.is_steady and self.share() >= attainment - _ROUNDING
 
-    def quantile(self, attainment: float) -> float:
-        """Return the slowness that a share of the requests is below, infinite if unsteady [-]."""
-        return quantile(np.concatenate(self.slowness), attainment) if self.is_steady else np.inf
+    def quantile(self, attainment: float, replications: int | None = None) -> float:
+        """Return the slowness that a share of the requests is below, infinite if unsteady [-].
 
-    def first(self, attainment: float) -> float:
-        """Return the same of the first replication [-]."""
-        return quantile(self.slowness[0], attainment) if self.is_steady else np.inf
+        Of all replications, or of so many, the first ones.
+        """
+        some = np.concatenate(self.slowness[:replications])
+        return quantile(some, attainment) if self.is_steady else np.inf
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -156,7 +156,7 @@ class Capacity:
         It is tried at every rate; between rates by a straight line in logarithms, 0 if all of them
         then fail [request/s].
         """
-        slowness = np.array([load.first(self.attainment) for load in self.loads])
+        slowness = np.array([load.quantile(self.attainment, 1) for load in self.loads])
         if slowness[0] * factor > 1:
             return 0.0
         rates = np.array([load.rate for load in self.loads])

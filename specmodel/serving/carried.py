@@ -14,7 +14,7 @@ from specmodel.answers.sweeps.workers import dask_workers
 from specmodel.base.errors import InputError
 from specmodel.base.units import LARGEST_PRICE, FloatArray, check, format_si
 from specmodel.replay.workers import spread
-from specmodel.serving.capacity import MEANS, NOTHING, Capacity, Load
+from specmodel.serving.capacity import MEANS, NOTHING, Capacity
 from specmodel.serving.study import Row, add_costs
 from specmodel.serving.trial import Trial
 
@@ -53,8 +53,19 @@ def largest_rates(
     every = capacities([(trial, name) for name in policies], **how)
     for name, found in zip(policies, every, strict=True):
         rows.append(capacity_row(trial, name, found))
-        ends = {key: rows[-1][key] for key in _OF_POLICY}
-        tried += [{**_load_row(trial, name, load), **ends, **asked} for load in found.loads]
+        tried += [
+            {
+                "request_rate": load.rate,
+                "policy": name,
+                **load.means,
+                "goodput": load.share(),
+                "is_steady": load.is_steady,
+                "meets_targets": load.passes(trial.targets.attainment),
+                **{key: rows[-1][key] for key in _OF_POLICY},
+                **asked,
+            }
+            for load in found.loads
+        ]
     if not any(row["capacity"] for row in rows):
         expected = "less: at no rate so many requests meet the targets"
         raise InputError("attainment", trial.targets.attainment, expected)
@@ -203,15 +214,13 @@ def check_alone(trial: Trial, policies: Sequence[str], assumed: Collection[str] 
 
     `assumed` names what was not given.
     """
-    found = {name: trial.alone(name) for name in policies}
     targets = {"tpot": trial.targets.tpot, "ttft": trial.targets.ttft}
+    found = {name: dict(zip(targets, trial.alone(name)[::-1], strict=True)) for name in policies}
 
     def missed(policy: str) -> dict[str, float]:
-        ttft, tpot = found[policy]
-        times = {"tpot": tpot, "ttft": ttft}
-        return {n: t for n, t in times.items() if t > (targets[n] or np.inf)}
+        return {n: t for n, t in found[policy].items() if t > (targets[n] or np.inf)}
 
-    best = min(policies, key=lambda policy: (bool(missed(policy)), found[policy][::-1]))
+    best = min(policies, key=lambda policy: (bool(missed(policy)), *found[policy].values()))
     for name, time in missed(best).items():
         expected = f"at least {format_si(time, 's')}, what a request alone takes with {best}"
         typed = None if f"{name}_target" in assumed else f"{targets[name]:g} s"
@@ -235,16 +244,4 @@ def capacity_row(trial: Trial, name: str, found: Capacity) -> Row:
         **means,
         "goodput": met.share() if met else None,
         "throughput": found.rate * trial.mean_output,
-    }
-
-
-def _load_row(trial: Trial, name: str, load: Load) -> Row:
-    """Return what requests meet under a policy at one rate."""
-    return {
-        "request_rate": load.rate,
-        "policy": name,
-        **load.means,
-        "goodput": load.share(),
-        "is_steady": load.is_steady,
-        "meets_targets": load.passes(trial.targets.attainment),
     }

@@ -4,6 +4,8 @@ Each of the B - 1 others is prefilled once while a request makes its tokens. Pro
 random share steps: with x prompts a step in the mean, a step has as many as Poisson's law says.
 """
 
+from functools import partial
+
 import numpy as np
 
 from specmodel.algebra.acceptance import Acceptance
@@ -12,7 +14,6 @@ from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.serving.requests import Requests
 from specmodel.serving.run import Service
 from specmodel.serving.state import BY_BATCH
-from specmodel.serving.times import TabulatedTimes
 
 _PROMPTS = 100
 """Prompts over which their time is averaged [request]."""
@@ -116,10 +117,10 @@ def load_curves(
         tokens[own] = float(acceptance.expected_tokens_per_step(k)) if acceptance and k else 1.0
         step[own] = times.step_time(int(k), sizes[own], context)
         others = np.maximum(sizes[own] - 1, 1)
-        added[:, own] = _added_by_count(times, int(k), others, prompts, seen, limits.token_budget)
+        added[:, own] = _added_by_count(service, int(k), others, prompts, seen)
     alone = times.prompt_time(int(lengths[0]), 0, prompts, seen).mean()
     prompts_a_step = tokens * (sizes - 1) / output
-    chances = _chances(prompts_a_step) if at_random else _one_by_one(prompts_a_step)
+    chances = _chances(prompts_a_step, at_random=at_random)
     by_others, square = (chances * added).sum(axis=0), (chances * added**2).sum(axis=0)
     left = (step**2 + 2 * step * by_others + square) / (step + by_others) / 2
     own_beside = (chances[:-1] * added[1:]).sum(axis=0) + chances[-1] * added[-1]
@@ -133,36 +134,27 @@ def load_curves(
 
 
 def _added_by_count(
-    times: TabulatedTimes,
-    length: int,
-    others: FloatArray,
-    prompts: FloatArray,
-    seen: FloatArray,
-    budget: float,
+    service: Service, length: int, others: FloatArray, prompts: FloatArray, seen: FloatArray
 ) -> FloatArray:
     """Return what so many prompts add to a step, by their count from 0 and requests beside [s]."""
-    most = max(budget / prompts.mean(), 1.0)
+    most = max(service.limits.token_budget / prompts.mean(), 1.0)
     counts = _COUNTS[: np.searchsorted(_COUNTS, most, "right")]
-    found = [times.prompt_time(length, others, n * prompts, seen).mean(axis=0) for n in counts]
+    add = partial(service.times.prompt_time, length, others)
+    found = [add(n * prompts, seen).mean(axis=0) for n in counts]
     every = np.arange(_COUNTS[-1] + 1.0)
     by_size = [np.interp(every, [0, *counts], [0, *of_size]) for of_size in np.array(found).T]
     beyond = np.maximum(every / counts[-1], 1.0)  # prompts past the budget come in later steps
     return np.asarray(np.array(by_size).T * beyond[:, None])
 
 
-def _chances(prompts_a_step: FloatArray) -> FloatArray:
+def _chances(prompts_a_step: FloatArray, *, at_random: bool) -> FloatArray:
     """Return the chances of prompts in a step by their count from 0, their mean kept [-]."""
     every = np.arange(_COUNTS[-1] + 1.0)[:, None]
+    if not at_random:  # each has a step of its own
+        return np.where(every > 0, (every == 1) * prompts_a_step, 1 - prompts_a_step)
     counted = np.clip(prompts_a_step, 1e-12, _COUNTS[-1] / 2)
     logs = every * np.log(counted) - np.cumsum(np.log(np.maximum(every, 1.0)), axis=0)
     return np.asarray(np.exp(logs - counted) * np.maximum(prompts_a_step / counted, 1.0))
-
-
-def _one_by_one(prompts_a_step: FloatArray) -> FloatArray:
-    """Return the same where each prompt has a step of its own [-]."""
-    found = np.zeros((_COUNTS[-1] + 1, len(prompts_a_step)))
-    found[0], found[1] = 1 - prompts_a_step, prompts_a_step
-    return found
 
 
 def fluid_state(curves: LoadCurves, request_rate: Numeric) -> SteadyState:
@@ -182,7 +174,7 @@ def fluid_state(curves: LoadCurves, request_rate: Numeric) -> SteadyState:
     takes = np.interp(others, sizes, curves.residence)
     excess = others - rates[..., None] * takes
     at = np.argmax(excess >= 0, axis=-1)
-    found = np.take_along_axis(excess >= 0, at[..., None], -1)[..., 0]
+    found = (excess >= 0).any(axis=-1)
     before = np.maximum(at - 1, 0)
     low, high = (np.take_along_axis(excess, p[..., None], -1)[..., 0] for p in (before, at))
     part = np.where(at > 0, low / np.where(low == high, 1.0, low - high), 0.0)
@@ -238,16 +230,12 @@ def users_state(curves: LoadCurves, users: int) -> SteadyState:
         What a request takes by how many run, and users [request].
     """
     running = min(users, curves.limit)
-    tpot, prefill, joining, residence = (
-        each[running - 1]
-        for each in (curves.tpot, curves.prefill, curves.joining, curves.residence)
-    )
-    waiting = np.asarray(float(users - running))
+    at, waiting = running - 1, np.asarray(float(users - running))
     return SteadyState(
         running=np.asarray(float(running)),
         waiting=waiting,
-        tpot=tpot,
-        ttft=prefill + joining + waiting * residence / running,
+        tpot=curves.tpot[at],
+        ttft=curves.prefill[at] + curves.joining[at] + waiting * curves.residence[at] / running,
         largest_rate=float("nan"),
     )
 

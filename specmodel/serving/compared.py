@@ -74,16 +74,11 @@ def compared(arguments: Mapping[str, Any], searching: Searching) -> Alternatives
         Where capacities are searched.
     """
     asked = given(arguments, arguments)
-    if asked.pop("for_load", False):
-        return _under_load(asked, searching)
-    refuse_given(asked, ["prefill"], "--for-load with it")
-    if "tpot_target" not in asked:
-        refuse_given(asked, ["gpu_hour_price"], "--tpot-target with it")
-    return alternatives(asked)
-
-
-def _under_load(asked: Mapping[str, Any], searching: Searching) -> Alternatives:
-    """Return alternatives with the largest rate of each."""
+    if not asked.pop("for_load", False):
+        refuse_given(asked, ["prefill"], "--for-load with it")
+        if "tpot_target" not in asked:
+            refuse_given(asked, ["gpu_hour_price"], "--tpot-target with it")
+        return alternatives(asked)
     from specmodel.serving.asked import OF_LOADS, trial_of
     from specmodel.serving.carried import carried_by
 

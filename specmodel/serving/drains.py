@@ -16,7 +16,7 @@ from specmodel.base.units import FloatArray, check
 from specmodel.prediction.intervals import states_errors
 from specmodel.serving.outcome import Run
 from specmodel.serving.requests import MOST_REQUESTS, Lengths, Requests, Whole, cut
-from specmodel.serving.run import Service, is_worth_compiling
+from specmodel.serving.run import is_worth_compiling
 from specmodel.serving.state import BY_BATCH
 from specmodel.serving.study import Row, Study
 from specmodel.serving.token_time import Course, course, pace_of, span_times, timeline
@@ -55,8 +55,13 @@ def answers(
         asked, made, *cached = (np.resize(each, count) for each in lengths.asked)
     elif is_drawn:
         asked, made = lengths.draw(count, seed)
-    else:
-        asked, made = _expected(lengths, count, seed)
+    else:  # by the size of outputs, as expected over draws, in an order by chance
+        draws = max(min(_DRAWS, MOST_REQUESTS // count), 1)
+        drawn = [each.reshape(draws, count) for each in lengths.draw(draws * count, seed)]
+        order = np.argsort(drawn[1], axis=1)
+        mixed = np.random.default_rng(seed).permutation(count)
+        means = (np.take_along_axis(each, order, axis=1).mean(axis=0) for each in drawn)
+        asked, made = (np.rint(mean).astype(np.int64)[mixed] for mean in means)
     alike = np.argsort(asked, kind="stable").reshape(prompts, samples)
     alike = alike[np.argsort(alike.min(axis=1))]
     asked = np.repeat(asked[alike[:, samples // 2]], samples)
@@ -68,17 +73,6 @@ def answers(
         samples=samples,
         notes=getattr(lengths, "notes", ()),
     )
-
-
-def _expected(lengths: Lengths, count: int, seed: int) -> tuple[Whole, Whole]:
-    """Return lengths by the size of outputs, as expected over draws, in an order by chance."""
-    draws = max(min(_DRAWS, MOST_REQUESTS // count), 1)
-    asked, made = (each.reshape(draws, count) for each in lengths.draw(draws * count, seed))
-    order = np.argsort(made, axis=1)
-    both = (np.take_along_axis(each, order, axis=1).mean(axis=0) for each in (asked, made))
-    mixed = np.random.default_rng(seed).permutation(count)
-    asked, made = (np.rint(each).astype(np.int64)[mixed] for each in both)
-    return asked, made
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -215,7 +209,10 @@ def drained(
         if courses is None:
             raise InputError("policy", name, "one that does not learn, as of formulas")
         by_formula = drain.outcome(closed)["makespan"] if closed else None
-        told = {"policy": name, "speculates_up_to": _speculates_up_to(study.service(name))}
+        drafts = study.service(name).drafts
+        drafted = np.flatnonzero(drafts.by_batch)
+        ends = drafts.kind == BY_BATCH and len(drafted) and not drafts.by_batch[-1]
+        told = {"policy": name, "speculates_up_to": int(drafted[-1]) if ends else None}
         rows.append(told | drain.outcome(courses) | {"makespan_closed": by_formula} | own)
         progress(1)
     plain = next((row["makespan"] for row in rows if row["policy"] == "none"), None)
@@ -244,15 +241,6 @@ def _interval(study: Study, row: Row) -> Row:
         own = row[name]
         found |= {f"{name}_low": own and own * low, f"{name}_high": own and own * high}
     return found
-
-
-def _speculates_up_to(service: Service) -> int | None:
-    """Return the largest batch that is drafted for, None where there is no such size [request]."""
-    lengths = np.array(service.drafts.by_batch)
-    drafted = np.flatnonzero(lengths)
-    if service.drafts.kind != BY_BATCH or not len(drafted) or lengths[-1]:
-        return None
-    return int(drafted[-1])
 
 
 def usual_policies(drain: Drain) -> list[str]:

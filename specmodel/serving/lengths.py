@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from specmodel.base.errors import InputError, given, refuse_given
+from specmodel.base.errors import InputError, given, nearest, refuse_given
 from specmodel.base.units import check, single
 from specmodel.prediction.predicting import plain_points
-from specmodel.serving.requests import LONGEST, Lengths, Requests, workload
+from specmodel.serving.requests import LONGEST, WORKLOADS, Lengths, Requests
 
 _USUAL = "chat"
 """The workload where none is given."""
@@ -20,61 +20,39 @@ def lengths_asked(
     asked: Mapping[str, Any], positions: int, *, is_drawn: bool
 ) -> tuple[Lengths | Requests, dict[str, Any]]:
     """Return lengths of requests, and what was assumed of them."""
-    typed, name = given(asked, ("prompt_length", "output_length")), asked.get("workload")
-    if typed:
+    name = asked.get("workload")
+    if given(asked, ("prompt_length", "output_length")):
         refuse_given(asked, ("workload",), "either a workload or lengths")
-        return _typed_lengths(asked, positions), {}
-    if isinstance(name, str | Path) and Path(name).suffix:
-        return _recorded(str(name), asked, positions, is_drawn=is_drawn)
-    refuse_given(asked, ("time_window",), "a file of recorded requests with it")
-    if isinstance(name, Lengths | Requests):
-        return name, {}
-    found = workload(name or _USUAL)
-    told = f"prompts of {found.prompt_tokens:g}, outputs of {found.output_tokens:g} tokens, mean"
-    return found, {} if name else {"workload": f"{_USUAL} ({told})"}
-
-
-def _typed_lengths(asked: Mapping[str, Any], positions: int) -> Lengths:
-    """Return lengths as typed, one or log-normal, the latter cut to the context that is left."""
-    laws = {n: _law_of(n, asked.get(n)) for n in ("prompt_length", "output_length")}
-    plain_points(1, None, *(mean for mean, _ in laws.values()))  # refuses what lacks, or is none
-    (prompt, prompt_spread), (output, output_spread) = laws.values()
-    fixed = [int(mean or 0) for mean, spread in laws.values() if not spread]
-    left = min(Lengths.longest, (positions or LONGEST) - sum(fixed)) if len(fixed) < 2 else 1
-    return Lengths(
-        prompt_tokens=prompt or 0,
-        output_tokens=output or 0,
-        prompt_spread=prompt_spread,
-        output_spread=output_spread,
-        longest=max(left, *fixed, 1),
-        together=positions if positions and len(fixed) < 2 else Lengths.together,
-    )
-
-
-def _law_of(name: str, value: Any) -> tuple[float | None, float]:
-    """Return the mean [token] of a length and its spread, 0 for one of all requests [-]."""
-    if not isinstance(value, str):
-        return single(name, value, "one length of all requests, or lognormal:MEAN:SPREAD"), 0.0
-    kind, *numbers = value.split(":")
-    try:
-        mean, spread = map(float, numbers) if kind == "lognormal" else (float(kind), 0.0)
-    except ValueError:
-        expected = "tokens, or lognormal:MEAN:SPREAD, such as lognormal:4000:1"
-        raise InputError(name, value, expected) from None
-    check(name, spread, minimum=0, maximum=5)
-    most = Lengths.longest if spread else LONGEST
-    return round(float(check(name, mean, minimum=1, maximum=most))), spread
-
-
-def _recorded(
-    name: str, asked: Mapping[str, Any], positions: int, *, is_drawn: bool
-) -> tuple[Lengths | Requests, dict[str, Any]]:
-    """Return what a file recorded, to be drawn from where a law or a number is asked for."""
+        laws = {n: _law_of(n, asked.get(n)) for n in ("prompt_length", "output_length")}
+        plain_points(1, None, *(mean for mean, _ in laws.values()))  # refuses one that is missing
+        (prompt, prompt_spread), (output, output_spread) = laws.values()
+        # log-normal ones are cut to the context that is left
+        fixed = [int(mean or 0) for mean, spread in laws.values() if not spread]
+        left = min(Lengths.longest, (positions or LONGEST) - sum(fixed)) if len(fixed) < 2 else 1
+        typed = Lengths(
+            prompt_tokens=prompt or 0,
+            output_tokens=output or 0,
+            prompt_spread=prompt_spread,
+            output_spread=output_spread,
+            longest=max(left, *fixed, 1),
+            together=positions if positions and len(fixed) < 2 else Lengths.together,
+        )
+        return typed, {}
+    if not isinstance(name, str | Path) or not Path(name).suffix:
+        refuse_given(asked, ("time_window",), "a file of recorded requests with it")
+        if isinstance(name, Lengths | Requests):
+            return name, {}
+        if name and name not in WORKLOADS:
+            expected = f"a name such as {nearest(name, WORKLOADS)}, or a file"
+            raise InputError("workload", name, expected)
+        law = WORKLOADS[name or _USUAL]
+        mean = f"prompts of {law.prompt_tokens:g}, outputs of {law.output_tokens:g} tokens, mean"
+        return law, {} if name else {"workload": f"{_USUAL} ({mean})"}
     from specmodel.serving.recorded import read_requests  # imports pandas
 
-    told, file = dict[str, Any](), name.removeprefix("lognormal:")
+    told, file = dict[str, Any](), str(name).removeprefix("lognormal:")
     found = read_requests(file, asked.get("time_window"))
-    if file != name:
+    if file != str(name):
         law = replace(Lengths.fitted(found), together=positions or Lengths.together)
         told["workload"] = (
             f"log-normal as in the file: prompts of {law.prompt_tokens:.0f} tokens (spread"
@@ -90,3 +68,18 @@ def _recorded(
         told["workload"] = "pairs of lengths drawn from the file"
         told |= {} if "arrivals" in asked else {"arrivals": "poisson"}
     return found, told
+
+
+def _law_of(name: str, value: Any) -> tuple[float | None, float]:
+    """Return the mean [token] of a length and its spread, 0 for one of all requests [-]."""
+    if not isinstance(value, str):
+        return single(name, value, "one length of all requests, or lognormal:MEAN:SPREAD"), 0.0
+    kind, *numbers = value.split(":")
+    try:
+        mean, spread = map(float, numbers) if kind == "lognormal" else (float(kind), 0.0)
+    except ValueError:
+        expected = "tokens, or lognormal:MEAN:SPREAD, such as lognormal:4000:1"
+        raise InputError(name, value, expected) from None
+    check(name, spread, minimum=0, maximum=5)
+    most = Lengths.longest if spread else LONGEST
+    return round(float(check(name, mean, minimum=1, maximum=most))), spread

@@ -10,11 +10,9 @@ prefills the last chunk, which drafts too, and a draft is verified whole, also w
 are left.
 """
 
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
-from specmodel.replay.machine_code import Function, compiled_function
+from specmodel.replay.machine_code import Function
 from specmodel.serving.state import (
     BY_BATCH,
     SHARED,
@@ -380,9 +378,3 @@ def serve(
         emit(take_in, outcomes, server, engine, step)
         if server.kind != BY_BATCH and step.decoding > 0:
             learn(end_step, server, tables, step)
-
-
-@cache
-def compiled_serve(take_in: Function, end_step: Function) -> Callable[..., None] | None:
-    """Return the loop as numba compiles it for a policy, or None where numba is not installed."""
-    return compiled_function(serve, (take_in, end_step))

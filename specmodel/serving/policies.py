@@ -1,5 +1,6 @@
 """Draft lengths of a server: policies by name, as the loop over steps reads them."""
 
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
@@ -117,9 +118,10 @@ def best_lengths(
     Of equal ones the shortest; prompts are left out, which add the same to every token.
     """
     sizes = np.arange(1, times.max_requests + 1)
-    lengths = range(max_draft_length + 1)
-    tokens = [float(acceptance.expected_tokens_per_step(k)) for k in lengths]
-    paces = [tokens[k] / times.step_time(k, sizes, context) for k in lengths]
+    paces = [
+        float(acceptance.expected_tokens_per_step(k)) / times.step_time(k, sizes, context)
+        for k in range(max_draft_length + 1)
+    ]
     return [int(best) for best in np.argmax(np.array(paces), axis=0)]
 
 
@@ -145,12 +147,10 @@ def drafting(
     if kind in ("table", "below"):
         table = schedule_of(policy, words)
         found = scheduled(scheduled_draft_lengths(table, times.max_requests)[1:], policy)
+    elif (choice := choose(policy)).draft_length is not None:
+        found = fixed(choice.draft_length, choice.name)
     else:
-        choice = choose(policy)
-        if choice.draft_length is not None:
-            found = fixed(choice.draft_length, choice.name)
-        else:
-            found = _learning(choice, times, max_draft_length, context, state)
+        return _learning(choice, times, max_draft_length, context, state)
     if found.max_draft_length > max_draft_length:
         expected = f"drafts of at most {max_draft_length}, the longest of the drafter considered"
         raise InputError("policy", found.name, expected)
@@ -169,35 +169,24 @@ def _learning(
     if not choice.is_ours:
         expected = "none, fixed:K, schedule, table, sglang, goodput, cascade or bandit"
         raise InputError("policy", choice.name, expected)
-    made: Any = policy_maker(choice, _steps_of_one(times, longest, context), 0)(0)
-    if isinstance(made, AdaptiveSteps):
-        return _slots(choice, longest, times.max_requests)
-    return Drafting(name=choice.name, kind=SHARED, states=(made,), max_draft_length=longest)
-
-
-def _slots(choice: Choice, longest: int, max_requests: int) -> Drafting:
-    """Return all slots of SGLang's adaptive rule, of which settings hold in each."""
-    sizes = sorted(read_slots(choice.settings.get("config")))
-    made = [AdaptiveSteps(longest, batch_size=size, **choice.settings) for size in sizes]
-    of_batch = np.maximum(np.searchsorted(sizes, np.arange(max_requests + 1), "right") - 1, 0)
-    return Drafting(
-        name=choice.name,
-        kind=SLOTS,
-        by_batch=tuple(of_batch.tolist()),
-        states=tuple(made),
-        max_draft_length=longest,
-    )
-
-
-def _steps_of_one(times: TabulatedTimes, longest: int, context: float) -> ReplayTimes:
-    """Return the steps of a single request, which policies are made from."""
+    # of a single request, which policies are made from
     steps = np.array([float(times.step_time(k, 1, context)) for k in range(longest + 1)])
-    return ReplayTimes(
-        forward_time=float(steps[0]),
-        paused_time=float(steps[0]),
+    of_one = ReplayTimes(
+        forward_time=steps[0],
+        paused_time=steps[0],
         step_time=steps,
         expert_time=np.zeros_like(steps),
     )
+    made: Any = policy_maker(choice, of_one, 0)(0)
+    found = Drafting(name=choice.name, kind=SHARED, states=(made,), max_draft_length=longest)
+    if not isinstance(made, AdaptiveSteps):
+        return found
+    # all slots of SGLang's adaptive rule, of which settings hold in each
+    sizes = sorted(read_slots(choice.settings.get("config")))
+    slots = (AdaptiveSteps(longest, batch_size=size, **choice.settings) for size in sizes)
+    slot = np.searchsorted(sizes, np.arange(times.max_requests + 1), "right") - 1
+    by_batch = tuple(np.maximum(slot, 0).tolist())
+    return replace(found, kind=SLOTS, by_batch=by_batch, states=tuple(slots))
 
 
 def survival(acceptance: Acceptance, longest: int) -> FloatArray:

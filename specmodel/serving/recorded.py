@@ -14,7 +14,7 @@ from specmodel.base.notes import Note
 from specmodel.base.tables import MOST_BYTES, as_numbers, numbers, read_table
 from specmodel.base.units import FloatArray
 from specmodel.replay.traces.files import json_lines
-from specmodel.serving.requests import LONGEST, MOST_REQUESTS, Requests, Whole
+from specmodel.serving.requests import LONGEST, MOST_REQUESTS, Requests
 
 _ARGUMENT, _CACHED, _PHASE = "workload", "hash_ids", "metadata.benchmark_phase"
 _BLOCK = 512
@@ -103,18 +103,23 @@ def read_requests(path: str | Path, time_window: str | None = None) -> Requests:
         numbers(table, name, minimum=1, maximum=LONGEST, whole=True, argument=_ARGUMENT)
         for name in (form.prompt, form.output)
     )
-    order = _in_order(times, form)
-    if (np.diff(order) < 0).any():
+    falls, order = np.flatnonzero(np.diff(times) < 0), np.argsort(times, kind="stable")
+    if len(falls) and not form.is_by_end:
+        row = int(falls[0]) + 1
+        expected = f"times that never fall, as in row {row} after {times[row - 1]:g} s"
+        raise InputError(f"{_ARGUMENT}.{form.time}", float(times[row]), expected)
+    if len(falls):
         notes.append(Note("sorted_by_arrival", {"name": form.name}))
     times = times[order] - times[order[0]]
     kept = _inside(times, time_window, str(path), is_whole=is_whole)
     order, times = order[kept], times[kept]
     cached = table[_CACHED].to_numpy(np.int64)[order] if _CACHED in table else None
-    if form is OURS and _look_like_milliseconds(times):
-        rate = len(times) / (times[-1] - times[0])
+    times = times - times[0]
+    rate = len(times) / times[-1] if times[-1] >= _LONG else np.inf
+    if form is OURS and rate < _RARE and (times == np.floor(times)).all():
         notes.append(Note("perhaps_milliseconds", {"rate": rate}))
     return Requests(
-        arrival_time=times - times[0],
+        arrival_time=times,
         prompt_tokens=prompts[order].astype(np.int64),
         output_tokens=outputs[order].astype(np.int64),
         cached_tokens=cached,
@@ -164,7 +169,12 @@ def _of_lines(lines: Iterator[Any], names: list[str]) -> Iterator[list[Any]]:
             continue
         row = [_at(record, name) for name in names]
         if names[-1] == _CACHED:
-            row[-1] = _seen_before(row[-1], seen)
+            blocks = row[-1]
+            if not isinstance(blocks, list) or not all(isinstance(block, int) for block in blocks):
+                raise InputError(f"{_ARGUMENT}.{_CACHED}", blocks, "a list of numbers of blocks")
+            new = (place for place, block in enumerate(blocks) if block not in seen)
+            row[-1] = next(new, len(blocks)) * _BLOCK
+            seen.update(blocks)
         yield row
 
 
@@ -173,16 +183,6 @@ def _at(record: Any, path: str) -> Any:
     for key in path.split("."):
         record = record.get(key) if isinstance(record, dict) else None
     return record
-
-
-def _seen_before(blocks: Any, seen: set[Any]) -> int:
-    """Return the tokens of the leading blocks that came before, and take in all [token]."""
-    if not isinstance(blocks, list) or not all(isinstance(block, int) for block in blocks):
-        raise InputError(f"{_ARGUMENT}.{_CACHED}", blocks, "a list of numbers of blocks")
-    new = (place for place, block in enumerate(blocks) if block not in seen)
-    known = next(new, len(blocks))
-    seen.update(blocks)
-    return known * _BLOCK
 
 
 def _from_result(path: Path) -> tuple[pd.DataFrame, _Format]:
@@ -222,19 +222,19 @@ def _seconds(table: pd.DataFrame, form: _Format) -> FloatArray:
     return np.asarray((dates - dates.min()).dt.total_seconds(), np.float64)
 
 
-def _in_order(times: FloatArray, form: _Format) -> Whole:
-    """Return the places of requests in the order of arrival; refuse a file that should have it."""
-    falls = np.flatnonzero(np.diff(times) < 0)
-    if len(falls) and not form.is_by_end:
-        row = int(falls[0]) + 1
-        expected = f"times that never fall, as in row {row} after {times[row - 1]:g} s"
-        raise InputError(f"{_ARGUMENT}.{form.time}", float(times[row]), expected)
-    return np.argsort(times, kind="stable")
-
-
 def _inside(times: FloatArray, window: str | None, path: str, *, is_whole: bool) -> Any:
     """Return which requests are in a window, all without one; refuse one that ends unread."""
-    since, until = (0.0, np.inf) if window is None else _parse_window(window)
+    since, until = 0.0, np.inf
+    if window is not None:
+        try:
+            since, until = (
+                float(end.rstrip("smh")) * _SECONDS[end.lstrip("0123456789.")]
+                for end in str(window).replace(" ", "").split(":")
+            )
+        except (ValueError, KeyError):
+            until = 0.0
+        if not 0 <= since < until:
+            raise InputError("time_window", window, "FROM:TO, such as 0:1h, 10m:20m or 600:1200")
     if not is_whole and until > times[-1]:
         expected = f"at most {MOST_REQUESTS:,} requests: --time-window 0:{times[-1]:.0f} or less"
         raise InputError("time_window" if window else _ARGUMENT, window or path, expected)
@@ -242,23 +242,3 @@ def _inside(times: FloatArray, window: str | None, path: str, *, is_whole: bool)
     if not kept.any():
         raise InputError("time_window", window, f"a part of its {times[-1]:.6g} s with requests")
     return kept
-
-
-def _parse_window(text: str) -> tuple[float, float]:
-    """Return the ends of FROM:TO, in seconds unless a unit follows [s]."""
-    try:
-        since, until = (
-            float(end.rstrip("smh")) * _SECONDS[end.lstrip("0123456789.")]
-            for end in str(text).replace(" ", "").split(":")
-        )
-    except (ValueError, KeyError):
-        since = until = 0.0
-    if not 0 <= since < until:
-        raise InputError("time_window", text, "FROM:TO, such as 0:1h, 10m:20m or 600:1200")
-    return since, until
-
-
-def _look_like_milliseconds(times: FloatArray) -> bool:
-    """Tell whether whole times come so rarely as no server has them, if they are seconds."""
-    span = times[-1] - times[0]
-    return bool(span >= _LONG and len(times) < _RARE * span and (times == np.floor(times)).all())

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmodel.base.classes import dataclass
-from specmodel.base.errors import InputError, nearest
+from specmodel.base.errors import InputError
 from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, check
 from specmodel.replay.sampling import stream
@@ -225,10 +225,6 @@ class Requests:
         weights = np.maximum(self.output_tokens - 1, 1)
         return float(np.average(self.prompt_tokens + self.output_tokens / 2, weights=weights))
 
-    def keys(self, seed: int) -> Whole:
-        """Return a number for each request that its noise follows from, below 2^32 [-]."""
-        return stream(seed, NOISE).integers(0, 2**32, self.count, dtype=np.int64)
-
 
 def draw_requests(
     arrivals: Arrivals, lengths: Lengths | Requests, num_requests: int, seed: int = 0
@@ -247,10 +243,3 @@ def draw_requests(
     asked: dict[str, Any] = dict(zip(ASKED, lengths.draw(num_requests, seed), strict=False))
     times = arrivals.times(num_requests, seed)
     return Requests(arrival_time=times, users=arrivals.users, **asked)
-
-
-def workload(name: str) -> Lengths:
-    """Return the lengths of a task by name."""
-    if name not in WORKLOADS:
-        raise InputError("workload", name, f"a name such as {nearest(name, WORKLOADS)}, or a file")
-    return WORKLOADS[name]

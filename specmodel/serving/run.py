@@ -14,14 +14,15 @@ from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.cost.deployment import Deployment
-from specmodel.replay.machine_code import as_lists
+from specmodel.replay.machine_code import as_lists, compiled_function
+from specmodel.replay.sampling import stream
 from specmodel.replay.traces import Trace
 from specmodel.serving.disaggregated import DisaggregatedPrefill
 from specmodel.serving.limits import Scheduler, check_fits, limits_for
-from specmodel.serving.loop import compiled_serve, serve
+from specmodel.serving.loop import serve
 from specmodel.serving.outcome import EDGES, Run
 from specmodel.serving.policies import Drafting, spread_survival, survival
-from specmodel.serving.requests import LONGEST, Requests
+from specmodel.serving.requests import LONGEST, NOISE, Requests
 from specmodel.serving.state import (
     Engine,
     Limits,
@@ -105,10 +106,9 @@ class Service:
         check_fits(self.limits, self.drafts.max_draft_length, requests)
         if compiled is None:
             compiled = is_worth_compiling(float(requests.output_tokens.sum()))
-        rules = self.drafts.rules
-        loop = compiled_serve(*rules) if compiled else None
+        loop = compiled_function(serve, self.drafts.rules) if compiled else None
         compiled = loop is not None  # an installed numba may not do
-        loop = loop or partial(serve, *rules)
+        loop = loop or partial(serve, *self.drafts.rules)
         columns = self._columns(requests, seed)
         order = np.argsort(columns["arrival"], kind="stable")
         places = np.argsort(order, kind="stable")[:until]  # where the first requests stand
@@ -162,7 +162,7 @@ class Service:
             "prompt_tokens": prompts,
             "cached_tokens": cached,
             "output_tokens": requests.output_tokens,
-            "key": requests.keys(seed),
+            "key": stream(seed, NOISE).integers(0, 2**32, requests.count, dtype=np.int64),
             "group": group,
             "shared_blocks": shared,
         }

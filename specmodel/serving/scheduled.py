@@ -14,7 +14,6 @@ from specmodel.base.errors import given
 from specmodel.base.naming import is_id
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
-from specmodel.prediction.case import Case
 from specmodel.serving.compared import Searching
 
 _TOLD = ("workload", "ttft_target", "attainment", "requests")
@@ -71,18 +70,12 @@ def scheduled(config: ConfigFormat, arguments: Mapping[str, Any], searching: Sea
     ends = {name: asked.pop(name, None) for name in ("max_batch_size", "tolerance")}
     if not asked.pop("for_load", False):
         return plan_schedule(engine_case(config, asked), config, **ends)
-    from specmodel.serving.asked import OF_LOADS
+    from specmodel.serving.asked import OF_LOADS, trial_of
+    from specmodel.serving.carried import best_schedule, with_single_lengths
 
     load = {name: asked.pop(name) for name in OF_LOADS if name in asked}
     case = engine_case(config, asked)
-    return _carrying_most(case, plan_schedule(case, config, ends=False, **ends), load, searching)
-
-
-def _carrying_most(case: Case, plan: Plan, load: Mapping[str, Any], searching: Searching) -> Plan:
-    """Return what carries most of a schedule, single lengths and none, by simulation."""
-    from specmodel.serving.asked import trial_of
-    from specmodel.serving.carried import best_schedule, with_single_lengths
-
+    plan = plan_schedule(case, config, ends=False, **ends)
     tried = with_single_lengths(plan.schedule, plan.gain)
     trial, assumed = trial_of(case, {**load, "max_draft_length": case.longest_draft()}, [*tried])
     with searching(len(tried)) as how:

@@ -261,7 +261,28 @@ def under_load(
     for load in arrivals:
         for name in policies:
             run = study.run(name, load, compiled=compiled)
-            rows.append(_row(study, load, name, targets, run))
+            tpot, ttft = run.tpot[run.measured], run.ttft[run.measured] + study.first_token_time
+            goodput = run.goodput(*targets, study.first_token_time)
+            row = {
+                "policy": name,
+                "request_rate": load.request_rate or None,
+                "users": load.users or None,
+                "running": run.running,
+                "tpot": run.mean_tpot,
+                "tpot_p90": float(np.quantile(tpot, 0.9)),
+                "ttft": float(ttft.mean()),
+                "ttft_p50": float(np.median(ttft)),
+                "ttft_p90": float(np.quantile(ttft, 0.9)),
+                "interval_p99": run.interval_quantile(0.99),
+                "throughput": run.throughput,
+                "carried_rate": run.carried_rate,
+                "tokens_per_step": run.tokens_per_step,
+                "drafted_tokens_per_step": run.drafted_per_step,
+                "goodput": None if targets == (None, None) else goodput,
+                "preemptions": run.state.preemptions,
+                "is_steady": run.is_steady,
+            }
+            rows.append(row | dict(_closed(study, load, name)))
             progress(1)
     add_costs(rows, gpu_hour_price, study.num_gpus)
     return rows
@@ -292,39 +313,6 @@ def not_carried(rows: Sequence[Row]) -> dict[float, float]:
             most = row["largest_rate_closed"] or row["carried_rate"]
             found[rate] = max(most, found.get(rate, 0.0))
     return found
-
-
-def _row(
-    study: Study,
-    load: Arrivals,
-    name: str,
-    targets: tuple[float | None, float | None],
-    run: Run,
-) -> Row:
-    own = run.measured
-    ttft = run.ttft + study.first_token_time
-    row = {
-        "policy": name,
-        "request_rate": load.request_rate or None,
-        "users": load.users or None,
-        "running": run.running,
-        "tpot": run.mean_tpot,
-        "tpot_p90": float(np.quantile(run.tpot[own], 0.9)),
-        "ttft": float(ttft[own].mean()),
-        "ttft_p50": float(np.median(ttft[own])),
-        "ttft_p90": float(np.quantile(ttft[own], 0.9)),
-        "interval_p99": run.interval_quantile(0.99),
-        "throughput": run.throughput,
-        "carried_rate": run.carried_rate,
-        "tokens_per_step": run.tokens_per_step,
-        "drafted_tokens_per_step": run.drafted_per_step,
-        "goodput": None
-        if targets == (None, None)
-        else run.goodput(*targets, study.first_token_time),
-        "preemptions": run.state.preemptions,
-        "is_steady": run.is_steady,
-    }
-    return row | dict(_closed(study, load, name))
 
 
 def _closed(study: Study, load: Arrivals, name: str) -> Iterator[tuple[str, float | None]]:

@@ -13,6 +13,7 @@ jumps with the tokens of the step, so that it is tabulated on both sides.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -160,20 +161,6 @@ def _read_by_drafter(
     return read.total_time if read else 0.0
 
 
-def chunks(tokens: FloatArray, seen: FloatArray) -> SequenceGroup:
-    """Return equal chunks with so many tokens in all, which attend to so many entries on average.
-
-    One chunk with entries before it, or several that begin their prompts.
-    """
-    each = np.minimum(tokens, 2 * seen - 1)
-    return sequence_group(
-        batch_size=tokens / each,
-        tokens_per_sequence=each,
-        context_length=np.maximum(seen - (each + 1) / 2, 0.0),
-        logits_per_sequence=1,
-    )
-
-
 def tabulate(
     deployment: Deployment,
     *,
@@ -204,77 +191,41 @@ def tabulate(
         _token_nodes(token_budget),
         _token_nodes(max_context),
     )
-    some = _nodes(max_requests, dense=32, growth=1.07, jumps=jumps)
-    tables = [_without_prompts(deployment, k, max_requests, some, step) for k in lengths]
-    limit = deployment.graph_limit
+    limit, layout = deployment.graph_limit, deployment.layout
     ends = limit is not None and limit.unit == "token"
-    draft = _draft_times(deployment, lengths, np.ones(1), mean_context)[..., None]
+    spread = layout.replicas if layout.expert_parallel > 1 else 1
     # in graphs and beyond, whatever the size
     beside = np.array([-np.inf, np.inf] if ends else [0.0])[:, None, None, None]
-    more = np.stack([_added(deployment, k, nodes, mean_context, beside) for k in lengths], axis=1)
-    alone = prompts_step_time(deployment, _read_together(deployment, nodes), beside)
-    more[:, :, 0] = draft + alone
+    # equal chunks: one with entries before it, or several that begin their prompts
+    tokens, seen = nodes[1][:, None], nodes[2]
+    each = np.minimum(tokens, 2 * seen - 1)
+    together = np.minimum(spread, np.maximum(tokens[-1] / tokens, 1.0))
+    prompts = sequence_group(
+        batch_size=tokens / each * together,
+        tokens_per_sequence=each,
+        context_length=np.maximum(seen - (each + 1) / 2, 0.0),
+        logits_per_sequence=1,
+    )
+    some, every = _nodes(max_requests, dense=32, growth=1.07, jumps=jumps), np.arange(max_requests)
+    base = np.zeros((len(lengths), max_requests + 1, ROWS))
+    more = np.zeros([len(beside), len(lengths), *map(len, nodes)])
+    for k, length in enumerate(lengths):
+        decoding = partial(mixed_step_time, deployment, draft_length=length)
+        found = decoding(requests=some[:, None], context=np.arange(ROWS) * step)
+        for row, column in enumerate(np.broadcast_to(found, (len(some), ROWS)).T):
+            base[k, 1:, row] = np.interp(every + 1.0, some, column)
+        at_nodes = partial(decoding, requests=nodes[0][1:, None, None], context=mean_context)
+        more[:, k, 1:] = at_nodes(prompts=(prompts,), beside=beside) - at_nodes()
+    draft = _draft_times(deployment, lengths, np.ones(1), mean_context)[..., None]
+    more[:, :, 0] = draft + prompts_step_time(deployment, prompts, beside)
     return TabulatedTimes(
-        base=np.array(tables),
+        base=base,
         context_step=step,
         more=np.concatenate(more),
         nodes=nodes,
-        graph_tokens=limit.count * deployment.layout.replicas if limit and ends else np.inf,
-        spread=_spread(deployment),
+        graph_tokens=limit.count * layout.replicas if limit and ends else np.inf,
+        spread=spread,
     )
-
-
-def _without_prompts(
-    deployment: Deployment, draft_length: float, most: int, some: FloatArray, step: float
-) -> FloatArray:
-    """Return steps by requests and row of context, evaluated at some numbers of requests [s]."""
-    contexts, every = np.arange(ROWS) * step, np.arange(1.0, most + 1)
-    found = mixed_step_time(
-        deployment, requests=some[:, None], draft_length=draft_length, context=contexts
-    )
-    found = np.broadcast_to(found, (len(some), ROWS))
-    rows = [np.interp(every, some, found[:, row]) for row in range(ROWS)]
-    return np.concatenate([np.zeros((1, ROWS)), np.array(rows).T])
-
-
-def _read_together(
-    deployment: Deployment, nodes: tuple[FloatArray, FloatArray, FloatArray]
-) -> SequenceGroup:
-    """Return chunks at nodes, of one replica where others, which share experts, wait for it."""
-    tokens = nodes[1][:, None]
-    group = chunks(tokens, nodes[2])
-    most = np.minimum(_spread(deployment), np.maximum(tokens[-1] / tokens, 1.0))
-    return replace(group, batch_size=group.batch_size * most)
-
-
-def _spread(deployment: Deployment) -> int:
-    """Return how many replicas wait for each other, as their experts are shared [-]."""
-    return deployment.layout.replicas if deployment.layout.expert_parallel > 1 else 1
-
-
-def _added(
-    deployment: Deployment,
-    draft_length: float,
-    nodes: tuple[FloatArray, FloatArray, FloatArray],
-    context: float,
-    beside: FloatArray,
-) -> FloatArray:
-    """Return what chunks add at nodes, where some request decodes, and 0 where none does [s]."""
-    group = _read_together(deployment, nodes)
-    found = np.zeros([len(beside), *map(len, nodes)])
-    without, whole = (
-        mixed_step_time(
-            deployment,
-            requests=nodes[0][1:, None, None],
-            draft_length=draft_length,
-            context=context,
-            prompts=prompts,
-            beside=beside,
-        )
-        for prompts in ((), (group,))
-    )
-    found[:, 1:] = whole - without
-    return found
 
 
 def drafting_in_full(
@@ -299,16 +250,8 @@ def _draft_times(
     deployment: Deployment, lengths: FloatArray, requests: FloatArray, context: float
 ) -> FloatArray:
     """Return what drafting takes, by draft length and requests [s]."""
-    found = [
-        step_times(
-            deployment,
-            batch_size=requests,
-            draft_length=length,
-            verify_tokens=length + 1,
-            context_length=context,
-        ).draft_time
-        for length in lengths
-    ]
+    at = partial(step_times, deployment, batch_size=requests, context_length=context)
+    found = [at(draft_length=length, verify_tokens=length + 1).draft_time for length in lengths]
     return np.array([np.broadcast_to(each, requests.shape) for each in found])
 
 

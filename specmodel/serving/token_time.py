@@ -198,9 +198,8 @@ def timeline(service: Service, requests: Requests, need: FloatArray, pace: Pace)
         slots.admit()
         slots.step()
     tokens, running, context = np.array(slots.spans).T
-    found = {"tokens": tokens, "running": running.astype(np.int64), "context": context}
-    found |= {n: np.array(getattr(slots, n)) for n in ("prefills", "begun", "first", "done")}
-    return Timeline(**found)
+    kept = {n: np.array(getattr(slots, n)) for n in ("prefills", "begun", "first", "done")}
+    return Timeline(tokens=tokens, running=running.astype(np.int64), context=context, **kept)
 
 
 def span_times(service: Service, line: Timeline, pace: Pace) -> FloatArray:

@@ -12,15 +12,7 @@ import numpy as np
 from specmodel.base.classes import dataclass
 from specmodel.base.units import check
 from specmodel.replay.sampling import stream
-from specmodel.serving.capacity import (
-    NOTHING,
-    Capacity,
-    Load,
-    Targets,
-    load_of,
-    search,
-    widened,
-)
+from specmodel.serving.capacity import NOTHING, Capacity, Load, Targets, load_of, search, widened
 from specmodel.serving.closed_forms import LoadCurves, fluid_state
 from specmodel.serving.outcome import WARM_UP, Run
 from specmodel.serving.requests import ASKED, LENGTHS, Arrivals, Lengths, Requests, cut
@@ -101,7 +93,13 @@ class Trial:
         runs, which = {} if runs is None else runs, which or range(self.replications)
         slowest = float(curves.tpot.max())
         residences = RESIDENCES / 4 if self.is_coarse else RESIDENCES
-        lasts = np.ceil(residences * _present(curves, rate))
+        # a run lasts for those that run at a rate, more near the largest one, where queues settle
+        # slowly, and at most as if each took as long as on a full server; targets do not matter, so
+        # that they do not decide what is drawn
+        state, present = fluid_state(curves, rate), rate * curves.residence.max()
+        if rate < state.largest_rate:
+            present = min(state.running / (1 - rate / state.largest_rate), present)
+        lasts = np.ceil(residences * float(present))
         measured = min(int(max(self.study.num_requests, lasts)), _MOST_REQUESTS)
         first = int(WARM_UP * measured)
         own = slice(first, first + measured)
@@ -129,32 +127,33 @@ class Trial:
         if self.targets.slowness(ttft - added, tpot, added)[0] > 1:
             return NOTHING
 
+        service, curves = self.server(name)
         done = defaultdict[float, dict[int, Run]](dict)
 
         def try_rate(rate: float, which: Sequence[int]) -> Load:
             progress(1)
             return self.load(name, rate, which, done[rate])
 
+        # about the capacity, from the means of the closed form
+        rates = np.geomspace(1e-3, curves.limit, 400) / curves.residence[0]
+        state = fluid_state(curves, rates)
+        meets = state.tpot <= (self.targets.tpot or np.inf)
+        meets &= state.ttft + added <= (self.targets.ttft or np.inf)
         found = search(
             try_rate,
             self.targets.attainment,
-            0.6 * self._guess(self.server(name)[1]),
+            0.6 * float(rates[meets].max(initial=rates[0])),
             replications=self.replications,
             is_coarse=self.is_coarse,
         )
         if found.met is None or self.study.deployment.kernels.record is None:
             return found
-        return widened(found, try_rate, self._factors(name, found.met))
-
-    def _factors(self, name: str, load: Load) -> tuple[float, float]:
-        """Return the ends of the 80 % interval of the time per token, over the time itself [-]."""
+        means, is_drafting = found.met.means, service.drafts.max_draft_length > 0
         running, drafted = (
-            max(round(load.means[column]), 1) for column in ("running", "drafted_tokens_per_step")
+            max(round(means[column]), 1) for column in ("running", "drafted_tokens_per_step")
         )
-        is_drafting = self.server(name)[0].drafts.max_draft_length > 0
-        found = self.study.error_factors([running], [drafted * is_drafting])["tpot"]
-        low, high = sorted(found[:, 0].tolist())
-        return low, high
+        ends = self.study.error_factors([running], [drafted * is_drafting])["tpot"][:, 0]
+        return widened(found, try_rate, (float(ends.min()), float(ends.max())))
 
     def server(self, name: str) -> tuple[Service, LoadCurves]:
         """Return the server of a policy, and what a request takes by how many run there.
@@ -167,14 +166,6 @@ class Trial:
             self._servers[name] = self.study.service(name), curves
         return self._servers[name]
 
-    def _guess(self, curves: LoadCurves) -> float:
-        """Return about the capacity, from the means of the closed form [request/s]."""
-        rates = np.geomspace(1e-3, curves.limit, 400) / curves.residence[0]
-        state, targets = fluid_state(curves, rates), self.targets
-        meets = state.tpot <= (targets.tpot or np.inf)
-        meets &= state.ttft + self.study.first_token_time <= (targets.ttft or np.inf)
-        return float(rates[meets].max(initial=rates[0]))
-
     def _requests(self, replication: int, rate: float, count: int, tpot: float) -> Requests:
         """Return so many requests of a replication, others coming until these have left.
 
@@ -182,8 +173,7 @@ class Trial:
         """
         longest = self._drawn(replication, count)[2].max()
         after = int(1.1 * (rate * longest * tpot)) + 1
-        most = min(count + after, 2 * _MOST_REQUESTS)
-        times, *asked = self._drawn(replication, most)
+        times, *asked = self._drawn(replication, min(count + after, 2 * _MOST_REQUESTS))
         work = float(asked[1][:count].sum()) / times[count - 1] / self.mean_output
         return Requests(arrival_time=times * work / rate, **dict(zip(ASKED, asked, strict=False)))
 
@@ -215,15 +205,3 @@ class Trial:
         searched = _RATES * self.replications * until * self.mean_output
         compiled = is_worth_compiling(searched)
         return service.run(requests, seed=seed, until=until, compiled=compiled)
-
-
-def _present(curves: LoadCurves, request_rate: float) -> float:
-    """Return for how many requests a run is made to last: those that run at a rate [request].
-
-    More near the largest rate, where queues take long to settle, and at most as if each took as
-    long as on a full server. Targets do not matter, so that they do not decide what is drawn.
-    """
-    state, most = fluid_state(curves, request_rate), request_rate * curves.residence.max()
-    if request_rate >= state.largest_rate:
-        return float(most)
-    return float(min(state.running / (1 - request_rate / state.largest_rate), most))

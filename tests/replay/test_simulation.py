@@ -39,9 +39,8 @@ from specmodel.replay.policies import (
 )
 from specmodel.replay.policies.policy import LearningPolicy, Step, learn_nothing
 from specmodel.replay.sampling import draw_noise
-from specmodel.replay.serial_loop import DrawnBlock, RequestTotals, compiled_loop
+from specmodel.replay.serial_loop import DrawnBlock, RequestTotals, serial_loop
 from specmodel.replay.traces import (
-    AcceptanceProcess,
     Trace,
     join_traces,
     load_preset,
@@ -256,37 +255,6 @@ def test_acceptance_may_depend_on_the_length_asked_for(times) -> None:
     assert both.accepted_tokens.tolist() == [2, 0, 0, 0, 2, 0, 0, 0, 1, 0]
 
 
-def test_a_process_may_know_shorter_drafts(times) -> None:
-    rates = {2: [0.9, 0.8], 4: [0.7, 0.6, 0.5, 0.4]}
-    survival = {n: np.cumprod(each).tolist() for n, each in rates.items()}
-    process = AcceptanceProcess(name="blocks", survival=survival[4], shorter=[survival[2]])
-    sample = Sample(processes=[process], num_requests=300, output_tokens=2000)
-    records = simulate(sample, times, ["fixed:1", "fixed:2", "fixed:3", "fixed:4"], seed=2)
-    tokens = records["output_tokens"] / records["steps"]
-    for length in range(1, 5):
-        own = tokens[records["policy"] == f"fixed:{length}"]
-        expected = 1 + sum(survival[2 if length < 3 else 4][:length])
-        error = own.std() / np.sqrt(len(own))
-        assert abs(own.mean() - expected) < 4 * error + expected * 5 / 2000
-
-
-@pytest.mark.parametrize(
-    ("shorter", "message"),
-    [
-        (
-            [[0.9, 0.8], [0.9]],
-            r"^shorter: got 'lists of length \[2, 1\]'; expected lists of rising",
-        ),
-        ([[0.9, 0.8, 0.7]], r"^shorter: got 'lists of length \[3\]'; .* of fewer than 3"),
-        ([[0.8, 0.9]], "^shorter: got .*never rise"),
-        ([[1.0]], r"^proposal_share: got 0.95; expected at least shorter\[0\] = 1"),
-    ],
-)
-def test_shorter_drafts_that_are_refused(shorter, message) -> None:
-    with pytest.raises(InputError, match=message):
-        AcceptanceProcess(name="x", survival=[0.9, 0.8, 0.7], shorter=shorter, proposal_share=0.95)
-
-
 @pytest.mark.parametrize("drafter", ["ngram", "eagle"])
 def test_nothing_beats_the_oracles_expected_time(drafter: str, times, eagle_times) -> None:
     own = times if drafter == "ngram" else eagle_times
@@ -387,7 +355,7 @@ def test_machine_code_and_python_replay_the_same(servers, growing_times) -> None
 def test_numba_compiles_the_loop() -> None:
     """Where it is installed; the test above would pass without."""
     pytest.importorskip("numba")
-    loop = compiled_loop(learn_nothing)
+    loop = compiled_function(serial_loop, (learn_nothing,))
     assert loop is not None
     assert type(loop).__module__.startswith("numba.")
 
@@ -413,7 +381,7 @@ def test_broken_machine_code_is_made_anew(content, ending, tmp_path, monkeypatch
 
     def hits() -> int:
         totals = np.zeros(1, np.int64)
-        loop = cast(Any, compiled_function(_doubled, (_one_more,)))
+        loop = cast(Any, compiled_function.__wrapped__(_doubled, (_one_more,)))
         loop(totals)
         assert totals[0] == 2
         return sum(loop.stats.cache_hits.values())

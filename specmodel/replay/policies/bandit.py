@@ -63,10 +63,7 @@ class DiscountedBandit(LearningPolicy):
     rule = staticmethod(bandit)
 
     def __init__(
-        self,
-        draft_lengths: Sequence[int],
-        discount: float = 0.98,
-        width: float = 0.3,
+        self, draft_lengths: Sequence[int], discount: float = 0.98, width: float = 0.3
     ) -> None:
         lengths = check("bandit draft_lengths", draft_lengths, minimum=0, whole=True)
         arms: list[int] = lengths.ravel().astype(int).tolist()

@@ -60,19 +60,16 @@ def read_slots(config: str | Path | Mapping[str, Any] | None = None) -> dict[int
         raise InputError("sglang config", table, expected)
     sizes = {key: whole_of(key) for key in table}
     shared = {key: value for key, value in table.items() if sizes[key] is None}
-    slots = {
-        size: build(Slot, _merged(shared, table[key]), f"sglang config {key}")
-        for key, size in sizes.items()
-        if size is not None
-    }
+    slots = {}
+    for key, size in sizes.items():
+        if size is not None:
+            own = table[key]
+            merged = {**shared, **own} if isinstance(own, Mapping) else own
+            slots[size] = build(Slot, merged, f"sglang config {key}")
     if not slots:
         expected = 'at least one batch size, such as "1": {"candidate_steps": [1, 3]}'
         raise InputError("sglang config", list(table), expected)
     return dict(sorted(slots.items()))
-
-
-def _merged(shared: Mapping[str, Any], own: Any) -> Any:
-    return {**shared, **own} if isinstance(own, Mapping) else own
 
 
 def first_steps(slots: Mapping[int, Slot], num_steps: int | None = None) -> int:

@@ -11,6 +11,7 @@ law. `calibration/copy_runs.py` fits the processes that ship to the figures of m
 """
 
 import math
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -107,13 +108,8 @@ class CopyProcess(Record):
         """Return the process of runaways and the length of their outputs [token]."""
         if self.runaways is None:
             return None
-        numbers = {name: getattr(self.runaways, name) for name in vars(self.runs)}
-        process = CopyProcess(
-            name=f"{self.name}, runaways",
-            max_draft_length=self.max_draft_length,
-            runs=CopyRuns(**numbers),
-        )
-        return process, self.runaways.output_tokens
+        name, runs = f"{self.name}, runaways", self.runaways
+        return replace(self, name=name, runs=runs, runaways=None), runs.output_tokens
 
     def draw(self, output_tokens: Whole, generator: np.random.Generator) -> tuple[Counts, Counts]:
         """Return proposed and accepted tokens of successive positions, requests in a row."""

@@ -25,9 +25,9 @@ from specmodel.base.schemas import Setting
 from specmodel.replay.traces.record import (
     COLUMNS,
     LONGEST_DRAFT,
+    LONGEST_PROMPT,
     Counts,
     Trace,
-    check_prompt,
     check_request,
     collect_trace,
 )
@@ -93,7 +93,11 @@ def read_trace(path: str | Path) -> Trace:
             columns += _columns_at(row, longest, where)
             more = [name for name in more if name in row]
         _only_keys(row, [*columns, *more], where)
-        prompts += [check_prompt(row[name], f"{where} {name}") for name in more]
+        for length in (row[name] for name in more):
+            if type(length) is not int or not 0 <= length <= LONGEST_PROMPT:
+                expected = f"a whole number from 0 to {LONGEST_PROMPT}, the longest prompt taken"
+                raise InputError(f"{where} {PROMPT}", length, expected)
+            prompts.append(length)
         requests.append(check_request({name: row[name] for name in columns}, longest, where))
         positions += len(requests[-1][0])
         check_positions(positions, where)
@@ -134,10 +138,10 @@ def _length_of(column: str) -> int:
 def _columns_at(names: Collection[str], longest: int, where: str) -> list[str]:
     """Return the columns of drafts of one length, which must be shorter than the longest."""
     columns = [name for name in names if _length_of(name)]
-    beyond = next((name for name in columns if _length_of(name) >= longest), None)
-    if beyond is not None:
-        expected = f"drafts shorter than the longest, {longest}, which is in accepted_tokens"
-        raise InputError(f"{where} {beyond}", _length_of(beyond), expected)
+    for name in columns:
+        if _length_of(name) >= longest:
+            expected = f"drafts shorter than the longest, {longest}, which is in accepted_tokens"
+            raise InputError(f"{where} {name}", _length_of(name), expected)
     return columns
 
 
@@ -165,7 +169,16 @@ def write_trace(trace: Trace, path: str | Path) -> None:
     }
     check_written(path)
     _header(header, "trace")
-    write_bytes(path, _json_bytes(trace, header))
+    lines = [json.dumps(header).encode()]
+    arrays = {name: getattr(trace, name) for name in COLUMNS}
+    arrays |= {f"accepted_tokens_at_{n}": row for n, row in trace.accepted_at.items()}
+    for start, length in zip(trace.starts.tolist(), trace.output_tokens.tolist(), strict=True):
+        here = slice(start, start + length)
+        row: dict[str, Any] = {name: each[here].tolist() for name, each in arrays.items()}
+        if trace.prompt_tokens is not None:
+            row[PROMPT] = int(trace.prompt_tokens[len(lines) - 1])
+        lines.append(json.dumps(row).encode())
+    write_bytes(path, b"\n".join([*lines, b""]))
 
 
 def check_written(path: str | Path) -> None:
@@ -189,7 +202,12 @@ def json_lines(path: str | Path, argument: str) -> Rows:
                 continue
             if blank:
                 raise InputError(blank, "", "a JSON object on every line")
-            yield where, _json_value(line, where)
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                text = line.decode(errors="replace").strip()
+                raise InputError(where, text, f"well-formed JSON ({error})") from None
+            yield where, value
 
 
 def need_keys(row: Any, keys: Collection[str], where: str) -> None:
@@ -199,27 +217,6 @@ def need_keys(row: Any, keys: Collection[str], where: str) -> None:
     for key in keys:
         if key not in row:
             raise InputError(f"{where} {key}", None, "this key to be given")
-
-
-def _json_value(line: bytes, where: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
-        text = line.decode(errors="replace").strip()
-        raise InputError(where, text, f"well-formed JSON ({error})") from None
-
-
-def _json_bytes(trace: Trace, header: Mapping[str, Any]) -> bytes:
-    lines = [json.dumps(header).encode()]
-    arrays = {name: getattr(trace, name) for name in COLUMNS}
-    arrays |= {f"accepted_tokens_at_{n}": row for n, row in trace.accepted_at.items()}
-    for start, length in zip(trace.starts.tolist(), trace.output_tokens.tolist(), strict=True):
-        here = slice(start, start + length)
-        row: dict[str, Any] = {name: each[here].tolist() for name, each in arrays.items()}
-        if trace.prompt_tokens is not None:
-            row[PROMPT] = int(trace.prompt_tokens[len(lines) - 1])
-        lines.append(json.dumps(row).encode())
-    return b"\n".join([*lines, b""])
 
 
 def _table_rows(path: str | Path, name: str) -> Rows:

@@ -63,8 +63,21 @@ def ngram_trace(
     >>> trace.proposed_tokens, trace.accepted_tokens
     (array([0, 3, 3, 3], dtype=uint8), array([0, 3, 2, 1], dtype=uint8))
     """
-    _check_options(min_ngram, max_ngram, match, max_proposal)
-    heads, tails = _checked_ids(prompts, outputs)
+    check("min_ngram", min_ngram, minimum=1, whole=True)
+    check("max_proposal", max_proposal, minimum=1, maximum=LONGEST_DRAFT, whole=True)
+    if max_ngram < min_ngram:
+        raise InputError("max_ngram", max_ngram, f"at least min_ngram = {min_ngram}")
+    if match not in MATCHES:
+        raise InputError("match", match, " or ".join(MATCHES))
+    if not len(outputs):
+        raise InputError("outputs", "no requests", "at least one request")
+    if len(prompts) != len(outputs):
+        raise InputError("prompts", f"{len(prompts)} requests", f"{len(outputs)}, as in outputs")
+    heads = [_ids(ids, f"prompts[{i}]") for i, ids in enumerate(prompts)]
+    tails = [_ids(ids, f"outputs[{i}]") for i, ids in enumerate(outputs)]
+    for i, tail in enumerate(tails):
+        if not len(tail):
+            raise InputError(f"outputs[{i}]", "no tokens", "at least one token")
     counts: list[tuple[int, int]] = []
     for head, tail in zip(heads, tails, strict=True):
         ids = [*head.tolist(), *tail.tolist()]
@@ -82,21 +95,6 @@ def ngram_trace(
         metadata={**(metadata or {}), "drafter": "ngram", **said},
         prompt_tokens=np.array([len(head) for head in heads], dtype=np.int64),
     )
-
-
-def _checked_ids(
-    prompts: Sequence[ArrayLike], outputs: Sequence[ArrayLike]
-) -> tuple[list[TokenIds], list[TokenIds]]:
-    if not len(outputs):
-        raise InputError("outputs", "no requests", "at least one request")
-    if len(prompts) != len(outputs):
-        raise InputError("prompts", f"{len(prompts)} requests", f"{len(outputs)}, as in outputs")
-    heads = [_ids(ids, f"prompts[{i}]") for i, ids in enumerate(prompts)]
-    tails = [_ids(ids, f"outputs[{i}]") for i, ids in enumerate(outputs)]
-    for i, tail in enumerate(tails):
-        if not len(tail):
-            raise InputError(f"outputs[{i}]", "no tokens", "at least one token")
-    return heads, tails
 
 
 def _sources(ids: list[int], min_ngram: int, max_ngram: int, match: str) -> list[int]:
@@ -124,15 +122,6 @@ def _compared(ids: list[int], at: int, source: int, max_proposal: int) -> tuple[
     while held < most and ids[source + held] == ids[at + held]:
         held += 1
     return proposed, held
-
-
-def _check_options(min_ngram: int, max_ngram: int, match: str, max_proposal: int) -> None:
-    check("min_ngram", min_ngram, minimum=1, whole=True)
-    check("max_proposal", max_proposal, minimum=1, maximum=LONGEST_DRAFT, whole=True)
-    if max_ngram < min_ngram:
-        raise InputError("max_ngram", max_ngram, f"at least min_ngram = {min_ngram}")
-    if match not in MATCHES:
-        raise InputError("match", match, " or ".join(MATCHES))
 
 
 def _ids(values: Any, name: str) -> TokenIds:

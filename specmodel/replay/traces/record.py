@@ -116,7 +116,13 @@ def check_request(
 
     Errors say that it is `where`.
     """
-    checked = [_counts(counts[name], f"{where} {name}", max_draft_length) for name in counts]
+    kind = f"whole numbers from 0 to max_draft_length = {max_draft_length}, at least one"
+    checked = list[Counts]()
+    for name, values in counts.items():
+        found = whole_numbers(values, f"{where} {name}", kind, max_draft_length)
+        if not len(found):
+            raise InputError(f"{where} {name}", values, f"a list of {kind}")
+        checked.append(found.astype(np.uint8))
     proposed = checked[0]
     for name, accepted in zip(counts, checked, strict=True):
         if len(accepted) != len(proposed):
@@ -128,22 +134,6 @@ def check_request(
             expected = f"at most proposed_tokens, {proposed[p]}"
             raise InputError(f"{where} {name}[{p}]", int(accepted[p]), expected)
     return tuple(checked)
-
-
-def check_prompt(length: Any, where: str) -> int:
-    """Return the length of a request's prompt, checked [token]."""
-    if type(length) is not int or not 0 <= length <= LONGEST_PROMPT:
-        expected = f"a whole number from 0 to {LONGEST_PROMPT}, the longest prompt taken"
-        raise InputError(where, length, expected)
-    return length
-
-
-def _counts(values: Any, name: str, max_draft_length: int) -> Counts:
-    kind = f"whole numbers from 0 to max_draft_length = {max_draft_length}, at least one"
-    counts = whole_numbers(values, name, kind, max_draft_length)
-    if not len(counts):
-        raise InputError(name, values, f"a list of {kind}")
-    return counts.astype(np.uint8)
 
 
 def join_traces(traces: Sequence[Trace]) -> Trace:

@@ -64,6 +64,11 @@ def trace_statistics(trace: Trace, draft_lengths: Sequence[int] = DRAFT_LENGTHS)
     if len(draft_lengths):
         check("draft_lengths", draft_lengths, minimum=0, whole=True)
     lengths = [length for length in draft_lengths if length <= trace.max_draft_length]
+    accepted, proposes = trace.accepted_tokens, trace.proposed_tokens > 0
+    is_end = np.zeros(len(accepted), dtype=bool)
+    is_end[1:] = (accepted[1:] == 0) & (accepted[:-1] > 0)
+    is_end[trace.starts] = False
+    ends = np.count_nonzero(is_end)
     at_reference: dict[str, float | None] = {}
     if trace.max_draft_length >= REFERENCE_LENGTH:
         at_reference = _clustering(trace)
@@ -71,8 +76,8 @@ def trace_statistics(trace: Trace, draft_lengths: Sequence[int] = DRAFT_LENGTHS)
         num_requests=trace.num_requests,
         draft_lengths=lengths,
         tokens_per_step=[steps_at(trace, length)[0] for length in lengths],
-        proposal_share=np.count_nonzero(trace.proposed_tokens) / len(trace.proposed_tokens),
-        wrong_endings=_wrong_endings(trace),
+        proposal_share=np.count_nonzero(proposes) / len(proposes),
+        wrong_endings=np.count_nonzero(is_end & proposes) / ends if ends else None,
         **at_reference,
     )
 
@@ -101,16 +106,6 @@ def fixed_length_steps(
         going = positions < ends
         if not going.all():
             requests, positions, ends = requests[going], positions[going], ends[going]
-
-
-def _wrong_endings(trace: Trace) -> float | None:
-    """Return the share of runs behind which the drafter offers something wrong [-]."""
-    accepted = trace.accepted_tokens
-    is_end = np.zeros(len(accepted), dtype=bool)
-    is_end[1:] = (accepted[1:] == 0) & (accepted[:-1] > 0)
-    is_end[trace.starts] = False
-    ends = np.count_nonzero(is_end)
-    return np.count_nonzero(is_end & (trace.proposed_tokens > 0)) / ends if ends else None
 
 
 def _clustering(trace: Trace) -> dict[str, float | None]:

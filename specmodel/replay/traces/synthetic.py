@@ -14,7 +14,6 @@ Processes of look-ups are of another kind (`copying`).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from pathlib import Path
 from statistics import NormalDist
 from typing import Annotated, Literal
@@ -71,9 +70,6 @@ class AcceptanceProcess(Record):
     survival
         P(at least i tokens accepted) over output positions, for i = 1, 2, … up to the longest
         draft [-].
-    shorter
-        The same of shorter drafts, each a list as long as its draft, where these are other drafts
-        and not the first tokens of longer ones, as of drafters that write a block at once [-].
     proposal_share
         Share of output positions where the drafter offers anything, and then a draft of full
         length. These are where the latent is highest, so at least ``survival[0]`` [-].
@@ -92,7 +88,6 @@ class AcceptanceProcess(Record):
     name: str
     source: str = ""
     survival: Survival
-    shorter: list[Survival] = field(default_factory=list)
     proposal_share: Share = 1.0
     request_share: Share = 0.0
     regime_share: Share = 0.0
@@ -101,19 +96,11 @@ class AcceptanceProcess(Record):
     measured: TraceStatistics | None = None
 
     def __post_init__(self) -> None:
-        for name, survival in (
-            ("survival", self.survival),
-            *(("shorter", s) for s in self.shorter),
-        ):
-            if (np.diff(survival) > 0).any():
-                raise InputError(name, survival, "probabilities that never rise")
-            if self.proposal_share < survival[0]:
-                expected = f"at least {name}[0] = {survival[0]:g}: accepted means proposed"
-                raise InputError("proposal_share", self.proposal_share, expected)
-        lengths = [*map(len, self.shorter)]
-        if lengths != sorted({*lengths}) or max(lengths, default=0) >= self.max_draft_length:
-            expected = f"lists of rising length, each of fewer than {self.max_draft_length}"
-            raise InputError("shorter", f"lists of length {lengths}", expected)
+        if (np.diff(self.survival) > 0).any():
+            raise InputError("survival", self.survival, "probabilities that never rise")
+        if self.proposal_share < self.survival[0]:
+            expected = f"at least survival[0] = {self.survival[0]:g}: accepted means proposed"
+            raise InputError("proposal_share", self.proposal_share, expected)
         if self.request_share + self.regime_share > 1:
             expected = f"at most 1 - request_share = {1 - self.request_share:g}"
             raise InputError("regime_share", self.regime_share, expected)
@@ -130,20 +117,26 @@ class AcceptanceProcess(Record):
         name, survival = f"{self.name}, runaways", self.runaways.survival
         return AcceptanceProcess(name=name, survival=survival), self.runaways.output_tokens
 
-    def draw(self, output_tokens: Whole, generator: np.random.Generator) -> tuple[Counts, ...]:
-        """Return proposed and accepted tokens of successive positions, requests in a row.
-
-        Behind them stand accepted tokens of the shorter drafts, by length.
-        """
-        laws = [[self.proposal_share], self.survival, *self.shorter]
-        drawn = np.empty((len(laws), int(output_tokens.sum())), dtype=np.uint8)
-        thresholds, first = [*map(_quantiles, laws)], 0
+    def draw(self, output_tokens: Whole, generator: np.random.Generator) -> tuple[Counts, Counts]:
+        """Return proposed and accepted tokens of successive positions, requests in a row."""
+        laws = [self.proposal_share], self.survival
+        drawn = np.empty((2, int(output_tokens.sum())), dtype=np.uint8)
+        quantile, first = NormalDist().inv_cdf, 0
+        ends = {0.0: np.inf, 1.0: -np.inf}
+        thresholds = [
+            np.array([ends[p] if p in ends else -quantile(p) for p in law], np.float32)
+            for law in laws
+        ]
         for latent in latent_chunks(self, output_tokens, generator):
             part = slice(first, first := first + len(latent))
-            for each, counts in zip(thresholds, drawn, strict=True):
-                _count_below(latent, each, counts[part])
-        drawn[0] *= np.uint8(self.max_draft_length)
-        return tuple(drawn)
+            above = np.empty(len(latent), dtype=bool)
+            for each, counts in zip(thresholds, drawn[:, part], strict=True):
+                counts[:] = 0
+                # a comparison each is ten times as fast as a binary search: no branch to mispredict
+                for threshold in each:
+                    np.greater(latent, threshold, out=above)
+                    np.add(counts, above.view(np.uint8), out=counts)
+        return drawn[0] * np.uint8(self.max_draft_length), drawn[1]
 
 
 Process = AcceptanceProcess | CopyProcess
@@ -202,15 +195,13 @@ def sample_trace(
     if not isinstance(generator, np.random.Generator):
         raise InputError("generator", generator, "a generator such as numpy.random.default_rng(1)")
     lengths = _lengths(num_requests, output_tokens)
-    proposed, accepted, *others = process.draw(lengths, generator)
-    shorter = process.shorter if isinstance(process, AcceptanceProcess) else []
+    proposed, accepted = process.draw(lengths, generator)
     return Trace(
         proposed_tokens=proposed,
         accepted_tokens=accepted,
         output_tokens=lengths,
         max_draft_length=process.max_draft_length,
         metadata={"source": f"synthetic: {process.name}"},
-        accepted_at=dict(zip(map(len, shorter), others, strict=True)),
     )
 
 
@@ -252,23 +243,6 @@ def _spread_normals(size: int, generator: np.random.Generator) -> Latent:
     inside = np.clip(ranks, 1e-15, 1 - 1e-15)
     # 0.2 us a request, while an import of scipy's quantile costs 0.1 s
     return np.array([*map(NormalDist().inv_cdf, inside.tolist())], dtype=np.float32)
-
-
-def _quantiles(shares: Sequence[float]) -> Latent:
-    """Return the thresholds that a standard normal exceeds with each probability."""
-    ends = {0.0: np.inf, 1.0: -np.inf}
-    exceeded = [ends[p] if p in ends else -NormalDist().inv_cdf(p) for p in shares]
-    return np.array(exceeded, dtype=np.float32)
-
-
-def _count_below(latent: Latent, thresholds: Latent, out: Counts) -> None:
-    """Count at each position the thresholds that the latent number is above."""
-    # one comparison a threshold is ten times as fast as a binary search: no branch to mispredict
-    out[:] = 0
-    above = np.empty(len(latent), dtype=bool)
-    for threshold in thresholds:
-        np.greater(latent, threshold, out=above)
-        np.add(out, above.view(np.uint8), out=out)
 
 
 def _lengths(num_requests: int, output_tokens: object) -> NDArray[np.int64]:
