@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, nearest
@@ -27,7 +28,6 @@ BLOCKS = "minimax_m3_sparse"
 
 FAMILIES_FILE = DATA / "families.toml"
 
-_Rule = TypeVar("_Rule")
 _Names = Annotated[tuple[str, ...], FROM_LIST]
 
 
@@ -70,11 +70,11 @@ class Family(Record):
     may_lack_experts: bool = False
     """Whether models of this family with 0 experts are dense."""
     dense_layers: str | None = None
-    """Which layers are dense in an MoE model: name of a rule of `feed_forward.py`."""
+    """Which layers are dense in an MoE model: rule."""
     dense_every: str | None = None
-    """Of the rule "every": n, where each n-th layer is dense: key."""
+    """Of the rule `feed_forward.every`: n, where each n-th layer is dense: key."""
     num_leading: int | None = None
-    """Of the rule "leading": how many leading layers are dense where no key says it."""
+    """Of `feed_forward.leading`: how many leading layers are dense where no key says it."""
 
     # attention
     attention: Literal["grouped", "latent", "sparse"] = "grouped"
@@ -96,19 +96,19 @@ class Family(Record):
     heads: str | None = None
     """Rule for query heads that differ between layers: listed, or of windows."""
     linear: str = "gated delta net"
-    """Which linear attention or state space its linear layers have, by the names of `mixers.py`."""
+    """Which linear attention or state space its linear layers have: row of sizes, or rule."""
 
     # kinds of layers
     kinds: _Names = (FULL, SLIDING)
     """Kinds that `layer_types` may list, the usual one first."""
     plan: str | None = None
-    """Which layer is of which kind where nothing is listed: name of a rule of `mixers.py`."""
+    """Which layer is of which kind where nothing is listed: rule."""
     interval: int | None = None
-    """Of the plan "interval": each so many layers, the last is of the first kind."""
+    """Of the plan `mixers.interval`: each so many layers, the last is of the first kind."""
     interval_key: str | None = None
     """The same number: key."""
     first_layer: int = 0
-    """Of the plan "lists": the number of the first layer in these lists."""
+    """Of the plan `kimi.by_lists`: the number of the first layer in these lists."""
     attention_types: str | None = None
     """List that must name full attention for each layer: key."""
     has_windows: bool = False
@@ -131,8 +131,6 @@ class Family(Record):
     """Whether MTP modules have a window and a dense block."""
 
     # the rest
-    own_rules: str | None = None
-    """Rules of `own_rules.py` that read what no column can say."""
     ties_embeddings: bool = False
     """Whether the LM head is the embedding where `tie_word_embeddings` is missing."""
     positions_offset: int | None = None
@@ -148,13 +146,28 @@ class Family(Record):
     harmless_groups: _Names = ()
     """Groups of such keys, by their names in ``harmless_keys.toml``."""
 
-    def rule(self, column: str, rules: Mapping[str, _Rule]) -> _Rule:
-        """Return the rule that a column names."""
-        name = getattr(self, column)
-        if name not in rules:
+    # rules: functions that read a configuration, by module and name
+    num_layers: str = "mixers.num_layers"
+    """Number of layers [-]."""
+    blocks: str = "feed_forward.feed_forwards"
+    """Feed-forward block of each layer, from the number of layers; None for no block."""
+    mixers: str = "mixers.mixers"
+    """Mixer of each layer, from their kinds and the length of windows; None for no mixer."""
+    fields: str | None = None
+    """Other fields of the `Architecture`; it may change the layers."""
+    check_quantisation: str | None = None
+    """Refuses records of quantisation, in and beside the file, that its layers cannot have."""
+
+    def rule(self, column: str, *told: Any) -> Any:
+        """Return what the rule that a column names makes of what it is told."""
+        name = str(getattr(self, column))
+        module, _, function = name.partition(".")
+        try:
+            rule = getattr(import_module(f"specmodel.models.hf.{module}"), function)
+        except (ImportError, AttributeError):
             argument = f"{FAMILIES_FILE.name} {self.name}.{column}"
-            raise InputError(argument, name, f"a rule: {nearest(str(name), rules)}")
-        return rules[name]
+            raise InputError(argument, name, "a rule: module.function of models/hf") from None
+        return rule(*told)
 
 
 def families() -> dict[str, Family]:

@@ -55,7 +55,7 @@ def gate_size(reader: Reader, v_head_dim: int) -> int:
     reader.pass_over(_GRANULARITY)
     if reader.flag("mla_use_output_gate", False):
         return v_head_dim
-    has_gate = reader.family.linear != "Ling" or reader.get(_KERNEL) is not None
+    has_gate = reader.family.linear != "kimi.ling" or reader.get(_KERNEL) is not None
     kind = reader.get(_GRANULARITY, reader.family.latent_gate if has_gate else None)
     sizes = {None: 0, "head_wise": 1, "element_wise": v_head_dim}
     if not isinstance(kind, str | None) or kind not in sizes:

@@ -22,6 +22,11 @@ _MIXERS = {"mamba": LINEAR, "attention": FULL}
 # Nemotron-H
 
 
+def num_layers(reader: Reader) -> int:
+    """Return how many layers are listed [-]."""
+    return len(block_types(reader))
+
+
 def block_types(reader: Reader) -> list[str]:
     """Return the purpose of each layer: mamba, attention, moe or mlp."""
     listed, by_letters = reader.get(LISTED), by_letter(reader)
@@ -68,6 +73,11 @@ def nemotron_blocks(reader: Reader, num_layers: int) -> Layers:
 
 
 # Falcon-H1
+
+
+def twice(reader: Reader) -> int:
+    """Return the number of layers with one mixer each [-]."""
+    return 2 * reader.whole("num_hidden_layers")
 
 
 def side_by_side(reader: Reader, listed: list[str], num_layers: int) -> list[str]:

@@ -5,22 +5,19 @@ kinds that are listed, none if the list is missing, and the number of layers; it
 each layer, and refuses a list that contradicts what its own keys say.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from specmodel.models.hf.deepseek_v4 import by_ratios, by_shared_entries
 from specmodel.models.hf.family import CHUNKED, FULL, INDEXED, LINEAR, SLIDING
-from specmodel.models.hf.inkling import inkling_kinds
 from specmodel.models.hf.keys import table
-from specmodel.models.hf.kimi import by_groups, by_lists, gate_size, kimi_delta, ling
-from specmodel.models.hf.lfm2 import by_convolution, short_convolution
-from specmodel.models.hf.mamba2 import by_block_type, by_number, falcon, mamba, side_by_side
-from specmodel.models.hf.mimo import mimo_kinds
-from specmodel.models.hf.minimax_m3 import block_sparse_kinds
+from specmodel.models.hf.kimi import gate_size
 from specmodel.models.hf.reader import Fields, Layers, Reader, grouped_heads
 
 _INDEXERS = ("full", "shared", "F", "S")
+
+
+def num_layers(reader: Reader) -> int:
+    """Return the number of layers [-]."""
+    return reader.whole("num_hidden_layers")
 
 
 def mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
@@ -33,7 +30,9 @@ def mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
     if LINEAR in kinds:
         # engines keep a recurrent state in 32 bits if nothing is said
         dtype = reader.known_dtype("mamba_ssm_dtype") or "fp32"
-        made[LINEAR] = {"state_dtype": dtype} | family.rule("linear", _LINEAR)(reader)
+        is_rule = "." in family.linear
+        sizes = family.rule("linear", reader) if is_rule else reader.sizes(family.linear)
+        made[LINEAR] = {"state_dtype": dtype} | sizes
     if not set(INDEXED).isdisjoint(kinds):
         made |= dict.fromkeys(INDEXED, _sparse_attention(reader))
         owns = _own_indexers(reader, len(kinds))
@@ -42,7 +41,7 @@ def mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
             for kind, has_indexer in zip(kinds, owns, strict=True)
         ]
     if family.heads:
-        heads = family.rule("heads", _HEADS)(reader, kinds)
+        heads = family.rule("heads", reader, kinds)
         return [made[kind] | {"num_heads": n} for kind, n in zip(kinds, heads, strict=True)]
     return [made.get(kind) for kind in kinds]
 
@@ -67,7 +66,7 @@ def _share_of_a_head(reader: Reader) -> int | None:
     return reader.whole("hidden_size") // reader.whole("num_attention_heads") or None
 
 
-def _lightning(reader: Reader) -> Fields:
+def lightning(reader: Reader) -> Fields:
     """Return the fields of lightning attention, whose heads are those of attention."""
     heads = reader.whole("num_attention_heads")
     size = reader.whole("head_dim", _share_of_a_head(reader))
@@ -139,7 +138,7 @@ def _indexers_of_pattern(reader: Reader, num_layers: int) -> list[bool]:
     return [letter in ("F", "full") for letter in letters]
 
 
-def _listed_heads(reader: Reader, kinds: list[str]) -> list[int]:
+def listed_heads(reader: Reader, kinds: list[str]) -> list[int]:
     """Return the query heads of each layer, as listed; a gate has one number per head."""
     reader.only("gating", (True, "per-head"), "true or per-head")
     key = "num_attention_heads_per_layer"
@@ -153,7 +152,7 @@ def _listed_heads(reader: Reader, kinds: list[str]) -> list[int]:
     return listed
 
 
-def _heads_of_windows(reader: Reader, kinds: list[str]) -> list[int]:
+def heads_of_windows(reader: Reader, kinds: list[str]) -> list[int]:
     """Return the query heads of each layer, where layers with a window have their own number."""
     key, windowed = _heads_with_a_window(reader)
     full, num_kv_heads = reader.whole("num_attention_heads"), reader.whole("num_key_value_heads")
@@ -178,25 +177,6 @@ def _heads_with_a_window(reader: Reader) -> tuple[str, Any]:
     if other and reader.get(key) is None:
         return "attention_other_setting", other.get("num_attention_heads")
     return key, reader.whole(key, reader.whole("num_attention_heads"))
-
-
-_LINEAR: dict[str, Callable[[Reader], Fields]] = {
-    "gated delta net": lambda reader: reader.sizes("gated delta net"),
-    "nemotron": lambda reader: reader.sizes("nemotron"),
-    "mamba": mamba,
-    "falcon": falcon,
-    "kimi delta": kimi_delta,
-    "Ling": ling,
-    "short convolution": short_convolution,
-    "lightning": _lightning,
-}
-"""Readers of linear attention and state spaces, by how families name their sizes."""
-
-_HEADS: dict[str, Callable[[Reader, list[str]], list[int]]] = {
-    "listed": _listed_heads,
-    "of windows": _heads_of_windows,
-}
-"""Rules for the heads of each layer where these differ."""
 
 
 def layer_kinds(reader: Reader, num_layers: int) -> tuple[list[str], int | None]:
@@ -233,7 +213,8 @@ def _planned(reader: Reader, num_layers: int) -> list[str]:
         listed = [table("key_names")["kinds"].get(kind, kind) for kind in named]
     if not family.plan:
         return listed
-    return family.rule("plan", _PLANS)(reader, listed, num_layers)
+    planned: list[str] = family.rule("plan", reader, listed, num_layers)
+    return planned
 
 
 def _by_window(reader: Reader, num_layers: int, has_window: bool) -> list[str]:
@@ -249,7 +230,7 @@ def _without_windows(kinds: list[str]) -> list[str]:
     return [FULL if kind in (SLIDING, CHUNKED) else kind for kind in kinds]
 
 
-def _by_interval(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
+def by_interval(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return the first kind for the last of each so many layers."""
     family = reader.family
     key = family.interval_key
@@ -274,53 +255,27 @@ def _interval(reader: Reader, key: str) -> int:
     return len(value) if is_text else reader.whole(key)
 
 
-def _by_rotary_embedding(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
+def by_rotary_embedding(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return chunks in layers with a rotary embedding, which have a 1 in `no_rope_layers`."""
     if not reader.get("no_rope_layers"):
-        return listed or _by_interval(reader, [], num_layers)
+        return listed or by_interval(reader, [], num_layers)
     rotary = reader.by_layer("no_rope_layers", num_layers, (0, 1))
     reader.pass_over(str(reader.family.interval_key))
     kinds = [reader.family.kinds[has_rope] for has_rope in rotary]
     return reader.agreed(listed, kinds, "the layers that no_rope_layers gives a 1 in chunks")
 
 
-def _by_type(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
+def by_type(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return attention for ones of `attn_type_list`, linear attention for zeros, or as listed."""
     key = "attn_type_list"
     kinds = reader.by_flags(key, num_layers, (LINEAR, FULL))
     if not kinds:
-        return _as_listed(reader, listed, num_layers)
+        return as_listed(reader, listed, num_layers)
     return reader.agreed(listed, kinds, f"the layers with a 1 in {key} {FULL}")
 
 
-def _as_listed(
-    reader: Reader,
-    listed: list[str],
-    num_layers: int,
-    each: str = "kinds of layers",
-) -> list[str]:
+def as_listed(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return the kinds that are listed; a missing list is refused."""
     if not listed:
-        raise reader.fault("layer_types", f"{num_layers} {each}, listed")
+        raise reader.fault("layer_types", f"{num_layers} kinds of layers, listed")
     return listed
-
-
-_PLANS: dict[str, Callable[[Reader, list[str], int], list[str]]] = {
-    "block types": by_block_type,
-    "blocks": block_sparse_kinds,
-    "by name": partial(_as_listed, each="times mamba or attention"),
-    "by number": by_number,
-    "by rotary embedding": _by_rotary_embedding,
-    "by type": _by_type,
-    "compress ratios": by_ratios,
-    "convolutions": by_convolution,
-    "groups": by_groups,
-    "Inkling": inkling_kinds,
-    "interval": _by_interval,
-    "listed": _as_listed,
-    "lists": by_lists,
-    "MiMo": mimo_kinds,
-    "shared entries": by_shared_entries,
-    "side by side": side_by_side,
-}
-"""Plans by their names in the column `plan`."""
