@@ -107,6 +107,10 @@ class Family(Record):
     """Of the plan `mixers.interval`: each so many layers, the last is of the first kind."""
     interval_key: str | None = None
     """The same number: key."""
+    marks: str | None = None
+    """Of the plans `mixers.by_flags` and `mixers.by_numbers`: list of layers of one kind: key."""
+    marked: str = FULL
+    """This kind, of the first two of `kinds`."""
     first_layer: int = 0
     """Of the plan `kimi.by_lists`: the number of the first layer in these lists."""
     attention_types: str | None = None

@@ -8,18 +8,7 @@ from specmodel.models.hf.family import FULL, SLIDING
 from specmodel.models.hf.feed_forward import chosen_experts, listed_as_dense
 from specmodel.models.hf.reader import Fields, Layers, Reader, grouped_heads
 
-_LOCAL = "local_layer_ids"
-_EVERY = 6
-"""Each so many-th layer has full attention where no key says which [-]."""
 _HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")
-
-
-def inkling_kinds(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
-    """Return which layers have a window, by name, by number or every so many."""
-    kinds = reader.by_numbers(_LOCAL, num_layers, (FULL, SLIDING))
-    if not kinds:
-        return listed or [SLIDING if (i + 1) % _EVERY else FULL for i in range(num_layers)]
-    return reader.agreed(listed, kinds, f"windows in the layers that {_LOCAL} lists")
 
 
 def inkling_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:

@@ -1,18 +1,8 @@
 """LFM2 in a ``config.json``: layers with a short convolution, and the width of dense blocks."""
 
-from specmodel.models.hf.family import FULL, LINEAR
 from specmodel.models.hf.reader import Fields, Layers, Reader
 
-_NUMBERS = "full_attn_idxs"
 _DEFAULT_MULTIPLE = 256
-
-
-def by_convolution(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
-    """Return the kind of each layer, by name or by the numbers of those with attention."""
-    kinds = reader.by_numbers(_NUMBERS, num_layers, (LINEAR, FULL)) or listed
-    if not kinds:
-        raise reader.fault("layer_types", f"conv or {FULL} for each of {num_layers} layers")
-    return reader.agreed(listed, kinds, f"{FULL} in the layers that {_NUMBERS} lists")
 
 
 def short_convolution(reader: Reader) -> Fields:

@@ -106,18 +106,6 @@ def refuse_quantised(reader: Reader, beside: Mapping[str, Any] | None) -> None:
         raise reader.fault("quantization_config", expected)
 
 
-# Bamba
-
-
-def by_number(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
-    """Return attention in the layers whose numbers are listed, state spaces in the others."""
-    key = "attn_layer_indices"
-    kinds = reader.by_numbers(key, num_layers, (LINEAR, FULL))
-    if not kinds:
-        raise reader.fault(key, "the numbers of the layers with attention")
-    return reader.agreed(listed, kinds, f"the layers that {key} gives attention")
-
-
 # sizes of a state space
 
 

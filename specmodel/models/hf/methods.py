@@ -9,7 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 from specmodel.models.hf import formats
-from specmodel.models.hf.formats import KEPT_KEYS, MOE_ALGO, Format, Recipe, Source, weights_alone
+from specmodel.models.hf.formats import (
+    KEPT_KEYS,
+    MOE_ALGO,
+    Format,
+    Recipe,
+    Source,
+    by_name,
+    weights_alone,
+)
 
 _SUSPECT_KEY = re.compile(
     r"lm_head|embed|sparsity|transform|to_quantize|override|mixed|extra_config|moe_quant"
@@ -49,12 +57,6 @@ _TORCHAO = {
     "NVFP4DynamicActivationNVFP4WeightConfig": ("fp4", "fp4"),
 }
 """Dtypes of weights and of activations by the name of a class; None for those of the model."""
-
-_BIASED = {
-    4: {32: "int4_g16", 64: "int4_g32", 128: "int4_g64", 256: "int4_g128"},
-    8: {64: "int8_g32", 128: "int8_g64"},
-}
-"""Dtypes as large as integers of some bits in groups that have a scale and a bias."""
 
 _BY_NAME = ("FqnToConfig", "ModuleFqnToConfig")
 _MLX_KEYS = ("bits", "group_size", "mode", "quant_method", "linear_class")
@@ -120,7 +122,7 @@ def auto_round(source: Source) -> Recipe:
         is_kept = type(bits) is int and bits >= 16
         entry = f"re:.*(?:{name})" if _SEARCHED.search(name) else name
         forms[entry] = None if is_kept else _rounded(source, {**source.config, **spec})
-    return _by_name(source, "extra_config", forms, _rounded(source, source.config))
+    return by_name(source, "extra_config", forms, _rounded(source, source.config))
 
 
 def _rounded(source: Source, spec: Mapping[str, Any]) -> Format:
@@ -162,7 +164,7 @@ def torchao(source: Source) -> Recipe:
         form = named.get("_default")
     forms = {n: own and _of_class(source, n, own) for n, own in named.items() if n != "_default"}
     every = form and _of_class(source, "quant_type.default", form)
-    return _by_name(source, "quant_type", forms, every, Format(source.dtype, source.dtype))
+    return by_name(source, "quant_type", forms, every, Format(source.dtype, source.dtype))
 
 
 def _class_of(source: Source, key: str, spec: Any) -> tuple[str, dict[str, Any]]:
@@ -178,7 +180,9 @@ def _of_class(source: Source, key: str, spec: Any) -> Format:
     """Return the format that a class of torchao makes."""
     kind, data = _class_of(source, key, spec)
     if kind == _INT4:
-        weights = _biased(source, f"{key}.group_size", 4, data.get("group_size", 128))
+        weights = source.of_groups(
+            f"{key}.group_size", ("biased int", 4), data.get("group_size", 128), False
+        )
         return Format(weights, source.dtype)
     if kind not in _TORCHAO:
         raise source.fault(f"{key}._type", f"one of: {_INT4}, {', '.join(_TORCHAO)}", kind)
@@ -207,7 +211,7 @@ def mlx(source: Source) -> Recipe:
     embeddings = [name for name in forms if name.split(".")[-1] == "embed_tokens"]
     embedding = forms[embeddings[0]] if embeddings else every
     outer = embedding.weights if embedding else None
-    found = _by_name(source, "modules", forms, every)
+    found = by_name(source, "modules", forms, every)
     return replace(found, has_head=True, embedding_dtype=outer)
 
 
@@ -215,39 +219,13 @@ def _of_mode(source: Source, key: str, spec: Mapping[str, Any]) -> Format:
     """Return the format of MLX's integers with biases, or of a mode that has none."""
     bits, group, mode = spec.get("bits"), spec.get("group_size"), spec.get("mode", "affine")
     if mode == "affine":
-        return Format(_biased(source, key, bits, group), source.dtype)
+        weights = source.of_groups(key, ("biased int", bits), group, False)
+        return Format(weights, source.dtype)
     for (name, width), (weights, size) in _MLX_MODES.items():
         if (mode, bits, group) == (name, width, size):
             return Format(weights, source.dtype)
     expected = "affine, or mxfp4, mxfp8 or nvfp4 with their own bits and groups"
     raise source.fault("mode", expected, f"{mode} of {bits} bits in groups of {group}")
-
-
-def _biased(source: Source, key: str, bits: object, group: object) -> str:
-    """Return the dtype of integers in groups that have a scale and a bias of 16 bits each.
-
-    They are as large as groups of half the size with a scale alone.
-    """
-    if type(bits) is not int or bits not in (4, 8):
-        raise source.fault("bits", "4 or 8", bits)
-    known = _BIASED[bits]
-    if type(group) is not int or group not in known:
-        sizes = " or ".join(map(str, known))
-        raise source.fault(key, f"{sizes} elements that share a scale", group)
-    return known[group]
-
-
-def _by_name(
-    source: Source,
-    key: str,
-    forms: Mapping[str, Format | None],
-    every: Format | None,
-    experts: Format | None = None,
-) -> Recipe:
-    """Return a recipe with modules that have a format of their own, or none, by their names."""
-    targets, plain = source.named(key, forms)
-    kept = source.lists(*KEPT_KEYS) | ({source.key(key): plain} if plain else {})
-    return Recipe(every, experts, targets, kept)
 
 
 _METHODS: dict[str, Callable[[Source], Recipe]] = {

@@ -10,15 +10,6 @@ from specmodel.models.hf.family import FULL, SLIDING
 from specmodel.models.hf.reader import Fields, Reader, grouped_heads
 
 
-def mimo_kinds(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
-    """Return the kind of each layer by a pattern of ones for windows, or as listed."""
-    key = "hybrid_layer_pattern"
-    kinds = reader.by_flags(key, num_layers, (FULL, SLIDING)) or listed
-    if not kinds:
-        raise reader.fault(key, f"{num_layers} entries, 1 for a layer with a window, else 0")
-    return reader.agreed(listed, kinds, f"the layers with a 1 in {key} {SLIDING}")
-
-
 def mimo_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
     """Return the attention of each layer; layers with a window have keys of their own (swa_).
 

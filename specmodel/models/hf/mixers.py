@@ -265,17 +265,29 @@ def by_rotary_embedding(reader: Reader, listed: list[str], num_layers: int) -> l
     return reader.agreed(listed, kinds, "the layers that no_rope_layers gives a 1 in chunks")
 
 
-def by_type(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
-    """Return attention for ones of `attn_type_list`, linear attention for zeros, or as listed."""
-    key = "attn_type_list"
-    kinds = reader.by_flags(key, num_layers, (LINEAR, FULL))
-    if not kinds:
-        return as_listed(reader, listed, num_layers)
-    return reader.agreed(listed, kinds, f"the layers with a 1 in {key} {FULL}")
+def by_flags(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
+    """Return the kinds of layers by a list with ones for those of the marked kind."""
+    return _marked(reader, listed, reader.flagged_layers(str(reader.family.marks), num_layers))
+
+
+def by_numbers(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
+    """Return the kinds of layers by a list of the numbers of those of the marked kind."""
+    return _marked(reader, listed, reader.layer_numbers(str(reader.family.marks)))
+
+
+def _marked(reader: Reader, listed: list[str], numbers: set[int] | None) -> list[str]:
+    """Return the kinds of layers by numbers of those of one kind; without any, as listed."""
+    family, num_layers = reader.family, reader.whole("num_hidden_layers")
+    if numbers is None:
+        return as_listed(reader, by_interval(reader, listed, num_layers), num_layers)
+    other = family.kinds[family.marked == family.kinds[0]]
+    kinds = [family.marked if i in numbers else other for i in range(num_layers)]
+    return reader.agreed(listed, kinds, f"{family.marked} in the layers of {family.marks}")
 
 
 def as_listed(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return the kinds that are listed; a missing list is refused."""
     if not listed:
-        raise reader.fault("layer_types", f"{num_layers} kinds of layers, listed")
+        key = reader.family.marks or "layer_types"
+        raise reader.fault(key, f"{num_layers} kinds of layers, listed")
     return listed

@@ -265,15 +265,11 @@ class Reader:
             raise InputError(f"{self.argument} {key}", f"{len(listed)} entries", expected)
         return listed
 
-    def by_flags(self, key: str, num_layers: int, kinds: tuple[str, str]) -> list[str]:
-        """Return the first kind for zeros and the second for ones of a list, none if missing."""
-        flags = [] if self.get(key) is None else self.by_layer(key, num_layers, (0, 1))
-        return [kinds[flag] for flag in flags]
-
-    def by_numbers(self, key: str, num_layers: int, kinds: tuple[str, str]) -> list[str]:
-        """Return the second kind for layers whose numbers a list has, none if it is missing."""
-        listed = self.layer_numbers(key)
-        return [] if listed is None else [kinds[i in listed] for i in range(num_layers)]
+    def flagged_layers(self, key: str, num_layers: int) -> set[int] | None:
+        """Return the numbers of layers with a 1 in a list, None where there is none."""
+        if self.get(key) is None:
+            return None
+        return {i for i, flag in enumerate(self.by_layer(key, num_layers, (0, 1))) if flag}
 
     def agreed(self, listed: list[str], kinds: list[str], expected: str) -> list[str]:
         """Return kinds of layers, with which those that `layer_types` lists, if any, must agree."""
