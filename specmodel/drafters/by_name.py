@@ -9,8 +9,8 @@ from specmodel.base.errors import InputError, nearest
 from specmodel.base.naming import checkpoint, found_path, is_local, known_name
 from specmodel.base.ranges import whole_of
 from specmodel.base.records import build, is_path
-from specmodel.drafters import eagle, passes
-from specmodel.drafters.blocks import DFLASH, DSPARK, dflash_drafter, dspark_drafter
+from specmodel.drafters import eagle
+from specmodel.drafters.blocks import dflash_drafter, dspark_drafter
 from specmodel.drafters.heads import one_head
 from specmodel.drafters.models import model_drafter, pard_drafter, usual_pard_drafter
 from specmodel.drafters.mtp import ASSISTANT, assistant_drafter, mtp_drafter
@@ -179,12 +179,8 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
         return dspark_drafter(
             model(own | {"architectures": ["DeepseekV4ForCausalLM"]}), **sizes_of_v4
         )
-    if head_kind(content) in heads.BLOCKS:
-        read = heads.block_head(content, argument, target)
-        rule = passes.masks_from_anchor if read.drafts_from_anchor else passes.masks_after_anchor
-        name, head = DSPARK if read.is_chained else DFLASH, built(read.fields)
-        return one_head(target, name, head, rule, is_chain=True, block_size=read.block_size)
-    if not is_draft_head(content):
+    is_block = head_kind(content) in heads.BLOCKS
+    if not is_block and not is_draft_head(content):
         if content.get("pard_token") is None:
             return None
         return pard_drafter(model({k: v for k, v in content.items() if k != "pard_token"}))
@@ -192,9 +188,5 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
         sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
         fields = gemma.assistant_fields(content, argument, **sizes)
         return assistant_drafter(built(fields), target, argument)
-    head = built(heads.eagle3_fields(content, argument, target))
-    if heads.is_first_version(content):
-        return one_head(target, eagle.EAGLE, head, passes.verified_first)
-    if heads.drafts_with_masks(content):
-        return one_head(target, eagle.P_EAGLE, head, passes.masks_after_verified, is_chain=True)
-    return one_head(target, eagle.EAGLE3, head, passes.features_first)
+    read = (heads.block_head if is_block else heads.eagle_head)(content, argument, target)
+    return one_head(target, read.kind, built(read.fields), read.rule, **read.more)

@@ -158,7 +158,10 @@ class BlockSparseAttention(GroupedHeads):
         # only scores of blocks are kept
         replica, n = run.replica, run.layout.tensor_parallel
         pairs, read = replica.pairs(None), replica.entries(None)
-        queries, scores = self._index_queries(n), pairs * self._score_bytes(n)
+        queries = self._index_queries(n)
+        # 32 bits a block, and index head
+        heads = 1 if self.is_pooled else queries / self.index_head_dim
+        scores = pairs * (4 * heads / self.block_size)
         scored = Work(
             flop=pairs * (2 * queries * layers / self._key_entries),
             cache_bytes=(read + run.num_tokens) * (layers * self.index_bytes),
@@ -172,11 +175,6 @@ class BlockSparseAttention(GroupedHeads):
             scored, flop=0.0, cache_bytes=0.0, activation_bytes=scores * layers, kernels=2 * layers
         )
         return {"indexer": scored, "index_selection": chosen}
-
-    def _score_bytes(self, tensor_parallel: int) -> float:
-        """Size of the scores kept of an entry: 32 bits a block and index head [B]."""
-        heads = self._index_queries(tensor_parallel) / self.index_head_dim
-        return 4 * (1 if self.is_pooled else heads) / self.block_size
 
     def _core(self, run: Pass, layers: int) -> Work:
         stream, n = run.stream, run.layout.tensor_parallel

@@ -6,7 +6,7 @@ indexer take what an earlier layer selected.
 """
 
 from dataclasses import replace
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -85,11 +85,6 @@ class SparseAttention(LatentHeads):
     def selects(self) -> bool:
         """Whether it selects what layers of its kind read."""
         return self.has_indexer
-
-    @property
-    def without_indexer(self) -> Self:
-        """Itself where an earlier pass selected what it reads."""
-        return replace(self, has_indexer=False)
 
     @property
     def for_head(self) -> ForHeads:

@@ -6,15 +6,13 @@ Its own files and transformers 5 name widths differently, as vLLM 0.33 (``models
 
 from specmodel.models.hf.family import FULL, SLIDING
 from specmodel.models.hf.feed_forward import chosen_experts, listed_as_dense
-from specmodel.models.hf.reader import Fields, Layers, Reader, grouped_heads
-
-_HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")
+from specmodel.models.hf.reader import HEADS, Fields, Layers, Reader, grouped_heads
 
 
 def inkling_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
     """Return the attention of each layer, by keys of their own for layers with a window."""
     made = {FULL: _heads(reader, "")}
-    reader.pass_over(*(f"swa_{name}" for name in (*_HEADS, "v_head_dim")))
+    reader.pass_over(*(f"swa_{name}" for name in (*HEADS, "v_head_dim")))
     if SLIDING in kinds:
         made[SLIDING] = _heads(reader, "swa_") | {"window": window}
     return [made[kind] for kind in kinds]
@@ -39,12 +37,6 @@ def inkling_blocks(reader: Reader, num_layers: int) -> Layers:
         "shared_expert_size": of_expert if num_shared else 0,
     }
     return [block if is_dense else experts for is_dense in dense]
-
-
-def gated_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
-    """Return the attention of each layer of Inkling 2, whose outputs have gates."""
-    made = inkling_mixers(reader, kinds, window)
-    return [mixer | {"has_output_gate": True} for mixer in made]
 
 
 def inkling2_fields(reader: Reader, layers: list[Fields]) -> Fields:
@@ -104,7 +96,8 @@ def _module(reader: Reader) -> Fields:
 
 def _heads(reader: Reader, prefix: str) -> Fields:
     heads = grouped_heads(reader, prefix)
-    return heads | {"value_head_dim": reader.whole(f"{prefix}v_head_dim", heads["head_dim"])}
+    gate = {"has_output_gate": True} if reader.family.has_output_gate else {}
+    return heads | gate | {"value_head_dim": reader.whole(f"{prefix}v_head_dim", heads["head_dim"])}
 
 
 def _widths(reader: Reader) -> tuple[int, int]:

@@ -65,14 +65,19 @@ _MLX_MODES = {("mxfp4", 4): ("mxfp4", 32), ("mxfp8", 8): ("mxfp8", 32), ("nvfp4"
 
 def read_recipe(source: Source, expert_dtype: object = None) -> Recipe:
     """Return the recipe of a record; `expert_dtype` is what stands outside of it about experts."""
-    method, given = _method(source), _dtype_of_experts(source, expert_dtype)
+    method, given = _method(source), source.config.get("expert_dtype")
+    if None not in (given, expert_dtype) and given != expert_dtype:
+        raise source.fault("expert_dtype", f"the same as expert_dtype = {expert_dtype!r} outside")
+    given = expert_dtype if given is None else given
     if given is not None and method != "fp8":
         raise source.fault("expert_dtype", f"none, as with {method} it is not known here", given)
     own = MOE_ALGO if method == "fp8" and given is not None else _OWN_KEYS.get(method, "")
     suspect = (key for key in map(str, source.config) if _SUSPECT_KEY.search(key))
     source.refuse(*(key for key in suspect if not re.fullmatch(own, key)))
     recipe = _METHODS[method](source)
-    return recipe if given is None else _with_experts(recipe, source, given)
+    if given is None or source.one_of("expert_dtype", ("fp4", "fp8"), given) == "fp8":
+        return recipe
+    return recipe if recipe.experts else replace(recipe, experts=Format("mxfp4", "fp8"))
 
 
 def _method(source: Source) -> str:
@@ -88,21 +93,6 @@ def _method(source: Source) -> str:
     if not isinstance(method, str) or method not in _METHODS:
         raise source.fault("quant_method", f"one of: {', '.join(_METHODS)}")
     return method
-
-
-def _dtype_of_experts(source: Source, expert_dtype: object) -> object:
-    """Return the dtype of routed experts, given in the record or outside of it."""
-    inner = source.config.get("expert_dtype")
-    if None not in (inner, expert_dtype) and inner != expert_dtype:
-        raise source.fault("expert_dtype", f"the same as expert_dtype = {expert_dtype!r} outside")
-    return inner if inner is not None else expert_dtype
-
-
-def _with_experts(recipe: Recipe, source: Source, given: object) -> Recipe:
-    """Return a recipe whose routed experts have a dtype that is given."""
-    if source.one_of("expert_dtype", ("fp4", "fp8"), given) == "fp8" or recipe.experts:
-        return recipe
-    return Recipe(recipe.every, Format("mxfp4", "fp8"), kept=recipe.kept)
 
 
 def auto_round(source: Source) -> Recipe:

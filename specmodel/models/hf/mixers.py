@@ -5,8 +5,6 @@ kinds that are listed, none if the list is missing, and the number of layers; it
 each layer, and refuses a list that contradicts what its own keys say.
 """
 
-from typing import Any
-
 from specmodel.models.hf.family import CHUNKED, FULL, INDEXED, LINEAR, SLIDING
 from specmodel.models.hf.keys import table
 from specmodel.models.hf.kimi import gate_size
@@ -154,8 +152,12 @@ def listed_heads(reader: Reader, kinds: list[str]) -> list[int]:
 
 def heads_of_windows(reader: Reader, kinds: list[str]) -> list[int]:
     """Return the query heads of each layer, where layers with a window have their own number."""
-    key, windowed = _heads_with_a_window(reader)
     full, num_kv_heads = reader.whole("num_attention_heads"), reader.whole("num_key_value_heads")
+    key, other = "num_sliding_attention_heads", reader.nested("attention_other_setting")
+    # as many as other layers have if nothing is given, as in transformers 5.23 and vLLM 0.33
+    windowed = reader.whole(key, full)
+    if other and reader.get(key) is None:
+        key, windowed = "attention_other_setting", other.get("num_attention_heads")
     if type(windowed) is not int or windowed < 1 or windowed % num_kv_heads:
         raise reader.fault(key, f"heads, a multiple of num_key_value_heads = {num_kv_heads}")
     heads = [windowed if kind == SLIDING else full for kind in kinds]
@@ -168,33 +170,29 @@ def heads_of_windows(reader: Reader, kinds: list[str]) -> list[int]:
     return heads
 
 
-def _heads_with_a_window(reader: Reader) -> tuple[str, Any]:
-    """Return the key of the query heads of layers with a window, and its value.
-
-    As many as other layers have if nothing is given, as in transformers 5.23 and vLLM 0.33.
-    """
-    key, other = "num_sliding_attention_heads", reader.nested("attention_other_setting")
-    if other and reader.get(key) is None:
-        return "attention_other_setting", other.get("num_attention_heads")
-    return key, reader.whole(key, reader.whole("num_attention_heads"))
-
-
 def layer_kinds(reader: Reader, num_layers: int) -> tuple[list[str], int | None]:
     """Return the kind of each layer, and the length of windows, None if none has one [token]."""
     family = reader.family
     if family.attention_types:
         hint = ": layers of another type have linear attention"
         reader.by_layer(family.attention_types, num_layers, (1,), hint)
-    kinds = _planned(reader, num_layers)
+    kinds: list[str] = []
+    if reader.get("layer_types") is not None:
+        named = reader.by_layer("layer_types", num_layers, family.kinds)
+        kinds = [table("key_names")["kinds"].get(kind, kind) for kind in named]
+    if family.plan:
+        kinds = family.rule("plan", reader, kinds, num_layers)
     is_planned = bool(kinds)
+    first = 0
     if family.first_windowed is not None:
-        reader.pass_over("max_window_layers")
+        first = reader.whole("max_window_layers", family.first_windowed, minimum=0)
     key, default = family.window_key, family.sliding_window
     window = reader.get(key, default)
     if family.window_switch and not reader.flag(family.window_switch, False):
         return _without_windows(kinds or [family.kinds[0]] * num_layers), None
     if not is_planned:
-        kinds = _by_window(reader, num_layers, window is not None)
+        # a window in all layers if there is one, but for the first where a key says so
+        kinds = [family.kinds[window is not None and i >= first] for i in range(num_layers)]
     if kinds == _without_windows(kinds) and (is_planned or window is None):
         return kinds, None
     if window is None:
@@ -202,28 +200,6 @@ def layer_kinds(reader: Reader, num_layers: int) -> tuple[list[str], int | None]
     if not family.has_windows:
         raise reader.fault(key, "no window, as this family is not known to have one")
     return kinds, reader.whole(key, default)
-
-
-def _planned(reader: Reader, num_layers: int) -> list[str]:
-    """Return the kinds of layers as listed or planned, none if neither says any."""
-    family = reader.family
-    listed: list[str] = []
-    if reader.get("layer_types") is not None:
-        named = reader.by_layer("layer_types", num_layers, family.kinds)
-        listed = [table("key_names")["kinds"].get(kind, kind) for kind in named]
-    if not family.plan:
-        return listed
-    planned: list[str] = family.rule("plan", reader, listed, num_layers)
-    return planned
-
-
-def _by_window(reader: Reader, num_layers: int, has_window: bool) -> list[str]:
-    """Return a window in all layers if there is one, but for the first where a key says so."""
-    family = reader.family
-    first = 0
-    if family.first_windowed is not None:
-        first = reader.whole("max_window_layers", family.first_windowed, minimum=0)
-    return [family.kinds[has_window and i >= first] for i in range(num_layers)]
 
 
 def _without_windows(kinds: list[str]) -> list[str]:
@@ -288,6 +264,6 @@ def _marked(reader: Reader, listed: list[str], numbers: set[int] | None) -> list
 def as_listed(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return the kinds that are listed; a missing list is refused."""
     if not listed:
-        key = reader.family.marks or "layer_types"
-        raise reader.fault(key, f"{num_layers} kinds of layers, listed")
+        other = f", or {reader.family.marks}" if reader.family.marks else ""
+        raise reader.fault("layer_types", f"{num_layers} kinds of layers, listed{other}")
     return listed

@@ -192,19 +192,15 @@ class Named:
     def _matches(self, entry: str) -> tuple[set[str], set[tuple[str, int]]]:
         """Return the modules that an entry names in all layers, and those with single layers."""
         pattern = self._pattern(entry)
-        names = {
-            n
-            for n in (*_table().patterns, *_HEADS)
-            if any(pattern.fullmatch(p + n) for p in _PREFIXES)
-        }
+
+        def is_named(name: str) -> bool:
+            return any(pattern.fullmatch(prefix + name) for prefix in _PREFIXES)
+
+        names = {name for name in (*_table().patterns, *_HEADS) if is_named(name)}
         if names or not _is_regex(entry):
             return names, set()
         places = itertools.product(_table().patterns, range(len(self.modules.layers)))
-        return names, {(name, i) for name, i in places if self._is_of(pattern, name, i)}
-
-    def _is_of(self, pattern: re.Pattern[str], name: str, layer: int) -> bool:
-        own = name.replace(f"layers.{ANY}.", f"layers.{layer}.")
-        return any(pattern.fullmatch(prefix + own) for prefix in _PREFIXES)
+        return names, {(n, i) for n, i in places if is_named(n.replace(ANY, str(i), 1))}
 
     def _pattern(self, entry: str) -> re.Pattern[str]:
         """Return the pattern of an entry; a name also matches those below it."""
@@ -223,32 +219,24 @@ class Named:
 def _groups(layer: Mapping[str, Any]) -> dict[str, Namings]:
     """Return the groups of matrices that a layer has, with the ways of naming each."""
     mixer, block = layer.get("mixer"), layer.get("feed_forward")
-    found: dict[str, Namings] = {}
-    names = _table().blocks
+    found, blocks = dict[str, Namings](), _table().blocks
     if mixer:
         inputs, output = _table().mixers[mixer["kind"]]
-        inputs = _existing(inputs, mixer)
+        missing = set() if mixer.get("has_value_projection", True) else {"self_attn.v_proj"}
+        if not mixer.get("has_own_cache", True):
+            missing = {"self_attn.k_proj", "self_attn.v_proj"}
+        inputs = tuple(tuple(n for n in names if n not in missing) for names in inputs)
         if mixer["kind"] == "sparse_attention" and mixer.get("has_indexer", True):
             inputs = tuple((*way, *_INDEXER) for way in inputs)
         found |= {Part.MIXER: inputs, Part.OUTPUT: output}
     if block and block["kind"] == "dense":
-        found[Part.DENSE] = names[Part.DENSE]
+        found[Part.DENSE] = blocks[Part.DENSE]
     elif block and block.get("is_shared_apart"):
-        found |= {Part.EXPERTS: names[Part.BESIDE], Part.SHARED: names[Part.DENSE]}
+        found |= {Part.EXPERTS: blocks[Part.BESIDE], Part.SHARED: blocks[Part.DENSE]}
     elif block:
-        found[Part.EXPERTS] = names[Part.EXPERTS]
-        found |= {Part.SHARED: names[Part.SHARED]} if block.get("num_shared_experts") else {}
+        found[Part.EXPERTS] = blocks[Part.EXPERTS]
+        found |= {Part.SHARED: blocks[Part.SHARED]} if block.get("num_shared_experts") else {}
     return found
-
-
-def _existing(inputs: Namings, mixer: Mapping[str, Any]) -> Namings:
-    """Return the names before a core without matrices that the mixer lacks."""
-    missing = set()
-    if not mixer.get("has_value_projection", True):
-        missing = {"self_attn.v_proj"}
-    if not mixer.get("has_own_cache", True):
-        missing = {"self_attn.k_proj", "self_attn.v_proj"}
-    return tuple(tuple(name for name in names if name not in missing) for names in inputs)
 
 
 def _general(number: re.Pattern[str], entry: str) -> tuple[str, str | None, str]:

@@ -101,16 +101,20 @@ def _beside(beside: Mapping[str, Any] | None, argument: str) -> dict[str, Any] |
 
 def _check_agreement(own: "_Checkpoint", other: "_Checkpoint") -> None:
     """Refuse two records that give a part different dtypes."""
-    for field, value in own.fields.items():
+    others = _dtypes(other)
+    for field, value in _dtypes(own).items():
         is_silent = field == "kv_dtype" and own.recipe.kv_dtype is None
-        if value != other.fields[field] and not is_silent:
-            expected = f"{other.fields[field]}, as {BESIDE} beside it has"
+        if value != others[field] and not is_silent:
+            expected = f"{others[field]}, as {BESIDE} beside it has"
             raise InputError(own.name, f"{field} {value}", expected)
-    for number, (layer, same) in enumerate(zip(own.layers, other.layers, strict=True)):
-        for field in ("mixer_dtype", "output_dtype", "ffn_dtype"):
-            if layer.get(field) != same.get(field):
-                value = f"{field} {layer.get(field)} of layer {number}"
-                raise InputError(own.name, value, f"{same.get(field)}, as {BESIDE} beside it has")
+
+
+def _dtypes(found: "_Checkpoint") -> dict[str, Any]:
+    """Return the dtypes of the model and of each layer."""
+    fields = ("mixer_dtype", "output_dtype", "ffn_dtype")
+    layers = enumerate(found.layers)
+    own = {f"{name} of layer {i}": layer.get(name) for i, layer in layers for name in fields}
+    return found.fields | own
 
 
 class _Checkpoint:

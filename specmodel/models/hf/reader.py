@@ -303,7 +303,7 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and 1 <= value <= _MAX_CONTEXT
 
 
-_HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")
+HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")
 
 
 def grouped_heads(
@@ -311,7 +311,7 @@ def grouped_heads(
 ) -> Fields:
     """Return grouped attention by its keys after a prefix, with sizes where these are missing."""
     known = usual or {}
-    heads, kv_heads, width = (reader.whole(f"{prefix}{key}", known.get(key)) for key in _HEADS)
+    heads, kv_heads, width = (reader.whole(f"{prefix}{key}", known.get(key)) for key in HEADS)
     names = f"{prefix}num_key_value_heads", f"{prefix}num_attention_heads"
     reader.check_divides(names[0], kv_heads, names[1], heads)
     return {"kind": "attention", "num_heads": heads, "num_kv_heads": kv_heads, "head_dim": width}
