@@ -34,8 +34,6 @@ same tables, on B200 [-]."""
 _TILE = 128
 """Entries that a kernel takes at once, though blocks are smaller: as was timed [token]."""
 
-_KIND: Literal["block_sparse_attention"] = "block_sparse_attention"
-
 
 @dataclass(frozen=True, kw_only=True)
 class BlockSparseAttention(GroupedHeads):
@@ -73,7 +71,7 @@ class BlockSparseAttention(GroupedHeads):
     spread over GPUs by tokens, and index keys in 8 bits.
     """
 
-    kind: Literal["block_sparse_attention"] = _KIND
+    kind: Literal["block_sparse_attention"] = "block_sparse_attention"
     index_num_heads: Size
     index_head_dim: Size
     block_size: Size
@@ -151,7 +149,7 @@ class BlockSparseAttention(GroupedHeads):
             depth=stream.hidden_size + outputs,
             kernels=3 + self.has_output_gate + 2 * is_quantised,
         )
-        return replace(found, kind=_KIND, stored_dtype=stream.kv_dtype)
+        return replace(found, kind=self.kind, stored_dtype=stream.kv_dtype)
 
     def _indexer(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of scoring every key for every token, and of choosing by block."""
@@ -190,7 +188,7 @@ class BlockSparseAttention(GroupedHeads):
             cache_bytes=(read + run.num_tokens) * (layers * size),
             groups=decoded * (layers * groups / max(self.block_size, _TILE)),
             kernels=2 * layers,
-            kind=_KIND,
+            kind=self.kind,
             dtype="bf16",
             stored_dtype=stream.kv_dtype,
             memory_cause="KV",

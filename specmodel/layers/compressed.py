@@ -27,7 +27,6 @@ from specmodel.layers.work import Work
 ENTRY_SCALED = 64
 """Elements of an 8-bit entry that share an 8-bit scale; one more byte pads the scales [-]."""
 
-_KIND: Literal["compressed_attention"] = "compressed_attention"
 _STATE_BYTES = BYTES_PER_ELEMENT["fp32"]
 
 
@@ -67,7 +66,7 @@ class CompressedAttention(TokenMixer):
     all layers; index keys in 4 bits; the other kernels that prompts run, which do the same work.
     """
 
-    kind: Literal["compressed_attention"] = _KIND
+    kind: Literal["compressed_attention"] = "compressed_attention"
     num_heads: Size
     head_dim: Size
     rotary_dim: Count
@@ -253,7 +252,7 @@ class CompressedAttention(TokenMixer):
             depth=h + self.q_lora_rank + output,
             kernels=4 + bool(index_queries) + 3 * is_quantised,
         )
-        return replace(found, kind=_KIND, stored_dtype=stream.kv_dtype)
+        return replace(found, kind=self.kind, stored_dtype=stream.kv_dtype)
 
     def _compressor(self, run: Pass, layers: int) -> Work:
         """Return the work of the 16-bit matrices, and of making entries from their results."""
@@ -271,7 +270,7 @@ class CompressedAttention(TokenMixer):
             kernels=3 * each + self._selects,
             dtype=dtype,
         )
-        return replace(found, kind=_KIND, dtype=dtype, stored_dtype=stream.kv_dtype)
+        return replace(found, kind=self.kind, dtype=dtype, stored_dtype=stream.kv_dtype)
 
     def _core(self, run: Pass, layers: int) -> Work:
         """Return the work of attention to the window and to entries."""
@@ -296,7 +295,7 @@ class CompressedAttention(TokenMixer):
             * (layers * self.entry_bytes(stream.kv_dtype)),
             rows=run.num_tokens,
             kernels=5 * layers,
-            kind=_KIND,
+            kind=self.kind,
             dtype="bf16",
             stored_dtype=stream.kv_dtype,
             memory_cause="KV",

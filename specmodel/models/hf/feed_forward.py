@@ -60,7 +60,9 @@ def experts_block(reader: Reader) -> Fields:
     if family.shared_size is None:
         return fields
     if family.num_shared:
-        num_shared = reader.count(family.num_shared)
+        # none where it is null, an error where it is missing
+        is_null = reader.get(family.num_shared, "missing") is None
+        num_shared = 0 if is_null else reader.whole_in_all(family.num_shared, minimum=0)
         is_told = reader.get(family.shared_size) is not None or not family.shares_as_routed
         key = family.shared_size if is_told else size_key
         size = reader.whole_in_all(key) if num_shared else 0

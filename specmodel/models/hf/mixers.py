@@ -117,23 +117,14 @@ def _said_of_indexers(reader: Reader, num_layers: int) -> dict[str, list[bool]]:
         kinds = reader.by_layer("indexer_types", num_layers, _INDEXERS[:2])
         said["indexer_types"] = [kind == "full" for kind in kinds]
     if reader.get("index_topk_pattern") is not None:
-        said["index_topk_pattern"] = _indexers_of_pattern(reader, num_layers)
+        letters = reader.by_layer("index_topk_pattern", num_layers, _INDEXERS)
+        said["index_topk_pattern"] = [letter in ("F", "full") for letter in letters]
     frequency = reader.whole("index_topk_freq", reader.family.indexer_every)
     offset = reader.whole("index_skip_topk_offset", 2, minimum=0)
     if not said or reader.get("index_topk_freq") is not None:
         name = "index_topk_freq" if said else "index_skip_topk_offset"
         said[name] = [max(i - offset + 1, 0) % frequency == 0 for i in range(num_layers)]
     return said
-
-
-def _indexers_of_pattern(reader: Reader, num_layers: int) -> list[bool]:
-    """Return which layers have an indexer by letters F and S, or names full and shared."""
-    key = "index_topk_pattern"
-    pattern = reader.get(key)
-    letters = pattern if isinstance(pattern, str | list) else ""
-    if len(letters) != num_layers or any(letter not in _INDEXERS for letter in letters):
-        raise reader.fault(key, f"{num_layers} letters F or S, or names full or shared")
-    return [letter in ("F", "full") for letter in letters]
 
 
 def listed_heads(reader: Reader, kinds: list[str]) -> list[int]:

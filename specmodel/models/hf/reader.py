@@ -194,10 +194,6 @@ class Reader:
             raise self.fault(key, "the same in every layer, as no other model is known here")
         return value[0]
 
-    def count(self, key: str) -> int:
-        """Return a number of parts: 0 where it is null, an error where the key is missing."""
-        return 0 if self.get(key, "missing") is None else self.whole_in_all(key, minimum=0)
-
     def flag(self, key: str, default: bool) -> bool:
         """Return a truth value, or the default where the key is missing or null."""
         value = self.get(key)
@@ -251,6 +247,7 @@ class Reader:
         listed, kind = self.get(key), type(known[0])
         if listed is None:
             return [known[0]] * num_layers
+        listed = [*listed] if isinstance(listed, str) else listed  # of letters
         each = f"{' or '.join(map(str, known))}{hint}"
         if not isinstance(listed, list):
             raise self.fault(key, f"{num_layers} entries, each {each}")
