@@ -84,7 +84,7 @@ def by_lists(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
             return listed
         raise reader.fault(_NESTED, f"{' and '.join(_LISTS)}, or layer_types")
     first = reader.family.first_layer
-    delta, full = (_numbers(nested, key, first) for key in _LISTS)
+    delta, full = (nested.layer_numbers(key, first, num_layers) or set[int]() for key in _LISTS)
     if delta & full or delta | full != set(range(num_layers)):
         last = num_layers - 1 + first
         expected = f"each layer from {first} to {last} that is not in full_attn_layers"
@@ -92,14 +92,6 @@ def by_lists(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     if listed and [kind == LINEAR for kind in listed] != [i in delta for i in range(num_layers)]:
         raise reader.fault("layer_types", f"the layers that {_NESTED} makes {LINEAR}")
     return listed or [LINEAR if i in delta else reader.family.kinds[0] for i in range(num_layers)]
-
-
-def _numbers(nested: Reader, key: str, first: int) -> set[int]:
-    """Return listed numbers of layers, counted from 0 where the list counts from another."""
-    value = nested.get(key)
-    if not isinstance(value, list) or not all(type(i) is int for i in value):
-        raise nested.fault(key, "a list of layer numbers")
-    return {i - first for i in value}
 
 
 def by_groups(reader: Reader, listed: list[str], num_layers: int) -> list[str]:

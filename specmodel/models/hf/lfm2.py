@@ -20,10 +20,7 @@ def lfm2_blocks(reader: Reader, num_layers: int) -> Layers:
     size = reader.whole("intermediate_size")
     reader.pass_over("block_ffn_dim_multiplier", "block_multiple_of")
     if reader.flag("block_auto_adjust_ff_dim", True):
-        factor = reader.get("block_ffn_dim_multiplier")
-        factor = 1 if factor is None else factor
-        if type(factor) not in (int, float) or not 0 < factor <= size:
-            raise reader.fault("block_ffn_dim_multiplier", "a number above 0")
+        factor = reader.number("block_ffn_dim_multiplier", most=size) or 1
         multiple = reader.whole("block_multiple_of", _DEFAULT_MULTIPLE)
         size = -(-int(factor * int(2 * size / 3)) // multiple) * multiple
     return [{"kind": "dense", "is_gated": True, "ffn_size": size}] * num_layers

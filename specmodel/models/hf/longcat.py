@@ -14,7 +14,7 @@ from specmodel.models.hf.feed_forward import chosen_experts
 from specmodel.models.hf.formats import KEPT_KEYS
 from specmodel.models.hf.reader import Fields, Layers, Reader
 
-_RATIO, _SPLIT = "ngram_vocab_size_ratio", "emb_split_num"
+_SPLIT = "emb_split_num"
 _UNQUANTISED = "disable_quant_module"
 
 
@@ -71,11 +71,9 @@ def check_quantisation(reader: Reader, beside: Mapping[str, Any] | None) -> None
 
 def _ngrams(reader: Reader) -> Fields:
     """Return the embeddings of n-grams, {} if no key gives their number of rows."""
-    ratio = reader.get(_RATIO)
+    ratio = reader.number("ngram_vocab_size_ratio", most=10**6)
     if ratio is None:
         return {}
-    if type(ratio) not in (int, float) or not 0 < ratio <= 10**6:
-        raise reader.fault(_RATIO, "a number above 0: rows of a table for each of the vocabulary")
     split, neighbours = reader.whole(_SPLIT), reader.whole("emb_neighbor_num", minimum=2)
     tables = split * (neighbours - 1)
     if reader.whole("hidden_size") % tables:

@@ -150,6 +150,15 @@ class Reader:
             raise self.fault(key, f"a whole number from {minimum} to {most}")
         return value
 
+    def number(self, key: str, most: float) -> Any:
+        """Return a number above 0, None where the key is missing or null."""
+        value = self.get(key)
+        if value is None:
+            return None
+        if type(value) not in (int, float) or not 0 < value <= most:
+            raise self.fault(key, f"a number above 0, up to {most}")
+        return value
+
     def only(self, key: str, known: Sequence[Any], expected: str) -> None:
         """Refuse a value that is none of those known; a missing key stands for one that is."""
         if self.get(key) not in (None, *known):
@@ -209,17 +218,19 @@ class Reader:
             raise self.fault(key, " or ".join(known))
         return str(value)
 
-    def layer_numbers(self, key: str) -> set[int] | None:
-        """Return listed numbers of layers, None where the key is missing or null."""
+    def layer_numbers(
+        self, key: str, first: int = 0, num_layers: int | None = None
+    ) -> set[int] | None:
+        """Return listed numbers of layers, less that of the first; None for a key without any."""
         listed = self.get(key)
         if listed is None:
             return None
         if not isinstance(listed, list) or not all(type(i) is int for i in listed):
             raise self.fault(key, "a list of layer numbers")
-        num_layers = self.whole("num_hidden_layers")
-        if not all(0 <= i < num_layers for i in listed):
-            raise self.fault(key, f"numbers of layers from 0 to {num_layers - 1}")
-        return set(listed)
+        last = (num_layers or self.whole("num_hidden_layers")) - 1 + first
+        if not all(first <= i <= last for i in listed):
+            raise self.fault(key, f"numbers of layers from {first} to {last}")
+        return {i - first for i in listed}
 
     def overrides(
         self, layers: Collection[int], known: Collection[str], kind: str

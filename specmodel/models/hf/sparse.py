@@ -73,9 +73,6 @@ def mistral_mixers(reader: Reader, kinds: list[str], window: int | None) -> Laye
 # Qwen3.8 (`qwen4_exp`)
 
 
-_NGRAM_LAYERS = "ple_layer_ids"
-
-
 def qwen4_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
     """Return the mixer of each layer: a state, or attention to blocks that an indexer selects.
 
@@ -116,10 +113,7 @@ def qwen4_fields(reader: Reader, layers: list[Fields]) -> Fields:
 
 
 def _tables(reader: Reader, num_layers: int, streams: int) -> Fields:
-    listed = reader.get(_NGRAM_LAYERS) or []
-    numbers = range(1, num_layers + 1)
-    if not isinstance(listed, list) or not all(type(i) is int and i in numbers for i in listed):
-        raise reader.fault(_NGRAM_LAYERS, f"a list of layers, from 1 to {num_layers}")
+    listed = reader.layer_numbers("ple_layer_ids", first=1, num_layers=num_layers)
     reader.pass_over("heads_per_ngram", "ngram_size", "ngram_vocab_size_base", "ple_embed_dim")
     if not listed:
         return {}
@@ -132,7 +126,7 @@ def _tables(reader: Reader, num_layers: int, streams: int) -> Fields:
     if dtype not in dtypes:
         raise reader.fault("ple_embedding_dtype", "float8_e4m3fn or null")
     memory = {
-        "num_rows": [rows] * len(set(listed)),
+        "num_rows": [rows] * len(listed),
         "row_size": width // lookups,
         "num_lookups": lookups,
         "num_outputs": streams + 1,
