@@ -76,21 +76,22 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     >>> load_drafter("dspark:8", load_architecture("mixtral-8x7b")).block_size
     8
     """
-    known = [*list_drafters(), *list_architectures()]
-    if isinstance(name, str) and not is_local(name) and checkpoint(name, list_architectures()):
-        return model_drafter(load_architecture(name, "drafter"))
-    if is_path(name, "drafter"):
+    models = list_architectures()
+    known = [*list_drafters(), *models]
+    is_published = isinstance(name, str) and not is_local(name) and checkpoint(name, models)
+    if not is_published and is_path(name, "drafter"):
         name = found_path(str(name), known, "drafter")
         is_config = Path(name).suffix != ".toml" and Path(name).exists()
-        own = read_drafter(name, target) if is_config else None
-        return own or model_drafter(load_architecture(name, "drafter"))
-    found, given = _named(name)
-    if found:
-        made_by = _MADE_BY.get(found)
-        return made_by(target, **given) if made_by else Drafter(name=DRAFTERS[found].kind)
-    if known_name(str(name), list_architectures(), "drafter") is None:
-        expected = f"a path, or a known name such as {nearest(str(name), known)}"
-        raise InputError("drafter", name, expected)
+        if is_config and (own := read_drafter(name, target)):
+            return own
+    elif not is_published:
+        found, given = _named(name)
+        if found:
+            made_by = _MADE_BY.get(found)
+            return made_by(target, **given) if made_by else Drafter(name=DRAFTERS[found].kind)
+        if known_name(str(name), models, "drafter") is None:
+            expected = f"a path, or a known name such as {nearest(str(name), known)}"
+            raise InputError("drafter", name, expected)
     return model_drafter(load_architecture(name, "drafter"))
 
 

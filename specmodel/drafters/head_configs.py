@@ -29,7 +29,6 @@ from specmodel.models.hf.drafting import (
     check_target,
     head_kind,
     head_layers,
-    vocabularies,
 )
 from specmodel.models.hf.formats import KEPT_KEYS
 from specmodel.models.hf.keys import table
@@ -104,11 +103,15 @@ def _fields(
     reader: Reader, target: Architecture, layers: list[Fields], inputs: int, groups: list[str]
 ) -> Fields:
     """Return the fields of the `Architecture` of a head, with the keys that were passed over."""
-    quantised = _without_own_modules(reader.config)
+    quantised, whole_size = _without_own_modules(reader.config), target.vocabulary_size
     dtypes, layers = checkpoint_dtypes(quantised, reader.argument, reader.dtype(), layers)
+    size = reader.whole("draft_vocab_size", whole_size, most=whole_size)
+    if reader.flag("tie_word_embeddings", False) and size != whole_size:
+        raise reader.fault("tie_word_embeddings", f"false with draft_vocab_size = {size}")
     return {
         "hidden_size": reader.whole("hidden_size"),
-        **vocabularies(reader, target.vocabulary_size),
+        "vocabulary_size": size,
+        "input_vocabulary_size": whole_size if size != whole_size else None,
         "input_projection_size": inputs,
         "layers": grouped(layers),
         **dtypes,

@@ -127,12 +127,3 @@ def head_layers(reader: Reader, *, has_latents: bool) -> list[Fields]:
     block = {"kind": "dense", "ffn_size": width}
     made = {FULL: mixer, SLIDING: mixer | own}
     return [{"mixer": {**made[kind]}, "feed_forward": block} for kind in types]
-
-
-def vocabularies(reader: Reader, vocabulary_size: int) -> dict[str, int]:
-    """Return the fields of the vocabulary of the head, which is at most its target's [token]."""
-    size = reader.whole("draft_vocab_size", vocabulary_size, most=vocabulary_size)
-    if reader.flag("tie_word_embeddings", False) and size != vocabulary_size:
-        raise reader.fault("tie_word_embeddings", f"false with draft_vocab_size = {size}")
-    whole = {"input_vocabulary_size": vocabulary_size} if size != vocabulary_size else {}
-    return {"vocabulary_size": size, **whole}

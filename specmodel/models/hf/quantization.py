@@ -72,31 +72,21 @@ def _records(
 
     Where a record has an algorithm for experts alone, the file beside it repeats only that.
     """
-    own, other = config.get(_KEY), _beside(beside, argument)
-    if other is not None and isinstance(own, dict) and own.get("quant_algo") == MIXED:
-        own = {"quantized_layers": other.get("quantized_layers"), **own}
+    own, other = config.get(_KEY), beside and beside.get("quantization")
+    name = f"{argument.rpartition(' ')[0]} {BESIDE} quantization".lstrip()
     records = [(f"{argument} {_KEY}", own)] if own else []
-    is_alone = other is None or (isinstance(own, dict) and own.get(MOE_ALGO) is not None)
-    return records if is_alone else [*records, (_beside_name(argument), other)]
-
-
-def _beside_name(argument: str) -> str:
-    """Return how errors name the record of the file beside a ``config.json``."""
-    return f"{argument.rpartition(' ')[0]} {BESIDE} quantization".lstrip()
-
-
-def _beside(beside: Mapping[str, Any] | None, argument: str) -> dict[str, Any] | None:
-    """Return the record that the file beside a ``config.json`` holds."""
     if beside is None:
-        return None
-    name = _beside_name(argument)
-    record = beside.get("quantization")
-    if not isinstance(record, dict):
-        raise InputError(name, record, "an object with quant_algo, as ModelOpt writes it")
-    if "NVFP4" in str(record.get("quant_algo")) and "exclude_modules" not in record:
+        return records
+    if not isinstance(other, dict):
+        raise InputError(name, other, "an object with quant_algo, as ModelOpt writes it")
+    if "NVFP4" in str(other.get("quant_algo")) and "exclude_modules" not in other:
         expected = "a list, without which engines read no NVFP4; or --weight-dtype nvfp4"
         raise InputError(f"{name}.exclude_modules", None, expected)
-    return {"quant_method": "modelopt", **record}
+    if isinstance(own, dict) and own.get("quant_algo") == MIXED:
+        listed = {"quantized_layers": other.get("quantized_layers")}
+        records = [(f"{argument} {_KEY}", listed | own)]
+    is_alone = isinstance(own, dict) and own.get(MOE_ALGO) is not None
+    return records if is_alone else [*records, (name, {"quant_method": "modelopt", **other})]
 
 
 def _check_agreement(own: "_Checkpoint", other: "_Checkpoint") -> None:
@@ -128,10 +118,6 @@ class _Checkpoint:
         self.targets: list[tuple[Named, Format]] = [
             (modules.named(key, entries), form) for key, entries, form in recipe.targets
         ]
-        self.fields, self.layers = self._read()
-
-    def _read(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Return the fields of an architecture, and the layers with dtypes of their own."""
         formats = [
             {group: self._format(number, group) for group in groups}
             for number, groups in enumerate(self.modules.groups)
@@ -151,7 +137,7 @@ class _Checkpoint:
         outer = self.recipe.embedding_dtype or self.dtype
         of_mtp = self.recipe.every or any(named.has_mtp for named, _ in self.targets)
         leaves_mtp = any(named.has_mtp for named in self.kept) or not of_mtp
-        fields = {
+        self.fields = {
             "weight_dtype": weight,
             "attention_dtype": _unless(weight, mixed),
             "expert_dtype": _unless(weight, experts.weights) if experts else None,
@@ -161,11 +147,10 @@ class _Checkpoint:
             **self._activations(formats, experts, mixed),
             "kv_dtype": self.recipe.kv_dtype or self.dtype,
         }
-        layers = [
+        self.layers = [
             dict(layer) | _of_layer(own, mixed, weight)
             for layer, own in zip(self.modules.layers, formats, strict=True)
         ]
-        return fields, layers
 
     def _activations(
         self, formats: list[dict[str, Format]], experts: Format | None, mixed: str
