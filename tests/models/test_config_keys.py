@@ -172,7 +172,7 @@ RULES = ("blocks", "check_quantisation", "dense_layers", "fields", "heads", "lin
 SIZES = table("size_keys")
 
 
-@pytest.mark.parametrize("column", [*RULES, "num_layers", "plan"])
+@pytest.mark.parametrize("column", [*RULES, "mtp_layer", "num_layers", "plan", "residuals"])
 def test_every_rule_that_a_row_names_is_there(column):
     named = {getattr(row, column) for row in family.families().values()} - {None}
     rules = [name.split(".") for name in named - SIZES.keys()]

@@ -10,8 +10,6 @@ from typing import Any
 from specmodel.base.errors import InputError
 from specmodel.models.hf.drafting import is_draft_head, mtp_fields
 from specmodel.models.hf.keys import table
-from specmodel.models.hf.kimi import residuals
-from specmodel.models.hf.mimo import windowed_mtp_layer
 from specmodel.models.hf.mixers import layer_kinds
 from specmodel.models.hf.quantization import checkpoint_dtypes
 from specmodel.models.hf.reader import Fields, Reader
@@ -50,8 +48,8 @@ def architecture_fields(
     fields = _outer_fields(reader)
     blocks = family.rule("blocks", reader, num_layers)
     mixers = family.rule("mixers", reader, *layer_kinds(reader, num_layers))
-    if family.has_windowed_mtp:
-        fields["mtp_layer"] = windowed_mtp_layer(reader, [m for m in mixers if m])
+    if family.mtp_layer:
+        fields["mtp_layer"] = family.rule("mtp_layer", reader, [m for m in mixers if m])
     layers = [
         {"mixer": mixer, "feed_forward": block} for mixer, block in zip(mixers, blocks, strict=True)
     ]
@@ -87,8 +85,8 @@ def _outer_fields(reader: Reader) -> Fields:
         "has_tied_embeddings": reader.flag("tie_word_embeddings", family.ties_embeddings),
         "max_context_length": reader.longest_context(),
     }
-    if family.has_residuals:
-        fields |= residuals(reader)
+    if family.residuals:
+        fields |= family.rule("residuals", reader)
     if family.positions_offset is not None:
         width = reader.whole("word_embed_proj_dim", fields["hidden_size"])
         fields["embedding_size"] = width if width != fields["hidden_size"] else None

@@ -37,17 +37,11 @@ def by_shared_entries(reader: Reader, listed: list[str], num_layers: int) -> lis
 def _ratios(reader: Reader, num_layers: int, known: tuple[int, ...]) -> list[int]:
     """Return the ratio of each layer; those of MTP modules, which follow, must be 0."""
     ratios = reader.get(_KEY)
-    modules = reader.whole("num_nextn_predict_layers", 0, minimum=0)
-    lengths = (num_layers, num_layers + modules)
-    if not isinstance(ratios, list) or len(ratios) not in lengths:
-        expected = f"{num_layers} ratios, one for each layer, and then one for each module"
-        raise reader.fault(_KEY, expected)
-    if any(type(ratio) is not int or ratio not in known for ratio in ratios):
-        each = ", ".join(map(str, known))
-        raise reader.fault(_KEY, f"ratios of {each}, as others are not known here")
+    if not isinstance(ratios, list):
+        raise reader.fault(_KEY, f"{num_layers} ratios, one for each layer")
     if any(ratios[num_layers:]):
         raise reader.fault(_KEY, "0 for modules, which have a window alone")
-    return ratios[:num_layers]
+    return reader.by_layer(_KEY, num_layers, known)
 
 
 def compressed_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
@@ -140,10 +134,9 @@ def _memory(reader: Reader, streams: int) -> Fields:
         return {}
     key = "engram_num_embeddings"
     rows = reader.get(key)
-    if not isinstance(rows, list) or len(rows) != len(layers):
+    are_numbers = isinstance(rows, list) and all(type(n) is int and n > 0 for n in rows)
+    if not are_numbers or len(rows) != len(layers):
         raise reader.fault(key, f"{len(layers)} numbers of rows, one for each of engram_layer_ids")
-    if any(type(n) is not int or n < 1 for n in rows):
-        raise reader.fault(key, "whole numbers above 0")
     lengths = reader.whole("engram_max_ngram_size", minimum=2) - 1
     memory = {
         "num_rows": rows,

@@ -27,7 +27,7 @@ def mtp_fields(reader: Reader) -> Fields:
     Modules whose attention, experts, embedding or head are not the target's are refused. One module
     is the default of an `Architecture`.
     """
-    config, has_own_layer = reader.config, reader.family.has_windowed_mtp
+    config, has_own_layer = reader.config, bool(reader.family.mtp_layer)
     counts = table("key_names")["mtp_counts"]
     key = next((name for name in counts if config.get(name) is not None), "")
     count = config[key] if key else reader.family.untold_mtp

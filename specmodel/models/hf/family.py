@@ -131,16 +131,12 @@ class Family(Record):
     """Whether lists of layers may go on with those of MTP modules."""
     untold_mtp: int = 0
     """MTP modules of its checkpoints where no key says it."""
-    has_windowed_mtp: bool = False
-    """Whether MTP modules have a window and a dense block."""
 
     # the rest
     ties_embeddings: bool = False
     """Whether the LM head is the embedding where `tie_word_embeddings` is missing."""
     positions_offset: int | None = None
     """Of learned positions: entries beyond `max_position_embeddings`."""
-    has_residuals: bool = False
-    """Whether keys may replace the single residual stream."""
     firsts: _Names = ()
     """Keys that may list a number for text and one for images: that of text holds."""
     other_names: Mapping[str, str] = field(default_factory=dict)
@@ -157,6 +153,10 @@ class Family(Record):
     """Feed-forward block of each layer, from the number of layers; None for no block."""
     mixers: str = "mixers.mixers"
     """Mixer of each layer, from their kinds and the length of windows; None for no mixer."""
+    mtp_layer: str | None = None
+    """Layer of MTP modules where it is not like the target's, from the mixers of the layers."""
+    residuals: str | None = None
+    """What keys may have in place of the single residual stream."""
     fields: str | None = None
     """Other fields of the `Architecture`; it may change the layers."""
     check_quantisation: str | None = None
