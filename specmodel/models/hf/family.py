@@ -190,7 +190,12 @@ def _read(path: Path) -> dict[str, Family]:
         row = build(Family, columns | {"name": name}, argument)
         _check_names(row, rows, argument)
         own = {column: getattr(row, column) for column in ("name", *columns)}
-        given[name] = _extended(given.get(row.extends or "", {}), own)
+        taken = given.get(row.extends or "", {}) | dict.fromkeys(row.without)
+        added = {  # harmless keys add up
+            column: (taken.get(column) or ()) + own.get(column, ())
+            for column in ("harmless", "harmless_groups")
+        }
+        given[name] = taken | {"without": ()} | own | added
         rows[name] = build(Family, given[name], argument)
     return rows
 
@@ -208,13 +213,3 @@ def _check_names(row: Family, above: Mapping[str, Family], argument: str) -> Non
                 where = " above it" if column == "extends" else ""
                 expected = f"one that is there{where}: {nearest(name, known)}"
                 raise InputError(f"{argument}.{column}", name, expected)
-
-
-def _extended(taken: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of a row after those that it takes over; harmless keys add up."""
-    columns = taken | dict.fromkeys(own.get("without", ()))
-    lists = {
-        column: (columns.get(column) or ()) + own.get(column, ())
-        for column in ("harmless", "harmless_groups")
-    }
-    return columns | {"without": ()} | own | lists

@@ -101,55 +101,48 @@ class Modules:
         self.layers, self.has_head, self.has_mtp = layers, has_head, has_mtp
         self.groups = [_groups(layer) for layer in layers]
 
-    def named(self, key: str, entries: Any) -> "Named":
-        """Return what a list of names means; `key` names the list in errors."""
-        if not isinstance(entries, list | tuple):
-            raise InputError(key, entries, "a list of names")
-        found = Named(self, key)
-        for entry, numbers in self._by_layer(key, entries, found).items():
-            found.add(entry, numbers)
-        return found
-
-    def _by_layer(
-        self, key: str, entries: Iterable[Any], found: "Named"
-    ) -> dict[str, list[tuple[int, int]]]:
-        """Return entries without their numbers, each with the layers and experts that it names."""
-        numbers: dict[str, list[tuple[int, int]]] = {}
-        for entry in entries:
-            if not isinstance(entry, str):
-                raise InputError(key, entry, "names of modules")
-            entry = entry if _is_regex(entry) else entry.rstrip(".")
-            if not _is_regex(entry) and _table().outside.search(entry):
-                continue
-            if _MTP.search(entry) and not _is_regex(entry):
-                found.has_mtp |= bool(_WHOLE_MTP.fullmatch(entry))
-                continue
-            text, number, rest = _general(_LAYER, entry)
-            layers = [-1 if number is None else int(number)]
-            if number is not None and rest.startswith("*"):  # the layer after the last is of MTP
-                layers = [i for i in range(len(self.layers) + 1) if str(i).startswith(number)]
-            if any(i >= len(self.layers) for i in layers) and re.fullmatch(r"\.?\*?", rest):
-                found.has_mtp = True
-            general, expert, _ = _general(_EXPERT, text)
-            found.as_written.setdefault(general, entry)
-            for layer in layers:
-                if layer < len(self.layers):
-                    numbers.setdefault(general, []).append((layer, int(expert or -1)))
-        return numbers
-
 
 class Named:
     """What a list of names means: groups of matrices by layer, the LM head, MTP modules."""
 
-    def __init__(self, modules: Modules, key: str) -> None:
+    def __init__(self, modules: Modules, key: str, entries: Any) -> None:
+        if not isinstance(entries, list | tuple):
+            raise InputError(key, entries, "a list of names")
         self.modules, self.key = modules, key
         self.has_head = self.has_mtp = False
-        self.as_written: dict[str, str] = {}
+        self._as_written: dict[str, str] = {}
         """The first entry of those that differ in layer and expert alone."""
         self._hits = defaultdict[tuple[str, int], set[int]](set)
         """Experts that entries name, by module and layer; -1 for all layers, and for all of it."""
+        for entry, numbers in self._by_layer(entries).items():
+            self._add(entry, numbers)
 
-    def add(self, entry: str, numbers: list[tuple[int, int]]) -> None:
+    def _by_layer(self, entries: Iterable[Any]) -> dict[str, list[tuple[int, int]]]:
+        """Return entries without their numbers, each with the layers and experts that it names."""
+        numbers, count = dict[str, list[tuple[int, int]]](), len(self.modules.layers)
+        for entry in entries:
+            if not isinstance(entry, str):
+                raise InputError(self.key, entry, "names of modules")
+            entry = entry if _is_regex(entry) else entry.rstrip(".")
+            if not _is_regex(entry) and _table().outside.search(entry):
+                continue
+            if _MTP.search(entry) and not _is_regex(entry):
+                self.has_mtp |= bool(_WHOLE_MTP.fullmatch(entry))
+                continue
+            text, number, rest = _general(_LAYER, entry)
+            layers = [-1 if number is None else int(number)]
+            if number is not None and rest.startswith("*"):  # the layer after the last is of MTP
+                layers = [i for i in range(count + 1) if str(i).startswith(number)]
+            if any(i >= count for i in layers) and re.fullmatch(r"\.?\*?", rest):
+                self.has_mtp = True
+            general, expert, _ = _general(_EXPERT, text)
+            self._as_written.setdefault(general, entry)
+            for layer in layers:
+                if layer < count:
+                    numbers.setdefault(general, []).append((layer, int(expert or -1)))
+        return numbers
+
+    def _add(self, entry: str, numbers: list[tuple[int, int]]) -> None:
         """Add the modules that an entry without numbers names in some layers."""
         names, of_layers = self._matches(entry)
         self.has_mtp |= _is_regex(entry) and all(map(self._pattern(entry).fullmatch, _MTP_NAMES))
@@ -158,7 +151,7 @@ class Named:
         if not names and not of_layers and not is_known:
             kinds = f"{Part.MIXER}, {Part.EXPERTS}, {Part.SHARED}, {Part.DENSE}, {Part.HEAD}"
             raise InputError(
-                self.key, self.as_written[entry], f"{kinds}, embedding, router, norms or vision"
+                self.key, self._as_written[entry], f"{kinds}, embedding, router, norms or vision"
             )
         self.has_head |= not names.isdisjoint(_HEADS)
         for name in names - {*_HEADS}:
@@ -213,7 +206,7 @@ class Named:
         try:
             return re.compile(text)
         except (re.error, RecursionError, OverflowError):
-            raise InputError(self.key, self.as_written[entry], "a well-formed regex") from None
+            raise InputError(self.key, self._as_written[entry], "a well-formed regex") from None
 
 
 def _groups(layer: Mapping[str, Any]) -> dict[str, Namings]:

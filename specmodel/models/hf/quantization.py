@@ -72,7 +72,7 @@ def _records(
 
     Where a record has an algorithm for experts alone, the file beside it repeats only that.
     """
-    own, other = config.get(_KEY), beside and beside.get("quantization")
+    own, other = config.get(_KEY), None if beside is None else beside.get("quantization")
     name = f"{argument.rpartition(' ')[0]} {BESIDE} quantization".lstrip()
     records = [(f"{argument} {_KEY}", own)] if own else []
     if beside is None:
@@ -114,9 +114,9 @@ class _Checkpoint:
         self.recipe, self.modules = recipe, modules
         self.name, self.dtype = source.name, source.dtype
         self.plain = Format(self.dtype, self.dtype)
-        self.kept = [modules.named(key, entries) for key, entries in recipe.kept.items()]
+        self.kept = [Named(modules, key, entries) for key, entries in recipe.kept.items()]
         self.targets: list[tuple[Named, Format]] = [
-            (modules.named(key, entries), form) for key, entries, form in recipe.targets
+            (Named(modules, key, entries), form) for key, entries, form in recipe.targets
         ]
         formats = [
             {group: self._format(number, group) for group in groups}
