@@ -9,8 +9,8 @@ from specmodel.base.records import is_path
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.drafters.passes import Drafter
 from specmodel.drafters.published import PRESET
-from specmodel.drafters.typical import acceptance_by_name, measured_acceptance, published_acceptance
-from specmodel.models.architecture import Architecture, list_architectures, load_architecture
+from specmodel.drafters.typical import acceptance_by_name, measured_acceptance
+from specmodel.models.architecture import Architecture, load_architecture
 
 
 def list_acceptance() -> list[str]:
@@ -59,30 +59,9 @@ def load_acceptance(
     found = measured_acceptance(name, kind)
     if found is not None:
         return found
-    near = _of_the_same_shape(model, kind)
-    told = f"{near} is of a model of the same shape; " if near else ""
-    expected = f"a rate of your own: none is published for {name} with {kind}; {told}published are"
+    expected = f"a rate of your own: none is published for {name} with {kind}; published are"
     close = nearest(f"{name}-{kind}", list_acceptance())
     raise InputError("acceptance", preset, f"{expected} {close} (specmodel list acceptance)")
-
-
-def _of_the_same_shape(target: Architecture | str | Path, kind: str) -> str:
-    """Return the name of what is published for a model of the same shape, "" for nothing."""
-    names = list_architectures()
-    if not isinstance(target, Architecture):
-        found = next((word for word in spellings(str(target)) if word in names), None)
-        if found is None:
-            return ""
-        target = load_architecture(found)
-    for published in published_acceptance():
-        shipped = next(filter(published.is_of, names), None) if published.drafter == kind else None
-        if shipped and _shape(load_architecture(shipped)) == _shape(target):
-            return published.name
-    return ""
-
-
-def _shape(model: Architecture) -> tuple[object, ...]:
-    return model.hidden_size, model.vocabulary_size, model.mixers, model.feed_forwards
 
 
 def _named(preset: str, kind: str) -> Acceptance:

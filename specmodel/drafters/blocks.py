@@ -3,7 +3,6 @@
 They are small models of the target's width whose cache is made of features of the target.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from specmodel.base.errors import InputError
@@ -62,9 +61,7 @@ def dflash_drafter(
     >>> [(p.name, float(p.tokens_per_sequence)) for p in head.passes(15)]
     [('context', 16.0), ('draft pass', 16.0)]
     """
-    given = {"num_layers": num_layers, "block_size": block_size}
-    given |= {"taps": num_taps, "ffn_size": ffn_size}
-    shape, told = _shape(target, "dflash", USUAL_DFLASH, given)
+    shape, told = _shape(target, "dflash", USUAL_DFLASH, num_layers, block_size, num_taps, ffn_size)
     head, more = _dense_head(target, DFLASH, shape)
     longest = _drafted_at_most(shape.block_size or 0, known=1)
     own = {"is_chain": True, "block_size": longest, "assumed": (*told, *more)}
@@ -105,9 +102,7 @@ def dspark_drafter(
     of_module = module and module.mixer and module.mixer.for_head
     is_own = bool(of_module and of_module.fills_blocks)
     usual = USUAL_V4 if is_own else USUAL_DSPARK
-    given = {"num_layers": num_layers, "block_size": block_size}
-    given |= {"taps": num_taps, "ffn_size": ffn_size}
-    shape, told = _shape(target, "dspark", usual, given)
+    shape, told = _shape(target, "dspark", usual, num_layers, block_size, num_taps, ffn_size)
     if module is not None and is_own:
         if ffn_size is not None:
             expected = f"none, as a head of {target.name} has its experts"
@@ -126,18 +121,19 @@ def dspark_drafter(
 
 
 def _shape(
-    target: Architecture, name: str, usual: HeadShape, given: Mapping[str, int | None]
+    target: Architecture, name: str, usual: HeadShape, *given: int | None
 ) -> tuple[HeadShape, tuple[tuple[str, str], ...]]:
     """Return the sizes of a head as given, published or usual, and what is assumed of them."""
-    known = published_head(target, name).given(**given)
+    sizes = ("num_layers", "block_size", "taps", "ffn_size")
+    known = published_head(target, name).given(**dict(zip(sizes, given, strict=True)))
     left = {"num_layers": "draft_layers", "block_size": "draft_block"}
     told = tuple(
         (label, f"{getattr(usual, field)} (usual)")
         for field, label in left.items()
         if getattr(known, field) is None
     )
-    sizes = {field: getattr(usual, field) for field in (*left, "taps")}
-    return known.usually(**sizes), (*known.told, *told)
+    usually = {field: getattr(usual, field) for field in sizes[:3]}
+    return known.usually(**usually), (*known.told, *told)
 
 
 def _dense_head(

@@ -9,8 +9,8 @@ from specmodel.base.errors import InputError, nearest
 from specmodel.base.naming import checkpoint, found_path, is_local, known_name
 from specmodel.base.ranges import whole_of
 from specmodel.base.records import build, is_path
-from specmodel.drafters import eagle, passes
-from specmodel.drafters.blocks import DFLASH, DSPARK, dflash_drafter, dspark_drafter
+from specmodel.drafters import eagle
+from specmodel.drafters.blocks import dflash_drafter, dspark_drafter
 from specmodel.drafters.heads import one_head
 from specmodel.drafters.models import model_drafter, pard_drafter, usual_pard_drafter
 from specmodel.drafters.mtp import ASSISTANT, assistant_drafter, mtp_drafter
@@ -76,21 +76,22 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     >>> load_drafter("dspark:8", load_architecture("mixtral-8x7b")).block_size
     8
     """
-    known = [*list_drafters(), *list_architectures()]
-    if isinstance(name, str) and not is_local(name) and checkpoint(name, list_architectures()):
-        return model_drafter(load_architecture(name, "drafter"))
-    if is_path(name, "drafter"):
+    models = list_architectures()
+    known = [*list_drafters(), *models]
+    is_published = isinstance(name, str) and not is_local(name) and checkpoint(name, models)
+    if not is_published and is_path(name, "drafter"):
         name = found_path(str(name), known, "drafter")
         is_config = Path(name).suffix != ".toml" and Path(name).exists()
-        own = read_drafter(name, target) if is_config else None
-        return own or model_drafter(load_architecture(name, "drafter"))
-    found, given = _named(name)
-    if found:
-        made_by = _MADE_BY.get(found)
-        return made_by(target, **given) if made_by else Drafter(name=DRAFTERS[found].kind)
-    if known_name(str(name), list_architectures(), "drafter") is None:
-        expected = f"a path, or a known name such as {nearest(str(name), known)}"
-        raise InputError("drafter", name, expected)
+        if is_config and (own := read_drafter(name, target)):
+            return own
+    elif not is_published:
+        found, given = _named(name)
+        if found:
+            made_by = _MADE_BY.get(found)
+            return made_by(target, **given) if made_by else Drafter(name=DRAFTERS[found].kind)
+        if known_name(str(name), models, "drafter") is None:
+            expected = f"a path, or a known name such as {nearest(str(name), known)}"
+            raise InputError("drafter", name, expected)
     return model_drafter(load_architecture(name, "drafter"))
 
 
@@ -179,12 +180,8 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
         return dspark_drafter(
             model(own | {"architectures": ["DeepseekV4ForCausalLM"]}), **sizes_of_v4
         )
-    if head_kind(content) in heads.BLOCKS:
-        read = heads.block_head(content, argument, target)
-        rule = passes.masks_from_anchor if read.drafts_from_anchor else passes.masks_after_anchor
-        name, head = DSPARK if read.is_chained else DFLASH, built(read.fields)
-        return one_head(target, name, head, rule, is_chain=True, block_size=read.block_size)
-    if not is_draft_head(content):
+    is_block = head_kind(content) in heads.BLOCKS
+    if not is_block and not is_draft_head(content):
         if content.get("pard_token") is None:
             return None
         return pard_drafter(model({k: v for k, v in content.items() if k != "pard_token"}))
@@ -192,9 +189,5 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
         sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
         fields = gemma.assistant_fields(content, argument, **sizes)
         return assistant_drafter(built(fields), target, argument)
-    head = built(heads.eagle3_fields(content, argument, target))
-    if heads.is_first_version(content):
-        return one_head(target, eagle.EAGLE, head, passes.verified_first)
-    if heads.drafts_with_masks(content):
-        return one_head(target, eagle.P_EAGLE, head, passes.masks_after_verified, is_chain=True)
-    return one_head(target, eagle.EAGLE3, head, passes.features_first)
+    read = (heads.block_head if is_block else heads.eagle_head)(content, argument, target)
+    return one_head(target, read.kind, built(read.fields), read.rule, **read.more)

@@ -11,15 +11,24 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from specmodel.drafters.blocks import DFLASH, DSPARK
+from specmodel.drafters.eagle import EAGLE, EAGLE3, P_EAGLE
+from specmodel.drafters.passes import (
+    Rule,
+    features_first,
+    masks_after_anchor,
+    masks_after_verified,
+    masks_from_anchor,
+    verified_first,
+)
 from specmodel.models.architecture import Architecture
 from specmodel.models.hf.config import grouped
 from specmodel.models.hf.drafting import (
+    MOST_LAYERS,
     check_known,
     check_target,
     head_kind,
     head_layers,
-    num_layers_of,
-    vocabularies,
 )
 from specmodel.models.hf.formats import KEPT_KEYS
 from specmodel.models.hf.keys import table
@@ -39,8 +48,21 @@ _REFUSED = ("quantization_config", "num_experts", "num_local_experts")
 _DEFAULT_TAPS = 3
 
 
-def eagle3_fields(config: Mapping[str, Any], argument: str, target: Architecture) -> Fields:
-    """Return the fields of an `Architecture` that the configuration of such a head describes.
+class ReadHead(NamedTuple):
+    """A head that a configuration describes: its kind, its fields, and how it drafts.
+
+    `fields` are those of its `Architecture`, `rule` says its passes, and `more` is what else its
+    `Drafter` says.
+    """
+
+    kind: str
+    fields: Fields
+    rule: Rule
+    more: Fields
+
+
+def eagle_head(config: Mapping[str, Any], argument: str, target: Architecture) -> ReadHead:
+    """Return the head of EAGLE or EAGLE-3 that a configuration describes, trained for a target.
 
     Queries, keys and values of the first layer, or their latents, read the embedding beside what
     the target computed; those of further layers the width of the head alone. In a first version of
@@ -52,48 +74,49 @@ def eagle3_fields(config: Mapping[str, Any], argument: str, target: Architecture
     check_known(reader, (_FIRST, _GROUPED, _MASKED, _WITH_LATENTS))
     kinds = "eagle3 or peagle in a head of this class"
     reader.only("speculators_model_type", ("eagle3", "peagle"), kinds)
-    is_latent = head_kind(config) == _WITH_LATENTS
+    kind = head_kind(config)
+    is_latent = kind == _WITH_LATENTS
     for key in _REFUSED if is_latent else (*_REFUSED, "kv_lora_rank"):
         if reader.config.get(key):
             raise reader.fault(key, "none, as in a head it is not known here")
     width = reader.whole("hidden_size")
-    hidden_size, vocabulary_size = target.hidden_size, target.vocabulary_size
-    check_target(reader, hidden_size, vocabulary_size)
+    check_target(reader, target.hidden_size, target.vocabulary_size)
     layers = head_layers(reader, has_latents=is_latent)
-    dtype = reader.dtype()
-    if is_first_version(config):
-        inputs = width + hidden_size
-    else:
-        inputs = _num_taps(reader, _DEFAULT_TAPS) * hidden_size
-        if not inputs and width != hidden_size:
-            raise reader.fault("hidden_size", f"{hidden_size} without auxiliary features")
+    name, rule, more = EAGLE, verified_first, Fields()
+    inputs = width + target.hidden_size
+    if kind != _FIRST:
+        inputs = _num_taps(reader, _DEFAULT_TAPS) * target.hidden_size
+        if not inputs and width != target.hidden_size:
+            raise reader.fault("hidden_size", f"{target.hidden_size} without auxiliary features")
         layers[0]["mixer"]["input_size"] = 2 * width
-    fields = {
-        "hidden_size": width,
-        **vocabularies(reader, vocabulary_size),
-        "input_projection_size": inputs,
-        "layers": [{"count": 1} | layer for layer in layers],
-    }
+        # engines go by what speculators say where they say it
+        told, is_named = config.get("speculators_model_type"), kind == _MASKED
+        is_masked = is_named or any(config.get(key) is not None for key in _MASK_KEYS)
+        name, rule = EAGLE3, features_first
+        if told == "peagle" or (told is None and is_masked):
+            name, rule, more = P_EAGLE, masks_after_verified, {"is_chain": True}
     groups = ["draft heads", *["heads with latents"] * is_latent]
-    fields["ignored_config_keys"] = reader.pass_over_others(groups)
-    return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+    return ReadHead(name, _fields(reader, target, layers, inputs, groups), rule, more)
 
 
-def is_first_version(config: Mapping[str, Any]) -> bool:
-    """Tell whether a configuration describes a head of EAGLE's first version."""
-    return head_kind(config) == _FIRST
-
-
-def drafts_with_masks(config: Mapping[str, Any]) -> bool:
-    """Tell whether an EAGLE-3 head drafts all tokens in one pass, with masks (P-EAGLE)."""
-    told = config.get("speculators_model_type")  # by which engines go where it is told
-    if told is not None:
-        return bool(told == "peagle")
-    names = config.get("architectures")
-    is_named = isinstance(names, list) and bool(
-        {*names} & {*table("draft_heads")["classes"][_MASKED]}
-    )
-    return is_named or any(config.get(key) is not None for key in _MASK_KEYS)
+def _fields(
+    reader: Reader, target: Architecture, layers: list[Fields], inputs: int, groups: list[str]
+) -> Fields:
+    """Return the fields of the `Architecture` of a head, with the keys that were passed over."""
+    quantised, whole_size = _without_own_modules(reader.config), target.vocabulary_size
+    dtypes, layers = checkpoint_dtypes(quantised, reader.argument, reader.dtype(), layers)
+    size = reader.whole("draft_vocab_size", whole_size, most=whole_size)
+    if reader.flag("tie_word_embeddings", False) and size != whole_size:
+        raise reader.fault("tie_word_embeddings", f"false with draft_vocab_size = {size}")
+    return {
+        "hidden_size": reader.whole("hidden_size"),
+        "vocabulary_size": size,
+        "input_vocabulary_size": whole_size if size != whole_size else None,
+        "input_projection_size": inputs,
+        "layers": grouped(layers),
+        **dtypes,
+        "ignored_config_keys": reader.pass_over_others(groups),
+    }
 
 
 def _num_taps(reader: Reader, usual: int) -> int:
@@ -120,6 +143,9 @@ _DFLASH, _DSPARK, _LATENT = "DFlash", "DSpark", "DSpark with latents"
 BLOCKS = (_DFLASH, _DSPARK, _LATENT)
 """Kinds of heads that draft a block."""
 
+_BLOCK_RULES = (masks_after_anchor, masks_from_anchor)
+"""Passes by whether the last known token drafts too, and not only the masks after it."""
+
 _OF_V4, _V4_LAYERS = "DSpark of DeepSeek-V4", 3
 """Another kind, and its layers where no key says them, as vLLM has it [-]."""
 
@@ -137,20 +163,6 @@ _OWN_MODULE = re.compile(
 _TAPS = ("target_layer_ids", "aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids")
 _UNKNOWN = ("conv_kernel_size", "selector_rank", "gru_hidden_dim")
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts")
-
-
-class BlockHead(NamedTuple):
-    """A head that drafts a block: the fields of its `Architecture`, and how it drafts.
-
-    `is_chained` says that it has a Markov head, and so is DSpark; `drafts_from_anchor` that the
-    last known token drafts too, and not only the masks after it; `block_size` is the most tokens
-    that it drafts [token].
-    """
-
-    fields: Fields
-    is_chained: bool
-    drafts_from_anchor: bool
-    block_size: int
 
 
 def dspark_of_v4(config: Mapping[str, Any], argument: str) -> dict[str, int] | None:
@@ -173,7 +185,7 @@ def dspark_of_v4(config: Mapping[str, Any], argument: str) -> dict[str, int] | N
     }
 
 
-def block_head(config: Mapping[str, Any], argument: str, target: Architecture) -> BlockHead:
+def block_head(config: Mapping[str, Any], argument: str, target: Architecture) -> ReadHead:
     """Return the head that a configuration describes, trained for a target.
 
     Of a target with several residual streams, it may read them all.
@@ -190,28 +202,22 @@ def block_head(config: Mapping[str, Any], argument: str, target: Architecture) -
     reader.only("gating", gates, "one gate for each head, or none")
     _refuse_nested(config, argument)
     reader.pass_over(*(key for key in reader.config if key.startswith("confidence_")))
-    width, vocabulary_size = reader.whole("hidden_size"), target.vocabulary_size
     num_streams = getattr(target.residuals, "num_streams", 1)
-    feature = check_target(reader, target.hidden_size, vocabulary_size, num_streams)
+    feature = check_target(reader, target.hidden_size, target.vocabulary_size, num_streams)
     layers = head_layers(reader, has_latents=kind == _LATENT)
-    markov = None if kind == _DFLASH else _markov(reader, vocabulary_size)
-    quantised = _without_own_modules(reader.config)
-    dtypes, layers = checkpoint_dtypes(quantised, argument, reader.dtype(), layers)
-    fields = {
-        "hidden_size": width,
-        **vocabularies(reader, vocabulary_size),
-        "input_projection_size": _num_taps(reader, len(layers)) * feature,
-        "layers": grouped(layers),
-        "markov": markov,
-        **dtypes,
-    }
+    markov = None if kind == _DFLASH else _markov(reader, target.vocabulary_size)
     from_anchor = _drafts_from_anchor(reader, kind)
-    size = _block_size(reader, kind) - (not from_anchor)
+    # of the tokens of a block, the first may be the last known token
+    name = "block_size" if reader.config.get("dspark_block_size") is None else "dspark_block_size"
+    block = reader.whole(name, _DFLASH_BLOCK if kind == _DFLASH else None)
+    size = block - (not from_anchor)
     if size < 1:
         raise reader.fault("block_size", "a block in which some token is drafted")
+    inputs = _num_taps(reader, len(layers)) * feature
     groups = ["draft heads", "heads that draft a block"]
-    fields["ignored_config_keys"] = reader.pass_over_others(groups)
-    return BlockHead(fields, markov is not None, from_anchor, size)
+    fields = _fields(reader, target, layers, inputs, groups) | {"markov": markov}
+    rule, more = _BLOCK_RULES[from_anchor], {"is_chain": True, "block_size": size}
+    return ReadHead(DSPARK if markov else DFLASH, fields, rule, more)
 
 
 def _flat(config: Mapping[str, Any], argument: str) -> Reader:
@@ -245,7 +251,7 @@ def _windowed(reader: Reader) -> Fields:
     window = own if own is not None else reader.config.get("sliding_window")
     is_listed = isinstance(kinds, list) and "sliding_attention" in kinds
     if reader.flag("use_swa", False) and not is_listed:
-        kinds = ["sliding_attention"] * num_layers_of(reader)
+        kinds = ["sliding_attention"] * reader.whole("num_hidden_layers", most=MOST_LAYERS)
         return {"layer_types": kinds, "sliding_window": window, "use_sliding_window": True}
     return {"use_sliding_window": False} if kinds is None else {"sliding_window": window}
 
@@ -284,9 +290,3 @@ def _drafts_from_anchor(reader: Reader, kind: str | None) -> bool:
     is_other = reader.config.get("speculators_model_type") is not None
     usual = not is_other and not reader.flag("dspark_bonus_anchor", False)
     return reader.flag("sample_from_anchor", usual)
-
-
-def _block_size(reader: Reader, kind: str | None) -> int:
-    """Return the tokens of a block, of which the first may be the last known token [token]."""
-    key = "block_size" if reader.config.get("dspark_block_size") is None else "dspark_block_size"
-    return reader.whole(key, _DFLASH_BLOCK if kind == _DFLASH else None)

@@ -191,7 +191,9 @@ def _projected(model: Architecture) -> Architecture:
 def _without_indexers(model: Architecture) -> Architecture:
     """Return a head in passes that read what an earlier one selected."""
     layers = tuple(
-        replace(group, mixer=group.mixer.without_indexer) if group.mixer else group
+        replace(group, mixer=unchecked(group.mixer, {"has_indexer": False}))
+        if group.mixer and group.mixer.selects
+        else group
         for group in model.layers
     )
     return unchecked(model, {"layers": layers})  # none of them selects

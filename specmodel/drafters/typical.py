@@ -130,10 +130,8 @@ def published_heads() -> tuple[PublishedHead, ...]:
     ):
         rows = list(group)
         from_where = ", ".join(rows[0][key] for key in ("source", "date", "data_set"))
-        lengths = tuple(int(row["draft_length"]) for row in rows)
-        tokens = tuple(float(row["tokens_per_step"]) for row in rows)
         told = f"{target} with {drafter}: {from_where}"
-        found.append(PublishedHead(f"{target}-{drafter}", target, drafter, told, lengths, tokens))
+        found.append(_head_of(rows, f"{target}-{drafter}", told))
     return tuple(found)
 
 
@@ -148,12 +146,15 @@ def acceptance_by_task(target: str, drafter: str) -> dict[str, Acceptance]:
         for row in rows_of("task_lengths.csv")
         if row["drafter"] == drafter and is_named(target, row["target"])
     ]
-    found = {}
-    for task, group in groupby(rows, lambda row: row["task"]):
-        pairs = [(int(row["draft_length"]), float(row["tokens_per_step"])) for row in group]
-        lengths, tokens = zip(*pairs, strict=True)
-        found[task] = PublishedHead(task, target, drafter, "", lengths, tokens).acceptance
-    return found
+    by_task = groupby(rows, lambda row: row["task"])
+    return {task: _head_of(list(group), task, "").acceptance for task, group in by_task}
+
+
+def _head_of(rows: list[dict[str, str]], name: str, source: str) -> PublishedHead:
+    """Return an entry from rows of a table, a draft length each."""
+    lengths = tuple(int(row["draft_length"]) for row in rows)
+    tokens = tuple(float(row["tokens_per_step"]) for row in rows)
+    return PublishedHead(name, rows[0]["target"], rows[0]["drafter"], source, lengths, tokens)
 
 
 def acceptance_by_name() -> dict[str, PublishedHead]:

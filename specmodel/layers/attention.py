@@ -6,12 +6,14 @@ A pass reads the KV cache once per sequence, however many tokens it verifies.
 from dataclasses import replace
 from typing import Literal
 
+import numpy as np
+
 from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import field_names
 from specmodel.base.schemas import Count, Size
 from specmodel.layers.blocks import Heads, Tokens, attention, between, linear, prompt_attention
-from specmodel.layers.forms import Quantity, at_most
+from specmodel.layers.forms import Quantity, applied
 from specmodel.layers.messages import gathers, partial_outputs
 from specmodel.layers.parts import ContextMatrices, ForHeads, TokenMixer
 from specmodel.layers.run import Pass, Sequences
@@ -171,7 +173,7 @@ class LatentAttention(LatentHeads):
 
     def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
         """Return the bytes that one layer keeps of a sequence, the same on each GPU [B]."""
-        kept = entries if self.window is None else at_most(entries, self.window)
+        kept = entries if self.window is None else applied(np.minimum, entries, self.window)
         return kept * (self.cache_size * BYTES_PER_ELEMENT[stream.kv_dtype])
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:

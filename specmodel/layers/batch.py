@@ -160,27 +160,23 @@ class SequenceGroup:
         return of(np.maximum(self.logits_per_sequence, 1.0))
 
 
-def sequence_group(
-    *,
-    batch_size: Numeric,
-    tokens_per_sequence: Numeric = 1.0,
-    context_length: Numeric = 0.0,
-    logits_per_sequence: Numeric | None = None,
-    speculating_share: Numeric = 1.0,
-    speculating_chance: Numeric = 1.0,
-) -> SequenceGroup:
-    """Return a group of sequences from numbers that are checked; units as in `SequenceGroup`."""
-    logits = None
-    if logits_per_sequence is not None:
-        logits = check("logits_per_sequence", logits_per_sequence, minimum=0)
-    return SequenceGroup(
-        batch_size=check("batch_size", batch_size, above=0),
-        tokens_per_sequence=check("tokens_per_sequence", tokens_per_sequence, minimum=1),
-        context_length=check("context_length", context_length, minimum=0),
-        logits_per_sequence=logits,
-        speculating_share=check("speculating_share", speculating_share, minimum=0, maximum=1),
-        speculating_chance=check("speculating_chance", speculating_chance, minimum=0, maximum=1),
-    )
+_RANGES: dict[str, dict[str, Any]] = {
+    "batch_size": {"above": 0},
+    "tokens_per_sequence": {"minimum": 1},
+    "context_length": {"minimum": 0},
+    "logits_per_sequence": {"minimum": 0},
+    "speculating_share": {"minimum": 0, "maximum": 1},
+    "speculating_chance": {"minimum": 0, "maximum": 1},
+}
+
+
+def sequence_group(**numbers: Numeric | None) -> SequenceGroup:
+    """Return a group of sequences from numbers that are checked; fields as in `SequenceGroup`."""
+    given = {name: value for name, value in numbers.items() if value is not None}
+    checked: dict[str, Any] = {
+        name: check(name, value, **_RANGES[name]) for name, value in given.items()
+    }
+    return SequenceGroup(**{"context_length": ZERO} | checked)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -243,17 +239,17 @@ class Batch:
             return of(self.groups[0])
         return self.total(of) / self.num_sequences
 
-    def of_kind(self, *, prompts: bool) -> "Batch | None":
-        """Return what kernels for prompts, or for decoding, take; None if no point has any."""
+    def of_kind(self, *, prompts: bool) -> "Batch":
+        """Return what kernels for prompts, or for decoding, take, where any point has some."""
         # A group that is of the kind at some points only has `NO_SEQUENCE` at the others.
-        kept, shares = [], [ZERO]
+        kept, shares = [], list[FloatArray]()
         for group in self.groups:
             share = group.prompt_share if prompts else 1 - group.prompt_share
             if share.any():
                 size = np.maximum(group.batch_size * share, NO_SEQUENCE)
                 kept.append(group if (share == 1).all() else replace(group, batch_size=size))
                 shares.append(share)
-        return Batch(tuple(kept), reduce(np.maximum, shares)) if kept else None
+        return Batch(tuple(kept), reduce(np.maximum, shares))
 
     def of_replica(self, replicas: int) -> "Batch":
         """Return the share of the replica with most speculating sequences, as all wait for it."""
@@ -314,12 +310,12 @@ class Carried(dict[Measure, FloatArray]):
     @cached_property
     def decoding(self) -> Batch:
         """What kernels for decoding take of these; there must be some."""
-        return self._taken(prompts=False) if "prompts" in self.taken_by else self.replica
+        return self.replica.of_kind(prompts=False) if "prompts" in self.taken_by else self.replica
 
     @cached_property
     def prompts(self) -> Batch:
         """What kernels for prompts take of these; there must be some."""
-        return self._taken(prompts=True) if "decoding" in self.taken_by else self.replica
+        return self.replica.of_kind(prompts=True) if "decoding" in self.taken_by else self.replica
 
     @cached_property
     def taken_by(self) -> tuple[str, ...]:
@@ -331,12 +327,6 @@ class Carried(dict[Measure, FloatArray]):
             if group.tokens_per_sequence.max() > LONGEST_DECODE:
                 taken["prompts"] = None
         return tuple(sorted(taken))
-
-    def _taken(self, *, prompts: bool) -> Batch:
-        batch = self.replica.of_kind(prompts=prompts)
-        if batch is None:
-            raise ValueError("no sequence of the pass is taken by these kernels")
-        return batch
 
 
 def carried_by(

@@ -34,8 +34,6 @@ same tables, on B200 [-]."""
 _TILE = 128
 """Entries that a kernel takes at once, though blocks are smaller: as was timed [token]."""
 
-_KIND: Literal["block_sparse_attention"] = "block_sparse_attention"
-
 
 @dataclass(frozen=True, kw_only=True)
 class BlockSparseAttention(GroupedHeads):
@@ -73,7 +71,7 @@ class BlockSparseAttention(GroupedHeads):
     spread over GPUs by tokens, and index keys in 8 bits.
     """
 
-    kind: Literal["block_sparse_attention"] = _KIND
+    kind: Literal["block_sparse_attention"] = "block_sparse_attention"
     index_num_heads: Size
     index_head_dim: Size
     block_size: Size
@@ -151,14 +149,17 @@ class BlockSparseAttention(GroupedHeads):
             depth=stream.hidden_size + outputs,
             kernels=3 + self.has_output_gate + 2 * is_quantised,
         )
-        return replace(found, kind=_KIND, stored_dtype=stream.kv_dtype)
+        return replace(found, kind=self.kind, stored_dtype=stream.kv_dtype)
 
     def _indexer(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of scoring every key for every token, and of choosing by block."""
         # only scores of blocks are kept
         replica, n = run.replica, run.layout.tensor_parallel
         pairs, read = replica.pairs(None), replica.entries(None)
-        queries, scores = self._index_queries(n), pairs * self._score_bytes(n)
+        queries = self._index_queries(n)
+        # 32 bits a block, and index head
+        heads = 1 if self.is_pooled else queries / self.index_head_dim
+        scores = pairs * (4 * heads / self.block_size)
         scored = Work(
             flop=pairs * (2 * queries * layers / self._key_entries),
             cache_bytes=(read + run.num_tokens) * (layers * self.index_bytes),
@@ -172,11 +173,6 @@ class BlockSparseAttention(GroupedHeads):
             scored, flop=0.0, cache_bytes=0.0, activation_bytes=scores * layers, kernels=2 * layers
         )
         return {"indexer": scored, "index_selection": chosen}
-
-    def _score_bytes(self, tensor_parallel: int) -> float:
-        """Size of the scores kept of an entry: 32 bits a block and index head [B]."""
-        heads = self._index_queries(tensor_parallel) / self.index_head_dim
-        return 4 * (1 if self.is_pooled else heads) / self.block_size
 
     def _core(self, run: Pass, layers: int) -> Work:
         stream, n = run.stream, run.layout.tensor_parallel
@@ -192,7 +188,7 @@ class BlockSparseAttention(GroupedHeads):
             cache_bytes=(read + run.num_tokens) * (layers * size),
             groups=decoded * (layers * groups / max(self.block_size, _TILE)),
             kernels=2 * layers,
-            kind=_KIND,
+            kind=self.kind,
             dtype="bf16",
             stored_dtype=stream.kv_dtype,
             memory_cause="KV",

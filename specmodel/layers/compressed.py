@@ -8,15 +8,17 @@ few entries (HCA, ratio 128), and of many (CSA, ratio 4) to the best that an ind
 from dataclasses import MISSING, fields, replace
 from typing import Literal
 
+import numpy as np
+
 from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.schemas import Count, Size
 from specmodel.layers.attention import absorbed_dtype
 from specmodel.layers.blocks import linear
-from specmodel.layers.forms import Form, Quantity, at_most
+from specmodel.layers.forms import Quantity, applied
 from specmodel.layers.parts import ContextMatrices, ForHeads, TokenMixer
-from specmodel.layers.run import Pass, Sequences
+from specmodel.layers.run import Pass
 from specmodel.layers.sparse import HEADS, SCALED, Index
 from specmodel.layers.states import StateKeeping
 from specmodel.layers.stream import Stream
@@ -25,7 +27,6 @@ from specmodel.layers.work import Work
 ENTRY_SCALED = 64
 """Elements of an 8-bit entry that share an 8-bit scale; one more byte pads the scales [-]."""
 
-_KIND: Literal["compressed_attention"] = "compressed_attention"
 _STATE_BYTES = BYTES_PER_ELEMENT["fp32"]
 
 
@@ -65,7 +66,7 @@ class CompressedAttention(TokenMixer):
     all layers; index keys in 4 bits; the other kernels that prompts run, which do the same work.
     """
 
-    kind: Literal["compressed_attention"] = _KIND
+    kind: Literal["compressed_attention"] = "compressed_attention"
     num_heads: Size
     head_dim: Size
     rotary_dim: Count
@@ -148,11 +149,11 @@ class CompressedAttention(TokenMixer):
         """Return the bytes one layer keeps on each GPU: window, entries and compressors [B]."""
         # Compressors keep in 32 bits what they made of the tokens of an incomplete entry.
         each = self.entry_bytes(stream.kv_dtype)
-        kept = at_most(entries, self.window) * each
+        kept = applied(np.minimum, entries, self.window) * each
         if not self._makes_entries:
             return kept
         compressed = entries * ((each + self.index_bytes) / self.ratio)
-        tokens = at_most(entries, self.ratio * (1 + self.has_overlap))
+        tokens = applied(np.minimum, entries, self.ratio * (1 + self.has_overlap))
         return kept + compressed + tokens * self.state_bytes
 
     def reserved_bytes(
@@ -251,7 +252,7 @@ class CompressedAttention(TokenMixer):
             depth=h + self.q_lora_rank + output,
             kernels=4 + bool(index_queries) + 3 * is_quantised,
         )
-        return replace(found, kind=_KIND, stored_dtype=stream.kv_dtype)
+        return replace(found, kind=self.kind, stored_dtype=stream.kv_dtype)
 
     def _compressor(self, run: Pass, layers: int) -> Work:
         """Return the work of the 16-bit matrices, and of making entries from their results."""
@@ -269,7 +270,7 @@ class CompressedAttention(TokenMixer):
             kernels=3 * each + self._selects,
             dtype=dtype,
         )
-        return replace(found, kind=_KIND, dtype=dtype, stored_dtype=stream.kv_dtype)
+        return replace(found, kind=self.kind, dtype=dtype, stored_dtype=stream.kv_dtype)
 
     def _core(self, run: Pass, layers: int) -> Work:
         """Return the work of attention to the window and to entries."""
@@ -279,32 +280,23 @@ class CompressedAttention(TokenMixer):
         heads = self.num_heads / run.layout.tensor_parallel
         padded = max(heads, HEADS)
         written = 1 + (1 / self.ratio if self._makes_entries else 0.0)
-        # tokens and entries that queries attend to
-        pairs = replica.pairs(self.window)
-        pairs = pairs + self._entry_pairs(replica) if self.ratio else pairs
+        # tokens and entries that queries attend to, and what is read of them
+        pairs, read = replica.pairs(self.window), replica.entries(self.window)
+        if self.ratio:
+            most = self.index_topk * self.ratio if self.index_topk else None
+            seen = replica.pairs(most) / self.ratio
+            pairs += seen
+            read += seen if self.index_topk else replica.entries(None) / self.ratio
         return Work(
             flop=pairs * (4 * padded * self.head_dim * layers),
             activation_bytes=run.num_tokens
             * ((3 * padded + heads) * self.head_dim * layers * stream.residual_bytes),
-            cache_bytes=(self._entries_read(replica) + run.num_tokens * written)
+            cache_bytes=(read + run.num_tokens * written)
             * (layers * self.entry_bytes(stream.kv_dtype)),
             rows=run.num_tokens,
             kernels=5 * layers,
-            kind=_KIND,
+            kind=self.kind,
             dtype="bf16",
             stored_dtype=stream.kv_dtype,
             memory_cause="KV",
         )
-
-    def _entry_pairs(self, sequences: Sequences) -> Form:
-        most = self.index_topk * self.ratio if self.index_topk else None
-        return sequences.pairs(most) / self.ratio
-
-    def _entries_read(self, sequences: Sequences) -> Form:
-        """Return what is read of the window and of entries [-]."""
-        found = sequences.entries(self.window)
-        if not self.ratio:
-            return found
-        if self.index_topk:
-            return found + self._entry_pairs(sequences)
-        return found + sequences.entries(None) / self.ratio

@@ -196,15 +196,17 @@ class RoutedExperts(FeedForwardBlock):
         shared = dense_block("shared_experts", run, width, layers, self.is_gated, dtype)
         if not self.is_routed:
             return self._single(run, layers, shared)
-        found = {
-            "router": self._router(run, layers),
-            "latent_projections": self._latents(run, layers),
-            "routed_experts": self._routed(run, layers),
-            "zero_experts": self._handed_on(run, layers),
-            **self._beside(shared, run),
-            **self._exchanged(run, layers),
-        }
-        return {name: work for name, work in found.items() if work.kernels}
+        found = {"router": self._router(run, layers)}
+        if self.latent_size:
+            found["latent_projections"] = self._latents(run, layers)
+        found["routed_experts"] = self._routed(run, layers)
+        if self.num_zero_experts:
+            # Tokens are scaled, then added to what others made. vLLM 0.33
+            # (``zero_expert_router.py``) then lets expert 0 compute these choices in vain. That is
+            # left out: it loads at most one expert more.
+            values = (2 + 3) * run.stream.hidden_size
+            found["zero_experts"] = between(run, layers, values, kernels=2)
+        return found | self._beside(shared, run) | self._exchanged(run, layers)
 
     def _beside(self, shared: dict[str, Work], run: Pass) -> dict[str, Work]:
         """Return the work of shared experts, run beside the routed ones as far as engines do."""
@@ -285,8 +287,6 @@ class RoutedExperts(FeedForwardBlock):
         """Return the work of the matrices to the width of routed experts and back, on every GPU."""
         # GPUs sum after the second matrix, which is linear, together with the shared experts (vLLM
         # 0.33, ``models/nemotron_h.py``, ``reduce_commutative``).
-        if not self.latent_size:
-            return Work()
         h = run.stream.hidden_size
         return linear(
             run,
@@ -324,14 +324,6 @@ class RoutedExperts(FeedForwardBlock):
             experts=self.num_experts / layout.expert_parallel,
             experts_per_token=k,
         )
-
-    def _handed_on(self, run: Pass, layers: int) -> Work:
-        """Return the work of zero experts: tokens are scaled, then added to what others made."""
-        # vLLM 0.33 (``zero_expert_router.py``) then lets expert 0 compute these choices in vain.
-        # That is left out: it loads at most one expert more.
-        if not self.num_zero_experts:
-            return Work()
-        return between(run, layers, (2 + 3) * run.stream.hidden_size, kernels=2)
 
     def busiest_pairs(self, batch: Batch, routing: Routing, degree: int) -> FloatArray:
         """Return the token-expert pairs of the busiest rank, from moments of an expert's tokens."""

@@ -123,13 +123,15 @@ def measured(rule: Rule, *told: Any, has_context: bool = False) -> Form:
     return Form({Measure(rule, told, has_context): 1.0})
 
 
-def at_most(quantity: Quantity, limit: float) -> Quantity:
-    """Return a quantity, a single measure if it is a form, where it is no more than a limit."""
+def applied(function: Rule, quantity: Quantity, *told: Any) -> Quantity:
+    """Return a function of a quantity; if this is a form, of one measure alone, as a measure."""
     if not isinstance(quantity, Form):
-        return np.minimum(quantity, limit)
+        return function(quantity, *told)
     (measure,) = quantity.terms
-    return measured(_at_most, measure, limit, has_context=measure.has_context)
+    return measured(_applied, function, measure, *told, has_context=measure.has_context)
 
 
-def _at_most(carried: Mapping[Measure, FloatArray], measure: Measure, limit: float) -> FloatArray:
-    return np.minimum(carried[measure], limit)
+def _applied(
+    carried: Mapping[Measure, FloatArray], function: Rule, measure: Measure, *told: Any
+) -> FloatArray:
+    return np.asarray(function(carried[measure], *told))

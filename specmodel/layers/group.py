@@ -138,15 +138,14 @@ def stored_parts(layers: Iterable[LayerGroup], stream: Stream, mixers: Stream) -
     """Return how many layers have each mixer, then each feed-forward block, in its dtypes."""
     # Blocks without a dtype of their own see `stream`, mixers see `mixers`.
     counts: dict[Stored, int] = {}
-    groups, mixers = tuple(layers), stream if mixers == stream else mixers
-    found: list[tuple[LayerGroup, TokenMixer | FeedForwardBlock | None, Stream, str | None]]
-    found = [(group, group.mixer, mixers, group.mixer_dtype) for group in groups]
-    found += [(group, group.feed_forward, stream, group.ffn_dtype) for group in groups]
-    for group, part, of, own in found:
+    parts: list[tuple[int, Mixer | FeedForward | None, Stream, str | None, str | None]] = []
+    groups = tuple(layers)
+    parts += [(g.count, g.mixer, mixers, g.mixer_dtype, g.output_dtype) for g in groups]
+    parts += [(g.count, g.feed_forward, stream, g.ffn_dtype, None) for g in groups]
+    for count, part, of, own, output in parts:
         if part is not None:
-            output = group.output_dtype if part is group.mixer else None
             dtype = own or of.weight_dtype
-            seen = of if dtype == of.weight_dtype else replace(of, weight_dtype=dtype)
+            seen = replace(of, weight_dtype=dtype)
             key = Stored(part, seen, output if output != dtype else None)
-            counts[key] = counts.get(key, 0) + group.count
+            counts[key] = counts.get(key, 0) + count
     return counts

@@ -7,12 +7,14 @@ may differ in heads, in the width of keys and of values, and in whose cache they
 from dataclasses import replace
 from typing import Literal
 
+import numpy as np
+
 from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.schemas import Size
 from specmodel.layers.blocks import Heads, attention, between, linear, prompt_attention
-from specmodel.layers.forms import Quantity, at_most
+from specmodel.layers.forms import Quantity, applied
 from specmodel.layers.messages import partial_outputs
 from specmodel.layers.parts import Cached, ContextMatrices, ForHeads, TokenMixer
 from specmodel.layers.run import Pass
@@ -153,7 +155,7 @@ class GroupedAttention(GroupedHeads):
         """Return the bytes that one layer keeps of a sequence on each GPU, at most a window [B]."""
         if not self.has_own_cache:
             return 0 * entries
-        kept = entries if self.window is None else at_most(entries, self.window)
+        kept = entries if self.window is None else applied(np.minimum, entries, self.window)
         return kept * (self._kv_elements(tensor_parallel) * BYTES_PER_ELEMENT[stream.kv_dtype])
 
     def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices:

@@ -70,24 +70,17 @@ _ROWS = (
         assumption="as fast as latent attention",
     ),
     KernelKind(name="sparse_attention", fallback="latent_attention"),
-    KernelKind(  # timed within the layers of sparse attention that it is part of
-        name="indexer", fallback="sparse_attention", errors_of="sparse_attention"
-    ),
-    KernelKind(  # of DeepSeek-V4
-        name="compressed_attention", fallback="sparse_attention"
-    ),
-    KernelKind(  # timed within the layers of compressed attention
-        name="compressed_indexer", fallback="indexer", errors_of="compressed_attention"
-    ),
+    # timed within the layers of sparse attention that it is part of; so are the other indexers
+    KernelKind(name="indexer", fallback="sparse_attention", errors_of="sparse_attention"),
+    # of DeepSeek-V4
+    KernelKind(name="compressed_attention", fallback="sparse_attention"),
+    KernelKind(name="compressed_indexer", fallback="indexer", errors_of="compressed_attention"),
     KernelKind(name="block_sparse_attention", fallback="attention"),
-    KernelKind(  # timed within the layers of block-sparse attention
+    KernelKind(
         name="block_indexer", fallback="block_sparse_attention", errors_of="block_sparse_attention"
     ),
-    KernelKind(  # several residual streams
-        name="hyper_connections",
-        follows="activations",
-        fallback="elementwise",
-    ),
+    # several residual streams
+    KernelKind(name="hyper_connections", follows="activations", fallback="elementwise"),
     KernelKind(  # streams its state as a product streams its weights
         name="recurrence",
         follows="state",
@@ -103,23 +96,15 @@ _ROWS = (
         fallback="recurrence",
         untimed=(0.165, 0.225, 0.187),
     ),
-    KernelKind(
-        # Part of no step, only of the prefill that steps carry: it errs as far as decoding does.
-        # What kernels gain from caches of 8 bits only their own fit would say.
-        name="prompt_attention",
-        errors_of="attention",
-        computes_as_fitted=True,
-    ),
+    # Part of no step, only of the prefill that steps carry: it errs as far as decoding does.
+    # What kernels gain from caches of 8 bits only their own fit would say.
+    KernelKind(name="prompt_attention", errors_of="attention", computes_as_fitted=True),
     KernelKind(
         name="latent_prompt_attention", errors_of="latent_attention", computes_as_fitted=True
     ),
-    KernelKind(
-        # Fitted with others of the engine whose kernels it shares, where its own are not as fast as
-        # those of other recurrences.
-        name="kimi_recurrence",
-        follows="state",
-        fallback="recurrence",
-    ),
+    # Fitted with others of the engine whose kernels it shares, where its own are not as fast as
+    # those of other recurrences.
+    KernelKind(name="kimi_recurrence", follows="state", fallback="recurrence"),
     KernelKind(name="message", follows=""),
 )
 

@@ -52,16 +52,30 @@ def exchanged(
     GPU, and the copies of it that a GPU gets if each of its experts has one [-]; `value_bytes` the
     size of an element on its way there [B].
     """
-    layout = run.layout
+    layout, by, back = run.layout, run.code.exchange, run.stream.residual_bytes
     if layout.replicas == 1:
         return {}
-    by, back = run.code.exchange, run.stream.residual_bytes
     if layout.gathers_tokens or by == "gather":
-        return {"gather_scatter": _gathered(run, layers, width * back)}
+        # Tokens of all replicas are gathered, and sums over experts scattered: both together send
+        # as much as an all-reduce, in as many hops. That is over the replicas, whose GPUs do it
+        # side by side where experts are cut, or over all GPUs, which then have a part of the tokens
+        # each. In 16 bits (`AgRsAll2AllManager` in ``device_communicators/all2all.py`` of vLLM 0.14
+        # and ``layers/dp_attention.py`` of SGLang 0.5.23).
+        gpus = layout.num_gpus, layout.gpus_per_node
+        if layout.gathers_tokens:
+            gpus = layout.replicas, layout.replicas_per_node
+        gathered = run.everything.num_tokens * (layers * width * back)
+        sent_by = ranks.all_reduce(*gpus)
+        both = message(sent_by, gathered, collectives=2 * layers, rounds=layers)
+        return {"gather_scatter": both}
+    sent_by = ranks.all_to_all(layout.expert_parallel, layout.gpus_per_node)
+    row = shares[0] * width * (value_bytes + back)
     if by == "copies":
-        row = width * (scaled(value_bytes) + back)
-        return {"all_to_all": _sent(run, layers, shares[1] * row, by)}
-    return {"all_to_all": _sent(run, layers, shares[0] * width * (value_bytes + back), by)}
+        sent_by = ranks.beside_network(sent_by, DEEPEP_HOPS)
+        scale = 4 / 128 if value_bytes <= 1 else 0.0  # 32 bits for 128 elements of 8 bits
+        row = shares[1] * width * (value_bytes + scale + back)
+    sent = run.num_tokens * (layers * row / layout.tensor_parallel)
+    return {"all_to_all": message(sent_by, sent, collectives=2 * layers, rounds=2 * layers)}
 
 
 def partial_outputs(run: Pass, layers: int, tokens: Quantity, heads: Heads) -> dict[str, Work]:
@@ -87,35 +101,3 @@ def gathers(run: Pass, gathered_bytes: Quantity, count: int) -> Work:
     # each sends half of an all-reduce, in half the hops
     sent = ranks.all_reduce(run.layout.decode_context_parallel, run.layout.gpus_per_node)
     return message(sent, gathered_bytes / 2, collectives=count, rounds=count / 2)
-
-
-def scaled(value_bytes: float) -> float:
-    """Return the size of an element with its share of the scales, 32 bits for 128 of 8 bits [B]."""
-    return value_bytes + (4 / 128 if value_bytes <= 1 else 0.0)
-
-
-def _sent(run: Pass, layers: int, row_bytes: float, by: str) -> Work:
-    """Return the work of sending a replica's tokens to other GPUs, and back."""
-    layout = run.layout
-    sent_by = ranks.all_to_all(layout.expert_parallel, layout.gpus_per_node)
-    if by == "copies":
-        sent_by = ranks.beside_network(sent_by, DEEPEP_HOPS)
-    sent = run.num_tokens * (layers * row_bytes / layout.tensor_parallel)
-    return message(sent_by, sent, collectives=2 * layers, rounds=2 * layers)
-
-
-def _gathered(run: Pass, layers: int, row_bytes: float) -> Work:
-    """Return the work of gathering all replicas' tokens, and scattering sums over experts.
-
-    Both together send as much as an all-reduce, in as many hops: over the replicas, whose GPUs do
-    it side by side where experts are cut, or over all GPUs, which then have a part of the tokens
-    each. In 16 bits (`AgRsAll2AllManager` in ``device_communicators/all2all.py`` of vLLM 0.14 and
-    ``layers/dp_attention.py`` of SGLang 0.5.23).
-    """
-    layout = run.layout
-    if layout.gathers_tokens:
-        sent_by = ranks.all_reduce(layout.replicas, layout.replicas_per_node)
-    else:
-        sent_by = ranks.all_reduce(layout.num_gpus, layout.gpus_per_node)
-    gathered = run.everything.num_tokens * (layers * row_bytes)
-    return message(sent_by, gathered, collectives=2 * layers, rounds=layers)

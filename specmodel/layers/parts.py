@@ -6,7 +6,7 @@ by `output_size` and by the component that it is part of, `output_component`.
 """
 
 from abc import abstractmethod
-from typing import Any, Self
+from typing import Any
 
 from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
@@ -130,11 +130,6 @@ class TokenMixer(LayerPart):
     def selects(self) -> bool | None:
         """Whether it selects what layers of its kind read, None if they need no such layer."""
         return None
-
-    @property
-    def without_indexer(self) -> Self:
-        """Itself where an earlier pass selected what it reads."""
-        return self
 
     @property
     def for_head(self) -> ForHeads | None:

@@ -8,15 +8,13 @@ from dataclasses import replace
 from operator import methodcaller
 from typing import Annotated, Any, Literal
 
-import numpy as np
-
 from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.schemas import Setting, Size
 from specmodel.base.units import FloatArray
 from specmodel.layers.batch import Carried
 from specmodel.layers.blocks import StateHeads, Updates, between, linear, recurrence
-from specmodel.layers.forms import Form, Quantity, measured
+from specmodel.layers.forms import Form, Quantity, applied, measured
 from specmodel.layers.parts import TokenMixer
 from specmodel.layers.run import Pass
 from specmodel.layers.states import StateKeeping
@@ -64,11 +62,11 @@ class RecurrentMixer(TokenMixer):
         self, tokens: Quantity, states: StateKeeping, stream: Stream, tensor_parallel: int
     ) -> Quantity:
         """Return the bytes on each GPU for a sequence that verifies `tokens` at once [B]."""
-        past = reserved(states, "past_tokens", tokens, self.conv_kernel - 1)
+        past = applied(states.past_tokens, tokens, self.conv_kernel - 1)
         return (
-            reserved(states, "states", tokens) * self.state_bytes(tensor_parallel)
+            applied(states.states, tokens) * self.state_bytes(tensor_parallel)
             + past * self.past_token_bytes(stream, tensor_parallel)
-            + reserved(states, "records", tokens) * self.record_bytes(tensor_parallel)
+            + applied(states.records, tokens) * self.record_bytes(tensor_parallel)
         )
 
     def state_bytes(self, tensor_parallel: int = 1) -> float:
@@ -179,19 +177,6 @@ class SquareStates(RecurrentMixer):
         """Return the heads of the recurrence on each GPU."""
         count = self.num_heads / tensor_parallel
         return StateHeads(count, count, (self.head_dim, self.head_dim))
-
-
-def reserved(states: StateKeeping, name: str, tokens: Quantity, *more: int) -> Quantity:
-    """Return what is reserved for a request that verifies `tokens`, a single measure if a form."""
-    if not isinstance(tokens, Form):
-        return getattr(states, name)(tokens, *more)
-    (measure,) = tokens.terms
-    return measured(_reserved, states, name, measure, *more)
-
-
-def _reserved(carried: Carried, states: StateKeeping, name: str, *told: Any) -> FloatArray:
-    tokens, *more = told
-    return np.asarray(getattr(states, name)(carried[tokens], *more))
 
 
 def verified(run: Pass, name: str, *, is_mean: bool = False) -> Form:

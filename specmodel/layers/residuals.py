@@ -21,7 +21,7 @@ from specmodel.layers.extras import Around, Extra
 from specmodel.layers.forms import Quantity, measured
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
-from specmodel.layers.work import Kind, Work
+from specmodel.layers.work import Work
 
 _MIXER_DTYPE = "fp32"
 
@@ -70,6 +70,8 @@ class HyperConnections(Extra):
     Z. Xie et al., "mHC: Manifold-Constrained Hyper-Connections," 2025.
     """
 
+    kernel_kind = "hyper_connections"
+    """Kind of its kernels: their own."""
     kind: Literal["hyper_connections"] = "hyper_connections"
     num_streams: Annotated[int, Setting(ge=2, le=64)]
     is_mixed: bool = True
@@ -91,11 +93,6 @@ class HyperConnections(Extra):
     def weight_bytes(self, model: Around, layout: Layout) -> float:
         """Return the bytes of these on each GPU, in 32 bits [B]."""
         return self.parameters(model) * self._weight_bytes(model.stream)
-
-    @property
-    def kernel_kind(self) -> Kind:
-        """Kind of its kernels: their own."""
-        return self.kind
 
     def fused_norms(self, model: Around) -> int:
         """Return the norms that its kernels do as well: those before blocks [-]."""
@@ -167,6 +164,8 @@ class AttentionResiduals(Extra):
     sums stored so far beside the current one. The last kernel, before the LM head, reads all.
     """
 
+    kernel_kind = "elementwise"
+    """Kind of its kernels: those of norms."""
     kind: Literal["attention_residuals"] = "attention_residuals"
     block_layers: Annotated[int, Setting(ge=1, le=10**6)]
 
@@ -178,25 +177,18 @@ class AttentionResiduals(Extra):
         """Return the bytes of these on each GPU [B]."""
         return self.parameters(model) * model.stream.residual_bytes
 
-    @property
-    def kernel_kind(self) -> Kind:
-        """Kind of its kernels: those of norms."""
-        return "elementwise"
-
     def work(self, run: Pass, model: Around) -> dict[str, Work]:
         """Return the work of reading earlier sums in a pass, inside the kernels of norms."""
-        read = self._sums_read(model.mixed_layers, model.mixed_blocks) * model.hidden_size
+        # The mixer of layer i, from 0, reads ``ceil(i / b)`` of the sums, its feed-forward block
+        # ``ceil((i + 1) / b)``; the LM head reads all.
+        num_layers = model.mixed_layers
+        stored = [-(-i // self.block_layers) for i in range(num_layers + 1)]
+        in_layers = sum(stored[:-1]) + sum(stored[1:])
+        sums = in_layers * model.mixed_blocks / (2 * num_layers) + stored[-1]
+        read = sums * model.hidden_size
         scored = run.num_tokens * (4 * read)
         work = Work(flop=scored, weight_bytes=self.weight_bytes(model, run.layout))
         return {"norms": between(run, 1, read, kernels=0) + work}
-
-    def _sums_read(self, num_layers: int, num_blocks: int) -> float:
-        """Return the sums read before all blocks and the LM head [-]."""
-        # The mixer of layer i, from 0, reads ``ceil(i / b)`` of them, its feed-forward block
-        # ``ceil((i + 1) / b)``.
-        stored = [-(-i // self.block_layers) for i in range(num_layers + 1)]
-        in_layers = sum(stored[:-1]) + sum(stored[1:])
-        return in_layers * num_blocks / (2 * num_layers) + stored[-1]
 
 
 Residuals = Annotated[HyperConnections | AttentionResiduals, BY_KIND]

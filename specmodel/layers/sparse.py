@@ -6,7 +6,7 @@ indexer take what an earlier layer selected.
 """
 
 from dataclasses import replace
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -42,8 +42,6 @@ ROTARY = 64
 """Elements of the rotary part of a key in 8-bit caches, zeros where the model has none
 (``fp8_ds_mla`` in vLLM 0.33) [-]."""
 
-_KIND: Literal["sparse_attention"] = "sparse_attention"
-
 
 @dataclass(frozen=True, kw_only=True)
 class SparseAttention(LatentHeads):
@@ -74,7 +72,7 @@ class SparseAttention(LatentHeads):
     a buffer of some kilobytes.
     """
 
-    kind: Literal["sparse_attention"] = _KIND
+    kind: Literal["sparse_attention"] = "sparse_attention"
     index_num_heads: Size
     index_head_dim: Size
     index_topk: Size
@@ -85,11 +83,6 @@ class SparseAttention(LatentHeads):
     def selects(self) -> bool:
         """Whether it selects what layers of its kind read."""
         return self.has_indexer
-
-    @property
-    def without_indexer(self) -> Self:
-        """Itself where an earlier pass selected what it reads."""
-        return replace(self, has_indexer=False)
 
     @property
     def for_head(self) -> ForHeads:
@@ -170,7 +163,7 @@ class SparseAttention(LatentHeads):
             )
         is_quantised = BYTES_PER_ELEMENT[stream.weight_dtype] < 2
         quantising = Work(kernels=3 * layers if is_quantised else 0)
-        return replace(found + quantising, kind=_KIND, stored_dtype=stream.kv_dtype)
+        return replace(found + quantising, kind=self.kind, stored_dtype=stream.kv_dtype)
 
     def _core(self, run: Pass, layers: int) -> Work:
         """Return the work of attention to the entries that each token gathers for itself."""
@@ -187,7 +180,7 @@ class SparseAttention(LatentHeads):
             cache_bytes=(gathered + run.num_tokens) * (layers * self.entry_bytes(stream.kv_dtype)),
             rows=run.num_tokens,
             kernels=6 * layers,
-            kind=_KIND,
+            kind=self.kind,
             dtype="bf16",
             stored_dtype=stream.kv_dtype,
             memory_cause="KV",

@@ -262,7 +262,7 @@ def test_dense_layers_may_be_anywhere():
     [
         (
             {"sparse_attention_freq": None},
-            "_config sparse_attention_freq: got None",
+            "layer_types: got None; .*or sparse_attention_freq",
         ),
         ({"sparse_attention_freq": [1] * 59}, "sparse_attention_freq: got '59 entries'"),
         ({"sparse_attention_freq": [2] * 60}, "sparse_attention_freq: got 2; expected 0 or 1"),

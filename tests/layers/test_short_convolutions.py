@@ -117,10 +117,10 @@ def test_width_of_dense_blocks(changes, width):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"layer_types": None}, "layer_types: got None; expected conv or full_attention"),
+        ({"layer_types": None}, "layer_types: got None; expected 4 kinds .*full_attn_idxs"),
         ({"layer_types": ["conv"] * 3}, "layer_types: got '3 entries'"),
         ({"layer_types": ["mamba"] * 4}, "layer_types: got 'mamba'"),
-        ({"full_attn_idxs": [1]}, "layer_types: got .*full_attn_idxs lists"),
+        ({"full_attn_idxs": [1]}, "layer_types: got .*in the layers of full_attn_idxs"),
         ({"full_attn_idxs": [4]}, "full_attn_idxs: got .*from 0 to 3"),
         ({"conv_L_cache": None}, "conv_L_cache: got None"),
         ({"conv_L_cache": 0}, "conv_L_cache: got 0"),

@@ -4,15 +4,16 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy, resolve
 from specmodel.models.architecture import Architecture, load_architecture
-from specmodel.models.hf import family, feed_forward, mixers, own_rules
+from specmodel.models.hf import family
 from specmodel.models.hf.files import ignoring
-from specmodel.models.hf.keys import harmless_keys
+from specmodel.models.hf.keys import harmless_keys, table
 
 LLAMA = {
     "model_type": "llama",
@@ -114,7 +115,7 @@ ROW = """
 [zeta]
 extends = "qwen3_moe"
 experts = "zeta_experts"
-dense_layers = "every"
+dense_layers = "feed_forward.every"
 dense_every = "zeta_dense_every"
 other_names = { num_experts_per_tok = "zeta_topk" }
 harmless = ["zeta_scale"]
@@ -148,8 +149,8 @@ FAULTS = [
         "harmless_groups = ['state space']",
         r"zeta\.harmless_groups: got 'state space'; .*state spaces",
     ),
-    ("plan = 'by interval'", r"zeta\.plan: got 'by interval'; expected a rule: .*interval"),
-    ("own_rules = 'gema'", r"zeta\.own_rules: got 'gema'; expected a rule: Gemma"),
+    ("plan = 'by interval'", r"zeta\.plan: got 'by interval'; expected a rule: module"),
+    ("mixers = 'gemma.mixer'", r"zeta\.mixers: got 'gemma.mixer'; expected a rule: module"),
 ]
 
 
@@ -167,20 +168,19 @@ def test_a_row_is_a_table_with_columns_alone(write, add_row, row):
         Architecture.from_hf_config(write(LLAMA))
 
 
-RULES = {
-    "dense_layers": feed_forward._RULES,
-    "heads": mixers._HEADS,
-    "linear": mixers._LINEAR,
-    "own_rules": own_rules._OWN,
-    "plan": mixers._PLANS,
-}
+RULES = ("blocks", "check_quantisation", "dense_layers", "fields", "heads", "linear", "mixers")
+SIZES = table("size_keys")
 
 
-@pytest.mark.parametrize("column", RULES)
-def test_every_rule_is_named_by_a_row_and_is_there(column):
+@pytest.mark.parametrize("column", [*RULES, "mtp_layer", "num_layers", "plan", "residuals"])
+def test_every_rule_that_a_row_names_is_there(column):
     named = {getattr(row, column) for row in family.families().values()} - {None}
-    unnamed = {"dense_layers": {"every"}}  # of rows that users add
-    assert named | unnamed.get(column, set()) == RULES[column].keys()
+    rules = [name.split(".") for name in named - SIZES.keys()]
+    assert rules
+    assert all(
+        callable(getattr(import_module(f"specmodel.models.hf.{module}"), name))
+        for module, name in rules
+    )
 
 
 def test_harmless_keys_add_up_over_rows(add_row):

@@ -89,7 +89,7 @@ def test_ratios_without_those_of_modules():
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ({"compress_ratios": [0, 2, *FLASH["compress_ratios"][2:]]}, "compress_ratios: .*0, 4, 128"),
+    ({"compress_ratios": [0, 2, *FLASH["compress_ratios"][2:]]}, "compress_ratios: .*0 or 4 or 12"),
     ({"compress_ratios": [*FLASH["compress_ratios"][:-1], 4]}, "compress_ratios: .*modules"),
     ({"compress_ratios": None, "layer_types": NAMES * 21 + NAMES[:1], "compress_rates":
       {NAMES[0]: 8}}, "compress_rates: got"),
@@ -216,7 +216,7 @@ def test_dspark_of_v41_is_made_of_its_modules():
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ({"compress_ratios": [0] * 20 + [4] * 20}, "compress_ratios: .*ratios of 0, 1, 2"),
+    ({"compress_ratios": [0] * 20 + [4] * 20}, "compress_ratios: .*0 or 1 or 2"),
     ({"kv_source_layer_ids": [8, 14, 20]}, "kv_source_layer_ids: .*layer 2, the first"),
     ({"kv_source_layer_ids": [1, 2, 8]}, "kv_source_layer_ids: .*a ratio in compress_ratios"),
     ({"kv_source_layer_ids": [2, 8, 14]}, "compress_ratios: .*that of layer 14 for layer 20"),

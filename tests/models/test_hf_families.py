@@ -605,7 +605,10 @@ def test_an_indexer_needs_its_keys(key):
     [
         ({"indexer_types": ["shared"] * 78}, "indexer_types: .*indexer in the first layer"),
         ({"indexer_types": ["full", "none"] * 39}, "indexer_types: got 'none'"),
-        ({"indexer_types": None, "index_topk_pattern": "FS"}, "index_topk_pattern: got 'FS'"),
+        (
+            {"indexer_types": None, "index_topk_pattern": "FS"},
+            "index_topk_pattern: got '2 entries'",
+        ),
         ({"index_topk_freq": 2}, "indexer_types: got .* what index_topk_freq = 2 says"),
         ({"index_topk_pattern": "F" * 78}, "indexer_types: got .* what index_topk_pattern = 'F"),
     ],

@@ -183,7 +183,7 @@ def read(own, beside, layers=LAYERS, **config):
         (
             OWN,
             NVFP4 | {"exclude_modules": ["lm_head", "model.layers.0.self_attn*"]},
-            "got 'mixer_dtype None of layer 0'; expected bf16",
+            "got 'mixer_dtype of layer 0 None'; expected bf16",
         ),
         (
             OWN | {"kv_cache_scheme": {"type": "float", "num_bits": 8}},

@@ -10,10 +10,7 @@ from typing import Any
 from specmodel.base.errors import InputError
 from specmodel.models.hf.drafting import is_draft_head, mtp_fields
 from specmodel.models.hf.keys import table
-from specmodel.models.hf.kimi import residuals
-from specmodel.models.hf.mimo import windowed_mtp_layer
 from specmodel.models.hf.mixers import layer_kinds
-from specmodel.models.hf.own_rules import rules_of
 from specmodel.models.hf.quantization import checkpoint_dtypes
 from specmodel.models.hf.reader import Fields, Reader
 
@@ -44,23 +41,25 @@ def architecture_fields(
         expected = "a model of its own, as this is a draft head: the drafter of its target"
         raise reader.fault("architectures", expected)
     reader.find_family()
-    rules = rules_of(reader)
-    num_layers = rules.num_layers(reader)
-    if reader.family.lists_mtp:
+    family = reader.family
+    num_layers = family.rule("num_layers", reader)
+    if family.lists_mtp:
         reader.trailing = reader.whole("num_nextn_predict_layers", 0, minimum=0)
     fields = _outer_fields(reader)
-    blocks = rules.blocks(reader, num_layers)
-    mixers = rules.mixers(reader, *layer_kinds(reader, num_layers))
-    if reader.family.has_windowed_mtp:
-        fields["mtp_layer"] = windowed_mtp_layer(reader, [m for m in mixers if m])
+    blocks = family.rule("blocks", reader, num_layers)
+    mixers = family.rule("mixers", reader, *layer_kinds(reader, num_layers))
+    if family.mtp_layer:
+        fields["mtp_layer"] = family.rule("mtp_layer", reader, [m for m in mixers if m])
     layers = [
         {"mixer": mixer, "feed_forward": block} for mixer, block in zip(mixers, blocks, strict=True)
     ]
-    fields |= rules.fields(reader, layers)
+    if family.fields:
+        fields |= family.rule("fields", reader, layers)
     dtype = reader.dtype()
-    reader.refuse_other_keys(reader.family.harmless, reader.family.harmless_groups)
+    reader.refuse_other_keys(family.harmless, family.harmless_groups)
     try:
-        rules.check_quantisation(reader, beside)
+        if family.check_quantisation:
+            family.rule("check_quantisation", reader, beside)
         dtypes, layers = checkpoint_dtypes(
             reader.config,
             argument,
@@ -86,8 +85,8 @@ def _outer_fields(reader: Reader) -> Fields:
         "has_tied_embeddings": reader.flag("tie_word_embeddings", family.ties_embeddings),
         "max_context_length": reader.longest_context(),
     }
-    if family.has_residuals:
-        fields |= residuals(reader)
+    if family.residuals:
+        fields |= family.rule("residuals", reader)
     if family.positions_offset is not None:
         width = reader.whole("word_embed_proj_dim", fields["hidden_size"])
         fields["embedding_size"] = width if width != fields["hidden_size"] else None

@@ -16,7 +16,11 @@ _SOURCES = ("kv_source_layer_ids", "index_source_layer_ids")
 def by_ratios(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return the kind of each layer by its compression ratio, or as listed."""
     if reader.get(_KEY) is None and listed:
-        _check_rates(reader)
+        key = "compress_rates"
+        known = {kind: ratio for ratio, kind in _RATIOS.items()}
+        rates = reader.get(key) or {}  # as transformers 5 writes them
+        if not isinstance(rates, dict) or any(known.get(kind) != rates[kind] for kind in rates):
+            raise reader.fault(key, f"{COMPRESSED[0]} 4 and {COMPRESSED[1]} 128")
         return listed
     kinds = [_RATIOS[ratio] for ratio in _ratios(reader, num_layers, tuple(_RATIOS))]
     return reader.agreed(listed, kinds, f"the kinds that {_KEY} gives")
@@ -33,17 +37,11 @@ def by_shared_entries(reader: Reader, listed: list[str], num_layers: int) -> lis
 def _ratios(reader: Reader, num_layers: int, known: tuple[int, ...]) -> list[int]:
     """Return the ratio of each layer; those of MTP modules, which follow, must be 0."""
     ratios = reader.get(_KEY)
-    modules = reader.whole("num_nextn_predict_layers", 0, minimum=0)
-    lengths = (num_layers, num_layers + modules)
-    if not isinstance(ratios, list) or len(ratios) not in lengths:
-        expected = f"{num_layers} ratios, one for each layer, and then one for each module"
-        raise reader.fault(_KEY, expected)
-    if any(type(ratio) is not int or ratio not in known for ratio in ratios):
-        each = ", ".join(map(str, known))
-        raise reader.fault(_KEY, f"ratios of {each}, as others are not known here")
+    if not isinstance(ratios, list):
+        raise reader.fault(_KEY, f"{num_layers} ratios, one for each layer")
     if any(ratios[num_layers:]):
         raise reader.fault(_KEY, "0 for modules, which have a window alone")
-    return ratios[:num_layers]
+    return reader.by_layer(_KEY, num_layers, known)
 
 
 def compressed_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
@@ -122,18 +120,11 @@ def compressed_fields(reader: Reader, layers: list[Fields]) -> Fields:
     }
     if reader.get("dspark_block_size") is not None:  # the modules are layers of a DSpark head
         fields |= {"num_mtp_modules": 0}
-        block = _dspark_block(reader, block)
-    return fields | {
-        "mtp_layer": {"count": 1, "mixer": _heads(reader), "feed_forward": block},
-    }
-
-
-def _dspark_block(reader: Reader, block: Fields | None) -> Fields | None:
-    """Return the feed-forward block of a layer of a DSpark head, which may have fewer experts."""
-    keys = {"num_experts": "dspark_n_routed_experts"}
-    keys |= {"experts_per_token": "dspark_num_experts_per_tok"}
-    own = {name: reader.whole(key) for name, key in keys.items() if reader.get(key) is not None}
-    return block and block | own
+        keys = {"num_experts": "dspark_n_routed_experts"}
+        keys |= {"experts_per_token": "dspark_num_experts_per_tok"}
+        given = {name: key for name, key in keys.items() if reader.get(key) is not None}
+        block = block and block | {name: reader.whole(key) for name, key in given.items()}
+    return fields | {"mtp_layer": {"count": 1, "mixer": _heads(reader), "feed_forward": block}}
 
 
 def _memory(reader: Reader, streams: int) -> Fields:
@@ -143,10 +134,9 @@ def _memory(reader: Reader, streams: int) -> Fields:
         return {}
     key = "engram_num_embeddings"
     rows = reader.get(key)
-    if not isinstance(rows, list) or len(rows) != len(layers):
+    are_numbers = isinstance(rows, list) and all(type(n) is int and n > 0 for n in rows)
+    if not are_numbers or len(rows) != len(layers):
         raise reader.fault(key, f"{len(layers)} numbers of rows, one for each of engram_layer_ids")
-    if any(type(n) is not int or n < 1 for n in rows):
-        raise reader.fault(key, "whole numbers above 0")
     lengths = reader.whole("engram_max_ngram_size", minimum=2) - 1
     memory = {
         "num_rows": rows,
@@ -161,12 +151,3 @@ def _heads(reader: Reader) -> Fields:
     """Return attention over a window alone, whose matrices all layers have."""
     reader.only("num_key_value_heads", (1,), "1, as all heads share one key")
     return reader.sizes("compressed")
-
-
-def _check_rates(reader: Reader) -> None:
-    """Refuse compression rates, as transformers 5 writes them, that the kinds do not have."""
-    key = "compress_rates"
-    known = {kind: ratio for ratio, kind in _RATIOS.items()}
-    rates = reader.get(key) or {}
-    if not isinstance(rates, dict) or any(known.get(kind) != rates[kind] for kind in rates):
-        raise reader.fault(key, f"{COMPRESSED[0]} 4 and {COMPRESSED[1]} 128")

@@ -27,7 +27,7 @@ def mtp_fields(reader: Reader) -> Fields:
     Modules whose attention, experts, embedding or head are not the target's are refused. One module
     is the default of an `Architecture`.
     """
-    config, has_own_layer = reader.config, reader.family.has_windowed_mtp
+    config, has_own_layer = reader.config, bool(reader.family.mtp_layer)
     counts = table("key_names")["mtp_counts"]
     key = next((name for name in counts if config.get(name) is not None), "")
     count = config[key] if key else reader.family.untold_mtp
@@ -43,12 +43,9 @@ def mtp_fields(reader: Reader) -> Fields:
         if not isinstance(kinds, list) or any(kind not in known for kind in kinds):
             expected = f"a list of {' or '.join(known)}, as other modules are not known here"
             raise reader.fault(key, expected)
-    for key, fitting in (
-        ("mtp_layers_block_type", (["attention", "moe"], [FULL, "moe"])),
-        ("mtp_hybrid_override_pattern", ("*E",)),
-    ):
-        if config.get(key) is not None and config[key] not in fitting:
-            raise reader.fault(key, f"{fitting[0]!r}, as other modules are not known here")
+    blocks, told = (["attention", "moe"], [FULL, "moe"]), "as other modules are not known here"
+    reader.only("mtp_layers_block_type", blocks, f"{blocks[0]!r}, {told}")
+    reader.only("mtp_hybrid_override_pattern", ("*E",), f"'*E', {told}")
     shares = config.get("index_share_for_mtp_iteration", False)
     if not isinstance(shares, bool | None):
         raise reader.fault("index_share_for_mtp_iteration", "true or false")
@@ -113,7 +110,8 @@ def check_target(
 
 def head_layers(reader: Reader, *, has_latents: bool) -> list[Fields]:
     """Return the dense layers of a head, with latents or groups of heads, some with a window."""
-    kinds, num_layers = (FULL, SLIDING), num_layers_of(reader)
+    kinds = FULL, SLIDING
+    num_layers = reader.whole("num_hidden_layers", most=MOST_LAYERS)
     types = reader.by_layer("layer_types", num_layers, kinds)
     is_windowed = reader.get("sliding_window") and reader.get("use_sliding_window", True)
     if is_windowed and reader.get("layer_types") is None:
@@ -129,22 +127,3 @@ def head_layers(reader: Reader, *, has_latents: bool) -> list[Fields]:
     block = {"kind": "dense", "ffn_size": width}
     made = {FULL: mixer, SLIDING: mixer | own}
     return [{"mixer": {**made[kind]}, "feed_forward": block} for kind in types]
-
-
-def vocabularies(reader: Reader, vocabulary_size: int) -> dict[str, int]:
-    """Return the fields of the vocabulary of the head, which is at most its target's [token]."""
-    size = reader.whole("draft_vocab_size", vocabulary_size)
-    if size > vocabulary_size:
-        raise reader.fault("draft_vocab_size", f"at most the {vocabulary_size} of the target")
-    if reader.flag("tie_word_embeddings", False) and size != vocabulary_size:
-        raise reader.fault("tie_word_embeddings", f"false with draft_vocab_size = {size}")
-    whole = {"input_vocabulary_size": vocabulary_size} if size != vocabulary_size else {}
-    return {"vocabulary_size": size, **whole}
-
-
-def num_layers_of(reader: Reader) -> int:
-    """Return the layers of a head, which are few [-]."""
-    num_layers = reader.whole("num_hidden_layers")
-    if num_layers > MOST_LAYERS:
-        raise reader.fault("num_hidden_layers", f"at most {MOST_LAYERS} in a head")
-    return num_layers

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, nearest
@@ -27,7 +28,6 @@ BLOCKS = "minimax_m3_sparse"
 
 FAMILIES_FILE = DATA / "families.toml"
 
-_Rule = TypeVar("_Rule")
 _Names = Annotated[tuple[str, ...], FROM_LIST]
 
 
@@ -70,11 +70,11 @@ class Family(Record):
     may_lack_experts: bool = False
     """Whether models of this family with 0 experts are dense."""
     dense_layers: str | None = None
-    """Which layers are dense in an MoE model: name of a rule of `feed_forward.py`."""
+    """Which layers are dense in an MoE model: rule."""
     dense_every: str | None = None
-    """Of the rule "every": n, where each n-th layer is dense: key."""
+    """Of the rule `feed_forward.every`: n, where each n-th layer is dense: key."""
     num_leading: int | None = None
-    """Of the rule "leading": how many leading layers are dense where no key says it."""
+    """Of `feed_forward.leading`: how many leading layers are dense where no key says it."""
 
     # attention
     attention: Literal["grouped", "latent", "sparse"] = "grouped"
@@ -96,19 +96,23 @@ class Family(Record):
     heads: str | None = None
     """Rule for query heads that differ between layers: listed, or of windows."""
     linear: str = "gated delta net"
-    """Which linear attention or state space its linear layers have, by the names of `mixers.py`."""
+    """Which linear attention or state space its linear layers have: row of sizes, or rule."""
 
     # kinds of layers
     kinds: _Names = (FULL, SLIDING)
     """Kinds that `layer_types` may list, the usual one first."""
     plan: str | None = None
-    """Which layer is of which kind where nothing is listed: name of a rule of `mixers.py`."""
+    """Which layer is of which kind where nothing is listed: rule."""
     interval: int | None = None
-    """Of the plan "interval": each so many layers, the last is of the first kind."""
+    """Of the plan `mixers.interval`: each so many layers, the last is of the first kind."""
     interval_key: str | None = None
     """The same number: key."""
+    marks: str | None = None
+    """Of the plans `mixers.by_flags` and `mixers.by_numbers`: list of layers of one kind: key."""
+    marked: str = FULL
+    """This kind, of the first two of `kinds`."""
     first_layer: int = 0
-    """Of the plan "lists": the number of the first layer in these lists."""
+    """Of the plan `kimi.by_lists`: the number of the first layer in these lists."""
     attention_types: str | None = None
     """List that must name full attention for each layer: key."""
     has_windows: bool = False
@@ -127,18 +131,12 @@ class Family(Record):
     """Whether lists of layers may go on with those of MTP modules."""
     untold_mtp: int = 0
     """MTP modules of its checkpoints where no key says it."""
-    has_windowed_mtp: bool = False
-    """Whether MTP modules have a window and a dense block."""
 
     # the rest
-    own_rules: str | None = None
-    """Rules of `own_rules.py` that read what no column can say."""
     ties_embeddings: bool = False
     """Whether the LM head is the embedding where `tie_word_embeddings` is missing."""
     positions_offset: int | None = None
     """Of learned positions: entries beyond `max_position_embeddings`."""
-    has_residuals: bool = False
-    """Whether keys may replace the single residual stream."""
     firsts: _Names = ()
     """Keys that may list a number for text and one for images: that of text holds."""
     other_names: Mapping[str, str] = field(default_factory=dict)
@@ -148,13 +146,32 @@ class Family(Record):
     harmless_groups: _Names = ()
     """Groups of such keys, by their names in ``harmless_keys.toml``."""
 
-    def rule(self, column: str, rules: Mapping[str, _Rule]) -> _Rule:
-        """Return the rule that a column names."""
-        name = getattr(self, column)
-        if name not in rules:
+    # rules: functions that read a configuration, by module and name
+    num_layers: str = "mixers.num_layers"
+    """Number of layers [-]."""
+    blocks: str = "feed_forward.feed_forwards"
+    """Feed-forward block of each layer, from the number of layers; None for no block."""
+    mixers: str = "mixers.mixers"
+    """Mixer of each layer, from their kinds and the length of windows; None for no mixer."""
+    mtp_layer: str | None = None
+    """Layer of MTP modules where it is not like the target's, from the mixers of the layers."""
+    residuals: str | None = None
+    """What keys may have in place of the single residual stream."""
+    fields: str | None = None
+    """Other fields of the `Architecture`; it may change the layers."""
+    check_quantisation: str | None = None
+    """Refuses records of quantisation, in and beside the file, that its layers cannot have."""
+
+    def rule(self, column: str, *told: Any) -> Any:
+        """Return what the rule that a column names makes of what it is told."""
+        name = str(getattr(self, column))
+        module, _, function = name.partition(".")
+        try:
+            rule = getattr(import_module(f"specmodel.models.hf.{module}"), function)
+        except (ImportError, AttributeError):
             argument = f"{FAMILIES_FILE.name} {self.name}.{column}"
-            raise InputError(argument, name, f"a rule: {nearest(str(name), rules)}")
-        return rules[name]
+            raise InputError(argument, name, "a rule: module.function of models/hf") from None
+        return rule(*told)
 
 
 def families() -> dict[str, Family]:
@@ -173,7 +190,12 @@ def _read(path: Path) -> dict[str, Family]:
         row = build(Family, columns | {"name": name}, argument)
         _check_names(row, rows, argument)
         own = {column: getattr(row, column) for column in ("name", *columns)}
-        given[name] = _extended(given.get(row.extends or "", {}), own)
+        taken = given.get(row.extends or "", {}) | dict.fromkeys(row.without)
+        added = {  # harmless keys add up
+            column: (taken.get(column) or ()) + own.get(column, ())
+            for column in ("harmless", "harmless_groups")
+        }
+        given[name] = taken | {"without": ()} | own | added
         rows[name] = build(Family, given[name], argument)
     return rows
 
@@ -191,13 +213,3 @@ def _check_names(row: Family, above: Mapping[str, Family], argument: str) -> Non
                 where = " above it" if column == "extends" else ""
                 expected = f"one that is there{where}: {nearest(name, known)}"
                 raise InputError(f"{argument}.{column}", name, expected)
-
-
-def _extended(taken: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of a row after those that it takes over; harmless keys add up."""
-    columns = taken | dict.fromkeys(own.get("without", ()))
-    lists = {
-        column: (columns.get(column) or ()) + own.get(column, ())
-        for column in ("harmless", "harmless_groups")
-    }
-    return columns | {"without": ()} | own | lists

@@ -1,7 +1,5 @@
 """Feed-forward block of each layer of a ``config.json``: dense, or routed and shared experts."""
 
-from collections.abc import Callable
-
 from specmodel.base.ranges import whole_of
 from specmodel.models.hf.reader import Fields, Layers, Reader
 
@@ -62,7 +60,9 @@ def experts_block(reader: Reader) -> Fields:
     if family.shared_size is None:
         return fields
     if family.num_shared:
-        num_shared = reader.count(family.num_shared)
+        # none where it is null, an error where it is missing
+        is_null = reader.get(family.num_shared, "missing") is None
+        num_shared = 0 if is_null else reader.whole_in_all(family.num_shared, minimum=0)
         is_told = reader.get(family.shared_size) is not None or not family.shares_as_routed
         key = family.shared_size if is_told else size_key
         size = reader.whole_in_all(key) if num_shared else 0
@@ -90,7 +90,7 @@ def _dense_layers(reader: Reader, num_layers: int) -> list[bool]:
     """Return which layers are dense, by the family's rule, by a list, or by both if they agree."""
     key, by_rule = None, [False] * num_layers
     if reader.family.dense_layers:
-        key, by_rule = reader.family.rule("dense_layers", _RULES)(reader, num_layers)
+        key, by_rule = reader.family.rule("dense_layers", reader, num_layers)
     if reader.get("mlp_layer_types") is None:
         return by_rule
     listed = listed_as_dense(reader, num_layers)
@@ -110,14 +110,14 @@ _Rule = tuple[str | None, list[bool]]
 """The key that decides which layers are dense, None if none is given, and which these are."""
 
 
-def _dense_every(reader: Reader, num_layers: int) -> _Rule:
+def every(reader: Reader, num_layers: int) -> _Rule:
     """Make each n-th layer dense, where n is what the family's `dense_every` says."""
     key = str(reader.family.dense_every)
     step = reader.whole(key)
     return key, [(i + 1) % step == 0 for i in range(num_layers)]
 
 
-def _dense_by_step(reader: Reader, num_layers: int) -> _Rule:
+def by_step(reader: Reader, num_layers: int) -> _Rule:
     """Make all layers dense but each so many-th, and those that are listed."""
     step = reader.whole("decoder_sparse_step", 1)
     listed = reader.layer_numbers("mlp_only_layers") or set[int]()
@@ -125,7 +125,7 @@ def _dense_by_step(reader: Reader, num_layers: int) -> _Rule:
     return key, [i in listed or (i + 1) % step > 0 for i in range(num_layers)]
 
 
-def _dense_leading(reader: Reader, num_layers: int) -> _Rule:
+def leading(reader: Reader, num_layers: int) -> _Rule:
     """Make the first layers dense, and of the others those that `moe_layer_freq` leaves out."""
     key = "first_k_dense_replace"
     is_listed = reader.get("mlp_layer_types") is not None
@@ -142,12 +142,13 @@ def _dense_leading(reader: Reader, num_layers: int) -> _Rule:
     return "moe_layer_freq", [is_sparse == 0 for is_sparse in pattern]
 
 
-def _dense_by_number(reader: Reader, num_layers: int) -> _Rule:
+def by_number(reader: Reader, num_layers: int) -> _Rule:
+    """Make so many leading layers dense."""
     num_dense = reader.whole("num_dense_layers", minimum=0)
     return "num_dense_layers", [i < num_dense for i in range(num_layers)]
 
 
-def _dense_outside(reader: Reader, num_layers: int) -> _Rule:
+def from_start_to_end(reader: Reader, num_layers: int) -> _Rule:
     """Make the layers dense before a first and after a last that route, or between their steps."""
     key = "moe_layer_start_index"
     if reader.get(key) is None and reader.get("mlp_layer_types") is not None:
@@ -164,16 +165,16 @@ def _dense_outside(reader: Reader, num_layers: int) -> _Rule:
     return key, [not is_sparse for is_sparse in sparse]
 
 
-def _dense_unless_enumerated(reader: Reader, num_layers: int) -> _Rule:
+def enumerated(reader: Reader, num_layers: int) -> _Rule:
     """Make the layers dense whose numbers a list, or a text with commas, leaves out."""
     key = "moe_layers_enum"
     value = reader.get(key)
     if value is None and reader.get("first_k_dense_replace") is not None:
-        return _dense_leading(reader, num_layers)
+        return leading(reader, num_layers)
     if value is None and reader.get("mlp_layer_types") is not None:
         return None, []
     if value is None and reader.family.num_leading is not None:
-        return _dense_leading(reader, num_layers)
+        return leading(reader, num_layers)
     words = value.split(",") if isinstance(value, str) else value
     sparse = {whole_of(str(word).strip()) for word in words} if isinstance(words, list) else {None}
     if None in sparse:
@@ -181,20 +182,9 @@ def _dense_unless_enumerated(reader: Reader, num_layers: int) -> _Rule:
     return key, [i not in sparse for i in range(num_layers)]
 
 
-def _dense_interleaved(reader: Reader, num_layers: int) -> _Rule:
+def interleaved(reader: Reader, num_layers: int) -> _Rule:
+    """Make all layers dense but those listed, or each so many-th."""
     step = reader.whole("interleave_moe_layer_step", 1)
     listed = reader.layer_numbers("moe_layers")
     sparse = range(step - 1, num_layers, step) if listed is None else listed
     return "interleave_moe_layer_step", [i not in sparse for i in range(num_layers)]
-
-
-_RULES: dict[str, Callable[[Reader, int], _Rule]] = {
-    "by step": _dense_by_step,
-    "enumerated": _dense_unless_enumerated,
-    "every": _dense_every,
-    "from start to end": _dense_outside,
-    "interleaved": _dense_interleaved,
-    "leading": _dense_leading,
-    "number": _dense_by_number,
-}
-"""Rules for which layers are dense, by their names in the column `dense_layers`."""

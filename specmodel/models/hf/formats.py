@@ -5,7 +5,7 @@ not known here is refused by name.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, NamedTuple
 
 from specmodel.base.classes import dataclass
@@ -47,16 +47,14 @@ class Recipe:
 KEPT_KEYS = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
 """Keys of lists of modules that are not quantised."""
 
-_TENSOR_DTYPES = {
+_TENSOR_DTYPES: dict[tuple[str, Any], dict[int | None, str]] = {
     ("float", 8): {None: "fp8", 32: "mxfp8"},
     ("float", 4): {None: "fp4", 16: "fp4", 32: "mxfp4"},
-    ("int", 8): {
-        None: "int8",
-        32: "int8_g32",
-        64: "int8_g64",
-        128: "int8_g128",
-    },
+    ("int", 8): {None: "int8", 32: "int8_g32", 64: "int8_g64", 128: "int8_g128"},
     ("int", 4): {None: "int4", 32: "int4_g32", 64: "int4_g64", 128: "int4_g128"},
+    # as large as these are integers in groups that have a scale and a bias of 16 bits each
+    ("biased int", 8): {64: "int8_g32", 128: "int8_g64"},
+    ("biased int", 4): {32: "int4_g16", 64: "int4_g32", 128: "int4_g64", 256: "int4_g128"},
 }
 """Dtypes of weights by type and bits, then by how many elements share a scale."""
 
@@ -113,9 +111,11 @@ class Source:
         return {key: value for key, value in found.items() if value}
 
     def of_groups(
-        self, key: str, kind: tuple[str, int], group: Any, zero_points: bool, needed: bool
+        self, key: str, kind: tuple[str, Any], group: Any, zero_points: bool, needed: bool = True
     ) -> str:
         """Return the dtype of elements of a type and bits, so many of which share a scale."""
+        if type(kind[1]) is not int or kind[1] not in (4, 8):
+            raise self.fault("bits", "4 or 8", kind[1])
         known, is_int4 = _TENSOR_DTYPES[kind], kind == ("int", 4)
         is_missing = group is None and not needed
         if not is_missing and (type(group) is not int or group not in known):
@@ -128,15 +128,6 @@ class Source:
             raise self.fault(key, expected, group)
         return "int4"
 
-    def named(self, key: str, forms: Mapping[str, Format | None]) -> tuple[Targets, list[str]]:
-        """Return modules that have a format of their own, by format, and those that have none."""
-        by_format: dict[Format | None, list[str]] = {}
-        for name, form in forms.items():
-            by_format.setdefault(form, []).append(name)
-        plain = by_format.pop(None, [])
-        found = ((self.key(key), names, form) for form, names in by_format.items() if form)
-        return tuple(found), plain
-
     def refuse(self, *keys: str) -> None:
         """Refuse keys whose effect is not known, unless they say nothing."""
         for key in keys:
@@ -146,14 +137,29 @@ class Source:
                 raise self.fault(key, "no such key, as what it changes is not known here")
 
 
+def by_name(
+    source: Source,
+    key: str,
+    forms: Mapping[str, Format | None],
+    every: Format | None = None,
+    experts: Format | None = None,
+) -> Recipe:
+    """Return a recipe with modules that have a format of their own, or none, by their names."""
+    listed: dict[Format | None, list[str]] = {}
+    for name, form in forms.items():
+        listed.setdefault(form, []).append(name)
+    kept = source.lists(*KEPT_KEYS)
+    kept |= {source.key(key): listed[None]} if None in listed else {}
+    targets = tuple((source.key(key), names, form) for form, names in listed.items() if form)
+    return Recipe(every, experts, targets, kept)
+
+
 def weights_alone(source: Source, has_zero_points: bool) -> Format:
     """Return the format of integer weights in groups with activations of 16 bits."""
     source.refuse("quantized_layers")
     bits = source.config.get("bits", source.config.get("w_bit"))
-    if type(bits) is not int or bits not in (4, 8):
-        raise source.fault("bits", "4 or 8")
     group = source.config.get("group_size", source.config.get("q_group_size", 128))
-    weights = source.of_groups("group_size", ("int", bits), group, has_zero_points, needed=True)
+    weights = source.of_groups("group_size", ("int", bits), group, has_zero_points)
     return Format(weights, source.dtype)
 
 
@@ -239,8 +245,7 @@ def modelopt(source: Source) -> Recipe:
             raise source.fault(key, "an object with quant_algo", spec)
         own = source.one_of(key, _MODELOPT, spec.get("quant_algo", "none"))
         forms[name] = _algorithm(source, f"{key}.group_size", spec, own)
-    targets, _ = source.named("quantized_layers", forms)
-    return Recipe(targets=targets, kept=kept, kv_dtype=kv_dtype)
+    return replace(by_name(source, "quantized_layers", forms), kept=kept, kv_dtype=kv_dtype)
 
 
 def _algorithm(source: Source, key: str, spec: Mapping[str, Any], algo: str) -> Format:
@@ -299,21 +304,14 @@ def compressed(source: Source) -> Recipe:
 
 def _tensor_dtype(source: Source, key: str, spec: Any) -> str:
     """Return the dtype of weights or of a cache that an object of compressed-tensors describes."""
-    kind = _type_and_bits(source, key, spec)
+    kind = (spec.get("type"), spec.get("num_bits")) if isinstance(spec, dict) else None
+    if kind not in [*_TENSOR_DTYPES] or kind is None:
+        raise source.fault(key, "num_bits 4 or 8 of type float or int", spec)
     group, strategy = spec.get("group_size"), spec.get("strategy")
     is_alone = kind == ("int", 4) and strategy == "channel"
     group, has_zero_points = None if is_alone else group, not spec.get("symmetric", True)
     found = source.of_groups(f"{key}.group_size", kind, group, has_zero_points, is_alone)
     return "fp8_block" if kind == ("float", 8) and strategy == "block" else found
-
-
-def _type_and_bits(source: Source, key: str, spec: Any) -> tuple[str, int]:
-    """Return the type and bits of elements, which must be known."""
-    form = [spec.get("type"), spec.get("num_bits")] if isinstance(spec, dict) else []
-    for known in _TENSOR_DTYPES:
-        if [*known] == form:
-            return known
-    raise source.fault(key, "num_bits 4 or 8 of type float or int", spec)
 
 
 def _activation_dtype(source: Source, key: str, spec: Any) -> str:

@@ -6,26 +6,13 @@ Its own files and transformers 5 name widths differently, as vLLM 0.33 (``models
 
 from specmodel.models.hf.family import FULL, SLIDING
 from specmodel.models.hf.feed_forward import chosen_experts, listed_as_dense
-from specmodel.models.hf.reader import Fields, Layers, Reader, grouped_heads
-
-_LOCAL = "local_layer_ids"
-_EVERY = 6
-"""Each so many-th layer has full attention where no key says which [-]."""
-_HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")
-
-
-def inkling_kinds(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
-    """Return which layers have a window, by name, by number or every so many."""
-    kinds = reader.by_numbers(_LOCAL, num_layers, (FULL, SLIDING))
-    if not kinds:
-        return listed or [SLIDING if (i + 1) % _EVERY else FULL for i in range(num_layers)]
-    return reader.agreed(listed, kinds, f"windows in the layers that {_LOCAL} lists")
+from specmodel.models.hf.reader import HEADS, Fields, Layers, Reader, grouped_heads
 
 
 def inkling_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
     """Return the attention of each layer, by keys of their own for layers with a window."""
     made = {FULL: _heads(reader, "")}
-    reader.pass_over(*(f"swa_{name}" for name in (*_HEADS, "v_head_dim")))
+    reader.pass_over(*(f"swa_{name}" for name in (*HEADS, "v_head_dim")))
     if SLIDING in kinds:
         made[SLIDING] = _heads(reader, "swa_") | {"window": window}
     return [made[kind] for kind in kinds]
@@ -50,12 +37,6 @@ def inkling_blocks(reader: Reader, num_layers: int) -> Layers:
         "shared_expert_size": of_expert if num_shared else 0,
     }
     return [block if is_dense else experts for is_dense in dense]
-
-
-def gated_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
-    """Return the attention of each layer of Inkling 2, whose outputs have gates."""
-    made = inkling_mixers(reader, kinds, window)
-    return [mixer | {"has_output_gate": True} for mixer in made]
 
 
 def inkling2_fields(reader: Reader, layers: list[Fields]) -> Fields:
@@ -115,7 +96,8 @@ def _module(reader: Reader) -> Fields:
 
 def _heads(reader: Reader, prefix: str) -> Fields:
     heads = grouped_heads(reader, prefix)
-    return heads | {"value_head_dim": reader.whole(f"{prefix}v_head_dim", heads["head_dim"])}
+    gate = {"has_output_gate": True} if reader.family.has_output_gate else {}
+    return heads | gate | {"value_head_dim": reader.whole(f"{prefix}v_head_dim", heads["head_dim"])}
 
 
 def _widths(reader: Reader) -> tuple[int, int]:

@@ -55,7 +55,7 @@ def gate_size(reader: Reader, v_head_dim: int) -> int:
     reader.pass_over(_GRANULARITY)
     if reader.flag("mla_use_output_gate", False):
         return v_head_dim
-    has_gate = reader.family.linear != "Ling" or reader.get(_KERNEL) is not None
+    has_gate = reader.family.linear != "kimi.ling" or reader.get(_KERNEL) is not None
     kind = reader.get(_GRANULARITY, reader.family.latent_gate if has_gate else None)
     sizes = {None: 0, "head_wise": 1, "element_wise": v_head_dim}
     if not isinstance(kind, str | None) or kind not in sizes:
@@ -78,36 +78,20 @@ def residuals(reader: Reader) -> Fields:
 
 def by_lists(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return the kind of each layer by the two lists of `linear_attn_config`, or as listed."""
-    delta = _delta_layers(reader, num_layers)
-    if delta is None:
+    nested = reader.nested(_NESTED)
+    if nested is None or all(nested.get(key) is None for key in _LISTS):
         if listed:
             return listed
         raise reader.fault(_NESTED, f"{' and '.join(_LISTS)}, or layer_types")
-    if listed and [kind == LINEAR for kind in listed] != [i in delta for i in range(num_layers)]:
-        raise reader.fault("layer_types", f"the layers that {_NESTED} makes {LINEAR}")
-    return listed or [LINEAR if i in delta else reader.family.kinds[0] for i in range(num_layers)]
-
-
-def _delta_layers(reader: Reader, num_layers: int) -> set[int] | None:
-    """Return the numbers, from 0, of layers that the lists make linear; None without lists."""
-    nested = reader.nested(_NESTED)
-    if nested is None or all(nested.get(key) is None for key in _LISTS):
-        return None
     first = reader.family.first_layer
-    delta, full = (_numbers(nested, key, first) for key in _LISTS)
+    delta, full = (nested.layer_numbers(key, first, num_layers) or set[int]() for key in _LISTS)
     if delta & full or delta | full != set(range(num_layers)):
         last = num_layers - 1 + first
         expected = f"each layer from {first} to {last} that is not in full_attn_layers"
         raise nested.fault(_LISTS[0], expected)
-    return delta
-
-
-def _numbers(nested: Reader, key: str, first: int) -> set[int]:
-    """Return listed numbers of layers, counted from 0 where the list counts from another."""
-    value = nested.get(key)
-    if not isinstance(value, list) or not all(type(i) is int for i in value):
-        raise nested.fault(key, "a list of layer numbers")
-    return {i - first for i in value}
+    if listed and [kind == LINEAR for kind in listed] != [i in delta for i in range(num_layers)]:
+        raise reader.fault("layer_types", f"the layers that {_NESTED} makes {LINEAR}")
+    return listed or [LINEAR if i in delta else reader.family.kinds[0] for i in range(num_layers)]
 
 
 def by_groups(reader: Reader, listed: list[str], num_layers: int) -> list[str]:

@@ -1,18 +1,8 @@
 """LFM2 in a ``config.json``: layers with a short convolution, and the width of dense blocks."""
 
-from specmodel.models.hf.family import FULL, LINEAR
 from specmodel.models.hf.reader import Fields, Layers, Reader
 
-_NUMBERS = "full_attn_idxs"
 _DEFAULT_MULTIPLE = 256
-
-
-def by_convolution(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
-    """Return the kind of each layer, by name or by the numbers of those with attention."""
-    kinds = reader.by_numbers(_NUMBERS, num_layers, (LINEAR, FULL)) or listed
-    if not kinds:
-        raise reader.fault("layer_types", f"conv or {FULL} for each of {num_layers} layers")
-    return reader.agreed(listed, kinds, f"{FULL} in the layers that {_NUMBERS} lists")
 
 
 def short_convolution(reader: Reader) -> Fields:
@@ -26,19 +16,11 @@ def short_convolution(reader: Reader) -> Fields:
 
 
 def lfm2_blocks(reader: Reader, num_layers: int) -> Layers:
-    """Return the dense block of each layer."""
-    return [{"kind": "dense", "is_gated": True, "ffn_size": _ffn_size(reader)}] * num_layers
-
-
-def _ffn_size(reader: Reader) -> int:
-    """Return the width of dense blocks: two thirds of the key, rounded up, or all of it [-]."""
+    """Return the dense block of each layer: two thirds of the key, rounded up, or all of it."""
     size = reader.whole("intermediate_size")
     reader.pass_over("block_ffn_dim_multiplier", "block_multiple_of")
-    if not reader.flag("block_auto_adjust_ff_dim", True):
-        return size
-    factor = reader.get("block_ffn_dim_multiplier")
-    factor = 1 if factor is None else factor
-    if type(factor) not in (int, float) or not 0 < factor <= size:
-        raise reader.fault("block_ffn_dim_multiplier", "a number above 0")
-    multiple = reader.whole("block_multiple_of", _DEFAULT_MULTIPLE)
-    return -(-int(factor * int(2 * size / 3)) // multiple) * multiple
+    if reader.flag("block_auto_adjust_ff_dim", True):
+        factor = reader.number("block_ffn_dim_multiplier", most=size) or 1
+        multiple = reader.whole("block_multiple_of", _DEFAULT_MULTIPLE)
+        size = -(-int(factor * int(2 * size / 3)) // multiple) * multiple
+    return [{"kind": "dense", "is_gated": True, "ffn_size": size}] * num_layers

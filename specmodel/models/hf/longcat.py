@@ -14,9 +14,7 @@ from specmodel.models.hf.feed_forward import chosen_experts
 from specmodel.models.hf.formats import KEPT_KEYS
 from specmodel.models.hf.reader import Fields, Layers, Reader
 
-_RATIOS = ("ngram_vocab_size_ratio", "oe_vocab_size_ratio")
-_SPLITS = ("emb_split_num", "oe_split_num")
-_NEIGHBOURS = ("emb_neighbor_num", "oe_neighbor_num")
+_SPLIT = "emb_split_num"
 _UNQUANTISED = "disable_quant_module"
 
 
@@ -31,13 +29,7 @@ def num_single_layers(reader: Reader) -> int:
 
 def single_blocks(reader: Reader, num_layers: int) -> Layers:
     """Return the dense block of each layer with a mixer."""
-    other = reader.get("intermediate_size")
-    width = reader.whole(
-        "ffn_hidden_size", other if other is None else reader.whole("intermediate_size")
-    )
-    if other not in (None, width):
-        raise reader.fault("intermediate_size", f"the same as ffn_hidden_size = {width}")
-    return [{"kind": "dense", "ffn_size": width}] * num_layers
+    return [{"kind": "dense", "ffn_size": reader.whole("ffn_hidden_size")}] * num_layers
 
 
 def longcat_fields(reader: Reader, layers: list[Fields]) -> Fields:
@@ -79,21 +71,13 @@ def check_quantisation(reader: Reader, beside: Mapping[str, Any] | None) -> None
 
 def _ngrams(reader: Reader) -> Fields:
     """Return the embeddings of n-grams, {} if no key gives their number of rows."""
-    key = next((name for name in _RATIOS if reader.get(name) is not None), None)
-    if key is None:
+    ratio = reader.number("ngram_vocab_size_ratio", most=10**6)
+    if ratio is None:
         return {}
-    ratio = reader.get(key)
-    if type(ratio) not in (int, float) or not 0 < ratio <= 10**6:
-        raise reader.fault(key, "a number above 0: rows of a table for each of the vocabulary")
-    split, neighbours = (
-        reader.whole(
-            next((name for name in names if reader.get(name) is not None), names[0]), minimum=n
-        )
-        for names, n in ((_SPLITS, 1), (_NEIGHBOURS, 2))
-    )
+    split, neighbours = reader.whole(_SPLIT), reader.whole("emb_neighbor_num", minimum=2)
     tables = split * (neighbours - 1)
     if reader.whole("hidden_size") % tables:
-        raise reader.fault(_SPLITS[0], f"{tables} tables that divide the hidden_size evenly")
+        raise reader.fault(_SPLIT, f"{tables} tables that divide the hidden_size evenly")
     least = ratio * reader.whole("vocab_size")
     rows = sum(int(least + 2 * place + 1) for place in range(tables))
     return {"ngram_inputs": {"num_tables": tables, "num_rows": rows}}

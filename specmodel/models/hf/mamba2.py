@@ -22,6 +22,11 @@ _MIXERS = {"mamba": LINEAR, "attention": FULL}
 # Nemotron-H
 
 
+def num_layers(reader: Reader) -> int:
+    """Return how many layers are listed [-]."""
+    return len(block_types(reader))
+
+
 def block_types(reader: Reader) -> list[str]:
     """Return the purpose of each layer: mamba, attention, moe or mlp."""
     listed, by_letters = reader.get(LISTED), by_letter(reader)
@@ -70,6 +75,11 @@ def nemotron_blocks(reader: Reader, num_layers: int) -> Layers:
 # Falcon-H1
 
 
+def twice(reader: Reader) -> int:
+    """Return the number of layers with one mixer each [-]."""
+    return 2 * reader.whole("num_hidden_layers")
+
+
 def side_by_side(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return attention and a state space in turn, two for each layer of the model."""
     if listed:
@@ -94,18 +104,6 @@ def refuse_quantised(reader: Reader, beside: Mapping[str, Any] | None) -> None:
     if reader.get("quantization_config") or beside:
         expected = "none, as names of such layers are not known here: --weight-dtype says it"
         raise reader.fault("quantization_config", expected)
-
-
-# Bamba
-
-
-def by_number(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
-    """Return attention in the layers whose numbers are listed, state spaces in the others."""
-    key = "attn_layer_indices"
-    kinds = reader.by_numbers(key, num_layers, (LINEAR, FULL))
-    if not kinds:
-        raise reader.fault(key, "the numbers of the layers with attention")
-    return reader.agreed(listed, kinds, f"the layers that {key} gives attention")
 
 
 # sizes of a state space

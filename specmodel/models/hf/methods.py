@@ -9,7 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 from specmodel.models.hf import formats
-from specmodel.models.hf.formats import KEPT_KEYS, MOE_ALGO, Format, Recipe, Source, weights_alone
+from specmodel.models.hf.formats import (
+    KEPT_KEYS,
+    MOE_ALGO,
+    Format,
+    Recipe,
+    Source,
+    by_name,
+    weights_alone,
+)
 
 _SUSPECT_KEY = re.compile(
     r"lm_head|embed|sparsity|transform|to_quantize|override|mixed|extra_config|moe_quant"
@@ -50,12 +58,6 @@ _TORCHAO = {
 }
 """Dtypes of weights and of activations by the name of a class; None for those of the model."""
 
-_BIASED = {
-    4: {32: "int4_g16", 64: "int4_g32", 128: "int4_g64", 256: "int4_g128"},
-    8: {64: "int8_g32", 128: "int8_g64"},
-}
-"""Dtypes as large as integers of some bits in groups that have a scale and a bias."""
-
 _BY_NAME = ("FqnToConfig", "ModuleFqnToConfig")
 _MLX_KEYS = ("bits", "group_size", "mode", "quant_method", "linear_class")
 _MLX_MODES = {("mxfp4", 4): ("mxfp4", 32), ("mxfp8", 8): ("mxfp8", 32), ("nvfp4", 4): ("fp4", 16)}
@@ -63,14 +65,19 @@ _MLX_MODES = {("mxfp4", 4): ("mxfp4", 32), ("mxfp8", 8): ("mxfp8", 32), ("nvfp4"
 
 def read_recipe(source: Source, expert_dtype: object = None) -> Recipe:
     """Return the recipe of a record; `expert_dtype` is what stands outside of it about experts."""
-    method, given = _method(source), _dtype_of_experts(source, expert_dtype)
+    method, given = _method(source), source.config.get("expert_dtype")
+    if None not in (given, expert_dtype) and given != expert_dtype:
+        raise source.fault("expert_dtype", f"the same as expert_dtype = {expert_dtype!r} outside")
+    given = expert_dtype if given is None else given
     if given is not None and method != "fp8":
         raise source.fault("expert_dtype", f"none, as with {method} it is not known here", given)
     own = MOE_ALGO if method == "fp8" and given is not None else _OWN_KEYS.get(method, "")
     suspect = (key for key in map(str, source.config) if _SUSPECT_KEY.search(key))
     source.refuse(*(key for key in suspect if not re.fullmatch(own, key)))
     recipe = _METHODS[method](source)
-    return recipe if given is None else _with_experts(recipe, source, given)
+    if given is None or source.one_of("expert_dtype", ("fp4", "fp8"), given) == "fp8":
+        return recipe
+    return recipe if recipe.experts else replace(recipe, experts=Format("mxfp4", "fp8"))
 
 
 def _method(source: Source) -> str:
@@ -86,21 +93,6 @@ def _method(source: Source) -> str:
     if not isinstance(method, str) or method not in _METHODS:
         raise source.fault("quant_method", f"one of: {', '.join(_METHODS)}")
     return method
-
-
-def _dtype_of_experts(source: Source, expert_dtype: object) -> object:
-    """Return the dtype of routed experts, given in the record or outside of it."""
-    inner = source.config.get("expert_dtype")
-    if None not in (inner, expert_dtype) and inner != expert_dtype:
-        raise source.fault("expert_dtype", f"the same as expert_dtype = {expert_dtype!r} outside")
-    return inner if inner is not None else expert_dtype
-
-
-def _with_experts(recipe: Recipe, source: Source, given: object) -> Recipe:
-    """Return a recipe whose routed experts have a dtype that is given."""
-    if source.one_of("expert_dtype", ("fp4", "fp8"), given) == "fp8" or recipe.experts:
-        return recipe
-    return Recipe(recipe.every, Format("mxfp4", "fp8"), kept=recipe.kept)
 
 
 def auto_round(source: Source) -> Recipe:
@@ -120,7 +112,7 @@ def auto_round(source: Source) -> Recipe:
         is_kept = type(bits) is int and bits >= 16
         entry = f"re:.*(?:{name})" if _SEARCHED.search(name) else name
         forms[entry] = None if is_kept else _rounded(source, {**source.config, **spec})
-    return _by_name(source, "extra_config", forms, _rounded(source, source.config))
+    return by_name(source, "extra_config", forms, _rounded(source, source.config))
 
 
 def _rounded(source: Source, spec: Mapping[str, Any]) -> Format:
@@ -162,7 +154,7 @@ def torchao(source: Source) -> Recipe:
         form = named.get("_default")
     forms = {n: own and _of_class(source, n, own) for n, own in named.items() if n != "_default"}
     every = form and _of_class(source, "quant_type.default", form)
-    return _by_name(source, "quant_type", forms, every, Format(source.dtype, source.dtype))
+    return by_name(source, "quant_type", forms, every, Format(source.dtype, source.dtype))
 
 
 def _class_of(source: Source, key: str, spec: Any) -> tuple[str, dict[str, Any]]:
@@ -178,7 +170,9 @@ def _of_class(source: Source, key: str, spec: Any) -> Format:
     """Return the format that a class of torchao makes."""
     kind, data = _class_of(source, key, spec)
     if kind == _INT4:
-        weights = _biased(source, f"{key}.group_size", 4, data.get("group_size", 128))
+        weights = source.of_groups(
+            f"{key}.group_size", ("biased int", 4), data.get("group_size", 128), False
+        )
         return Format(weights, source.dtype)
     if kind not in _TORCHAO:
         raise source.fault(f"{key}._type", f"one of: {_INT4}, {', '.join(_TORCHAO)}", kind)
@@ -207,7 +201,7 @@ def mlx(source: Source) -> Recipe:
     embeddings = [name for name in forms if name.split(".")[-1] == "embed_tokens"]
     embedding = forms[embeddings[0]] if embeddings else every
     outer = embedding.weights if embedding else None
-    found = _by_name(source, "modules", forms, every)
+    found = by_name(source, "modules", forms, every)
     return replace(found, has_head=True, embedding_dtype=outer)
 
 
@@ -215,39 +209,13 @@ def _of_mode(source: Source, key: str, spec: Mapping[str, Any]) -> Format:
     """Return the format of MLX's integers with biases, or of a mode that has none."""
     bits, group, mode = spec.get("bits"), spec.get("group_size"), spec.get("mode", "affine")
     if mode == "affine":
-        return Format(_biased(source, key, bits, group), source.dtype)
+        weights = source.of_groups(key, ("biased int", bits), group, False)
+        return Format(weights, source.dtype)
     for (name, width), (weights, size) in _MLX_MODES.items():
         if (mode, bits, group) == (name, width, size):
             return Format(weights, source.dtype)
     expected = "affine, or mxfp4, mxfp8 or nvfp4 with their own bits and groups"
     raise source.fault("mode", expected, f"{mode} of {bits} bits in groups of {group}")
-
-
-def _biased(source: Source, key: str, bits: object, group: object) -> str:
-    """Return the dtype of integers in groups that have a scale and a bias of 16 bits each.
-
-    They are as large as groups of half the size with a scale alone.
-    """
-    if type(bits) is not int or bits not in (4, 8):
-        raise source.fault("bits", "4 or 8", bits)
-    known = _BIASED[bits]
-    if type(group) is not int or group not in known:
-        sizes = " or ".join(map(str, known))
-        raise source.fault(key, f"{sizes} elements that share a scale", group)
-    return known[group]
-
-
-def _by_name(
-    source: Source,
-    key: str,
-    forms: Mapping[str, Format | None],
-    every: Format | None,
-    experts: Format | None = None,
-) -> Recipe:
-    """Return a recipe with modules that have a format of their own, or none, by their names."""
-    targets, plain = source.named(key, forms)
-    kept = source.lists(*KEPT_KEYS) | ({source.key(key): plain} if plain else {})
-    return Recipe(every, experts, targets, kept)
 
 
 _METHODS: dict[str, Callable[[Source], Recipe]] = {

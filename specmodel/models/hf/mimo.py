@@ -10,15 +10,6 @@ from specmodel.models.hf.family import FULL, SLIDING
 from specmodel.models.hf.reader import Fields, Reader, grouped_heads
 
 
-def mimo_kinds(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
-    """Return the kind of each layer by a pattern of ones for windows, or as listed."""
-    key = "hybrid_layer_pattern"
-    kinds = reader.by_flags(key, num_layers, (FULL, SLIDING)) or listed
-    if not kinds:
-        raise reader.fault(key, f"{num_layers} entries, 1 for a layer with a window, else 0")
-    return reader.agreed(listed, kinds, f"the layers with a 1 in {key} {SLIDING}")
-
-
 def mimo_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
     """Return the attention of each layer; layers with a window have keys of their own (swa_).
 
@@ -74,7 +65,11 @@ def _check_dense(reader: Reader, num_layers: int) -> None:
     if any(kind != "dense" for kind in _of_modules(reader, "mlp_layer_types", num_layers)):
         is_own = bool(reader.get("mtp_mlp_layer_types"))
         raise reader.fault("mtp_mlp_layer_types" if is_own else "mlp_layer_types", expected)
-    routed = reader.get("moe_layers_enum") if reader.family.dense_layers == "enumerated" else None
+    routed = (
+        reader.get("moe_layers_enum")
+        if reader.family.dense_layers == "feed_forward.enumerated"
+        else None
+    )
     numbers = routed.split(",") if isinstance(routed, str) else routed or []
     if any(int(number) >= num_layers for number in numbers):
         raise reader.fault("moe_layers_enum", expected)

@@ -1,6 +1,7 @@
 """MiniMax-M3 in a ``config.json``: in most layers, an indexer selects blocks of the context."""
 
 from specmodel.models.hf.family import BLOCKS, FULL
+from specmodel.models.hf.mixers import as_listed
 from specmodel.models.hf.reader import Fields, Reader, grouped_heads
 
 _OUTSIDE = (
@@ -15,11 +16,10 @@ _SPARSE = "sparse_attention_config"
 def block_sparse_kinds(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return the kind of each layer by a list of ones for those with an indexer, or as listed."""
     own, key = _sparse(reader), "sparse_attention_freq"
-    kinds = own.by_flags(key, num_layers, (FULL, BLOCKS))
-    if not kinds:
-        if not listed:
-            raise own.fault(key, f"{num_layers} entries, 1 for a layer with an indexer, else 0")
-        return listed
+    sparse = own.flagged_layers(key, num_layers)
+    if sparse is None:
+        return as_listed(reader, listed, num_layers)
+    kinds = [BLOCKS if i in sparse else FULL for i in range(num_layers)]
     reader.agreed(listed, kinds, f"the layers with a 1 in {_SPARSE}.{key} {BLOCKS}")
     disabled = own.by_layer("sparse_disable_index_value", num_layers, (1, 0))
     if any(kind == BLOCKS and not is_off for kind, is_off in zip(kinds, disabled, strict=True)):

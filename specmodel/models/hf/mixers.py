@@ -5,22 +5,17 @@ kinds that are listed, none if the list is missing, and the number of layers; it
 each layer, and refuses a list that contradicts what its own keys say.
 """
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any
-
-from specmodel.models.hf.deepseek_v4 import by_ratios, by_shared_entries
 from specmodel.models.hf.family import CHUNKED, FULL, INDEXED, LINEAR, SLIDING
-from specmodel.models.hf.inkling import inkling_kinds
 from specmodel.models.hf.keys import table
-from specmodel.models.hf.kimi import by_groups, by_lists, gate_size, kimi_delta, ling
-from specmodel.models.hf.lfm2 import by_convolution, short_convolution
-from specmodel.models.hf.mamba2 import by_block_type, by_number, falcon, mamba, side_by_side
-from specmodel.models.hf.mimo import mimo_kinds
-from specmodel.models.hf.minimax_m3 import block_sparse_kinds
+from specmodel.models.hf.kimi import gate_size
 from specmodel.models.hf.reader import Fields, Layers, Reader, grouped_heads
 
 _INDEXERS = ("full", "shared", "F", "S")
+
+
+def num_layers(reader: Reader) -> int:
+    """Return the number of layers [-]."""
+    return reader.whole("num_hidden_layers")
 
 
 def mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
@@ -33,7 +28,9 @@ def mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
     if LINEAR in kinds:
         # engines keep a recurrent state in 32 bits if nothing is said
         dtype = reader.known_dtype("mamba_ssm_dtype") or "fp32"
-        made[LINEAR] = {"state_dtype": dtype} | family.rule("linear", _LINEAR)(reader)
+        is_rule = "." in family.linear
+        sizes = family.rule("linear", reader) if is_rule else reader.sizes(family.linear)
+        made[LINEAR] = {"state_dtype": dtype} | sizes
     if not set(INDEXED).isdisjoint(kinds):
         made |= dict.fromkeys(INDEXED, _sparse_attention(reader))
         owns = _own_indexers(reader, len(kinds))
@@ -42,7 +39,7 @@ def mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
             for kind, has_indexer in zip(kinds, owns, strict=True)
         ]
     if family.heads:
-        heads = family.rule("heads", _HEADS)(reader, kinds)
+        heads = family.rule("heads", reader, kinds)
         return [made[kind] | {"num_heads": n} for kind, n in zip(kinds, heads, strict=True)]
     return [made.get(kind) for kind in kinds]
 
@@ -67,7 +64,7 @@ def _share_of_a_head(reader: Reader) -> int | None:
     return reader.whole("hidden_size") // reader.whole("num_attention_heads") or None
 
 
-def _lightning(reader: Reader) -> Fields:
+def lightning(reader: Reader) -> Fields:
     """Return the fields of lightning attention, whose heads are those of attention."""
     heads = reader.whole("num_attention_heads")
     size = reader.whole("head_dim", _share_of_a_head(reader))
@@ -120,7 +117,8 @@ def _said_of_indexers(reader: Reader, num_layers: int) -> dict[str, list[bool]]:
         kinds = reader.by_layer("indexer_types", num_layers, _INDEXERS[:2])
         said["indexer_types"] = [kind == "full" for kind in kinds]
     if reader.get("index_topk_pattern") is not None:
-        said["index_topk_pattern"] = _indexers_of_pattern(reader, num_layers)
+        letters = reader.by_layer("index_topk_pattern", num_layers, _INDEXERS)
+        said["index_topk_pattern"] = [letter in ("F", "full") for letter in letters]
     frequency = reader.whole("index_topk_freq", reader.family.indexer_every)
     offset = reader.whole("index_skip_topk_offset", 2, minimum=0)
     if not said or reader.get("index_topk_freq") is not None:
@@ -129,17 +127,7 @@ def _said_of_indexers(reader: Reader, num_layers: int) -> dict[str, list[bool]]:
     return said
 
 
-def _indexers_of_pattern(reader: Reader, num_layers: int) -> list[bool]:
-    """Return which layers have an indexer by letters F and S, or names full and shared."""
-    key = "index_topk_pattern"
-    pattern = reader.get(key)
-    letters = pattern if isinstance(pattern, str | list) else ""
-    if len(letters) != num_layers or any(letter not in _INDEXERS for letter in letters):
-        raise reader.fault(key, f"{num_layers} letters F or S, or names full or shared")
-    return [letter in ("F", "full") for letter in letters]
-
-
-def _listed_heads(reader: Reader, kinds: list[str]) -> list[int]:
+def listed_heads(reader: Reader, kinds: list[str]) -> list[int]:
     """Return the query heads of each layer, as listed; a gate has one number per head."""
     reader.only("gating", (True, "per-head"), "true or per-head")
     key = "num_attention_heads_per_layer"
@@ -153,10 +141,14 @@ def _listed_heads(reader: Reader, kinds: list[str]) -> list[int]:
     return listed
 
 
-def _heads_of_windows(reader: Reader, kinds: list[str]) -> list[int]:
+def heads_of_windows(reader: Reader, kinds: list[str]) -> list[int]:
     """Return the query heads of each layer, where layers with a window have their own number."""
-    key, windowed = _heads_with_a_window(reader)
     full, num_kv_heads = reader.whole("num_attention_heads"), reader.whole("num_key_value_heads")
+    key, other = "num_sliding_attention_heads", reader.nested("attention_other_setting")
+    # as many as other layers have if nothing is given, as in transformers 5.23 and vLLM 0.33
+    windowed = reader.whole(key, full)
+    if other and reader.get(key) is None:
+        key, windowed = "attention_other_setting", other.get("num_attention_heads")
     if type(windowed) is not int or windowed < 1 or windowed % num_kv_heads:
         raise reader.fault(key, f"heads, a multiple of num_key_value_heads = {num_kv_heads}")
     heads = [windowed if kind == SLIDING else full for kind in kinds]
@@ -169,52 +161,29 @@ def _heads_of_windows(reader: Reader, kinds: list[str]) -> list[int]:
     return heads
 
 
-def _heads_with_a_window(reader: Reader) -> tuple[str, Any]:
-    """Return the key of the query heads of layers with a window, and its value.
-
-    As many as other layers have if nothing is given, as in transformers 5.23 and vLLM 0.33.
-    """
-    key, other = "num_sliding_attention_heads", reader.nested("attention_other_setting")
-    if other and reader.get(key) is None:
-        return "attention_other_setting", other.get("num_attention_heads")
-    return key, reader.whole(key, reader.whole("num_attention_heads"))
-
-
-_LINEAR: dict[str, Callable[[Reader], Fields]] = {
-    "gated delta net": lambda reader: reader.sizes("gated delta net"),
-    "nemotron": lambda reader: reader.sizes("nemotron"),
-    "mamba": mamba,
-    "falcon": falcon,
-    "kimi delta": kimi_delta,
-    "Ling": ling,
-    "short convolution": short_convolution,
-    "lightning": _lightning,
-}
-"""Readers of linear attention and state spaces, by how families name their sizes."""
-
-_HEADS: dict[str, Callable[[Reader, list[str]], list[int]]] = {
-    "listed": _listed_heads,
-    "of windows": _heads_of_windows,
-}
-"""Rules for the heads of each layer where these differ."""
-
-
 def layer_kinds(reader: Reader, num_layers: int) -> tuple[list[str], int | None]:
     """Return the kind of each layer, and the length of windows, None if none has one [token]."""
     family = reader.family
     if family.attention_types:
         hint = ": layers of another type have linear attention"
         reader.by_layer(family.attention_types, num_layers, (1,), hint)
-    kinds = _planned(reader, num_layers)
+    kinds: list[str] = []
+    if reader.get("layer_types") is not None:
+        named = reader.by_layer("layer_types", num_layers, family.kinds)
+        kinds = [table("key_names")["kinds"].get(kind, kind) for kind in named]
+    if family.plan:
+        kinds = family.rule("plan", reader, kinds, num_layers)
     is_planned = bool(kinds)
+    first = 0
     if family.first_windowed is not None:
-        reader.pass_over("max_window_layers")
+        first = reader.whole("max_window_layers", family.first_windowed, minimum=0)
     key, default = family.window_key, family.sliding_window
     window = reader.get(key, default)
     if family.window_switch and not reader.flag(family.window_switch, False):
         return _without_windows(kinds or [family.kinds[0]] * num_layers), None
     if not is_planned:
-        kinds = _by_window(reader, num_layers, window is not None)
+        # a window in all layers if there is one, but for the first where a key says so
+        kinds = [family.kinds[window is not None and i >= first] for i in range(num_layers)]
     if kinds == _without_windows(kinds) and (is_planned or window is None):
         return kinds, None
     if window is None:
@@ -224,32 +193,11 @@ def layer_kinds(reader: Reader, num_layers: int) -> tuple[list[str], int | None]
     return kinds, reader.whole(key, default)
 
 
-def _planned(reader: Reader, num_layers: int) -> list[str]:
-    """Return the kinds of layers as listed or planned, none if neither says any."""
-    family = reader.family
-    listed: list[str] = []
-    if reader.get("layer_types") is not None:
-        named = reader.by_layer("layer_types", num_layers, family.kinds)
-        listed = [table("key_names")["kinds"].get(kind, kind) for kind in named]
-    if not family.plan:
-        return listed
-    return family.rule("plan", _PLANS)(reader, listed, num_layers)
-
-
-def _by_window(reader: Reader, num_layers: int, has_window: bool) -> list[str]:
-    """Return a window in all layers if there is one, but for the first where a key says so."""
-    family = reader.family
-    first = 0
-    if family.first_windowed is not None:
-        first = reader.whole("max_window_layers", family.first_windowed, minimum=0)
-    return [family.kinds[has_window and i >= first] for i in range(num_layers)]
-
-
 def _without_windows(kinds: list[str]) -> list[str]:
     return [FULL if kind in (SLIDING, CHUNKED) else kind for kind in kinds]
 
 
-def _by_interval(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
+def by_interval(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return the first kind for the last of each so many layers."""
     family = reader.family
     key = family.interval_key
@@ -274,53 +222,39 @@ def _interval(reader: Reader, key: str) -> int:
     return len(value) if is_text else reader.whole(key)
 
 
-def _by_rotary_embedding(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
+def by_rotary_embedding(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return chunks in layers with a rotary embedding, which have a 1 in `no_rope_layers`."""
     if not reader.get("no_rope_layers"):
-        return listed or _by_interval(reader, [], num_layers)
+        return listed or by_interval(reader, [], num_layers)
     rotary = reader.by_layer("no_rope_layers", num_layers, (0, 1))
     reader.pass_over(str(reader.family.interval_key))
     kinds = [reader.family.kinds[has_rope] for has_rope in rotary]
     return reader.agreed(listed, kinds, "the layers that no_rope_layers gives a 1 in chunks")
 
 
-def _by_type(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
-    """Return attention for ones of `attn_type_list`, linear attention for zeros, or as listed."""
-    key = "attn_type_list"
-    kinds = reader.by_flags(key, num_layers, (LINEAR, FULL))
-    if not kinds:
-        return _as_listed(reader, listed, num_layers)
-    return reader.agreed(listed, kinds, f"the layers with a 1 in {key} {FULL}")
+def by_flags(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
+    """Return the kinds of layers by a list with ones for those of the marked kind."""
+    return _marked(reader, listed, reader.flagged_layers(str(reader.family.marks), num_layers))
 
 
-def _as_listed(
-    reader: Reader,
-    listed: list[str],
-    num_layers: int,
-    each: str = "kinds of layers",
-) -> list[str]:
+def by_numbers(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
+    """Return the kinds of layers by a list of the numbers of those of the marked kind."""
+    return _marked(reader, listed, reader.layer_numbers(str(reader.family.marks)))
+
+
+def _marked(reader: Reader, listed: list[str], numbers: set[int] | None) -> list[str]:
+    """Return the kinds of layers by numbers of those of one kind; without any, as listed."""
+    family, num_layers = reader.family, reader.whole("num_hidden_layers")
+    if numbers is None:
+        return as_listed(reader, by_interval(reader, listed, num_layers), num_layers)
+    other = family.kinds[family.marked == family.kinds[0]]
+    kinds = [family.marked if i in numbers else other for i in range(num_layers)]
+    return reader.agreed(listed, kinds, f"{family.marked} in the layers of {family.marks}")
+
+
+def as_listed(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return the kinds that are listed; a missing list is refused."""
     if not listed:
-        raise reader.fault("layer_types", f"{num_layers} {each}, listed")
+        other = f", or {reader.family.marks}" if reader.family.marks else ""
+        raise reader.fault("layer_types", f"{num_layers} kinds of layers, listed{other}")
     return listed
-
-
-_PLANS: dict[str, Callable[[Reader, list[str], int], list[str]]] = {
-    "block types": by_block_type,
-    "blocks": block_sparse_kinds,
-    "by name": partial(_as_listed, each="times mamba or attention"),
-    "by number": by_number,
-    "by rotary embedding": _by_rotary_embedding,
-    "by type": _by_type,
-    "compress ratios": by_ratios,
-    "convolutions": by_convolution,
-    "groups": by_groups,
-    "Inkling": inkling_kinds,
-    "interval": _by_interval,
-    "listed": _as_listed,
-    "lists": by_lists,
-    "MiMo": mimo_kinds,
-    "shared entries": by_shared_entries,
-    "side by side": side_by_side,
-}
-"""Plans by their names in the column `plan`."""

@@ -101,55 +101,48 @@ class Modules:
         self.layers, self.has_head, self.has_mtp = layers, has_head, has_mtp
         self.groups = [_groups(layer) for layer in layers]
 
-    def named(self, key: str, entries: Any) -> "Named":
-        """Return what a list of names means; `key` names the list in errors."""
-        if not isinstance(entries, list | tuple):
-            raise InputError(key, entries, "a list of names")
-        found = Named(self, key)
-        for entry, numbers in self._by_layer(key, entries, found).items():
-            found.add(entry, numbers)
-        return found
-
-    def _by_layer(
-        self, key: str, entries: Iterable[Any], found: "Named"
-    ) -> dict[str, list[tuple[int, int]]]:
-        """Return entries without their numbers, each with the layers and experts that it names."""
-        numbers: dict[str, list[tuple[int, int]]] = {}
-        for entry in entries:
-            if not isinstance(entry, str):
-                raise InputError(key, entry, "names of modules")
-            entry = entry if _is_regex(entry) else entry.rstrip(".")
-            if not _is_regex(entry) and _table().outside.search(entry):
-                continue
-            if _MTP.search(entry) and not _is_regex(entry):
-                found.has_mtp |= bool(_WHOLE_MTP.fullmatch(entry))
-                continue
-            text, number, rest = _general(_LAYER, entry)
-            layers = [-1 if number is None else int(number)]
-            if number is not None and rest.startswith("*"):  # the layer after the last is of MTP
-                layers = [i for i in range(len(self.layers) + 1) if str(i).startswith(number)]
-            if any(i >= len(self.layers) for i in layers) and re.fullmatch(r"\.?\*?", rest):
-                found.has_mtp = True
-            general, expert, _ = _general(_EXPERT, text)
-            found.as_written.setdefault(general, entry)
-            for layer in layers:
-                if layer < len(self.layers):
-                    numbers.setdefault(general, []).append((layer, int(expert or -1)))
-        return numbers
-
 
 class Named:
     """What a list of names means: groups of matrices by layer, the LM head, MTP modules."""
 
-    def __init__(self, modules: Modules, key: str) -> None:
+    def __init__(self, modules: Modules, key: str, entries: Any) -> None:
+        if not isinstance(entries, list | tuple):
+            raise InputError(key, entries, "a list of names")
         self.modules, self.key = modules, key
         self.has_head = self.has_mtp = False
-        self.as_written: dict[str, str] = {}
+        self._as_written: dict[str, str] = {}
         """The first entry of those that differ in layer and expert alone."""
         self._hits = defaultdict[tuple[str, int], set[int]](set)
         """Experts that entries name, by module and layer; -1 for all layers, and for all of it."""
+        for entry, numbers in self._by_layer(entries).items():
+            self._add(entry, numbers)
 
-    def add(self, entry: str, numbers: list[tuple[int, int]]) -> None:
+    def _by_layer(self, entries: Iterable[Any]) -> dict[str, list[tuple[int, int]]]:
+        """Return entries without their numbers, each with the layers and experts that it names."""
+        numbers, count = dict[str, list[tuple[int, int]]](), len(self.modules.layers)
+        for entry in entries:
+            if not isinstance(entry, str):
+                raise InputError(self.key, entry, "names of modules")
+            entry = entry if _is_regex(entry) else entry.rstrip(".")
+            if not _is_regex(entry) and _table().outside.search(entry):
+                continue
+            if _MTP.search(entry) and not _is_regex(entry):
+                self.has_mtp |= bool(_WHOLE_MTP.fullmatch(entry))
+                continue
+            text, number, rest = _general(_LAYER, entry)
+            layers = [-1 if number is None else int(number)]
+            if number is not None and rest.startswith("*"):  # the layer after the last is of MTP
+                layers = [i for i in range(count + 1) if str(i).startswith(number)]
+            if any(i >= count for i in layers) and re.fullmatch(r"\.?\*?", rest):
+                self.has_mtp = True
+            general, expert, _ = _general(_EXPERT, text)
+            self._as_written.setdefault(general, entry)
+            for layer in layers:
+                if layer < count:
+                    numbers.setdefault(general, []).append((layer, int(expert or -1)))
+        return numbers
+
+    def _add(self, entry: str, numbers: list[tuple[int, int]]) -> None:
         """Add the modules that an entry without numbers names in some layers."""
         names, of_layers = self._matches(entry)
         self.has_mtp |= _is_regex(entry) and all(map(self._pattern(entry).fullmatch, _MTP_NAMES))
@@ -158,7 +151,7 @@ class Named:
         if not names and not of_layers and not is_known:
             kinds = f"{Part.MIXER}, {Part.EXPERTS}, {Part.SHARED}, {Part.DENSE}, {Part.HEAD}"
             raise InputError(
-                self.key, self.as_written[entry], f"{kinds}, embedding, router, norms or vision"
+                self.key, self._as_written[entry], f"{kinds}, embedding, router, norms or vision"
             )
         self.has_head |= not names.isdisjoint(_HEADS)
         for name in names - {*_HEADS}:
@@ -192,19 +185,15 @@ class Named:
     def _matches(self, entry: str) -> tuple[set[str], set[tuple[str, int]]]:
         """Return the modules that an entry names in all layers, and those with single layers."""
         pattern = self._pattern(entry)
-        names = {
-            n
-            for n in (*_table().patterns, *_HEADS)
-            if any(pattern.fullmatch(p + n) for p in _PREFIXES)
-        }
+
+        def is_named(name: str) -> bool:
+            return any(pattern.fullmatch(prefix + name) for prefix in _PREFIXES)
+
+        names = {name for name in (*_table().patterns, *_HEADS) if is_named(name)}
         if names or not _is_regex(entry):
             return names, set()
         places = itertools.product(_table().patterns, range(len(self.modules.layers)))
-        return names, {(name, i) for name, i in places if self._is_of(pattern, name, i)}
-
-    def _is_of(self, pattern: re.Pattern[str], name: str, layer: int) -> bool:
-        own = name.replace(f"layers.{ANY}.", f"layers.{layer}.")
-        return any(pattern.fullmatch(prefix + own) for prefix in _PREFIXES)
+        return names, {(n, i) for n, i in places if is_named(n.replace(ANY, str(i), 1))}
 
     def _pattern(self, entry: str) -> re.Pattern[str]:
         """Return the pattern of an entry; a name also matches those below it."""
@@ -217,38 +206,30 @@ class Named:
         try:
             return re.compile(text)
         except (re.error, RecursionError, OverflowError):
-            raise InputError(self.key, self.as_written[entry], "a well-formed regex") from None
+            raise InputError(self.key, self._as_written[entry], "a well-formed regex") from None
 
 
 def _groups(layer: Mapping[str, Any]) -> dict[str, Namings]:
     """Return the groups of matrices that a layer has, with the ways of naming each."""
     mixer, block = layer.get("mixer"), layer.get("feed_forward")
-    found: dict[str, Namings] = {}
-    names = _table().blocks
+    found, blocks = dict[str, Namings](), _table().blocks
     if mixer:
         inputs, output = _table().mixers[mixer["kind"]]
-        inputs = _existing(inputs, mixer)
+        missing = set() if mixer.get("has_value_projection", True) else {"self_attn.v_proj"}
+        if not mixer.get("has_own_cache", True):
+            missing = {"self_attn.k_proj", "self_attn.v_proj"}
+        inputs = tuple(tuple(n for n in names if n not in missing) for names in inputs)
         if mixer["kind"] == "sparse_attention" and mixer.get("has_indexer", True):
             inputs = tuple((*way, *_INDEXER) for way in inputs)
         found |= {Part.MIXER: inputs, Part.OUTPUT: output}
     if block and block["kind"] == "dense":
-        found[Part.DENSE] = names[Part.DENSE]
+        found[Part.DENSE] = blocks[Part.DENSE]
     elif block and block.get("is_shared_apart"):
-        found |= {Part.EXPERTS: names[Part.BESIDE], Part.SHARED: names[Part.DENSE]}
+        found |= {Part.EXPERTS: blocks[Part.BESIDE], Part.SHARED: blocks[Part.DENSE]}
     elif block:
-        found[Part.EXPERTS] = names[Part.EXPERTS]
-        found |= {Part.SHARED: names[Part.SHARED]} if block.get("num_shared_experts") else {}
+        found[Part.EXPERTS] = blocks[Part.EXPERTS]
+        found |= {Part.SHARED: blocks[Part.SHARED]} if block.get("num_shared_experts") else {}
     return found
-
-
-def _existing(inputs: Namings, mixer: Mapping[str, Any]) -> Namings:
-    """Return the names before a core without matrices that the mixer lacks."""
-    missing = set()
-    if not mixer.get("has_value_projection", True):
-        missing = {"self_attn.v_proj"}
-    if not mixer.get("has_own_cache", True):
-        missing = {"self_attn.k_proj", "self_attn.v_proj"}
-    return tuple(tuple(name for name in names if name not in missing) for names in inputs)
 
 
 def _general(number: re.Pattern[str], entry: str) -> tuple[str, str | None, str]:

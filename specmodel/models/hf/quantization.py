@@ -72,45 +72,39 @@ def _records(
 
     Where a record has an algorithm for experts alone, the file beside it repeats only that.
     """
-    own, other = config.get(_KEY), _beside(beside, argument)
-    if other is not None and isinstance(own, dict) and own.get("quant_algo") == MIXED:
-        own = {"quantized_layers": other.get("quantized_layers"), **own}
+    own, other = config.get(_KEY), None if beside is None else beside.get("quantization")
+    name = f"{argument.rpartition(' ')[0]} {BESIDE} quantization".lstrip()
     records = [(f"{argument} {_KEY}", own)] if own else []
-    is_alone = other is None or (isinstance(own, dict) and own.get(MOE_ALGO) is not None)
-    return records if is_alone else [*records, (_beside_name(argument), other)]
-
-
-def _beside_name(argument: str) -> str:
-    """Return how errors name the record of the file beside a ``config.json``."""
-    return f"{argument.rpartition(' ')[0]} {BESIDE} quantization".lstrip()
-
-
-def _beside(beside: Mapping[str, Any] | None, argument: str) -> dict[str, Any] | None:
-    """Return the record that the file beside a ``config.json`` holds."""
     if beside is None:
-        return None
-    name = _beside_name(argument)
-    record = beside.get("quantization")
-    if not isinstance(record, dict):
-        raise InputError(name, record, "an object with quant_algo, as ModelOpt writes it")
-    if "NVFP4" in str(record.get("quant_algo")) and "exclude_modules" not in record:
+        return records
+    if not isinstance(other, dict):
+        raise InputError(name, other, "an object with quant_algo, as ModelOpt writes it")
+    if "NVFP4" in str(other.get("quant_algo")) and "exclude_modules" not in other:
         expected = "a list, without which engines read no NVFP4; or --weight-dtype nvfp4"
         raise InputError(f"{name}.exclude_modules", None, expected)
-    return {"quant_method": "modelopt", **record}
+    if isinstance(own, dict) and own.get("quant_algo") == MIXED:
+        listed = {"quantized_layers": other.get("quantized_layers")}
+        records = [(f"{argument} {_KEY}", listed | own)]
+    is_alone = isinstance(own, dict) and own.get(MOE_ALGO) is not None
+    return records if is_alone else [*records, (name, {"quant_method": "modelopt", **other})]
 
 
 def _check_agreement(own: "_Checkpoint", other: "_Checkpoint") -> None:
     """Refuse two records that give a part different dtypes."""
-    for field, value in own.fields.items():
+    others = _dtypes(other)
+    for field, value in _dtypes(own).items():
         is_silent = field == "kv_dtype" and own.recipe.kv_dtype is None
-        if value != other.fields[field] and not is_silent:
-            expected = f"{other.fields[field]}, as {BESIDE} beside it has"
+        if value != others[field] and not is_silent:
+            expected = f"{others[field]}, as {BESIDE} beside it has"
             raise InputError(own.name, f"{field} {value}", expected)
-    for number, (layer, same) in enumerate(zip(own.layers, other.layers, strict=True)):
-        for field in ("mixer_dtype", "output_dtype", "ffn_dtype"):
-            if layer.get(field) != same.get(field):
-                value = f"{field} {layer.get(field)} of layer {number}"
-                raise InputError(own.name, value, f"{same.get(field)}, as {BESIDE} beside it has")
+
+
+def _dtypes(found: "_Checkpoint") -> dict[str, Any]:
+    """Return the dtypes of the model and of each layer."""
+    fields = ("mixer_dtype", "output_dtype", "ffn_dtype")
+    layers = enumerate(found.layers)
+    own = {f"{name} of layer {i}": layer.get(name) for i, layer in layers for name in fields}
+    return found.fields | own
 
 
 class _Checkpoint:
@@ -120,14 +114,10 @@ class _Checkpoint:
         self.recipe, self.modules = recipe, modules
         self.name, self.dtype = source.name, source.dtype
         self.plain = Format(self.dtype, self.dtype)
-        self.kept = [modules.named(key, entries) for key, entries in recipe.kept.items()]
+        self.kept = [Named(modules, key, entries) for key, entries in recipe.kept.items()]
         self.targets: list[tuple[Named, Format]] = [
-            (modules.named(key, entries), form) for key, entries, form in recipe.targets
+            (Named(modules, key, entries), form) for key, entries, form in recipe.targets
         ]
-        self.fields, self.layers = self._read()
-
-    def _read(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Return the fields of an architecture, and the layers with dtypes of their own."""
         formats = [
             {group: self._format(number, group) for group in groups}
             for number, groups in enumerate(self.modules.groups)
@@ -147,7 +137,7 @@ class _Checkpoint:
         outer = self.recipe.embedding_dtype or self.dtype
         of_mtp = self.recipe.every or any(named.has_mtp for named, _ in self.targets)
         leaves_mtp = any(named.has_mtp for named in self.kept) or not of_mtp
-        fields = {
+        self.fields = {
             "weight_dtype": weight,
             "attention_dtype": _unless(weight, mixed),
             "expert_dtype": _unless(weight, experts.weights) if experts else None,
@@ -157,11 +147,10 @@ class _Checkpoint:
             **self._activations(formats, experts, mixed),
             "kv_dtype": self.recipe.kv_dtype or self.dtype,
         }
-        layers = [
+        self.layers = [
             dict(layer) | _of_layer(own, mixed, weight)
             for layer, own in zip(self.modules.layers, formats, strict=True)
         ]
-        return fields, layers
 
     def _activations(
         self, formats: list[dict[str, Format]], experts: Format | None, mixed: str

@@ -150,6 +150,15 @@ class Reader:
             raise self.fault(key, f"a whole number from {minimum} to {most}")
         return value
 
+    def number(self, key: str, most: float) -> Any:
+        """Return a number above 0, None where the key is missing or null."""
+        value = self.get(key)
+        if value is None:
+            return None
+        if type(value) not in (int, float) or not 0 < value <= most:
+            raise self.fault(key, f"a number above 0, up to {most}")
+        return value
+
     def only(self, key: str, known: Sequence[Any], expected: str) -> None:
         """Refuse a value that is none of those known; a missing key stands for one that is."""
         if self.get(key) not in (None, *known):
@@ -194,10 +203,6 @@ class Reader:
             raise self.fault(key, "the same in every layer, as no other model is known here")
         return value[0]
 
-    def count(self, key: str) -> int:
-        """Return a number of parts: 0 where it is null, an error where the key is missing."""
-        return 0 if self.get(key, "missing") is None else self.whole_in_all(key, minimum=0)
-
     def flag(self, key: str, default: bool) -> bool:
         """Return a truth value, or the default where the key is missing or null."""
         value = self.get(key)
@@ -213,17 +218,19 @@ class Reader:
             raise self.fault(key, " or ".join(known))
         return str(value)
 
-    def layer_numbers(self, key: str) -> set[int] | None:
-        """Return listed numbers of layers, None where the key is missing or null."""
+    def layer_numbers(
+        self, key: str, first: int = 0, num_layers: int | None = None
+    ) -> set[int] | None:
+        """Return listed numbers of layers, less that of the first; None for a key without any."""
         listed = self.get(key)
         if listed is None:
             return None
         if not isinstance(listed, list) or not all(type(i) is int for i in listed):
             raise self.fault(key, "a list of layer numbers")
-        num_layers = self.whole("num_hidden_layers")
-        if not all(0 <= i < num_layers for i in listed):
-            raise self.fault(key, f"numbers of layers from 0 to {num_layers - 1}")
-        return set(listed)
+        last = (num_layers or self.whole("num_hidden_layers")) - 1 + first
+        if not all(first <= i <= last for i in listed):
+            raise self.fault(key, f"numbers of layers from {first} to {last}")
+        return {i - first for i in listed}
 
     def overrides(
         self, layers: Collection[int], known: Collection[str], kind: str
@@ -251,6 +258,7 @@ class Reader:
         listed, kind = self.get(key), type(known[0])
         if listed is None:
             return [known[0]] * num_layers
+        listed = [*listed] if isinstance(listed, str) else listed  # of letters
         each = f"{' or '.join(map(str, known))}{hint}"
         if not isinstance(listed, list):
             raise self.fault(key, f"{num_layers} entries, each {each}")
@@ -265,15 +273,11 @@ class Reader:
             raise InputError(f"{self.argument} {key}", f"{len(listed)} entries", expected)
         return listed
 
-    def by_flags(self, key: str, num_layers: int, kinds: tuple[str, str]) -> list[str]:
-        """Return the first kind for zeros and the second for ones of a list, none if missing."""
-        flags = [] if self.get(key) is None else self.by_layer(key, num_layers, (0, 1))
-        return [kinds[flag] for flag in flags]
-
-    def by_numbers(self, key: str, num_layers: int, kinds: tuple[str, str]) -> list[str]:
-        """Return the second kind for layers whose numbers a list has, none if it is missing."""
-        listed = self.layer_numbers(key)
-        return [] if listed is None else [kinds[i in listed] for i in range(num_layers)]
+    def flagged_layers(self, key: str, num_layers: int) -> set[int] | None:
+        """Return the numbers of layers with a 1 in a list, None where there is none."""
+        if self.get(key) is None:
+            return None
+        return {i for i, flag in enumerate(self.by_layer(key, num_layers, (0, 1))) if flag}
 
     def agreed(self, listed: list[str], kinds: list[str], expected: str) -> list[str]:
         """Return kinds of layers, with which those that `layer_types` lists, if any, must agree."""
@@ -307,7 +311,7 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and 1 <= value <= _MAX_CONTEXT
 
 
-_HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")
+HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")
 
 
 def grouped_heads(
@@ -315,7 +319,7 @@ def grouped_heads(
 ) -> Fields:
     """Return grouped attention by its keys after a prefix, with sizes where these are missing."""
     known = usual or {}
-    heads, kv_heads, width = (reader.whole(f"{prefix}{key}", known.get(key)) for key in _HEADS)
+    heads, kv_heads, width = (reader.whole(f"{prefix}{key}", known.get(key)) for key in HEADS)
     names = f"{prefix}num_key_value_heads", f"{prefix}num_attention_heads"
     reader.check_divides(names[0], kv_heads, names[1], heads)
     return {"kind": "attention", "num_heads": heads, "num_kv_heads": kv_heads, "head_dim": width}

@@ -60,11 +60,9 @@ def searched_blocks(reader: Reader, num_layers: int) -> Layers:
 
 def _ffn_size(part: Reader, hidden_size: int) -> int:
     """Return the width of a block, by a multiplier, of which 4 is the usual, or as given [-]."""
-    factor = part.get("ffn_mult")
+    factor = part.number("ffn_mult", most=_MULTIPLE)
     if factor is None:
         return part.whole("intermediate_size")
-    if type(factor) not in (int, float) or not 0 < factor <= _MULTIPLE:
-        raise part.fault("ffn_mult", f"a number above 0, up to {_MULTIPLE}")
     return -(-int(2 * factor * hidden_size / 3) // _MULTIPLE) * _MULTIPLE
 
 

@@ -5,7 +5,7 @@ Over latents in Hy4, Mistral Large 4 and dots3; to blocks of grouped heads in Qw
 
 from specmodel.models.hf.family import FULL, INDEXED, LINEAR, SLIDING
 from specmodel.models.hf.mixers import attention, mixers
-from specmodel.models.hf.reader import Fields, Layers, Reader, grouped_heads
+from specmodel.models.hf.reader import HEADS, Fields, Layers, Reader, grouped_heads
 
 # Hy4, dots3 and Mistral Large 4
 
@@ -62,22 +62,15 @@ def mistral_mixers(reader: Reader, kinds: list[str], window: int | None) -> Laye
     if sources not in (None, list(range(num_layers))):
         expected = f"the numbers from 0 to {num_layers - 1}, as shared latents are not known here"
         raise reader.fault("kv_source_layers", expected)
-    made = mixers(reader, kinds, window)
-    return [
-        mixer if has_rotary or mixer is None else _without_rotary(mixer)
-        for mixer, has_rotary in zip(made, rotary, strict=True)
-    ]
-
-
-def _without_rotary(mixer: Fields) -> Fields:
-    width = mixer["qk_nope_head_dim"] + mixer["qk_rope_head_dim"]
-    return mixer | {"qk_nope_head_dim": width, "qk_rope_head_dim": 0}
+    made = [{**mixer} if mixer else mixer for mixer in mixers(reader, kinds, window)]
+    for mixer, has_rotary in zip(made, rotary, strict=True):
+        if mixer and not has_rotary:
+            mixer["qk_nope_head_dim"] += mixer["qk_rope_head_dim"]
+            mixer["qk_rope_head_dim"] = 0
+    return made
 
 
 # Qwen3.8 (`qwen4_exp`)
-
-
-_NGRAM_LAYERS = "ple_layer_ids"
 
 
 def qwen4_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
@@ -120,10 +113,7 @@ def qwen4_fields(reader: Reader, layers: list[Fields]) -> Fields:
 
 
 def _tables(reader: Reader, num_layers: int, streams: int) -> Fields:
-    listed = reader.get(_NGRAM_LAYERS) or []
-    numbers = range(1, num_layers + 1)
-    if not isinstance(listed, list) or not all(type(i) is int and i in numbers for i in listed):
-        raise reader.fault(_NGRAM_LAYERS, f"a list of layers, from 1 to {num_layers}")
+    listed = reader.layer_numbers("ple_layer_ids", first=1, num_layers=num_layers)
     reader.pass_over("heads_per_ngram", "ngram_size", "ngram_vocab_size_base", "ple_embed_dim")
     if not listed:
         return {}
@@ -136,7 +126,7 @@ def _tables(reader: Reader, num_layers: int, streams: int) -> Fields:
     if dtype not in dtypes:
         raise reader.fault("ple_embedding_dtype", "float8_e4m3fn or null")
     memory = {
-        "num_rows": [rows] * len(set(listed)),
+        "num_rows": [rows] * len(listed),
         "row_size": width // lookups,
         "num_lookups": lookups,
         "num_outputs": streams + 1,
@@ -163,23 +153,15 @@ def step5_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[F
     other = reader.nested(_OTHER)
     if other:
         kind = other.by_name("attention_type", (SLIDING, FULL))
-        made[kind] = _other_heads(other)
+        made[kind] = grouped_heads(other)
+        known = {*HEADS, "num_attention_groups", "attention_type"}
+        other.refuse_unknown(known, "no such key, as its meaning is not known")
     heads, kv = made[SLIDING]["num_heads"], made[SLIDING]["num_kv_heads"]
     heads = reader.whole("swa_num_attention_heads", heads)
     reader.check_divides("num_key_value_heads", kv, "swa_num_attention_heads", heads)
     made[SLIDING] |= {"num_heads": heads, "window": window}
     made[FULL] |= _selected_blocks(reader.nested("sparse_config"))
     return [made[kind] for kind in kinds]
-
-
-def _other_heads(other: Reader) -> Fields:
-    keys = ("num_attention_heads", "num_key_value_heads", "head_dim")
-    heads = grouped_heads(other)
-    other.refuse_unknown(
-        {*keys, "num_attention_groups", "attention_type"},
-        "no such key, as its meaning is not known",
-    )
-    return heads
 
 
 def _selected_blocks(own: Reader | None) -> Fields:
