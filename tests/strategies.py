@@ -1,13 +1,11 @@
 """Random architectures, hardware and layouts for property tests."""
 
-from dataclasses import fields
-
 from hypothesis import strategies as st
 from shapes import plain_shape
 
 from specmodel.base.records import as_table, build
 from specmodel.cost.forward import pass_work
-from specmodel.layers.batch import Layout, SequenceGroup, sequence_group
+from specmodel.layers.batch import Layout, sequence_group
 from specmodel.layers.work import PassWork
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
@@ -75,7 +73,7 @@ WEIGHTS = st.sampled_from(["bf16", "fp8", "mxfp4", "int4"])
 
 def pass_of(model: Architecture, **point: object) -> PassWork:
     """Work of a pass of sequences that are all alike."""
-    given = {field.name for field in fields(SequenceGroup)}
+    given = sequence_group.__kwdefaults__.keys() | {"batch_size"}
     sequences = {name: point.pop(name) for name in given & point.keys()}
     return pass_work(model, sequence_group(**sequences), **point)
 

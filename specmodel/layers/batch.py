@@ -160,23 +160,27 @@ class SequenceGroup:
         return of(np.maximum(self.logits_per_sequence, 1.0))
 
 
-_RANGES: dict[str, dict[str, Any]] = {
-    "batch_size": {"above": 0},
-    "tokens_per_sequence": {"minimum": 1},
-    "context_length": {"minimum": 0},
-    "logits_per_sequence": {"minimum": 0},
-    "speculating_share": {"minimum": 0, "maximum": 1},
-    "speculating_chance": {"minimum": 0, "maximum": 1},
-}
-
-
-def sequence_group(**numbers: Numeric | None) -> SequenceGroup:
-    """Return a group of sequences from numbers that are checked; fields as in `SequenceGroup`."""
-    given = {name: value for name, value in numbers.items() if value is not None}
-    checked: dict[str, Any] = {
-        name: check(name, value, **_RANGES[name]) for name, value in given.items()
-    }
-    return SequenceGroup(**{"context_length": ZERO} | checked)
+def sequence_group(
+    *,
+    batch_size: Numeric,
+    tokens_per_sequence: Numeric = 1.0,
+    context_length: Numeric = 0.0,
+    logits_per_sequence: Numeric | None = None,
+    speculating_share: Numeric = 1.0,
+    speculating_chance: Numeric = 1.0,
+) -> SequenceGroup:
+    """Return a group of sequences from numbers that are checked; units as in `SequenceGroup`."""
+    logits = None
+    if logits_per_sequence is not None:
+        logits = check("logits_per_sequence", logits_per_sequence, minimum=0)
+    return SequenceGroup(
+        batch_size=check("batch_size", batch_size, above=0),
+        tokens_per_sequence=check("tokens_per_sequence", tokens_per_sequence, minimum=1),
+        context_length=check("context_length", context_length, minimum=0),
+        logits_per_sequence=logits,
+        speculating_share=check("speculating_share", speculating_share, minimum=0, maximum=1),
+        speculating_chance=check("speculating_chance", speculating_chance, minimum=0, maximum=1),
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
