@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,10 @@ import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
-from specmodel.cost.deploying import resolve
+from specmodel.cost.deployment import Deployment
 from specmodel.cost.prefill import prefill_pass
 from specmodel.fit.measured.aliases import stack_of
-from specmodel.fit.measured.judge import described, told_of
+from specmodel.fit.measured.judge import told_of
 from specmodel.fit.measured.parse_cells import check_milliseconds
 from specmodel.fit.measured.tables import Served, ServingTable
 from specmodel.machines.engine import first_token_constants
@@ -31,10 +31,14 @@ def judge_first_tokens(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str
     (prefill and waiting), predicted with the engine's constant, left_out with a constant fitted to
     other models [s], and error and left_out_error, over measured less one [-].
     """
-    reasons = [(row, _not_taken(row)) for row in table.rows]
-    taken = [row for row, why in reasons if not why]
-    refused = {row.row: why for row, why in reasons if why}
-    _check(taken, refused)
+    refused = {row.row: why for row in table.rows if (why := _not_taken(row))}
+    taken = [row for row in table.rows if row.row not in refused]
+    if not taken:
+        why = next(iter(refused.values()), "there is none")
+        expected = f"at least one with measured_ttft_ms; of the first, {why}"
+        raise InputError("serving", "no row that is taken", expected)
+    times = [1e3 * (row.first_token or 0.0) for row in taken]
+    check_milliseconds(times, "serving.measured_ttft_ms", LEAST_MILLISECONDS)
     found, impossible = told_of(taken, _timed)
     refused |= impossible
     judged = pd.DataFrame(found)
@@ -106,30 +110,18 @@ def _not_taken(row: Served) -> str:
     return ""
 
 
-def _check(rows: Sequence[Served], refused: dict[str, str]) -> None:
-    if not rows:
-        why = next(iter(refused.values()), "there is none")
-        expected = f"at least one with measured_ttft_ms; of the first, {why}"
-        raise InputError("serving", "no row that is taken", expected)
-    times = [1e3 * (row.first_token or 0.0) for row in rows]
-    check_milliseconds(times, "serving.measured_ttft_ms", LEAST_MILLISECONDS)
-
-
-def _timed(rows: list[Served]) -> list[dict[str, Any]]:
-    """Return rows of one deployment with the times of their passes."""
-    deployment, assumed = resolve(rows[0].deployment)
-    names = rows[0].points
-    points: dict[str, Any] = {n: np.array([row.points[n] for row in rows], float) for n in names}
+def _timed(
+    rows: list[Served],
+    deployment: Deployment,
+    assumed: Mapping[str, Any],
+    points: dict[str, Any],
+) -> dict[str, Any]:
+    """Return times to first tokens as measured, of the prefill, and with waiting."""
     prefill = prefill_pass(deployment, points["prompt_length"]).total_time
     step = decode_deployed(deployment, assumed, **points).tpot
-    base = first_token_time(prefill, step, points["batch_size"], points["output_length"])
-    return [
-        described(row, deployment, points, i)
-        | {
-            "quantity": "ttft",
-            "measured": row.first_token,
-            "prefill_time": float(prefill[i]),
-            "base_time": float(base[i]),
-        }
-        for i, row in enumerate(rows)
-    ]
+    return {
+        "quantity": "ttft",
+        "measured": [row.first_token for row in rows],
+        "prefill_time": prefill,
+        "base_time": first_token_time(prefill, step, points["batch_size"], points["output_length"]),
+    }
