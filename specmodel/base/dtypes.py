@@ -55,7 +55,7 @@ usual."""
 _OTHER_NAMES = {
     "nvfp4": "fp4",
     "bfloat16": "bf16",
-    "float16": "fp16",
+    **dict.fromkeys(("float16", "half"), "fp16"),
     "float32": "fp32",
     **dict.fromkeys(("fp8_e4m3", "fp8_e5m2", "float8_e4m3fn"), "fp8"),
     **dict.fromkeys(("awq", "gptq", "w4a16", "auto_round", "autoround"), "int4_g128"),

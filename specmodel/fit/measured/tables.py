@@ -152,7 +152,7 @@ def _plain_row(values: Mapping[str, Any], label: str) -> Served:
     is_equal = "mean_context" in values and abs(shorter - 1) < MOST_UNEQUAL
     is_parallel = str(values.get("attention_data_parallel", False)).lower() == "true"
     model, system, backend = (_text(values, name) for name in ("model", "system", "backend"))
-    where = _where(values, model, system, backend, values["dtype"])
+    labels, where = _where(values, model, system, backend, values["dtype"])
     first_token = _number(values, "measured_ttft_ms", np.nan)
     told = _said(values.get("backend_version")) or _said(values.get("date"))
     profile, changes = aliases.profile_of(backend, told)
@@ -161,7 +161,7 @@ def _plain_row(values: Mapping[str, Any], label: str) -> Served:
         where[key] = changes.get(key, getattr(load_engine(profile), name))
     return Served(
         row=label,
-        labels=_labels(values, where, "model", "dtype", "backend"),
+        labels=labels,
         deployment=where | _layout(gpus, spread, is_parallel),
         points={
             "batch_size": _whole(values, "concurrency"),
@@ -197,7 +197,7 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
     gpus, spread, is_parallel = _degrees(values, num_gpus)
     drafter = aliases.drafter_of(_text(values, "drafter"))
     target, gpu = (_text(values, name) for name in ("target", "gpu"))
-    own = _where(values, target, gpu, engine, values["weight_dtype"])
+    labels, own = _where(values, target, gpu, engine, values["weight_dtype"])
     batch = _whole(values, "batch_size_or_concurrency")
     is_by_rank = "rank" in str(values.get("which", ""))
     points = _lengths(values)
@@ -212,7 +212,7 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
     host = {"host": str(values["host"])} if "host" in values else {}
     return Served(
         row=label,
-        labels=_labels(values, own, "target", "weight_dtype", "engine") | host,
+        labels=labels | host,
         deployment=own
         | _layout(int(gpus), int(spread), is_parallel)
         | {"drafter": drafter, "engine": profile, "tree_width": _whole(values, "topk", 1)}
@@ -258,18 +258,15 @@ def _measured(values: Mapping[str, Any]) -> tuple[str, float]:
 
 
 def _where(
-    values: Mapping[str, Any], model: str, system: str, engine: str, label: Any
-) -> dict[str, Any]:
-    """Return model, GPU, kernels and dtypes of a row; without a stack, default kernels stand in."""
-    target, hardware, stack = (
-        aliases.model_of(model),
-        aliases.shipped_gpu(system),
-        aliases.stack_of(engine),
-    )
-    shape, cache = load_architecture(target), _said(values.get("kv_dtype"))
-    dtypes = aliases.dtypes_of(_said(label), shape, stack, cache)
+    values: Mapping[str, Any], model: str, system: str, engine: str, dtype: Any
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return labels of a row, and model, GPU, kernels and dtypes; default kernels may stand in."""
+    target, hardware = aliases.model_of(model), aliases.shipped_gpu(system)
+    stack, cache = aliases.stack_of(engine), _said(values.get("kv_dtype"))
+    dtypes = aliases.dtypes_of(_said(dtype), load_architecture(target), stack, cache)
     own = {"stack": stack} if stack in load_hardware(hardware).fitted else {}
-    return {"target": target, "hardware": hardware} | own | dtypes
+    labels = {"model": model, "dtype": _said(dtype), "engine": engine, "hardware": hardware}
+    return labels, {"target": target, "hardware": hardware} | own | dtypes
 
 
 def _layout(gpus: int, spread: int, is_parallel: bool) -> dict[str, int]:
@@ -278,17 +275,6 @@ def _layout(gpus: int, spread: int, is_parallel: bool) -> dict[str, int]:
         raise InputError("serving.expert_parallel", spread, f"a divisor of the {gpus} GPUs")
     tensor, data = (1, gpus) if is_parallel else (gpus, 1)
     return {"tensor_parallel": tensor, "data_parallel": data, "expert_parallel": spread}
-
-
-def _labels(
-    values: Mapping[str, Any], where: Mapping[str, Any], model: str, dtype: str, engine: str
-) -> dict[str, str]:
-    return {
-        "model": str(values[model]),
-        "dtype": _said(values[dtype]),
-        "engine": str(values[engine]),
-        "hardware": where["hardware"],
-    }
 
 
 def _said(cell: Any) -> str:
