@@ -11,8 +11,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.base.errors import InputError, install
-from specmodel.base.files import check_readable
+from specmodel.base.errors import InputError, import_extra
+from specmodel.base.files import check_readable, refusing
 from specmodel.base.units import LARGEST_NUMBER, FloatArray
 
 if TYPE_CHECKING:
@@ -48,21 +48,15 @@ def read_table(
     if path.suffix not in (".csv", ".parquet"):
         raise InputError(argument, str(path), "a .csv or .parquet file")
     check_readable(path, argument, "CSV or Parquet")
-    try:
-        if path.suffix == ".parquet":
-            return _read_parquet(path, argument)[:most]
-        with path.open("rb") as file:
+    with refusing(path, argument, "a readable CSV or Parquet file"), path.open("rb") as file:
+        if path.suffix == ".csv":
             return parse_csv(file, text_columns, str(path), argument, comments=comments, most=most)
-    except ImportError:
-        expected = f"CSV, or pyarrow to be installed: {install('datasets')}"
-        raise InputError(argument, str(path), expected) from None
-    except OSError as error:
-        expected = f"a readable CSV or Parquet file ({error.strerror or error})"
-        raise InputError(argument, str(path), expected) from None
-    except InputError:
-        raise
-    except ValueError as error:
-        raise _malformed(argument, str(path), error) from None
+        try:
+            return _read_parquet(file, path, argument)[:most]
+        except InputError:
+            raise
+        except ValueError as error:
+            raise _malformed(argument, str(path), error) from None
 
 
 def parse_csv(
@@ -93,19 +87,19 @@ def parse_csv(
         raise _malformed(argument, name, error) from None
 
 
-def _read_parquet(path: Path, argument: str) -> pd.DataFrame:
+def _read_parquet(file: IO[bytes], path: Path, argument: str) -> pd.DataFrame:
     """Return a table if its metadata says that it takes no more memory than `MOST_BYTES`."""
     import pandas as pd
-    from pyarrow import parquet
 
-    with path.open("rb") as file:  # Arrow takes no path that is not UTF-8
-        found = parquet.read_metadata(file)
-        size = 8 * found.num_rows * found.num_columns
-        if size > MOST_BYTES:
-            shape = f"{found.num_rows:,} rows of {found.num_columns} columns"
-            expected = f"at most {MOST_BYTES / 1e9:.0f} GB in memory, not {shape}"
-            raise InputError(argument, str(path), expected)
-        return pd.read_parquet(file)
+    told = "CSV, or pyarrow to be installed:"
+    parquet = import_extra("pyarrow.parquet", "datasets", argument, str(path), told)
+    found = parquet.read_metadata(file)  # Arrow takes no path that is not UTF-8
+    size = 8 * found.num_rows * found.num_columns
+    if size > MOST_BYTES:
+        shape = f"{found.num_rows:,} rows of {found.num_columns} columns"
+        expected = f"at most {MOST_BYTES / 1e9:.0f} GB in memory, not {shape}"
+        raise InputError(argument, str(path), expected)
+    return pd.read_parquet(file)
 
 
 def _check_header(stream: IO[bytes], name: str, argument: str) -> None:
