@@ -16,7 +16,7 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import KernelErrors
 from specmodel.cost.passes import MESSAGES
 from specmodel.layers.kinds import FITTED_KINDS
-from specmodel.prediction.evaluate import Evaluation, evaluate as evaluate_points
+from specmodel.prediction.evaluate import evaluate as evaluate_points
 
 OUTPUTS = ("speedup", "target_efficiency")
 """What is computed."""
@@ -59,31 +59,22 @@ def evaluate(
             expected = f"one number, or a list of {size} as the longest input"
             raise InputError(name, f"shape {array.shape}", expected)
     columns = {name: np.empty(size) for name in OUTPUTS}
+    given = point.acceptance_where_proposed(deployment)
     for start in range(0, size, BLOCK):
         part = slice(start, start + BLOCK)
         cut = {n: array[part] if array.size > 1 else array for n, array in arrays.items()}
-        outcome = _outcome(deployment, point, cut)
+        rate = cut.get("acceptance_rate")
+        names = ("batch_size", "draft_length", "context_length")
+        outcome = evaluate_points(
+            _changed(deployment, cut),
+            {n: cut.get(n, np.asarray(float(getattr(point, n)))) for n in names},
+            given if rate is None else Acceptance(acceptance_rate=rate),
+            errors=_errors(deployment, cut),
+            step_error=cut.get("engine.error", 1.0),
+        )
         for name in OUTPUTS:
             columns[name][part] = getattr(outcome, name)
     return columns
-
-
-def _outcome(
-    deployment: Deployment, point: OperatingPoint, values: dict[str, FloatArray]
-) -> Evaluation:
-    """Return the evaluation of one chunk of values."""
-    acceptance = point.acceptance_where_proposed(deployment)
-    if "acceptance_rate" in values:
-        acceptance = Acceptance(acceptance_rate=values["acceptance_rate"])
-    names = ("batch_size", "draft_length", "context_length")
-    points = {n: values.get(n, np.asarray(float(getattr(point, n)))) for n in names}
-    return evaluate_points(
-        _changed(deployment, values),
-        points,
-        acceptance,
-        errors=_errors(deployment, values),
-        step_error=values.get("engine.error", 1.0),
-    )
 
 
 def _changed(deployment: Deployment, values: dict[str, FloatArray]) -> Deployment:

@@ -1,5 +1,7 @@
 """The continuous inputs of a deployment at one operating point, by the names of profiles."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from specmodel.algebra import speculation
@@ -14,8 +16,6 @@ from specmodel.layers.batch import sequence_group
 from specmodel.layers.kinds import MAIN_KINDS
 from specmodel.layers.work import Work
 from specmodel.machines.engine import FACTORS, OVERHEADS
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.machines.kernels import Kernels
 from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, MOST
 
 _BOUNDS: dict[str, tuple[str, float | None, float]] = {
@@ -84,9 +84,8 @@ class OperatingPoint:
         acceptance = self.acceptance
         if not isinstance(acceptance, Acceptance):
             acceptance = Acceptance(acceptance_rate=acceptance)
-        proposal_rate = deployment.drafter.proposal_rate
         acceptance = acceptance.measured_at(self.draft_length).at_context(self.context_length)
-        acceptance = acceptance.where_proposed(proposal_rate)
+        acceptance = acceptance.where_proposed(deployment.drafter.proposal_rate)
         if acceptance.form == "acceptance_by_position":
             length = self.draft_length
             tokens = acceptance.expected_tokens_per_step(length)
@@ -138,13 +137,13 @@ def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Inpu
     deployment, point
         What runs where, and the operating point.
     """
-    target, drafter = works_of(deployment)
+    d, one = deployment, sequence_group(batch_size=1)
+    target = [*pass_work(d.target, one, layout=d.layout).components.values()]
+    drafts = [pass_work(model, one, layout=d.draft_layout) for model in d.drafter.architectures]
+    drafter = [work for draft in drafts for work in draft.components.values()]
     found = [
         *_of_point(deployment, point),
-        *_of_hardware(deployment.hardware, [*target, *drafter]),
-        *_of_all_reduces(deployment, [*target, *drafter]),
-        *_of_engine(deployment),
-        *_of_kernels(deployment.kernels, [*target, *drafter]),
+        *(item for each in _records(d, [*target, *drafter]) for item in _of_record(*each)),
         *_errors(deployment, target, drafter),
     ]
     return {item.name: item for item in found}
@@ -155,15 +154,6 @@ def find_input(inputs: dict[str, Input], name: str, argument: str) -> Input:
     if name not in inputs:
         raise InputError(argument, name, f"an input: {nearest(name, inputs)}")
     return inputs[name]
-
-
-def works_of(deployment: Deployment) -> tuple[list[Work], list[Work]]:
-    """Return the components that passes of the target and of the drafter consist of."""
-    d, one = deployment, sequence_group(batch_size=1)
-    target = pass_work(d.target, one, layout=d.layout)
-    drafts = [pass_work(model, one, layout=d.draft_layout) for model in d.drafter.architectures]
-    drafter = [work for draft in drafts for work in draft.components.values()]
-    return list(target.components.values()), drafter
 
 
 def _of_point(deployment: Deployment, point: OperatingPoint) -> list[Input]:
@@ -200,56 +190,42 @@ def _of_record(prefix: str, record: object) -> list[Input]:
     ]
 
 
-def _of_hardware(hardware: HardwareProfile, works: list[Work]) -> list[Input]:
-    """Return the rates, and then the latencies, that some component depends on."""
-    sent = {"link": [w.collectives for w in works], "network": [w.network_hops for w in works]}
-    wires = [name for name, messages in sent.items() if any(messages)]
-    dtypes = dict.fromkeys(hardware.compute_dtype(w.dtype) for w in works if np.any(w.flop))
-    peaks = {str(dtype): peak for dtype, peak in hardware.dtype.items()}
-    records: dict[str, object] = {"memory": hardware.memory}
-    records |= {f"dtype.{dtype}": peaks[dtype] for dtype in dtypes}
-    records |= {name: getattr(hardware, name) for name in wires}
-    found = [item for name, one in records.items() for item in _of_record(f"hardware.{name}", one)]
-    return sorted(found, key=lambda item: item.unit == "s")
-
-
-def _of_all_reduces(deployment: Deployment, works: list[Work]) -> list[Input]:
-    """Return latencies and efficiencies of the fitted all-reduces that components take."""
-    link = deployment.hardware.link
-    name = link.taken_all_reduce(deployment.kernels.link_stack) if link else None
-    if link is None or name is None or not any(work.reductions for work in works):
-        return []
-    return _of_record(f"hardware.link.all_reduce.{name}", link.all_reduce[name])
-
-
-def _of_engine(deployment: Deployment) -> list[Input]:
-    """Return overheads and factors, and the error of the engine, or else of the deployment."""
-    whole = "engine.error" if deployment.engine.fit else "deployment.error"
-    return [*_of_record("engine", deployment.engine_overheads), Input(whole, 1.0, minimum=None)]
-
-
-def _of_kernels(kernels: Kernels, works: list[Work]) -> list[Input]:
-    """Return the parameters of the kernels that components take, each once."""
+def _records(deployment: Deployment, works: list[Work]) -> Iterator[tuple[str, object]]:
+    """Yield the records whose numbers components depend on, with what stands before their names."""
+    hardware, kernels, link = deployment.hardware, deployment.kernels, deployment.hardware.link
+    yield "hardware.memory", hardware.memory
+    used = {hardware.compute_dtype(work.dtype) for work in works if np.any(work.flop)}
+    yield from ((f"hardware.dtype.{d}", peak) for d, peak in hardware.dtype.items() if d in used)
+    if any(work.collectives for work in works):
+        yield "hardware.link", link
+    if any(work.network_hops for work in works):
+        yield "hardware.network", hardware.network
+    name = link.taken_all_reduce(kernels.link_stack) if link else None
+    if link and name and any(work.reductions for work in works):
+        yield f"hardware.link.all_reduce.{name}", link.all_reduce[name]
+    yield "engine", deployment.engine_overheads
     taken = [kernels.place(work.kind, work.stored_dtype, work.dtype) for work in works]
-    return [
-        item
-        for kind, dtype in dict.fromkeys(filter(None, taken))
-        for item in _of_record(f"kernels.{kind}.{dtype}", kernels.fits[kind][dtype])
-    ]
+    for kind, stored in dict.fromkeys(filter(None, taken)):
+        yield f"kernels.{kind}.{stored}", kernels.fits[kind][stored]
 
 
 def _errors(deployment: Deployment, target: list[Work], drafter: list[Work]) -> list[Input]:
     """Return factors on kernels, of which all passes of a fitted engine share one, and messages."""
-    of_draft = "error" if deployment.engine.fit else "draft_error"
-    kernels, pass_errors = deployment.kernels, ("error", "verify_error")
-    names = [f"{kind}.{error}" for kind in _kinds(kernels, target) for error in pass_errors]
-    names += [f"{kind}.{of_draft}" for kind in _kinds(kernels, drafter)]
-    found = [f"kernels.{name}" for name in dict.fromkeys(names)]
+    whole, of_draft = (
+        ("engine", "error") if deployment.engine.fit else ("deployment", "draft_error")
+    )
+    names = [
+        f"{kind}.{error}"
+        for kind in _kinds(deployment, target)
+        for error in ("error", "verify_error")
+    ]
+    names += [f"{kind}.{of_draft}" for kind in _kinds(deployment, drafter)]
+    found = [f"{whole}.error", *(f"kernels.{name}" for name in dict.fromkeys(names))]
     found += [f"{MESSAGES}.error"] if deployment.message_spread else []
     return [Input(name, 1.0, minimum=None) for name in found]
 
 
-def _kinds(kernels: Kernels, works: list[Work]) -> list[str]:
+def _kinds(deployment: Deployment, works: list[Work]) -> list[str]:
     """Return the kinds of kernels whose errors components have, each once."""
-    kinds = {kernels.kind_of_errors(work.kind) for work in works}
+    kinds = {deployment.kernels.kind_of_errors(work.kind) for work in works}
     return [kind for kind in MAIN_KINDS if kind in kinds]
