@@ -101,7 +101,11 @@ class Bench:
             return self._timed(point)
         except Exception as error:  # whatever it is, other points go on
             note = _reason(error)
-        if self._lost():
+        try:
+            if self._has_graphs:
+                torch.cuda.synchronize(self._device)
+        except RuntimeError as error:  # a fault has ended the device's context
+            self.fault = _reason(error)
             return {"note": note}
         if note == OUT_OF_MEMORY and not is_last:
             self.clear()  # what other points hold may have been what was missing
@@ -110,15 +114,6 @@ class Bench:
         if self._has_graphs:  # a capture may have failed in the old pool
             self._pool = torch.cuda.graph_pool_handle()
         return {"note": note}
-
-    def _lost(self) -> bool:
-        """Return whether a fault has ended the device's context, and keep the device's message."""
-        try:
-            if self._has_graphs:
-                torch.cuda.synchronize(self._device)
-        except RuntimeError as error:
-            self.fault = _reason(error)
-        return bool(self.fault)
 
     def _timed(self, point: Point) -> dict[str, str]:
         reference = point.reference_sizes, f"{point.group} reference"
@@ -132,16 +127,13 @@ class Bench:
     def _time(self, point: Point, sizes: dict[str, float], name: str) -> tuple[float, float]:
         """Return the time of a workload [s], and the mean of the experts that it loaded [-]."""
         if name not in self._ready:
-            self._ready[name] = self._make(point.component, sizes, name)
+            weights = workloads.weight_bytes(point.component, sizes, self._info.dtype)
+            workload = workloads.prepare(point.component, sizes, self._arena, name)
+            active = workload.active_experts
+            read = weights * (np.mean(active) / sizes["num_experts"] if active else 1.0)
+            least_calls = math.ceil(self._cold_bytes / read) if self._has_graphs and read else 1
+            self._ready[name] = Stopwatch(workload, self._device, least_calls, self._pool)
         return self._ready[name].time()
-
-    def _make(self, component: str, sizes: dict[str, float], name: str) -> "Stopwatch":
-        weights = workloads.weight_bytes(component, sizes, self._info.dtype)
-        workload = workloads.prepare(component, sizes, self._arena, name)
-        active = workload.active_experts
-        read = weights * (np.mean(active) / sizes["num_experts"] if active else 1.0)
-        least_calls = math.ceil(self._cold_bytes / read) if self._has_graphs and read else 1
-        return Stopwatch(workload, self._device, least_calls, self._pool)
 
 
 def captured(work: Callable[[], T], pool: Any = None) -> tuple[torch.cuda.CUDAGraph, T]:
@@ -195,21 +187,16 @@ class Stopwatch:
         self._workload, self._call, self._device = workload, workload.call, device
         self._next = 0
         self._graph: torch.cuda.CUDAGraph | None = None
-        enough = math.ceil(LEAST_SECONDS / max(self._warm_up(), 1e-9))
+        for index in range(_WARM_UP):
+            started = time.perf_counter()
+            self._call(index)
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+        enough = math.ceil(LEAST_SECONDS / max(time.perf_counter() - started, 1e-9))
         self.calls = min(max(enough, least_calls), MOST_CALLS)
         if device.type == "cuda" and workload.has_graph:
             self._graph, _ = captured(lambda: [self._call(i) for i in range(self.calls)], pool)
             self.time()  # the first replay uploads the graph
-
-    def _warm_up(self) -> float:
-        """Make a few calls and return the time of the last one [s]."""
-        started = 0.0
-        for index in range(_WARM_UP):
-            started = time.perf_counter()
-            self._call(index)
-            if self._device.type == "cuda":
-                torch.cuda.synchronize(self._device)
-        return time.perf_counter() - started
 
     def time(self) -> tuple[float, float]:
         """Return the mean time of the work [s], and the mean of the experts that it loaded [-]."""
