@@ -17,7 +17,7 @@ from specmodel.base.files import check_readable, refusing
 from specmodel.base.tables import need_columns, parse_csv, read_table
 from specmodel.fit.measured.parse_cells import Cells, check_milliseconds
 from specmodel.fit.measured.results import FORMATS, json_run
-from specmodel.fit.measured.runs import MOST_APART, Run, mean_range, seen_batch, with_repeats
+from specmodel.fit.measured.runs import MOST_APART, Run, mean_range, seen_batch
 
 MOST_BYTES = 1_000_000_000  # largest result file that is read [B]
 MOST_SPREAD = 100.0  # largest difference of repeats over their median [-]
@@ -68,12 +68,11 @@ def read_benchmarks(paths: Sequence[str | Path]) -> tuple[Run, ...]:
     Without that column it is computed by `seen_batch` if
     the row has both tokens per second and the time of a token or step, and else is the concurrency
     that the row names. Rows that a column usable calls false are passed over. A row's step_spread,
-    by how much so many repeats differ, (largest - smallest) / median, gives the noise of its runs;
-    where it is not there, runs of the same load do, as `with_repeats` finds them.
+    by how much so many repeats differ, (largest - smallest) / median, gives the noise of its runs.
     """
     if not paths:
         raise InputError("benchmarks", "no file", FORMATS)
-    return with_repeats([run for path in paths for run in _file_runs(Path(path))])
+    return tuple(run for path in paths for run in _file_runs(Path(path)))
 
 
 def _file_runs(path: Path) -> list[Run]:

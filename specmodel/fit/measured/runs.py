@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -23,12 +22,6 @@ from specmodel.models.architecture import list_architectures
 
 MOST_APART = 0.1  # share by which the batch may differ from the one asked for without a note [-]
 MOST_PER_EVENT = 1.2  # tokens that an event of a stream brings on average without a draft [token]
-SAME_LOAD = 1.05  # batches and lengths of runs that repeat each other differ by less [-]
-_KIND = (
-    *("engine", "version", "model", "draft_length", "topk", "verify_tokens", "concurrency"),
-    "may_draft",
-)
-"""What runs that repeat each other have in common."""
 _LEAST = {
     "value": (1 / LARGEST_NUMBER, "a positive number"),
     **dict.fromkeys(("batch_size", "concurrency"), (1.0, "a number of at least 1")),
@@ -186,35 +179,6 @@ def mean_range(count: float) -> float:
     x = np.linspace(-8.0, 8.0, 1601)
     below = np.array([NormalDist().cdf(value) for value in x])
     return float(np.trapezoid(1.0 - below**count - (1.0 - below) ** count, x))
-
-
-def with_repeats(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """Return runs with the noise that others of the same load tell: by how far their steps differ.
-
-    Runs that tell their own noise keep it, and speedups are passed over: prompts of another kind
-    change them.
-    """
-    alike: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
-    for run in runs:
-        if run.quantity == "step_time" and not run.noise:
-            alike[tuple(getattr(run, name) for name in _KIND)].append(run)
-    noises: dict[int, float] = {}
-    for group in alike.values():
-        for run in group:
-            values = [other.value for other in group if _is_load(run, other)]
-            if values[1:]:
-                spread = (max(values) - min(values)) / float(np.median(values))
-                noises[id(run)] = spread / mean_range(len(values))
-    return tuple(replace(run, noise=noises.get(id(run), run.noise)) for run in runs)
-
-
-def _is_load(run: Run, first: Run) -> bool:
-    """Return whether two runs of one kind have the same batch and lengths, but for `SAME_LOAD`."""
-    pairs = [
-        (getattr(run, name) or 1.0, getattr(first, name) or 1.0)
-        for name in ("batch_size", "prompt_length", "output_length")
-    ]
-    return all(1 / SAME_LOAD < one / other < SAME_LOAD for one, other in pairs)
 
 
 def need_plain(runs: Sequence[Run]) -> None:
