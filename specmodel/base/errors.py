@@ -54,10 +54,11 @@ def import_extra(
     expected: str = "it to be installed:",
 ) -> Any:
     """Return a module of a package that one of our extras installs, or say which one does."""
+    whole = package.partition(".")[0]
     try:
-        return import_module(package)
+        return import_module(whole) and import_module(package)
     except ImportError:
-        culprit = value or f"no package {package.split('.')[0]}"
+        culprit = value or f"no package {whole}"
         raise InputError(argument, culprit, f"{expected} {install(extra)}") from None
 
 

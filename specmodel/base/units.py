@@ -1,6 +1,6 @@
 """Numeric types, limits, argument checks and formatting. Everything inside is in SI units."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -144,6 +144,12 @@ def parse_seconds(argument: str, text: str | float) -> float:
     if number == text.strip().lower() and value >= 1:  # 20 is often meant in ms
         raise InputError(argument, text, f"a time with its unit: {number}ms or {number}s")
     return value
+
+
+def rows_of(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return arrays of one shape, by name, as a plain dict for each place in them."""
+    flat = [np.ravel(values).tolist() for values in columns.values()]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*flat, strict=True)]
 
 
 def quantiles(values: FloatArray, shares: Sequence[float]) -> list[FloatArray]:
