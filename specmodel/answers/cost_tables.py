@@ -271,7 +271,9 @@ def sglang_costs(table: CostTable) -> dict[str, Any]:
         expected = f"at most {MOST_STEPS // (table.draft_length + 1)}, so that the fit is quick"
         raise InputError("batch_size", f"{table.batch_size.size} of them", expected)
     sizes, tokens = np.repeat(table.batch_size, table.draft_length + 1), table.num_tokens.ravel()
-    probes, time = _probes(table), table.step_time[0].ravel()
+    # of each batch size the tokens that no smaller one has
+    probes = table.num_tokens[table.num_tokens > np.append(0, table.num_tokens[:-1, -1])[:, None]]
+    time = table.step_time[0].ravel()
     by_size, by_tokens = _shares(table.batch_size, sizes), _shares(probes, tokens)
     design = np.column_stack([np.ones_like(time), by_size, by_tokens]) / time[:, None]
     # the increments of both parts, all at least 0
@@ -297,14 +299,6 @@ def costs_text(costs: Mapping[str, Any]) -> str:
     """Return JSON with a key a line."""
     lines = [f'"{key}": {json.dumps(value, allow_nan=False)}' for key, value in costs.items()]
     return "{" + ",\n ".join(lines) + "}"
-
-
-def _probes(table: CostTable) -> np.ndarray:
-    """Return rising token counts: of each batch size those that no smaller one has."""
-    found = [table.num_tokens[0]]
-    for tokens in table.num_tokens[1:]:
-        found.append(tokens[tokens > found[-1][-1]])
-    return np.concatenate(found)
 
 
 def _shares(probes: np.ndarray, values: np.ndarray) -> FloatArray:

@@ -27,6 +27,7 @@ MAX_COLUMNS = 1000
 """Most columns that a table may have [-]."""
 
 
+_WELL_FORMED = "a well-formed CSV or Parquet table"
 _LONGEST_HEADER = 1_000_000
 """Longest line of names that is read [B]."""
 
@@ -51,12 +52,8 @@ def read_table(
     with refusing(path, argument, "a readable CSV or Parquet file"), path.open("rb") as file:
         if path.suffix == ".csv":
             return parse_csv(file, text_columns, str(path), argument, comments=comments, most=most)
-        try:
+        with refusing(path, argument, _WELL_FORMED):
             return _read_parquet(file, path, argument)[:most]
-        except InputError:
-            raise
-        except ValueError as error:
-            raise _malformed(argument, str(path), error) from None
 
 
 def parse_csv(
@@ -71,20 +68,19 @@ def parse_csv(
     """Return the table in a stream of CSV, cut to `most` rows; errors say that `name` was given."""
     import pandas as pd
 
-    kinds = dict.fromkeys(text_columns, str)
-    try:
+    with refusing(name, argument, _WELL_FORMED):
         if not stream.seekable():
             stream = io.BytesIO(stream.read())
         _check_header(stream, name, argument)
         stream.seek(0)
-        mark = "#" if comments else None
         return pd.read_csv(
-            stream, comment=mark, dtype=kinds, low_memory=False, compression=None, nrows=most
+            stream,
+            comment="#" if comments else None,
+            dtype=dict.fromkeys(text_columns, str),
+            low_memory=False,
+            compression=None,
+            nrows=most,
         )
-    except InputError:
-        raise
-    except (ValueError, csv.Error) as error:
-        raise _malformed(argument, name, error) from None
 
 
 def _read_parquet(file: IO[bytes], path: Path, argument: str) -> pd.DataFrame:
@@ -109,17 +105,16 @@ def _check_header(stream: IO[bytes], name: str, argument: str) -> None:
             raise ValueError(f"a line of more than {_LONGEST_HEADER:,} bytes before any row")
         text = line.decode("utf-8-sig").partition("#")[0].strip()
         if text:
-            columns = next(csv.reader([text]))
+            try:
+                columns = next(csv.reader([text]))
+            except csv.Error as error:
+                raise ValueError(str(error)) from None
             if len(columns) > MAX_COLUMNS:
                 raise InputError(argument, name, f"a table of at most {MAX_COLUMNS} columns")
             for column, count in Counter(columns).items():
                 if count > 1 and column:
                     raise InputError(argument, column, "each column once")
             return
-
-
-def _malformed(argument: str, name: str, error: Exception) -> InputError:
-    return InputError(argument, name, f"a well-formed CSV or Parquet table ({error})")
 
 
 def need_columns(

@@ -153,7 +153,10 @@ def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
     if count:
         expected = "each measurement once; repeats of a point differ in latency"
         raise InputError("measurements", f"{count} rows twice", expected)
-    table = _timed_kernels(table)
+    timed = table[table["note"].isna()] if "note" in table else table
+    table = timed[~timed["component"].isin(OTHERS)]
+    if table.empty:
+        raise InputError("measurements", "0 rows of kernels", "at least one measured point")
     table = table if "role" in table else table.assign(role="fit")
     need_known(table, "role", ROLES)
     parts = table.groupby("component", sort=False)
@@ -247,16 +250,6 @@ def _medians_of_repeats(part: pd.DataFrame, key: list[str]) -> pd.DataFrame:
     medians = part.groupby(same, dropna=False, sort=False).agg(middle).reset_index()
     of_group = reference.groupby(part["group"]).median()
     return medians.assign(latency=medians["latency"] * medians["group"].map(of_group))
-
-
-def _timed_kernels(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of kernels, without other components and points that could not be timed."""
-    if "note" in table:
-        table = table[table["note"].isna()]
-    kernels = table[~table["component"].isin(OTHERS)]
-    if kernels.empty:
-        raise InputError("measurements", "0 rows of kernels", "at least one measured point")
-    return kernels
 
 
 def _check_dtypes(kind: str, part: pd.DataFrame) -> None:

@@ -108,14 +108,13 @@ def sweep_to_file(
                     sink.add(content, part.num_points)
                     progress(part.num_points)
             sink.finish(path, overwrite=overwrite)
-        except KeyboardInterrupt:
-            raise SweepInterrupted(sink.keep(), working) from None
-        except InputError as error:
+        except BaseException as error:
             num_points = sink.keep()
-            kept = f"; {_kept(num_points, working)}" if num_points else ""
-            raise InputError(error.argument, error.value, error.expected + kept) from None
-        except BaseException:
-            sink.keep()
+            if isinstance(error, KeyboardInterrupt):
+                raise SweepInterrupted(num_points, working) from None
+            if num_points and isinstance(error, InputError):
+                expected = f"{error.expected}; {_kept(num_points, working)}"
+                raise InputError(error.argument, error.value, expected) from None
             raise
     return sum(done)
 
@@ -200,7 +199,12 @@ def _locked(
         flags = os.O_RDONLY if kind == "/" else os.O_RDWR | os.O_CREAT
         handle = os.open(working, flags, 0o666)
     try:
-        if not _is_first(handle, working):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_first = os.path.samestat(os.fstat(handle), working.stat())
+        except (BlockingIOError, FileNotFoundError):
+            is_first = False
+        if not is_first:
             expected = "another name, as another sweep is being written to it"
             raise InputError(_ARGUMENT, str(output), expected)
         yield
@@ -247,15 +251,6 @@ def _own(kept: list[int], working: Path, *, is_own: bool, overwrite: bool) -> li
         expected = "rows of this sweep, to go on from; or another name, or --overwrite"
         raise InputError(_ARGUMENT, str(working), expected)
     return kept if is_own else []
-
-
-def _is_first(handle: int, working: Path) -> bool:
-    """Lock a working file; return whether that worked and the file still has its working name."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(handle), working.stat())
-    except (BlockingIOError, FileNotFoundError):
-        return False
 
 
 @contextmanager
