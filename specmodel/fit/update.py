@@ -15,14 +15,17 @@ from specmodel.base.units import FloatArray, format_si
 from specmodel.cost.deploying import resolve
 from specmodel.fit.measured.tables import Served
 from specmodel.fit.result import rounded, rounded_rows
-from specmodel.fit.speedup_errors import (
+from specmodel.fit.steps import (
+    HOST_SECONDS,
     RUN_SPREAD,
     VERIFY_SPREAD,
+    MeasuredSteps,
+    fitted_on,
+    measured_steps,
     speedup_errors,
     worst_excess,
     worst_score,
 )
-from specmodel.fit.steps import HOST_SECONDS, MeasuredSteps, fitted_on, measured_steps
 from specmodel.machines.engine import FACTORS, EngineProfile
 from specmodel.prediction.intervals import DEPLOYMENT_SPREAD
 

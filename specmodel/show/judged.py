@@ -47,8 +47,7 @@ def engines(path: str, *, ttft: bool) -> tuple[forms.DataFrame, forms.Answer]:
 
     With `ttft`, times to the first token are judged, else TPOT and speedups.
     """
-    from specmodel.fit.measured.first_token import judge_first_tokens
-    from specmodel.fit.measured.judge import judge_serving, serving_errors
+    from specmodel.fit.measured.judge import judge_first_tokens, judge_serving, serving_errors
     from specmodel.fit.measured.tables import read_serving
 
     table = read_serving(path)

@@ -24,8 +24,7 @@ from specmodel.fit.measured import (
     served_runs,
 )
 from specmodel.fit.measured.tables import Served
-from specmodel.fit.speedup_errors import RUN_SPREAD, VERIFY_SPREAD
-from specmodel.fit.steps import measured_steps
+from specmodel.fit.steps import RUN_SPREAD, VERIFY_SPREAD, measured_steps
 from specmodel.fit.update import HOST_SPREAD
 from specmodel.machines.engine import EngineProfile, load_engine
 from specmodel.prediction.decoding import decode

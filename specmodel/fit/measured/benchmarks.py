@@ -15,9 +15,9 @@ import pandas as pd
 from specmodel.base.errors import InputError
 from specmodel.base.files import check_readable, refusing
 from specmodel.base.tables import need_columns, parse_csv, read_table
-from specmodel.fit.measured.parse_cells import Cells, check_milliseconds
 from specmodel.fit.measured.results import FORMATS, json_run
 from specmodel.fit.measured.runs import MOST_APART, Run, mean_range, seen_batch
+from specmodel.fit.measured.tables import Cells, check_milliseconds
 
 MOST_BYTES = 1_000_000_000  # largest result file that is read [B]
 MOST_SPREAD = 100.0  # largest difference of repeats over their median [-]
