@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.answers.sensitivity.evaluation import OUTPUTS, evaluate
 from specmodel.answers.sensitivity.indices import NO_VARIATION, SobolIndices, sobol_indices
-from specmodel.answers.sensitivity.inputs import Input, OperatingPoint, find_input, list_inputs
+from specmodel.answers.sensitivity.inputs import (
+    OUTPUTS,
+    Input,
+    OperatingPoint,
+    evaluate,
+    find_input,
+    list_inputs,
+)
 from specmodel.answers.sensitivity.uncertainty import Range, uncertain_ranges
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
