@@ -136,19 +136,15 @@ class Plan:
     @property
     def num_fitting(self) -> int:
         """Operating points that fit in memory, without predicting them [-]."""
-        sizes = np.sort(self.points["batch_size"])
-        inner = {name: axis for name, axis in self.points.items() if name != "batch_size"}
-        grid = dict(
-            zip(inner, np.meshgrid(*inner.values(), indexing="ij", sparse=True), strict=True)
-        )
-        plain, _ = plain_points(1, *map(grid.get, ("context_length", *LOAD)))
-        # no best draft takes room that a plain pass does not have
-        verified = grid.get("verify_tokens", grid.get("draft_length", np.zeros(1)) + 1)
         found = 0
-        for _, deployment in self.deployments:
-            most = MemoryUse(deployment, plain["context_length"], verified).max_batch_size
-            fitting = np.searchsorted(sizes, most, side="right")
-            found += int(fitting.sum()) * (math.prod(self._shape) // (fitting.size * sizes.size))
+        for part in self.parts():
+            points = part.arguments
+            plain, _ = plain_points(1, *map(points.get, ("context_length", *LOAD)))
+            # no best draft takes room that a plain pass does not have
+            verified = points.get("verify_tokens", points.get("draft_length", np.zeros(1)) + 1)
+            memory = MemoryUse(part.deployment, plain["context_length"], verified)
+            fits = points["batch_size"] <= memory.max_batch_size
+            found += int(fits.sum()) * (part.num_points // fits.size)
         return found
 
     @property
