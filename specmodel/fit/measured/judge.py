@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ from specmodel.fit.measured.tables import Served, ServingTable, check_millisecon
 from specmodel.machines.engine import first_token_constants
 from specmodel.prediction.decoding import decode_deployed
 from specmodel.prediction.intervals import MAX_POINTS
+from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predict_deployed
 
 GROUPS = ("model", "engine", "hardware", "dtype", "batch_size", "host")
@@ -42,11 +43,18 @@ def judge_serving(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str]]:
     return judged.assign(error=judged["predicted"] / judged["measured"] - 1), refused
 
 
-Told = Callable[[list[Served], Deployment, Mapping[str, Any], dict[str, Any]], dict[str, Any]]
-"""What computes columns of rows of one deployment at points: of what was assumed of it too."""
+class Alike(NamedTuple):
+    """Rows of one deployment, what was assumed of it, and their points as arrays."""
+
+    rows: list[Served]
+    deployment: Deployment
+    assumed: Mapping[str, Any]
+    points: dict[str, Any]
 
 
-def told_of(rows: Sequence[Served], tell: Told) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def told_of(
+    rows: Sequence[Served], tell: Callable[[Alike], dict[str, Any]]
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Return rows with labels, degrees, points and columns, and reasons why models refuse others.
 
     Columns are those that `tell` computes; one that is a text holds for all rows.
@@ -59,7 +67,7 @@ def told_of(rows: Sequence[Served], tell: Told) -> tuple[list[dict[str, Any]], d
         points = {n: np.array([float(row.points[n]) for row in together]) for n in names}
         try:
             deployment, assumed = resolve(together[0].deployment)
-            columns = tell(together, deployment, assumed, points)
+            columns = tell(Alike(together, deployment, assumed, points))
         except InputError as error:
             if len(together) > 1 and error.argument in names:  # some may do
                 middle = len(together) // 2
@@ -104,26 +112,16 @@ def _named(item: tuple[str, Any]) -> tuple[str, Any]:
     return name, value if isinstance(value, str | int | float) else id(value)
 
 
-def _judged(
-    rows: list[Served],
-    deployment: Deployment,
-    assumed: Mapping[str, Any],
-    points: dict[str, Any],
-) -> dict[str, Any]:
+def _judged(some: Alike) -> dict[str, Any]:
     """Return what was measured of rows, predictions and their intervals."""
+    rows, deployment, assumed, points = some
     quantity, tokens = rows[0].quantity, rows[0].tokens_per_step
-    predicted = (
-        decode_deployed(deployment, assumed, **points, interval=True)
-        if tokens is None
-        else predict_deployed(
-            deployment,
-            assumed,
-            **points,
-            acceptance=Acceptance(tokens_per_step=tokens),
-            max_draft_length=1,
-            interval=True,
-        )
-    )
+    predicted: Prediction
+    if tokens is None:
+        predicted = decode_deployed(deployment, assumed, **points, interval=True)
+    else:
+        own = points | {"acceptance": Acceptance(tokens_per_step=tokens), "max_draft_length": 1}
+        predicted = predict_deployed(deployment, assumed, **own, interval=True)
     interval = (predicted.intervals or {})[quantity]
     return {
         "quantity": quantity,
@@ -251,13 +249,9 @@ def _not_taken(row: Served) -> str:
     return ""
 
 
-def _timed(
-    rows: list[Served],
-    deployment: Deployment,
-    assumed: Mapping[str, Any],
-    points: dict[str, Any],
-) -> dict[str, Any]:
+def _timed(some: Alike) -> dict[str, Any]:
     """Return times to first tokens as measured, of the prefill, and with waiting."""
+    rows, deployment, assumed, points = some
     prefill = prefill_pass(deployment, points["prompt_length"]).total_time
     step = decode_deployed(deployment, assumed, **points).tpot
     return {

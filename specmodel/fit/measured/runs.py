@@ -22,6 +22,7 @@ from specmodel.models.architecture import list_architectures
 
 MOST_APART = 0.1  # share by which the batch may differ from the one asked for without a note [-]
 MOST_PER_EVENT = 1.2  # tokens that an event of a stream brings on average without a draft [token]
+SAME_LOAD = 1.05  # lengths of runs of one load differ by less [-]
 _LEAST = {
     "value": (1 / LARGEST_NUMBER, "a positive number"),
     **dict.fromkeys(("batch_size", "concurrency"), (1.0, "a number of at least 1")),

@@ -201,18 +201,17 @@ class Stopwatch:
     def time(self) -> tuple[float, float]:
         """Return the mean time of the work [s], and the mean of the experts that it loaded [-]."""
         started = self._next
-        seconds = self._seconds_on_cpu() if self._device.type == "cpu" else self._seconds_on_gpu()
+        if self._device.type == "cpu":
+            began = time.perf_counter()
+            for index in range(started, started + self.calls):
+                self._call(index)
+            seconds = time.perf_counter() - began
+            self._next += self.calls
+        else:
+            seconds = self._seconds_on_gpu()
         active = self._workload.active_experts
         taken = [active[i % len(active)] for i in range(started, started + self.calls) if active]
         return seconds / self.calls / self._workload.work, float(np.mean(taken or 0))
-
-    def _seconds_on_cpu(self) -> float:
-        started = time.perf_counter()
-        for index in range(self._next, self._next + self.calls):
-            self._call(index)
-        seconds = time.perf_counter() - started
-        self._next += self.calls
-        return seconds
 
     def _seconds_on_gpu(self) -> float:
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
