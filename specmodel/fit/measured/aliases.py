@@ -137,15 +137,15 @@ def dtypes_of(label: str, model: Architecture, stack: str, kv_dtype: str = "") -
     dtype = check_dtype("dtype", plain) if plain else ""
     is_in_blocks = dtype == "fp8" and model.name.lower().startswith(_IN_BLOCKS)
     dtype = "fp8_block" if is_in_blocks else dtype
+    changes: dict[str, Any] = {}
     if dtype == "mxfp4" or dtype.startswith("int4"):
         changes = {"expert_dtype" if model.is_moe else "weight_dtype": dtype}
     elif dtype in ("bf16", "fp16", "fp32"):
         changes = dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
     elif dtype == "fp4":
         changes = {"weight_dtype": dtype, "activation_dtype": dtype, "kv_dtype": "fp8"}
-    else:
+    elif dtype:
         is_dense = dtype == "fp8" and not model.is_moe
         is_narrow = dtype.startswith("fp8") and (is_dense or stack == "trtllm")
         changes = {"weight_dtype": dtype, "kv_dtype": "fp8" if is_narrow else "bf16"}
-        changes = changes if dtype else {}
     return changes | ({"kv_dtype": kv_dtype} if kv_dtype else {})

@@ -93,8 +93,10 @@ class Run:
             raise InputError(f"{self.source} quantity", self.quantity, "step_time or speedup")
         for name, (least, expected) in _LEAST.items():
             number = getattr(self, name)
-            is_whole = number is None or isinstance(least, float) or number == int(number)
-            if not is_whole or not (number is None or least <= number <= LARGEST_NUMBER):
+            if number is None:
+                continue
+            is_whole = isinstance(least, int)
+            if not least <= number <= LARGEST_NUMBER or (is_whole and number != int(number)):
                 named = self.quantity if name == "value" else name
                 raise InputError(f"{self.source} {named}", number, expected)
         most, length, verified = math.inf, self.draft_length, self.verify_tokens
