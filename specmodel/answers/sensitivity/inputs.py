@@ -24,31 +24,25 @@ from specmodel.machines.engine import FACTORS, OVERHEADS
 from specmodel.prediction.evaluate import evaluate as evaluate_points
 from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, MOST
 
+_SECOND = ("s", 0.0, 1.0)
 _BOUNDS: dict[str, tuple[str, float | None, float]] = {
     "peak_bytes_per_s": ("B/s", 1e8, np.inf),
     "peak_flops_per_s": ("FLOP/s", 1e8, np.inf),
-    "collective_latency": ("s", 0.0, 1.0),
-    "hop_latency": ("s", 0.0, 1.0),
-    **{
-        f"{shot}_{name}": bounds
-        for shot in ("one_shot", "two_shot")
-        for name, bounds in (
-            ("latency", ("s", 0.0, 1.0)),
-            ("hop_latency", ("s", 0.0, 1.0)),
-            ("efficiency", ("-", None, 2.0)),
-        )
-    },
+    **dict.fromkeys(("collective_latency", "hop_latency"), _SECOND),
+    **dict.fromkeys(("one_shot_latency", "one_shot_hop_latency"), _SECOND),
+    "one_shot_efficiency": ("-", None, 2.0),
+    **dict.fromkeys(("two_shot_latency", "two_shot_hop_latency"), _SECOND),
+    "two_shot_efficiency": ("-", None, 2.0),
     **dict.fromkeys(OVERHEADS, ("s", 0.0, 10.0)),
     **dict.fromkeys(FACTORS, ("-", None, np.inf)),
-    "launch_time": ("s", 0.0, 1.0),
-    "memory_efficiency": ("-", None, 1.0),
-    "compute_efficiency": ("-", None, 1.0),
+    "launch_time": _SECOND,
+    **dict.fromkeys(("memory_efficiency", "compute_efficiency"), ("-", None, 1.0)),
     "activation_efficiency": ("-", None, 100.0),
     "tile_rows": ("-", 0.0, 4096.0),
     "tile_growth": ("-", 0.0, 0.95),
     "tile_width": ("-", 0.0, 4096.0),
     "group_time": ("s", 0.0, 1e-3),
-    "ramp_time": ("s", 0.0, 1.0),
+    "ramp_time": _SECOND,
     "depth_time": ("s", 0.0, 1e-3),
     "depth_limit": ("-", None, 1e9),
 }
