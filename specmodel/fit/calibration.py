@@ -14,7 +14,7 @@ from specmodel.base.records import as_table, build, toml_text
 from specmodel.base.tables import ARGUMENT, numbers
 from specmodel.fit.kernels import KernelFitting, fit_kernels, fitted_stack
 from specmodel.fit.result import rounded
-from specmodel.machines.hardware import HardwareProfile, Link, load_hardware
+from specmodel.machines.hardware import HardwareProfile, Link, list_hardware, load_hardware
 from specmodel.machines.profiles import hardware_text, with_stack
 from specmodel.measure.kernels.device import STACK, DeviceInfo
 from specmodel.measure.kernels.rows import read_rows
@@ -72,7 +72,7 @@ def calibrate_rows(
     new one whose peaks are the best that was measured.
     """
     rows = read_rows(path)
-    start = hardware or (info.hardware if info.is_shipped else None)
+    start = hardware or (info.hardware if info.hardware in list_hardware() else None)
     if start is None:
         profile = measured_profile(rows, info)
         text = toml_text(profile) + "\n"
