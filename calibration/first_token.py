@@ -12,7 +12,7 @@ import pandas as pd
 from specmodel.base.files import write_text
 from specmodel.fit.measured import judge_first_tokens, read_serving
 from specmodel.fit.measured.aliases import stack_of
-from specmodel.fit.measured.first_token import LEAST_PROMPT, MOST_REQUESTS, fit_constant
+from specmodel.fit.measured.judge import LEAST_PROMPT, MOST_REQUESTS, fit_constant
 from specmodel.machines.engine import FIRST_TOKENS
 
 HEAD = f"""\

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from published.tables import STACKS, published_measurements
-from specmodel.fit.validation import ALL_ROWS, error_table, predict_measured
+from specmodel.fit.timed_work import ALL_ROWS, error_table, predict_measured
 from specmodel.layers.kinds import MAIN_KINDS
 from specmodel.machines.hardware import load_hardware
 from specmodel.machines.kernels import FittedStack, fitted_dtype

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specmodel.cost.deploying import resolve
 from specmodel.fit.measured import read_serving
-from specmodel.fit.measured.judge import told_of
+from specmodel.fit.measured.judge import Alike, told_of
 from specmodel.fit.measured.tables import Served
 from specmodel.machines.hardware import load_hardware
 from specmodel.prediction.decoding import decode_deployed
@@ -103,12 +102,9 @@ def ledger_of(path: str) -> pd.DataFrame:
     return pd.DataFrame(found).fillna(0.0)
 
 
-def entries(rows: list[Served]) -> list[dict[str, Any]]:
-    """Return the entries of rows of one deployment."""
-    deployment, assumed = resolve(rows[0].deployment)
-    points: dict[str, Any] = {
-        name: np.array([float(r.points[name]) for r in rows]) for name in rows[0].points
-    }
+def entries(some: Alike) -> dict[str, Any]:
+    """Return errors of rows of one deployment, and the share of each term."""
+    rows, deployment, assumed, points = some
     predicted = decode_deployed(deployment, assumed, **points)
     alone = {name: points[name] for name in ("batch_size", "context_length")}
     forward = decode_deployed(deployment, assumed, **alone).times.forward
@@ -118,12 +114,9 @@ def entries(rows: list[Served]) -> list[dict[str, Any]]:
         seconds[term] = seconds[term] + time.total_time
     seconds[HOST] = forward.total_time - sum(seconds.values())
     seconds[PROMPTS] = predicted.tpot - forward.total_time
-    return [
-        {"row": row.row, **row.labels, "measured": row.measured}
-        | {"error": predicted.tpot[i] / row.measured - 1}
-        | {term: time[i] / predicted.tpot[i] for term, time in seconds.items()}
-        for i, row in enumerate(rows)
-    ]
+    measured = np.array([row.measured for row in rows])
+    shares = {term: time / predicted.tpot for term, time in seconds.items()}
+    return {"measured": measured, "error": predicted.tpot / measured - 1} | shares
 
 
 def changes(ledger: pd.DataFrame, terms: list[str]) -> pd.DataFrame:

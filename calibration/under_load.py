@@ -29,7 +29,7 @@ from specmodel.cost.deploying import deploy, resolve
 from specmodel.cost.prefill import prefill_pass
 from specmodel.drafters.acceptance import load_acceptance
 from specmodel.fit.measured import judge_serving, read_serving
-from specmodel.fit.measured.first_token import first_token_time
+from specmodel.fit.measured.judge import first_token_time
 from specmodel.layers.batch import sequence_group
 from specmodel.machines.engine import first_token_constants
 from specmodel.prediction.decoding import decode_deployed

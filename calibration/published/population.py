@@ -11,8 +11,7 @@ import numpy as np
 from specmodel.base.units import FloatArray
 from specmodel.fit.measured.tables import Served
 from specmodel.fit.result import rounded, rounded_rows
-from specmodel.fit.speedup_errors import RUN_SPREAD, VERIFY_SPREAD
-from specmodel.fit.steps import MeasuredSteps, measured_steps
+from specmodel.fit.steps import RUN_SPREAD, VERIFY_SPREAD, MeasuredSteps, measured_steps
 from specmodel.fit.update import ENGINE_SPREAD, FACTOR_SPREADS, HOST_SPREAD
 from specmodel.machines.engine import FACTORS, Overheads
 from specmodel.prediction.intervals import DEPLOYMENT_SPREAD

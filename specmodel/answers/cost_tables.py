@@ -20,7 +20,7 @@ from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.ranges import check_points
 from specmodel.base.text import Viewed
-from specmodel.base.units import FloatArray, Numeric, check
+from specmodel.base.units import FloatArray, Numeric, check, rows_of
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times, target_pass
 from specmodel.layers.batch import sequence_group
@@ -38,12 +38,6 @@ _OF_SCHEDULES = (*ACCEPTANCE, "measured_draft_length", "prompt_length", "output_
 """Arguments that a table takes no notice of."""
 MOST_STEPS = 4096
 """Most steps that SGLang's format is fitted to; the fit then takes about a second [-]."""
-
-_COLUMNS = (
-    *("context_length", "batch_size", "verify_tokens", "num_tokens"),
-    *("draft_time", "verify_time", "reject_time", "step_time"),
-)
-"""Of `CostTable.rows`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -87,9 +81,12 @@ class CostTable:
         context, size, tokens = np.meshgrid(
             self.context_length, self.batch_size, self.verify_tokens, indexing="ij"
         )
-        times = (self.draft_time, self.verify_time, self.reject_time, self.step_time)
-        columns = [a.ravel().tolist() for a in (context, size, tokens, size * tokens, *times)]
-        return [dict(zip(_COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
+        times = {
+            f"{name}_time": getattr(self, f"{name}_time")
+            for name in ("draft", "verify", "reject", "step")
+        }
+        points = {"context_length": context, "batch_size": size, "verify_tokens": tokens}
+        return rows_of({**points, "num_tokens": size * tokens, **times})
 
 
 def cost_table(
@@ -274,7 +271,9 @@ def sglang_costs(table: CostTable) -> dict[str, Any]:
         expected = f"at most {MOST_STEPS // (table.draft_length + 1)}, so that the fit is quick"
         raise InputError("batch_size", f"{table.batch_size.size} of them", expected)
     sizes, tokens = np.repeat(table.batch_size, table.draft_length + 1), table.num_tokens.ravel()
-    probes, time = _probes(table), table.step_time[0].ravel()
+    # of each batch size the tokens that no smaller one has
+    probes = table.num_tokens[table.num_tokens > np.append(0, table.num_tokens[:-1, -1])[:, None]]
+    time = table.step_time[0].ravel()
     by_size, by_tokens = _shares(table.batch_size, sizes), _shares(probes, tokens)
     design = np.column_stack([np.ones_like(time), by_size, by_tokens]) / time[:, None]
     # the increments of both parts, all at least 0
@@ -300,14 +299,6 @@ def costs_text(costs: Mapping[str, Any]) -> str:
     """Return JSON with a key a line."""
     lines = [f'"{key}": {json.dumps(value, allow_nan=False)}' for key, value in costs.items()]
     return "{" + ",\n ".join(lines) + "}"
-
-
-def _probes(table: CostTable) -> np.ndarray:
-    """Return rising token counts: of each batch size those that no smaller one has."""
-    found = [table.num_tokens[0]]
-    for tokens in table.num_tokens[1:]:
-        found.append(tokens[tokens > found[-1][-1]])
-    return np.concatenate(found)
 
 
 def _shares(probes: np.ndarray, values: np.ndarray) -> FloatArray:

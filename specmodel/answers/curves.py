@@ -13,7 +13,7 @@ from specmodel.algebra.speculation import break_even_acceptance_rate
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
-from specmodel.base.units import FloatArray, Numeric, check
+from specmodel.base.units import FloatArray, Numeric, check, rows_of
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.table import Row
 
@@ -185,8 +185,7 @@ def break_even_rows(prediction: Prediction) -> list[Row]:
     if p.evaluation.acceptance.measured_by_context:
         found |= {"tokens_per_step": p.tokens_per_step, "speedup": p.speedup}
     found["fits"] = p.fits
-    rows = zip(*(np.ravel(values).tolist() for values in found.values()), strict=True)
-    return [dict(zip(found, row, strict=True)) for row in dict.fromkeys(rows)]
+    return [*{tuple(row.values()): row for row in rows_of(found)}.values()]
 
 
 def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
@@ -229,9 +228,7 @@ def compared_rows(predictions: Mapping[str, Prediction]) -> list[Row]:
             "fits": p.fits,
             "throughput_per_gpu": p.batch_size / p.tpot / p.deployment.layout.num_gpus,
         }
-        flat = [np.ravel(values).tolist() for values in columns.values()]
-        named = {"alternative": name}
-        rows += [named | dict(zip(columns, r, strict=True)) for r in zip(*flat, strict=True)]
+        rows += [{"alternative": name} | row for row in rows_of(columns)]
     return rows
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specmodel.base.classes import dataclass
-from specmodel.base.units import FloatArray
+from specmodel.base.units import FloatArray, rows_of
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.passes import ComponentTime
 from specmodel.layers.work import CAUSES, CAUSES_OF_SOME, Work
@@ -81,10 +81,9 @@ class Explanation:
         ]
         points = {name: getattr(p, name).astype(int) for name in _COORDINATES}
         points |= {"tokens_per_step": p.tokens_per_step, "fits": p.fits}
-        flat = zip(*(np.ravel(values).tolist() for values in points.values()), strict=True)
         return [
-            dict(zip(points, point, strict=True)) | step | {"value": step["value"][i]}
-            for i, point in enumerate(flat)
+            point | step | {"value": step["value"][i]}
+            for i, point in enumerate(rows_of(points))
             for step in steps
         ]
 

@@ -147,8 +147,7 @@ class Plan(Viewed):
     @property
     def context_length(self) -> list[int]:
         """Contexts that count alike [token]."""
-        contexts: list[int] = self.prediction.context_length[:, 0, 0].astype(int).tolist()
-        return contexts
+        return [int(context) for context in self.prediction.context_length[:, 0, 0]]
 
     @property
     def best_draft_length(self) -> FloatArray:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import runs
-from specmodel.base.units import FloatArray, Numeric, check
+from specmodel.base.units import FloatArray, Numeric, check, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,8 +84,7 @@ class Schedule:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a plain dict for each batch size, rising."""
-        columns = [getattr(self, name).tolist() for name in _COLUMNS]
-        return [dict(zip(_COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
+        return rows_of({name: getattr(self, name) for name in _COLUMNS})
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row for each batch size, with the columns of `rows`."""

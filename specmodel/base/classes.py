@@ -25,7 +25,7 @@ else:
             methods: dict[str, Any] = {"__init__": _init(cls)}
             if frozen:
                 cls.__dataclass_params__.frozen = True
-                methods |= {"__setattr__": _set, "__delattr__": _delete}
+                methods |= {"__setattr__": _refuse, "__delattr__": _refuse}
             if repr:
                 methods["__repr__"] = _repr
             if eq:
@@ -102,17 +102,5 @@ def _repr(self: Any) -> str:
     return f"{type(self).__qualname__}({told})"
 
 
-def _refuse(self: Any, name: str) -> None:
-    """Refuse to change a record, but for what a subclass that is none adds."""
-    if "__dataclass_fields__" in vars(type(self)) or name in self.__dataclass_fields__:
-        raise dataclasses.FrozenInstanceError(f"cannot change field {name!r} of a record")
-
-
-def _set(self: Any, name: str, value: object) -> None:
-    _refuse(self, name)
-    object.__setattr__(self, name, value)
-
-
-def _delete(self: Any, name: str) -> None:
-    _refuse(self, name)
-    object.__delattr__(self, name)
+def _refuse(self: Any, name: str, *_: object) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot change field {name!r} of a record")

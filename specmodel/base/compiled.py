@@ -44,17 +44,12 @@ def compiled(name: Path, files: Iterable[Path], make: Callable[[], Made]) -> Mad
             return made
     made = make()
     if not sys.dont_write_bytecode:
-        _keep(kept, pickle.dumps((key, made)))
+        part = kept.with_name(f"{kept.name}.{os.getpid()}")
+        with suppress(OSError):  # a place that cannot be written is no fault
+            kept.parent.mkdir(exist_ok=True)
+            part.write_bytes(pickle.dumps((key, made)))
+            part.replace(kept)
     return made
-
-
-def _keep(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all; a place that cannot be written is no fault."""
-    part = path.with_name(f"{path.name}.{os.getpid()}")
-    with suppress(OSError):
-        path.parent.mkdir(exist_ok=True)
-        part.write_bytes(content)
-        part.replace(path)
 
 
 @cache

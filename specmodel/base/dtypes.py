@@ -17,16 +17,11 @@ BYTES_PER_ELEMENT: dict[str, float] = {
     "fp8_block": (8 + 32 / 128**2) / 8,
     "mxfp8": 8.25 / 8,
     "int8": 1.0,
-    "int8_g128": (8 + 16 / 128) / 8,
-    "int8_g64": (8 + 16 / 64) / 8,
-    "int8_g32": (8 + 16 / 32) / 8,
+    **{f"int8_g{size}": (8 + 16 / size) / 8 for size in (128, 64, 32)},
     "fp4": 4.5 / 8,
     "mxfp4": 4.25 / 8,
     "int4": (4 + 20 / 128) / 8,
-    "int4_g128": (4 + 16 / 128) / 8,
-    "int4_g64": (4 + 16 / 64) / 8,
-    "int4_g32": (4 + 16 / 32) / 8,
-    "int4_g16": (4 + 16 / 16) / 8,
+    **{f"int4_g{size}": (4 + 16 / size) / 8 for size in (128, 64, 32, 16)},
 }
 """Size of one element with its share of the scales [B]: fp4 (NVFP4) has 8 bits for each 16
 elements, mxfp4 and mxfp8 8 for each 32, int4 16 and a 4-bit zero point for each 128; int4_g128
@@ -37,12 +32,8 @@ out."""
 StorageDtype = Annotated[str, one_of(BYTES_PER_ELEMENT)]
 """Dtypes of weights and caches, the keys of `BYTES_PER_ELEMENT`."""
 
-_KERNELS = {
-    "fp8_block": "fp8",
-    "mxfp8": "fp8",
-    **dict.fromkeys(("int8_g128", "int8_g64", "int8_g32"), "int8"),
-    **dict.fromkeys(("int4_g128", "int4_g64", "int4_g32", "int4_g16"), "int4"),
-}
+_GROUPED = {name: name.partition("_g")[0] for name in BYTES_PER_ELEMENT if "_g" in name}
+_KERNELS = {"fp8_block": "fp8", "mxfp8": "fp8", **_GROUPED}
 """Dtypes that differ from another one only in how many elements share a scale, and that one."""
 
 _WITH_FP8 = {"mxfp4": "mxfp4_fp8", "int4": "int4_fp8"}
@@ -55,7 +46,7 @@ usual."""
 _OTHER_NAMES = {
     "nvfp4": "fp4",
     "bfloat16": "bf16",
-    "float16": "fp16",
+    **dict.fromkeys(("float16", "half"), "fp16"),
     "float32": "fp32",
     **dict.fromkeys(("fp8_e4m3", "fp8_e5m2", "float8_e4m3fn"), "fp8"),
     **dict.fromkeys(("awq", "gptq", "w4a16", "auto_round", "autoround"), "int4_g128"),

@@ -46,13 +46,20 @@ def refuse_given(arguments: Mapping[str, Any], names: Iterable[str], expected: s
         raise InputError(name, value, expected)
 
 
-def import_extra(package: str, extra: str, argument: str) -> Any:
+def import_extra(
+    package: str,
+    extra: str,
+    argument: str,
+    value: object = None,
+    expected: str = "it to be installed:",
+) -> Any:
     """Return a module of a package that one of our extras installs, or say which one does."""
+    whole = package.partition(".")[0]
     try:
-        return import_module(package)
+        return import_module(whole) and import_module(package)
     except ImportError:
-        expected = f"it to be installed: {install(extra)}"
-        raise InputError(argument, f"no package {package.split('.')[0]}", expected) from None
+        culprit = value or f"no package {whole}"
+        raise InputError(argument, culprit, f"{expected} {install(extra)}") from None
 
 
 def install(extra: str) -> str:

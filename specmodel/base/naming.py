@@ -12,38 +12,31 @@ from pathlib import Path
 
 from specmodel.base.errors import InputError, nearest
 
-SHORT = {
-    "a100": "a100_sxm_80gb",
-    "a800": "a800_sxm_80gb",
-    "h100": "h100_sxm",
-    "h200": "h200_sxm",
-    "h800": "h800_sxm",
-    **dict.fromkeys(("a100-40g", "a100-40gb", "a100-sxm4-40gb"), "a100_sxm_40gb"),
-    **dict.fromkeys(("a100-80g", "a100-80gb", "a100-sxm4-80gb"), "a100_sxm_80gb"),
-    **dict.fromkeys(("h100-80gb", "h100-80gb-hbm3", "h100-sxm5"), "h100_sxm"),
-    **dict.fromkeys(("h200-141gb", "h200-sxm5"), "h200_sxm"),
-    "h20-3e": "h20_141gb",
-    "3090": "rtx_3090",
-    "4090": "rtx_4090",
-    "5090": "rtx_5090",
-    "a6000": "rtx_a6000",
-    **dict.fromkeys(("6000-ada", "rtx-6000-ada-generation"), "rtx_6000_ada"),
-    **dict.fromkeys(
-        (
-            *("rtx6kpro", "rtx-6000-pro", "pro-6000", "6000-pro", "rtx-pro-6000-max-q"),
-            *("rtx-pro-6000-blackwell", "rtx-pro-6000-blackwell-workstation-edition"),
-        ),
-        "rtx_pro_6000",
-    ),
-    **dict.fromkeys(("dgx-spark", "spark"), "gb10"),
-    "gh200-480gb": "gh200",
-    **dict.fromkeys(("pro-5000", "rtx-pro-5000-blackwell"), "rtx_pro_5000"),
-    "7900-xtx": "rx_7900_xtx",
-    "ai-pro-r9700": "r9700",
-    "b60": "arc_pro_b60",
-    "b70": "arc_pro_b70",
-    **dict.fromkeys(("ryzen-ai-max+-395", "ai-max+-395", "radeon-8060s"), "strix_halo"),
+_WORDS = {
+    "a100_sxm_40gb": "a100-40g a100-40gb a100-sxm4-40gb",
+    "a100_sxm_80gb": "a100 a100-80g a100-80gb a100-sxm4-80gb",
+    "a800_sxm_80gb": "a800",
+    "h100_sxm": "h100 h100-80gb h100-80gb-hbm3 h100-sxm5",
+    "h200_sxm": "h200 h200-141gb h200-sxm5",
+    "h800_sxm": "h800",
+    "h20_141gb": "h20-3e",
+    "gh200": "gh200-480gb",
+    "gb10": "dgx-spark spark",
+    "rtx_3090": "3090",
+    "rtx_4090": "4090",
+    "rtx_5090": "5090",
+    "rtx_a6000": "a6000",
+    "rtx_6000_ada": "6000-ada rtx-6000-ada-generation",
+    "rtx_pro_5000": "pro-5000 rtx-pro-5000-blackwell",
+    "rtx_pro_6000": "rtx6kpro rtx-6000-pro pro-6000 6000-pro rtx-pro-6000-max-q"
+    " rtx-pro-6000-blackwell rtx-pro-6000-blackwell-workstation-edition",
+    "rx_7900_xtx": "7900-xtx",
+    "r9700": "ai-pro-r9700",
+    "arc_pro_b60": "b60",
+    "arc_pro_b70": "b70",
+    "strix_halo": "ryzen-ai-max+-395 ai-max+-395 radeon-8060s",
 }
+SHORT = {word: name for name, words in _WORDS.items() for word in words.split()}
 """Short names of GPUs: the SXM card, of 80 GB where there are several; and what people type."""
 
 _MAKERS = re.compile("^(?:(?:nvidia|geforce|tesla|dgx|hgx|amd|instinct|radeon|intel)[-_ ]*)+")

@@ -12,9 +12,9 @@ Value = TypeVar("Value")
 Number = TypeVar("Number", int, float)
 
 MAX_VALUES = 100_000
+"""Most values that one list may have [-]."""
 MAX_POINTS = 200_000
 """Most operating points that one call prints [-]."""
-"""Most values that one list may have [-]."""
 
 _TOO_MANY = f"at most {MAX_VALUES} values"
 _EXPECTED = "whole numbers as a list or range: 1,2,4 or 1:64:2 or 1:128:x2"
@@ -89,13 +89,6 @@ def _values(entry: str, number: type[Number]) -> Iterable[Number]:
         raise ValueError
     if is_geometric and low <= 0:
         raise InputError("", entry, "a geometric range that starts above 0")
-    return _from_to(low, high, stride, number, is_geometric=is_geometric)
-
-
-def _from_to(
-    low: Number, high: Number, stride: Number, number: type[Number], *, is_geometric: bool
-) -> Iterable[Number]:
-    """Return the values from one end to the other, a step or a factor apart."""
     span = math.log(high / low) / math.log(stride) if is_geometric else (high - low) / stride
     if span >= MAX_VALUES:
         raise InputError("", span, _TOO_MANY)

@@ -181,20 +181,18 @@ def toml_text(record: Record, table: str = "") -> str:
     With `table`, the dotted name of the table that it becomes, fields at their default are left out
     too.
     """
-    data = as_table(record, lambda field, value: _is_told(field, value, has_defaults=not table))
-    prefix = f"{table}." if table else ""
+
+    def is_told(field: Field[Any], value: object) -> bool:
+        made = field.default if field.default_factory is MISSING else field.default_factory()
+        return value is not None and (not table or bool(value != made))
+
     head = ["", f"[{table}]"] if table else []
-    return "\n".join(head + _toml_lines(data, prefix))
-
-
-def _is_told(field: Field[Any], value: object, *, has_defaults: bool) -> bool:
-    """Tell whether TOML has a field: None it never has, defaults only if they are wanted."""
-    made = field.default if field.default_factory is MISSING else field.default_factory()
-    return value is not None and (has_defaults or bool(value != made))
+    return "\n".join(head + _toml_lines(as_table(record, is_told), f"{table}." if table else ""))
 
 
 def _toml_lines(data: dict[str, Any], prefix: str) -> list[str]:
-    named = {_toml_key(key): value for key, value in data.items()}
+    is_bare = re.compile("[A-Za-z0-9_-]+").fullmatch
+    named = {key if is_bare(key) else _json(key): value for key, value in data.items()}
     lines = [
         f"{key} = {_toml_value(value)}" for key, value in named.items() if not _is_table(value)
     ]
@@ -207,11 +205,6 @@ def _toml_lines(data: dict[str, Any], prefix: str) -> list[str]:
             for item in value:
                 lines += ["", f"[[{prefix}{key}]]", *_toml_lines(item, f"{prefix}{key}.")]
     return lines
-
-
-def _toml_key(key: str) -> str:
-    """Return a key as TOML has it: in quotes unless it is letters, digits, - and _ only."""
-    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else _json(key)
 
 
 def _is_table(value: object) -> bool:

@@ -11,8 +11,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.base.errors import InputError, install
-from specmodel.base.files import check_readable
+from specmodel.base.errors import InputError, import_extra
+from specmodel.base.files import check_readable, refusing
 from specmodel.base.units import LARGEST_NUMBER, FloatArray
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ MAX_COLUMNS = 1000
 """Most columns that a table may have [-]."""
 
 
+_WELL_FORMED = "a well-formed CSV or Parquet table"
 _LONGEST_HEADER = 1_000_000
 """Longest line of names that is read [B]."""
 
@@ -48,21 +49,11 @@ def read_table(
     if path.suffix not in (".csv", ".parquet"):
         raise InputError(argument, str(path), "a .csv or .parquet file")
     check_readable(path, argument, "CSV or Parquet")
-    try:
-        if path.suffix == ".parquet":
-            return _read_parquet(path, argument)[:most]
-        with path.open("rb") as file:
+    with refusing(path, argument, "a readable CSV or Parquet file"), path.open("rb") as file:
+        if path.suffix == ".csv":
             return parse_csv(file, text_columns, str(path), argument, comments=comments, most=most)
-    except ImportError:
-        expected = f"CSV, or pyarrow to be installed: {install('datasets')}"
-        raise InputError(argument, str(path), expected) from None
-    except OSError as error:
-        expected = f"a readable CSV or Parquet file ({error.strerror or error})"
-        raise InputError(argument, str(path), expected) from None
-    except InputError:
-        raise
-    except ValueError as error:
-        raise _malformed(argument, str(path), error) from None
+        with refusing(path, argument, _WELL_FORMED):
+            return _read_parquet(file, path, argument)[:most]
 
 
 def parse_csv(
@@ -77,35 +68,34 @@ def parse_csv(
     """Return the table in a stream of CSV, cut to `most` rows; errors say that `name` was given."""
     import pandas as pd
 
-    kinds = dict.fromkeys(text_columns, str)
-    try:
+    with refusing(name, argument, _WELL_FORMED):
         if not stream.seekable():
             stream = io.BytesIO(stream.read())
         _check_header(stream, name, argument)
         stream.seek(0)
-        mark = "#" if comments else None
         return pd.read_csv(
-            stream, comment=mark, dtype=kinds, low_memory=False, compression=None, nrows=most
+            stream,
+            comment="#" if comments else None,
+            dtype=dict.fromkeys(text_columns, str),
+            low_memory=False,
+            compression=None,
+            nrows=most,
         )
-    except InputError:
-        raise
-    except (ValueError, csv.Error) as error:
-        raise _malformed(argument, name, error) from None
 
 
-def _read_parquet(path: Path, argument: str) -> pd.DataFrame:
+def _read_parquet(file: IO[bytes], path: Path, argument: str) -> pd.DataFrame:
     """Return a table if its metadata says that it takes no more memory than `MOST_BYTES`."""
     import pandas as pd
-    from pyarrow import parquet
 
-    with path.open("rb") as file:  # Arrow takes no path that is not UTF-8
-        found = parquet.read_metadata(file)
-        size = 8 * found.num_rows * found.num_columns
-        if size > MOST_BYTES:
-            shape = f"{found.num_rows:,} rows of {found.num_columns} columns"
-            expected = f"at most {MOST_BYTES / 1e9:.0f} GB in memory, not {shape}"
-            raise InputError(argument, str(path), expected)
-        return pd.read_parquet(file)
+    told = "CSV, or pyarrow to be installed:"
+    parquet = import_extra("pyarrow.parquet", "datasets", argument, str(path), told)
+    found = parquet.read_metadata(file)  # Arrow takes no path that is not UTF-8
+    size = 8 * found.num_rows * found.num_columns
+    if size > MOST_BYTES:
+        shape = f"{found.num_rows:,} rows of {found.num_columns} columns"
+        expected = f"at most {MOST_BYTES / 1e9:.0f} GB in memory, not {shape}"
+        raise InputError(argument, str(path), expected)
+    return pd.read_parquet(file)
 
 
 def _check_header(stream: IO[bytes], name: str, argument: str) -> None:
@@ -115,17 +105,16 @@ def _check_header(stream: IO[bytes], name: str, argument: str) -> None:
             raise ValueError(f"a line of more than {_LONGEST_HEADER:,} bytes before any row")
         text = line.decode("utf-8-sig").partition("#")[0].strip()
         if text:
-            columns = next(csv.reader([text]))
+            try:
+                columns = next(csv.reader([text]))
+            except csv.Error as error:
+                raise ValueError(str(error)) from None
             if len(columns) > MAX_COLUMNS:
                 raise InputError(argument, name, f"a table of at most {MAX_COLUMNS} columns")
             for column, count in Counter(columns).items():
                 if count > 1 and column:
                     raise InputError(argument, column, "each column once")
             return
-
-
-def _malformed(argument: str, name: str, error: Exception) -> InputError:
-    return InputError(argument, name, f"a well-formed CSV or Parquet table ({error})")
 
 
 def need_columns(

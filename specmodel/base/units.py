@@ -1,6 +1,6 @@
 """Numeric types, limits, argument checks and formatting. Everything inside is in SI units."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -129,21 +129,24 @@ def parse_seconds(argument: str, text: str | float) -> float:
     """
     if not isinstance(text, str):
         return float(check(argument, text, above=0))
-    number = text.strip().lower()
-    divisor = 1.0  # exact, as 1e-6 is not
-    for unit, of_a_second in {"ms": 1e3, "us": 1e6, "s": 1.0}.items():
-        if number.endswith(unit):
-            number, divisor = number.removesuffix(unit).strip(), of_a_second
-            break
+    typed, per_second = text.strip().lower(), {"ms": 1e3, "us": 1e6, "s": 1.0, "": 1.0}
+    unit = next(unit for unit in per_second if typed.endswith(unit))
+    number = typed.removesuffix(unit).strip()
     try:
-        value = float(number) / divisor
+        value = float(number) / per_second[unit]  # exact, as a product with 1e-6 is not
     except ValueError:
         value = np.nan
     if not 0 < value < np.inf:
         raise InputError(argument, text, "a time above 0, such as 20ms or 0.02")
-    if number == text.strip().lower() and value >= 1:  # 20 is often meant in ms
+    if not unit and value >= 1:  # 20 is often meant in ms
         raise InputError(argument, text, f"a time with its unit: {number}ms or {number}s")
     return value
+
+
+def rows_of(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return arrays of one shape, by name, as a plain dict for each place in them."""
+    flat = [np.ravel(values).tolist() for values in columns.values()]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*flat, strict=True)]
 
 
 def quantiles(values: FloatArray, shares: Sequence[float]) -> list[FloatArray]:

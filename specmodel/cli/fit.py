@@ -354,7 +354,7 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
 
 def _judge_kernels(profile: str, measurements: str, options: dict[str, Any]) -> float:
     """Print how wrong a profile is on timings; return the largest mean error of a component [-]."""
-    from specmodel.fit.validation import ALL_ROWS, error_table, predict_measured
+    from specmodel.fit.timed_work import ALL_ROWS, error_table, predict_measured
     from specmodel.show.plots.figures import save_figure
 
     hardware = machines.load_hardware(profile, "profile")

@@ -13,7 +13,8 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import as_table, build, toml_text
 from specmodel.base.tables import ARGUMENT, numbers
 from specmodel.fit.kernels import KernelFitting, fit_kernels, fitted_stack
-from specmodel.machines.hardware import HardwareProfile, Link, load_hardware
+from specmodel.fit.result import rounded
+from specmodel.machines.hardware import HardwareProfile, Link, list_hardware, load_hardware
 from specmodel.machines.profiles import hardware_text, with_stack
 from specmodel.measure.kernels.device import STACK, DeviceInfo
 from specmodel.measure.kernels.rows import read_rows
@@ -71,7 +72,7 @@ def calibrate_rows(
     new one whose peaks are the best that was measured.
     """
     rows = read_rows(path)
-    start = hardware or (info.hardware if info.is_shipped else None)
+    start = hardware or (info.hardware if info.hardware in list_hardware() else None)
     if start is None:
         profile = measured_profile(rows, info)
         text = toml_text(profile) + "\n"
@@ -82,7 +83,8 @@ def calibrate_rows(
     stack = fitted_stack(fits, version=info.torch, source=source, date=date)
     noted = rows[rows["note"].notna()]
     link, moved = measured_link(rows), drift(rows)
-    flags = [*_session_flags(Path(path).with_suffix(".json")), *unfit]
+    sessions = json.loads(Path(path).with_suffix(".json").read_text(encoding="utf-8"))["sessions"]
+    flags = [*dict.fromkeys(f for each in sessions for f in each.get("flags", [])), *unfit]
     if abs(moved) > DRIFT:
         flags.append(f"drifted: references took {moved:+.0%} in the last third of the rows")
     return Calibration(
@@ -120,12 +122,6 @@ def _fit_what_can_be(
             missed = f"{kind} is missed by {fitting.fit.mean_error:.0%} on average"
             flags.append(f"{missed}, as by timings of a busy device; --again {kind} times it anew")
     return fits, flags
-
-
-def _session_flags(path: Path) -> list[str]:
-    """Return what the sessions of a file of timings recorded against them, each once."""
-    sessions = json.loads(path.read_text(encoding="utf-8"))["sessions"]
-    return list(dict.fromkeys(flag for session in sessions for flag in session.get("flags", [])))
 
 
 def noise(rows: pd.DataFrame) -> Noise:
@@ -176,11 +172,11 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
         "compute_capability": info.compute_capability,
         "memory": {
             "capacity_bytes": info.capacity_bytes,
-            "peak_bytes_per_s": _rounded(streamed.max()),
+            "peak_bytes_per_s": rounded(streamed.max(), 4),
             "l2_bytes": info.l2_bytes,
             "source": source,
         },
-        "dtype": {info.dtype: {"peak_flops_per_s": _rounded(computed.max()), "source": source}},
+        "dtype": {info.dtype: {"peak_flops_per_s": rounded(computed.max(), 4), "source": source}},
     }
     return build(HardwareProfile, data, "hardware")
 
@@ -203,8 +199,8 @@ def measured_link(rows: pd.DataFrame) -> Link | None:
     return Link(
         kind="nvlink" if bytes_per_s > _FASTEST_PCIE else "pcie",
         num_gpus=count,
-        peak_bytes_per_s=_rounded(bytes_per_s),
-        collective_latency=_rounded(latency),
+        peak_bytes_per_s=rounded(bytes_per_s, 4),
+        collective_latency=rounded(latency, 4),
         hop_latency=0.0,
         source=f"measured: all-reduces over {count} GPUs",
         latency_source="the same",
@@ -245,7 +241,3 @@ def launch_times(rows: pd.DataFrame) -> dict[str, float]:
     return {
         name: float(medians[graphs]) for graphs, name in LAUNCHED_AS.items() if graphs in medians
     }
-
-
-def _rounded(value: float) -> float:
-    return float(np.format_float_positional(value, precision=4, fractional=False))

@@ -54,13 +54,6 @@ class KindFit:
     needed: str = ""
     least_gain: float = 0.0
 
-    def bounds_on(self, hardware: HardwareProfile) -> dict[str, tuple[float, float, float]]:
-        """Return bounds and starts on a device; a CPU takes longer to launch a kernel."""
-        if hardware.kind != "cpu":
-            return dict(self.bounds)
-        own = {**self.bounds, "launch_time": (1e-7, 1e-3, 4e-5), **self.on_cpu}
-        return {name: bound for name, bound in own.items() if name not in self.not_on_cpu}
-
 
 _PROMPTS = KindFit(
     bounds={
@@ -257,10 +250,6 @@ class _Problem:
     held: KernelParameters
     bounds: Bounds
 
-    def without(self, *names: str) -> "_Problem":
-        """Return the problem with some parameters held at their defaults."""
-        return replace(self, bounds={n: b for n, b in self.bounds.items() if n not in names})
-
     def parameters(self, x: FloatArray, sharpness: float) -> KernelParameters:
         named: dict[str, Any] = dict(zip(self.bounds, np.exp(x).tolist(), strict=True))
         return replace(self.held, **named, sharpness=sharpness)
@@ -272,27 +261,15 @@ class _Problem:
         times = component_time(work, self.hardware, self.parameters(x, sharpness))
         return np.asarray(np.log(times.total_time) - log_time)
 
-    def solve(self, rows: pd.DataFrame, sharpnesses: Sequence[float]) -> tuple[Any, float]:
-        """Return the best fit over the sharpnesses, and its sharpness."""
-        work, log_time = work_of(self.kind, rows), np.log(rows["latency"].to_numpy())
-        return best_of_sharpnesses(self.errors, self.bounds, sharpnesses, work, log_time)
-
-    def fit(self, rows: pd.DataFrame) -> tuple[FitResult, KernelParameters]:
-        """Return the best fit to rows over all sharpnesses, and its parameters."""
-        best, sharpness = self.solve(rows, SHARPNESSES)
-        log_time = np.log(rows["latency"].to_numpy())
-        errors = self.errors(best.x, work_of(self.kind, rows), log_time, sharpness)
+    def solve(
+        self, rows: pd.DataFrame, sharpnesses: Sequence[float] = SHARPNESSES
+    ) -> tuple[FitResult, KernelParameters]:
+        """Return the best fit to rows over the sharpnesses, and its parameters."""
+        measured = work_of(self.kind, rows), np.log(rows["latency"].to_numpy())
+        best, sharpness = best_of_sharpnesses(self.errors, self.bounds, sharpnesses, *measured)
+        errors = self.errors(best.x, *measured, sharpness)
         result = log_fit_result(list(self.bounds), best, errors, _series(rows))
         return result, self.parameters(best.x, sharpness)
-
-    def no_worse(self, name: str, result: FitResult) -> float:
-        """Return up to how many times the error a fit without a parameter is taken; 0 if never."""
-        if name in result.at_bound:
-            return np.inf
-        if name != "depth_time" or name not in self.bounds:
-            return 0.0
-        unsure = _NO_WORSE if name in result.undetermined else 0.0
-        return KIND_FITS[self.kind].least_gain or unsure
 
 
 def _fit(problem: _Problem, rows: pd.DataFrame) -> KernelFitting:
@@ -329,12 +306,20 @@ def _fit(problem: _Problem, rows: pd.DataFrame) -> KernelFitting:
 def _simplest(
     problem: _Problem, rows: pd.DataFrame
 ) -> tuple[_Problem, FitResult, KernelParameters]:
-    """Return the fit with the fewest parameters that is hardly worse, and its problem."""
-    result, parameters = problem.fit(rows)
+    """Return the fit with the fewest parameters that is hardly worse, and its problem.
+
+    One that is at a bound goes; of those that points do not determine, the time of a depth.
+    """
+    result, parameters = problem.solve(rows)
     for name, left_out in _NESTED.items():
-        if most := problem.no_worse(name, result):
-            simpler = problem.without(*left_out)
-            found = simpler.fit(rows)
+        most = np.inf if name in result.at_bound else 0.0
+        if not most and name == "depth_time" and name in problem.bounds:
+            unsure = _NO_WORSE if name in result.undetermined else 0.0
+            most = KIND_FITS[problem.kind].least_gain or unsure
+        if most:
+            bounds = {n: bound for n, bound in problem.bounds.items() if n not in left_out}
+            simpler = replace(problem, bounds=bounds)
+            found = simpler.solve(rows)
             if found[0].mean_error <= most * result.mean_error:
                 problem, (result, parameters) = simpler, found
     return problem, result, parameters
@@ -346,7 +331,10 @@ def _bounds(kind: str, rows: pd.DataFrame, hardware: HardwareProfile, computed: 
     A GEMM's launch takes at most as long as the shortest fifth of those measured, as large products
     do not tell it from other constant time. `computed` is the compute efficiency of GEMMs [-].
     """
-    how, bounds = KIND_FITS[kind], KIND_FITS[kind].bounds_on(hardware)
+    how, bounds = KIND_FITS[kind], {**KIND_FITS[kind].bounds}
+    if hardware.kind == "cpu":  # which takes longer to launch a kernel
+        own = {**bounds, "launch_time": (1e-7, 1e-3, 4e-5), **how.on_cpu}
+        bounds = {name: bound for name, bound in own.items() if name not in how.not_on_cpu}
     if kind == "gemm":
         low, high, start = bounds["launch_time"]
         shortest = float(rows["latency"].quantile(0.2))
@@ -382,8 +370,7 @@ def _spreads(problem: _Problem, told: pd.DataFrame, sharpness: float) -> tuple[f
         left = told[part == fold]
         kept = pd.concat([kept_always, told[(part != fold) & is_fitted]])
         kept = kept if len(kept) > len(problem.bounds) else told[is_fitted]
-        best, _ = problem.solve(kept, (sharpness,))
-        parameters = problem.parameters(best.x, sharpness)
+        _, parameters = problem.solve(kept, (sharpness,))
         predicted = predicted_time(problem.kind, left, problem.hardware, parameters)
         missed[part == fold] = np.log(left["latency"] / predicted)
     return normal_spreads(pd.Series(missed), pd.Series(_series(told)))

@@ -1,8 +1,10 @@
-"""Measured steps beside the time of the GPU alone: what fits of an engine's host start from."""
+"""Measured steps beside the time of the GPU alone, and errors of speedups: what fits start from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from typing import Any, get_args
 
 import numpy as np
@@ -32,20 +34,15 @@ HOST_SECONDS = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeasuredSteps:
-    """Runs of engines: what was measured, and times of the GPU alone; arrays of shape (runs,)."""
+    """Runs of engines: what was measured, (runs,), and the GPU alone, two columns of a pass."""
 
-    plain_time: FloatArray
-    verify_time: FloatArray
-    draft_time: FloatArray  # of all draft passes of a step [s]
-    prefill_time: FloatArray  # that one prompt adds [s]
-    prefill_launches: FloatArray  # of its kernels that no CUDA graph holds [-]
-    draft_prefill_time: FloatArray  # of the drafter that reads it [s]
-    draft_prefill_launches: FloatArray  # of its kernels that no CUDA graph holds [-]
+    plain: FloatArray  # of passes: time of the GPU [s], and kernels that no CUDA graph holds [-]
+    verify: FloatArray
+    draft: FloatArray  # all draft passes of a step
+    prefill: FloatArray  # what one prompt adds
+    draft_prefill: FloatArray  # the drafter that reads it
     prefills: FloatArray  # prompts of other requests for each token that a request makes [-]
     draft_passes: FloatArray
-    plain_launches: FloatArray  # kernels of a plain pass that no CUDA graph holds [-]
-    verify_launches: FloatArray  # of a verify pass [-]
-    draft_launches: FloatArray  # of all draft passes of a step [-]
     draft_length: FloatArray
     requests: FloatArray  # of one replica [request]
     tokens_per_step: FloatArray
@@ -73,15 +70,19 @@ class MeasuredSteps:
     ) -> FloatArray:
         """Return what is predicted if the host works beside the GPU in these steps."""
         engine, gpu = overheads.on_host(), overheads.gpu_time_factor
-        busy, kernel_time = gpu * verify_factor, engine.eager_kernel_time
         waited = self.is_told_to_wait * engine.reject_time  # `EngineProfile.told_to`
         pass_time = engine.pass_time + waited
-        verify = PassTime.of(busy * self.verify_time, pass_time, kernel_time * self.verify_launches)
-        draft = PassTime.of(
-            busy * self.draft_time,
-            engine.draft_pass_time * self.draft_passes,
-            kernel_time * self.draft_launches,
-        )
+
+        def timed(
+            alone: FloatArray, host_time: FloatArray | float, factor: FloatArray | float = 1.0
+        ) -> PassTime:
+            seconds, launches = alone.T
+            return PassTime.of(
+                factor * gpu * seconds, host_time, engine.eager_kernel_time * launches
+            )
+
+        verify = timed(self.verify, pass_time, verify_factor)
+        draft = timed(self.draft, engine.draft_pass_time * self.draft_passes, verify_factor)
         if hides != "all":  # launches are beside the work of their own passes
             verify, draft = verify.taking_turns(), draft.taking_turns()
         both = PassTime.of(
@@ -90,28 +91,23 @@ class MeasuredSteps:
             verify.launch_time + draft.launch_time,
         )
         times = StepTimes(
-            plain_pass=PassTime.of(
-                gpu * self.plain_time, pass_time, kernel_time * self.plain_launches
-            ),
+            plain_pass=timed(self.plain, pass_time),
             verify_pass=both,
             draft_passes=(),
             speculating_chance=np.ones(()),
-            tree_time=np.asarray(busy * engine.tree_time * self.is_tree),
+            tree_time=np.asarray(gpu * verify_factor * engine.tree_time * self.is_tree),
             lookup_time=np.zeros(()),
             rejection_time=engine.rejection_time(self.draft_length, self.requests) - waited,
             hides_host=hides,
         )
-        alone, read = times.forward_time, gpu * self.prefill_time
-        launches = kernel_time * self.prefill_launches
+        alone, read = times.forward_time, timed(self.prefill, 0.0)
         if hides == "none":
-            added = PassTime.of(read, engine.pass_time, launches).total_time
+            added = read.total_time + engine.pass_time
         else:  # `Evaluation.added_by_prompt`
-            added = PassTime.of(alone + read, 0.0, launches).waiting().total_time - alone
-        by_draft = PassTime.of(
-            gpu * self.draft_prefill_time, 0.0, kernel_time * self.draft_prefill_launches
-        )
+            both = PassTime.of(alone + read.gpu_time, 0.0, read.launch_time)
+            added = both.waiting().total_time - alone
         plain = alone + self.prefills * added
-        carried = self.prefills * (added + by_draft.total_time)
+        carried = self.prefills * (added + timed(self.draft_prefill, 0.0).total_time)
         step = times.step_time + self.tokens_per_step * carried
         ratio = self.tokens_per_step * plain / step
         return np.where(self.is_ratio, ratio, np.where(self.draft_length > 0, step, plain))
@@ -136,29 +132,28 @@ def _alone(row: Served) -> dict[str, Any]:
         verify_tokens=verified,
         context_length=points["context_length"],
     )
-    drafts = times.draft_passes
+    drafts = [(float(part.passes.count), _of_gpu(part.each)) for part in times.draft_passes]
     return {
-        "plain_time": float(times.plain_pass.gpu_time),
-        "verify_time": float(times.verify_pass.gpu_time),
-        "draft_time": sum(float(part.passes.count * part.each.gpu_time) for part in drafts),
+        "plain": _of_gpu(times.plain_pass),
+        "verify": _of_gpu(times.verify_pass),
+        "draft": sum((count * each for count, each in drafts), np.zeros(2)),
         **_carried(deployment, points),
-        "draft_passes": sum(float(part.passes.count) for part in drafts),
-        "plain_launches": float(times.plain_pass.launch_time),
-        "verify_launches": float(times.verify_pass.launch_time),
-        "draft_launches": sum(float(p.passes.count * p.each.launch_time) for p in drafts),
+        "draft_passes": sum(count for count, _ in drafts),
         "draft_length": float(gamma),
         "requests": float(deployment.layout.requests_of_replica(points["batch_size"])),
         "tokens_per_step": row.tokens_per_step or 1.0,
         "is_tree": bool(gamma) and bool(deployment.tree_width > 1 or verified != gamma + 1),
-        "is_told_to_wait": _is_told_to_wait(row.deployment),
+        "is_told_to_wait": bool(row.deployment.get("sync_scheduling"))
+        and _engine(row.deployment).hides_host != "none",
         "hides_host": deployment.hides_host,
         "is_ratio": row.quantity == "speedup",
         "measured": row.measured,
     }
 
 
-def _is_told_to_wait(values: Mapping[str, Any]) -> bool:
-    return bool(values.get("sync_scheduling")) and _engine(values).hides_host != "none"
+def _of_gpu(time: PassTime | None) -> FloatArray:
+    """Return the time of the GPU [s], and how many kernels no graph holds, a second each [-]."""
+    return np.array([time.gpu_time, time.launch_time], float) if time else np.zeros(2)
 
 
 def _engine(values: Mapping[str, Any]) -> EngineProfile:
@@ -177,9 +172,9 @@ def _without_host(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, "engine": engine.with_changes("engine", nothing)}
 
 
-def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[str, float]:
-    """Return the time of one prompt [s], and the prefills of others that a token carries [-]."""
-    read, by_draft, prefills = PassTime.of(np.ones(()), 0.0), None, np.zeros(())
+def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[str, Any]:
+    """Return the work of one prompt, and the prefills of others that a token carries [-]."""
+    read, by_draft, prefills = None, None, np.zeros(())
     if "prompt_length" in points:
         prompts = (whole_prompts(deployment, points["prompt_length"]),)
         decoding = sequence_group(
@@ -189,10 +184,8 @@ def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[s
         by_draft = read_by_drafter(deployment, prompts) if points["draft_length"] > 0 else None
         prefills = carried_prefill(deployment, points, 1.0)
     return {
-        "prefill_time": float(read.gpu_time),
-        "prefill_launches": float(read.launch_time),
-        "draft_prefill_time": float(by_draft.gpu_time) if by_draft else 0.0,
-        "draft_prefill_launches": float(by_draft.launch_time) if by_draft else 0.0,
+        "prefill": _of_gpu(read),
+        "draft_prefill": _of_gpu(by_draft),
         "prefills": float(prefills),
     }
 
@@ -220,3 +213,95 @@ def provenance(
         "batch_size": [int(min(batch_size)), int(max(batch_size))],
         "draft_length": [int(min(draft_length)), int(max(draft_length))],
     }
+
+
+VERIFY_SPREAD = 0.05  # spread of steps with a draft beside plain ones: kernels' errors [-]
+RUN_SPREAD = 0.06  # spread of a measured speedup or step [-]
+ONE_LOAD = 1.25  # batches and contexts that differ by a smaller factor are of one load [-]
+
+
+@dataclass(kw_only=True, eq=False)
+class SpeedupErrors:
+    """Log predicted over measured speedups of one target [-], and the spreads of their runs [-]."""
+
+    logs: list[float] = field(default_factory=list)
+    spreads: list[float] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)
+    plain: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def mean(self) -> float:
+        """Mean of the logarithms, by their weights [-]."""
+        return float(np.average(self.logs, weights=self.weights))
+
+    @property
+    def score(self) -> float:
+        """The mean, in standard deviations as errors of kernels and runs explain them [-]."""
+        shares = np.array(self.weights) / sum(self.weights)
+        runs = float(np.sum((shares * self.spreads) ** 2))
+        if self.plain:
+            runs += 1 / sum(spread**-2.0 for spread in self.plain.values())
+        return self.mean / float(np.sqrt(VERIFY_SPREAD**2 + runs))
+
+    def add(self, error: float, spread: float, of_plain: float = 0.0) -> None:
+        """Add the error of a speedup, with the spreads of its run and of its plain one [-]."""
+        self.logs.append(error)
+        self.spreads.append(spread)
+        self.weights.append(1 / (spread**2 + of_plain**2))
+
+
+def speedup_errors(
+    rows: Sequence[Served], missed: FloatArray, spreads: FloatArray
+) -> dict[str, SpeedupErrors]:
+    """Return the errors of speedups by target; `missed` is log predicted over measured [-].
+
+    A step with a draft counts beside the plain step of the nearest load; one without a plain step
+    of its load (`ONE_LOAD`) tells nothing of a speedup. `spreads` are those of runs [-].
+    """
+    found: dict[str, SpeedupErrors] = defaultdict(SpeedupErrors)
+    for row, error, spread in zip(rows, missed.tolist(), spreads.tolist(), strict=True):
+        if row.quantity == "speedup":
+            found[_target(row)].add(error, spread)
+        elif not _is_plain(row) and (place := nearest_plain(row, rows)) is not None:
+            plain = found[_target(row)].plain[place] = float(spreads[place])
+            found[_target(row)].add(float(missed[place]) - error, spread, plain)
+    return found
+
+
+def worst_score(errors: Iterable[SpeedupErrors]) -> float:
+    """Return the score that is farthest from 0; 0 if there is none [-]."""
+    return max((own.score for own in errors), key=abs, default=0.0)
+
+
+def worst_excess(errors: Iterable[SpeedupErrors]) -> float:
+    """Return by how much the worst speedups with a score above 2 are too high; else 0 [-]."""
+    means = (own.mean for own in errors if abs(own.score) > 2)
+    return float(np.expm1(max(means, key=abs, default=0.0)))
+
+
+def _target(row: Served) -> str:
+    return str(row.deployment["target"])
+
+
+def _is_plain(row: Served) -> bool:
+    return row.quantity != "speedup" and not row.points.get("draft_length")
+
+
+def nearest_plain(row: Served, rows: Sequence[Served]) -> int | None:
+    """Return the index of the plain run of the nearest load, unless that is another load."""
+    apart = {
+        place: _apart(row, other)
+        for place, other in enumerate(rows)
+        if _is_plain(other) and _target(other) == _target(row)
+    }
+    nearest = min(apart, key=apart.__getitem__, default=None)
+    return nearest if nearest is not None and apart[nearest] < np.log(ONE_LOAD) else None
+
+
+def _apart(one: Served, other: Served) -> float:
+    """Return the larger of the factors between batches and between contexts, as a logarithm [-]."""
+    factors = [
+        max(one.points[name], 1.0) / max(other.points[name], 1.0)
+        for name in ("batch_size", "context_length")
+    ]
+    return float(np.abs(np.log(factors)).max())

@@ -15,14 +15,17 @@ from specmodel.base.units import FloatArray, format_si
 from specmodel.cost.deploying import resolve
 from specmodel.fit.measured.tables import Served
 from specmodel.fit.result import rounded, rounded_rows
-from specmodel.fit.speedup_errors import (
+from specmodel.fit.steps import (
+    HOST_SECONDS,
     RUN_SPREAD,
     VERIFY_SPREAD,
+    MeasuredSteps,
+    fitted_on,
+    measured_steps,
     speedup_errors,
     worst_excess,
     worst_score,
 )
-from specmodel.fit.steps import HOST_SECONDS, MeasuredSteps, fitted_on, measured_steps
 from specmodel.machines.engine import FACTORS, EngineProfile
 from specmodel.prediction.intervals import DEPLOYMENT_SPREAD
 
@@ -280,11 +283,9 @@ def _prior(base: EngineProfile) -> tuple[tuple[str, ...], FloatArray]:
     kept = [i for i, name in enumerate(base.fit.varied) if getattr(base, name) > 0]
     names = [base.fit.varied[i] for i in kept]
     added = [name for name in FACTORS if name not in names]
-    size = len(kept)
-    covariance = np.diag(np.full(size + len(added), _SMALL))
-    covariance[:size, :size] += np.array(base.fit.covariance)[np.ix_(kept, kept)]
-    for place, name in enumerate(added, size):
-        covariance[place, place] = FACTOR_SPREADS[name] ** 2
+    spreads = [_SMALL**0.5] * len(kept) + [FACTOR_SPREADS[name] for name in added]
+    covariance = np.diag(np.square(spreads))
+    covariance[: len(kept), : len(kept)] += np.array(base.fit.covariance)[np.ix_(kept, kept)]
     return (*names, *added), covariance
 
 

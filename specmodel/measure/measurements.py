@@ -28,38 +28,26 @@ _PROMPTS = ("num_heads", "num_kv_heads", "key_head_dim", "value_head_dim")
 
 COMMON = ("component", "hardware", "stack", "version", "latency")  # columns of every table
 
-COLUMNS = {
+_SIZES = {
     "experts": (
         "num_tokens", "hidden_size", "expert_size", "num_experts", "experts_per_token",
-        "active_experts", "num_matrices", "weight_dtype", "activation_dtype",
+        "active_experts", "num_matrices",
     ),
-    "gemm": ("num_tokens", "input_size", "output_size", "weight_dtype", "activation_dtype"),
-    "attention": (
-        "batch_size", "context_length", "num_heads", "num_kv_heads", "head_dim", "kv_dtype",
-        "activation_dtype",
-    ),
-    "elementwise": ("num_tokens", "hidden_size", "activation_dtype"),
+    "gemm": ("num_tokens", "input_size", "output_size"),
+    "attention": ("batch_size", "context_length", "num_heads", "num_kv_heads", "head_dim"),
+    "elementwise": ("num_tokens", "hidden_size"),
     "latent_attention": (
         "batch_size", "context_length", "num_heads", "kv_lora_rank", "qk_rope_head_dim",
-        "kv_dtype", "activation_dtype",
     ),
-    **dict.fromkeys(
-        ("recurrence", "kimi_recurrence"),
-        ("batch_size", *_STATES, "state_dtype", "activation_dtype"),
-    ),
+    **dict.fromkeys(("recurrence", "kimi_recurrence"), ("batch_size", *_STATES)),
     **dict.fromkeys(
         ("prompt_attention", "latent_prompt_attention"),
-        (
-            "batch_size", "query_tokens", "context_length", *_PROMPTS, "kv_dtype",
-            "activation_dtype",
-        ),
+        ("batch_size", "query_tokens", "context_length", *_PROMPTS),
     ),
 }  # fmt: skip
-"""Columns of each component, with sizes as on one GPU. ``context_length`` includes the tokens of
-the pass itself. Latent attention of prompts has keys and values for each head, elementwise is
-a residual addition with its norm, and a recurrence writes its state after each token of the
-pass. The first dtype is that of what the component reads (weights, KV or state); each has its
-own fit."""
+"""Sizes of each component, as on one GPU. ``context_length`` includes the tokens of the pass
+itself. Latent attention of prompts has keys and values for each head, elementwise is a residual
+addition with its norm, and a recurrence writes its state after each token of the pass."""
 
 _DTYPE_OF = {
     "weights": "weight_dtype",
@@ -69,14 +57,18 @@ _DTYPE_OF = {
 }
 DTYPES = tuple(_DTYPE_OF.values())
 """Columns that name a dtype."""
-STORED = {kind: _DTYPE_OF[kernel_kind(kind).follows] for kind in COLUMNS}
+STORED = {kind: _DTYPE_OF[kernel_kind(kind).follows] for kind in _SIZES}
 """Column of the dtype that each component reads."""
+COLUMNS = {
+    kind: (*sizes, *dict.fromkeys((STORED[kind], "activation_dtype")))
+    for kind, sizes in _SIZES.items()
+}
+"""Columns of each component: its sizes, the dtype of what it reads (weights, KV or state), each of
+which has its own fit, and that of activations."""
 
 DEFAULTS = {
-    "attention": {"query_tokens": 1},
-    "latent_attention": {"query_tokens": 1},
-    "recurrence": {"query_tokens": 1},
-    "kimi_recurrence": {"query_tokens": 1},
+    **{name: {"query_tokens": 1} for name in ("attention", "latent_attention")},
+    **{name: {"query_tokens": 1} for name in ("recurrence", "kimi_recurrence")},
     "experts": {"includes_router": 0},
 }
 """Optional columns with their defaults: query tokens of each sequence in the pass, and 1 where
@@ -153,7 +145,10 @@ def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
     if count:
         expected = "each measurement once; repeats of a point differ in latency"
         raise InputError("measurements", f"{count} rows twice", expected)
-    table = _timed_kernels(table)
+    timed = table[table["note"].isna()] if "note" in table else table
+    table = timed[~timed["component"].isin(OTHERS)]
+    if table.empty:
+        raise InputError("measurements", "0 rows of kernels", "at least one measured point")
     table = table if "role" in table else table.assign(role="fit")
     need_known(table, "role", ROLES)
     parts = table.groupby("component", sort=False)
@@ -247,16 +242,6 @@ def _medians_of_repeats(part: pd.DataFrame, key: list[str]) -> pd.DataFrame:
     medians = part.groupby(same, dropna=False, sort=False).agg(middle).reset_index()
     of_group = reference.groupby(part["group"]).median()
     return medians.assign(latency=medians["latency"] * medians["group"].map(of_group))
-
-
-def _timed_kernels(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of kernels, without other components and points that could not be timed."""
-    if "note" in table:
-        table = table[table["note"].isna()]
-    kernels = table[~table["component"].isin(OTHERS)]
-    if kernels.empty:
-        raise InputError("measurements", "0 rows of kernels", "at least one measured point")
-    return kernels
 
 
 def _check_dtypes(kind: str, part: pd.DataFrame) -> None:

@@ -70,7 +70,7 @@ def _end_of(name: str, room: int) -> str:
 
 def speedups_text(update: EngineUpdate, rows: Sequence[Served]) -> str:
     """Return the speedups of runs that draft beside plain ones of their load, a line each."""
-    from specmodel.fit.speedup_errors import nearest_plain
+    from specmodel.fit.steps import nearest_plain
 
     lines = []
     for place, row in enumerate(rows):

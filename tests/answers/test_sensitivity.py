@@ -195,7 +195,7 @@ def test_popular_experts_and_chunks(monkeypatch):
     whole = evaluate(
         deployment, POINT, {"routing_correlation": rates, "proposal_rate": rates[::-1]}
     )
-    monkeypatch.setattr("specmodel.answers.sensitivity.evaluation.BLOCK", 3)
+    monkeypatch.setattr("specmodel.answers.sensitivity.inputs.BLOCK", 3)
     parts = evaluate(
         deployment, POINT, {"routing_correlation": rates, "proposal_rate": rates[::-1]}
     )

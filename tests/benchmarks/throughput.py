@@ -14,8 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from specmodel import deploy, load_architecture, load_engine, predict
-from specmodel.answers.sensitivity.evaluation import evaluate
-from specmodel.answers.sensitivity.inputs import OperatingPoint
+from specmodel.answers.sensitivity.inputs import OperatingPoint, evaluate
 from specmodel.prediction.columns import COLUMNS
 
 OVERHEADS = {

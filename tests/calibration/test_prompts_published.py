@@ -16,8 +16,7 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import target_pass
 from specmodel.fit.kernels import fit_kernels
-from specmodel.fit.timed_work import predicted_time, work_of
-from specmodel.fit.validation import error_table, predict_measured
+from specmodel.fit.timed_work import error_table, predict_measured, predicted_time, work_of
 from specmodel.layers.batch import sequence_group
 from specmodel.machines.fallbacks import stack_kernels
 from specmodel.machines.hardware import load_hardware

@@ -11,8 +11,7 @@ from published import datasets
 from published.tables import NORMS, STACKS, published_measurements
 from specmodel.fit import fit_kernels
 from specmodel.fit.kernels import KIND_FITS
-from specmodel.fit.timed_work import predicted_time
-from specmodel.fit.validation import error_table, predict_measured
+from specmodel.fit.timed_work import error_table, predict_measured, predicted_time
 from specmodel.layers.kinds import MAIN_KINDS
 from specmodel.machines.hardware import HardwareProfile, load_hardware
 from specmodel.machines.kernels import FittedStack, fitted_dtype

@@ -15,8 +15,7 @@ from specmodel import cli
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.fit import fit_kernels
 from specmodel.fit.kernels import KIND_FITS, SHARPNESSES
-from specmodel.fit.timed_work import predicted_time
-from specmodel.fit.validation import predict_measured
+from specmodel.fit.timed_work import predict_measured, predicted_time
 from specmodel.machines.hardware import FOLDER, load_hardware
 from specmodel.measure.measurements import check_measurements
 

@@ -551,14 +551,3 @@ def test_the_batch_of_a_step_that_a_table_tells_is_taken(tmp_path):
     told, other = read_benchmarks([path])
     assert told.batch_size == 15.84
     assert other.batch_size == pytest.approx(seen_batch(126 * 0.1236, 16))
-
-
-def test_files_of_one_load_tell_each_other_noise(file):
-    """The mean range of two normal draws is 1.128 deviations; another load tells nothing."""
-    values = json.loads(PLAIN.read_text())
-    longer = values | {"mean_tpot_ms": 1.5 * values["mean_tpot_ms"]}
-    longer["output_throughput"] = values["output_throughput"] / 1.5
-    other = values | {"max_concurrency": 4}
-    *repeats, alone = read_benchmarks([file(values, longer, other)])
-    assert alone.noise == 0.0
-    assert [run.noise for run in repeats] == pytest.approx([0.5 / 1.25 / 1.128] * 2, rel=1e-3)

@@ -11,7 +11,7 @@ from specmodel.cli.commands import carry_out
 from specmodel.cost.deploying import deploy
 from specmodel.cost.prefill import prefill_pass
 from specmodel.fit.measured import judge_first_tokens, read_serving, serving_errors
-from specmodel.fit.measured.first_token import (
+from specmodel.fit.measured.judge import (
     constants_of_other_models,
     first_token_time,
     fit_constant,

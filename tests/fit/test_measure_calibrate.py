@@ -20,17 +20,17 @@ import specmodel
 from specmodel.algebra.experts import correlated_active_experts
 from specmodel.cli import main
 from specmodel.machines.hardware import load_hardware
-from specmodel.measure.kernels import layers, workloads
+from specmodel.measure.kernels import bench as benches, layers
 from specmodel.measure.kernels.bench import (
     FLASH_TOLERANCE,
     OUT_OF_MEMORY,
     Bench,
     Stopwatch,
+    Workload,
 )
 from specmodel.measure.kernels.device import find_device
 from specmodel.measure.kernels.session import _row, run_suite
 from specmodel.measure.kernels.suite import CORRELATION, REPEATS, Point, suite
-from specmodel.measure.kernels.workloads import Workload
 from specmodel.measure.measurements import COLUMNS, check_measurements, read_measurements
 from specmodel.models.architecture import Architecture
 
@@ -80,10 +80,10 @@ def test_a_cpu_without_bf16_is_timed_in_fp32() -> None:
     timed = Bench(info, [point]).measure(point)
     assert float(timed["latency"]) > 0
     assert _row(timed, point, 0, info)["weight_dtype"] == "fp32"
-    arenas = [workloads.Arena(2**28, CPU, dtype) for dtype in ("fp32", "bf16")]
+    arenas = [benches.Arena(2**28, CPU, dtype) for dtype in ("fp32", "bf16")]
     assert [a.values.numel() * a.values.element_size() for a in arenas] == [2**28, 2**28]
     sizes = {"input_size": 16, "output_size": 8, "num_tokens": 2}
-    product = workloads.prepare("gemm", sizes, arenas[0], "").call(0)
+    product = benches.prepare("gemm", sizes, arenas[0], "").call(0)
     assert isinstance(product, torch.Tensor)
     assert product.dtype == torch.float32
 
@@ -139,14 +139,14 @@ def test_what_is_printed_ends_with_the_error_on_what_was_left_out(
 
 def test_recorded_unions_meet_the_law() -> None:
     generator = np.random.default_rng(0)
-    arena = workloads.Arena(2**25, CPU)
+    arena = benches.Arena(2**25, CPU)
     for tokens, correlation in ((1, 0.0), (4, 0.0), (4, CORRELATION)):
         sizes = {
             "hidden_size": 16, "expert_size": 16, "num_experts": 32, "experts_per_token": 4,
             "num_tokens": 8, "tokens_per_sequence": tokens, "routing_correlation": correlation,
         }  # fmt: skip
         active = np.concatenate([
-            workloads.prepare("experts", sizes, arena, str(generator.random())).active_experts
+            benches.prepare("experts", sizes, arena, str(generator.random())).active_experts
             for _ in range(40)
         ])  # fmt: skip
         law = correlated_active_experts(8 // tokens, tokens, 32, 4, correlation)
@@ -160,7 +160,7 @@ def test_the_experts_of_a_row_are_those_that_its_calls_loaded() -> None:
     timed = bench.measure(point)
     stopwatch = bench._ready[point.name]
     active = stopwatch._workload.active_experts
-    calls = [active[i % workloads.ROUTINGS] for i in range(stopwatch.calls)]
+    calls = [active[i % benches.ROUTINGS] for i in range(stopwatch.calls)]
     assert float(timed["active_experts"]) == pytest.approx(np.mean(calls), rel=1e-5)
 
 
@@ -201,7 +201,7 @@ def test_a_stopwatch_measures_time() -> None:
 
 
 def test_inputs_rotate_through_the_whole_arena() -> None:
-    arena = workloads.Arena(2**26, CPU)
+    arena = benches.Arena(2**26, CPU)
     size = len(arena.values) // 4
     starts = [arena.take(size).data_ptr() for _ in range(8)]
     assert len(set(starts)) == 4
@@ -223,7 +223,7 @@ def test_a_point_larger_than_memory_is_noted(monkeypatch: pytest.MonkeyPatch) ->
     def fail(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(workloads, "prepare", fail)
+    monkeypatch.setattr(benches, "prepare", fail)
     assert bench.measure(points[1])["note"] == OUT_OF_MEMORY
 
 

@@ -27,12 +27,11 @@ from decoder import Decoder, Pass
 from specmodel.base.errors import InputError
 from specmodel.cli import main
 from specmodel.machines.hardware import load_hardware
-from specmodel.measure.kernels import collectives, device, layers, workloads
-from specmodel.measure.kernels.bench import NO_KERNEL, OUT_OF_MEMORY, Bench
+from specmodel.measure.kernels import bench as benches, collectives, device, layers
+from specmodel.measure.kernels.bench import NO_KERNEL, OUT_OF_MEMORY, Arena, Bench, Workload
 from specmodel.measure.kernels.device import find_device
 from specmodel.measure.kernels.session import run_suite
 from specmodel.measure.kernels.suite import Point, Sizes, suite
-from specmodel.measure.kernels.workloads import Arena, Workload
 from specmodel.models.architecture import Architecture
 
 CUDA = torch.device("cuda")
@@ -89,7 +88,7 @@ def test_times_are_those_of_the_device(gpu: Gpu) -> None:
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Point, Callable[[], object]], None]:
     """Let the calls of one point do something else first."""
-    prepare = workloads.prepare
+    prepare = benches.prepare
 
     def fail(point: Point, fault: Callable[[], object]) -> None:
         def prepared(component: str, sizes: Sizes, arena: Arena, name: str) -> Workload:
@@ -98,7 +97,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Point, Callable[[], ob
                 return made
             return replace(made, call=lambda index: (fault(), made.call(index)))
 
-        monkeypatch.setattr(workloads, "prepare", prepared)
+        monkeypatch.setattr(benches, "prepare", prepared)
 
     return fail
 

@@ -28,14 +28,15 @@ if TYPE_CHECKING:
         tornado as tornado,
         varying_outputs as varying_outputs,
     )
-    from specmodel.answers.sensitivity.evaluation import OUTPUTS as OUTPUTS, evaluate as evaluate
     from specmodel.answers.sensitivity.indices import (
         SobolIndices as SobolIndices,
         sobol_indices as sobol_indices,
     )
     from specmodel.answers.sensitivity.inputs import (
+        OUTPUTS as OUTPUTS,
         Input as Input,
         OperatingPoint as OperatingPoint,
+        evaluate as evaluate,
         list_inputs as list_inputs,
     )
     from specmodel.answers.sensitivity.uncertainty import (

@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.answers.sensitivity.evaluation import OUTPUTS, evaluate
 from specmodel.answers.sensitivity.indices import NO_VARIATION, SobolIndices, sobol_indices
-from specmodel.answers.sensitivity.inputs import Input, OperatingPoint, find_input, list_inputs
+from specmodel.answers.sensitivity.inputs import (
+    OUTPUTS,
+    Input,
+    OperatingPoint,
+    evaluate,
+    find_input,
+    list_inputs,
+)
 from specmodel.answers.sensitivity.uncertainty import Range, uncertain_ranges
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
@@ -183,9 +189,13 @@ def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
     known = list_inputs(deployment, point).values()
     items = [_within_graphs(deployment, point, item) for item in known if item.value > 0]
     items = [item for item in items if item.minimum is None or item.minimum < item.maximum]
-    centres = np.array([_centre(item) for item in items])
-    logs = np.log([item.value for item in items]) + centres
+    values = np.log([item.value for item in items])
     bounds = np.array([(item.minimum or 0.0, item.maximum) for item in items]).T[..., None]
+    with np.errstate(divide="ignore"):  # of no bound
+        low, high = np.log(bounds[..., 0])
+    # the middle of three points moves off a bound
+    logs = np.clip(values, low + _STEP, high - _STEP)
+    centres = logs - values
     moved = np.clip(np.exp(logs[:, None] + _STEP * np.array([-1.0, 0.0, 1.0])), *bounds)
     outcome = _one_at_a_time(deployment, point, items, moved)
     slopes = {name: _slope(np.log(values), centres) for name, values in outcome.items()}
@@ -325,13 +335,6 @@ def _within_graphs(deployment: Deployment, point: OperatingPoint, item: Input) -
         is_beyond.append(limit.is_beyond(size, size * np.array([1, length + 1]), replicas))
     before, after = is_beyond
     return replace(item, maximum=item.value) if (after & ~before).any() else item
-
-
-def _centre(item: Input) -> float:
-    """Return by how much the middle of three points has to move off a bound, in logarithms."""
-    room_above = np.log(item.maximum / item.value)
-    room_below = np.log(item.value / item.minimum) if item.minimum else np.inf
-    return float(min(0.0, room_above - _STEP) + max(0.0, _STEP - room_below))
 
 
 def _slope(logs: FloatArray, centres: FloatArray) -> FloatArray:

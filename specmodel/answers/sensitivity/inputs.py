@@ -1,4 +1,8 @@
-"""The continuous inputs of a deployment at one operating point, by the names of profiles."""
+"""The continuous inputs of a deployment at one point, and what comes out for arrays of any."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -6,43 +10,39 @@ from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.records import Record, unchecked
 from specmodel.base.units import FloatArray, Numeric, check
+from specmodel.cost.blocks import BLOCK
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_work
+from specmodel.cost.latency import KernelErrors
 from specmodel.cost.passes import MESSAGES
 from specmodel.layers.batch import sequence_group
-from specmodel.layers.kinds import MAIN_KINDS
+from specmodel.layers.kinds import FITTED_KINDS, MAIN_KINDS
 from specmodel.layers.work import Work
 from specmodel.machines.engine import FACTORS, OVERHEADS
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.machines.kernels import Kernels
+from specmodel.prediction.evaluate import evaluate as evaluate_points
 from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, MOST
 
+_SECOND = ("s", 0.0, 1.0)
 _BOUNDS: dict[str, tuple[str, float | None, float]] = {
     "peak_bytes_per_s": ("B/s", 1e8, np.inf),
     "peak_flops_per_s": ("FLOP/s", 1e8, np.inf),
-    "collective_latency": ("s", 0.0, 1.0),
-    "hop_latency": ("s", 0.0, 1.0),
-    **{
-        f"{shot}_{name}": bounds
-        for shot in ("one_shot", "two_shot")
-        for name, bounds in (
-            ("latency", ("s", 0.0, 1.0)),
-            ("hop_latency", ("s", 0.0, 1.0)),
-            ("efficiency", ("-", None, 2.0)),
-        )
-    },
+    **dict.fromkeys(("collective_latency", "hop_latency"), _SECOND),
+    **dict.fromkeys(("one_shot_latency", "one_shot_hop_latency"), _SECOND),
+    "one_shot_efficiency": ("-", None, 2.0),
+    **dict.fromkeys(("two_shot_latency", "two_shot_hop_latency"), _SECOND),
+    "two_shot_efficiency": ("-", None, 2.0),
     **dict.fromkeys(OVERHEADS, ("s", 0.0, 10.0)),
     **dict.fromkeys(FACTORS, ("-", None, np.inf)),
-    "launch_time": ("s", 0.0, 1.0),
-    "memory_efficiency": ("-", None, 1.0),
-    "compute_efficiency": ("-", None, 1.0),
+    "launch_time": _SECOND,
+    **dict.fromkeys(("memory_efficiency", "compute_efficiency"), ("-", None, 1.0)),
     "activation_efficiency": ("-", None, 100.0),
     "tile_rows": ("-", 0.0, 4096.0),
     "tile_growth": ("-", 0.0, 0.95),
     "tile_width": ("-", 0.0, 4096.0),
     "group_time": ("s", 0.0, 1e-3),
-    "ramp_time": ("s", 0.0, 1.0),
+    "ramp_time": _SECOND,
     "depth_time": ("s", 0.0, 1e-3),
     "depth_limit": ("-", None, 1e9),
 }
@@ -84,9 +84,8 @@ class OperatingPoint:
         acceptance = self.acceptance
         if not isinstance(acceptance, Acceptance):
             acceptance = Acceptance(acceptance_rate=acceptance)
-        proposal_rate = deployment.drafter.proposal_rate
         acceptance = acceptance.measured_at(self.draft_length).at_context(self.context_length)
-        acceptance = acceptance.where_proposed(proposal_rate)
+        acceptance = acceptance.where_proposed(deployment.drafter.proposal_rate)
         if acceptance.form == "acceptance_by_position":
             length = self.draft_length
             tokens = acceptance.expected_tokens_per_step(length)
@@ -138,13 +137,13 @@ def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Inpu
     deployment, point
         What runs where, and the operating point.
     """
-    target, drafter = works_of(deployment)
+    d, one = deployment, sequence_group(batch_size=1)
+    target = [*pass_work(d.target, one, layout=d.layout).components.values()]
+    drafts = [pass_work(model, one, layout=d.draft_layout) for model in d.drafter.architectures]
+    drafter = [work for draft in drafts for work in draft.components.values()]
     found = [
         *_of_point(deployment, point),
-        *_of_hardware(deployment.hardware, [*target, *drafter]),
-        *_of_all_reduces(deployment, [*target, *drafter]),
-        *_of_engine(deployment),
-        *_of_kernels(deployment.kernels, [*target, *drafter]),
+        *(item for each in _records(d, [*target, *drafter]) for item in _of_record(*each)),
         *_errors(deployment, target, drafter),
     ]
     return {item.name: item for item in found}
@@ -155,15 +154,6 @@ def find_input(inputs: dict[str, Input], name: str, argument: str) -> Input:
     if name not in inputs:
         raise InputError(argument, name, f"an input: {nearest(name, inputs)}")
     return inputs[name]
-
-
-def works_of(deployment: Deployment) -> tuple[list[Work], list[Work]]:
-    """Return the components that passes of the target and of the drafter consist of."""
-    d, one = deployment, sequence_group(batch_size=1)
-    target = pass_work(d.target, one, layout=d.layout)
-    drafts = [pass_work(model, one, layout=d.draft_layout) for model in d.drafter.architectures]
-    drafter = [work for draft in drafts for work in draft.components.values()]
-    return list(target.components.values()), drafter
 
 
 def _of_point(deployment: Deployment, point: OperatingPoint) -> list[Input]:
@@ -200,56 +190,156 @@ def _of_record(prefix: str, record: object) -> list[Input]:
     ]
 
 
-def _of_hardware(hardware: HardwareProfile, works: list[Work]) -> list[Input]:
-    """Return the rates, and then the latencies, that some component depends on."""
-    sent = {"link": [w.collectives for w in works], "network": [w.network_hops for w in works]}
-    wires = [name for name, messages in sent.items() if any(messages)]
-    dtypes = dict.fromkeys(hardware.compute_dtype(w.dtype) for w in works if np.any(w.flop))
-    peaks = {str(dtype): peak for dtype, peak in hardware.dtype.items()}
-    records: dict[str, object] = {"memory": hardware.memory}
-    records |= {f"dtype.{dtype}": peaks[dtype] for dtype in dtypes}
-    records |= {name: getattr(hardware, name) for name in wires}
-    found = [item for name, one in records.items() for item in _of_record(f"hardware.{name}", one)]
-    return sorted(found, key=lambda item: item.unit == "s")
-
-
-def _of_all_reduces(deployment: Deployment, works: list[Work]) -> list[Input]:
-    """Return latencies and efficiencies of the fitted all-reduces that components take."""
-    link = deployment.hardware.link
-    name = link.taken_all_reduce(deployment.kernels.link_stack) if link else None
-    if link is None or name is None or not any(work.reductions for work in works):
-        return []
-    return _of_record(f"hardware.link.all_reduce.{name}", link.all_reduce[name])
-
-
-def _of_engine(deployment: Deployment) -> list[Input]:
-    """Return overheads and factors, and the error of the engine, or else of the deployment."""
-    whole = "engine.error" if deployment.engine.fit else "deployment.error"
-    return [*_of_record("engine", deployment.engine_overheads), Input(whole, 1.0, minimum=None)]
-
-
-def _of_kernels(kernels: Kernels, works: list[Work]) -> list[Input]:
-    """Return the parameters of the kernels that components take, each once."""
+def _records(deployment: Deployment, works: list[Work]) -> Iterator[tuple[str, object]]:
+    """Yield the records whose numbers components depend on, with what stands before their names."""
+    hardware, kernels, link = deployment.hardware, deployment.kernels, deployment.hardware.link
+    yield "hardware.memory", hardware.memory
+    used = {hardware.compute_dtype(work.dtype) for work in works if np.any(work.flop)}
+    yield from ((f"hardware.dtype.{d}", peak) for d, peak in hardware.dtype.items() if d in used)
+    if any(work.collectives for work in works):
+        yield "hardware.link", link
+    if any(work.network_hops for work in works):
+        yield "hardware.network", hardware.network
+    name = link.taken_all_reduce(kernels.link_stack) if link else None
+    if link and name and any(work.reductions for work in works):
+        yield f"hardware.link.all_reduce.{name}", link.all_reduce[name]
+    yield "engine", deployment.engine_overheads
     taken = [kernels.place(work.kind, work.stored_dtype, work.dtype) for work in works]
-    return [
-        item
-        for kind, dtype in dict.fromkeys(filter(None, taken))
-        for item in _of_record(f"kernels.{kind}.{dtype}", kernels.fits[kind][dtype])
-    ]
+    for kind, stored in dict.fromkeys(filter(None, taken)):
+        yield f"kernels.{kind}.{stored}", kernels.fits[kind][stored]
 
 
 def _errors(deployment: Deployment, target: list[Work], drafter: list[Work]) -> list[Input]:
     """Return factors on kernels, of which all passes of a fitted engine share one, and messages."""
-    of_draft = "error" if deployment.engine.fit else "draft_error"
-    kernels, pass_errors = deployment.kernels, ("error", "verify_error")
-    names = [f"{kind}.{error}" for kind in _kinds(kernels, target) for error in pass_errors]
-    names += [f"{kind}.{of_draft}" for kind in _kinds(kernels, drafter)]
-    found = [f"kernels.{name}" for name in dict.fromkeys(names)]
+    whole, of_draft = (
+        ("engine", "error") if deployment.engine.fit else ("deployment", "draft_error")
+    )
+    names = [
+        f"{kind}.{error}"
+        for kind in _kinds(deployment, target)
+        for error in ("error", "verify_error")
+    ]
+    names += [f"{kind}.{of_draft}" for kind in _kinds(deployment, drafter)]
+    found = [f"{whole}.error", *(f"kernels.{name}" for name in dict.fromkeys(names))]
     found += [f"{MESSAGES}.error"] if deployment.message_spread else []
     return [Input(name, 1.0, minimum=None) for name in found]
 
 
-def _kinds(kernels: Kernels, works: list[Work]) -> list[str]:
+def _kinds(deployment: Deployment, works: list[Work]) -> list[str]:
     """Return the kinds of kernels whose errors components have, each once."""
-    kinds = {kernels.kind_of_errors(work.kind) for work in works}
+    kinds = {deployment.kernels.kind_of_errors(work.kind) for work in works}
     return [kind for kind in MAIN_KINDS if kind in kinds]
+
+
+OUTPUTS = ("speedup", "target_efficiency")
+"""What is computed."""
+
+
+def evaluate(
+    deployment: Deployment,
+    point: OperatingPoint,
+    values: Mapping[str, Numeric],
+    inputs: dict[str, Input] | None = None,
+) -> dict[str, FloatArray]:
+    """Return speedup and target efficiency, at most 1, with some inputs changed.
+
+    Batch size, draft and context length are real-valued here: between whole draft lengths the
+    expected union of experts is interpolated.
+
+    Errors are factors on the times of kernels of a kind. A plain and a verify pass take ``error /
+    sqrt(verify_error)`` and ``error * sqrt(verify_error)``: a common error and a difference, which
+    are independent, as Sobol' indices require (see `calibrated_ranges`). Where the engine was not
+    fitted, ``deployment.error`` multiplies the time of GPUs in all passes, and not host time.
+
+    Parameters
+    ----------
+    deployment, point
+        What runs where, and the operating point; inputs that are not changed keep its values.
+    values, inputs
+        New values by name of `list_inputs`: one number, or a list of one length for all [-]; what
+        `list_inputs` gives, where it is known.
+
+    Returns
+    -------
+    dict
+        An array of that length for each of `OUTPUTS` [-].
+    """
+    known = inputs or list_inputs(deployment, point)
+    arrays = {n: find_input(known, n, "values").check(v) for n, v in values.items()}
+    size = max((array.size for array in arrays.values()), default=1)
+    for name, array in arrays.items():
+        if array.ndim > 1 or array.size not in (1, size):
+            expected = f"one number, or a list of {size} as the longest input"
+            raise InputError(name, f"shape {array.shape}", expected)
+    columns = {name: np.empty(size) for name in OUTPUTS}
+    given = point.acceptance_where_proposed(deployment)
+    for start in range(0, size, BLOCK):
+        part = slice(start, start + BLOCK)
+        cut = {n: array[part] if array.size > 1 else array for n, array in arrays.items()}
+        rate = cut.get("acceptance_rate")
+        names = ("batch_size", "draft_length", "context_length")
+        outcome = evaluate_points(
+            _changed(deployment, cut),
+            {n: cut.get(n, np.asarray(float(getattr(point, n)))) for n in names},
+            given if rate is None else Acceptance(acceptance_rate=rate),
+            errors=_factors(deployment, cut),
+            step_error=cut.get("engine.error", 1.0),
+        )
+        for name in OUTPUTS:
+            columns[name][part] = getattr(outcome, name)
+    return columns
+
+
+def _changed(deployment: Deployment, values: dict[str, FloatArray]) -> Deployment:
+    """Return the deployment with numbers of its records replaced by arrays."""
+    tree: dict[str, Any] = {"drafter": {}, "engine": {}, "hardware": {}, "kernels": {}}
+    for name, value in values.items():
+        path = f"drafter.{name}" if name in ("proposal_rate", "lookup_time") else name
+        if not name.endswith("error"):
+            *tables, field = path.split(".")
+            place = tree
+            for table in tables:
+                place = place.setdefault(table, {})
+            place[field] = value
+    d, fits = deployment, _with_leaves(deployment.kernels.fits, tree["kernels"])
+    return d.with_draws(
+        hardware=_with_leaves(d.hardware, tree["hardware"]),
+        overheads=_with_leaves(d.engine_overheads, tree["engine"]),
+        kernels=replace(d.kernels, fits=fits) if tree["kernels"] else d.kernels,
+        drafter=_with_leaves(d.drafter, tree["drafter"]),
+        routing_correlation=values.get("routing_correlation", d.routing_correlation),
+        popularity_spread=values.get("popularity_spread", d.popularity_spread),
+    )
+
+
+def _with_leaves(record: Any, changes: dict[str, Any]) -> Any:
+    """Return nested records and dicts with leaves replaced; arrays need no validation."""
+    if not changes:
+        return record
+    is_mapping = isinstance(record, Mapping)
+    new = dict(changes)
+    for name, change in changes.items():
+        if isinstance(change, dict):
+            new[name] = _with_leaves(record[name] if is_mapping else getattr(record, name), change)
+    if is_mapping:
+        return {**record, **new}
+    return unchecked(record, new) if isinstance(record, Record) else replace(record, **new)
+
+
+def _factors(deployment: Deployment, values: dict[str, FloatArray]) -> KernelErrors | None:
+    """Return the factors on kernels of each kind and on passes, if any was given."""
+    if not any(name.endswith("error") and name != "engine.error" for name in values):
+        return None
+
+    def of_kinds(error: str) -> dict[str, FloatArray]:
+        taken = {kind: deployment.kernels.kind_of_errors(kind) for kind in FITTED_KINDS}
+        return {k: values.get(f"kernels.{t}.{error}", np.ones(())) for k, t in taken.items()}
+
+    common = of_kinds("error")
+    apart = {kind: np.sqrt(ratio) for kind, ratio in of_kinds("verify_error").items()}
+    forward = {kind: common[kind] / apart[kind] for kind in common}
+    verify = {kind: common[kind] * apart[kind] for kind in common}
+    draft = common if deployment.engine.fit else of_kinds("draft_error")
+    sent = {MESSAGES: values.get(f"{MESSAGES}.error", np.ones(()))}
+    of_passes = forward | sent, verify | sent, draft | sent
+    return KernelErrors(*of_passes, values.get("deployment.error", 1.0))

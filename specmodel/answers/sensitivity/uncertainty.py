@@ -8,7 +8,7 @@ import numpy as np
 
 from specmodel.algebra.acceptance import between_tasks
 from specmodel.algebra.experts import PLAUSIBLE_POPULARITY_SPREADS, PLAUSIBLE_ROUTING_CORRELATIONS
-from specmodel.answers.sensitivity.inputs import Input, OperatingPoint, find_input, list_inputs
+from specmodel.answers.sensitivity.inputs import OperatingPoint, find_input, list_inputs
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import NORMAL_80, FloatArray
@@ -104,8 +104,13 @@ def uncertain_ranges(
         for name, (low, high) in _ROUTING.items():
             if name in known:
                 found[name] = Range(low=low, high=high, source="published")
-    for name, ends in (given or {}).items():
-        found[name] = _given_range(find_input(known, name, "range"), ends)
+    for name, both in (given or {}).items():
+        item = find_input(known, name, "range")
+        low, high = item.check(both, f"range {name}").tolist()
+        if not low < high:
+            expected = "a low end below the high one"
+            raise InputError(f"range {name}", f"{low:g}:{high:g}", expected)
+        found[name] = Range(low=low, high=high)
     return {name: found[name] for name in known if name in found}
 
 
@@ -133,14 +138,6 @@ def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str
         if name in known and end > 1 + _KNOWN
     }
     return found | _engine_ranges(deployment)
-
-
-def _given_range(item: Input, ends: tuple[float, float]) -> Range:
-    """Return a uniform range within the bounds of an input."""
-    low, high = item.check(ends, f"range {item.name}").tolist()
-    if not low < high:
-        raise InputError(f"range {item.name}", f"{low:g}:{high:g}", "a low end below the high one")
-    return Range(low=low, high=high)
 
 
 def _error_spreads(deployment: Deployment, point: OperatingPoint) -> dict[str, float]:
@@ -172,13 +169,8 @@ def _engine_ranges(deployment: Deployment) -> dict[str, Range]:
         end = NORMAL_80 * host_share(deployment, name) * math.sqrt(variance)
         if end <= _KNOWN or not value:
             continue
-        is_factor = name in FACTORS
-        low, high = (math.exp(-end), math.exp(end)) if is_factor else (1 - end, 1 + end)
-        found[f"engine.{name}"] = Range(
-            low=value * low,
-            high=value * high,
-            law="lognormal" if is_factor else "normal",
-            source="calibration",
-            minimum=0.0,
-        )
+        law: Any = "lognormal" if name in FACTORS else "normal"
+        low, high = (math.exp(-end), math.exp(end)) if name in FACTORS else (1 - end, 1 + end)
+        told = {"law": law, "source": "calibration", "minimum": 0.0}
+        found[f"engine.{name}"] = Range(low=value * low, high=value * high, **told)
     return found

@@ -11,7 +11,6 @@ from specmodel.answers.sweeps.parameters import POINT_AXES
 from specmodel.answers.sweeps.plan import Part, Plan, plan_sweep
 from specmodel.answers.sweeps.workers import chosen_workers, results
 from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray
 from specmodel.prediction.columns import COLUMNS, with_interval
 from specmodel.prediction.outcome import Prediction
 
@@ -66,8 +65,8 @@ def sweep(
         expected = f"at most {MOST_IN_FRAME:,} in a table: write more to a file"
         raise InputError("num_points", plan.num_points, expected)
     with chosen_workers(workers, client) as pool:
-        found = list(results(plan, labelled_columns, pool))
-    frame = data_frame(found)
+        found = list(results(plan, part_columns, pool))
+    frame = data_frame(found, plan.words)
     frame.attrs["skipped"] = list(plan.skipped)
     return frame
 
@@ -90,14 +89,13 @@ def csv_chunks(
         yield from results(plan, csv_text, pool)
 
 
-def labelled_columns(part: Part) -> tuple[dict[str, Any], dict[str, Column]]:
-    """Compute a part for a table in memory."""
-    return part.labels, part_columns(part)
-
-
 def part_columns(part: Part, dtype: type[np.floating[Any]] = np.float64) -> dict[str, Column]:
-    """Return the columns of a part flat; those of `CODED` hold places in their list of words."""
+    """Return labels and columns of a part flat; words are places in `CODED` or `Part.words`."""
     prediction, found = part.predict(), dict[str, Column]()
+    for name, value in part.labels.items():
+        words = part.words.get(name)
+        short = np.min_scalar_type(-len(words)) if words else None
+        found[name] = np.full(part.num_points, words.index(value) if words else value, short)
     for name in part.columns:
         values = _column(prediction, part, name)
         every = np.broadcast_to(values, prediction.evaluation.shape)
@@ -105,23 +103,20 @@ def part_columns(part: Part, dtype: type[np.floating[Any]] = np.float64) -> dict
     return found
 
 
-def data_frame(parts: Sequence[tuple[dict[str, Any], dict[str, Column]]]) -> pd.DataFrame:
-    """Return labels and columns of several parts as one tidy table, words as categories."""
+def data_frame(
+    parts: Sequence[dict[str, Column]], words: Mapping[str, tuple[str, ...]]
+) -> pd.DataFrame:
+    """Return the columns of several parts as one tidy table, words as categories."""
     import pandas as pd
 
-    sizes = [len(next(iter(columns.values()))) for _, columns in parts]
+    words = {**words, **CODED}
     joined: dict[str, Any] = {}
-    for name in parts[0][0]:
-        values = [labels[name] for labels, _ in parts]
-        if isinstance(values[0], str):
-            place = {word: i for i, word in enumerate(dict.fromkeys(values))}
-            codes = np.repeat([place[value] for value in values], sizes)
-            joined[name] = _categories(codes, list(place))
-        else:
-            joined[name] = np.repeat(values, sizes)
-    for name in parts[0][1]:
-        column = np.concatenate([columns[name] for _, columns in parts])
-        joined[name] = _categories(column, CODED[name]) if name in CODED else column
+    for name in parts[0]:
+        column = np.concatenate([columns[name] for columns in parts])
+        is_coded = name in words
+        joined[name] = (
+            pd.Categorical.from_codes(column, pd.Index(words[name])) if is_coded else column
+        )
     return pd.DataFrame(joined, copy=False)
 
 
@@ -132,7 +127,7 @@ def csv_header(plan: Plan) -> str:
 
 def csv_text(part: Part) -> str:
     """Compute a part as lines of CSV, in float32."""
-    frame = data_frame([(part.labels, part_columns(part, np.float32))])
+    frame = data_frame([part_columns(part, np.float32)], part.words)
     return str(frame.to_csv(index=False, header=False, lineterminator="\n"))
 
 
@@ -140,13 +135,8 @@ def arrow_table(part: Part) -> pa.Table:
     """Compute a part as an Arrow table: float32, words and labels as dictionaries."""
     import pyarrow as pa
 
-    words, columns = {**part.words, **CODED}, dict[str, Column]()
-    for name, value in part.labels.items():
-        code = words[name].index(value) if name in words else value
-        short = np.min_scalar_type(-len(words[name])) if name in words else None
-        columns[name] = np.full(part.num_points, code, short)
-    arrays: dict[str, Any] = {}
-    for name, column in (columns | part_columns(part, np.float32)).items():
+    words, arrays = {**part.words, **CODED}, dict[str, Any]()
+    for name, column in part_columns(part, np.float32).items():
         array = _array(column)
         if name in words:
             array = pa.DictionaryArray.from_arrays(array, _texts(words[name]), safe=False)
@@ -199,31 +189,18 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
     }
 
 
-def _categories(codes: Column, words: Sequence[str]) -> pd.Categorical[str]:
-    import pandas as pd
-
-    return pd.Categorical.from_codes(codes, pd.Index(words))
-
-
 def _column(prediction: Prediction, part: Part, name: str) -> Column:
     """Return a column of a prediction or a part of its interval, not yet repeated."""
-    if name == "acceptance_rate":
-        return _acceptance_rate(prediction)
+    if name == "acceptance_rate":  # NaN for trees, which have none
+        acceptance, is_chain = prediction.evaluation.acceptance, prediction.evaluation.is_chain
+        rate = acceptance.rate() if is_chain.any() else np.nan
+        return np.asarray(rate if is_chain.all() else np.where(is_chain, rate, np.nan))
     if name == "accepted_fraction":
         return np.asarray(part.arguments["acceptance"].accepted_fraction)
     stem, _, end = name.rpartition("_")
     if prediction.intervals and stem in prediction.intervals and name in with_interval(stem):
         return np.asarray(getattr(prediction.intervals[stem], end))
     return prediction.value(name)
-
-
-def _acceptance_rate(prediction: Prediction) -> FloatArray:
-    """Return the acceptance rate of drafted tokens, given or solved; NaN for trees, without one."""
-    acceptance, is_chain = prediction.evaluation.acceptance, prediction.evaluation.is_chain
-    if is_chain.all():
-        return np.asarray(acceptance.rate())
-    rate = acceptance.rate() if is_chain.any() else np.nan
-    return np.where(is_chain, rate, np.nan)
 
 
 def _dtype(name: str, values: Column, dtype: Any) -> Any:

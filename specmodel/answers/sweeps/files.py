@@ -7,6 +7,7 @@ has written stays there as ``NAME.partial.csv`` and can be read; the same sweep 
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import itertools
 import os
@@ -26,17 +27,12 @@ from specmodel.answers.sweeps.columns import (
 )
 from specmodel.answers.sweeps.plan import Part, Plan
 from specmodel.answers.sweeps.workers import chosen_workers, results
-from specmodel.base.errors import InputError, install
+from specmodel.base.errors import InputError, import_extra
 from specmodel.base.files import followed, refusing
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from distributed import Client
-
-try:
-    import fcntl
-except ImportError:  # on Windows files cannot be locked so
-    fcntl = None  # type: ignore[assignment]  # a module where there is one
 
 _ARGUMENT = "output"
 _PLACE = "a place with room that can be written"
@@ -112,14 +108,13 @@ def sweep_to_file(
                     sink.add(content, part.num_points)
                     progress(part.num_points)
             sink.finish(path, overwrite=overwrite)
-        except KeyboardInterrupt:
-            raise SweepInterrupted(sink.keep(), working) from None
-        except InputError as error:
+        except BaseException as error:
             num_points = sink.keep()
-            kept = f"; {_kept(num_points, working)}" if num_points else ""
-            raise InputError(error.argument, error.value, error.expected + kept) from None
-        except BaseException:
-            sink.keep()
+            if isinstance(error, KeyboardInterrupt):
+                raise SweepInterrupted(num_points, working) from None
+            if num_points and isinstance(error, InputError):
+                expected = f"{error.expected}; {_kept(num_points, working)}"
+                raise InputError(error.argument, error.value, expected) from None
             raise
     return sum(done)
 
@@ -204,7 +199,12 @@ def _locked(
         flags = os.O_RDONLY if kind == "/" else os.O_RDWR | os.O_CREAT
         handle = os.open(working, flags, 0o666)
     try:
-        if fcntl and not _is_first(handle, working):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_first = os.path.samestat(os.fstat(handle), working.stat())
+        except (BlockingIOError, FileNotFoundError):
+            is_first = False
+        if not is_first:
             expected = "another name, as another sweep is being written to it"
             raise InputError(_ARGUMENT, str(output), expected)
         yield
@@ -251,15 +251,6 @@ def _own(kept: list[int], working: Path, *, is_own: bool, overwrite: bool) -> li
         expected = "rows of this sweep, to go on from; or another name, or --overwrite"
         raise InputError(_ARGUMENT, str(working), expected)
     return kept if is_own else []
-
-
-def _is_first(handle: int, working: Path) -> bool:
-    """Lock a working file; return whether that worked and the file still has its working name."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(handle), working.stat())
-    except (BlockingIOError, FileNotFoundError):
-        return False
 
 
 @contextmanager
@@ -355,26 +346,22 @@ def _kind(output: str | Path) -> str:
         expected = "NAME.csv, NAME.parquet, or a folder NAME/ for parts"
         raise InputError(_ARGUMENT, text, expected)
     if kind != ".csv":
-        try:
-            import pyarrow.parquet  # noqa: F401 - whether it is there is the question
-        except ImportError:
-            expected = f"NAME.csv, or for Parquet {install('sweeps')}"
-            raise InputError(_ARGUMENT, text, expected) from None
+        import_extra("pyarrow.parquet", "sweeps", _ARGUMENT, text, "NAME.csv, or for Parquet")
     return kind
 
 
 def _check_free(path: Path, kind: str, instead: str = "", *, overwrite: bool) -> None:
-    """Refuse a name that is taken, unless by a sweep that may be replaced."""
-    is_free = not path.is_symlink() and not path.exists()
-    if not is_free and not (overwrite and _is_replaceable(path, kind)):
+    """Refuse a name that is taken, unless by a sweep that may be replaced.
+
+    That is a file, or a folder of nothing but parts, finished or not; no link.
+    """
+    if not path.is_symlink() and not path.exists():
+        return
+    is_ours = path.is_file()
+    if kind == "/":
+        names = [part.name.removeprefix(".") for part in path.iterdir()] if path.is_dir() else [""]
+        is_ours = all(Path(name).match("part-*.parquet") for name in names)
+    if not overwrite or path.is_symlink() or not is_ours:
         other = f"{instead}another name, or --overwrite"
         expected = "a name that is not taken" if overwrite else other
         raise InputError(_ARGUMENT, str(path), expected)
-
-
-def _is_replaceable(path: Path, kind: str) -> bool:
-    """Return whether it is a file, or a folder of nothing but parts, finished or not; no link."""
-    if kind != "/":
-        return path.is_file() and not path.is_symlink()
-    names = [part.name.removeprefix(".") for part in path.iterdir()] if path.is_dir() else [""]
-    return not path.is_symlink() and all(Path(name).match("part-*.parquet") for name in names)

@@ -49,18 +49,14 @@ def listed(name: str, value: Any) -> list[Any]:
     if isinstance(value, str | Record) or not isinstance(value, Iterable):
         value = [value]
     values = [v.item() if isinstance(v, np.generic) else v for v in value]
-    _check_kinds(name, value, {type(v) for v in values})
-    return values
-
-
-def _check_kinds(name: str, value: Any, kinds: set[type]) -> None:
-    """Refuse what is no list of values, by the types in it."""
+    kinds = {type(v) for v in values}
     if not kinds or type(None) in kinds:
         raise InputError(name, value, "at least one value, and none that is missing")
     if kinds & {list, tuple, np.ndarray} and name not in ONE_FOR_ALL:  # which are tables
         raise InputError(name, value, "one value or one list of values")
     if name == "popularity" and kinds - {str, type(Path())}:
         raise InputError(name, value, "files, or popularity_exponent in its place")
+    return values
 
 
 def check_names(values: Mapping[str, list[Any]]) -> None:

@@ -136,33 +136,23 @@ class Plan:
     @property
     def num_fitting(self) -> int:
         """Operating points that fit in memory, without predicting them [-]."""
-        sizes = np.sort(self.points["batch_size"])
-        inner = {name: axis for name, axis in self.points.items() if name != "batch_size"}
-        grid = dict(
-            zip(inner, np.meshgrid(*inner.values(), indexing="ij", sparse=True), strict=True)
-        )
-        plain, _ = plain_points(1, *map(grid.get, ("context_length", *LOAD)))
-        # no best draft takes room that a plain pass does not have
-        verified = grid.get("verify_tokens", grid.get("draft_length", np.zeros(1)) + 1)
         found = 0
-        for _, deployment in self.deployments:
-            most = MemoryUse(deployment, plain["context_length"], verified).max_batch_size
-            fitting = np.searchsorted(sizes, most, side="right")
-            found += int(fitting.sum()) * (math.prod(self._shape) // (fitting.size * sizes.size))
+        for part in self.parts():
+            points = part.arguments
+            plain, _ = plain_points(1, *map(points.get, ("context_length", *LOAD)))
+            # no best draft takes room that a plain pass does not have
+            verified = points.get("verify_tokens", points.get("draft_length", np.zeros(1)) + 1)
+            memory = MemoryUse(part.deployment, plain["context_length"], verified)
+            fits = points["batch_size"] <= memory.max_batch_size
+            found += int(fits.sum()) * (part.num_points // fits.size)
         return found
 
     @property
     def graph_limits(self) -> tuple[str, ...]:
-        """What `predict` says of CUDA graphs, each sentence once.
-
-        Of large sweeps with typed draft lengths, what holds whether a row fits in memory or not;
-        nothing of other large ones.
-        """
-        is_small = len(self.deployments) <= 100 and self.num_points <= PART
-        told = self._graphs_of_rows() if is_small else self._graphs_of_axes()
-        return tuple(dict.fromkeys(str(note) for note in told if note))
-
-    def _graphs_of_rows(self) -> Iterator[Note | None]:
+        """What `predict` says of CUDA graphs, each sentence once; nothing of large sweeps."""
+        if len(self.deployments) > 100 or self.num_points > PART:
+            return ()
+        told: list[Note | None] = []
         for part in self.parts():
             e = part.predict(interval=False).evaluation
             sizes, tokens, fits, may_be_longer = np.broadcast_arrays(
@@ -170,16 +160,10 @@ class Plan:
                 e.points["batch_size"] <= e.memory.max_batch_size,
                 e.points["draft_length"] < e.max_draft_length,
             )
-            yield from part.deployment.graph_warnings(sizes[fits], tokens[fits])
+            told += part.deployment.graph_warnings(sizes[fits], tokens[fits])
             held = fits & may_be_longer & ("draft_length" not in self.points)
-            yield part.deployment.graph_note(sizes[held], tokens[held])
-
-    def _graphs_of_axes(self) -> Iterator[Note]:
-        sizes, lengths = self.points["batch_size"], self.points.get("draft_length", np.zeros(0))
-        tokens = self.points.get("verify_tokens", lengths + 1)
-        if sizes.size * tokens.size <= PART:
-            for _, deployment in self.deployments[:100] if tokens.size else ():
-                yield from deployment.graph_warnings(sizes, tokens[:, np.newaxis])
+            told.append(part.deployment.graph_note(sizes[held], tokens[held]))
+        return tuple(dict.fromkeys(str(note) for note in told if note))
 
     def parts(self) -> Iterator[Part]:
         """Give the pieces in the order of the rows."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from specmodel import __version__
 from specmodel.answers.sweeps.plan import Part, Plan
-from specmodel.base.errors import InputError, install
+from specmodel.base.errors import InputError, import_extra
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -90,12 +90,9 @@ def threads(workers: int) -> Iterator[Workers]:
 @contextmanager
 def dask_workers(client: Client | str) -> Iterator[Workers]:
     """Give the workers of a Dask cluster, by a client or the address of a scheduler."""
-    try:
-        import distributed
-        from distributed.client import ClosedClientError
-    except ImportError:
-        expected = f"none, or for a cluster {install('dask')}"
-        raise InputError("scheduler", str(client), expected) from None
+    distributed = import_extra(
+        "distributed", "dask", "scheduler", str(client), "none, or for a cluster"
+    )
     if isinstance(client, str):
         with _connected(client) as opened, dask_workers(opened) as workers:
             yield workers
@@ -111,7 +108,7 @@ def dask_workers(client: Client | str) -> Iterator[Workers]:
         raise InputError("scheduler", address, expected) from error
     except _NoWorkersError:
         raise InputError("scheduler", address, "a scheduler that keeps a worker") from None
-    except (CancelledError, ClosedClientError, OSError) as error:
+    except (CancelledError, distributed.client.ClosedClientError, OSError) as error:
         raise InputError("scheduler", address, "a scheduler that stays up") from error
 
 

@@ -6,8 +6,8 @@ from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
     from specmodel.fit.measured.benchmarks import read_benchmarks as read_benchmarks
-    from specmodel.fit.measured.first_token import judge_first_tokens as judge_first_tokens
     from specmodel.fit.measured.judge import (
+        judge_first_tokens as judge_first_tokens,
         judge_serving as judge_serving,
         serving_errors as serving_errors,
     )

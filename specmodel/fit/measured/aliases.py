@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from specmodel.base.dtypes import check_dtype
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.naming import checkpoint, known_name
 from specmodel.drafters.names import DRAFTERS
@@ -37,24 +38,9 @@ _DRAFTERS = {
 }
 """Other words for drafters, by their letters and digits."""
 
-_DTYPES = {"nvfp4": "fp4", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
-_FP8 = ("fp8", "fp8_block")
-_WIDE = ("bf16", "fp16", "fp32")
 _IN_BLOCKS = ("deepseek", "kimi", "minimax", "qwen3")
 """Models whose published fp8 checkpoints scale blocks of 128 x 128, by how their names begin.
 Those of others, by NVIDIA and Meta, scale tensors or channels."""
-
-_CHANGES: dict[str, dict[str, Any]] = {
-    "": {},
-    **{
-        dtype: dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
-        for dtype in _WIDE
-    },
-    "fp8": {"weight_dtype": "fp8", "kv_dtype": "bf16"},
-    "fp8_block": {"weight_dtype": "fp8_block", "kv_dtype": "bf16"},
-    "fp4": {"weight_dtype": "fp4", "activation_dtype": "fp4"},
-}
-"""By dtype, what such checkpoints change; those of mxfp4 and int4 change a single field."""
 
 
 def shipped_model(name: str) -> str:
@@ -148,20 +134,18 @@ def dtypes_of(label: str, model: Architecture, stack: str, kv_dtype: str = "") -
     tensors; it has 16 in vLLM and SGLang for other checkpoints, by the default of the model.
     """
     plain = re.split(r"[(,]", str(label).lower())[0].replace("experts", "").strip()
-    dtype = _DTYPES.get(plain, plain)
+    dtype = check_dtype("dtype", plain) if plain else ""
     is_in_blocks = dtype == "fp8" and model.name.lower().startswith(_IN_BLOCKS)
     dtype = "fp8_block" if is_in_blocks else dtype
-    changes = _changes(dtype, label, is_moe=model.is_moe)
-    is_narrow = dtype == "fp4" or (dtype == "fp8" and not model.is_moe)
-    if is_narrow or (dtype in _FP8 and stack == "trtllm"):
-        changes["kv_dtype"] = "fp8"
-    return changes | ({"kv_dtype": kv_dtype} if kv_dtype else {})
-
-
-def _changes(dtype: str, label: str, *, is_moe: bool) -> dict[str, Any]:
-    """Return the fields that a dtype changes, before what is said of the KV cache."""
+    changes: dict[str, Any] = {}
     if dtype == "mxfp4" or dtype.startswith("int4"):
-        return {"expert_dtype" if is_moe else "weight_dtype": dtype}
-    if dtype not in _CHANGES:
-        raise InputError("dtype", label, "bf16, fp16, fp8, fp8_block, fp4 (nvfp4), mxfp4 or int4")
-    return dict(_CHANGES[dtype])
+        changes = {"expert_dtype" if model.is_moe else "weight_dtype": dtype}
+    elif dtype in ("bf16", "fp16", "fp32"):
+        changes = dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+    elif dtype == "fp4":
+        changes = {"weight_dtype": dtype, "activation_dtype": dtype, "kv_dtype": "fp8"}
+    elif dtype:
+        is_dense = dtype == "fp8" and not model.is_moe
+        is_narrow = dtype.startswith("fp8") and (is_dense or stack == "trtllm")
+        changes = {"weight_dtype": dtype, "kv_dtype": "fp8" if is_narrow else "bf16"}
+    return changes | ({"kv_dtype": kv_dtype} if kv_dtype else {})

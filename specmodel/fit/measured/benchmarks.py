@@ -13,11 +13,11 @@ from typing import Any
 import pandas as pd
 
 from specmodel.base.errors import InputError
-from specmodel.base.files import check_readable
+from specmodel.base.files import check_readable, refusing
 from specmodel.base.tables import need_columns, parse_csv, read_table
-from specmodel.fit.measured.parse_cells import Cells, check_milliseconds
 from specmodel.fit.measured.results import FORMATS, json_run
-from specmodel.fit.measured.runs import MOST_APART, Run, mean_range, seen_batch, with_repeats
+from specmodel.fit.measured.runs import MOST_APART, Run, mean_range, seen_batch
+from specmodel.fit.measured.tables import Cells, check_milliseconds
 
 MOST_BYTES = 1_000_000_000  # largest result file that is read [B]
 MOST_SPREAD = 100.0  # largest difference of repeats over their median [-]
@@ -68,43 +68,37 @@ def read_benchmarks(paths: Sequence[str | Path]) -> tuple[Run, ...]:
     Without that column it is computed by `seen_batch` if
     the row has both tokens per second and the time of a token or step, and else is the concurrency
     that the row names. Rows that a column usable calls false are passed over. A row's step_spread,
-    by how much so many repeats differ, (largest - smallest) / median, gives the noise of its runs;
-    where it is not there, runs of the same load do, as `with_repeats` finds them.
+    by how much so many repeats differ, (largest - smallest) / median, gives the noise of its runs.
     """
     if not paths:
         raise InputError("benchmarks", "no file", FORMATS)
-    return with_repeats([run for path in paths for run in _file_runs(Path(path))])
+    return tuple(run for path in paths for run in _file_runs(Path(path)))
 
 
 def _file_runs(path: Path) -> list[Run]:
     """Return the runs of one file."""
     check_readable(path, "benchmarks", "JSON, CSV or Parquet")
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            head = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
-            if not head:
-                raise InputError("benchmarks", str(path), f"a file that is not empty: {FORMATS}")
-            if head[:1] in (b"{", b"["):
-                return _json_runs(path, size)
-            if head[:4] == b"PAR1":
-                return _table_runs(read_table(path, _TEXTS, "benchmarks"), path)
-            if b"\0" in head:
-                raise InputError("benchmarks", str(path), f"a file of text or Parquet: {FORMATS}")
-            file.seek(0)
-            table = parse_csv(file, _TEXTS, str(path), "benchmarks", comments=False)
-            return _table_runs(table, path)
-    except OSError as error:
-        reason = f"a readable file ({error.strerror or error})"
-        raise InputError("benchmarks", str(path), reason) from None
+    with refusing(path, "benchmarks", "a readable file"), path.open("rb") as file:
+        head = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
+        if not head:
+            raise InputError("benchmarks", str(path), f"a file that is not empty: {FORMATS}")
+        if head[:1] in (b"{", b"["):
+            return _json_runs(path)
+        if head[:4] == b"PAR1":
+            return _table_runs(read_table(path, _TEXTS, "benchmarks"), path)
+        if b"\0" in head:
+            raise InputError("benchmarks", str(path), f"a file of text or Parquet: {FORMATS}")
+        file.seek(0)
+        table = parse_csv(file, _TEXTS, str(path), "benchmarks", comments=False)
+        return _table_runs(table, path)
 
 
 # Result files in JSON
 
 
-def _json_runs(path: Path, size: int) -> list[Run]:
+def _json_runs(path: Path) -> list[Run]:
     """Return the runs of JSON objects that follow one another, or of a list of them."""
-    if size > MOST_BYTES:
+    if path.stat().st_size > MOST_BYTES:
         limit = f"a file of at most {MOST_BYTES / 1e9:g} GB: leave out --save-detailed"
         raise InputError("benchmarks", str(path), limit)
     found = list(_json_values(path))
@@ -237,11 +231,11 @@ def _row_drafting(row: Cells) -> dict[str, Any]:
     if tokens is None:
         expected = "tokens per request and step, accepted and one more"
         raise InputError(f"{row.prefix}tokens_per_step", None, expected)
+    topk = 1.0 if topk is None else topk
     if length is None:
         topk = verified = None
-    else:
-        topk = 1.0 if topk is None else topk
-        verified = length + 1.0 if verified is None and topk == 1.0 else verified
+    elif verified is None and topk == 1.0:
+        verified = length + 1.0
     return {
         "tokens_per_step": tokens,
         "draft_length": _as_whole(length),

@@ -1,10 +1,9 @@
-"""Engines as predicted and as measured: row by row, and errors by what varies."""
+"""Engines as predicted and as measured, row by row: times to the first token too, and errors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,9 +13,10 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.deploying import resolve
 from specmodel.cost.deployment import Deployment
-from specmodel.fit.measured.tables import Served, ServingTable
-from specmodel.fit.steps import measured_steps
-from specmodel.machines.engine import Overheads
+from specmodel.cost.prefill import prefill_pass
+from specmodel.fit.measured.aliases import stack_of
+from specmodel.fit.measured.tables import Served, ServingTable, check_milliseconds
+from specmodel.machines.engine import first_token_constants
 from specmodel.prediction.decoding import decode_deployed
 from specmodel.prediction.intervals import MAX_POINTS
 from specmodel.prediction.outcome import Prediction
@@ -43,22 +43,51 @@ def judge_serving(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str]]:
     return judged.assign(error=judged["predicted"] / judged["measured"] - 1), refused
 
 
+class Alike(NamedTuple):
+    """Rows of one deployment, what was assumed of it, and their points as arrays."""
+
+    rows: list[Served]
+    deployment: Deployment
+    assumed: Mapping[str, Any]
+    points: dict[str, Any]
+
+
 def told_of(
-    rows: Sequence[Served], tell: Callable[[list[Served]], list[dict[str, Any]]]
+    rows: Sequence[Served], tell: Callable[[Alike], dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Return what is told of rows, and reasons by row where a model refuses a layout."""
+    """Return rows with labels, degrees, points and columns, and reasons why models refuse others.
+
+    Columns are those that `tell` computes; one that is a text holds for all rows.
+    """
     found, refused = list[dict[str, Any]](), dict[str, str]()
     waiting = alike(rows)[::-1]
     while waiting:
         together = waiting.pop()
+        names = together[0].points
+        points = {n: np.array([float(row.points[n]) for row in together]) for n in names}
         try:
-            found += tell(together)
+            deployment, assumed = resolve(together[0].deployment)
+            columns = tell(Alike(together, deployment, assumed, points))
         except InputError as error:
-            if len(together) > 1 and error.argument in together[0].points:  # some may do
+            if len(together) > 1 and error.argument in names:  # some may do
                 middle = len(together) // 2
                 waiting += [together[middle:], together[:middle]]
             else:
                 refused |= {row.row: f"{error.argument}: {error.expected}" for row in together}
+            continue
+        where = {
+            "target": str(together[0].deployment["target"]),
+            "stack": deployment.kernels.stack,
+            "tensor_parallel": deployment.tensor_parallel,
+            "data_parallel": deployment.layout.replicas,
+            "expert_parallel": deployment.expert_parallel,
+        }
+        found += [
+            {"row": row.row, **row.labels, **where}
+            | {name: int(values[i]) for name, values in points.items()}
+            | {n: v if isinstance(v, str) else float(v[i]) for n, v in columns.items()}
+            for i, row in enumerate(together)
+        ]
     return found, refused
 
 
@@ -77,55 +106,31 @@ def alike(rows: Sequence[Served]) -> list[list[Served]]:
     ]
 
 
-def described(
-    row: Served, deployment: Deployment, points: Mapping[str, FloatArray], place: int
-) -> dict[str, Any]:
-    """Return the name, labels, kernels, degrees and points of a row, at its place in arrays."""
-    return {
-        "row": row.row,
-        **row.labels,
-        "target": str(row.deployment["target"]),
-        "stack": deployment.kernels.stack,
-        "tensor_parallel": deployment.tensor_parallel,
-        "data_parallel": deployment.layout.replicas,
-        "expert_parallel": deployment.expert_parallel,
-        **{name: int(values[place]) for name, values in points.items()},
-    }
-
-
 def _named(item: tuple[str, Any]) -> tuple[str, Any]:
     """Return a name and what identifies its value: a record is the same only as the same object."""
     name, value = item
     return name, value if isinstance(value, str | int | float) else id(value)
 
 
-def _judged(rows: list[Served]) -> list[dict[str, Any]]:
-    """Return rows of one deployment with their predictions."""
-    deployment, assumed = resolve(rows[0].deployment)
-    points = {n: np.array([float(row.points[n]) for row in rows]) for n in rows[0].points}
-    tokens = rows[0].tokens_per_step
+def _judged(some: Alike) -> dict[str, Any]:
+    """Return what was measured of rows, predictions and their intervals."""
+    rows, deployment, assumed, points = some
+    quantity, tokens = rows[0].quantity, rows[0].tokens_per_step
     predicted: Prediction
     if tokens is None:
         predicted = decode_deployed(deployment, assumed, **points, interval=True)
     else:
-        acceptance = Acceptance(tokens_per_step=tokens)
-        predicted = predict_deployed(
-            deployment, assumed, **points, acceptance=acceptance, max_draft_length=1, interval=True
-        )
-    interval = (predicted.intervals or {})[rows[0].quantity]
-    chance = np.full(len(rows), np.nan) if interval.chance is None else interval.chance
-    return [
-        described(row, deployment, points, i)
-        | {
-            "quantity": row.quantity,
-            "measured": row.measured,
-            "predicted": float(getattr(predicted, row.quantity)[i]),
-            "low": float(interval.low[i]),
-            "high": float(interval.high[i]),
-            "chance": float(chance[i]),
-        }
-        for i, row in enumerate(rows)
-    ]
+        own = points | {"acceptance": Acceptance(tokens_per_step=tokens), "max_draft_length": 1}
+        predicted = predict_deployed(deployment, assumed, **own, interval=True)
+    interval = (predicted.intervals or {})[quantity]
+    return {
+        "quantity": quantity,
+        "measured": [row.measured for row in rows],
+        "predicted": getattr(predicted, quantity),
+        "low": interval.low,
+        "high": interval.high,
+        "chance": np.full(len(rows), np.nan) if interval.chance is None else interval.chance,
+    }
 
 
 def serving_errors(judged: pd.DataFrame) -> pd.DataFrame:
@@ -142,52 +147,116 @@ def serving_errors(judged: pd.DataFrame) -> pd.DataFrame:
 
 def _errors(part: pd.DataFrame) -> dict[str, Any]:
     error = part["error"]
-    errors = {
+    errors: dict[str, Any] = {
         "rows": len(part),
         "mean_error": float(error.abs().mean()),
         "median_error": float(error.abs().median()),
         "bias": float(error.mean()),
     }
-    if "low" not in part:
-        return errors
-    is_inside = part["measured"].between(part["low"], part["high"])
-    return errors | {"coverage": float(is_inside.mean())}
+    if "low" in part:
+        errors["coverage"] = float(part["measured"].between(part["low"], part["high"]).mean())
+    return errors
 
 
-SPEEDS = np.geomspace(0.1, 10.0, 401)  # factors tried on the host speed of the profile [-]
+MOST_REQUESTS = 4  # with more at once, queues count more than prefill [request]
+LEAST_PROMPT = 4000  # below, the engine's constant counts more than prefill [token]
+LEAST_MILLISECONDS = 5.0  # no engine answers such a prompt in less: such are seconds
 
 
-def host_speeds(rows: Sequence[Served]) -> pd.DataFrame:
-    """Return the host speed, beside the profile's, that meets each host's rows best, with errors.
+def judge_first_tokens(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Return the rows of few requests with long prompts, and reasons by row why others are not.
 
-    Hosts with a single row are left out: any speed meets it.
+    A row has its labels, stack (whose kernels were taken), degrees, lengths, measured, base_time
+    (prefill and waiting), predicted with the engine's constant, left_out with a constant fitted to
+    other models [s], and error and left_out_error, over measured less one [-].
     """
-    pairs = [row for row in rows if row.tokens_per_step is not None and "host" in row.labels]
-    hosts = [row.labels["host"] for row in pairs]
-    found = []
-    for host in dict.fromkeys(hosts):
-        own = [row for row, name in zip(pairs, hosts, strict=True) if name == host]
-        if len(own) < 2:  # one row is met by any speed
-            continue
-        errors = _errors_by_speed(own)
-        best = int(np.abs(errors).mean(axis=1).argmin())
-        found.append(
-            {
-                "host": host,
-                "rows": len(own),
-                "host_speed": float(SPEEDS[best]),
-                "mean_error": float(np.abs(errors[best]).mean()),
-                "bias": float(errors[best].mean()),
-            }
-        )
-    return pd.DataFrame(found)
+    refused = {row.row: why for row in table.rows if (why := _not_taken(row))}
+    taken = [row for row in table.rows if row.row not in refused]
+    if not taken:
+        why = next(iter(refused.values()), "there is none")
+        expected = f"at least one with measured_ttft_ms; of the first, {why}"
+        raise InputError("serving", "no row that is taken", expected)
+    times = [1e3 * (row.first_token or 0.0) for row in taken]
+    check_milliseconds(times, "serving.measured_ttft_ms", LEAST_MILLISECONDS)
+    found, impossible = told_of(taken, _timed)
+    refused |= impossible
+    judged = pd.DataFrame(found)
+    if judged.empty:
+        raise InputError("serving", "no row that is taken", "one whose model takes its layout")
+    constants = first_token_constants()
+    base, measured = judged["base_time"], judged["measured"]
+    predicted = base + [constants.get(stack_of(engine), 0.0) for engine in judged["engine"]]
+    left_out = base + constants_of_other_models(judged)
+    return judged.assign(
+        predicted=predicted,
+        error=predicted / measured - 1,
+        left_out=left_out,
+        left_out_error=left_out / measured - 1,
+    ), refused
 
 
-def _errors_by_speed(rows: Sequence[Served]) -> np.ndarray:
-    """Return errors, shape (speeds, rows) [-]."""
-    engines = [resolve(row.deployment)[0].engine.overheads for row in rows]
-    names = Overheads.__dataclass_fields__
-    own = {name: np.array([getattr(engine, name) for engine in engines]) for name in names}
-    overheads, steps = Overheads(**own), measured_steps(rows)
-    tried = [replace(overheads, host_speed=overheads.host_speed * speed) for speed in SPEEDS]
-    return np.array([steps.predicted(engine) / steps.measured - 1 for engine in tried])
+def first_token_time(
+    prefill_time: FloatArray,
+    step_time: FloatArray,
+    batch_size: FloatArray,
+    output_length: FloatArray,
+    constant_time: FloatArray | float = 0.0,
+) -> FloatArray:
+    """Return the mean time from a request to its first token, in steady state [s].
+
+    The step time includes the prefill that steps carry for others; the constant is what the engine
+    adds to every first token: HTTP, tokenization, scheduling. A request arrives as another one
+    ends, when the next step of the others has begun. It waits for that step, and its prompt is
+    prefilled at once. Each of the others is in prefill for a share ``prefill_time / (prefill_time +
+    output_length * step_time)`` of its time; a request that meets a prefill waits for half of it on
+    average. Prompts that arrive together at the start of a benchmark queue longer, which is not
+    counted.
+    """
+    others = np.maximum(batch_size - 1, 0.0)
+    busy = prefill_time / (prefill_time + output_length * step_time)
+    waiting = np.minimum(others, 1.0) * step_time + others * busy * prefill_time / 2
+    return np.asarray(prefill_time + waiting + constant_time)
+
+
+def fit_constant(base_time: FloatArray, measured: FloatArray) -> float:
+    """Return the constant to add to base times for the least mean absolute log error [s]."""
+    found = np.unique(np.maximum(measured - base_time, 0.0))
+    missed = np.log(np.add.outer(found, base_time) / measured)
+    return float(found[np.abs(missed).mean(axis=1).argmin()])
+
+
+def constants_of_other_models(judged: pd.DataFrame) -> pd.Series:
+    """Return the constant of each row's engine as fitted to other models or engines [s]."""
+    constants = pd.Series(np.nan, judged.index)
+    for (model, engine), rows in judged.groupby(["model", "engine"]):
+        others = judged[judged["model"] != model]
+        own = others[others["engine"] == engine]
+        told = own if len(own) else others
+        if len(told):
+            times = (told[name].to_numpy() for name in ("base_time", "measured"))
+            constants[rows.index] = fit_constant(*times)
+    return constants
+
+
+def _not_taken(row: Served) -> str:
+    """Return why a row is not judged by its first token; empty if it is."""
+    if row.first_token is None:
+        return "it has no measured_ttft_ms"
+    if row.points["batch_size"] > MOST_REQUESTS:
+        return f"its first tokens wait in queues, with more than {MOST_REQUESTS} requests"
+    if row.points["prompt_length"] < LEAST_PROMPT:
+        return f"its prompts have less than {LEAST_PROMPT} tokens"
+    return ""
+
+
+def _timed(some: Alike) -> dict[str, Any]:
+    """Return times to first tokens as measured, of the prefill, and with waiting."""
+    rows, deployment, assumed, points = some
+    prefill = prefill_pass(deployment, points["prompt_length"]).total_time
+    step = decode_deployed(deployment, assumed, **points).tpot
+    return {
+        "quantity": "ttft",
+        "measured": [row.first_token for row in rows],
+        "prefill_time": prefill,
+        "base_time": first_token_time(prefill, step, points["batch_size"], points["output_length"]),
+    }

@@ -13,8 +13,8 @@ from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.tables import as_number
-from specmodel.fit.measured.parse_cells import Cells, check_milliseconds
 from specmodel.fit.measured.runs import Run, seen_batch
+from specmodel.fit.measured.tables import Cells, check_milliseconds
 
 NEAR_WHOLE = 0.05  # how far a run's mean draft length may be from a whole number [token]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -22,7 +22,14 @@ from specmodel.models.architecture import list_architectures
 
 MOST_APART = 0.1  # share by which the batch may differ from the one asked for without a note [-]
 MOST_PER_EVENT = 1.2  # tokens that an event of a stream brings on average without a draft [token]
-SAME_LOAD = 1.05  # batches and lengths of runs that repeat each other differ by less [-]
+SAME_LOAD = 1.05  # lengths of runs of one load differ by less [-]
+_LEAST = {
+    "value": (1 / LARGEST_NUMBER, "a positive number"),
+    **dict.fromkeys(("batch_size", "concurrency"), (1.0, "a number of at least 1")),
+    "draft_length": (0, "a whole number from 0"),
+    **dict.fromkeys(("topk", "verify_tokens"), (1, "a whole number from 1")),
+}
+"""The least that a field of a run may be, of a whole number where it is one, and in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,13 +91,29 @@ class Run:
     def __post_init__(self) -> None:
         if self.quantity not in ("step_time", "speedup"):
             raise InputError(f"{self.source} quantity", self.quantity, "step_time or speedup")
-        for name, least in (("value", 0.0), ("batch_size", 1.0), ("concurrency", 1.0)):
+        for name, (least, expected) in _LEAST.items():
             number = getattr(self, name)
-            if number is not None and not (least <= number <= LARGEST_NUMBER and number > 0.0):
-                expected = f"a number of at least {least:g}" if least else "a positive number"
+            if number is None:
+                continue
+            is_whole = isinstance(least, int)
+            if not least <= number <= LARGEST_NUMBER or (is_whole and number != int(number)):
                 named = self.quantity if name == "value" else name
                 raise InputError(f"{self.source} {named}", number, expected)
-        _check_speculation(self)
+        most, length, verified = math.inf, self.draft_length, self.verify_tokens
+        if length is not None:
+            if self.topk is None or verified is None:
+                expected = "tokens verified per request, which a tree's depth and width do not tell"
+                raise InputError(f"{self.source} verify_tokens", verified, expected)
+            if self.topk == 1 and verified != length + 1:
+                expected = (
+                    f"draft_length + 1 = {length + 1} for a chain, or topk above 1 for a tree"
+                )
+                raise InputError(f"{self.source} verify_tokens", verified, expected)
+            most = min(length + 1, verified)
+        if not 1.0 <= self.tokens_per_step <= most:
+            bounds = "from 1 to draft_length + 1" + (f" = {most:g}" if length is not None else "")
+            expected = f"tokens per request and step, accepted and one more: {bounds}"
+            raise InputError(f"{self.source} tokens_per_step", self.tokens_per_step, expected)
 
     @property
     def is_speculative(self) -> bool:
@@ -137,33 +160,6 @@ class Run:
         )
 
 
-def _check_speculation(run: Run) -> None:
-    """Refuse draft lengths, trees and acceptances that contradict each other."""
-    for name, least in (("draft_length", 0), ("topk", 1), ("verify_tokens", 1)):
-        number = getattr(run, name)
-        if number is not None and not (number == int(number) and number >= least):
-            raise InputError(f"{run.source} {name}", number, f"a whole number from {least}")
-    most = _most_tokens(run)
-    if not 1.0 <= run.tokens_per_step <= most:
-        bounds = "from 1 to draft_length + 1" + (f" = {most:g}" if math.isfinite(most) else "")
-        expected = f"tokens per request and step, accepted and one more: {bounds}"
-        raise InputError(f"{run.source} tokens_per_step", run.tokens_per_step, expected)
-
-
-def _most_tokens(run: Run) -> float:
-    """Return the most tokens that a step can emit per request, for a possible tree [token]."""
-    length, topk, verified = run.draft_length, run.topk, run.verify_tokens
-    if length is None:
-        return math.inf
-    if topk is None or verified is None:
-        expected = "tokens verified per request, which a tree's depth and width do not tell"
-        raise InputError(f"{run.source} verify_tokens", verified, expected)
-    if topk == 1 and verified != length + 1:
-        expected = f"draft_length + 1 = {length + 1} for a chain, or topk above 1 for a tree"
-        raise InputError(f"{run.source} verify_tokens", verified, expected)
-    return min(length + 1, verified)
-
-
 def seen_batch(decoding: float, most: float) -> float:
     """Return the batch that a decoding request is part of, from 1 to `most` [request].
 
@@ -176,6 +172,7 @@ def seen_batch(decoding: float, most: float) -> float:
     return 1.0 + min(decoding, most) * (1.0 - 1.0 / most)
 
 
+@cache
 def mean_range(count: float) -> float:
     """Return the mean range of so many draws of a normal distribution, in its deviations [-].
 
@@ -185,44 +182,6 @@ def mean_range(count: float) -> float:
     x = np.linspace(-8.0, 8.0, 1601)
     below = np.array([NormalDist().cdf(value) for value in x])
     return float(np.trapezoid(1.0 - below**count - (1.0 - below) ** count, x))
-
-
-def with_repeats(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """Return runs with the noise that others of the same load tell: by how far their steps differ.
-
-    Runs that tell their own noise keep it, and speedups are passed over: prompts of another kind
-    change them.
-    """
-    alike: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
-    for run in runs:
-        if run.quantity == "step_time" and not run.noise:
-            kind = (run.engine, run.version, run.model, run.draft_length, run.topk)
-            alike[(*kind, run.verify_tokens, run.concurrency, run.may_draft)].append(run)
-    noises: dict[int, float] = {}
-    for repeats in (found for group in alike.values() for found in _one_load(group)):
-        values = [run.value for run in repeats]
-        if repeats[1:]:
-            spread = (max(values) - min(values)) / float(np.median(values))
-            noises |= dict.fromkeys(map(id, repeats), spread / mean_range(len(repeats)))
-    return tuple(replace(run, noise=noises.get(id(run), run.noise)) for run in runs)
-
-
-def _one_load(runs: Sequence[Run]) -> Iterator[list[Run]]:
-    """Yield runs that repeat each other, of runs of one kind."""
-    left = list(runs)
-    while left:
-        same = [run for run in left if _is_load(run, left[0])]
-        yield same
-        left = [run for run in left if run not in same]
-
-
-def _is_load(run: Run, first: Run) -> bool:
-    """Return whether two runs of one kind have the same batch and lengths, but for `SAME_LOAD`."""
-    pairs = [
-        (getattr(run, name) or 1.0, getattr(first, name) or 1.0)
-        for name in ("batch_size", "prompt_length", "output_length")
-    ]
-    return all(1 / SAME_LOAD < one / other < SAME_LOAD for one, other in pairs)
 
 
 def need_plain(runs: Sequence[Run]) -> None:

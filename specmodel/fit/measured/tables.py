@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,75 @@ import pandas as pd
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.tables import as_number, need_columns, read_table
+from specmodel.base.units import LARGEST_NUMBER
 from specmodel.cost.deployment import PREFILLS_FIRST
 from specmodel.fit.measured import aliases
-from specmodel.fit.measured.parse_cells import Cells, check_milliseconds
 from specmodel.machines.engine import load_engine
 from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import load_architecture
+
+LEAST_MILLISECONDS = 0.2  # no engine makes a token of a large model in less: such are seconds
+PLAUSIBLE = (1e-3, 1e6)  # least and most of a measured time in milliseconds
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A row of a table, or the result of a tool; `prefix` stands before names in errors."""
+
+    values: Mapping[str, Any]
+    prefix: str
+
+    def find(self, path: str) -> Any:
+        """Return the value of a name, None if there is none.
+
+        A dot leads to a name within a value, of lists within the last entry.
+        """
+        found: Any = self.values
+        for key in path.split("."):
+            found = found[-1] if isinstance(found, list) and found else found
+            found = found.get(key) if isinstance(found, dict) else None
+        return found
+
+    def text(self, path: str) -> str:
+        """Return a text, empty for anything else."""
+        value = self.find(path)
+        return value if isinstance(value, str) else ""
+
+    def number(self, path: str, *, strict: bool = True) -> float | None:
+        """Return a finite number; None where a cell is empty, or not there.
+
+        Text is refused if `strict`, and otherwise taken for an empty cell.
+        """
+        value = self.find(path)
+        number = as_number(value)
+        is_empty = value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
+        if is_empty or (not strict and np.isnan(number)):
+            return None
+        if not np.isfinite(number):
+            raise InputError(f"{self.prefix}{path}", value, "a number")
+        return number
+
+    def positive(self, path: str, expected: str) -> float:
+        """Return a finite positive number; refuse anything else."""
+        value = self.find(path)
+        number = as_number(value) if type(value) in (int, float) else np.nan
+        if 1 / LARGEST_NUMBER <= number <= LARGEST_NUMBER:
+            return number
+        raise InputError(f"{self.prefix}{path}", value, expected)
+
+
+def check_milliseconds(
+    times: Iterable[Any], argument: str, least: float = LEAST_MILLISECONDS
+) -> None:
+    """Refuse impossible times, and those whose median is below `least`, which are seconds."""
+    numbers = np.array([as_number(time) for time in times])
+    numbers = numbers[~np.isnan(numbers)]
+    low, high = PLAUSIBLE
+    for number in numbers[(numbers < low) | (numbers > high)]:
+        raise InputError(argument, float(number), f"milliseconds from {low:g} to {high:g}")
+    if numbers.size and np.median(numbers) < least:
+        raise InputError(argument, float(np.median(numbers)), "milliseconds, not seconds")
+
 
 MOST_QUEUED = 0.3  # with more time in queues, a row measures no batch of its size [-]
 MOST_UNEQUAL = 0.01  # share by which the lengths of lockstep differ from the longest at most [-]
@@ -152,7 +215,7 @@ def _plain_row(values: Mapping[str, Any], label: str) -> Served:
     is_equal = "mean_context" in values and abs(shorter - 1) < MOST_UNEQUAL
     is_parallel = str(values.get("attention_data_parallel", False)).lower() == "true"
     model, system, backend = (_text(values, name) for name in ("model", "system", "backend"))
-    where = _where(values, model, system, backend, values["dtype"])
+    labels, where = _where(values, model, system, backend, values["dtype"])
     first_token = _number(values, "measured_ttft_ms", np.nan)
     told = _said(values.get("backend_version")) or _said(values.get("date"))
     profile, changes = aliases.profile_of(backend, told)
@@ -161,7 +224,7 @@ def _plain_row(values: Mapping[str, Any], label: str) -> Served:
         where[key] = changes.get(key, getattr(load_engine(profile), name))
     return Served(
         row=label,
-        labels=_labels(values, where, "model", "dtype", "backend"),
+        labels=labels,
         deployment=where | _layout(gpus, spread, is_parallel),
         points={
             "batch_size": _whole(values, "concurrency"),
@@ -197,7 +260,7 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
     gpus, spread, is_parallel = _degrees(values, num_gpus)
     drafter = aliases.drafter_of(_text(values, "drafter"))
     target, gpu = (_text(values, name) for name in ("target", "gpu"))
-    own = _where(values, target, gpu, engine, values["weight_dtype"])
+    labels, own = _where(values, target, gpu, engine, values["weight_dtype"])
     batch = _whole(values, "batch_size_or_concurrency")
     is_by_rank = "rank" in str(values.get("which", ""))
     points = _lengths(values)
@@ -212,7 +275,7 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
     host = {"host": str(values["host"])} if "host" in values else {}
     return Served(
         row=label,
-        labels=_labels(values, own, "target", "weight_dtype", "engine") | host,
+        labels=labels | host,
         deployment=own
         | _layout(int(gpus), int(spread), is_parallel)
         | {"drafter": drafter, "engine": profile, "tree_width": _whole(values, "topk", 1)}
@@ -258,18 +321,15 @@ def _measured(values: Mapping[str, Any]) -> tuple[str, float]:
 
 
 def _where(
-    values: Mapping[str, Any], model: str, system: str, engine: str, label: Any
-) -> dict[str, Any]:
-    """Return model, GPU, kernels and dtypes of a row; without a stack, default kernels stand in."""
-    target, hardware, stack = (
-        aliases.model_of(model),
-        aliases.shipped_gpu(system),
-        aliases.stack_of(engine),
-    )
-    shape, cache = load_architecture(target), _said(values.get("kv_dtype"))
-    dtypes = aliases.dtypes_of(_said(label), shape, stack, cache)
+    values: Mapping[str, Any], model: str, system: str, engine: str, dtype: Any
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return labels of a row, and model, GPU, kernels and dtypes; default kernels may stand in."""
+    target, hardware = aliases.model_of(model), aliases.shipped_gpu(system)
+    stack, cache = aliases.stack_of(engine), _said(values.get("kv_dtype"))
+    dtypes = aliases.dtypes_of(_said(dtype), load_architecture(target), stack, cache)
     own = {"stack": stack} if stack in load_hardware(hardware).fitted else {}
-    return {"target": target, "hardware": hardware} | own | dtypes
+    labels = {"model": model, "dtype": _said(dtype), "engine": engine, "hardware": hardware}
+    return labels, {"target": target, "hardware": hardware} | own | dtypes
 
 
 def _layout(gpus: int, spread: int, is_parallel: bool) -> dict[str, int]:
@@ -278,17 +338,6 @@ def _layout(gpus: int, spread: int, is_parallel: bool) -> dict[str, int]:
         raise InputError("serving.expert_parallel", spread, f"a divisor of the {gpus} GPUs")
     tensor, data = (1, gpus) if is_parallel else (gpus, 1)
     return {"tensor_parallel": tensor, "data_parallel": data, "expert_parallel": spread}
-
-
-def _labels(
-    values: Mapping[str, Any], where: Mapping[str, Any], model: str, dtype: str, engine: str
-) -> dict[str, str]:
-    return {
-        "model": str(values[model]),
-        "dtype": _said(values[dtype]),
-        "engine": str(values[engine]),
-        "hardware": where["hardware"],
-    }
 
 
 def _said(cell: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, import_extra
-from specmodel.machines.hardware import list_hardware, profiles_by_reported_name
+from specmodel.machines.hardware import profiles_by_reported_name
 from specmodel.measure.kernels.suite import SUITE_VERSION, Device
 
 STACK = "torch"  # name of the kernel stack that is timed
@@ -34,11 +34,6 @@ class DeviceInfo:
     l2_bytes: float  # last-level cache [B]
     compute_capability: float | None = None
     dtype: str = "bf16"  # of what is timed
-
-    @property
-    def is_shipped(self) -> bool:
-        """Whether a profile ships for it."""
-        return self.hardware in list_hardware()
 
     @property
     def identity(self) -> dict[str, Any]:

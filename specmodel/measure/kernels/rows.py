@@ -7,6 +7,7 @@ of sessions.
 
 import contextlib
 import csv
+import errno
 import io
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -16,7 +17,7 @@ from typing import Any, Self
 import pandas as pd
 
 from specmodel.base.errors import InputError
-from specmodel.base.files import check_readable, parsed_json, write_text
+from specmodel.base.files import check_readable, parsed_json, refusing, write_text
 from specmodel.base.ranges import whole_of
 from specmodel.base.tables import as_number, read_table
 from specmodel.base.units import LONGEST_TIME
@@ -61,19 +62,6 @@ class RowFile:
 
     def read(self) -> list[dict[str, str]]:
         """Return the rows that stay, after counting them; refuse damage and another identity."""
-        self._dropped, self._kept = list[dict[str, str]](), list[dict[str, str]]()
-        for number, row in enumerate(self._whole_rows(), start=2):
-            if (damage := _damage(row)) is not None:
-                raise self.error(f"whole rows; line {number} is damaged: {damage}")
-            if row["component"] in self._again:
-                self._dropped.append(row)
-            else:
-                self._count(row)
-                self._kept.append(row)
-        return self._kept
-
-    def _whole_rows(self) -> Iterable[dict[str, str]]:
-        """Return the whole rows that are there; a cell that a damaged row lacks is None."""
         for path in (self.provenance_path, self.path):
             if path.exists():
                 check_readable(path, "output", path.suffix)
@@ -84,25 +72,40 @@ class RowFile:
             raise self.error("rows as calibrate writes them, in UTF-8") from None
         if text and not text.startswith(_HEADER):
             raise self.error("rows as calibrate writes them; this file has other columns")
-        return csv.DictReader(io.StringIO(text))
+        self._dropped, self._kept = list[dict[str, str]](), list[dict[str, str]]()
+        for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
+            if (damage := _damage(row)) is not None:
+                raise self.error(f"whole rows; line {number} is damaged: {damage}")
+            if row["component"] in self._again:
+                self._dropped.append(row)
+            else:
+                self._count(row)
+                self._kept.append(row)
+        return self._kept
 
     def __enter__(self) -> Self:
         from filelock import FileLock, Timeout
 
-        with contextlib.ExitStack() as stack:
+        expected = "a file that can be written"
+        with refusing(self.path, "output", expected), contextlib.ExitStack() as stack:
             lock = self.path.with_name(f".{self.path.name}.lock")
             try:
                 stack.enter_context(FileLock(lock, 0))
-                stack.callback(_remove, lock)  # while it is held: no one else has just taken it
+                stack.callback(
+                    lock.unlink, missing_ok=True
+                )  # while it is held: no one else has just taken it
                 self.read()
-                self._prepare()
+                self.note_session()
+                if self._dropped:
+                    path = self.path.with_suffix(f".dropped{self.path.suffix}")
+                    with path.open("a", encoding="utf-8") as file:
+                        file.write(("" if file.tell() else _HEADER) + _lines(self._dropped))
+                    write_text(self.path, _HEADER + _lines(self._kept))
                 self._file = stack.enter_context(self.path.open("ab", buffering=0))
                 text = _whole_lines(self.path)
                 self._file.truncate(len(text.encode()))
             except Timeout:
                 raise self.error("one run at a time; another one is writing to it") from None
-            except OSError as error:
-                raise self.error(f"a file that can be written ({error.strerror})") from None
             if not text:
                 self._write(_HEADER)
             self._opened = stack.pop_all()
@@ -157,32 +160,16 @@ class RowFile:
         text = json.dumps(self._provenance, indent=2, ensure_ascii=False) + "\n"
         write_text(self.provenance_path, text)
 
-    def _prepare(self) -> None:
-        """Record this run, and move the rows that are timed anew to the file of dropped ones."""
-        self.note_session()
-        if self._dropped:
-            path = self.path.with_suffix(f".dropped{self.path.suffix}")
-            with path.open("a", encoding="utf-8") as file:
-                file.write(("" if file.tell() else _HEADER) + _lines(self._dropped))
-            write_text(self.path, _HEADER + _lines(self._kept))
-
     def _write(self, text: str) -> None:
         """Write text as a whole, or take back what was written of it."""
-        data = text.encode()
-        start = self.path.stat().st_size
-        try:
-            if self._file.write(data) < len(data):
-                raise OSError(28, "No space left on device")
-        except OSError as error:
-            self._file.truncate(start)
-            expected = f"room to write ({error.strerror}); rows so far are kept: run again"
-            raise self.error(expected) from None
-
-
-def _remove(path: Path) -> None:
-    """Remove a file, where the system lets one that is open be removed."""
-    with contextlib.suppress(OSError):
-        path.unlink()
+        data, start = text.encode(), self.path.stat().st_size
+        with refusing(self.path, "output", "room to write; rows so far are kept: run again"):
+            try:
+                if self._file.write(data) < len(data):
+                    raise OSError(errno.ENOSPC, "")
+            except OSError:
+                self._file.truncate(start)
+                raise
 
 
 def _whole_lines(path: Path) -> str:

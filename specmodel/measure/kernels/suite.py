@@ -81,8 +81,8 @@ _SHAPES = {
 }
 _REFERENCES: dict[str, Sizes] = {
     "experts": {"num_tokens": 1, "tokens_per_sequence": 1, "routing_correlation": 0.0},
-    "gemm": {"num_tokens": 1},
     "attention": {"query_tokens": 1},
+    "gemm": {"num_tokens": 1},
     "elementwise": {"num_tokens": 1},
 }
 """Columns that vary among the points of a group, with their values in the group's reference."""
@@ -157,32 +157,27 @@ def suite(device: Device, length: Length) -> list[Point]:
     loads = [(*count, 1, 0.0) for count in tokens]
     loads += [(batch * count, count, CORRELATION) for batch, count in correlated]
     launched = ((0,), (1,)) if device == "cuda" else ((0,),)
-    cached = _by_role(_ATTENTION[device])
+    attention = {
+        role: [shape + cache for shape, cache in product(shapes, _CACHES[device])]
+        for role, shapes in _ATTENTION[device].items()
+    }
     return [
         *(_point(COPY, "skip", (size,)) for size in _COPIED[device]),
         *(_point(LAUNCH, "skip", graphs) for graphs in launched),
-        *_crossed("experts", _by_role(_EXPERTS[device]), loads),
-        *_crossed("gemm", _by_role(_GEMM[device]), tokens),
-        *_crossed(
-            "attention",
-            [(role, shape + cache) for (role, shape), cache in product(cached, _CACHES[device])],
-            _QUERIES,
-        ),
-        *_crossed("elementwise", _by_role(_HIDDEN[device]), tokens),
+        *_crossed("experts", _EXPERTS[device], loads),
+        *_crossed("gemm", _GEMM[device], tokens),
+        *_crossed("attention", attention, _QUERIES),
+        *_crossed("elementwise", _HIDDEN[device], tokens),
     ]
 
 
-def _by_role(shapes: Mapping[str, Sequence[Shape]]) -> list[tuple[str, Shape]]:
-    """Return pairs of role and shape; shapes that judge a fit are not among the fitted ones."""
-    return [(role, shape) for role, some in shapes.items() for shape in some]
-
-
 def _crossed(
-    component: str, shapes: Sequence[tuple[str, Shape]], varied: Sequence[Sequence[float]]
+    component: str, shapes: Mapping[str, Sequence[Shape]], varied: Sequence[Sequence[float]]
 ) -> Iterator[Point]:
-    """Yield each shape of a component with all values of the columns that vary."""
-    for (role, shape), values in product(shapes, varied):
-        yield _point(component, role, shape, *values)
+    """Yield each shape with all values of what varies; those that judge a fit are not fitted."""
+    for role, some in shapes.items():
+        for shape, values in product(some, varied):
+            yield _point(component, role, shape, *values)
 
 
 def _point(component: str, role: str, shape: Shape, *values: float) -> Point:
