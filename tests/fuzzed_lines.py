@@ -48,7 +48,6 @@ BASES = [
     "--batch-size 1:64:x8"
     " --prompt-length 900,5000 --output-length 100 --interval --components --json",
     f"predict --view peak {WHERE} {RATE} --batch-size 1:64 --draft-length 1,3",
-    f"predict --view peak qwen3-30b,mixtral-8x7b h200,4xl4 {RATE} --batch-size 1:64",
     f"predict --view lengths {NGRAM} {RATE} --context-length 512,4096",
     f"break-even {WHERE} --batch-size 1,16 --draft-length 1:3",
     f"compare {WHERE} {RATE} --engine vllm-moesd-2025,ideal --batch-size 1,16",

@@ -230,7 +230,7 @@ def _with_remedy(message: str, words: Sequence[str]) -> str:
     """Return an error that says what takes lists, if it is of one typed for a single thing."""
     found = re.match(r"(?:Invalid value for )?'?(--[a-z-]+)[^:']*'?: (?:got )?'[^']*,", message)
     named = ("target", "drafter", "hardware", "engine", "set", *COMPARED)
-    takes_lists = words[0] in ("compare", "sweep") or "peak" in words
+    takes_lists = words[0] in ("compare", "sweep")
     is_listed = found is not None and found[1] in map(flag, named) and not takes_lists
     return f"{message} (lists: specmodel compare)" if is_listed else message
 

@@ -1,8 +1,7 @@
-"""The batch sizes where speculation pays, of one case or of several: a view of a prediction."""
+"""The batch sizes where speculation pays: a view of a prediction."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,37 +9,27 @@ from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.text import TABLE
 from specmodel.prediction.table import Row, text_table, varies
-from specmodel.show import compared, forms, operator, report
+from specmodel.show import forms, operator, report
 from specmodel.show.columns import chosen
 from specmodel.show.views import case as case_of
 
 if TYPE_CHECKING:
-    from specmodel.prediction.case import Case
     from specmodel.prediction.gains import Gain
 
-Named = tuple[str, str, str]
-"""Target, drafter and GPU that name a case."""
 _MOST_JUDGED = 1000
 """Points of a curve that are told one by one as sure or open [-]."""
 
 
 def answer(prediction: report.Prediction, *, interval: bool | None = None) -> forms.Answer:
     """Return where speculation pays, and where most, in all forms."""
-    p, spots = _found(prediction, interval)
-    return report.answer(p, spots, lambda: (verdict(spots, p), table(spots)))
-
-
-def _found(
-    prediction: report.Prediction, interval: bool | None
-) -> tuple[report.Prediction, list[Row]]:
-    """Return a prediction and the sweet spots of its curves."""
     from specmodel.answers.curves import sweet_spots_rows
 
     p = _without_misfits(prediction)
     if case_of(p).draft_length is not None and not p.draft_length.all():
         raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
     spots = sweet_spots_rows(p)
-    return p, spots if interval is False else with_intervals(spots, p)
+    spots = spots if interval is False else with_intervals(spots, p)
+    return report.answer(p, spots, lambda: (verdict(spots, p), table(spots)))
 
 
 def _without_misfits(p: report.Prediction) -> report.Prediction:
@@ -49,69 +38,6 @@ def _without_misfits(p: report.Prediction) -> report.Prediction:
         return p
     unfit = p.evaluation.memory.warnings(p.batch_size, p.evaluation.points["draft_length"])
     return replace(p, told=tuple(note for note in p.notes if note not in unfit))
-
-
-def _warning_where_it_pays(p: report.Prediction) -> report.Prediction:
-    """Return a prediction that warns of no batch size beyond the last at which it pays."""
-    from specmodel.prediction.predicting import predicted
-
-    paying = p.fits & (p.speedup > 1)
-    last = p.batch_size[paying if paying.any() else p.fits].max()
-    sizes = sorted({int(size) for size in p.batch_size[p.batch_size <= last]})
-    return replace(p, told=_without_misfits(predicted(case_of(p).at(batch_size=sizes))).notes)
-
-
-def side_by_side(
-    cases: Mapping[Named, Case], refused: Mapping[Named, InputError], interval: bool | None = None
-) -> forms.Answer:
-    """Return the sweet spots of the cases that have an answer, and why the others have none.
-
-    `refused` are those that could not be resolved.
-    """
-    from specmodel.prediction.predicting import predicted
-
-    predictions: dict[str, report.Prediction] = {}
-    found: list[Row] = []
-    refused = dict(refused)
-    for name, case in cases.items():
-        try:
-            p, spots = _found(predicted(case.with_typical().drafting()), interval)
-            if not p.fits.any():
-                needed = operator.would_hold(p).removesuffix(".")
-                expected = f"more GPUs, as nothing fits in memory.{needed}"
-                raise InputError("hardware", case.given["hardware"], expected)
-        except InputError as error:
-            refused[name] = error
-            continue
-        heading = report.caption(p)
-        predictions[heading] = _warning_where_it_pays(p)
-        named: Row = dict(zip(("target", "drafter", "hardware"), name, strict=True))
-        told = {"num_gpus": p.deployment.layout.num_gpus}
-        source = {"acceptance": case_of(p).acceptance_told, "case": heading}
-        found += [named | told | row | source for row in spots]
-    if not found:
-        raise next(iter(refused.values()))
-    columns = dict.fromkeys(name for row in found for name in row)  # not all know intervals
-    found = [{name: row.get(name) for name in columns} for row in found]
-    lacking = {
-        "{} with {} on {}".format(
-            *name
-        ): f"--{error.argument.replace('_', '-')} needs {error.expected}"
-        for name, error in refused.items()
-    }
-    notes = [
-        f"Left out: {'; '.join(name for name in lacking if lacking[name] == why)}, as {why}."
-        for why in dict.fromkeys(lacking.values())
-    ]
-    words = " ".join([peaks(found), *notes])
-    answer = report.comparison(
-        predictions, found, lambda: compared.page(predictions, words, table(found))
-    )
-    return replace(
-        answer,
-        fields=lambda: {**answer.fields(), "left_out": lacking},
-        warnings=[*notes, *(f"{n}: {told}" for n, p in predictions.items() for told in p.warnings)],
-    )
 
 
 def verdict(rows: list[Row], prediction: report.Prediction) -> str:
@@ -198,48 +124,13 @@ def with_intervals(rows: list[Row], prediction: report.Prediction) -> list[Row]:
     return found
 
 
-def peaks(found: list[Row]) -> str:
-    """Say which case has the largest peak, and which the least."""
-    rows = _numbered(found)
-    ends = [end(rows, key=lambda row: float(row["peak_speedup"])) for end in (max, min)]
-    most, least = ("{peak_speedup:.2f}x, {name} on {gpus}".format_map(row) for row in ends)
-    return f"Largest peak: {most}{f'; least: {least}' if least != most else ''}."
-
-
 def table(spots: list[Row]) -> str:
-    """Return a row for each curve, of one case or of several, which are numbered."""
-    is_one = "case" not in spots[0]
-    rows = spots if is_one else _numbered(spots)
-    is_typical = not is_one and any(_typical(row["acceptance"]) for row in rows)
-    lacking = {"name", "gpus", "drafter"} if is_one else {"near_peak_first"}
-    lacking |= {"paying"} if not is_one and "surely_paying" in spots[0] else set()
-    columns = [
-        replace(c, spare=4, is_coordinate=not is_typical) if c.name == "drafter" else c
-        for c in chosen([name for name in _COLUMNS if name not in lacking])
-    ]
-    return text_table(rows, columns, width=TABLE.get(), left=_LEFT)
-
-
-def _numbered(found: list[Row]) -> list[Row]:
-    """Return rows with the numbered name of their case, and its GPUs."""
-    cases = [*dict.fromkeys(row["case"] for row in found)]
-    return [
-        row
-        | {"name": f"[{cases.index(row['case']) + 1}] {row['target']}"}
-        | {"gpus": "{num_gpus}x{hardware}".format_map(row)}
-        | {"drafter": row["drafter"] + _typical(row["acceptance"])}
-        for row in found
-    ]
-
-
-def _typical(acceptance: str) -> str:
-    """Return the mark of a row whose acceptance is that of typical heads."""
-    level = acceptance.partition(":")[0]
-    return f" ({level})" if level.startswith("typical") else ""
+    """Return a row for each curve."""
+    return text_table(spots, chosen(_COLUMNS), width=TABLE.get(), left=_LEFT)
 
 
 _COLUMNS = (
-    *("name", "gpus", "drafter", "context_length", "peak_speedup", "peak_speedup_low"),
-    *("peak_batch_size", "peak_batch_size_low", "near_peak_first", "paying", "surely_paying"),
+    *("context_length", "peak_speedup", "peak_speedup_low", "peak_batch_size"),
+    *("peak_batch_size_low", "near_peak_first", "paying", "surely_paying"),
 )
-_LEFT = ("model", "GPUs", "drafter", "speedup\nabove 1 at", "surely\npays at")
+_LEFT = ("speedup\nabove 1 at", "surely\npays at")
