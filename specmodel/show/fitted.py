@@ -136,39 +136,10 @@ def moved_text(update: EngineUpdate) -> str:
     left = ", ".join(
         f"{item.name} {_shown(item.name, item.after)}" for item in update.moved if item.is_open
     )
-    lines += [wrap(text) for text in _slow_terms(update)]
     if left:
         start = "Left open: these runs do not tell what follows. Each is written at its likeliest"
         lines.append(wrap(f"{start} value, as uncertain as before (see list words): {left}."))
     return "\n".join(lines)
-
-
-_TERMS = {
-    "scheduling and sampling, by step": ("pass_time", "reject_time"),
-    "scheduling and sampling, by request": ("reject_time_per_request",),
-    "passes of the drafter": ("draft_pass_time",),
-    "launches of kernels outside graphs": ("eager_kernel_time",),
-    "the GPU's kernels": ("gpu_time_factor",),
-}
-"""What a step is made of, and the overheads and factors of each."""
-_NOTABLE = 1.2
-
-
-def _slow_terms(update: EngineUpdate) -> list[str]:
-    """Return a sentence on which terms of a step take longer, or less, on this server."""
-    before, after = (
-        {item.name: getattr(item, when) for item in update.moved} for when in ("before", "after")
-    )
-    speeds = after.get("host_speed", 1.0) / before.get("host_speed", 1.0)
-    ratios = {}
-    for words, names in _TERMS.items():
-        if known := [name for name in names if name in after]:
-            own = 1.0 if "gpu_time_factor" in known else speeds
-            ratio = sum(after[n] for n in known) / sum(before[n] for n in known) / own
-            if not 1 / _NOTABLE < ratio < _NOTABLE:
-                ratios[words] = ratio
-    told = [f"{words} ({ratio:.2g} times)" for words, ratio in ratios.items()]
-    return [f"Beside the engine as shipped, this server differs in {', '.join(told)}."] * bool(told)
 
 
 def _ends(name: str, value: float, spread: float) -> str:

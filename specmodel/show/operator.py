@@ -300,19 +300,6 @@ def places(some: list[Row], rows: list[Row]) -> str:
     return f"batch size{'s' if len(those) > 1 else ''} {among(sizes, those)}"
 
 
-def room_told(prediction: Prediction, rows: list[Row]) -> str:
-    """Say of recurrent layers how many requests fit with room for the longest draft in each."""
-    longest = max((row["draft_length"] for row in rows), default=0)
-    if prediction.deployment.recurrent_model is None or not longest:
-        return ""
-    memory = replace(prediction.evaluation.memory, verify_tokens=longest + 1)
-    most = int(memory.max_batch_size.min())
-    if not any(row["fits"] and row["batch_size"] > most for row in rows):
-        return ""
-    own = "Fits means room for each row's own draft"
-    return f"{own}; with drafts of {longest} throughout, {most} fit."
-
-
 def would_hold(prediction: Prediction) -> str:
     """Say how many GPUs would do where those that were typed hold no request; "" where they do."""
     from specmodel.cost.layouts import HELD_REQUESTS, HELD_TOKENS, num_gpus, smallest_layout

@@ -75,7 +75,6 @@ def answer(
         ended = report.ended(report.fitting(rows), prediction) if at_best else ""
         # one line for what changes most, all in full
         notes = [layout, ended] if VERBOSE.get() else [layout or ended]
-        notes += [operator.room_told(prediction, rows)] if at_best and VERBOSE.get() else []
         if not columns:
             notes = [*_to_paste(prediction, rows), *notes]
         return report.page(shown, words, *parts, notes=filter(None, [*notes, limits]), tasks=tasks)
