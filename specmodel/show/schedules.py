@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.ranges import ranges_text, spans
-from specmodel.base.text import Columns, align, command_lines, wrap
+from specmodel.base.text import command_lines, wrap
 from specmodel.prediction.table import Form, Row
 from specmodel.show import report
 from specmodel.show.columns import units
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 _ALONE = (
     "Prompts of other requests are not counted; --prompt-length and --output-length count them."
 )
-_MOST_COLUMNS = 9
-"""Batch sizes beside each other in a table."""
 
 
 def answer(plan: Plan) -> Answer:
@@ -28,7 +26,7 @@ def answer(plan: Plan) -> Answer:
     caveats = (f"for {plan.config.name}, {plan.place}", f"made for {plan.limits}", *plan.caveats)
 
     def page() -> str:
-        parts = [_for_engine(plan), _ranges_table(plan), _contexts_table(plan)]
+        parts = [_for_engine(plan), _ranges_table(plan)]
         return report.page(plan, _verdict(plan), *parts)
 
     return Answer(
@@ -59,17 +57,10 @@ def _verdict(plan: Plan) -> list[str]:
     gain = _gain(plan, report.verbs(deployment)[0])
     if plan.largest < last:
         gain = report.if_it_fitted(gain, plan.largest, _counted(plan))
-    is_loaded = plan.evaluation.prefill is not None
-    words = [
-        of_schedules(plan) if plan.carried else "",
-        gain,
-        " ".join(filter(None, [_graphs(plan), _losing(plan)])),
-        _single(schedule),
-        sizes,
-        _rule(plan),
-        _slowest(plan),
-        "" if is_loaded else _ALONE,
-    ]
+    held = " ".join(filter(None, [_graphs(plan), _losing(plan)]))
+    carried = of_schedules(plan) if plan.carried else ""
+    alone = "" if plan.evaluation.prefill else _ALONE
+    words = [carried, gain, held, _single(schedule), sizes, _rule(plan), _slowest(plan), alone]
     return [*filter(None, words)]
 
 
@@ -252,9 +243,8 @@ def _tokens(count: int) -> str:
 
 def _ranges_table(plan: Plan) -> str:
     """Return a row for each range of batch sizes."""
-    ends = ("first_batch_size", "last_batch_size")
     columns: dict[str, Form] = {
-        "batch\nsizes": lambda row: ranges_text([(row[ends[0]], row[ends[1]])]),
+        "batch\nsizes": lambda row: ranges_text([(row["first_batch_size"], row["last_batch_size"])]),
         "draft\nlength": lambda row: _alike(plan, row),
         # the least and the largest of a range, once if they read alike
         "speedup": lambda row: "-".join(
@@ -267,7 +257,10 @@ def _ranges_table(plan: Plan) -> str:
     if rows[0]["min_speedup_low"] is None:
         del columns["80 %\ninterval"]
     if not rows[-1]["fits"]:
-        columns["fits"] = lambda row: _fits(row, plan.largest)
+        part = f"to {plan.largest}"
+        columns["fits"] = lambda row: (
+            "yes" if row["fits"] else part if row["first_batch_size"] <= plan.largest else "no"
+        )
     return table(rows, columns)
 
 
@@ -279,31 +272,6 @@ def _alike(plan: Plan, row: Row) -> str:
     own = plan.gain[:, row["first_batch_size"] - 1 : row["last_batch_size"]]
     told = ranges_text([alike_places(own.mean(axis=(0, 1)), length)])
     return f"{length}" if told == f"{length}" else f"{length} ({told})"
-
-
-def _fits(row: Row, largest: int) -> str:
-    """Say whether a range of batch sizes fits in memory, or up to which."""
-    return "yes" if row["fits"] else "no" if row["first_batch_size"] > largest else f"to {largest}"
-
-
-def _contexts_table(plan: Plan) -> str:
-    """Return the draft lengths of each context alone, and the schedule's; empty for one."""
-    if not plan.alone:
-        return ""
-    lengths = [each.schedule.draft_length.tolist() for each in (*plan.alone, plan)]
-    columns: Columns = [("context", [*map(str, plan.context_length), "schedule"])]
-    largest = max(map(len, lengths))
-    powers = [2**i for i in range(largest.bit_length()) if 2**i < largest]
-    stride = -(-len(powers) // _MOST_COLUMNS) or 1
-    for size in [*powers[::stride], largest]:
-        columns.append(
-            (f"{size}", [f"{own[size - 1]}" if size <= len(own) else "-" for own in lengths])
-        )
-    head = wrap(
-        "Draft length by context and batch size, each context alone, for engines that set it by"
-        " request (--csv has every batch size):"
-    )
-    return f"{head}\n{align(columns)}"
 
 
 def _fields(plan: Plan) -> dict[str, Any]:
