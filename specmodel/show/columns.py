@@ -165,9 +165,9 @@ PEAKS = (
     Column(
         "surely_paying",
         "-",
-        "batch sizes with an interval above 1; ? where too many to tell",
+        "batch sizes with an interval above 1",
         "surely\npays at",
-        lambda row: "?" if row["surely_paying"] is None else row["surely_paying"] or "-",
+        lambda row: row["surely_paying"] or "-",
     ),
     Column("largest_batch_size", "request", "considered"),
 )

@@ -39,6 +39,7 @@ _ALONE = (
     " layouts."
 )
 """What is said of one alternative that was asked for alone."""
+_ENDS = ("speedup_low", "speedup_high")
 _FASTEST = (
     *("batch_size", "fastest", "as_fast", "tpot", "throughput_per_gpu", "speedup", "speedup_low"),
     "best_draft_length",
@@ -121,18 +122,15 @@ def _with_gains(predictions: Mapping[str, report.Prediction], rows: list[Row]) -
 
     None where nothing is drafted.
     """
-    from specmodel.prediction.gains import gains_at
+    from specmodel.prediction.predicting import with_known_intervals
 
-    ends: list[Row] = [{"speedup_low": None, "speedup_high": None} for _ in rows]
-    drafts = [i for i, row in enumerate(rows) if row["best_draft_length"]]
-    for name, prediction in predictions.items():
-        places = [i for i in drafts if rows[i]["alternative"] == name]
-        points = [rows[i] | {"draft_length": rows[i]["best_draft_length"]} for i in places]
-        for i, gain in zip(places, gains_at(prediction, points), strict=True):
-            if gain is None:
-                return rows
-            ends[i] = {"speedup_low": gain.low, "speedup_high": gain.high}
-    return [row | own for row, own in zip(rows, ends, strict=True)]
+    points = [point for p in predictions.values() for point in with_known_intervals(p).rows()]
+    if not all("speedup_low" in point for point in points):
+        return rows
+    return [
+        row | {end: point[end] if point["draft_length"] else None for end in _ENDS}
+        for row, point in zip(rows, points, strict=True)
+    ]
 
 
 class Ranking:

@@ -75,6 +75,24 @@ def verbs(deployment: Deployment) -> tuple[str, str]:
     return ("may pay", "may not pay") if may else ("pays", "does not pay")
 
 
+def with_ends(prediction: Prediction, interval: bool | None) -> Prediction:
+    """Return a prediction with intervals: where errors are known, asked for, or without."""
+    from specmodel.prediction.predicting import with_intervals, with_known_intervals
+
+    if interval is False or (prediction.intervals and not interval):
+        return prediction
+    return (with_intervals if interval else with_known_intervals)(prediction)
+
+
+def gain_of(row: Row) -> Gain | None:
+    """Return how sure the gain of a row of a prediction with intervals is, else None."""
+    from specmodel.prediction.gains import Gain
+
+    if row.get("speedup_low") is None:
+        return None
+    return Gain(**{end: row[f"speedup_{end}"] for end in ("low", "high", "chance")})
+
+
 def is_sure(gain: Gain | None, row: Row) -> bool:
     """Tell whether a row is called a gain: its interval is above 1, or without one its number."""
     return gain.low > 1 if gain else round(row["speedup"], 2) > 1

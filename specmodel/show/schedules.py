@@ -244,7 +244,9 @@ def _tokens(count: int) -> str:
 def _ranges_table(plan: Plan) -> str:
     """Return a row for each range of batch sizes."""
     columns: dict[str, Form] = {
-        "batch\nsizes": lambda row: ranges_text([(row["first_batch_size"], row["last_batch_size"])]),
+        "batch\nsizes": lambda row: ranges_text(
+            [(row["first_batch_size"], row["last_batch_size"])]
+        ),
         "draft\nlength": lambda row: _alike(plan, row),
         # the least and the largest of a range, once if they read alike
         "speedup": lambda row: "-".join(

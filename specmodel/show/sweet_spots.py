@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
@@ -13,12 +12,6 @@ from specmodel.show import forms, operator, report
 from specmodel.show.columns import chosen
 from specmodel.show.views import case as case_of
 
-if TYPE_CHECKING:
-    from specmodel.prediction.gains import Gain
-
-_MOST_JUDGED = 1000
-"""Points of a curve that are told one by one as sure or open [-]."""
-
 
 def answer(prediction: report.Prediction, *, interval: bool | None = None) -> forms.Answer:
     """Return where speculation pays, and where most, in all forms."""
@@ -27,8 +20,8 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
     p = _without_misfits(prediction)
     if case_of(p).draft_length is not None and not p.draft_length.all():
         raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
-    spots = sweet_spots_rows(p)
-    spots = spots if interval is False else with_intervals(spots, p)
+    p = report.with_ends(p, interval)
+    spots = with_intervals(sweet_spots_rows(p), p) if p.intervals else sweet_spots_rows(p)
     return report.answer(p, spots, lambda: (verdict(spots, p), table(spots)))
 
 
@@ -42,14 +35,14 @@ def _without_misfits(p: report.Prediction) -> report.Prediction:
 
 def verdict(rows: list[Row], prediction: report.Prediction) -> str:
     """Say where speculation pays, and where most; with which lengths if not with one throughout."""
-    from specmodel.prediction.gains import gains_at
-
     pays, denial = report.verbs(prediction.deployment)
     best = max(rows, key=lambda row: row["peak_speedup"])
     where = report.place(best | {"batch_size": best["peak_batch_size"]}, rows)
     if round(best["peak_speedup"], 2) <= 1:
         return f"Speculation {denial}: at most {best['peak_speedup']:.2f}x, at {where}."
-    (gain,) = gains_at(prediction, [best | {"batch_size": best["peak_batch_size"]}])
+    curve = _curve(best, prediction)
+    sizes, gains = _sizes(curve), [*map(report.gain_of, curve)]
+    gain = gains[sizes.index(best["peak_batch_size"])]
     if gain and gain.is_open:
         told = f"{best['peak_speedup']:.2f}x ({report.chances(gain)})"
         return f"Speculation may pay or not; most is gained at {where}: {told}."
@@ -57,8 +50,8 @@ def verdict(rows: list[Row], prediction: report.Prediction) -> str:
     sure += f" with {best['draft_length']} drafted" if at_best else ""
     each = ", with that length throughout" if varies("draft_length", rows) else ""
     each = ", with the best draft length of each" if at_best else each
-    told = report.paying(*_judged(prediction, _curve(best, prediction)))
-    told = told or f"{pays} at {best['paying']} by the central values"
+    drafts = [gain if row["draft_length"] else None for row, gain in zip(curve, gains, strict=True)]
+    told = report.paying(sizes, drafts) or f"{pays} at {best['paying']} by the central values"
     low, high = best.get("peak_batch_size_low"), best.get("peak_batch_size_high")
     drawn = f"; 80 % of draws peak at {ranges_text([(low, high)])}" if low and high else ""
     near = f"{best['peak_speedup'] / 2**0.5:.2f}x (0.71 of the peak) or more at"
@@ -71,57 +64,37 @@ def verdict(rows: list[Row], prediction: report.Prediction) -> str:
 
 
 def _curve(spot: Row, prediction: report.Prediction) -> list[Row]:
-    """Return the points of the curve of a sweet spot; nothing of too many to tell one by one."""
+    """Return the points of the curve of a sweet spot."""
     curve = ["context_length", *([] if report.is_at_best(prediction) else ["draft_length"])]
     rows = [row for row in prediction.rows() if all(row[name] == spot[name] for name in curve)]
-    rows = report.fitting(rows)
-    return rows if len(_drafts(rows)) <= _MOST_JUDGED else []
-
-
-def _drafts(curve: list[Row]) -> list[Row]:
-    return [row for row in curve if row["draft_length"]]
-
-
-def _judged(prediction: report.Prediction, curve: list[Row]) -> tuple[list[int], list[Gain | None]]:
-    """Return the batch sizes of a curve, and the gains, None for no draft."""
-    from specmodel.prediction.gains import gains_at
-
-    drafts = _drafts(curve)
-    found = zip(map(_size, drafts), gains_at(prediction, drafts), strict=True)
-    gains, sizes = dict(found), [*map(_size, curve)]
-    return sizes, [*map(gains.get, sizes)]
-
-
-def _size(row: Row) -> int:
-    return int(row["batch_size"])
+    return report.fitting(rows)
 
 
 def with_intervals(rows: list[Row], prediction: report.Prediction) -> list[Row]:
-    """Return sweet spots with 80 % intervals of each peak, and where it surely pays, if known.
+    """Return sweet spots with 80 % intervals of each peak, and where it surely pays."""
+    from specmodel.prediction.gains import peak_at
 
-    Where it pays, and the batch size of the peak, are None of curves of too many points.
-    """
-    from specmodel.prediction.gains import gains_at, peak_at
-
-    gains = gains_at(prediction, [row | {"batch_size": row["peak_batch_size"]} for row in rows])
     found = []
-    for row, gain in zip(rows, gains, strict=True):
-        if gain is None:
-            return rows
+    for row in rows:
         curve = _curve(row, prediction)
-        sizes, judged = _judged(prediction, curve)
-        sure = spans(sizes, (own is not None and own.low > 1 for own in judged))
-        at_low, at_high = peak_at(prediction, _drafts(curve))
+        sizes, drafts = _sizes(curve), [point for point in curve if point["draft_length"]]
+        peak = curve[sizes.index(row["peak_batch_size"])]
+        sure = (bool(point["draft_length"]) and point["speedup_low"] > 1 for point in curve)
+        at_low, at_high = peak_at(prediction, drafts)
         more: dict[str, Row] = {
             "peak_batch_size": {"peak_batch_size_low": at_low, "peak_batch_size_high": at_high},
-            "peak_speedup": {"peak_speedup_low": gain.low, "peak_speedup_high": gain.high},
-            "paying": {"surely_paying": ranges_text(sure) if sizes else None},
+            "peak_speedup": {f"peak_{end}": peak[end] for end in ("speedup_low", "speedup_high")},
+            "paying": {"surely_paying": ranges_text(spans(sizes, sure))},
         }
         told: Row = {}
         for name, value in row.items():
             told |= {name: value} | more.get(name, {})
         found.append(told)
     return found
+
+
+def _sizes(curve: list[Row]) -> list[int]:
+    return [row["batch_size"] for row in curve]
 
 
 def table(spots: list[Row]) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from specmodel.base.errors import refuse_given
 from specmodel.base.ranges import ranges_text
 from specmodel.base.text import TABLE, VERBOSE
-from specmodel.prediction.predicting import with_intervals, with_known_intervals
 from specmodel.prediction.table import Column, Row, text_table, varies
 from specmodel.show import forms, glossary, operator, report, taken
 from specmodel.show.columns import chosen, units as units_of
@@ -44,25 +43,20 @@ def answer(
         has_interval = interval is not False
         prediction, within = within_target(prediction, tpot_target, has_interval=has_interval)
     at_best = report.is_at_best(prediction)
-    if interval:
-        prediction = with_intervals(prediction)
-    is_judged = interval is not False
-    gains = operator.gains_of(prediction) if is_judged else [None] * prediction.tpot.size
+    prediction = report.with_ends(prediction, interval)
 
     def kept(rows: list[Row]) -> list[Row]:
         return rows if within is None else within.kept(rows)
 
     def page() -> str:
-        rows = operator.with_gains(prediction.rows(), gains)
+        rows = prediction.rows()
         rows = operator.with_alike(prediction, rows) if at_best and not columns else rows
-        pairs = [*zip(rows, gains, strict=True)]
         rows = report.with_room(rows, prediction)
-        told_of = {*map(id, kept(rows) or rows)}
-        judged = [pair for pair in pairs if id(pair[0]) in told_of]
-        words = operator.verdict(prediction, *map(list, zip(*judged, strict=True)))
+        judged = kept(rows) or rows
+        words = operator.verdict(prediction, judged)
         told = within.told() if within else ""
         words[0] = f"{told} {words[0]}{operator.would_hold(prediction)}".lstrip()
-        best = max((row for row, _ in judged), key=lambda row: (row["fits"], row["speedup"]))
+        best = max(judged, key=lambda row: (row["fits"], row["speedup"]))
         shown = taken.with_tokens(prediction, best)
         tasks = taken.tasks_told(prediction, best)
         rows = kept(rows)
@@ -79,17 +73,14 @@ def answer(
             notes = [*_to_paste(prediction, rows), *notes]
         return report.page(shown, words, *parts, notes=filter(None, [*notes, limits]), tasks=tasks)
 
-    def told() -> Prediction:
-        return with_known_intervals(prediction) if interval is None else prediction
-
     def rows() -> list[Row]:
         if components:
             return component_rows(prediction)
-        return operator.chosen_rows(kept(told().rows()), columns)
+        return operator.chosen_rows(kept(prediction.rows()), columns)
 
     return forms.Answer(
         page=page,
-        fields=lambda: fields_of(told(), kept(told().rows()), with_components=components),
+        fields=lambda: fields_of(prediction, kept(prediction.rows()), with_components=components),
         rows=rows,
         warnings=prediction.warnings,
         case="" if columns else report.caption(prediction),
