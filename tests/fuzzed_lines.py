@@ -106,7 +106,7 @@ BASES = [
         "acceptance before.prom after.prom",
         "acceptance vllm_eagle3.json --json",
     ),
-    "fit kernels.csv --output fitted.toml",
+    "fit kernels kernels.csv --output fitted.toml",
     "fit check h200_sxm kernels.csv --stack trtllm",
     "fit check --serving engines.csv --json",
     "fit check --serving pairs.csv",

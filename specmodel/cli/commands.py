@@ -247,8 +247,7 @@ def _command(words: Sequence[str]) -> click.Command:
     context = click.Context(main_group)
     for word in words:
         if isinstance(command, click.Group):
-            default = command.get_command(context, getattr(command, "default", str)(word))
-            command = command.get_command(context, word) or default or command
+            command = command.get_command(context, word) or command
     return command
 
 

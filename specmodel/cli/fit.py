@@ -32,35 +32,15 @@ _NOT_TYPED_ON = (
 )
 """What the next command does not take from the one typed, or takes in another form."""
 _DRAFTING = ("draft_length", "tree_width", "verify_tokens")
-_BENCHMARKS = (".json", ".jsonl")
 
 
-class FitGroup(WholeList):
-    """A group with a default: ``fit FILE`` means ``fit kernels FILE``, of benchmarks ``engine``."""
-
-    @staticmethod
-    def default(word: str) -> str:
-        """Return the command that stands before a word that is none."""
-        return "engine" if word.endswith(_BENCHMARKS) else "kernels"
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Put a command in front of words that name none."""
-        if args and args[0] not in self.commands:
-            args = [self.default(args[0]), *args]
-        return super().resolve_command(ctx, args)
-
-
-@click.group(
-    "fit", cls=FitGroup, context_settings=settings.SETTINGS | {"ignore_unknown_options": True}
-)
+@click.group("fit", cls=WholeList, context_settings=settings.SETTINGS)
 def fit_group() -> None:
-    """Fit kernels (the default) or an engine to measurements, or check what was fitted.
+    """Fit kernels or an engine to measurements, or check what was fitted.
 
     \b
     Examples:
-      specmodel fit h200.csv --output h200.toml
+      specmodel fit kernels h200.csv --output h200.toml
       specmodel fit engine plain.json eagle3.json --drafter eagle3 \\
           --hardware h200 --output mine.toml
       specmodel fit check h200.toml h200.csv
