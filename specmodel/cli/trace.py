@@ -168,13 +168,6 @@ def _statistics_table(rows: list[tuple[str, traces.statistics.TraceStatistics]])
         " correlation of accepted tokens of successive steps, with all pairs pooled (requests that"
         " differ raise it) and as a mean within requests (short ones lower it)."
     )
-    of_positions = [
-        f"{name.strip()} {found.proposal_share:.0%}"
-        for name, found in rows
-        if found.proposal_share is not None and found.proposal_share < 1
-    ]
-    if of_positions:
-        note += f" Positions, not steps, with a proposal: {', '.join(of_positions)}."
     return f"{table(told, columns, left=['trace'])}\n\n{wrap(note)}"
 
 

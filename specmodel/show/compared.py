@@ -208,8 +208,7 @@ def verdict(ranking: Ranking, *, is_even: bool = True, is_of_models: bool = Fals
     told += ", or not told apart from it" if is_tied else ""
     if len(winners) == 1:
         (names,) = winners.values()
-        more = _apart(ranking, names) if is_tied else _lead(ranking)
-        told += f", {_at(sizes)}: {' or '.join(names)}{more}."
+        told += f", {_at(sizes)}: {' or '.join(names)}{'' if is_tied else _lead(ranking)}."
     else:
         told += f", by batch size: {_by_size(winners)}."
         if one := ranking.for_all():
@@ -266,13 +265,6 @@ def _lead(ranking: Ranking) -> str:
     return f"; the next is {low if low == high else f'{low} to {high}'} slower"
 
 
-def _apart(ranking: Ranking, names: Sequence[str]) -> str:
-    """Say where one is told apart from all others."""
-    alone = [ranking.fastest(rows) == names for rows in ranking.by_size.values()]
-    where = ranges_text(spans([*ranking.by_size], alone))
-    return f"; ahead of all others at {where}" if where and len(names) == 1 else ""
-
-
 def _at(sizes: Sequence[int]) -> str:
     return "at every batch size" if len(sizes) > 1 else f"at batch size {sizes[0]}"
 
@@ -293,9 +285,8 @@ def _unfit(best: list[Row]) -> str:
         if size != largest and len({*sizes.values()}) > 1  # what all lack is said below the table
     ]
     ends = [f"{name} at {ranges_text([(min(at), max(at))])}" for name, at in held.items()]
-    words = [f" In memory fit: {'; '.join(told)}." if told else ""]
-    words += [f" No draft fits in memory: {'; '.join(ends)}." if ends else ""]
-    return "".join(words)
+    words = {"In memory fit": told, "No draft fits in memory": ends}
+    return "".join(f" {what}: {'; '.join(names)}." for what, names in words.items() if names)
 
 
 def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()) -> str:

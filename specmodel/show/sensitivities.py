@@ -70,11 +70,6 @@ def _verdict(found: Sensitivity) -> str:
     """Say what is predicted, which input moves it most, and which makes it most uncertain."""
     speedup, efficiency = found.outcome.values()
     told = f"Speedup {speedup:.2f}, target efficiency {efficiency:.2f}."
-    for row in records(found.elasticities):
-        if row["input"] != "draft_length" and "error" not in row["input"]:
-            verb, by = "raises" if row["speedup"] >= 0 else "lowers", abs(row["speedup"])
-            told += f" A 1 % higher {row['input']} {verb} the speedup by {by:.2g} %."
-            break
     swing = records(found.swings)[0]
     moved = f"{swing['speedup_at_low']:.2f} to {swing['speedup_at_high']:.2f}"
     told += f" Of what is uncertain, {swing['input']} moves it most, from {moved}"

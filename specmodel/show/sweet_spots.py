@@ -52,14 +52,9 @@ def verdict(rows: list[Row], prediction: report.Prediction) -> str:
     each = ", with the best draft length of each" if at_best else each
     drafts = [gain if row["draft_length"] else None for row, gain in zip(curve, gains, strict=True)]
     told = report.paying(sizes, drafts) or f"{pays} at {best['paying']} by the central values"
-    low, high = best.get("peak_batch_size_low"), best.get("peak_batch_size_high")
-    drawn = f"; 80 % of draws peak at {ranges_text([(low, high)])}" if low and high else ""
-    near = f"{best['peak_speedup'] / 2**0.5:.2f}x (0.71 of the peak) or more at"
-    peak_range = ranges_text([(best["near_peak_first"], best["near_peak_last"])])
     return (
-        f"Speculation {pays} most at {where}: {best['peak_speedup']:.2f}x{sure}. It"
-        f" {told}{each}; its speedup is {near}"
-        f" {peak_range}{drawn}. Considered: up to {best['largest_batch_size']}."
+        f"Speculation {pays} most at {where}: {best['peak_speedup']:.2f}x{sure}. It {told}{each}."
+        f" Considered: up to {best['largest_batch_size']}."
     )
 
 

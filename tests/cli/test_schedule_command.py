@@ -311,12 +311,8 @@ def test_what_tensorrt_llm_costs_is_said(run, document):
     assert bound["loss_at_batch_size_1"] == 1 - first["speedup"] / first["best_speedup"]
     cost = 1 - bound["mean_speedup"] / free["mean_speedup"]
     assert bound["cost_of_rule"] == pytest.approx(cost)
-    own = free["rows"][0]
-    assert (
-        f"TensorRT-LLM wants its longest draft at batch size 1: {first['speedup']:.2f}x there"
-        f" with {lengths[0]} tokens instead of {own['speedup']:.2f}x with"
-        f" {own['draft_length']} tokens; {cost:.1%} over all batch sizes."
-    ) in in_one_line(run(TENSORRT))
+    told = "TensorRT-LLM wants its longest draft at batch size 1, which costs"
+    assert f"{told} {cost:.1%} over all batch sizes." in in_one_line(run(TENSORRT))
     assert "wants" not in run(SMALL)
     assert free["cost_of_rule"] == 0
 
