@@ -200,20 +200,14 @@ def _error_line(error: InputError, words: Sequence[str]) -> str:
 
 
 def _usage(error: click.ClickException, words: Sequence[str]) -> str:
-    """Return what click says of a line; of one that lacks options, all of them."""
+    """Return what click says of a line, and the help of one that lacks an option."""
     told = error.format_message()
     group = _command(words)
     if told.startswith("No such command") and isinstance(group, click.Group):
         return f"{told} Commands: {', '.join(group.list_commands(click.Context(group)))}"
     if not (isinstance(error, click.MissingParameter) and error.ctx):
         return told
-    typed = {word.partition("=")[0] for word in words}
-    options = (each for each in error.ctx.command.params if isinstance(each, click.Option))
-    needed = [each for each in options if each.required and each != error.param]
-    others = [each.opts[0] for each in needed if not typed & {*each.opts}]
-    also = f"; also {', '.join(others)}"
-    too = also if isinstance(error.param, click.Option) and others else ""
-    return f"{told.removesuffix('.')}{too} ({error.ctx.command_path} --help)"
+    return f"{told.removesuffix('.')} ({error.ctx.command_path} --help)"
 
 
 def _with_remedy(message: str, words: Sequence[str]) -> str:

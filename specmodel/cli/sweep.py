@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -93,12 +91,15 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
         expected = f"--yes to compute more than {MOST_WITHOUT_YES:,} points"
         raise InputError("num_points", plan.num_points, expected)
     echo_warnings(plan.skipped, "skipped")
-    with _without_log():
+    logging.disable()  # that of Dask: how a sweep ended is printed in one line
+    try:
         if output is None:
             for text in sweeps.csv_chunks(plan, **where):
                 click.echo(text, nl=False)
         else:
             _write(plan, output, overwrite=overwrite, **where)
+    finally:
+        logging.disable(logging.NOTSET)
     for kind, told in plan.taken.items():
         echo_warnings([told], kind)
     _warn(plan)
@@ -154,13 +155,3 @@ def _plan(options: dict[str, Any]) -> sweeps.Plan:
         if not any(setting.startswith(f"{error.argument}=") for setting in options["changes"]):
             raise
         raise InputError(f"set {error.argument}", error.value, error.expected) from None
-
-
-@contextmanager
-def _without_log() -> Iterator[None]:
-    """Silence Dask's log; how a sweep ended is printed in one line."""
-    logging.disable()
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)

@@ -54,11 +54,11 @@ def caption(case: Case) -> str:
     if source := case.assumptions.get("acceptance"):
         told = f"acceptance {'typical' if 'heads of' in str(source) else 'as published'}"
     else:
-        told = _given(asked.acceptance) if asked and asked.acceptance else ""
+        told = given_told(asked.acceptance) if asked and asked.acceptance else ""
     return ", ".join(filter(None, [heading(d), d.engine.name, told]))
 
 
-def _given(acceptance: Acceptance) -> str:
+def given_told(acceptance: Acceptance) -> str:
     """Return an acceptance as it was given, in few words."""
     from numpy import ravel
 
