@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 @click.option("--tiny", "length", flag_value="tiny", hidden=True)
 @own("hardware", "NAME|PATH", "Profile to start from.  [default: the device's, if any]")
 @own("again", list(COMPONENTS), "Time this anew; repeatable.", multiple=True)
-@own("dry_run", bool, "List what is left to time, and time nothing.")
 def calibrate(device: Device, output: str, length: Length, **options: Any) -> None:
     """Time kernels of this machine with torch and fit a profile to them.
 
@@ -52,9 +50,6 @@ def calibrate(device: Device, output: str, length: Length, **options: Any) -> No
     rows, hardware, again = check_output(output), options["hardware"], options["again"]
     if hardware is not None:
         machines.load_hardware(hardware)
-    if options["dry_run"]:
-        click.echo(_left_text(rows, device, length, again, options["dtype"]))
-        return
     info = find_device(device, options["dtype"])
     session = {"specmodel": __version__, "commit": _commit()}
     timings = run_suite(rows, info, length, session, again)
@@ -91,25 +86,6 @@ def missed_text(made: Calibration) -> str:
     again = " ".join(f"--again {kind}" for kind in missed)
     says = f"this profile misses its own timings of {told} (2 to 10% on a quiet machine), and what"
     return f"{says} it predicts may be as far off: on a quiet machine, {again}" if missed else ""
-
-
-def _left_text(
-    rows: Path, device: Device, length: Length, again: tuple[str, ...], dtype: str
-) -> str:
-    """Return how many repeats are left to time, a line for each point."""
-    from specmodel.measure.kernels.device import find_device
-    from specmodel.measure.kernels.rows import RowFile
-    from specmodel.measure.kernels.session import left_to_time
-
-    file = None
-    if rows.exists():
-        file = RowFile(rows, find_device(device, dtype).identity, {}, again)
-        file.read()
-    left, total = left_to_time(device, length, file)
-    repeats = Counter(point.name for point, _ in left)
-    lines = [f"{count:7}  {name}" for name, count in repeats.items()]
-    head = f"{len(left):,} of {total:,} timings left, of {len(repeats)} points"
-    return "\n".join([f"{head}; repeats left and point:", *lines])
 
 
 def _commit() -> str | None:

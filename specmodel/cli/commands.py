@@ -57,8 +57,6 @@ _ELSEWHERE = {
     " --speculative-draft-window-size --speculative-draft-sliding-window",
     "What sweep prints is CSV": "--csv",
     "Here it is --temperature": "--temp",
-    "The form is that of TensorRT-LLM 1.3 on": "--engine-version",
-    "load --figure draws loads; steps are in Python's: Service.run(..., log_steps=1000)": "--steps",
     "Here it is --tokens-per-step, which counts the target's own too": "--nextn-accepted",
     "It takes no time: give the acceptance measured with it, such as --acceptance"
     " kimi-k3-dspark-block-verification": "--rejection-sample-method",

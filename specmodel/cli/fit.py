@@ -211,7 +211,7 @@ def _from_runs(
         fitted.runs_table(runs, update),
         fitted.speedups_text(update, rows),
         "\n".join(map(wrap, [*fitted.run_notes(runs, rows), *fitted.unlike_texts(update)])),
-        fitted.fit_warnings_text(update, deployment, runs, rows),
+        fitted.fit_warnings_text(update, deployment, runs),
         "" if any(told.is_refused for told in update.fit_warnings) else fitted.moved_text(update),
         assumed_text({n: v for n, v in assumed.items() if n not in ("engine", "host_speed")}),
     ]
@@ -312,6 +312,7 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
     tokens are judged by that.
     """
     from specmodel.base.units import check as check_number
+    from specmodel.show.plots.figures import save_figure
 
     most = options["max_error"]
     if most is not None:
@@ -320,42 +321,39 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
     asked = {name: value for name, value in asked.items() if value is not False}
     if options["serving"] is not None:
         refuse_given(asked, ["profile", "stack"], "none with --serving")
-        error = _judge_engines(options)
+        drawn, text, error = _judge_engines(options)
     else:
         refuse_given(asked, ["json", "ttft"], "--serving FILE with it")
         if profile is None or measurements is None:
             missing = "PROFILE" if profile is None else "MEASUREMENTS"
             raise click.UsageError(f"Missing argument '{missing}', or --serving FILE.")
-        error = _judge_kernels(profile, measurements, options)
+        drawn, text, error = _judge_kernels(profile, measurements, options)
+    if options["figure"] is not None:
+        save_figure("predicted_against_measured", drawn, options["figure"])
+    click.echo(text)
     if most is not None and error > most:
         click.echo(f"specmodel: mean error {error:.3f} is above {most:g}", err=True)
         raise click.exceptions.Exit(1)
 
 
-def _judge_kernels(profile: str, measurements: str, options: dict[str, Any]) -> float:
-    """Print how wrong a profile is on timings; return the largest mean error of a component [-]."""
+def _judge_kernels(
+    profile: str, measurements: str, options: dict[str, Any]
+) -> tuple[forms.DataFrame, str, float]:
+    """Return rows to draw, how wrong a profile is on timings, and the most of a component [-]."""
     from specmodel.fit.validation import ALL_ROWS, error_table, predict_measured
-    from specmodel.show.plots.figures import save_figure
 
     hardware = machines.load_hardware(profile, "profile")
-    table = measure.read_measurements(measurements)
-    rows = predict_measured(table, hardware, options["stack"])
+    rows = predict_measured(measure.read_measurements(measurements), hardware, options["stack"])
     errors = error_table(rows)
-    if options["figure"] is not None:
-        save_figure("predicted_against_measured", rows, options["figure"])
     text = judged.error_table(errors, left=["component", "dtype", "rows"])
-    click.echo(f"{hardware.name}\n\n{text}")
-    return float(errors[errors["rows"] == ALL_ROWS]["mean_error"].max())
+    most = float(errors[errors["rows"] == ALL_ROWS]["mean_error"].max())
+    return rows, f"{hardware.name}\n\n{text}", most
 
 
-def _judge_engines(options: dict[str, Any]) -> float:
-    """Print how wrong predictions are on a table of engines; return their mean error [-]."""
-    from specmodel.show.plots.figures import save_figure
-
+def _judge_engines(options: dict[str, Any]) -> tuple[forms.DataFrame, str, float]:
+    """Return rows to draw, how wrong predictions are on a table of engines, and on average [-]."""
     rows, answer = judged.engines(options["serving"], ttft=options["ttft"])
-    if options["figure"] is not None:
-        times = rows[rows["quantity"] != "speedup"]
-        drawn = times.rename(columns={"measured": "latency", "model": "component"})
-        save_figure("predicted_against_measured", drawn, options["figure"])
-    click.echo(forms.as_json(answer) if options["as_json"] else answer.page())
-    return float(rows["error"].abs().mean())
+    drawn = rows[rows["quantity"] != "speedup"]
+    drawn = drawn.rename(columns={"measured": "latency", "model": "component"})
+    text = forms.as_json(answer) if options["as_json"] else answer.page()
+    return drawn, text, float(rows["error"].abs().mean())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -161,27 +160,23 @@ def _shown(name: str, value: float) -> str:
 
 _CAUSES = {
     True: (
-        "fewer or slower GPUs, or another layout, than {gpus}{count}",
+        "fewer or slower GPUs, or another layout, than {gpus}",
         "weights of more bits than {dtype}{model}",
         "no CUDA graphs (--enforce-eager), or a busy machine",
         "TPOT with the prompts in it: it is mean_tpot_ms, not duration over tokens",
     ),
     False: (
-        "more or faster GPUs than {gpus}{count}",
+        "more or faster GPUs than {gpus}",
         "weights of fewer bits than {dtype}{model}",
         "a smaller model than {target}",
         "a run called plain that drafted too",
     ),
 }
 """Why runs take longer than predicted (True) or less, the likeliest first."""
-_COUNTS = (1, 2, 4, 8)
-_NEAR = 0.15  # logarithm of times over those predicted, below which GPUs may be those that ran [-]
 _WIDE = ("bf16", "fp16", "fp32")  # dtypes than which hardly any weights are wider
 
 
-def fit_warnings_text(
-    update: EngineUpdate, deployment: Deployment, runs: Sequence[Run], rows: Sequence[Served]
-) -> str:
+def fit_warnings_text(update: EngineUpdate, deployment: Deployment, runs: Sequence[Run]) -> str:
     """Return what speaks against a fit, and what may be behind it; empty if nothing does."""
     if not update.fit_warnings:
         return ""
@@ -192,7 +187,6 @@ def fit_warnings_text(
     named = ", ".join(dict.fromkeys(run.model for run in runs if run.model))
     facts = {
         "gpus": f"{deployment.layout.num_gpus} x {deployment.hardware.name}",
-        "count": _count_that_fits(rows),
         "dtype": target.expert_dtype or target.weight_dtype,
         "model": f" (the files name {named})" if named else "",
         "target": target.name,
@@ -203,26 +197,3 @@ def fit_warnings_text(
         if not (first.is_slow and "{dtype}" in cause and facts["dtype"] in _WIDE):
             lines.append(wrap(f"- {cause.format(**facts)}", "  "))
     return "\n".join(lines)
-
-
-def _count_that_fits(rows: Sequence[Served]) -> str:
-    """Return on how many GPUs a known host takes about as long as the runs; or nothing."""
-    import numpy as np
-
-    from specmodel.base.errors import InputError
-    from specmodel.fit.steps import measured_steps
-    from specmodel.machines.engine import load_engine
-
-    overheads = load_engine(rows[0].deployment["engine"]).overheads
-    for count in _COUNTS:
-        degrees = {"tensor_parallel": count, "data_parallel": 1, "expert_parallel": 1}
-        own = [replace(row, deployment={**row.deployment, **degrees}) for row in rows]
-        try:
-            steps = measured_steps(own)
-        except InputError:  # the model cannot be cut so
-            continue
-        ratios = steps.measured / steps.predicted(overheads)
-        if np.abs(np.log(ratios)).max() < _NEAR and not steps.is_ratio.any():
-            low, high = ratios.min(), ratios.max()
-            return f"; on {count}, {low:.2f} to {high:.2f} times what is predicted"
-    return ""
