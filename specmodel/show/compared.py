@@ -84,8 +84,7 @@ def answer(found: Alternatives) -> forms.Answer:
         words = [told, _ALONE if is_asked_alone else verdict(ranking, **kind), *doubt, *notes]
         rooms = {name: _room(p) for name, p in predictions.items()}
         parts = filter(None, [part, tables(ranking, rooms, _of_layouts(predictions))])
-        held = _held(predictions, best)
-        return page(predictions, " ".join(filter(None, words)), *parts, notes=held)
+        return page(predictions, " ".join(filter(None, words)), _held(predictions, best), *parts)
 
     return report.comparison(predictions, best, text)
 
@@ -334,10 +333,7 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
 
 
 def page(
-    predictions: Mapping[str, report.Prediction],
-    words: str,
-    *parts: str,
-    notes: Mapping[str, str] | None = None,
+    predictions: Mapping[str, report.Prediction], words: str, notes: Mapping[str, str], *parts: str
 ) -> str:
     """Return the page: what holds for all alternatives once, of the others by their numbers.
 
@@ -356,7 +352,7 @@ def page(
         rest = [f"{key}\xa0{told}" for key, told in p.assumptions.items() if key not in hidden]
         own[name] = [
             *(line for line in warnings[name] if line not in warned),
-            *filter(None, [(notes or {}).get(name)]),
+            *filter(None, [notes[name]]),
             *(line for line in rests[name] if line not in shared),
             *([f"Assumed: {', '.join(rest)}."] if rest else []),
         ]

@@ -73,6 +73,7 @@ def engines(path: str, *, ttft: bool) -> tuple[forms.DataFrame, forms.Answer]:
             told = " ".join(f"{name} {left_out[f'left_out_{name}_error']:.1%}" for name in _MEANS)
             parts.append(f"Models left out, with constants fitted to the others: {told}.")
         parts += [f"Not taken, {why}: {_named(rows)}." for why, rows in not_taken.items()]
+        parts += _stood_in(judged)
         parts += [f"Assumed: {name} {value}." for name, value in table.assumed.items()]
         hosts = [forms.table(speeds, _SPEEDS, left=[*_SPEEDS][:1])] if speeds else []
         how: dict[str, Any] = {"width": SCREEN.get(), "left": ("row", "model", "what")}
@@ -127,6 +128,18 @@ def _reasons(not_taken: dict[str, str]) -> dict[str, list[str]]:
         reason: [row for row, why in not_taken.items() if why == reason]
         for reason, _ in Counter(not_taken.values()).most_common()
     }
+
+
+def _stood_in(judged: forms.DataFrame) -> list[str]:
+    """Say whose kernels stood in for those of engines that have none."""
+    from specmodel.fit.measured.aliases import stack_of
+
+    rows = judged[judged["stack"] != judged["engine"].map(stack_of)]
+    if rows.empty:
+        return []
+    counts = Counter(map(tuple, rows[["engine", "hardware", "stack"]].to_numpy()))
+    texts = [f"{who} on {gpu}: {taken} ({n})" for (who, gpu, taken), n in counts.items()]
+    return [f"No kernels of the engine, others stood in: {', '.join(texts)}."]
 
 
 def _left_out(judged: forms.DataFrame) -> dict[str, float]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import among, ranges_text
 from specmodel.base.text import VERBOSE
-from specmodel.prediction.table import Column, Row, filler, seconds, text_table
+from specmodel.prediction.table import Column, Form, Row, filler, seconds, text_table
 from specmodel.show import report
 from specmodel.show.columns import chosen
 from specmodel.show.taken import has_tasks, tokens_of_tasks
@@ -72,11 +72,10 @@ def table(rows: Sequence[Row], *, width: int, columns: str | None, target: float
     """
     names = _chosen(columns, rows) if columns else _USUAL
     shown = chosen(names)
-    if "alike" in rows[0]:
-        shown = [replace(c, form="{alike}") if c.name == "draft_length" else c for c in shown]
+    forms: dict[str, Form] = {"draft_length": "{alike}"} if "alike" in rows[0] else {}
     if target is not None:
-        digits = partial(_times, target)
-        shown = [replace(c, form=digits) if c.name == "tpot" else c for c in shown]
+        forms["tpot"] = partial(_times, target)
+    shown = [replace(c, form=forms.get(c.name, c.form)) for c in shown]
     if columns:  # others than the usual ones read as their values alone
         usual = {c if isinstance(c, str) else c.name for c in _USUAL}
         shown = [c if c.name in usual else replace(c, title="", form="") for c in shown]

@@ -100,7 +100,7 @@ def _to_paste(prediction: Prediction, rows: list[Row]) -> list[str]:
     if case.draft_length is not None:
         gains = any(row["speedup"] > 1 for row in rows if row["fits"])
         return [_paste(prediction, *drafts)] if len(drafts) == 1 and gains else []
-    length, alike, lost, where, held = _single_length(prediction)
+    length, alike, lost, held = _single_length(prediction)
     if not length:
         return []
     words, beside = f"One length for all: {length}", []
@@ -108,7 +108,6 @@ def _to_paste(prediction: Prediction, rows: list[Row]) -> list[str]:
     beside += [f"no room at {ranges_text([held])}"] if held else []
     words += f" ({'; '.join(beside)})" if beside else ""
     words += f", {lost:.0%} below best on average" if lost >= 0.005 else ""
-    words += f", most at {where}" if lost >= 0.005 and not held else ""
     return [f"{words}.", _paste(prediction, length)]
 
 
@@ -147,11 +146,11 @@ def _layout(prediction: Prediction, rows: list[Row]) -> str:
 
 def _single_length(
     prediction: Prediction,
-) -> tuple[int, tuple[int, int], float, int, tuple[int, int] | None]:
+) -> tuple[int, tuple[int, int], float, tuple[int, int] | None]:
     """Return the length of the best mean speedup, those as good, and what it gives away.
 
     That is a share of the best speedup of each batch size, in the mean over those that it fits at
-    [-], the batch size where it is most, and those it does not fit at though others do.
+    [-], and the batch sizes that it does not fit at though others do.
     """
     import numpy as np
 
@@ -169,9 +168,8 @@ def _single_length(
     sizes = np.ravel(prediction.batch_size)[able]
     served = share[place] > 0
     lost, held = 1 - share[place, served], sizes[~served].astype(int).tolist()
-    where = int(sizes[served][lost.argmax()])
     ends = (held[0], held[-1]) if held else None
-    return place, alike_places(means, place), float(lost.mean()), where, ends
+    return place, alike_places(means, place), float(lost.mean()), ends
 
 
 def _paste(prediction: Prediction, length: int) -> str:

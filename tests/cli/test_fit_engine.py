@@ -279,7 +279,6 @@ def test_without_an_output_the_fit_is_shown(do: Any, folder: Path) -> None:
     assert text.startswith("gpt-oss-120b + EAGLE-3 head on NVIDIA H200 SXM")  # as the files say
     assert text.endswith("Not written: --output ./mine.toml writes the engine.")
     assert sorted(folder.iterdir()) == before
-    assert text == " ".join(do(VLLM.replace("fit engine", "fit")).split())
     unknown = changed("plain.json", model_id="ours/tuned")
     line = do(f"fit engine {unknown} --hardware h200", 2)
     assert "--target: none given" in line
