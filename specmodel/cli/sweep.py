@@ -106,15 +106,13 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
 
 
 def _warn(plan: sweeps.Plan) -> None:
-    """Say how many points do not fit in memory, and which steps no CUDA graph holds."""
+    """Say how many points do not fit in memory, and first which steps no CUDA graph holds."""
     if misfits := plan.num_points - plan.num_fitting:
         told = f"{misfits:,} of {plan.num_points:,} points do not fit in memory: column fits says"
         missing = "" if "fits" in plan.columns else ", with fits in --columns"
         more = "" if plan.num_fitting else "; --tensor-parallel takes more GPUs"
         echo_warnings([f"{told} which{missing}{more}"])
-    first, *others = plan.graph_limits or ("",)
-    more = f" ({len(others)} more like it, of other rows)" if others else ""
-    echo_warnings([f"{first.removesuffix('.')}{more}"] if first else [])
+    echo_warnings(limit.removesuffix(".") for limit in plan.graph_limits[:1])
 
 
 def _in_order(options: dict[str, Any]) -> dict[str, Any]:

@@ -47,7 +47,8 @@ def _verdict(plan: Plan) -> list[str]:
     where = _counted(plan) if plan.largest == last else ""
     sizes = f"Batch sizes up to {last}, {plan.end}{where}."
     if schedule.max_draft_length:
-        above = _tokens(schedule.draft_length[-1]) if plan.config.keeps_last else "no draft"
+        last_length = schedule.draft_length[-1] if plan.config.keeps_last else 0
+        above = {0: "no draft", 1: "1 token"}.get(last_length, f"{last_length} tokens")
         if not plan.config.start:  # whose printed command ends the batch
             sizes = f"{sizes.removesuffix('.')}; above, {plan.config.name} goes on with {above}."
         sizes += (
@@ -227,10 +228,6 @@ def _slowest(plan: Plan) -> str:
         f"One schedule for all contexts slows some down: {least:.2f}x at batch size"
         f" {size + 1} and context {plan.context_length[context]}."
     )
-
-
-def _tokens(count: int) -> str:
-    return {0: "no draft", 1: "1 token"}.get(count, f"{count} tokens")
 
 
 def _ranges_table(plan: Plan) -> str:

@@ -130,7 +130,7 @@ def _sobol_table(found: Sensitivity, output: str) -> str:
         "95 % ": lambda row: _interval(row, "total"),
     }
     totals = [row["total"] for row in rows]
-    count = _rows_shown(totals)
+    count = max([1, *(i for i, own in enumerate(totals[:_MOST_ROWS], 1) if own >= _VISIBLE)])
     most = max(totals[count:], default=0.0)
     note = f"each at most {100 * most:.1g} % in total"
     table = _table(rows[:count], columns, len(rows[count:]), note)
@@ -206,12 +206,6 @@ def _tidy(found: Sensitivity) -> list[Row]:
         for row in records(table)
         for column, output, name in cells
     ]
-
-
-def _rows_shown(effects: list[float]) -> int:
-    """Return how many rows to show: up to the last visible effect, at least one [-]."""
-    seen = [i + 1 for i, effect in enumerate(effects[:_MOST_ROWS]) if effect >= _VISIBLE]
-    return max([1, *seen])
 
 
 def _value(value: float, unit: str) -> str:
