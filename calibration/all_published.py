@@ -72,11 +72,11 @@ def fit_profile(folder: Path, hardware: str, stack: str, version: str) -> Fitted
     source += RECURRENCES_ARE if "recurrence" in set(table["component"]) else ""
     if "kimi_recurrence" in set(table["component"]):
         source += KIMI_IS.format(stack=stack, version=KIMI_RECURRENCES[stack])
-    run("fit", path, "--hardware", profile, "--output", profile, "--source", source)
+    run("fit", "kernels", path, "--hardware", profile, "--output", profile, "--source", source)
     if hardware in SAME_CHIP:
         twin = PROFILES / f"{SAME_CHIP[hardware]}.toml"
         source = f"{source_name()}, measured on {hardware}, which has the same chip and memory"
-        run("fit", path, "--hardware", twin, "--measured-on", hardware, "--output", twin,
+        run("fit", "kernels", path, "--hardware", twin, "--measured-on", hardware, "--output", twin,
             "--source", source)  # fmt: skip
     record = load_hardware(profile)
     return Fitted(record, table, record.fitted[stack])

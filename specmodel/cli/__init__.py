@@ -8,13 +8,9 @@ import signal
 import sys
 from collections.abc import Sequence
 
-_PLAIN = {"√": "sqrt ", "×": "x", "–": "-", "…": "..."}
-"""Replacements of our own characters on terminals that lack them."""
-
 
 def run() -> int:
     """Run as the program ``specmodel``; Ctrl-C, SIGTERM and SIGHUP end it without a traceback."""
-    import codecs
     import gc
 
     for name in ("SIGTERM", "SIGHUP"):  # the latter not on Windows
@@ -22,9 +18,8 @@ def run() -> int:
         if number is not None and signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
     _open_closed_streams()
-    codecs.register_error("plain", _plain)  # type: ignore[arg-type] # nothing is read
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="plain")  # type: ignore[union-attr] # both are the process's
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # both are the process's
     gc.disable()  # in so short a life, looking for cycles costs a fifth of the time
     if "calibrate" not in sys.argv:  # which times kernels of torch
         # a thread for each core takes longer to start than all small matrices here
@@ -51,17 +46,7 @@ def _open_closed_streams() -> None:
     """Open the standard streams that the shell closed, so that no other file gets their number."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            opened = os.open(os.devnull, os.O_RDONLY if number < 2 else os.O_WRONLY)
-            if opened != number:
-                os.dup2(opened, number)
-                os.close(opened)
+            os.open(os.devnull, os.O_RDONLY if number < 2 else os.O_WRONLY)  # as the least number
             mode = "r" if number == 0 else "w"
             # a stream has a number and no path, and stays open as long as the program
             setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - see above
-
-
-def _plain(error: UnicodeEncodeError) -> tuple[str, int]:
-    """Replace characters that the encoding of a stream lacks, and return where to go on."""
-    lost = error.object[error.start : error.end]
-    kept = (_PLAIN.get(c) or c.encode("unicode_escape").decode() for c in lost)
-    return "".join(kept), error.end

@@ -76,13 +76,7 @@ def calibrate(device: Device, output: str, length: Length, **options: Any) -> No
     click.echo(f"Written: {output}, [fitted.torch]; rows: {rows}")
     dtypes = " --weight-dtype fp32 --kv-dtype fp32" if info.dtype == "fp32" else ""
     click.echo(f"To predict: --hardware {output} --stack torch{dtypes}\n")
-    told = [
-        f"{kind} {fitting.fit.mean_error:.1%} (median {fitting.fit.median_error:.1%})"
-        for (kind, _), fitting in made.fits.items()
-        if fitting.fit.is_held_out
-    ]
-    click.echo(f"{kernels_text(made.fits)}\n")
-    click.echo(wrap(f"Mean error on shapes left out of the fit: {', '.join(told) or 'none was'}."))
+    click.echo(kernels_text(made.fits))
     if missed := missed_text(made):
         echo_warnings([missed])
 

@@ -31,9 +31,6 @@ def list_command(name: str | None, *, template: bool) -> None:
     if name is None:
         raise InputError("kind", None, ", ".join([*sorted(catalog.ROWS), "or a name in these"]))
     name = {"models": "architectures", "gpus": "hardware"}.get(name, name)
-    if name == "tables":
-        expected = "python calibration/dataset.py of a checkout, which lists them"
-        raise InputError("kind", name, expected)
     if template:
         click.echo(catalog.template_text(name))
         return

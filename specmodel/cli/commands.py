@@ -4,7 +4,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -49,45 +49,33 @@ _CALLED = {
     "--speculative-draft-model-path": "--speculative-draft",
 }
 """What engines and other tools call an option."""
-_OTHER_OPTIONS = {
-    **{other: ours for ours, others in _CALLED.items() for other in others.split()},
-    **{flag(name): f"--set {name}=" for name in (*SETTABLE, *sum(SETTABLE_OF.values(), ()))},
+_ELSEWHERE = {
+    "Here it is --set drafter.head_dtype=fp8, or fp4 for nvfp4": "--draft-lm-head-quantization",
+    "Requests that come and wait are simulated by specmodel load, and by compare and schedule"
+    " with --for-load": "--ttft-target --for-load",
+    "Here it is a key of the head's own config.json": "--dspark-draft-topk"
+    " --speculative-draft-window-size --speculative-draft-sliding-window",
+    "What sweep prints is CSV": "--csv",
+    "Here it is --temperature": "--temp",
+    "Here it is --tokens-per-step, which counts the target's own too": "--nextn-accepted",
+    "It takes no time: give the acceptance measured with it, such as --acceptance"
+    " kimi-k3-dspark-block-verification": "--rejection-sample-method",
+    "It takes no time: give the acceptance measured with it": "--ngram-prompt-lookup-max"
+    " --ngram-prompt-lookup-min",
+}
+"""Where what is no option here is, and what engines call it."""
+
+
+def _by_option(called: Mapping[str, str]) -> dict[str, str]:
+    """Return what is said of options by each of their names."""
+    return {name: told for told, names in called.items() for name in names.split()}
+
+
+_OTHER_OPTIONS = _by_option(_CALLED) | {
+    flag(name): f"--set {name}=" for name in (*SETTABLE, *sum(SETTABLE_OF.values(), ()))
 }
 """Our options by these names."""
-
-_ELSEWHERE = {
-    "--draft-lm-head-quantization": "Here it is --set drafter.head_dtype=fp8, or fp4 for nvfp4",
-    **dict.fromkeys(
-        ("--ttft-target", "--for-load"),
-        "Requests that come and wait are simulated by specmodel load, and by compare and schedule"
-        " with --for-load",
-    ),
-    **dict.fromkeys(
-        (
-            *("--dspark-draft-topk", "--speculative-draft-window-size"),
-            "--speculative-draft-sliding-window",
-        ),
-        "Here it is a key of the head's own config.json",
-    ),
-    "--csv": "What sweep prints is CSV",
-    "--temp": "Here it is --temperature",
-    "--engine-version": "The form is that of TensorRT-LLM 1.3 on",
-    "--steps": "load --figure draws loads; steps are in Python's: Service.run(..., log_steps=1000)",
-    "--nextn-accepted": "Here it is --tokens-per-step, which counts the target's own too",
-    "--rejection-sample-method": "It takes no time: give the acceptance measured with it, such as"
-    " --acceptance kimi-k3-dspark-block-verification",
-    **dict.fromkeys(
-        ("--ngram-prompt-lookup-max", "--ngram-prompt-lookup-min"),
-        "It takes no time: give the acceptance measured with it",
-    ),
-}
-"""What engines call what is no option here, and where it is."""
-
-_TAKING_MEMORY = (
-    *("workers", "columns", "interval", "requests", "output_tokens", "samples", "components"),
-    *("batch_size", "draft_length", "context_length", "max_batch_size", "max_draft_length"),
-)
-"""Options that decide how much memory a command takes."""
+_OPTIONS_ELSEWHERE = _by_option(_ELSEWHERE)
 
 _NEW_NAMES = {
     **dict.fromkeys(("serve", "capacity"), "load ..."),
@@ -210,27 +198,21 @@ def _error_line(error: InputError, words: Sequence[str]) -> str:
 
 
 def _usage(error: click.ClickException, words: Sequence[str]) -> str:
-    """Return what click says of a line; of one that lacks options, all of them."""
+    """Return what click says of a line, and the help of one that lacks an option."""
     told = error.format_message()
     group = _command(words)
     if told.startswith("No such command") and isinstance(group, click.Group):
         return f"{told} Commands: {', '.join(group.list_commands(click.Context(group)))}"
     if not (isinstance(error, click.MissingParameter) and error.ctx):
         return told
-    typed = {word.partition("=")[0] for word in words}
-    options = (each for each in error.ctx.command.params if isinstance(each, click.Option))
-    needed = [each for each in options if each.required and each != error.param]
-    others = [each.opts[0] for each in needed if not typed & {*each.opts}]
-    also = f"; also {', '.join(others)}"
-    too = also if isinstance(error.param, click.Option) and others else ""
-    return f"{told.removesuffix('.')}{too} ({error.ctx.command_path} --help)"
+    return f"{told.removesuffix('.')} ({error.ctx.command_path} --help)"
 
 
 def _with_remedy(message: str, words: Sequence[str]) -> str:
     """Return an error that says what takes lists, if it is of one typed for a single thing."""
     found = re.match(r"(?:Invalid value for )?'?(--[a-z-]+)[^:']*'?: (?:got )?'[^']*,", message)
     named = ("target", "drafter", "hardware", "engine", "set", *COMPARED)
-    takes_lists = words[0] in ("compare", "sweep") or "peak" in words
+    takes_lists = words[0] in ("compare", "sweep")
     is_listed = found is not None and found[1] in map(flag, named) and not takes_lists
     return f"{message} (lists: specmodel compare)" if is_listed else message
 
@@ -246,18 +228,9 @@ def _no_option(error: click.NoSuchOption, words: Sequence[str]) -> str:
     others = "".join(f" {name} is {ours}." for name, ours in called.items() if name != first)
     if first in called:
         return f"{error.message} It is {called[first]} here.{others}"
-    if first in _ELSEWHERE and "--target" in known:
-        return f"{error.message} {_ELSEWHERE[first]}.{others}"
+    if first in _OPTIONS_ELSEWHERE and "--target" in known:
+        return f"{error.message} {_OPTIONS_ELSEWHERE[first]}.{others}"
     return error.format_message() + others
-
-
-def _too_large(words: Sequence[str]) -> str:
-    """Say which options of a command to reduce: those typed, and those with costly defaults."""
-    names = {parameter.name for parameter in _command(words).params}
-    typed = {word.partition("=")[0] for word in words} | {"--workers", "--columns"}
-    flags = [flag(name) for name in _TAKING_MEMORY if name in names and flag(name) in typed]
-    remedy = f"less of {', '.join(flags)}" if flags else "less to read"
-    return f"memory: too little for this; expected {remedy}, or more memory"
 
 
 def _command(words: Sequence[str]) -> click.Command:
@@ -266,15 +239,18 @@ def _command(words: Sequence[str]) -> click.Command:
     context = click.Context(main_group)
     for word in words:
         if isinstance(command, click.Group):
-            default = command.get_command(context, getattr(command, "default", str)(word))
-            command = command.get_command(context, word) or default or command
+            command = command.get_command(context, word) or command
     return command
 
 
 def carry_out(words: Sequence[str]) -> int:
     """Run a command and return its exit status; an error is printed in one line."""
     try:
-        return _status(words)
+        status = main_group.main(words, prog_name="specmodel", standalone_mode=False)
+        sys.stdout.flush()
+        return int(status or 0)
+    except click.exceptions.NoArgsIsHelpError:
+        return carry_out([*words, "--help"]) or 2
     except InputError as error:
         message = _with_remedy(_error_line(error, words), words)
     except click.NoSuchOption as error:
@@ -282,7 +258,7 @@ def carry_out(words: Sequence[str]) -> int:
     except click.ClickException as error:
         message = _with_remedy(_usage(error, words), words)
     except MemoryError:
-        message = _too_large(words)
+        message = "memory: too little for this; expected fewer points or requests, or more memory"
     except click.Abort:
         raise KeyboardInterrupt from None
     except OSError as error:
@@ -295,29 +271,6 @@ def carry_out(words: Sequence[str]) -> int:
         message = f"output: {error.strerror}"
     click.echo(f"specmodel: error: {_short(message, words)}", err=True)
     return 2
-
-
-def _status(words: Sequence[str]) -> int:
-    """Run a command and return its status; a group without arguments prints its help."""
-    _refuse_other_digits(words)
-    try:
-        status = main_group.main(words, prog_name="specmodel", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        status = 2
-    sys.stdout.flush()
-    return int(status or 0)
-
-
-def _refuse_other_digits(words: Sequence[str]) -> None:
-    """Refuse numbers in digits of other scripts, which Python reads and nobody sees; not paths."""
-    for word in words:
-        foreign = [character for character in word if not character.isascii()]
-        is_path = "/" in word or os.path.splitext(word)[1][1:].isalpha()  # noqa: PTH122 - as typed
-        is_name = is_path or any(map(str.isalpha, foreign))
-        if any(map(str.isdecimal, foreign)) and not is_name:
-            plain = "".join(str(int(c)) if c in foreign and c.isdecimal() else c for c in word)
-            raise InputError("command line", word, f"digits from 0 to 9: {plain}")
 
 
 def _short(message: str, words: Sequence[str]) -> str:

@@ -32,35 +32,15 @@ _NOT_TYPED_ON = (
 )
 """What the next command does not take from the one typed, or takes in another form."""
 _DRAFTING = ("draft_length", "tree_width", "verify_tokens")
-_BENCHMARKS = (".json", ".jsonl")
 
 
-class FitGroup(WholeList):
-    """A group with a default: ``fit FILE`` means ``fit kernels FILE``, of benchmarks ``engine``."""
-
-    @staticmethod
-    def default(word: str) -> str:
-        """Return the command that stands before a word that is none."""
-        return "engine" if word.endswith(_BENCHMARKS) else "kernels"
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Put a command in front of words that name none."""
-        if args and args[0] not in self.commands:
-            args = [self.default(args[0]), *args]
-        return super().resolve_command(ctx, args)
-
-
-@click.group(
-    "fit", cls=FitGroup, context_settings=settings.SETTINGS | {"ignore_unknown_options": True}
-)
+@click.group("fit", cls=WholeList, context_settings=settings.SETTINGS)
 def fit_group() -> None:
-    """Fit kernels (the default) or an engine to measurements, or check what was fitted.
+    """Fit kernels or an engine to measurements, or check what was fitted.
 
     \b
     Examples:
-      specmodel fit h200.csv --output h200.toml
+      specmodel fit kernels h200.csv --output h200.toml
       specmodel fit engine plain.json eagle3.json --drafter eagle3 \\
           --hardware h200 --output mine.toml
       specmodel fit check h200.toml h200.csv
@@ -332,6 +312,7 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
     tokens are judged by that.
     """
     from specmodel.base.units import check as check_number
+    from specmodel.show.plots.figures import save_figure
 
     most = options["max_error"]
     if most is not None:
@@ -340,42 +321,39 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
     asked = {name: value for name, value in asked.items() if value is not False}
     if options["serving"] is not None:
         refuse_given(asked, ["profile", "stack"], "none with --serving")
-        error = _judge_engines(options)
+        drawn, text, error = _judge_engines(options)
     else:
         refuse_given(asked, ["json", "ttft"], "--serving FILE with it")
         if profile is None or measurements is None:
             missing = "PROFILE" if profile is None else "MEASUREMENTS"
             raise click.UsageError(f"Missing argument '{missing}', or --serving FILE.")
-        error = _judge_kernels(profile, measurements, options)
+        drawn, text, error = _judge_kernels(profile, measurements, options)
+    if options["figure"] is not None:
+        save_figure("predicted_against_measured", drawn, options["figure"])
+    click.echo(text)
     if most is not None and error > most:
         click.echo(f"specmodel: mean error {error:.3f} is above {most:g}", err=True)
         raise click.exceptions.Exit(1)
 
 
-def _judge_kernels(profile: str, measurements: str, options: dict[str, Any]) -> float:
-    """Print how wrong a profile is on timings; return the largest mean error of a component [-]."""
+def _judge_kernels(
+    profile: str, measurements: str, options: dict[str, Any]
+) -> tuple[forms.DataFrame, str, float]:
+    """Return rows to draw, how wrong a profile is on timings, and the most of a component [-]."""
     from specmodel.fit.timed_work import ALL_ROWS, error_table, predict_measured
-    from specmodel.show.plots.figures import save_figure
 
     hardware = machines.load_hardware(profile, "profile")
-    table = measure.read_measurements(measurements)
-    rows = predict_measured(table, hardware, options["stack"])
+    rows = predict_measured(measure.read_measurements(measurements), hardware, options["stack"])
     errors = error_table(rows)
-    if options["figure"] is not None:
-        save_figure("predicted_against_measured", rows, options["figure"])
     text = judged.error_table(errors, left=["component", "dtype", "rows"])
-    click.echo(f"{hardware.name}\n\n{text}")
-    return float(errors[errors["rows"] == ALL_ROWS]["mean_error"].max())
+    most = float(errors[errors["rows"] == ALL_ROWS]["mean_error"].max())
+    return rows, f"{hardware.name}\n\n{text}", most
 
 
-def _judge_engines(options: dict[str, Any]) -> float:
-    """Print how wrong predictions are on a table of engines; return their mean error [-]."""
-    from specmodel.show.plots.figures import save_figure
-
+def _judge_engines(options: dict[str, Any]) -> tuple[forms.DataFrame, str, float]:
+    """Return rows to draw, how wrong predictions are on a table of engines, and on average [-]."""
     rows, answer = judged.engines(options["serving"], ttft=options["ttft"])
-    if options["figure"] is not None:
-        times = rows[rows["quantity"] != "speedup"]
-        drawn = times.rename(columns={"measured": "latency", "model": "component"})
-        save_figure("predicted_against_measured", drawn, options["figure"])
-    click.echo(forms.as_json(answer) if options["as_json"] else answer.page())
-    return float(rows["error"].abs().mean())
+    drawn = rows[rows["quantity"] != "speedup"]
+    drawn = drawn.rename(columns={"measured": "latency", "model": "component"})
+    text = forms.as_json(answer) if options["as_json"] else answer.page()
+    return drawn, text, float(rows["error"].abs().mean())

@@ -37,7 +37,6 @@ GROUPS = {
 _LAST = "Output"
 _WHOLE = "\N{NON-BREAKING HYPHEN}"
 """In place of hyphens while lines are broken, so that options stay whole."""
-_WORDS = "What the words mean: specmodel list words."
 
 
 class GroupedCommand(click.Command):
@@ -78,12 +77,6 @@ class GroupedCommand(click.Command):
     def get_help(self, ctx: click.Context) -> str:
         """Return the help with its hyphens."""
         return super().get_help(ctx).replace(_WHOLE, "-")
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write where words are explained, below all else."""
-        super().format_epilog(ctx, formatter)
-        formatter.write_paragraph()
-        formatter.write_text(_WORDS)
 
 
 class WholeList(click.Group):

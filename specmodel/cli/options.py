@@ -20,7 +20,7 @@ from specmodel.cost.usual import literal, what_ifs
 from specmodel.prediction.case import ACCEPTANCE, Case, case_of
 
 _AXES = ("prompt_length", "output_length", "context_length", "draft_length", "batch_size")
-_WHERE = (*NAMES, "num_gpus", "changes", "may_not_fit", "force", "told_drafter")
+_WHERE = (*NAMES, "num_gpus", "changes", "may_not_fit", "force")
 """What says what runs where."""
 _OF_ACCEPTANCE = (*ACCEPTANCE, "measured_draft_length", "acceptance_spread")
 _MOST_CORRELATED = 0.5
@@ -44,7 +44,10 @@ def case_from(options: dict[str, Any], *, is_drafting: bool = True) -> Case:
 def arguments_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return what options say of a case, by argument."""
     told = given(options, (*_OF_ACCEPTANCE, *_OF_POINTS))
-    return where_from(options) | told | grid_from(options)
+    axes = {name: parse_values(name, str(text)) for name, text in given(options, _AXES).items()}
+    check_points("batch_size", {flag(name): len(values) for name, values in axes.items()})
+    grid = np.meshgrid(*axes.values(), indexing="ij", sparse=True)  # each along its own axis
+    return where_from(options) | told | dict(zip(axes, cast(Any, grid), strict=True))
 
 
 def where_from(options: dict[str, Any]) -> dict[str, Any]:
@@ -54,14 +57,6 @@ def where_from(options: dict[str, Any]) -> dict[str, Any]:
         expected = f"at most {_MOST_CORRELATED:g}, as published models have 0.3; --force takes more"
         raise InputError("routing_correlation", named["routing_correlation"], expected)
     return named | {"told_names": "; ".join(options.get("taken") or ())}
-
-
-def grid_from(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the coordinates that were typed, each along its own axis."""
-    axes = {name: parse_values(name, str(text)) for name, text in given(options, _AXES).items()}
-    check_points("batch_size", {flag(name): len(values) for name, values in axes.items()})
-    grid = np.meshgrid(*axes.values(), indexing="ij", sparse=True)
-    return dict(zip(axes, cast(Any, grid), strict=True))
 
 
 def axes_from(options: dict[str, Any]) -> dict[str, Any]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from specmodel.base.errors import InputError, refuse_given
-from specmodel.base.naming import counted
+from specmodel.base.errors import refuse_given
 from specmodel.cli import settings
 from specmodel.cli.answering import answering
 from specmodel.cli.words import where_options
@@ -20,7 +17,6 @@ BATCH_SIZES = "1:256:x2"
 """Batch sizes that are predicted where none are typed."""
 _SIZES = {"lengths": "1:512:x2", "peak": "1:512", "terms": "1,16,128", "tasks": "1,8,32"}
 """The same of views that have others."""
-_LISTS = ("target", "drafter", "hardware")
 _HOW = {
     "verdict": ("tpot_target", "columns", "interval", "components", "gpu_hour_price"),
     "lengths": ("interval",),
@@ -69,7 +65,6 @@ def predict(*, view: str, **options: Any) -> forms.Answer:
       specmodel predict qwen3.5-397b h200
       specmodel predict qwen3-30b-a3b 2xh100 --drafter eagle3 \\
           --acceptance-rate 0.7 --batch-size 1:128:x2 --tpot-target 20ms
-      specmodel predict qwen3-30b-a3b,qwen3.5-397b h100,h200 --view peak
       specmodel predict ./config.json l40s --drafter ngram \\
           --proposal-rate 0.4 --batch-size 1 --draft-length 1:5 \\
           --tokens-per-step 1.4 --measured-draft-length 3 --json
@@ -82,8 +77,6 @@ def predict(*, view: str, **options: Any) -> forms.Answer:
     how = _how(view, options)
     is_usual = options["batch_size"] is None
     options["batch_size"] = _SIZES.get(view, BATCH_SIZES) if is_usual else options["batch_size"]
-    if view == "peak" and any("," in (options[name] or "") for name in _LISTS):
-        return _side_by_side(options, how)
     if view == "plain":
         return _plain(options, how)
     case, price = case_from(options), how.pop("gpu_hour_price", None)
@@ -125,38 +118,6 @@ def _plain(options: dict[str, Any], how: dict[str, Any]) -> forms.Answer:
     p = priced(decoded(case), how.pop("gpu_hour_price", None))
     p = with_intervals(p) if how.pop("interval", False) else p
     return view(p, "plain", **how)
-
-
-def _side_by_side(options: dict[str, Any], how: dict[str, Any]) -> forms.Answer:
-    """Return the sweet spots of each model with each drafter on each GPU."""
-    from specmodel.cli.options import case_from
-    from specmodel.show.sweet_spots import side_by_side
-
-    cases, refused = {}, {}
-    for case in _cases(options):
-        name = case["target"], case["drafter"], case["hardware"]
-        try:
-            cases[name] = case_from(case)
-        except InputError as error:
-            refused[name] = error
-    return side_by_side(cases, refused, **how)
-
-
-def _cases(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the options of each model with each drafter on each GPU."""
-    from specmodel.cost.usual import with_usual_drafter
-
-    lists = [(options[name] or "").split(",") for name in _LISTS]
-    for name, values in zip(_LISTS, lists, strict=True):
-        if len({*values}) < len(values):
-            raise InputError(name, options[name], "names, each once")
-    for target, drafter, hardware in itertools.product(*lists):
-        num, gpu = counted(hardware)
-        case = options | {"target": target, "drafter": drafter, "hardware": gpu}
-        if not drafter:
-            usual = with_usual_drafter(case | {"drafter": None, "is_drafting": True})
-            case |= {name: usual[name] for name in ("drafter", "told_drafter")}
-        yield case | {"num_gpus": num or options["num_gpus"]}
 
 
 @settings.command()

@@ -334,11 +334,6 @@ def refuse_inputs(argument: str, output: str, *typed: str | None) -> None:
 
 
 def _is_same(one: str, other: str) -> bool:
-    from pathlib import Path  # slow to import, and not needed for help
-
-    try:
-        return Path(one).samefile(other)
-    except OSError:  # one is not there yet, or is a link to itself
-        return os.path.realpath(one) == os.path.realpath(other)
-    except ValueError:  # what no file can be named
-        return False
+    with suppress(OSError, ValueError):  # one is not there yet, a link to itself, or no name
+        return os.path.samefile(one, other)  # noqa: PTH121 - pathlib is slow to import
+    return os.path.abspath(one) == os.path.abspath(other)  # noqa: PTH100 - likewise

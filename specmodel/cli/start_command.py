@@ -45,16 +45,10 @@ _KEYS = ("method", "model", "num_speculative_tokens", "parallel_drafting", _CUT_
 _TOKENS, _RATES = "synthetic_acceptance_length", "synthetic_acceptance_rates"
 _SYNTHETIC = {"tokens_per_step", "measured_draft_length", "acceptance_by_position"}
 """Its keys for an acceptance, and the options that they fill."""
-_NOT_MODELLED = {
-    "accelerator": "an MLP speculator",
-    "arctic": "Arctic's LSTM speculator",
-    "dflash2": "DFlash2",
-    "hydra": "Hydra",
-    "lilicorr": "LiLiCorr",
-    "medusa": "Medusa",
-    "mlpspeculator": "an MLP speculator",
-    "xpress": "XPress",
-}
+_NOT_MODELLED = (
+    *("accelerator", "arctic", "dflash2", "hydra", "lilicorr", "medusa", "mlpspeculator"),
+    "xpress",
+)
 """Heads that are known by their letters alone."""
 
 
@@ -218,9 +212,9 @@ def _drafter(method: str, model: str) -> str:
     from specmodel.fit.measured.aliases import drafter_of
 
     letters = re.sub("[^a-z0-9]", "", model.lower())
-    for part, told in _NOT_MODELLED.items():
+    for part in _NOT_MODELLED:
         if part in re.sub("[^a-z0-9 ]", "", f"{method} {model.lower().rpartition('/')[2]}"):
-            raise InputError("model", model or method, f"another head: {told} is not modelled")
+            raise InputError("model", model or method, f"another head: {part} is not modelled")
     is_module = not method and letters.endswith(("assistant", "nextn", "mtp"))
     if is_module or method.endswith("mtp") or method == "nextn":
         return "mtp"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -93,27 +91,28 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
         expected = f"--yes to compute more than {MOST_WITHOUT_YES:,} points"
         raise InputError("num_points", plan.num_points, expected)
     echo_warnings(plan.skipped, "skipped")
-    with _without_log():
+    logging.disable()  # that of Dask: how a sweep ended is printed in one line
+    try:
         if output is None:
             for text in sweeps.csv_chunks(plan, **where):
                 click.echo(text, nl=False)
         else:
             _write(plan, output, overwrite=overwrite, **where)
+    finally:
+        logging.disable(logging.NOTSET)
     for kind, told in plan.taken.items():
         echo_warnings([told], kind)
     _warn(plan)
 
 
 def _warn(plan: sweeps.Plan) -> None:
-    """Say how many points do not fit in memory, and which steps no CUDA graph holds."""
+    """Say how many points do not fit in memory, and first which steps no CUDA graph holds."""
     if misfits := plan.num_points - plan.num_fitting:
         told = f"{misfits:,} of {plan.num_points:,} points do not fit in memory: column fits says"
         missing = "" if "fits" in plan.columns else ", with fits in --columns"
         more = "" if plan.num_fitting else "; --tensor-parallel takes more GPUs"
         echo_warnings([f"{told} which{missing}{more}"])
-    first, *others = plan.graph_limits or ("",)
-    more = f" ({len(others)} more like it, of other rows)" if others else ""
-    echo_warnings([f"{first.removesuffix('.')}{more}"] if first else [])
+    echo_warnings(limit.removesuffix(".") for limit in plan.graph_limits[:1])
 
 
 def _in_order(options: dict[str, Any]) -> dict[str, Any]:
@@ -154,13 +153,3 @@ def _plan(options: dict[str, Any]) -> sweeps.Plan:
         if not any(setting.startswith(f"{error.argument}=") for setting in options["changes"]):
             raise
         raise InputError(f"set {error.argument}", error.value, error.expected) from None
-
-
-@contextmanager
-def _without_log() -> Iterator[None]:
-    """Silence Dask's log; how a sweep ended is printed in one line."""
-    logging.disable()
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)

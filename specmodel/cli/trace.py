@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from specmodel.base.errors import InputError
-from specmodel.base.text import Columns, align, wrap
+from specmodel.base.text import wrap
 from specmodel.cli.helping import WholeList
 from specmodel.cli.settings import OVERWRITE, SETTINGS, check_free, own, refuse_inputs
 from specmodel.prediction.table import Form
@@ -78,23 +78,11 @@ def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any)
     prompts, outputs = traces.read_tokens(input_)
     made = traces.ngram_trace(prompts, outputs, metadata={"source": Path(input_).name}, **options)
     traces.write_trace(made, output)
-    click.echo(_steps_table(made))
+    click.echo(f"{_statistics_table([(Path(output).name, traces.trace_statistics(made))])}\n")
     sizes = "the last {max_ngram} to {min_ngram} tokens, {match} match".format(**options)
     click.echo(f"Look-up of {sizes}, at most {made.max_draft_length} proposed")
     click.echo(f"{made.num_requests} requests, {len(made.proposed_tokens)} output tokens")
     click.echo(f"Written: {output}")
-
-
-def _steps_table(trace: traces.Trace) -> str:
-    """Return tokens per step and the share of steps that propose, by draft length."""
-    from specmodel.replay.traces.statistics import DRAFT_LENGTHS, steps_at
-
-    lengths = [length for length in DRAFT_LENGTHS if length <= trace.max_draft_length]
-    columns: Columns = [("draft length", ["tokens per step", "steps that propose"])]
-    for length in lengths:
-        tokens, share = steps_at(trace, length)
-        columns.append((str(length), [f"{tokens:.2f}", f"{share:.1%}"]))
-    return align(columns, left=("draft length",))
 
 
 @trace.command(context_settings=SETTINGS)
@@ -168,13 +156,6 @@ def _statistics_table(rows: list[tuple[str, traces.statistics.TraceStatistics]])
         " correlation of accepted tokens of successive steps, with all pairs pooled (requests that"
         " differ raise it) and as a mean within requests (short ones lower it)."
     )
-    of_positions = [
-        f"{name.strip()} {found.proposal_share:.0%}"
-        for name, found in rows
-        if found.proposal_share is not None and found.proposal_share < 1
-    ]
-    if of_positions:
-        note += f" Positions, not steps, with a proposal: {', '.join(of_positions)}."
     return f"{table(told, columns, left=['trace'])}\n\n{wrap(note)}"
 
 

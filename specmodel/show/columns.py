@@ -56,10 +56,7 @@ def _sizes(first: str, last: str, row: Row) -> str:
 
 ALTERNATIVES = (
     Column("alternative", "-", "what is compared, by what differs"),
-    Column("name", "-", "model of a case, numbered", "model"),
-    Column("gpus", "-", "how many of which GPU", "GPUs"),
     Column("num_gpus", "-", "GPUs that share the model"),
-    Column("drafter", "-", "what drafts"),
     Column("fastest", "-", "number of the fastest alternative", form="[{fastest}]"),
     Column("as_fast", "-", "numbers of those not told apart from the fastest", "as fast"),
     Column("tpot_plain", "s", "tpot without speculation"),
@@ -168,9 +165,9 @@ PEAKS = (
     Column(
         "surely_paying",
         "-",
-        "batch sizes with an interval above 1; ? where too many to tell",
+        "batch sizes with an interval above 1",
         "surely\npays at",
-        lambda row: "?" if row["surely_paying"] is None else row["surely_paying"] or "-",
+        lambda row: row["surely_paying"] or "-",
     ),
     Column("largest_batch_size", "request", "considered"),
 )

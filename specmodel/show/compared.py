@@ -39,6 +39,7 @@ _ALONE = (
     " layouts."
 )
 """What is said of one alternative that was asked for alone."""
+_ENDS = ("speedup_low", "speedup_high")
 _FASTEST = (
     *("batch_size", "fastest", "as_fast", "tpot", "throughput_per_gpu", "speedup", "speedup_low"),
     "best_draft_length",
@@ -83,8 +84,7 @@ def answer(found: Alternatives) -> forms.Answer:
         words = [told, _ALONE if is_asked_alone else verdict(ranking, **kind), *doubt, *notes]
         rooms = {name: _room(p) for name, p in predictions.items()}
         parts = filter(None, [part, tables(ranking, rooms, _of_layouts(predictions))])
-        held = _held(predictions, best)
-        return page(predictions, " ".join(filter(None, words)), *parts, notes=held)
+        return page(predictions, " ".join(filter(None, words)), _held(predictions, best), *parts)
 
     return report.comparison(predictions, best, text)
 
@@ -121,18 +121,15 @@ def _with_gains(predictions: Mapping[str, report.Prediction], rows: list[Row]) -
 
     None where nothing is drafted.
     """
-    from specmodel.prediction.gains import gains_at
+    from specmodel.prediction.predicting import with_known_intervals
 
-    ends: list[Row] = [{"speedup_low": None, "speedup_high": None} for _ in rows]
-    drafts = [i for i, row in enumerate(rows) if row["best_draft_length"]]
-    for name, prediction in predictions.items():
-        places = [i for i in drafts if rows[i]["alternative"] == name]
-        points = [rows[i] | {"draft_length": rows[i]["best_draft_length"]} for i in places]
-        for i, gain in zip(places, gains_at(prediction, points), strict=True):
-            if gain is None:
-                return rows
-            ends[i] = {"speedup_low": gain.low, "speedup_high": gain.high}
-    return [row | own for row, own in zip(rows, ends, strict=True)]
+    points = [point for p in predictions.values() for point in with_known_intervals(p).rows()]
+    if not all("speedup_low" in point for point in points):
+        return rows
+    return [
+        row | {end: point[end] if point["draft_length"] else None for end in _ENDS}
+        for row, point in zip(rows, points, strict=True)
+    ]
 
 
 class Ranking:
@@ -210,8 +207,7 @@ def verdict(ranking: Ranking, *, is_even: bool = True, is_of_models: bool = Fals
     told += ", or not told apart from it" if is_tied else ""
     if len(winners) == 1:
         (names,) = winners.values()
-        more = _apart(ranking, names) if is_tied else _lead(ranking)
-        told += f", {_at(sizes)}: {' or '.join(names)}{more}."
+        told += f", {_at(sizes)}: {' or '.join(names)}{'' if is_tied else _lead(ranking)}."
     else:
         told += f", by batch size: {_by_size(winners)}."
         if one := ranking.for_all():
@@ -268,13 +264,6 @@ def _lead(ranking: Ranking) -> str:
     return f"; the next is {low if low == high else f'{low} to {high}'} slower"
 
 
-def _apart(ranking: Ranking, names: Sequence[str]) -> str:
-    """Say where one is told apart from all others."""
-    alone = [ranking.fastest(rows) == names for rows in ranking.by_size.values()]
-    where = ranges_text(spans([*ranking.by_size], alone))
-    return f"; ahead of all others at {where}" if where and len(names) == 1 else ""
-
-
 def _at(sizes: Sequence[int]) -> str:
     return "at every batch size" if len(sizes) > 1 else f"at batch size {sizes[0]}"
 
@@ -295,9 +284,8 @@ def _unfit(best: list[Row]) -> str:
         if size != largest and len({*sizes.values()}) > 1  # what all lack is said below the table
     ]
     ends = [f"{name} at {ranges_text([(min(at), max(at))])}" for name, at in held.items()]
-    words = [f" In memory fit: {'; '.join(told)}." if told else ""]
-    words += [f" No draft fits in memory: {'; '.join(ends)}." if ends else ""]
-    return "".join(words)
+    words = {"In memory fit": told, "No draft fits in memory": ends}
+    return "".join(f" {what}: {'; '.join(names)}." for what, names in words.items() if names)
 
 
 def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()) -> str:
@@ -345,10 +333,7 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
 
 
 def page(
-    predictions: Mapping[str, report.Prediction],
-    words: str,
-    *parts: str,
-    notes: Mapping[str, str] | None = None,
+    predictions: Mapping[str, report.Prediction], words: str, notes: Mapping[str, str], *parts: str
 ) -> str:
     """Return the page: what holds for all alternatives once, of the others by their numbers.
 
@@ -367,7 +352,7 @@ def page(
         rest = [f"{key}\xa0{told}" for key, told in p.assumptions.items() if key not in hidden]
         own[name] = [
             *(line for line in warnings[name] if line not in warned),
-            *filter(None, [(notes or {}).get(name)]),
+            *filter(None, [notes[name]]),
             *(line for line in rests[name] if line not in shared),
             *([f"Assumed: {', '.join(rest)}."] if rest else []),
         ]

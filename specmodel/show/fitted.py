@@ -46,9 +46,13 @@ def runs_table(runs: Sequence[Run], update: EngineUpdate) -> str:
 
     is_tpot = all(run.quantity == "step_time" for run in runs)
     ratios, errors = update.measured / update.before, update.predicted / update.measured - 1
+    made = [
+        f"{run.tokens_per_step:.3g} of {run.draft_length}" if run.is_speculative else "1"
+        for run in runs
+    ]
     columns = [
         ("batch\nsize", [f"{run.batch_size:.3g}" for run in runs]),
-        ("tokens\na step", [_drafted(run) for run in runs]),
+        ("tokens\na step", made),
         ("TPOT\nmeasured" if is_tpot else "\nmeasured", cells(update.measured)),
         ("model\nbefore", cells(update.before)),
         ("meas./\nmodel", [f"{ratio:.2f}" for ratio in ratios]),
@@ -57,11 +61,6 @@ def runs_table(runs: Sequence[Run], update: EngineUpdate) -> str:
     ]
     room = max(SCREEN.get() - table_width(columns) - 2, 12)
     return align([("run", [_end_of(name, room) for name in names]), *columns], left=["run"])
-
-
-def _drafted(run: Run) -> str:
-    """Return the tokens that a step makes, and how many were drafted for them."""
-    return f"{run.tokens_per_step:.3g} of {run.draft_length}" if run.is_speculative else "1"
 
 
 def _end_of(name: str, room: int) -> str:

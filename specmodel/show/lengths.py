@@ -17,10 +17,9 @@ _COLUMNS = (
 
 def answer(prediction: report.Prediction, *, interval: bool | None = None) -> forms.Answer:
     """Return the speedup of each length, none included, by batch size and context, in all forms."""
-    from specmodel.prediction.predicting import at_all_lengths, with_known_intervals
+    from specmodel.prediction.predicting import at_all_lengths
 
-    p = at_all_lengths(case_of(prediction))
-    p = p if interval is False else with_known_intervals(p)
+    p = report.with_ends(at_all_lengths(case_of(prediction)), interval)
     rows = ({name: row[name] for name in _COLUMNS if name in row} for row in p.rows())
     found = [*{tuple(row.values()): row for row in rows}.values()]
     best = report.fitting([r for r in found if r["draft_length"] == r["best_draft_length"]])

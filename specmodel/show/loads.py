@@ -146,7 +146,7 @@ def _fastest(rows: list[Row]) -> str:
     """Say which policies take the least time per token at each load, of many at three."""
     key = "request_rate" if rows[0]["users"] is None else "users"
     loads = [*dict.fromkeys(row[key] for row in rows)]
-    told, last = list[str](), ""
+    told = list[str]()
     if len(loads) > _MOST_TOLD:
         carried = [row[key] for row in rows if row["is_steady"]]
         loads = [*dict.fromkeys((loads[0], *carried[-1:], loads[-1]))]
@@ -155,12 +155,12 @@ def _fastest(rows: list[Row]) -> str:
         steady = [row for row in own if row["is_steady"]]
         where = _a_second(load) if key == "request_rate" else f"{load} users"
         if not steady:
-            told, last = [*told, f"{where} are not carried"], ""
+            told.append(f"{where} are not carried")
             continue
         least = min(row["tpot"] for row in steady)
         best = [row["policy"] for row in steady if seconds(row["tpot"]) == seconds(least)]
-        fastest = f"{listed([*map(named, best)])} {'is' if len(best) == 1 else 'are'} fastest"
-        text = f"at {where} {'likewise' if fastest == last else fastest}, {seconds(least)} a token"
+        verb = "is" if len(best) == 1 else "are"
+        text = f"at {where} {listed([*map(named, best)])} {verb} fastest, {seconds(least)} a token"
         plain = next((row for row in own if row["policy"] == "none"), None)
         if plain is not None and "none" not in best:
             how = f"{plain['tpot'] / least:.2f}x faster than without drafts"
@@ -169,7 +169,7 @@ def _fastest(rows: list[Row]) -> str:
             if plain["is_steady"] and late > plain["tpot_p90"]:
                 text += f", though one request in ten takes more than {seconds(late)}"
                 text += f" ({seconds(plain['tpot_p90'])} without)"
-        told, last = [*told, text], fastest
+        told.append(text)
     text = "; ".join(told)
     return f"{text[0].upper()}{text[1:]}."
 

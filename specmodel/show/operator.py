@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import among, ranges_text
 from specmodel.base.text import VERBOSE
-from specmodel.prediction.table import Column, Row, filler, seconds, text_table
+from specmodel.prediction.table import Column, Form, Row, filler, seconds, text_table
 from specmodel.show import report
 from specmodel.show.columns import chosen
 from specmodel.show.taken import has_tasks, tokens_of_tasks
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _LEAST_TOLD = 1.01
 """Tokens a step below which any acceptance would do, so that none is asked for [token]."""
-_MOST_JUDGED = 256
-"""Points that the first line tells one by one; of more, how sure the best and the least are."""
 
 
 def _times(target: float, row: Row) -> str:
@@ -43,36 +41,6 @@ _USUAL = (
     *("speedup", "speedup_low", "draft_length", "fits", "limited_by"),
 )
 """Columns of the table in their order."""
-
-
-def gains_of(prediction: Prediction) -> list[Gain | None]:
-    """Return how sure the gain of each point is, None where no error is known or too many ask."""
-    from specmodel.prediction.gains import Gain, gains_at
-
-    if prediction.intervals:
-        parts = vars(prediction.intervals["speedup"]).values()
-        ends = zip(*(part.ravel().tolist() for part in parts), strict=True)
-        return [Gain(low=low, high=high, chance=chance) for low, high, chance in ends]
-    rows = prediction.rows()
-    if len(rows) <= _MOST_JUDGED:
-        return gains_at(prediction, rows)
-    kept = [i for i, row in enumerate(rows) if row["fits"]] or [*range(len(rows))]
-    places = [choose(kept, key=lambda i: rows[i]["speedup"]) for choose in (max, min)]
-    gains: list[Gain | None] = [None] * len(rows)
-    for i, gain in zip(places, gains_at(prediction, [rows[i] for i in places]), strict=True):
-        gains[i] = gain
-    return gains
-
-
-def with_gains(rows: Sequence[Row], gains: Sequence[Gain | None]) -> list[Row]:
-    """Return rows with the ends of the interval of the speedup where they are known."""
-    known = [gain for gain in gains if gain]
-    if len(known) < len(rows):
-        return list(rows)
-    return [
-        row | {"speedup_low": gain.low, "speedup_high": gain.high}
-        for row, gain in zip(rows, known, strict=True)
-    ]
 
 
 def with_alike(prediction: Prediction, rows: Sequence[Row]) -> list[Row]:
@@ -104,11 +72,10 @@ def table(rows: Sequence[Row], *, width: int, columns: str | None, target: float
     """
     names = _chosen(columns, rows) if columns else _USUAL
     shown = chosen(names)
-    if "alike" in rows[0]:
-        shown = [replace(c, form="{alike}") if c.name == "draft_length" else c for c in shown]
+    forms: dict[str, Form] = {"draft_length": "{alike}"} if "alike" in rows[0] else {}
     if target is not None:
-        digits = partial(_times, target)
-        shown = [replace(c, form=digits) if c.name == "tpot" else c for c in shown]
+        forms["tpot"] = partial(_times, target)
+    shown = [replace(c, form=forms.get(c.name, c.form)) for c in shown]
     if columns:  # others than the usual ones read as their values alone
         usual = {c if isinstance(c, str) else c.name for c in _USUAL}
         shown = [c if c.name in usual else replace(c, title="", form="") for c in shown]
@@ -137,12 +104,12 @@ def _chosen(columns: str, rows: Sequence[Row]) -> list[str]:
     return ["speedup_low" if name == "interval" else name for name in names]
 
 
-def verdict(prediction: Prediction, rows: list[Row], gains: Sequence[Gain | None]) -> list[str]:
+def verdict(prediction: Prediction, rows: list[Row]) -> list[str]:
     """Say whether and where speculation pays, by how much, how sure, and what decides it."""
-    judged = [(row, gain) for row, gain in zip(rows, gains, strict=True) if row["fits"]]
+    judged = [(row, report.gain_of(row)) for row in report.fitting(rows)]
     opening = "Speculation"
-    if not judged:
-        judged, opening = [*zip(rows, gains, strict=True)], "Nothing fits. If it did, speculation"
+    if not any(row["fits"] for row in rows):
+        opening = "Nothing fits. If it did, speculation"
     elif len(judged) < len(rows):
         these = f"{len(judged)} of {len(rows)} points fit"
         opening = f"{these if len(judged) > 1 else 'One point fits'} in memory, where speculation"
@@ -197,8 +164,6 @@ def _needed(row: Row) -> float | None:
 def _best(judged: Sequence[tuple[Row, Gain | None]]) -> tuple[Row, Gain | None]:
     """Return the row that gains most: of sure gains, where there are any."""
     best, top = max(judged, key=lambda pair: pair[0]["speedup"])
-    if top and top.is_open and not all(gain for _, gain in judged):
-        return best, top  # of many points, the others are not judged
     sure = [(row, gain) for row, gain in judged if report.is_sure(gain, row)]
     return max(sure, key=lambda pair: pair[0]["speedup"], default=(best, top))
 
@@ -220,15 +185,12 @@ def _gain(
 ) -> str:
     """Say whether speculation pays, where it gains most and least, and where that is open."""
     pays, denial = report.verbs(prediction.deployment)
-    rows, gains = [row for row, _ in judged], [gain for _, gain in judged]
-    worst = min(rows, key=lambda row: row["speedup"])
-    bottom = gains[rows.index(worst)]
+    rows = [row for row, _ in judged]
+    worst, bottom = min(judged, key=lambda pair: pair[0]["speedup"])
     if top and top.is_open:
         return f"may pay or not: {_at(best, rows)} ({report.chances(top)}; {top.held})"
     if not report.is_sure(top, best):
         return f"{denial}: {_at(best, rows)}{ends(top, is_held=True)}"
-    if not all(gains):  # of many points the best and the least are judged, others by number
-        judged = [(row, None) for row in rows]
     sure = [row for row, gain in judged if row["draft_length"] and report.is_sure(gain, row)]
     if len(sure) == len(rows):
         is_open = " (may pay or not)" if bottom and bottom.is_open else ""
@@ -298,19 +260,6 @@ def places(some: list[Row], rows: list[Row]) -> str:
         return f"{len(some)} of {len(rows)} points"
     those = {row["batch_size"] for row in some}
     return f"batch size{'s' if len(those) > 1 else ''} {among(sizes, those)}"
-
-
-def room_told(prediction: Prediction, rows: list[Row]) -> str:
-    """Say of recurrent layers how many requests fit with room for the longest draft in each."""
-    longest = max((row["draft_length"] for row in rows), default=0)
-    if prediction.deployment.recurrent_model is None or not longest:
-        return ""
-    memory = replace(prediction.evaluation.memory, verify_tokens=longest + 1)
-    most = int(memory.max_batch_size.min())
-    if not any(row["fits"] and row["batch_size"] > most for row in rows):
-        return ""
-    own = "Fits means room for each row's own draft"
-    return f"{own}; with drafts of {longest} throughout, {most} fit."
 
 
 def would_hold(prediction: Prediction) -> str:

@@ -54,11 +54,11 @@ def caption(case: Case) -> str:
     if source := case.assumptions.get("acceptance"):
         told = f"acceptance {'typical' if 'heads of' in str(source) else 'as published'}"
     else:
-        told = _given(asked.acceptance) if asked and asked.acceptance else ""
+        told = given_told(asked.acceptance) if asked and asked.acceptance else ""
     return ", ".join(filter(None, [heading(d), d.engine.name, told]))
 
 
-def _given(acceptance: Acceptance) -> str:
+def given_told(acceptance: Acceptance) -> str:
     """Return an acceptance as it was given, in few words."""
     from numpy import ravel
 
@@ -73,6 +73,24 @@ def verbs(deployment: Deployment) -> tuple[str, str]:
     """Return the verbs for a gain and for none; "may" for an engine without overheads."""
     may = deployment.engine.is_ideal
     return ("may pay", "may not pay") if may else ("pays", "does not pay")
+
+
+def with_ends(prediction: Prediction, interval: bool | None) -> Prediction:
+    """Return a prediction with intervals: where errors are known, asked for, or without."""
+    from specmodel.prediction.predicting import with_intervals, with_known_intervals
+
+    if interval is False or (prediction.intervals and not interval):
+        return prediction
+    return (with_intervals if interval else with_known_intervals)(prediction)
+
+
+def gain_of(row: Row) -> Gain | None:
+    """Return how sure the gain of a row of a prediction with intervals is, else None."""
+    from specmodel.prediction.gains import Gain
+
+    if row.get("speedup_low") is None:
+        return None
+    return Gain(**{end: row[f"speedup_{end}"] for end in ("low", "high", "chance")})
 
 
 def is_sure(gain: Gain | None, row: Row) -> bool:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _ALONE = (
     "Prompts of other requests are not counted; --prompt-length and --output-length count them."
 )
+
+
 _MOST_COLUMNS = 9
 """Batch sizes beside each other in a table."""
 
@@ -49,7 +51,8 @@ def _verdict(plan: Plan) -> list[str]:
     where = _counted(plan) if plan.largest == last else ""
     sizes = f"Batch sizes up to {last}, {plan.end}{where}."
     if schedule.max_draft_length:
-        above = _tokens(schedule.draft_length[-1]) if plan.config.keeps_last else "no draft"
+        last_length = schedule.draft_length[-1] if plan.config.keeps_last else 0
+        above = {0: "no draft", 1: "1 token"}.get(last_length, f"{last_length} tokens")
         if not plan.config.start:  # whose printed command ends the batch
             sizes = f"{sizes.removesuffix('.')}; above, {plan.config.name} goes on with {above}."
         sizes += (
@@ -59,17 +62,10 @@ def _verdict(plan: Plan) -> list[str]:
     gain = _gain(plan, report.verbs(deployment)[0])
     if plan.largest < last:
         gain = report.if_it_fitted(gain, plan.largest, _counted(plan))
-    is_loaded = plan.evaluation.prefill is not None
-    words = [
-        of_schedules(plan) if plan.carried else "",
-        gain,
-        " ".join(filter(None, [_graphs(plan), _losing(plan)])),
-        _single(schedule),
-        sizes,
-        _rule(plan),
-        _slowest(plan),
-        "" if is_loaded else _ALONE,
-    ]
+    held = " ".join(filter(None, [_graphs(plan), _losing(plan)]))
+    carried = of_schedules(plan) if plan.carried else ""
+    alone = "" if plan.evaluation.prefill else _ALONE
+    words = [carried, gain, held, _single(schedule), sizes, _rule(plan), _slowest(plan), alone]
     return [*filter(None, words)]
 
 
@@ -218,18 +214,10 @@ def _nothing(plan: Plan) -> str:
 
 def _rule(plan: Plan) -> str:
     """Say what the rule costs that the longest draft stands at batch size 1."""
-    schedule, unbound = plan.schedule, plan.unbound
-    if schedule.ranges == unbound.ranges or schedule.max_draft_length == 0:
+    if plan.schedule.ranges == plan.unbound.ranges or plan.schedule.max_draft_length == 0:
         return ""
-    here, free = schedule.draft_length[0], unbound.draft_length[0]
-    told = (
-        f"{schedule.speedup[0]:.2f}x there with {_tokens(here)} instead of"
-        f" {unbound.speedup[0]:.2f}x with {_tokens(free)}"
-    )
-    if here == free:
-        told = f"{_tokens(here)} at most, instead of {_tokens(unbound.max_draft_length)}"
     return (
-        f"{plan.config.name} wants its longest draft at batch size 1: {told};"
+        f"{plan.config.name} wants its longest draft at batch size 1, which costs"
         f" {plan.cost_of_rule:.1%} over all batch sizes."
     )
 
@@ -246,15 +234,12 @@ def _slowest(plan: Plan) -> str:
     )
 
 
-def _tokens(count: int) -> str:
-    return {0: "no draft", 1: "1 token"}.get(count, f"{count} tokens")
-
-
 def _ranges_table(plan: Plan) -> str:
     """Return a row for each range of batch sizes."""
-    ends = ("first_batch_size", "last_batch_size")
     columns: dict[str, Form] = {
-        "batch\nsizes": lambda row: ranges_text([(row[ends[0]], row[ends[1]])]),
+        "batch\nsizes": lambda row: ranges_text(
+            [(row["first_batch_size"], row["last_batch_size"])]
+        ),
         "draft\nlength": lambda row: _alike(plan, row),
         # the least and the largest of a range, once if they read alike
         "speedup": lambda row: "-".join(
@@ -267,7 +252,10 @@ def _ranges_table(plan: Plan) -> str:
     if rows[0]["min_speedup_low"] is None:
         del columns["80 %\ninterval"]
     if not rows[-1]["fits"]:
-        columns["fits"] = lambda row: _fits(row, plan.largest)
+        part = f"to {plan.largest}"
+        columns["fits"] = lambda row: (
+            "yes" if row["fits"] else part if row["first_batch_size"] <= plan.largest else "no"
+        )
     return table(rows, columns)
 
 
@@ -279,11 +267,6 @@ def _alike(plan: Plan, row: Row) -> str:
     own = plan.gain[:, row["first_batch_size"] - 1 : row["last_batch_size"]]
     told = ranges_text([alike_places(own.mean(axis=(0, 1)), length)])
     return f"{length}" if told == f"{length}" else f"{length} ({told})"
-
-
-def _fits(row: Row, largest: int) -> str:
-    """Say whether a range of batch sizes fits in memory, or up to which."""
-    return "yes" if row["fits"] else "no" if row["first_batch_size"] > largest else f"to {largest}"
 
 
 def _contexts_table(plan: Plan) -> str:

@@ -70,11 +70,6 @@ def _verdict(found: Sensitivity) -> str:
     """Say what is predicted, which input moves it most, and which makes it most uncertain."""
     speedup, efficiency = found.outcome.values()
     told = f"Speedup {speedup:.2f}, target efficiency {efficiency:.2f}."
-    for row in records(found.elasticities):
-        if row["input"] != "draft_length" and "error" not in row["input"]:
-            verb, by = "raises" if row["speedup"] >= 0 else "lowers", abs(row["speedup"])
-            told += f" A 1 % higher {row['input']} {verb} the speedup by {by:.2g} %."
-            break
     swing = records(found.swings)[0]
     moved = f"{swing['speedup_at_low']:.2f} to {swing['speedup_at_high']:.2f}"
     told += f" Of what is uncertain, {swing['input']} moves it most, from {moved}"
@@ -135,7 +130,7 @@ def _sobol_table(found: Sensitivity, output: str) -> str:
         "95 % ": lambda row: _interval(row, "total"),
     }
     totals = [row["total"] for row in rows]
-    count = _rows_shown(totals)
+    count = max([1, *(i for i, own in enumerate(totals[:_MOST_ROWS], 1) if own >= _VISIBLE)])
     most = max(totals[count:], default=0.0)
     note = f"each at most {100 * most:.1g} % in total"
     table = _table(rows[:count], columns, len(rows[count:]), note)
@@ -211,12 +206,6 @@ def _tidy(found: Sensitivity) -> list[Row]:
         for row in records(table)
         for column, output, name in cells
     ]
-
-
-def _rows_shown(effects: list[float]) -> int:
-    """Return how many rows to show: up to the last visible effect, at least one [-]."""
-    seen = [i + 1 for i, effect in enumerate(effects[:_MOST_ROWS]) if effect >= _VISIBLE]
-    return max([1, *seen])
 
 
 def _value(value: float, unit: str) -> str:

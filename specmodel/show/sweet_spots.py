@@ -1,46 +1,28 @@
-"""The batch sizes where speculation pays, of one case or of several: a view of a prediction."""
+"""The batch sizes where speculation pays: a view of a prediction."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.text import TABLE
 from specmodel.prediction.table import Row, text_table, varies
-from specmodel.show import compared, forms, operator, report
+from specmodel.show import forms, operator, report
 from specmodel.show.columns import chosen
 from specmodel.show.views import case as case_of
-
-if TYPE_CHECKING:
-    from specmodel.prediction.case import Case
-    from specmodel.prediction.gains import Gain
-
-Named = tuple[str, str, str]
-"""Target, drafter and GPU that name a case."""
-_MOST_JUDGED = 1000
-"""Points of a curve that are told one by one as sure or open [-]."""
 
 
 def answer(prediction: report.Prediction, *, interval: bool | None = None) -> forms.Answer:
     """Return where speculation pays, and where most, in all forms."""
-    p, spots = _found(prediction, interval)
-    return report.answer(p, spots, lambda: (verdict(spots, p), table(spots)))
-
-
-def _found(
-    prediction: report.Prediction, interval: bool | None
-) -> tuple[report.Prediction, list[Row]]:
-    """Return a prediction and the sweet spots of its curves."""
     from specmodel.answers.curves import sweet_spots_rows
 
     p = _without_misfits(prediction)
     if case_of(p).draft_length is not None and not p.draft_length.all():
         raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
-    spots = sweet_spots_rows(p)
-    return p, spots if interval is False else with_intervals(spots, p)
+    p = report.with_ends(p, interval)
+    spots = with_intervals(sweet_spots_rows(p), p) if p.intervals else sweet_spots_rows(p)
+    return report.answer(p, spots, lambda: (verdict(spots, p), table(spots)))
 
 
 def _without_misfits(p: report.Prediction) -> report.Prediction:
@@ -51,79 +33,16 @@ def _without_misfits(p: report.Prediction) -> report.Prediction:
     return replace(p, told=tuple(note for note in p.notes if note not in unfit))
 
 
-def _warning_where_it_pays(p: report.Prediction) -> report.Prediction:
-    """Return a prediction that warns of no batch size beyond the last at which it pays."""
-    from specmodel.prediction.predicting import predicted
-
-    paying = p.fits & (p.speedup > 1)
-    last = p.batch_size[paying if paying.any() else p.fits].max()
-    sizes = sorted({int(size) for size in p.batch_size[p.batch_size <= last]})
-    return replace(p, told=_without_misfits(predicted(case_of(p).at(batch_size=sizes))).notes)
-
-
-def side_by_side(
-    cases: Mapping[Named, Case], refused: Mapping[Named, InputError], interval: bool | None = None
-) -> forms.Answer:
-    """Return the sweet spots of the cases that have an answer, and why the others have none.
-
-    `refused` are those that could not be resolved.
-    """
-    from specmodel.prediction.predicting import predicted
-
-    predictions: dict[str, report.Prediction] = {}
-    found: list[Row] = []
-    refused = dict(refused)
-    for name, case in cases.items():
-        try:
-            p, spots = _found(predicted(case.with_typical().drafting()), interval)
-            if not p.fits.any():
-                needed = operator.would_hold(p).removesuffix(".")
-                expected = f"more GPUs, as nothing fits in memory.{needed}"
-                raise InputError("hardware", case.given["hardware"], expected)
-        except InputError as error:
-            refused[name] = error
-            continue
-        heading = report.caption(p)
-        predictions[heading] = _warning_where_it_pays(p)
-        named: Row = dict(zip(("target", "drafter", "hardware"), name, strict=True))
-        told = {"num_gpus": p.deployment.layout.num_gpus}
-        source = {"acceptance": case_of(p).acceptance_told, "case": heading}
-        found += [named | told | row | source for row in spots]
-    if not found:
-        raise next(iter(refused.values()))
-    columns = dict.fromkeys(name for row in found for name in row)  # not all know intervals
-    found = [{name: row.get(name) for name in columns} for row in found]
-    lacking = {
-        "{} with {} on {}".format(
-            *name
-        ): f"--{error.argument.replace('_', '-')} needs {error.expected}"
-        for name, error in refused.items()
-    }
-    notes = [
-        f"Left out: {'; '.join(name for name in lacking if lacking[name] == why)}, as {why}."
-        for why in dict.fromkeys(lacking.values())
-    ]
-    words = " ".join([peaks(found), *notes])
-    answer = report.comparison(
-        predictions, found, lambda: compared.page(predictions, words, table(found))
-    )
-    return replace(
-        answer,
-        fields=lambda: {**answer.fields(), "left_out": lacking},
-        warnings=[*notes, *(f"{n}: {told}" for n, p in predictions.items() for told in p.warnings)],
-    )
-
-
 def verdict(rows: list[Row], prediction: report.Prediction) -> str:
     """Say where speculation pays, and where most; with which lengths if not with one throughout."""
-    from specmodel.prediction.gains import gains_at
-
     pays, denial = report.verbs(prediction.deployment)
     best = max(rows, key=lambda row: row["peak_speedup"])
     where = report.place(best | {"batch_size": best["peak_batch_size"]}, rows)
     if round(best["peak_speedup"], 2) <= 1:
         return f"Speculation {denial}: at most {best['peak_speedup']:.2f}x, at {where}."
-    (gain,) = gains_at(prediction, [best | {"batch_size": best["peak_batch_size"]}])
+    curve = _curve(best, prediction)
+    sizes, gains = _sizes(curve), [*map(report.gain_of, curve)]
+    gain = gains[sizes.index(best["peak_batch_size"])]
     if gain and gain.is_open:
         told = f"{best['peak_speedup']:.2f}x ({report.chances(gain)})"
         return f"Speculation may pay or not; most is gained at {where}: {told}."
@@ -131,65 +50,36 @@ def verdict(rows: list[Row], prediction: report.Prediction) -> str:
     sure += f" with {best['draft_length']} drafted" if at_best else ""
     each = ", with that length throughout" if varies("draft_length", rows) else ""
     each = ", with the best draft length of each" if at_best else each
-    told = report.paying(*_judged(prediction, _curve(best, prediction)))
-    told = told or f"{pays} at {best['paying']} by the central values"
-    low, high = best.get("peak_batch_size_low"), best.get("peak_batch_size_high")
-    drawn = f"; 80 % of draws peak at {ranges_text([(low, high)])}" if low and high else ""
-    near = f"{best['peak_speedup'] / 2**0.5:.2f}x (0.71 of the peak) or more at"
-    peak_range = ranges_text([(best["near_peak_first"], best["near_peak_last"])])
+    drafts = [gain if row["draft_length"] else None for row, gain in zip(curve, gains, strict=True)]
+    told = report.paying(sizes, drafts) or f"{pays} at {best['paying']} by the central values"
     return (
-        f"Speculation {pays} most at {where}: {best['peak_speedup']:.2f}x{sure}. It"
-        f" {told}{each}; its speedup is {near}"
-        f" {peak_range}{drawn}. Considered: up to {best['largest_batch_size']}."
+        f"Speculation {pays} most at {where}: {best['peak_speedup']:.2f}x{sure}. It {told}{each}."
+        f" Considered: up to {best['largest_batch_size']}."
     )
 
 
 def _curve(spot: Row, prediction: report.Prediction) -> list[Row]:
-    """Return the points of the curve of a sweet spot; nothing of too many to tell one by one."""
+    """Return the points of the curve of a sweet spot."""
     curve = ["context_length", *([] if report.is_at_best(prediction) else ["draft_length"])]
     rows = [row for row in prediction.rows() if all(row[name] == spot[name] for name in curve)]
-    rows = report.fitting(rows)
-    return rows if len(_drafts(rows)) <= _MOST_JUDGED else []
-
-
-def _drafts(curve: list[Row]) -> list[Row]:
-    return [row for row in curve if row["draft_length"]]
-
-
-def _judged(prediction: report.Prediction, curve: list[Row]) -> tuple[list[int], list[Gain | None]]:
-    """Return the batch sizes of a curve, and the gains, None for no draft."""
-    from specmodel.prediction.gains import gains_at
-
-    drafts = _drafts(curve)
-    found = zip(map(_size, drafts), gains_at(prediction, drafts), strict=True)
-    gains, sizes = dict(found), [*map(_size, curve)]
-    return sizes, [*map(gains.get, sizes)]
-
-
-def _size(row: Row) -> int:
-    return int(row["batch_size"])
+    return report.fitting(rows)
 
 
 def with_intervals(rows: list[Row], prediction: report.Prediction) -> list[Row]:
-    """Return sweet spots with 80 % intervals of each peak, and where it surely pays, if known.
+    """Return sweet spots with 80 % intervals of each peak, and where it surely pays."""
+    from specmodel.prediction.gains import peak_at
 
-    Where it pays, and the batch size of the peak, are None of curves of too many points.
-    """
-    from specmodel.prediction.gains import gains_at, peak_at
-
-    gains = gains_at(prediction, [row | {"batch_size": row["peak_batch_size"]} for row in rows])
     found = []
-    for row, gain in zip(rows, gains, strict=True):
-        if gain is None:
-            return rows
+    for row in rows:
         curve = _curve(row, prediction)
-        sizes, judged = _judged(prediction, curve)
-        sure = spans(sizes, (own is not None and own.low > 1 for own in judged))
-        at_low, at_high = peak_at(prediction, _drafts(curve))
+        sizes, drafts = _sizes(curve), [point for point in curve if point["draft_length"]]
+        peak = curve[sizes.index(row["peak_batch_size"])]
+        sure = (bool(point["draft_length"]) and point["speedup_low"] > 1 for point in curve)
+        at_low, at_high = peak_at(prediction, drafts)
         more: dict[str, Row] = {
             "peak_batch_size": {"peak_batch_size_low": at_low, "peak_batch_size_high": at_high},
-            "peak_speedup": {"peak_speedup_low": gain.low, "peak_speedup_high": gain.high},
-            "paying": {"surely_paying": ranges_text(sure) if sizes else None},
+            "peak_speedup": {f"peak_{end}": peak[end] for end in ("speedup_low", "speedup_high")},
+            "paying": {"surely_paying": ranges_text(spans(sizes, sure))},
         }
         told: Row = {}
         for name, value in row.items():
@@ -198,48 +88,17 @@ def with_intervals(rows: list[Row], prediction: report.Prediction) -> list[Row]:
     return found
 
 
-def peaks(found: list[Row]) -> str:
-    """Say which case has the largest peak, and which the least."""
-    rows = _numbered(found)
-    ends = [end(rows, key=lambda row: float(row["peak_speedup"])) for end in (max, min)]
-    most, least = ("{peak_speedup:.2f}x, {name} on {gpus}".format_map(row) for row in ends)
-    return f"Largest peak: {most}{f'; least: {least}' if least != most else ''}."
+def _sizes(curve: list[Row]) -> list[int]:
+    return [row["batch_size"] for row in curve]
 
 
 def table(spots: list[Row]) -> str:
-    """Return a row for each curve, of one case or of several, which are numbered."""
-    is_one = "case" not in spots[0]
-    rows = spots if is_one else _numbered(spots)
-    is_typical = not is_one and any(_typical(row["acceptance"]) for row in rows)
-    lacking = {"name", "gpus", "drafter"} if is_one else {"near_peak_first"}
-    lacking |= {"paying"} if not is_one and "surely_paying" in spots[0] else set()
-    columns = [
-        replace(c, spare=4, is_coordinate=not is_typical) if c.name == "drafter" else c
-        for c in chosen([name for name in _COLUMNS if name not in lacking])
-    ]
-    return text_table(rows, columns, width=TABLE.get(), left=_LEFT)
-
-
-def _numbered(found: list[Row]) -> list[Row]:
-    """Return rows with the numbered name of their case, and its GPUs."""
-    cases = [*dict.fromkeys(row["case"] for row in found)]
-    return [
-        row
-        | {"name": f"[{cases.index(row['case']) + 1}] {row['target']}"}
-        | {"gpus": "{num_gpus}x{hardware}".format_map(row)}
-        | {"drafter": row["drafter"] + _typical(row["acceptance"])}
-        for row in found
-    ]
-
-
-def _typical(acceptance: str) -> str:
-    """Return the mark of a row whose acceptance is that of typical heads."""
-    level = acceptance.partition(":")[0]
-    return f" ({level})" if level.startswith("typical") else ""
+    """Return a row for each curve."""
+    return text_table(spots, chosen(_COLUMNS), width=TABLE.get(), left=_LEFT)
 
 
 _COLUMNS = (
-    *("name", "gpus", "drafter", "context_length", "peak_speedup", "peak_speedup_low"),
-    *("peak_batch_size", "peak_batch_size_low", "near_peak_first", "paying", "surely_paying"),
+    *("context_length", "peak_speedup", "peak_speedup_low", "peak_batch_size"),
+    *("peak_batch_size_low", "near_peak_first", "paying", "surely_paying"),
 )
-_LEFT = ("model", "GPUs", "drafter", "speedup\nabove 1 at", "surely\npays at")
+_LEFT = ("speedup\nabove 1 at", "surely\npays at")

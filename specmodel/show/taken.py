@@ -5,20 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from specmodel.show.report import is_at_best
+from specmodel.show.report import given_told, is_at_best
 
 if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction
     from specmodel.prediction.table import Row
-
-_FORMS_TYPED = {
-    "acceptance_rate": "rate {:g}",
-    "tokens_per_step": "{:.4g} tokens a step",
-    "step_efficiency": "step efficiency {:g}",
-    "accepted_fraction": "accepted fraction {:g}",
-    "acceptance_by_position": "rates by position ",
-}
-"""How each form of acceptance is told."""
 
 
 def with_tokens(prediction: Prediction, best: Row) -> Prediction:
@@ -71,27 +62,17 @@ def tokens_of_tasks(row: Row, prediction: Prediction) -> tuple[float, float]:
 
 def _typed(prediction: Prediction) -> str:
     """Return the acceptance as it was typed, in brackets."""
-    from specmodel.algebra.acceptance import mean_tokens_per_step
-
-    given, rate = prediction.evaluation.acceptance, prediction.deployment.drafter.proposal_rate
-    words = _FORMS_TYPED[given.form]
-    if given.acceptance_by_position is not None:
-        told = words + _rates_told(prediction)
-    elif pairs := given.measured_by_context:
-        told = "by context " + ",".join(f"{context:.0f}:{tokens:g}" for context, tokens in pairs)
-    else:
-        value = float(getattr(given, given.form))
-        if given.form == "tokens_per_step":  # of the steps with a proposal
-            value = float(mean_tokens_per_step(value, rate))
-        told = words.format(value)
-    if given.measured_draft_length is not None:
-        told += f" at draft length {given.measured_draft_length:g}"
+    case, rate = prediction.case, prediction.deployment.drafter.proposal_rate
+    given = (case and case.acceptance) or prediction.evaluation.acceptance
+    told = _rates_told(prediction, given_told(given).removeprefix("acceptance "))
+    measured_at = prediction.evaluation.acceptance.measured_draft_length
+    told += "" if measured_at is None else f" at draft length {measured_at:g}"
     share = f", a proposal in {100 * rate:g} % of steps" if rate < 1 else ""
     return f" ({told}{share})"
 
 
-def _rates_told(prediction: Prediction) -> str:
-    """Return rates by position as they were given, and what they are of where that may mislead."""
+def _rates_told(prediction: Prediction, told: str) -> str:
+    """Return an acceptance as told, and what rates by position are of where that may mislead."""
     import numpy as np
 
     from specmodel.algebra.acceptance import typed_rates
@@ -99,13 +80,12 @@ def _rates_told(prediction: Prediction) -> str:
     rates = np.atleast_1d(prediction.evaluation.acceptance.acceptance_by_position or 0.0)
     given = prediction.case and prediction.case.given.get("acceptance_by_position")
     if isinstance(given, str) and typed_rates(given)[1] == "cumulative":
-        return f"{given.rpartition(':')[2]}, of all drafts, as vLLM prints them"
-    told = ",".join(f"{rate:g}" for rate in rates.ravel())
+        return f"by position {given.rpartition(':')[2]}, of all drafts, as vLLM prints them"
     is_named = given is None or (isinstance(given, str) and ":" in given)
     if is_named or rates.ndim > 1 or len(rates) < 2 or (np.diff(rates) >= 0).any():
         return told
-    tokens = 1 + sum(rates)
     return (
         f"{told}, each of the drafts that got there; if they are of all drafts, as vLLM prints"
-        f" them, give cumulative:{told}, which is {tokens:.2f} tokens a step"
+        f" them, give cumulative:{','.join(f'{rate:g}' for rate in rates)}, which is"
+        f" {1 + sum(rates):.2f} tokens a step"
     )

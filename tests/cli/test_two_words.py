@@ -113,7 +113,7 @@ def test_the_first_words_say_what_to_do(run, rate, told):
 
 ONE_LENGTH = re.compile(
     r"One length for all: (\d+)(?: \([\d-]+ as good(?:; no room at ([\d-]+))?\))?"
-    r"(?:, (\d+)% below best on average)?(?:, most at (\d+))?\. "
+    r"(?:, (\d+)% below best on average)?\. "
 )
 
 
@@ -133,8 +133,7 @@ def test_one_length_for_all_keeps_the_largest_mean_share_of_the_best(run, words)
     held = [size for size, loss in losses[best].items() if loss == 1]
     served = {size: loss for size, loss in losses[best].items() if loss < 1}
     lost = sum(served.values()) / len(served)
-    worst = None if held else str(max(served, key=served.get))
-    assert told == (str(best), "256" if held else None, f"{100 * lost:.0f}", worst)
+    assert told == (str(best), "256" if held else None, f"{100 * lost:.0f}")
     assert held in ([], [256])
 
 
@@ -375,14 +374,7 @@ def test_lengths_that_were_typed_leave_no_longest_to_give(run):
     assert "max_draft_length" not in run(f"{words} --draft-length 3")
 
 
-def test_rows_fit_with_their_own_drafts_and_a_schedule_with_its_longest(run):
-    text = run("predict qwen3.5-397b h200 --verbose", one_line=True)
-    longest, most = map(int, re.search(r"with drafts of (\d) throughout, (\d+) fit", text).groups())
-    rows = json.loads(run("predict qwen3.5-397b h200 --json"))["rows"]
-    assert longest == max(row["draft_length"] for row in rows)
-    at = f"predict qwen3.5-397b h200 --draft-length {longest} --batch-size {most},{most + 1} --json"
-    assert [row["fits"] for row in json.loads(run(at))["rows"]] == [True, False]
-    assert any(row["fits"] and row["batch_size"] > most for row in rows)
+def test_a_schedule_fits_with_its_longest_draft(run):
     schedules = [
         run(f"schedule qwen3.5-397b h200 --for vllm {more}", one_line=True)
         for more in ("--max-draft-length 6", "--max-draft-length 6 --max-batch-size 256")
@@ -686,11 +678,8 @@ def test_a_sweep_takes_two_words_in_front_of_its_lists(run, refuse):
     )
 
 
-def test_all_options_that_are_missing_are_named_at_once(refuse):
-    missing = refuse("calibrate")
-    assert "'--device'" in missing
-    assert "; also --output (specmodel calibrate --help)" in missing
-    assert "also" not in refuse("calibrate --output=mine.toml")
+def test_an_option_that_is_missing_is_named_with_the_help(refuse):
+    assert "(specmodel calibrate --help)" in refuse("calibrate", "'--device'")
 
 
 def test_warnings_are_wrapped_where_a_person_watches(run, capsys, monkeypatch):
@@ -792,8 +781,8 @@ def test_acceptance_by_task_moves_the_best_speedup(run):
     assert "of tasks" not in run("predict qwen3-30b-a3b h100 --drafter ngram --acceptance-rate 0.6")
 
 
-@pytest.mark.parametrize("command", ["compare", "predict --view peak"])
-def test_a_name_stands_once_in_a_list(command, refuse):
-    told = refuse(f"{command} qwen3-30b-a3b h100,h100")
+def test_a_name_stands_once_in_a_list(refuse):
+    told = refuse("compare qwen3-30b-a3b h100,h100")
     assert "each once" in told
     assert "lists: specmodel compare" not in told
+    assert "lists: specmodel compare" in refuse("predict --view peak qwen3-30b-a3b h100,h200")

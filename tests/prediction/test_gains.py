@@ -145,7 +145,7 @@ def test_without_known_errors_nothing_is_told(changes):
     (0.5, "4", "Speculation may pay or not: "),
     (0.9, "4,8", "Speculation pays: "),
     (0.5, "1:64:x4", "Speculation pays at batch sizes 16-64; best "),
-    (0.5, "1:128 --context-length 512,1024,2048", "2, context 512 (may pay or not)."),
+    (0.5, "1:128 --context-length 512,1024,2048", "; it may pay or not at 16 of 333 points"),
 ])  # fmt: skip
 def test_a_gain_is_called_one_where_its_interval_is_above_1(rate, size, words, capsys):
     line = "predict --target qwen3-30b-a3b --drafter eagle3 --hardware h100_sxm --engine vllm"

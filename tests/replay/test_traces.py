@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -575,10 +576,9 @@ def run(capsys, tmp_path, monkeypatch):
 def test_command_writes_the_trace_and_says_what_it_is(run):
     status, out, err = run("trace ngram in.jsonl --output out.jsonl")
     assert (status, err) == (0, "")
-    assert out.splitlines() == [
-        "draft length            1      2      3      5      7     10     20",
-        "tokens per step      1.17   1.40   1.40   1.40   1.40   1.40   1.40",
-        "steps that propose  33.3%  20.0%  20.0%  20.0%  20.0%  20.0%  20.0%",
+    (statistics,) = re.findall(r"^out\.jsonl +(.*)", out, re.MULTILINE)
+    assert statistics.split()[:8] == ["1.17", *["1.40"] * 6, "20.0%"]
+    assert out.splitlines()[-3:] == [
         "Look-up of the last 5 to 3 tokens, first match, at most 20 proposed",
         "2 requests, 7 output tokens",
         "Written: out.jsonl",
@@ -597,11 +597,11 @@ def test_options_of_the_command_reach_the_look_up(run):
 
 
 def test_command_without_a_hit_says_so(run):
-    assert run("trace ngram in.jsonl --ngram 6:6 --output none.jsonl")[1] == (
-        "draft length           1     2     3     5     7    10    20\n"
-        "tokens per step     1.00  1.00  1.00  1.00  1.00  1.00  1.00\n"
-        "steps that propose  0.0%  0.0%  0.0%  0.0%  0.0%  0.0%  0.0%\n"
-        "Look-up of the last 6 to 6 tokens, first match, at most 20 proposed\n"
+    out = run("trace ngram in.jsonl --ngram 6:6 --output none.jsonl")[1]
+    (statistics,) = re.findall(r"^none\.jsonl +(.*)", out, re.MULTILINE)
+    assert statistics.split()[:8] == [*["1.00"] * 7, "0.0%"]
+    assert out.endswith(
+        "\nLook-up of the last 6 to 6 tokens, first match, at most 20 proposed\n"
         "2 requests, 7 output tokens\n"
         "Written: none.jsonl\n"
     )

@@ -128,5 +128,5 @@ def test_the_table_of_a_target_names_who_carries_most_and_who_is_too_close():
 def test_one_that_is_never_far_behind_wins_over_ties():
     ranking = ranked({"a": [101, 100, 130], "b": [100, 102, 100]})
     words = compared.verdict(ranking)
-    told = "Fastest with speculation, or not told apart from it, at every batch size: a;"
-    assert words.startswith(f"{told} ahead of all others at 4.")
+    told = "Fastest with speculation, or not told apart from it, at every batch size: a."
+    assert words.startswith(told)
