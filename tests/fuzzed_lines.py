@@ -120,6 +120,7 @@ BASES = [
     "fit check h200_sxm kernels.parquet --stack typical --figure drawn.svg",
     "fit check --serving engines.csv --ttft",
     *(f"calibrate --device cpu --output mine.toml --tiny{m}" for m in ("", " --again copy")),
+    "calibrate --device cpu --output mine.toml --tiny --dry-run",
     "trace sample code-ngram --requests 3 --output-tokens 40 --output drawn.jsonl",
     "trace describe trace.parquet",
     f"simulate {NGRAM} --trace trace.parquet --policy fixed:1,cascade --records records.csv",

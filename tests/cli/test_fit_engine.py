@@ -249,7 +249,7 @@ def test_runs_that_take_three_times_as_long_are_written_with_a_warning(
 
 
 @pytest.mark.parametrize(("ran", "named", "is_slow"), [(4, 1, False), (1, 4, True)])
-def test_another_number_of_gpus_is_a_likely_cause(
+def test_the_number_of_gpus_that_ran_is_found(
     ran: int, named: int, is_slow: bool, do: Any, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = "qwen3-30b-a3b {}xh100 --drafter eagle3"
@@ -261,6 +261,7 @@ def test_another_number_of_gpus_is_a_likely_cause(
     command = f"fit engine runs.csv --target qwen3-30b-a3b --drafter eagle3 --hardware {named}xh100"
     _, page, _ = told(capsys, command)
     assert f"Likely causes of {'longer' if is_slow else 'shorter'} times" in page
+    assert f"NVIDIA H100 SXM; on {ran}, 1.00 to 1.00 times what is predicted" in page
     _, page, _ = told(capsys, command.replace(f"{named}xh100", f"{ran}xh100"))
     assert "Likely causes" not in page
 

@@ -317,12 +317,22 @@ def test_what_tensorrt_llm_costs_is_said(run, document):
     assert free["cost_of_rule"] == 0
 
 
-def test_contexts_as_a_mean(document):
+def test_contexts_in_a_table_and_as_a_mean(run, document):
     parts = [document(f"{SGLANG} --context-length {c}") for c in (1024, 8192)]
     both = document(CONTEXTS)
     for k, row in enumerate(both["rows"]):
         best = [part["rows"][k]["best_speedup"] for part in parts]
         assert row["best_speedup"] <= (best[0] * best[1]) ** 0.5 * (1 + 1e-12)
+    table = run(CONTEXTS).partition(" has every batch size):\n")[2]
+    cells = [line.split() for line in table.partition("\n\n")[0].splitlines()]
+    assert cells[0] == ["context", "1", "2", "4", "8", "16", "32", "64"]
+    for line, part in zip(cells[1:3], parts, strict=True):
+        own = [str(part["rows"][int(size) - 1]["draft_length"]) for size in cells[0][1:]]
+        assert line[1:] == own
+    assert [line[0] for line in cells[1:]] == ["1024", "8192", "schedule"]
+    chosen = [str(both["rows"][int(size) - 1]["draft_length"]) for size in cells[0][1:]]
+    assert cells[3][1:] == chosen
+    assert "Draft length by context" not in run(SGLANG)
     for context, part in zip(both["contexts"], parts, strict=True):
         size = part["rows"][-1]["batch_size"]
         assert context["best_ranges"][-1][1] == size

@@ -452,6 +452,26 @@ def calibrate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     return lambda *more: main([*words, *more])
 
 
+def test_a_dry_run_lists_what_is_left_and_times_nothing(
+    calibrate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert calibrate("--dry-run") == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head == "80 of 80 timings left, of 40 points; repeats left and point:"
+    assert [line.split() for line in lines] == [["2", p.name] for p in suite("cpu", "tiny")]
+    assert list(tmp_path.iterdir()) == []
+    timings = run_suite(tmp_path / "mine.csv", INFO, "tiny")
+    for _ in range(42):
+        next(timings)
+    timings.close()
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert calibrate("--dry-run") == 0
+    assert capsys.readouterr().out.startswith("39 of 80 timings left, of 39 points; ")
+    assert calibrate("--dry-run", "--again", "copy", "--again", "launch") == 0
+    assert capsys.readouterr().out.startswith("42 of 80 timings left, of 40 points; ")
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_a_component_is_timed_again(
     calibrate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
