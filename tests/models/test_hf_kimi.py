@@ -5,19 +5,12 @@ from configs import CONFIGS, flat, read
 from strategies import pass_of
 
 from specmodel.base.errors import InputError
-from specmodel.layers import KimiDeltaAttention
 
 KIMI, LING = CONFIGS["transformers--kimi_linear"], CONFIGS["transformers--bailing_hybrid"]
 
 
 def kinds(model):
     return {mixer.kind: count for mixer, count in model.mixers.items()}
-
-
-def test_layers_of_kimi_linear():
-    model = read(KIMI)
-    assert kinds(model) == {"kimi_delta_attention": 20, "latent_attention": 7}
-    assert next(iter(model.mixers)) == KimiDeltaAttention(num_heads=32, head_dim=128, conv_kernel=4)
 
 
 def test_names_that_transformers_writes():
