@@ -10,7 +10,7 @@ import pytest
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy, resolve
 from specmodel.models.architecture import Architecture, load_architecture
-from specmodel.models.hf import family, feed_forward, mixers, own_rules
+from specmodel.models.hf import family
 from specmodel.models.hf.files import ignoring
 from specmodel.models.hf.keys import harmless_keys
 
@@ -165,22 +165,6 @@ def test_a_row_is_a_table_with_columns_alone(write, add_row, row):
     add_row(row)
     with pytest.raises(InputError, match=r"^families\.toml (llama\.)?zeta: got "):
         Architecture.from_hf_config(write(LLAMA))
-
-
-RULES = {
-    "dense_layers": feed_forward._RULES,
-    "heads": mixers._HEADS,
-    "linear": mixers._LINEAR,
-    "own_rules": own_rules._OWN,
-    "plan": mixers._PLANS,
-}
-
-
-@pytest.mark.parametrize("column", RULES)
-def test_every_rule_is_named_by_a_row_and_is_there(column):
-    named = {getattr(row, column) for row in family.families().values()} - {None}
-    unnamed = {"dense_layers": {"every"}}  # of rows that users add
-    assert named | unnamed.get(column, set()) == RULES[column].keys()
 
 
 def test_harmless_keys_add_up_over_rows(add_row):

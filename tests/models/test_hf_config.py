@@ -231,22 +231,13 @@ def test_a_window_with_a_switch_is_of_the_layers_above_a_number():
         (DEEPSEEK_V3, {"topk_group": 9}, "from 1 to 8"),
         (LLAMA, {"tie_word_embeddings": 1}, "tie_word_embeddings"),
         (LLAMA, {"torch_dtype": "float8_e4m3fn"}, " torch_dtype: got"),
-        (LLAMA, {"dtype": ["float16"]}, " dtype: got"),
         (LLAMA, {"hidden_size": 4096.0}, "hidden_size: got 4096.0"),
-        (LLAMA, {"hidden_size": True}, "hidden_size: got True"),
-        (LLAMA, {"hidden_size": float("nan")}, "hidden_size: got nan"),
         (LLAMA, {"model_type": ["llama"]}, "model_type"),
-        (LLAMA, {"model_type": None}, "model_type"),
         (MINIMAX_M2, {"num_mtp_modules": 65}, "num_mtp_modules: .*from 0 to 64"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_by_its_key(config, changes, message):
     assert re.search(message, refusal(config, **changes))
-
-
-def test_attention_type_list_of_ordinary_layers():
-    keys = {"attn_type_list": [1] * 62, "layernorm_linear_attention_beta": 1.0}
-    assert read(MINIMAX_M2, **keys) == read(MINIMAX_M2)
 
 
 # Nested configurations
@@ -405,11 +396,8 @@ def test_mtp_modules_are_no_layers_but_told():
     ("config", "head_dim"),
     [
         (LLAMA, 128),
-        (MIXTRAL, 128),
         (QWEN2, 64),
         (QWEN3, 128),  # where 64 heads make 80
-        (GPT_OSS, 64),
-        (MINIMAX_M2, 128),
         (GLM4_MOE, 4096 // 96),  # rounded down, as vLLM 0.33, SGLang 0.5.23 and transformers do
     ],
 )
@@ -436,11 +424,8 @@ def test_tie_word_embeddings():
         (QWEN3, 32),
         (OPT, 56),
         (MIXTRAL, 8),
-        (OLMOE, 16),
-        (QWEN3_MOE, 4),
         (DEEPSEEK, 16),
         (GPT_OSS, 8),
-        (LLAMA4, 8),
     ],
 )
 def test_num_key_value_heads_missing(config, num_kv_heads):
@@ -492,18 +477,12 @@ def test_other_kind_of_layer_is_refused_by_name(kind):
     ("config", "key", "value"),
     [
         (LLAMA, "num_local_experts", 8),
-        (LLAMA, "num_nextn_predict_layers", 1),
         (LLAMA, "index_topk", 2048),
         (LLAMA, "text_config", {"hidden_size": 1}),
         (LLAMA, "use_mtp", True),
-        (OPT, "kv_lora_rank", 512),
         (QWEN3, "no_rope_layers", [1, 0]),
-        (MIXTRAL, "num_experts", 2),
         (MIXTRAL, "decoder_sparse_step", 2),
-        (QWEN3_MOE, "first_k_dense_replace", 2),
-        (DEEPSEEK, "kv_lora_rank", 2),
         (DEEPSEEK_V3, "index_topk", 2),
-        (GPT_OSS, "attention_chunk_size", 2),
         (LLAMA4, "moe_layer_freq", 2),
     ],
 )
@@ -512,12 +491,3 @@ def test_a_key_that_another_family_has_is_refused(config, key, value):
 
 
 # Dtypes
-
-
-@pytest.mark.parametrize("key", ["torch_dtype", "dtype"])
-@pytest.mark.parametrize(
-    ("value", "dtype"), [("float16", "fp16"), ("float32", "fp32"), ("bfloat16", "bf16")]
-)
-def test_dtype(key, value, dtype):
-    model = read(LLAMA, **{key: value})
-    assert (model.weight_dtype, model.activation_dtype, model.kv_dtype) == (dtype,) * 3

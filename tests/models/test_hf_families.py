@@ -28,10 +28,6 @@ READ, REFUSED = TABLE["read"], TABLE["refused"]
 BY_NAME = {name: row for row in READ for name in row["names"]}
 
 
-def first_name(row):
-    return row["names"][0]
-
-
 GLM_52, DEEPSEEK_32, QWEN_35 = (
     flat("zai-org--GLM-5.2"),
     flat("deepseek-ai--DeepSeek-V3.2"),
@@ -256,14 +252,6 @@ def test_one_layer_in_four_attends():
     assert mixers_by_kind(read(QWEN_35, layer_types=plan, full_attention_interval=None))
 
 
-def test_attention_of_gated_families_has_a_gate():
-    gates = {mixer.has_output_gate for mixer in read(QWEN_35).mixers if mixer.kind == "attention"}
-    assert gates == {True}
-    bare = read(QWEN_35, attn_output_gate=False)
-    head = 16 * 256 * 2048 * 10
-    assert read(QWEN_35).total_parameters - bare.total_parameters == head
-
-
 @pytest.mark.parametrize(
     ("keys", "num_dense"),
     [
@@ -303,15 +291,6 @@ def test_layers_that_are_dense_where_no_key_says_it(name, num_dense):
     model = read(config, first_k_dense_replace=5, mlp_layer_types=None)
     dense = [n for part, n in model.feed_forwards.items() if part.kind == "dense"]
     assert sum(dense) == 5
-
-
-@pytest.mark.parametrize(("first", "num_windowed"), [(None, 0), (0, 62)])
-def test_windows_of_the_upper_layers(first, num_windowed):
-    config = flat("transformers--dots1", layer_types=None, sliding_window=256)
-    windows = {mixer.window: 0 for mixer in read(config, max_window_layers=first).mixers}
-    for mixer, count in read(config, max_window_layers=first).mixers.items():
-        windows[mixer.window] += count
-    assert windows.get(256, 0) == num_windowed
 
 
 @pytest.mark.parametrize(("pattern", "num_full"), [("LLLG", 8), ("LG", 16)])

@@ -29,14 +29,6 @@ def of_full_layers(**own):
 # Weights by role
 
 
-@pytest.mark.parametrize(("config", "blocks"), [(GEMMA, 2 * 30), (GEMMA_DENSE, 60)])
-def test_both_blocks_are_summed_over_gpus(config, blocks):
-    model = read(config)
-    one = sequence_group(batch_size=1, context_length=10)
-    work = pass_work(model, one, layout=Layout(tensor_parallel=2))
-    assert work.components["all_reduce"].reductions == model.num_layers + blocks + 1
-
-
 def test_embeddings_for_each_layer_are_looked_up():
     model, bare = read(GEMMA_SMALL), read(GEMMA_SMALL, hidden_size_per_layer_input=0)
     layers, h, size = 30, 2304, 256
@@ -95,18 +87,6 @@ def test_key_heads_are_cut_in_each_kind_of_layer():
         assert float(model.sequence_bytes(np.array(1.0), gpus)) == each
     with pytest.raises(InputError, match=r"tensor_parallel: got 3; .*evenly: 1, 2, 4, 8, 16"):
         model.check_layout(Layout(tensor_parallel=3))
-
-
-def test_the_last_layers_read_caches_of_others():
-    model = read(GEMMA_SMALL)
-    own = {mixer.window: n for mixer, n in model.mixers.items() if mixer.has_own_cache}
-    readers = {mixer.window: n for mixer, n in model.mixers.items() if not mixer.has_own_cache}
-    assert own == {512: 17, None: 3}
-    assert readers == {512: 8, None: 2}
-    kept = 17 * 512 * 4 * 2 * 256 * 2 + 3 * 4000 * 4 * 2 * 512 * 2
-    assert float(model.sequence_bytes(np.array(4000.0))) == kept
-    widths = {part.ffn_size: n for part, n in model.feed_forwards.items()}
-    assert widths == {9216: 20, 2 * 9216: 10}
 
 
 def test_a_pass_reads_caches_that_are_shared_once_for_each_layer():
@@ -219,15 +199,6 @@ def test_modules_attend_to_a_window_and_have_a_dense_block(config, attention, ff
     assert head.total_parameters == ends + inner
     kept = 2 * mixer.num_kv_heads * (mixer.head_dim + mixer.value_size)
     assert float(head.sequence_bytes(np.array(1e5))) == mixer.window * kept
-
-
-def test_modules_of_step_by_their_own_lists():
-    config = STEP | {"model_type": "step3p5", "layer_types": STEP["layer_types"][:45]}
-    told = {"mtp_layer_types": ["sliding_attention"] * 3, "mtp_mlp_layer_types": ["dense"] * 3}
-    assert read(config, **told) == read(config) == read(STEP, model_type="step3p5")
-    full = read(config, mtp_layer_types=["full_attention"] * 3)
-    assert full.mtp_layer.mixer.window is None
-    assert full.mtp_layer.mixer.num_heads == 64
 
 
 def test_heads_on_gemma_are_plain():
