@@ -168,18 +168,6 @@ def test_what_is_compared_are_the_best_lengths_of_all(name):
             assert row.fits == (row.batch_size <= p.max_batch_size[length - 1, i])
 
 
-def test_nothing_is_drafted_where_only_a_plain_pass_fits():
-    """At batch size 50 two states of each request fit, and not three."""
-    p = grid("hybrid", batch_size=[8, 50, 300], draft_length=np.arange(6)[:, None])
-    assert (p.max_batch_size[:, 1] >= 50).tolist() == [True] + 5 * [False]
-    assert (p.speedup[1:, 1] > 1).all()
-    table = best("hybrid", 5, batch_size=[8, 50, 300])
-    assert table["best_draft_length"].tolist()[1] == 0
-    assert table["speedup"].tolist()[1] == 1
-    assert table["fits"].tolist() == [True, True, False]
-    assert (table["limited_by"] == "memory").tolist() == [False, True, False]
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_at_the_break_even_rate_the_speedup_is_one(name):
     arguments = {k: v for k, v in CASES[name].items() if k != "context_length"}

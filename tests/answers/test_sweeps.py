@@ -572,15 +572,6 @@ def test_what_an_interruption_left_is_refused_unless_it_may_be_replaced(output, 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_name_taken_in_the_meantime_is_left_alone(tmp_path, small_parts):
-    path = tmp_path / "one.csv"
-    plan = plan_sweep(BASE)
-    with pytest.raises(InputError, match=r"^output: .*first 24 points are kept in .*one.partial"):
-        sweep_to_file(plan, path, progress=lambda _: path.write_text("of another"))
-    assert path.read_text() == "of another"
-    check_written(tmp_path / "one.partial.csv", sweep(BASE))
-
-
 def test_two_sweeps_never_write_one_file(output, tmp_path, small_parts):
     """Not even if both may replace it; what the first has written stays as it was."""
     path, other = f"{tmp_path}/{output}", plan_sweep(BASE | {"batch_size": [2, 3, 4]})
@@ -742,15 +733,6 @@ def test_the_working_name_is_no_link_that_is_written_through(output, tmp_path):
             sweep_to_file(plan_sweep(BASE), f"{tmp_path}/{output}", overwrite=overwrite)
     assert mine.is_dir() or mine.read_text() == "mine"
     assert not any(mine.glob("*"))
-
-
-def test_circles_of_links_are_one_line(output, tmp_path):
-    link = tmp_path / output
-    link.symlink_to(link)
-    for overwrite in (False, True):
-        with pytest.raises(InputError, match=r"^output: got "):
-            sweep_to_file(plan_sweep(BASE), f"{tmp_path}/{output}", overwrite=overwrite)
-    assert list(tmp_path.iterdir()) == [link]
 
 
 def test_without_pyarrow_there_is_csv(tmp_path, monkeypatch):

@@ -169,15 +169,6 @@ def test_where_nothing_pays_no_alternative_wins(run):
     assert "With none of them a draft gains." in text
 
 
-def test_what_is_assumed_for_one_alternative_is_said_of_it(run):
-    out = run(COMPARE + " --hardware h100_sxm,l4")
-    (line,) = re.findall(r"^\[1\] Assumed.*?(?=^\[|\n\n)", out, re.MULTILINE | re.DOTALL)
-    assert "proposal_rate 0.2" in " ".join(line.split())
-    assert "stack vllm" in out
-    assert "stack typical" in out
-    assert "typical ones are assumed" in " ".join(out.split())
-
-
 def test_kernels_of_another_gpu_are_not_called_fitted(run):
     words = "--drafter eagle3 --batch-size 1 --draft-length 2 --acceptance-rate 0.7"
     out = " ".join(run(f"predict --target qwen3-8b --hardware rtx_5090 {words}").split())
@@ -232,9 +223,6 @@ def test_more_points_are_explained_to_programs_but_not_any_number(run, refuse):
     refuse(command, "--batch-size: got '10100 points'; expected at most 10000 points")
     rows = parse(run(EXPLAIN + " --batch-size 1:6 --json"))["rows"]
     assert len({row["batch_size"] for row in rows}) == 6
-
-
-LOAD = "--prompt-length 4000 --output-length 100"
 
 
 @pytest.mark.parametrize(
@@ -365,16 +353,6 @@ def test_where_it_pays_is_told_as_by_predict(command, run):
     assert f"{told}, {last + 1}-256" in " ".join(run(f"{command} {given}").split())
 
 
-def test_a_comparison_leaves_out_what_no_alternative_holds_and_explains_losses(run):
-    out = run("compare qwen3-30b-a3b h100 --acceptance-rate 0.25")
-    assert "Batch size 256 does not fit in memory." in out
-    assert not re.search(r"^ +256 ", out, re.MULTILINE)
-    losing = re.findall(r"^ +(\d+) .* 0\.\d+ .* 1$", out, re.MULTILINE)
-    first, last, beyond = losing  # between them nothing is drafted
-    words = " ".join(out.split())
-    assert f"at batch size {first}-{last}, {beyond} the best draft loses, though less" in words
-
-
 def test_what_holds_for_some_alternatives_is_told_once(run):
     words = "compare qwen3-30b-a3b h100,h200 --weight-dtype bf16,fp8 --acceptance-rate 0.7"
     out = run(f"{words} --batch-size 8")
@@ -465,17 +443,6 @@ def test_what_no_acceptance_is_published_of_takes_the_typical_one_and_is_marked(
     assert drafters == ["eagle3", "eagle3 (typical)"]
     typed = csv.DictReader(io.StringIO(run(f"{asked} --acceptance-rate 0.6 --csv")))
     assert [row["acceptance"] for row in typed] == ["acceptance_rate 0.6"] * 2
-
-
-def test_batch_sizes_of_peaks_have_an_interval_unless_none_is_wanted(run):
-    given = "predict --view peak qwen3-30b-a3b h200 --csv"
-    (row,) = csv.DictReader(io.StringIO(run(given)))
-    low, peak, high = (int(row[f"peak_batch_size{end}"]) for end in ("_low", "", "_high"))
-    assert low <= peak <= high
-    assert low < high
-    words = " ".join(run(given.removesuffix(" --csv")).split())
-    assert f"80 % of draws peak at {low}-{high}." in words
-    assert "peak_batch_size_low" not in run(f"{given} --no-interval")
 
 
 def test_an_acceptance_that_is_not_known_is_asked_for_in_a_short_line(refuse):

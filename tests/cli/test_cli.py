@@ -235,14 +235,6 @@ def test_json_is_strict_and_complete_and_csv_holds_its_rows(command, run):
     assert table == as_text
 
 
-def test_null_where_nothing_breaks_even(rows, run):
-    (row,) = rows(PREDICT + " --drafter qwen3-32b")
-    assert row["break_even_acceptance_rate"] is None
-    assert row["best_draft_length"] == 1  # the drafter, loaded, runs where nothing is drafted too
-    assert row["speedup"] < 1
-    assert "does not pay" in run(PREDICT + " --drafter qwen3-32b")
-
-
 def test_grid_goes_by_context_then_draft_length_then_batch_size(rows):
     command = PREDICT + " --batch-size 1:8:x2 --draft-length 1:5:2 --context-length 512,0"
     names = ("context_length", "draft_length", "batch_size")
@@ -388,7 +380,7 @@ def test_every_record_is_shown_so_that_it_loads_again(load, name, run, tmp_path)
     path, shown = tmp_path / "mine.toml", run(f"list {name}")
     path.write_text(shown, encoding="utf-8")
     again, first = load(path), load(name)
-    hidden = {"reported_names": ()} if load is specmodel.load_hardware else {}
+    hidden = {"reported_names": []} if load is specmodel.load_hardware else {}
     assert again == replace(first, **hidden)
     assert not {"ignored_config_keys", "reported_names"} & {*re.findall(r"^\w+", shown, re.M)}
 

@@ -344,14 +344,6 @@ def test_the_start_survives_with_its_comments(do) -> None:
     assert load_hardware("out.toml").memory == H200.memory
 
 
-def test_the_shipped_profile_is_the_start_unless_given(do) -> None:
-    do(KERNELS)
-    before, after = H200, load_hardware("out.toml")
-    assert set(after.fitted) == {*before.fitted, "mine"}
-    assert {name: after.fitted[name] for name in before.fitted} == before.fitted
-    assert after.default_stack == before.default_stack
-
-
 def test_a_fit_adds_to_the_data_sheet_and_takes_no_name_that_devices_report(do) -> None:
     assert 'reported_names = ["H200"]\n' in PLAIN
     do(KERNELS)
@@ -406,13 +398,6 @@ def test_a_stack_whose_header_is_not_found_is_not_replaced(header, refuse) -> No
     assert load_hardware("./h200_sxm.toml").fitted == H200.fitted
     line = refuse("fit {folder}/trtllm.csv --hardware h200_sxm.toml --output out.toml")
     assert line.startswith("specmodel: error: --hardware: got 'fitted.trtllm'; expected a header ")
-
-
-def test_without_a_mark_the_default_stays(do) -> None:
-    Path("h200_sxm.toml").write_text(SHIPPED.replace("is_default = true\n", ""))
-    before = load_hardware("./h200_sxm.toml").default_stack
-    do(f"{KERNELS} --hardware h200_sxm.toml")
-    assert load_hardware("out.toml").default_stack == before
 
 
 def test_the_comment_of_the_next_stack_stays(do) -> None:

@@ -97,14 +97,6 @@ def test_decode_says_in_one_line_what_it_cannot_use(refuse, words, flag):
     refuse(f"predict --view plain {' '.join(WHERE)} {words}", flag)
 
 
-def test_without_a_drafter_nothing_is_said_of_a_speedup(capsys):
-    _, text, _ = said(
-        capsys, "predict", "--view", "plain", *WHERE, "--engine", "ideal", "--batch-size", "8"
-    )
-    assert "an upper bound on throughput." in text
-    assert "speedup" not in text
-
-
 def test_the_drafter_of_plain_decoding_may_be_none(capsys):
     plain = ("predict", "--view", "plain", *WHERE, "--batch-size", "8", "--csv")
     assert said(capsys, *plain, "--drafter", "none") == said(capsys, *plain)

@@ -55,14 +55,6 @@ def test_json_and_csv_have_the_same_rows_and_all_columns_a_meaning(ended):
         assert {*row} - by_size <= {*meanings()}
 
 
-def test_a_drain_is_drawn(ended, tmp_path):
-    pytest.importorskip("matplotlib")
-    file = tmp_path / "drain.svg"
-    line = f"load {WHERE} --drain 16 {LENGTHS} --policy none,fixed:2 --by-formula"
-    assert ended(f"{line} --figure {file}")[0] == 0
-    assert "share of time" in file.read_text()
-
-
 @each_row(
     ("line", "culprit", "remedy"),
     [

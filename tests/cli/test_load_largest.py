@@ -120,16 +120,6 @@ def test_drafts_that_carry_no_more_leave_plain_decoding_first(ended):
     assert f"; schedule {other:.3g}. Runs with other requests do not tell plain decoding" in words
 
 
-def test_recorded_lengths_are_drawn(ended, tmp_path):
-    file = tmp_path / "load.csv"
-    rows = "".join(f"{i * 0.5},{100 + i},{50 + i}\n" for i in range(60))
-    file.write_text("arrival_time,prompt_tokens,output_tokens\n" + rows)
-    line = f"qwen3-30b-a3b h100 --workload {file} --policy none --tpot-target 15ms --json"
-    status, text, _ = ended(f"load {line} --replications 2 --requests 50")
-    assert status == 0
-    assert json.loads(text)["rows"][0]["capacity"] > 0
-
-
 @pytest.mark.parametrize(
     ("line", "culprit", "remedy"),
     [

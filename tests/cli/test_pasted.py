@@ -8,7 +8,6 @@ from rows import each_row
 from specmodel import cli, deploy
 from specmodel.base.dtypes import check_dtype
 from specmodel.base.naming import checkpoint, counted, known_name
-from specmodel.drafters.by_name import load_drafter
 from specmodel.machines.hardware import list_hardware
 from specmodel.models.architecture import list_architectures, load_architecture
 
@@ -269,26 +268,12 @@ def test_a_tree_without_an_acceptance_asks_from_which_one_it_pays(capsys):
     assert "Published heads of this kind draft chains of at most 7." in out
 
 
-def test_a_family_of_another_attention_is_named(capsys, tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "minicpm3", "hidden_size": 2560}')
-    assert cli.main(["predict", f"{tmp_path}/config.json", "rtx_4090"]) == 2
-    assert "this has latent attention whose cache holds full heads" in capsys.readouterr().err
-
-
 def test_sglang_drafts_a_block_in_one_step(capsys):
     words = "predict qwen3-8b b200 --speculative_algorithm DFLASH --speculative-num-steps 1"
     words += " --speculative-eagle-topk 1 --speculative-num-draft-tokens 16 --batch-size 1 --json"
     assert cli.main([*words.split(), "--speculative-draft-model", "z-lab/Qwen3-8B-DFlash-b16"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["draft_length"] == 15
-
-
-@each_row(
-    ("typed", "named"),
-    [("draft-mtp", "MTP head"), ("[ngram]", "n-gram look-up"), ("draft-eagle3", "EAGLE-3 head")],
-)
-def test_drafters_are_named_as_engines_do(typed, named):
-    assert load_drafter(typed, load_architecture("qwen3.6-27b")).name == named
 
 
 def test_shares_may_be_typed_in_per_cent(capsys):

@@ -1,7 +1,6 @@
 """`specmodel plot`: what other commands print becomes a figure; what cannot be is refused."""
 
 import io
-import os
 import sys
 from pathlib import Path
 
@@ -184,12 +183,3 @@ def test_without_matplotlib_it_says_what_to_install(refuse, monkeypatch) -> None
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     told = "--output: got 'no package matplotlib'"
     refuse("plot speedup table.csv --output a.pdf", told, "pip install '.[plots]'")
-
-
-def test_a_table_s_name_need_not_be_utf_8(ended):
-    pytest.importorskip("pyarrow")
-    path = Path(os.fsdecode(b"\xff.parquet"))
-    pd.DataFrame({"batch_size": [1, 2], "speedup": [1.5, 1.2]}).to_parquet("plain.parquet")
-    Path("plain.parquet").rename(path)
-    status, _, err = ended(f"plot speedup {path} --output drawn.png")
-    assert (status, err) == (0, "")

@@ -65,17 +65,6 @@ def test_schedule_fits_the_states_of_its_longest_draft(run, model):
     assert largest[0] > 1.5 * largest[1]
 
 
-def test_schedule_says_what_its_own_longest_draft_needs(run, model):
-    """Nine of ten tokens are rejected, so that one is drafted at most of the ten considered."""
-    given = f"schedule {model} --acceptance-rate 0.1 --for vllm --max-batch-size 99 --json"
-    given += " --context-length 65536"
-    needed = [
-        next(w for w in json.loads(run(f"{given} {more}"))["warnings"] if "needs" in w)
-        for more in ("", "--max-draft-length 1")
-    ]
-    assert needed[0] == needed[1]
-
-
 def test_schedule_to_what_fits_says_for_which_draft(run, model):
     given = f"schedule {model} --acceptance-rate 0.8 --for sglang --context-length 65536"
     text = " ".join(run(given).split())

@@ -218,27 +218,6 @@ def test_a_gain_within_the_tolerance_is_not_worth_it(run, document):
     assert f"at most {best:.3f}x at batch size" in in_one_line(run(loose))
 
 
-@pytest.mark.parametrize(
-    ("command", "name", "stack"),
-    [(SMALL, "vllm", "vllm"), (SGLANG, "sglang", "sglang"), (TENSORRT, "tensorrt-llm", "trtllm")],
-)
-def test_the_engine_of_the_format_is_taken_unless_another_is_given(
-    command, name, stack, document, run
-):
-    answer = document(command)
-    assert answer["deployment"]["engine"] == parse_name(run, name)
-    assert answer["deployment"]["stack"] == stack
-    assumed = answer["assumptions"]
-    assert assumed["engine"] == f"{name} (fit engine takes your own runs)"
-    assert assumed["host_speed"] == "1 (mean of published hosts)"
-    whole = in_one_line(run(f"{command} --verbose"))
-    assert f" engine {name} (fit engine takes your own runs), " in whole
-    assert document(f"{command} --engine {name}")["rows"] == answer["rows"]
-    slow = document(f"{command} --host-speed 0.5")
-    assert "host_speed" not in slow["assumptions"]
-    assert slow["mean_speedup"] < answer["mean_speedup"]
-
-
 def parse_name(run, engine):
     return re.search(r'^name = "(.*)"', run(f"list {engine}"), re.MULTILINE)[1]
 
@@ -302,19 +281,6 @@ def test_rows_of_each_context_are_those_of_its_own_schedule(run_both, document):
         {row["draft_length"] for row in each["rows"]} for each in document(several)["contexts"]
     ]
     assert max(lengths[0]) > max(lengths[1])
-
-
-def test_contexts_that_lose_are_named(run, document):
-    command = SMALL.replace("0.7", "0.3") + " --context-length 0,60000"
-    contexts = document(command)["contexts"]
-    worst = min(contexts, key=lambda context: context["min_speedup"])
-    assert worst["min_speedup"] < 0.99
-    idle = CONTEXTS.replace("0.7", "0.02")
-    assert [context["min_speedup"] for context in document(idle)["contexts"]] == [1, 1]
-    assert "slows some down" not in run(idle)
-    said = in_one_line(run(command))
-    assert f"slows some down: {worst['min_speedup']:.2f}x at batch size" in said
-    assert f"and context {worst['context_length']}." in said
 
 
 def test_largest_batch_is_what_fits_in_memory(run, document):

@@ -106,13 +106,6 @@ def test_used_wrong_it_says_so_in_one_line(refuse, command, argument, expected):
     refuse(command, argument, expected)
 
 
-def test_batch_sizes_are_of_one_replica(ended):
-    parallel = " --data-parallel 4 --expert-parallel 4"
-    told, alone = (ended(VLLM + SMALL + more)[1] for more in (parallel, ""))
-    assert "tokens are those of one of 4 replicas" in " ".join(told.split())
-    assert "replicas, all alike" not in " ".join(alone.split())
-
-
 def test_batches_that_do_not_fit_are_marked_at_their_context(ended):
     command = VLLM + " --batch-size 1,200 --context-length 1024,8192"
     rows = json.loads(ended(command + " --json")[1])["rows"]

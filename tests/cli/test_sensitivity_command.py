@@ -121,19 +121,6 @@ def test_verdict_says_what_matters(run):
     assert f"{row['input']} moves it most, from {moved} and decides" in out
 
 
-def test_long_tables_are_cut_and_the_rest_counted(run):
-    out, document = run(COMMAND), parse(run(COMMAND + " --json"))
-    table = out.split("1 % more of")[1].split("\n\n")[0].splitlines()[1:]
-    (rest,) = re.findall(r"^and (\d+) more", table[-1])
-    assert len(table) - 1 == 15
-    assert 15 + int(rest) == len(document["elasticities"])
-    assert re.search(r"first-\nof speedup +order +95 % +total", out)
-    sobol = out.split("of speedup  ")[1].split("\n\n")[0].splitlines()[1:]
-    assert sobol.pop().startswith("These shares are not settled")  # the samples are few
-    (rest,) = re.findall(r"^and (\d+) more", sobol[-1])
-    assert len(sobol) - 1 + int(rest) == len(document["tornado"])
-
-
 def test_routing_given_is_known(run):
     assert "routing_correlation" in {r["input"] for r in parse(run(COMMAND + " --json"))["tornado"]}
     document = parse(run(COMMAND + " --routing-correlation 0.2 --json"))

@@ -313,15 +313,6 @@ def test_gpus_that_hold_nothing_are_told_with_how_many_would_do(run, command, to
     assert "Not one request fits" not in enough
 
 
-def test_columns_are_those_that_were_asked_for(run):
-    head, line = run("predict qwen3-30b h100 --csv --columns tpot,batch-size").splitlines()[:2]
-    assert head == "tpot,batch_size"
-    assert line.count(",") == 1
-    text = run("predict qwen3-30b h100 --columns batch_size,memory_bytes,interval")
-    assert re.search(r"size +bytes +interval\n", text)
-    assert "limited" not in text.partition("memory\n")[2].partition("\n\n")[0]
-
-
 @pytest.mark.parametrize("columns", [20, 40, 80, 200])
 def test_the_page_fits_the_terminal(run, columns, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
@@ -346,13 +337,6 @@ def test_a_folder_without_a_slash_and_standard_input_are_read(run, tmp_path, mon
     told = io.TextIOWrapper(io.BytesIO(json.dumps(CONFIG).encode()))
     monkeypatch.setattr(sys, "stdin", told)
     assert json.loads(run("predict --view plain - h100 --json"))["rows"] == of_folder["rows"]
-
-
-def test_a_folder_named_like_a_shipped_model_is_told(run, tmp_path, monkeypatch):
-    (tmp_path / "mixtral-8x7").mkdir()
-    monkeypatch.chdir(tmp_path)
-    text = run("predict --view plain mixtral-8x7 h100 --verbose", one_line=True)
-    assert "names mixtral-8x7: the shipped mixtral-8x7b; ./mixtral-8x7 is the folder" in text
 
 
 VLLM = '{"method": "eagle3", "model": "RedHatAI/x", "num_speculative_tokens": 5}'
@@ -464,15 +448,6 @@ def test_whatever_may_be_a_list_is_compared(run, options, labels):
     assert {*labels} <= {*alternatives}
     counts = [case["deployment"]["num_gpus"] for case in told["cases"]]
     assert "8x" not in options.split()[0] or counts == [8] * len(counts)
-
-
-def test_alternatives_on_different_numbers_of_gpus_say_how_many(run):
-    """The small one's 14 heads are not cut over the GPUs that the large one needs."""
-    words = "compare qwen2-0.5b,qwen3-235b h200 --drafter ngram --proposal-rate 0.5"
-    told = json.loads(run(f"{words} --acceptance-rate 0.7 --batch-size 8 --json"))
-    names = [case["alternative"] for case in told["cases"]]
-    assert names == ["qwen2-0.5b on 1 GPU", "qwen3-235b-a22b on 4 GPUs"]
-    assert [case["deployment"]["num_gpus"] for case in told["cases"]] == [1, 4]
 
 
 def test_break_even_says_what_a_better_head_is_worth(run):

@@ -97,13 +97,6 @@ def test_without_counts_of_the_server_events_tell_that_it_drafted(tool, path, fi
     assert run.drafting(3).tokens_per_step == pytest.approx(2.43, rel=0.02)
 
 
-def test_positions_that_never_were_accepted_are_told(file):
-    histogram = {"0": 56, "1": 180}
-    path = "pooled_spec_decode_acceptance_histogram"
-    assert only(file("aiperf", path, histogram)).acceptance_by_position[1:] == (0.0, 0.0)
-    assert only(file("aiperf", path)).acceptance_by_position == ()
-
-
 def test_each_benchmark_of_a_report_of_guidellm_is_a_run(file):
     both = [values("guidellm", kind)["benchmarks"][0] for kind in ("plain", "eagle3")]
     path = file("guidellm", "benchmarks", both)

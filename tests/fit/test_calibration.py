@@ -246,24 +246,6 @@ def test_decode_times_of_a_model_and_engine_that_nothing_was_fitted_to() -> None
     assert abs(np.mean(errors)) <= 0.03
 
 
-def test_intervals_are_repeatable_ordered_and_exact_without_a_draft() -> None:
-    point = {
-        "target": "mixtral-8x7b", "drafter": "eagle", "hardware": "h100_sxm",
-        "tensor_parallel": 2, "batch_size": [1, 16], "acceptance": 0.7, "interval": True,
-        "engine": "ideal",
-    }  # fmt: skip
-    first = predict(**point, draft_length=[[0], [3]])
-    second = predict(**point, draft_length=[[0], [3]])
-    for name, interval in first.intervals.items():
-        value = getattr(first, name)
-        assert (interval.low == second.intervals[name].low).all()
-        assert (interval.low <= interval.high).all()
-        assert (interval.low[1] < value[1]).all()
-        assert (value[1] < interval.high[1]).all()
-    assert first.intervals["speedup"].low[0].tolist() == [1.0, 1.0]
-    assert first.intervals["speedup"].high[0].tolist() == [1.0, 1.0]
-
-
 @pytest.mark.parametrize(
     ("hardware", "dtype"),
     sampled(

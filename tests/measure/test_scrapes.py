@@ -163,14 +163,6 @@ def test_short_drafts_hide_acceptance_but_not_tokens_per_step(write):
         assert tokens == pytest.approx(1 + np.minimum(accepted, cut).mean(), rel=1e-12)
 
 
-@pytest.mark.parametrize(("by_position", "alpha"), [([0, 0, 0], 0), ([1000, 1000, 1000], 1)])
-def test_all_or_nothing_accepted(by_position, alpha, write):
-    measured = scraped_acceptance(write((QWEN, 0, 1000, 3000, by_position)))
-    assert measured.acceptance_rate == pytest.approx(alpha, abs=1e-12)
-    assert measured.acceptance_by_position.tolist() == [alpha] * 3
-    assert measured.tokens_per_step == 1 + 3 * alpha
-
-
 def test_two_scrapes_give_what_was_counted_between(write):
     measured = scraped_acceptance(write(ONE), write(LATER, name="later.prom"))
     assert (measured.num_drafts, measured.num_draft_tokens) == (600, 1800)

@@ -91,12 +91,6 @@ def test_latent_experts():
     assert not narrow.experts.is_gated
 
 
-@pytest.mark.parametrize(("value", "dtype"), [(None, "fp32"), ("bfloat16", "bf16")])
-def test_dtype_of_states_of_nemotron(value, dtype):
-    mixers = read(NANO, mamba_ssm_cache_dtype=value).mixers
-    assert {m.state_dtype for m in mixers if m.kind == "mamba2"} == {dtype}
-
-
 # Granite and Bamba
 
 
@@ -108,12 +102,6 @@ def test_granite_has_both_parts_in_each_layer():
     assert model.experts.is_gated
     names = ["linear_attention", "linear_attention", "full_attention", "linear_attention"]
     assert read(GRANITE, layer_types=names) == model
-
-
-def test_granite_without_experts_is_dense():
-    dense = read(GRANITE, num_local_experts=0, num_experts_per_tok=0)
-    assert {block.ffn_size for block in dense.feed_forwards} == {1024}
-    assert read(GRANITE, num_local_experts=None, num_experts_per_tok=None) == dense
 
 
 @pytest.mark.parametrize(

@@ -675,21 +675,6 @@ def test_policies_are_compared_by_a_bootstrap_over_the_same_requests(times) -> N
 # a policy of the user's own
 
 
-class Own:
-    """Takes everything that a policy can be given."""
-
-    def __init__(self, step_time, max_draft_length, generator, length=2) -> None:
-        assert len(step_time) == max_draft_length + 1
-        self.generator, self.length = generator, length
-
-    def propose(self):
-        return np.int64(self.length)
-
-    def observe(self, emitted_tokens, step_time):
-        assert type(emitted_tokens) is int
-        assert type(step_time) is float
-
-
 def test_a_policy_may_take_all_of_a_step(growing_times) -> None:
     class Told:
         seen: ClassVar[list[Step]] = []

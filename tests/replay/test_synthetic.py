@@ -193,14 +193,6 @@ def test_copy_runs_have_the_figures_of_their_closed_forms(changes) -> None:
     assert found.pooled_autocorrelation == pytest.approx(wanted, abs=0.01)
 
 
-def test_runs_of_a_certain_kind() -> None:
-    ends = draw(copies(start_chance=1.0, short_share=1.0, short_stop=1.0), 1, 9, seed=1)
-    assert ends.accepted_tokens.tolist() == [1, 0, 1, 0, 1, 0, 1, 0, 1]
-    lengths = [1, 5, 2000]
-    trace = sample_trace(copies(), 3, lengths, np.random.default_rng(2))
-    assert trace.output_tokens.tolist() == lengths
-
-
 def test_a_look_up_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     text = 'name = "mine"\nmax_draft_length = 5\n[runs]\nstart_chance = 0.1\nshort_stop = 0.5\n'

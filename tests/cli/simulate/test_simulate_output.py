@@ -243,14 +243,6 @@ def test_the_command_is_the_function(run):
         assert parse(run(f"{MEASURED} --seed {seed} --json"))["policies"] == expected
 
 
-def test_a_step_longer_by_experts_varies_with_them(run):
-    command = f"{MEASURED} --step-times experts.csv --policy fixed:2 --set timing_noise=0 --csv"
-    still = " --set request_expert_spread=0 --set step_expert_spread=0"
-    assert (
-        len({run(command + option) for option in ("", still, " --set step_expert_spread=0.1")}) == 3
-    )
-
-
 def test_a_table_is_its_draft_length_at_batch_size_1(run):
     rows = parse(run(MEASURED + " --policy table:table.json,fixed:3,fixed:03 --json".replace(
         ",fixed:03", "")))["policies"]  # fmt: skip
