@@ -136,12 +136,6 @@ def test_the_waterfalls_are_printed_with_both_ends(run):
     assert total == pytest.approx(p.speedup[0], abs=0.004)
 
 
-def test_a_comparison_says_which_drafter_no_checkpoint_has(run):
-    line = "compare gpt-oss-120b b200 --acceptance typical --batch-size 8 --drafter eagle3"
-    assert "No checkpoint has" not in run(line)
-    assert "No checkpoint has the drafter of mtp." in " ".join(run(f"{line},mtp").split())
-
-
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_where_it_pays_is_told_on_a_screen_of_any_width(width, run, monkeypatch):
     monkeypatch.setattr("specmodel.cli.answering.screen_width", lambda: width)

@@ -250,24 +250,6 @@ def test_heads_are_of_the_kind_that_their_names_tell(capsys, method, model, draf
     assert found["deployment"]["drafter"] == drafter
 
 
-def test_sglang_says_algo_for_short(capsys):
-    words = "predict llama-3.1-8b h100 --speculative-algo STANDALONE --speculative-num-steps 3"
-    words += " --speculative-draft-model-path meta-llama/Llama-3.2-1B-Instruct --batch-size 8"
-    assert cli.main([*words.split(), "--acceptance-rate", "0.7", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["deployment"]["drafter"] == "Llama-3.2-1B"
-
-
-def test_a_tree_without_an_acceptance_asks_from_which_one_it_pays(capsys):
-    words = "predict qwen3-8b a800 --speculative-algorithm EAGLE3 --speculative-num-steps 6"
-    words += " --speculative-eagle-topk 10 --speculative-num-draft-tokens 32"
-    assert cli.main(words.split()) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert out.startswith(
-        "Acceptance is not known. With the easiest draft length, speculation pays"
-    )
-    assert "Published heads of this kind draft chains of at most 7." in out
-
-
 def test_sglang_drafts_a_block_in_one_step(capsys):
     words = "predict qwen3-8b b200 --speculative_algorithm DFLASH --speculative-num-steps 1"
     words += " --speculative-eagle-topk 1 --speculative-num-draft-tokens 16 --batch-size 1 --json"

@@ -153,19 +153,6 @@ def test_what_cannot_be_drawn_is_one_line_and_status_2(command, fragments, refus
     assert not Path("a.pdf").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "fragment"),
-    [
-        ("", "table: got '-'; expected a well-formed CSV"),
-        ("batch_size,speedup\n", "table: got 'no rows'"),
-        ('{"rows": [{"batch_size": 1, "speedup": 2}]}', "columns batch_size, speedup as well"),
-    ],
-)
-def test_what_comes_from_a_pipe_is_judged_as_well(text, fragment, refuse, monkeypatch) -> None:
-    pipe(text, monkeypatch)
-    refuse("plot speedup - --output a.pdf", fragment)
-
-
 def test_a_table_larger_than_memory_is_refused_before_it_is_read(
     ended, refuse, monkeypatch
 ) -> None:

@@ -218,10 +218,6 @@ def test_a_gain_within_the_tolerance_is_not_worth_it(run, document):
     assert f"at most {best:.3f}x at batch size" in in_one_line(run(loose))
 
 
-def parse_name(run, engine):
-    return re.search(r'^name = "(.*)"', run(f"list {engine}"), re.MULTILINE)[1]
-
-
 def test_what_tensorrt_llm_costs_is_said(run, document):
     free, bound = document(SMALL + " --engine tensorrt-llm"), document(TENSORRT)
     lengths = [row["draft_length"] for row in bound["rows"]]

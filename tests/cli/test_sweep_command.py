@@ -94,13 +94,6 @@ def test_lists_and_ranges_mean_what_they_do_from_python(ended):
             assert found[name].tolist() == expected
 
 
-def test_an_interval_comes_with_the_columns_wanted(ended):
-    header = ended(f"{GOOD} --interval --engine vllm-moesd-2025 --columns speedup,limited_by")[1]
-    names = header.split("\n")[0].split(",")
-    ends = ["speedup_low", "speedup_high", "speedup_chance"]
-    assert names[-5:] == ["speedup", *ends, "limited_by"]
-
-
 def test_what_does_not_fit_is_marked_and_said_last(tmp_path, ended):
     where = "sweep --target deepseek-v3.2 --drafter mtp --hardware h200_sxm --draft-length 3"
     where += " --acceptance-rate 0.7"

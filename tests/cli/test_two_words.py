@@ -16,7 +16,6 @@ from specmodel.cli.commands import main_group
 from specmodel.cli.helping import GROUPS
 from specmodel.prediction.evaluate import LIMITS as ALL_LIMITS
 from specmodel.prediction.table import seconds
-from specmodel.replay.choices import choose
 from specmodel.show.behind import FOR_PROGRAMS
 from specmodel.show.glossary import LIMITS, WORDS, policy_words
 
@@ -364,12 +363,6 @@ def test_flags_of_a_start_command_are_taken(run, flags, drafter, length, engine)
     assert {row["draft_length"] for row in told["rows"]} == {length}
 
 
-def test_a_configuration_may_stand_in_a_file(run, tmp_path):
-    (tmp_path / "spec.json").write_text(VLLM)
-    command = f"predict qwen3-30b h100 --speculative-config {tmp_path}/spec.json --json"
-    assert {row["draft_length"] for row in json.loads(run(command))["rows"]} == {5}
-
-
 def test_a_tree_of_sglang_is_a_tree(run):
     flags = "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 4"
     flags += " --speculative-num-draft-tokens 16 --tokens-per-step 2.8"
@@ -484,16 +477,6 @@ def test_lists_of_words_policies_and_heads_are_there(run):
     assert re.search(r"eagle3 \(21\)( +\d\.\d\d, \d\.\d\d, \d\.\d\d){3} +quartiles", heads)
     for text in (words, policies, heads, run("list presets"), run("acceptance")):
         assert max(map(len, text.splitlines())) <= 80
-
-
-def test_every_policy_that_is_listed_can_be_chosen(run, tmp_path):
-    for name, told in policy_words().items():
-        plain = name.replace("K", "3").replace(":B:", ":64:")
-        if told.startswith("load: "):
-            line = f"load qwen3-30b-a3b h100 --request-rate 1 --requests 50 --policy {name} --json"
-            assert json.loads(run(line))["rows"][0]["policy"] == name
-        elif name not in ("table:FILE", "MODULE:CLASS", "best-fixed"):
-            assert choose(plain, tmp_path).name == plain
 
 
 def test_acceptance_without_a_file_explains_itself(run):

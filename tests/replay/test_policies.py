@@ -231,17 +231,6 @@ def test_goodput_learns_either_way_and_probes_when_it_does_not_speculate() -> No
     assert policy.propose() == 3
 
 
-def test_goodput_learns_nothing_from_a_look_up_that_found_nothing() -> None:
-    told, untold = (Goodput([1.0, 1.3, 1.6, 1.9], first_acceptance_rate=0.7) for _ in range(2))
-    for step in range(400):
-        found = step % 4 == 0  # and then all is accepted
-        emitted = 1 + told.propose() * found
-        told.observe(emitted, 1.0, drafted_tokens=told.propose() * found)
-        untold.observe(1 + untold.propose() * found, 1.0)
-    assert told.propose() == 3
-    assert untold.propose() < 3
-
-
 def test_goodput_probes_until_something_was_drafted() -> None:
     policy = Goodput([1.0, 1.9], first_acceptance_rate=0.1, probe_interval=3)
     for _ in range(3):
