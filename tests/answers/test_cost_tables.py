@@ -126,12 +126,6 @@ def test_rows_are_the_steps():
         assert row["step_time"] == pytest.approx(parts, rel=1e-12)
 
 
-def test_order_and_repeats_of_what_is_asked_do_not_matter():
-    table, other = made("dense"), made("dense", sizes=[16, 1, 100, 3, 16])
-    assert other.batch_size.tolist() == SIZES
-    assert (other.step_time == table.step_time).all()
-
-
 SIZE_LISTS = st.lists(st.integers(1, 200), min_size=1, max_size=12, unique=True).map(sorted)
 SLOPES = st.floats(0, 1e-3)
 

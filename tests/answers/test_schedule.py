@@ -14,7 +14,6 @@ from rows import each_row
 
 import specmodel
 from specmodel.answers import (
-    CONFIG_FORMATS,
     Schedule,
     config_format,
     draft_length_schedule,
@@ -120,13 +119,6 @@ def test_no_constant_length_is_better(table, longest_first):
     assert schedule.best_speedup.tolist() == [max(1.0, *row) for row in table]
 
 
-def test_a_sawtooth_within_the_tolerance_changes_nothing():
-    saw = [[1.500, 1.509], [1.509, 1.500]] * 20
-    assert len(draft_length_schedule(saw).ranges) == 1
-    assert len(draft_length_schedule(saw, tolerance=0.005).ranges) == 40
-    assert draft_length_schedule(saw, tolerance=0).mean_loss == 0
-
-
 def test_of_equal_changes_the_change_comes_where_it_costs_least():
     gain = [[1.3, 1.2], [1.3, 1.295], [1.295, 1.3], [1.2, 1.3]]
     assert draft_length_schedule(gain).ranges == ((1, 2, 1), (3, 4, 2))
@@ -229,11 +221,6 @@ def test_the_best_single_length_has_the_largest_mean():
     assert schedule.gain_over_single == pytest.approx(schedule.mean_speedup / max(means))
     assert draft_length_schedule([[1.2], [0.5]]).single_draft_length == 0
     assert draft_length_schedule([[1.2], [0.5]]).gain_over_single == pytest.approx(1.2 ** (2 / 3))
-
-
-@given(tables(st.floats(0.3, 3), most_sizes=30, most_lengths=6))
-def test_no_single_length_is_much_better(table):
-    assert draft_length_schedule(table, tolerance=0.01).gain_over_single >= 0.99
 
 
 def read_vllm(text, largest):
@@ -412,18 +399,13 @@ def test_vllms_names_of_drafters_of_a_block():
         assert config.get("parallel_drafting", False) == (name in ("p-eagle", "pard"))
 
 
-@pytest.mark.parametrize("engine", CONFIG_FORMATS)
-def test_where_nothing_pays_there_is_nothing_to_load(engine):
-    assert config_format(engine).fragment(schedule_of([0] * 9)) == ""
-
-
 def test_tensorrt_llm_refuses_a_schedule_that_it_would_cut():
     with pytest.raises(InputError, match=r"schedule: got .*longest_first"):
         config_format("tensorrt-llm").fragment(schedule_of([1, 2]))
 
 
-MODELS = ["mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-120b", "phi-3.5-moe", "llama-3.1-70b"]
-GPUS = ["a100_sxm_80gb", "h200_sxm", "l40s", "b200"]
+MODELS = ["mixtral-8x7b", "gpt-oss-120b", "llama-3.1-70b"]
+GPUS = ["a100_sxm_80gb", "b200"]
 
 
 def smallest_deployment(target, hardware):

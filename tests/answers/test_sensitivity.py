@@ -145,36 +145,6 @@ def test_one_changed_input_is_a_changed_record(start, case, step):
             assert ours[output] == pytest.approx(np.array(expected), rel=1e-12), item.name
 
 
-def test_several_at_once_are_one_changed_deployment():
-    deployment = deployed("model")
-    values = {
-        "acceptance_rate": [0.5, 0.6],
-        "routing_correlation": [0.0, 1.0],
-        "hardware.memory.peak_bytes_per_s": 2.5e12,
-        "kernels.gemm.bf16.launch_time": [5e-6, 9e-6],
-        "engine.pass_time": [0.0, 1e-3],
-    }
-    ours = evaluate(deployment, POINT, values)
-    stack = deployment.kernels.stack
-    for i in range(2):
-        hardware = load_hardware("a800_sxm_80gb").with_changes(
-            "hardware",
-            {
-                "memory.peak_bytes_per_s": 2.5e12,
-                f"fitted.{stack}.gemm.bf16.launch_time": values["kernels.gemm.bf16.launch_time"][i],
-            },
-        )
-        given = CASES["model"] | SHAPE | {"hardware": hardware}
-        given["engine"] = ENGINE.with_changes("e", {"pass_time": values["engine.pass_time"][i]})
-        given["acceptance"] = values["acceptance_rate"][i]
-        given["routing_correlation"] = values["routing_correlation"][i]
-        theirs = predict(**given, force=True)
-        assert ours["speedup"][i] == pytest.approx(float(theirs.speedup), rel=1e-12)
-        assert ours["target_efficiency"][i] == pytest.approx(
-            float(theirs.target_efficiency), rel=1e-12
-        )
-
-
 @pytest.mark.parametrize("acceptance", [
     Acceptance(tokens_per_step=1.5, measured_draft_length=3),
     Acceptance(tokens_per_step=1.5),
@@ -186,26 +156,6 @@ def test_acceptance_in_other_forms(acceptance):
     expected = predict(**CASES["look-up"], batch_size=8, draft_length=3, acceptance=acceptance)
     assert evaluate(deployment, point, {})["speedup"] == pytest.approx(float(expected.speedup))
     assert {"acceptance_rate", "draft_length"} <= list_inputs(deployment, point).keys()
-
-
-def test_popular_experts_and_chunks(monkeypatch):
-    popularity = np.linspace(0.5, 3.5, 8) / 8
-    deployment = deployed("look-up", popularity=popularity)
-    rates = np.linspace(0.0, 1.0, 7)
-    whole = evaluate(
-        deployment, POINT, {"routing_correlation": rates, "proposal_rate": rates[::-1]}
-    )
-    monkeypatch.setattr("specmodel.answers.sensitivity.inputs.BLOCK", 3)
-    parts = evaluate(
-        deployment, POINT, {"routing_correlation": rates, "proposal_rate": rates[::-1]}
-    )
-    assert (whole["speedup"] == parts["speedup"]).all()
-    for i, rate in enumerate(rates):
-        given = CASES["look-up"] | SHAPE | {"popularity": popularity}
-        given["drafter"] = dataclasses.replace(given["drafter"], proposal_rate=1 - rate)
-        given["routing_correlation"] = rate
-        expected = predict(**given, force=True).speedup
-        assert whole["speedup"][i] == pytest.approx(float(expected), rel=1e-12)
 
 
 @pytest.mark.parametrize("case", ["head", "nodes", "look-up"])
@@ -269,19 +219,6 @@ def test_hardware_inputs_are_those_that_matter(case, names):
     wanted = {"hardware." + name.removeprefix("hardware.") for name in names}
     assert wanted <= found
     assert found == wanted or case == "nodes"
-
-
-def test_peaks_that_nothing_computes_with_are_no_inputs():
-    peak = {"peak_flops_per_s": 6.7e13, "source": "for this test"}
-    hardware = load_hardware("h100_sxm").with_changes("hardware", {"dtype.fp32": peak})
-    groups = ("weight", "activation", "kv", "embedding", "expert")
-    deployment = deployed(
-        "look-up",
-        hardware=hardware,
-        **{f"{group}_dtype": "fp32" for group in groups},
-    )
-    found = [name for name in list_inputs(deployment, POINT) if "peak_flops" in name]
-    assert found == ["hardware.dtype.fp32.peak_flops_per_s"]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -555,29 +492,6 @@ def test_intervals_are_as_wide_as_the_scatter_of_independent_samples():
     assert width == pytest.approx(high - low, rel=0.1)
 
 
-def test_one_input_decides_all_and_an_idle_one_nothing():
-    law = [stats.uniform(), stats.uniform()]
-    generator = np.random.default_rng(0)
-    found = sobol_indices(lambda x: x[0], law, samples=1024, generator=generator)
-    assert found.total[0] == pytest.approx([1, 0], abs=0.05)
-    for name in ("first_order_low", "first_order_high", "total_low", "total_high"):
-        assert getattr(found, name)[0, 1] == 0
-    one = sobol_indices(lambda x: x[0], law[:1], samples=1024, generator=generator)
-    assert one.first_order == pytest.approx(np.ones((1, 1)), abs=0.05)
-
-
-def test_same_generator_same_indices():
-    law = [stats.uniform()] * 4
-    runs = [
-        sobol_indices(product, law, samples=64, generator=np.random.default_rng(s))
-        for s in (5, 5, 6)
-    ]
-    for name in ("first_order", "total_low", "first_order_high"):
-        first, again, other = (getattr(run, name) for run in runs)
-        assert (first == again).all()
-        assert (first != other).any()
-
-
 def test_sobol_of_a_deployment_is_that_of_a_product():
     """Tokens per step times 1 / error: shares follow from two variances, by quadrature."""
     deployment = deployed("head", engine="sglang")
@@ -618,7 +532,7 @@ def test_an_output_that_does_not_vary_is_named():
         sobol_indices(lambda x: np.stack([x[0], 0 * x[0] + 3]), [stats.uniform()], **settings)
 
 
-@pytest.mark.parametrize("samples", [0, 1, 32, 100, 1000, 2**17, -64, 64.5, "64", None])
+@pytest.mark.parametrize("samples", [0, 32, 100, 2**17, 64.5, "64", None])
 def test_samples_are_a_power_of_two(samples):
     with pytest.raises(InputError, match=r"samples: .* power of two from 64 to 65536"):
         sobol_indices(
@@ -626,39 +540,30 @@ def test_samples_are_a_power_of_two(samples):
         )
 
 
-@pytest.mark.parametrize(("values", "message"), [
-    ({"acceptance_rat": 0.5}, "values: got 'acceptance_rat'; expected an input: acceptance_rate"),
-    ({"acceptance_rate": 1.5}, "acceptance_rate: got 1.5"),
-    ({"acceptance_rate": [0.1, np.nan]}, "acceptance_rate: got nan"),
-    ({"batch_size": 0.5}, "batch_size: got 0.5"),
-    ({"draft_length": 0}, "draft_length: got 0"),
-    ({"hardware.memory.peak_bytes_per_s": 4.8}, "peak_bytes_per_s: got 4.8"),
-    ({"kernels.gemm.bf16.memory_efficiency": 0.0}, "memory_efficiency: got 0.0; .* above 0"),
-    ({"kernels.gemm.error": -1.0}, "kernels.gemm.error: got -1.0"),
-    ({"acceptance_rate": [0.1, 0.2], "batch_size": [1, 2, 3]}, "acceptance_rate: .* list of 3"),
-    ({"acceptance_rate": [[0.1, 0.2]]}, "acceptance_rate: .*shape"),
+@each_row(("ask", "given", "message"), [
+    (evaluate, {"acceptance_rat": 0.5}, "values: got 'acceptance_rat'; expected an input: acc"),
+    (evaluate, {"acceptance_rate": 1.5}, "acceptance_rate: got 1.5"),
+    (evaluate, {"acceptance_rate": [0.1, np.nan]}, "acceptance_rate: got nan"),
+    (evaluate, {"batch_size": 0.5}, "batch_size: got 0.5"),
+    (evaluate, {"draft_length": 0}, "draft_length: got 0"),
+    (evaluate, {"hardware.memory.peak_bytes_per_s": 4.8}, "peak_bytes_per_s: got 4.8"),
+    (evaluate, {"kernels.gemm.bf16.memory_efficiency": 0.0}, "efficiency: got 0.0; .* above 0"),
+    (evaluate, {"kernels.gemm.error": -1.0}, "kernels.gemm.error: got -1.0"),
+    (evaluate, {"acceptance_rate": [0.1, 0.2], "batch_size": [1, 2, 3]}, "rate: .* list of 3"),
+    (evaluate, {"acceptance_rate": [[0.1, 0.2]]}, "acceptance_rate: .*shape"),
+    (uncertain_ranges, {"acceptance": (0.1, 0.2)}, "range: got 'acceptance'; expected an input: a"),
+    (uncertain_ranges, {"acceptance_rate": (0.8, 0.6)}, "got '0.8:0.6'; .* below the high one"),
+    (uncertain_ranges, {"acceptance_rate": (0.5, 1.5)}, "acceptance_rate: got 1.5; .*from 0 to 1"),
+    (uncertain_ranges, {"proposal_rate": (0.1, 0.5)}, "range: got 'proposal_rate'"),
 ])  # fmt: skip
-def test_bad_values(values, message):
+def test_bad_values_and_ranges(ask, given, message):
     with pytest.raises(InputError, match=message):
-        evaluate(deployed("head"), POINT, values)
+        ask(deployed("head"), POINT, given)
 
 
-@pytest.mark.parametrize(("name", "ends", "message"), [
-    ("acceptance", (0.1, 0.2), "range: got 'acceptance'; expected an input: acceptance_rate"),
-    ("acceptance_rate", (0.8, 0.6), "range acceptance_rate: got '0.8:0.6'; .* below the high one"),
-    ("acceptance_rate", (0.6, 0.6), "range acceptance_rate: got '0.6:0.6'"),
-    ("acceptance_rate", (0.5, 1.5), "range acceptance_rate: got 1.5; .*from 0 to 1"),
-    ("proposal_rate", (0.1, 0.5), "range: got 'proposal_rate'"),
-])  # fmt: skip
-def test_bad_ranges(name, ends, message):
-    with pytest.raises(InputError, match=message):
-        uncertain_ranges(deployed("head"), POINT, {name: ends})
-
-
-@pytest.mark.parametrize(("changes", "message"), [
+@each_row(("changes", "message"), [
     ({"batch_size": [1, 2]}, "batch_size: .*one number"),
     ({"batch_size": 1.5}, "batch_size: got 1.5"),
-    ({"draft_length": 0}, "draft_length: got 0"),
     ({"context_length": -1}, "context_length: got -1"),
 ])  # fmt: skip
 def test_bad_points(changes, message):
@@ -684,11 +589,3 @@ def test_ranges_are_of_inputs_and_there_is_one(analysis, more):
         analysis(deployment, POINT, {}, **more)
     with pytest.raises(InputError, match=r"^ranges: got 'batch'; expected an input: batch_size"):
         analysis(deployment, POINT, {"batch": Range(low=1, high=2)}, **more)
-
-
-@pytest.mark.parametrize("outputs", [[], ["tpot"], ["speedup", "tpot"]])
-def test_outputs_are_those_there_are(outputs):
-    ranges = {"acceptance_rate": Range(low=0.5, high=0.6)}
-    given = {"samples": 64, "generator": np.random.default_rng(0), "outputs": outputs}
-    with pytest.raises(InputError, match=r"^outputs: .*some of speedup, target_efficiency"):
-        sobol(deployed("head"), POINT, ranges, **given)

@@ -2,10 +2,7 @@
 
 import os
 import shlex
-import shutil
 import signal
-import subprocess
-import time
 
 import pandas as pd
 import pytest
@@ -105,14 +102,6 @@ def test_the_command_takes_an_address(client, expected, tmp_path, capsys):
     assert content(tmp_path / "parts") == expected
 
 
-def test_the_only_worker_may_die_and_be_restarted(expected, tmp_path):
-    with start(1) as cluster, distributed.Client(cluster) as client:
-        progress = at_part(3, lambda: kill_a_worker(client))
-        plan = plan_sweep(AXES)
-        sweep_to_file(plan, f"{tmp_path}/parts/", client=client, progress=progress)
-    assert content(tmp_path / "parts") == expected
-
-
 def test_a_closed_scheduler_ends_in_one_line_and_keeps_the_parts(
     expected, tmp_path, capsys, monkeypatch
 ):
@@ -158,56 +147,6 @@ def test_a_scheduler_that_loses_all_workers_is_not_waited_for(expected, tmp_path
     kept = content(tmp_path / "x.partial")
     assert 3 <= len(kept) < len(expected)
     assert kept.items() <= expected.items()
-
-
-def test_a_result_that_is_lost_with_the_last_worker_is_not_waited_for(monkeypatch):
-    """It is there when asked, and then its worker leaves before it is fetched."""
-    monkeypatch.setattr(workers, "WORKER_TIMEOUT", 0.5)
-    with start(1) as cluster, distributed.Client(cluster) as client:
-        future = client.submit(sum, [1, 2])
-        distributed.wait(future, timeout=30)
-        cluster.scale(0)
-        deadline = time.monotonic() + 30
-        while client.nthreads() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        monkeypatch.setattr(future, "done", lambda: True)
-        with pytest.raises(workers._NoWorkersError):
-            workers._result(client, future)
-
-
-@pytest.fixture
-def certificate(tmp_path):
-    """One that vouches for itself, as Dask's configuration names it."""
-    if not shutil.which("openssl"):  # Python's own library reads certificates, and makes none
-        pytest.skip("needs openssl")
-    cert, key = (str(tmp_path / f"tls.{kind}") for kind in ("crt", "key"))
-    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost"
-    subprocess.run([*make.split(), "-keyout", key, "-out", cert], check=True, capture_output=True)
-    files = {"ca-file": cert}
-    for role in ("client", "worker", "scheduler"):
-        files |= {f"{role}.cert": cert, f"{role}.key": key}
-    return {f"distributed.comm.tls.{name}": path for name, path in files.items()}
-
-
-def test_a_scheduler_that_wants_certificates(certificate, tmp_path):
-    import dask
-
-    plan = plan_sweep(AXES)
-    with pytest.raises(InputError, match=r"^scheduler: got 'tls://.*certificates.*ca-file"):
-        sweep_to_file(plan, tmp_path / "one.csv", client="tls://127.0.0.1:1")
-    with (
-        dask.config.set(certificate),
-        distributed.LocalCluster(
-            n_workers=1,
-            processes=False,
-            protocol="tls://",
-            security=distributed.Security(),
-            dashboard_address=None,
-        ) as cluster,
-    ):
-        assert cluster.scheduler_address.startswith("tls://")
-        sweep_to_file(plan, tmp_path / "two.csv", client=cluster.scheduler_address)
-    assert len(pd.read_csv(tmp_path / "two.csv")) == plan.num_points
 
 
 def test_workers_of_another_version(client, tmp_path):

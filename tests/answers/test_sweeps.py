@@ -1,7 +1,6 @@
 """Sweeps against predictions point by point; how they are cut; what is written and what is left."""
 
 import itertools
-import os
 import resource
 import sys
 from dataclasses import replace
@@ -20,12 +19,10 @@ from specmodel.algebra.routing import zipf_popularity
 from specmodel.answers.sweeps import (
     SweepInterrupted,
     csv_chunks,
-    files,
     plan_sweep,
     sweep,
     sweep_to_file,
 )
-from specmodel.answers.sweeps.columns import part_columns
 from specmodel.answers.sweeps.parameters import DEFAULT_COLUMNS
 from specmodel.answers.sweeps.plan import blocks
 from specmodel.base.errors import InputError
@@ -221,10 +218,6 @@ def test_intervals_are_those_of_predict():
         np.testing.assert_array_equal(frame[column], expected[column], err_msg=column)
 
 
-def test_by_position_there_is_no_rate():
-    assert "acceptance_rate" not in sweep(case("by position"))
-
-
 def test_rows_run_over_deployments_as_given_then_over_points():
     axes = {
         "batch_size": [4, 1],
@@ -243,37 +236,6 @@ def test_rows_run_over_deployments_as_given_then_over_points():
     assert list(frame) == [*labels, "acceptance_rate", *COLUMN_UNITS]
 
 
-def test_words_are_categories_and_whole_numbers_whole():
-    axes = case("records and what-ifs") | {"tensor_parallel": [1, 2], "kv_dtype": "bf16"}
-    frame = sweep(axes)
-    for name in ("target", "drafter", "hardware", "engine", "kv_dtype", "limited_by"):
-        assert isinstance(frame[name].dtype, pd.CategoricalDtype), name
-    whole = ("batch_size", "draft_length", "verify_tokens", "context_length")
-    for name in (*whole, "tensor_parallel", "target.num_layers"):
-        assert frame[name].dtype.kind == "i", name
-    for name in ("acceptance_rate", "speedup", "hardware.memory.peak_bytes_per_s"):
-        assert frame[name].dtype == np.float64, name
-
-
-def test_labels_are_names_as_given():
-    h200 = load_hardware("h200_sxm")
-    frame = sweep(
-        BASE
-        | {
-            "target": [load_architecture("olmoe-1b-7b"), "mixtral-8x7b"],
-            "hardware": [h200, "h100_sxm"],
-            "hardware.num_multiprocessors": [100, 50],
-            "engine": [load_engine("vllm-moesd-2025")],
-            "routing_correlation": [0, 0.5],
-        }
-    )
-    assert list(frame["hardware"].cat.categories) == [h200.name, "h100_sxm"]
-    assert list(frame["target"].cat.categories) == ["OLMoE-1B-7B", "mixtral-8x7b"]
-    assert set(frame["engine"]) == {load_engine("vllm-moesd-2025").name}
-    assert frame["routing_correlation"].dtype == np.float64
-    assert set(sweep(BASE)["engine"]) == {"vllm"}
-
-
 def test_columns_wanted_come_with_those_that_tell_the_points_apart():
     points = ["acceptance_rate", "batch_size", "draft_length", "verify_tokens", "context_length"]
     labels = ["target", "drafter", "hardware", "engine", "num_gpus"]
@@ -290,15 +252,6 @@ def test_columns_wanted_come_with_those_that_tell_the_points_apart():
     ends = ["speedup_low", "forward_time_high"]
     wide = sweep(BASE | {"batch_size": 1}, columns=ends, interval=True)
     assert set(wide) == {*labels, *points, *ends}
-
-
-def test_every_kind_of_list_will_do():
-    frame = sweep(BASE | {"batch_size": [1, 2, 3]})
-    kinds = (range(1, 4), (1, 2, 3), np.arange(1, 4), pd.Series([1, 2, 3]), iter([1.0, 2.0, 3.0]))
-    for values in (*kinds, np.float32([1, 2, 3])):
-        pd.testing.assert_frame_equal(sweep(BASE | {"batch_size": values}), frame)
-    single = sweep(BASE | {"batch_size": np.array(2)})
-    assert set(single["batch_size"]) == {2}
 
 
 @given(
@@ -340,7 +293,7 @@ def test_without_a_draft_length_each_point_has_the_best(target, changes, most, m
     assert best["draft_length"].nunique() > 1
 
 
-@pytest.mark.parametrize("most", [1, 2, 3, 5, 7, 12, 1000])
+@pytest.mark.parametrize("most", [1, 5, 7, 1000])
 def test_parts_are_counted_without_being_made(most, monkeypatch):
     monkeypatch.setattr("specmodel.answers.sweeps.plan.PART", most)
     plan = plan_sweep(BASE | {"target": ["olmoe-1b-7b", "mixtral-8x7b"]})
@@ -350,11 +303,11 @@ def test_parts_are_counted_without_being_made(most, monkeypatch):
     assert max(sizes) <= most
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("workers", [1, 5])
 @pytest.mark.parametrize("name", ["look-up, mean over all steps", "trees"])
 def test_how_it_is_cut_changes_no_value(name, workers, monkeypatch):
     whole = sweep(case(name), workers=1)
-    for most in (1, 7, 20):
+    for most in (1, 7):
         monkeypatch.setattr("specmodel.answers.sweeps.plan.PART", most)
         pd.testing.assert_frame_equal(sweep(case(name), workers=workers), whole, rtol=1e-12)
 
@@ -365,23 +318,12 @@ def test_how_it_is_cut_changes_no_interval(monkeypatch):
     pd.testing.assert_frame_equal(sweep(BASE, interval=True), whole, check_exact=True)
 
 
-def test_threads_compute_what_no_thread_does(monkeypatch):
-    monkeypatch.setattr("specmodel.answers.sweeps.plan.PART", 4)
-    plan = plan_sweep(BASE)
-    inline = [part_columns(part)["step_time"] for part in plan.parts()]
-    np.testing.assert_array_equal(np.concatenate(inline), sweep(BASE, workers=5)["step_time"])
-
-
 WRONG = {
     "batch_size": [
         ([0, 1], "batch_size: got 0"),
-        ([1, -2], "batch_size: got -2"),
         ([1, 1.5], "batch_size: got 1.5"),
-        ([1, np.nan], "batch_size: got nan"),
-        ([1, 2e9], "batch_size: got 2000000000"),
         ([], "batch_size: got .*at least one value"),
         ([[1, 2], [3, 4]], "batch_size: got .*one list of values"),
-        (np.ones((2, 2)), "batch_size: got .*one list of values"),
         ([1, None], "batch_size: got .*none that is missing"),
         ("many", "batch_size: got .*number"),
     ],
@@ -571,46 +513,6 @@ def test_every_form_holds_the_same(name, tmp_path, small_parts):
         assert names == [f"part-{i:05}.parquet" for i in range(plan_sweep(axes).num_parts)]
 
 
-def test_parquet_has_narrow_types_and_statistics_of_what_tells_rows_apart(tmp_path, small_parts):
-    pq = pytest.importorskip("pyarrow.parquet")
-    axes = case("records and what-ifs") | {"tensor_parallel": [1, 2]}
-    for output in ("one.parquet", "parts/"):
-        sweep_to_file(plan_sweep(axes), f"{tmp_path}/{output}")
-    for path in (tmp_path / "one.parquet", *(tmp_path / "parts").iterdir()):
-        file = pq.ParquetFile(path)
-        types = {field.name: str(field.type) for field in file.schema_arrow}
-        assert types["speedup"] == types["acceptance_rate"] == "float"
-        assert types["batch_size"] == types["context_length"] == "int32"
-        assert types["target"].startswith("dictionary<values=string")
-        assert types["limited_by"].startswith("dictionary<values=string")
-        telling = {"hardware", "target", "hardware.memory.peak_bytes_per_s", "target.num_layers"}
-        telling |= {"tensor_parallel", "num_gpus", "batch_size"}
-        for i in range(file.metadata.num_row_groups):
-            group = file.metadata.row_group(i)
-            assert group.num_rows <= 10
-            columns = [group.column(j) for j in range(group.num_columns)]
-            selectable = {c.path_in_schema for c in columns if c.is_stats_set}
-            assert telling < selectable
-            assert not {"speedup", "acceptance_rate"} & selectable
-            batch = next(c.statistics for c in columns if c.path_in_schema == "batch_size")
-            assert batch.min in BASE["batch_size"]
-
-
-def test_readers_select_rows_and_columns(tmp_path, small_parts):
-    pytest.importorskip("pyarrow.parquet")
-    axes = case("records and what-ifs")
-    frame = whole("records and what-ifs")
-    field = "hardware.memory.peak_bytes_per_s"
-    for output in ("one.parquet", "parts/"):
-        sweep_to_file(plan_sweep(axes), f"{tmp_path}/{output}")
-        chosen = [("target", "==", "olmoe-1b-7b"), ("batch_size", "==", 7), (field, ">", 2e12)]
-        found = pd.read_parquet(tmp_path / output, filters=chosen, columns=[field, "speedup"])
-        is_chosen = (frame["target"] == "olmoe-1b-7b") & (frame["batch_size"] == 7)
-        expected = frame[is_chosen & (frame[field] > 2e12)]
-        assert len(expected) == len(frame) / 12
-        np.testing.assert_array_equal(found["speedup"], np.float32(expected["speedup"]))
-
-
 def snapshot(folder):
     """Content of every file under a folder."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -670,15 +572,6 @@ def test_what_an_interruption_left_is_refused_unless_it_may_be_replaced(output, 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_name_taken_in_the_meantime_is_left_alone(tmp_path, small_parts):
-    path = tmp_path / "one.csv"
-    plan = plan_sweep(BASE)
-    with pytest.raises(InputError, match=r"^output: .*first 24 points are kept in .*one.partial"):
-        sweep_to_file(plan, path, progress=lambda _: path.write_text("of another"))
-    assert path.read_text() == "of another"
-    check_written(tmp_path / "one.partial.csv", sweep(BASE))
-
-
 def test_two_sweeps_never_write_one_file(output, tmp_path, small_parts):
     """Not even if both may replace it; what the first has written stays as it was."""
     path, other = f"{tmp_path}/{output}", plan_sweep(BASE | {"batch_size": [2, 3, 4]})
@@ -719,23 +612,7 @@ def test_a_disk_that_gets_full_keeps_the_first_rows(output, tmp_path, small_part
 
 
 @pytest.mark.parametrize(
-    "output",
-    [
-        "x.txt",
-        "x",
-        "x.CSV",
-        ".csv",
-        "",
-        ".",
-        "..",
-        "./",
-        "../",
-        "/",
-        "none/x.csv",
-        "none/x/",
-        "x" * 300 + ".csv",
-        "x" * 300 + "/",
-    ],
+    "output", ["x.txt", ".csv", "", "./", "../", "/", "none/x/", "x" * 300 + ".csv"]
 )
 def test_names_that_do_not_do(output, tmp_path, monkeypatch):
     if output.startswith("none/x/"):
@@ -745,23 +622,6 @@ def test_names_that_do_not_do(output, tmp_path, monkeypatch):
         sweep_to_file(plan_sweep(BASE), output, overwrite=True)
     assert caught.value.value == output
     assert not list(tmp_path.iterdir())
-
-
-def test_an_interrupted_sweep_keeps_exactly_the_first_rows(output, tmp_path, small_parts):
-    axes, done = case("records and what-ifs"), []
-
-    def interrupt(num_points):
-        done.append(num_points)
-        if len(done) == 7:
-            raise KeyboardInterrupt
-
-    with pytest.raises(SweepInterrupted, match=r"the first .* points are kept in") as caught:
-        sweep_to_file(plan_sweep(axes), f"{tmp_path}/{output}", progress=interrupt)
-    (left,) = tmp_path.iterdir()
-    assert caught.value.num_points == sum(done)
-    assert caught.value.path == left
-    assert "partial" in left.name
-    check_written(left, whole("records and what-ifs").head(sum(done)))
 
 
 @pytest.mark.parametrize(
@@ -799,7 +659,7 @@ def left_of(output, tmp_path, axes, parts):
     return left, sum(done)
 
 
-@pytest.mark.parametrize(("cut", "overwrite"), [(0, False), (1, True), (30, False), (10_000, True)])
+@pytest.mark.parametrize(("cut", "overwrite"), [(0, False), (1, True), (10_000, True)])
 @pytest.mark.parametrize("output", ["one.csv", "parts/"])
 def test_the_same_sweep_goes_on_where_it_stopped(output, cut, overwrite, tmp_path, small_parts):
     """However much of the last part is missing, as no signal leaves it but a kill may."""
@@ -873,47 +733,6 @@ def test_the_working_name_is_no_link_that_is_written_through(output, tmp_path):
             sweep_to_file(plan_sweep(BASE), f"{tmp_path}/{output}", overwrite=overwrite)
     assert mine.is_dir() or mine.read_text() == "mine"
     assert not any(mine.glob("*"))
-
-
-def test_circles_of_links_are_one_line(output, tmp_path):
-    link = tmp_path / output
-    link.symlink_to(link)
-    for overwrite in (False, True):
-        with pytest.raises(InputError, match=r"^output: got "):
-            sweep_to_file(plan_sweep(BASE), f"{tmp_path}/{output}", overwrite=overwrite)
-    assert list(tmp_path.iterdir()) == [link]
-
-
-def test_names_need_not_be_utf_8(output, tmp_path):
-    """Neither of what is written nor of the records that rows are labelled with."""
-    odd = os.fsdecode(b"\xff")
-    record = tmp_path / f"{odd}.txt"
-    record.write_text("0.25 " * 8)
-    axes = BASE | {"popularity": str(record)}
-    sweep_to_file(plan_sweep(axes), f"{tmp_path}/{odd}{output}")
-    assert {*tmp_path.iterdir()} == {record, tmp_path / (odd + output)}
-    found = text_of((tmp_path / (odd + output)).rename(tmp_path / output))
-    assert found["popularity"].unique().tolist() == [f"{tmp_path}/\\udcff.txt"]
-
-
-def test_nothing_is_left_if_the_file_cannot_be_opened(output, tmp_path, monkeypatch):
-    def fail(*_arguments):
-        raise OSError(24, "")
-
-    forms = {kind: (form[0], fail, *form[2:]) for kind, form in files._FORMS.items()}
-    monkeypatch.setattr(files, "_FORMS", forms)
-    with pytest.raises(InputError, match="Too many open files"):
-        sweep_to_file(plan_sweep(BASE), f"{tmp_path}/{output}")
-    assert not list(tmp_path.iterdir())
-
-
-def test_parts_are_kept_whatever_ends_a_sweep(tmp_path, small_parts):
-    def fail(_num_points):
-        raise MemoryError
-
-    with pytest.raises(MemoryError):
-        sweep_to_file(plan_sweep(BASE), tmp_path / "one.csv", progress=fail)
-    check_written(tmp_path / "one.partial.csv", sweep(BASE).head(8))
 
 
 def test_without_pyarrow_there_is_csv(tmp_path, monkeypatch):

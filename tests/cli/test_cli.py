@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,10 +30,7 @@ PREDICT = (
     "predict --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm"
     " --batch-size 1 --draft-length 3 --acceptance-rate 0.7"
 )
-VOCABULARY_SIZE = 151_936
-"""Of its target, which a draft model must share."""
 DATA_SHEET = PREDICT + " --engine ideal --stack datasheet"
-TABLES = Path(__file__).parents[2] / "calibration" / "tables"
 BENCHMARKS = Path(__file__).parents[1] / "data" / "benchmarks"
 LONG_NAMES = (
     "predict --target qwen3-coder-480b-a35b --drafter mtp --hardware rtx_6000_ada"
@@ -40,27 +38,17 @@ LONG_NAMES = (
 )
 VARIETY = [
     PREDICT,
-    PREDICT + " --batch-size 1:128:x2",
-    PREDICT + " --batch-size 64 --context-length 131072",
     PREDICT + " --batch-size 1:12 --draft-length 0:6:2 --context-length 1000,100000",
     PREDICT + " --batch-size 4:400:36 --routing-correlation 1 --force",
     PREDICT + " --batch-size 1000000 --context-length 1000000",
-    PREDICT + " --draft-length 0",
-    DATA_SHEET + " --batch-size 1:128:x2",
-    PREDICT + " --interval --batch-size 1:64:x4",
     PREDICT + " --stack vllm --engine vllm-moesd-2025 --interval --draft-length 0:4",
     PREDICT.replace("--acceptance-rate 0.7", "--verify-tokens 30 --tokens-per-step 3"),
     PREDICT + " --drafter eagle3 --weight-dtype fp8 --kv-dtype fp8 --set activation_dtype=bf16",
-    PREDICT + " --drafter mtp --set engine.kernel_time=5e-6",
     PREDICT + " --drafter parallel --draft-length 8 --max-draft-length 16",
     PREDICT + " --drafter qwen2-0.5b --set draft_tensor_parallel=2 --tensor-parallel 4",
     PREDICT + " --drafter ngram --proposal-rate 0.3 --set lookup_time=1e-4 --batch-size 1:64:x4",
-    PREDICT + " --drafter qwen3-32b",
     PREDICT
     + " --data-parallel 4 --expert-parallel 2 --set attention_dtype=fp8 --batch-size 1:64:x4",
-    PREDICT + " --drafter mtp --set mtp_dtype=fp8 --tensor-parallel 4 --expert-parallel 2",
-    PREDICT + " --target llama-3.1-8b --drafter llama-3.2-1b --hardware l4 --batch-size 1:16",
-    PREDICT + " --target opt-30b --drafter opt-350m --hardware v100_sxm_32gb --weight-dtype int4",
     PREDICT + " --target phi-3.5-moe --drafter ngram --hardware t4 --batch-size 1,3,5,7,9,11",
     LONG_NAMES,
     LONG_NAMES + " --context-length 0,1024,1048576 --set hardware.memory.capacity_bytes=1.5e9",
@@ -119,27 +107,6 @@ def test_answer_comes_first_then_the_points_then_what_was_assumed(run):
     points = [line.split()[0] for line in lines if re.match(r" *\d+ +\d", line)]
     assert points == ["2", "4", "8", "16", "32"]
     assert lines.index(next(line for line in lines if line.startswith("Assumed:"))) > len(points)
-
-
-MANY = PREDICT + " --batch-size 1,512 --draft-length 1,3 --context-length 100,9000 --interval"
-
-
-@pytest.mark.parametrize("columns", [40, 60, 80, 100, 200])
-def test_the_table_fits_the_terminal_and_says_what_it_left_out(columns, run, monkeypatch):
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    monkeypatch.setenv("COLUMNS", str(columns))
-    lines = run(MANY).splitlines()
-    start = next(i for i, line in enumerate(lines) if line.lstrip().startswith("batch  "))
-    table = lines[start : lines.index("", start)]
-    head = " ".join(" ".join(table[:2]).split())
-    rows = [line for line in table if re.match(r" *\d+  ", line)]
-    assert len(widest("\n".join([*table[:2], *rows]))) <= columns
-    assert len(rows) == 8
-    said = in_one_line("\n".join(table[2 + len(rows) :]))
-    for title in ("TPOT", "tokens/s", "interval", "length", "fits", "limited"):
-        assert (title in head) != (title in said.removeprefix("Columns without room here")), title
-    assert bool(said) == (columns < 100)
-    assert "speedup" in head
 
 
 def test_the_table_shows_what_users_and_servers_see_with_and_without(run, rows):
@@ -207,9 +174,6 @@ def test_batch_that_does_not_fit_warns(run):
     assert "Warning: batch size 100 needs" in in_one_line(run(command))
     assert "Warning" not in run(f"{command} --batch-size {most}")
     assert "Warning" in run(f"{command} --batch-size {most + 1}")
-    assert "not even the weights fit" in in_one_line(
-        run(PREDICT + " --hardware t4 --tensor-parallel 1")
-    )
 
 
 @pytest.mark.parametrize(
@@ -271,23 +235,6 @@ def test_json_is_strict_and_complete_and_csv_holds_its_rows(command, run):
     assert table == as_text
 
 
-def test_null_where_nothing_breaks_even(rows, run):
-    (row,) = rows(PREDICT + " --drafter qwen3-32b")
-    assert row["break_even_acceptance_rate"] is None
-    assert row["best_draft_length"] == 1  # the drafter, loaded, runs where nothing is drafted too
-    assert row["speedup"] < 1
-    assert "does not pay" in run(PREDICT + " --drafter qwen3-32b")
-
-
-def test_json_components_sum_to_the_times(rows):
-    for row in rows(PREDICT + " --batch-size 1,64 --set engine.pass_time=1e-4 --components"):
-        parts = row["components"]
-        assert sum(parts["forward"].values()) == pytest.approx(row["forward_time"], rel=1e-12)
-        assert sum(parts["verify"].values()) == pytest.approx(row["verify_time"], rel=1e-12)
-        first, each = (sum(parts[name].values()) for name in ("first draft pass", "draft pass"))
-        assert first + 2 * each == pytest.approx(row["draft_time"], rel=1e-12)
-
-
 def test_grid_goes_by_context_then_draft_length_then_batch_size(rows):
     command = PREDICT + " --batch-size 1:8:x2 --draft-length 1:5:2 --context-length 512,0"
     names = ("context_length", "draft_length", "batch_size")
@@ -298,14 +245,10 @@ def test_grid_goes_by_context_then_draft_length_then_batch_size(rows):
 @pytest.mark.parametrize(
     ("text", "values"),
     [
-        ("7", [7]),
-        ("3,1,2", [3, 1, 2]),
         ("2,2", [2, 2]),
         ("1:4", [1, 2, 3, 4]),
         ("1:64:21", [1, 22, 43, 64]),
-        ("1:10:4", [1, 5, 9]),
         ("3:100:x3", [3, 9, 27, 81]),
-        ("5:5", [5]),
         ("1, 4:8:2 ,16:64:x2", [1, 4, 6, 8, 16, 32, 64]),
     ],
 )
@@ -333,37 +276,8 @@ def test_set_changes_what_it_should(setting, column, expected, rows):
     assert ratio(rows, column, setting) == pytest.approx(expected, rel=0.15)
 
 
-def test_set_reaches_drafter_and_engine(rows):
-    assert ratio(rows, "draft_time", "drafter.ffn_size=14336") > 1.1
-    ideal = f"{PREDICT} --engine ideal"
-    (before,) = rows(ideal)
-    command = f"{ideal} --set engine.pass_time=1e-3 --set engine.reject_time=0.25"
-    (after,) = rows(command)
-    assert after["forward_time"] - before["forward_time"] == pytest.approx(1e-3)
-    assert after["verify_time"] - before["verify_time"] == pytest.approx(1e-3)
-    assert (before["reject_time"], after["reject_time"]) == (0, 0.25)
-
-
 def test_set_is_the_same_as_the_option(rows):
     assert rows(PREDICT + " --set target.kv_dtype=fp8") == rows(PREDICT + " --kv-dtype fp8")
-
-
-@pytest.mark.parametrize(
-    ("option", "expected"),
-    [
-        ("--acceptance-rate 0.5", 1.875),
-        ("--tokens-per-step 1.875", 1.875),
-        ("--tokens-per-step 1.75 --measured-draft-length 2", 1.875),
-        ("--step-efficiency 0.46875", 1.875),
-        ("--accepted-fraction 0.29166666666666669", 1.875),
-        ("--acceptance-by-position 0.5,0.5,0.5", 1.875),
-        ("--acceptance-by-position 1,0.5,0,1", 2.5),
-    ],
-)
-def test_every_form_of_acceptance(option, expected, rows):
-    base = PREDICT.removesuffix(" --acceptance-rate 0.7")
-    (row,) = rows(f"{base} {option}")
-    assert row["tokens_per_step"] == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -399,41 +313,6 @@ def test_times_are_typed_with_their_unit_or_in_seconds(run):
     assert bare != run(f"predict {where}0")
     swept = "sweep " + where.replace(" --csv", " --columns speedup")
     assert run(f"{swept}0,5e-5,1e-4:3e-4:1e-4") == run(f"{swept}0,50us,0.1ms:300us:1e-4s")
-
-
-@pytest.mark.parametrize("name", ["h200_sxm", "b300", "mi300x", "t4"])
-def test_shown_hardware_predicts_the_same(name, tmp_path, run, rows):
-    path = tmp_path / "mine.toml"
-    path.write_text(run(f"list {name}"), encoding="utf-8")
-    command = f"{PREDICT} --batch-size 1:64:x4 --hardware"
-    assert rows(f"{command} {path}") == rows(f"{command} {name}")
-
-
-@pytest.mark.parametrize(
-    "name", ["qwen3-30b-a3b", "qwen2-57b-a14b", "opt-350m", "llama-3.1-8b", "mixtral-8x7b"]
-)
-def test_shown_architecture_predicts_the_same(name, tmp_path, run, rows):
-    path = tmp_path / "mine.toml"
-    path.write_text(run(f"list {name}"), encoding="utf-8")
-    for option in ("--target", f"--set drafter.vocabulary_size={VOCABULARY_SIZE} --drafter"):
-        command = f"{PREDICT} --batch-size 1:64:x4 {option}"
-        assert rows(f"{command} {path}") == rows(f"{command} {name}")
-
-
-def test_every_shown_architecture_loads_again(tmp_path, run):
-    path = tmp_path / "mine.toml"
-    for name in specmodel.list_architectures():
-        text = run(f"list {name}")
-        path.write_text(text, encoding="utf-8")
-        assert "[[layers]]" in text, name
-        assert specmodel.load_architecture(path) == specmodel.load_architecture(name), name
-
-
-def test_shown_engine_predicts_the_same(tmp_path, run, rows):
-    path = tmp_path / "mine.toml"
-    path.write_text(run("list ideal"), encoding="utf-8")
-    assert rows(f"{PREDICT} --engine {path}") == rows(f"{PREDICT} --engine ideal")
-    assert run(f"list {path}") == run("list ideal")
 
 
 def test_model_configuration_by_path(tmp_path, run, rows):
@@ -492,22 +371,18 @@ def test_list_names_all(kind, names, run):
     assert len(widest(out)) <= 80, widest(out)
 
 
-@each_row("name", [*specmodel.list_hardware(), *specmodel.list_architectures()])
-def test_every_record_is_shown(name, run):
-    shown = run(f"list {name}")
-    assert "schema_version = " in shown
+@each_row(("load", "name"), [
+    *((specmodel.load_architecture, name) for name in specmodel.list_architectures()),
+    *((specmodel.load_hardware, name) for name in specmodel.list_hardware()),
+    *((specmodel.load_engine, name) for name in specmodel.list_engines()),
+])  # fmt: skip
+def test_every_record_is_shown_so_that_it_loads_again(load, name, run, tmp_path):
+    path, shown = tmp_path / "mine.toml", run(f"list {name}")
+    path.write_text(shown, encoding="utf-8")
+    again, first = load(path), load(name)
+    hidden = {"reported_names": []} if load is specmodel.load_hardware else {}
+    assert again == replace(first, **hidden)
     assert not {"ignored_config_keys", "reported_names"} & {*re.findall(r"^\w+", shown, re.M)}
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("kimi-linear-48b-a3b", "kimi_delta_attention"),
-        ("minimax-text-01", "lightning_attention"),
-    ],
-)
-def test_a_shown_mixer_names_its_kind_first(name, kind, run):
-    assert f'[layers.mixer]\nkind = "{kind}"\n' in run(f"list {name}")
 
 
 CONTEXT = click.Context(main_group)
@@ -573,10 +448,6 @@ def test_examples_of_the_help_run(command, run, folder, monkeypatch):
     assert output is None or (folder / output.group(1)).stat().st_size > 100
 
 
-def test_help_has_examples():
-    assert len(list(examples())) >= 3
-
-
 def test_version(run):
     assert specmodel.__version__ in run("--version")
     told = run("--version --verbose")
@@ -584,7 +455,7 @@ def test_version(run):
     assert re.search(r"\ndata [0-9a-f]{12} \(\d{3} files\)\n", told)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["predict", "--help"], ["--version"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["predict", "--help"]])
 def test_help_imports_nothing_heavy(arguments):
     code = (
         "import sys\n"
@@ -602,10 +473,7 @@ def test_help_imports_nothing_heavy(arguments):
     [
         ("specmodel predict --hardware h200", "h200_sxm"),
         ("specmodel predict --target mixtral-8x7", "mixtral-8x7b"),
-        ("specmodel predict --drafter qwen2-0", "qwen2-0.5b"),
         ("specmodel predict --drafter eag", "eagle3"),
-        ("specmodel predict --drafter ng", "ngram"),
-        ("specmodel predict --engine id", "ideal"),
     ],
 )
 def test_shell_completes_names(words, expected, monkeypatch, capsys):
@@ -616,16 +484,3 @@ def test_shell_completes_names(words, expected, monkeypatch, capsys):
         cli.main([])
     assert exit_.value.code == 0
     assert expected in capsys.readouterr().out
-
-
-def test_program_from_any_folder(tmp_path):
-    code = "from specmodel.cli import run; raise SystemExit(run())"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *shlex.split(PREDICT), "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert parse(done.stdout)["rows"]

@@ -46,12 +46,9 @@ def test_each_count_of_one_gpu_has_its_own_price(ended):
     ("more", "culprit"),
     [
         ("--gpu-hour-price 2", "--gpu-hour-price"),
-        ("--attainment 0.5", "--attainment"),
         ("--ttft-target 1s", "--for-load with it, which simulates requests that come and wait"),
         ("--prefill apart:1", "--prefill"),
-        ("--workers 2", "--workers"),
         ("--tpot-target 9ms --for-load --prefill apart:0", "--prefill"),
-        ("--tpot-target 9ms --for-load --workers 0", "--workers"),
         ("--tpot-target 9ms --for-load --gpu-hour-price 2,3,4", "one for each of 2 GPUs"),
         ("--tpot-target 9ms --for-load --gpu-hour-price -1", "--gpu-hour-price"),
     ],

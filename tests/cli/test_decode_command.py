@@ -87,35 +87,14 @@ def test_predict_takes_lengths_of_prompts_and_outputs(capsys):
 @pytest.mark.parametrize(
     ("words", "flag"),
     [
-        ("--batch-size 0", "--batch-size"),
         ("--batch-size 1 --prompt-length 0 --output-length 9", "--prompt-length"),
-        ("--batch-size 1 --prompt-length 9 --output-length 0", "--output-length"),
         ("--batch-size 1 --prompt-length 9", "--output-length"),
-        ("--batch-size 1 --output-length 9", "--prompt-length"),
-        ("--batch-size 1 --prompt-length 9.5 --output-length 9", "--prompt-length"),
         ("--batch-size 1 --drafter eagle3", "--drafter"),
         ("--batch-size 1 --json --csv", "--csv"),
-        ("--batch-size ''", "--batch-size"),
     ],
 )
 def test_decode_says_in_one_line_what_it_cannot_use(refuse, words, flag):
     refuse(f"predict --view plain {' '.join(WHERE)} {words}", flag)
-
-
-def test_without_a_drafter_nothing_is_said_of_a_speedup(capsys):
-    _, text, _ = said(
-        capsys, "predict", "--view", "plain", *WHERE, "--engine", "ideal", "--batch-size", "8"
-    )
-    assert "an upper bound on throughput." in text
-    assert "speedup" not in text
-
-
-def test_what_the_engine_was_not_fitted_on_is_said_as_by_predict(capsys):
-    asked = ["predict", "--view", "plain", "qwen3-30b-a3b", "h100", "--context-length", "128"]
-    assert carry_out([*asked, "--batch-size", "1,512"]) == 0
-    assert "not fitted on batch size 512." in capsys.readouterr().out
-    assert carry_out([*asked, "--batch-size", "256"]) == 0
-    assert "not fitted on batch" not in capsys.readouterr().out
 
 
 def test_the_drafter_of_plain_decoding_may_be_none(capsys):

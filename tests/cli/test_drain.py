@@ -55,40 +55,23 @@ def test_json_and_csv_have_the_same_rows_and_all_columns_a_meaning(ended):
         assert {*row} - by_size <= {*meanings()}
 
 
-def test_a_drain_is_drawn(ended, tmp_path):
-    pytest.importorskip("matplotlib")
-    file = tmp_path / "drain.svg"
-    line = f"load {WHERE} --drain 16 {LENGTHS} --policy none,fixed:2 --by-formula"
-    assert ended(f"{line} --figure {file}")[0] == 0
-    assert "share of time" in file.read_text()
-
-
 @each_row(
     ("line", "culprit", "remedy"),
     [
         ("--drain 64 --request-rate 1", "--request-rate", "there at once"),
-        ("--drain 64 --users 2", "--users", "there at once"),
-        ("--drain 64 --arrivals poisson", "--arrivals", "there at once"),
         ("--drain 64 --tpot-target 20ms", "--tpot-target", "there at once"),
-        ("--drain 64 --requests 10", "--requests", "there at once"),
         ("--drain 0", "--drain", "from 1"),
-        ("--drain 1.5", "--drain", "integer"),
         ("--drain 100000000", "--drain", "to 2e+06"),
         ("--drain 64 --samples 0", "--samples", "from 1"),
         ("--drain 64 --samples 100000", "--samples", "31250"),
         ("--drain 2 --servers 3", "--servers", "from 1 to 2"),
         ("--drain 64 --finished 0", "--finished", "above 0"),
-        ("--drain 64 --finished 1.5", "--finished", "at most 1"),
         ("--samples 2 --request-rate 1", "--samples", "--drain"),
-        ("--by-formula --request-rate 1", "--by-formula", "--drain"),
         ("--drain 64 --workers 2", "--workers", "a target with it"),
         ("--drain 9 --prompt-length 9 --output-length lognormla:9:1", "--output", "lognormal:"),
-        ("--drain 9 --prompt-length 9 --output-length lognormal:9", "--output", "lognormal:"),
         ("--drain 9 --prompt-length 9 --output-length lognormal:9:-1", "--output", "from 0"),
         ("--drain 9 --prompt-length lognormal:9:1", "--output-length", "a length"),
         ("--drain 9 --policy below:", "--policy", "below:64:3"),
-        ("--drain 9 --policy below:a:b", "--policy", "below:64:3"),
-        ("--drain 9 --policy below", "--policy", "below:64:3"),
         ("--drain 9 --policy below:64:30", "--max-draft-length", "at most 7"),
         ("--drain 9 --policy goodput --by-formula", "--policy", "does not learn"),
     ],

@@ -3,17 +3,11 @@
 What the fuzz reaches is compared with what there is, and it finds mends that are taken back.
 """
 
-import __future__
-
 import ast
-import inspect
-import json
-import pkgutil
 import random
 import re
 import shlex
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -30,7 +24,6 @@ import fuzzed_runs
 from rows import slow
 
 import specmodel
-from specmodel.answers.sweeps import files
 from specmodel.show.plots import KINDS
 
 SEED, COUNT = 20261122, 600
@@ -128,38 +121,6 @@ def folder(tmp_path_factory):
     return path
 
 
-def lines(way, damage="", of="", count=12):
-    return lambda folder: fuzzed.fuzz(3, count, folder, way, damage, of)
-
-
-FORGETTING = files._FORMS | {".csv": (*files._FORMS[".csv"][:2], lambda *_: [])}
-"""Forms of files of which the one of CSV goes on from nothing."""
-
-MENDS = [
-    ("cli.commands._OTHER_OPTIONS", {}, lines("tool")),
-    ("cli.commands._TAKING_MEMORY", (), lines("memory", of="predict", count=30)),
-    ("base.errors._FEW", 10**6, lines("plain", of="list")),
-    ("base.files.followed", Path, lines("link", of="plot")),
-    ("measure.kernels.rows._remove", str, lines("plain", of="calibrate")),
-    ("answers.sweeps.files._FORMS", FORGETTING, lines("interrupted", of="swept.csv", count=60)),
-    ("measure.kernels.rows.parsed_json", json.loads, lines("file", "deep", "mine.json")),
-    ("base.files.followed", Path.resolve, lines("link", of="plot", count=40)),
-    ("answers.sweeps.plan.labels_of", list, lines("name", of="parts/")),
-]
-"""Mends, what was there before, and what finds it."""
-IN_FUNCTIONS = [
-    ("cli.fit._named", "in_one_line(Path(path).name)", "Path(path).name",
-     lines("name", of="fit kernels kernels.csv")),
-    ("base.tables._read_parquet", "read_metadata(file)", "read_metadata(path)",
-     lines("name", of="kernels.parquet", count=60)),
-    ("fit.measured.benchmarks._json_values", "(ValueError, RecursionError)", "ValueError",
-     lines("file", "deep", "vllm_plain.json")),
-    ("replay.traces.files.read_trace", 'lines(path, "trace")', 'lines(path, "output")',
-     lines("file", "gone", "trace.jsonl")),
-]  # fmt: skip
-"""Mends within functions, their words, what was there before, and what finds it."""
-
-
 @pytest.mark.parametrize(
     ("line", "name", "there", "wrong", "told"),
     [
@@ -188,30 +149,3 @@ def test_an_absurd_number_of_a_file_is_named(line, name, there, wrong, told, fol
     fuzzed_files.restore(folder, kept)
     assert not [*fuzzed_runs.faults(ended)]
     assert re.search(told, ended.err)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("mend", "before", "fuzz"), MENDS, ids=[mend for mend, _, _ in MENDS])
-def test_a_mend_that_is_taken_back_is_found(mend, before, fuzz, folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    assert not fuzz(folder)
-    monkeypatch.setattr(f"specmodel.{mend}", before)
-    assert fuzz(folder)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("function", "now", "before", "fuzz"), IN_FUNCTIONS, ids=[name for name, *_ in IN_FUNCTIONS]
-)
-def test_a_mend_in_a_function_that_is_taken_back_is_found(
-    function, now, before, fuzz, folder, monkeypatch
-):
-    monkeypatch.chdir(folder)
-    assert not fuzz(folder)
-    mended = pkgutil.resolve_name(f"specmodel.{function}")
-    source, names = textwrap.dedent(inspect.getsource(mended)), {}
-    assert source.count(now) == 1
-    flags = __future__.annotations.compiler_flag
-    exec(compile(source.replace(now, before), function, "exec", flags), mended.__globals__, names)
-    monkeypatch.setattr(mended, "__code__", names[mended.__name__].__code__)
-    assert fuzz(folder)

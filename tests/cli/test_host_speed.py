@@ -48,24 +48,13 @@ def test_the_host_decides(ended, command):
     assert max(map(len, out.splitlines())) <= 80 or command.startswith("sweep")
 
 
-BAD = ("0", "-1", "nan", "inf", "1e9", "x")
+@pytest.mark.parametrize("bad", ["0", "nan", "1e9"])
+def test_what_is_no_speed_is_refused_in_one_line(refuse, bad):
+    refuse(f"{COMMANDS[0]} --host-speed {bad}", "--host-speed", "from 0.01 to 100")
 
 
-@pytest.mark.parametrize(
-    ("command", "bad"),
-    [
-        *((COMMANDS[0], bad) for bad in BAD),
-        *((command, BAD[i % len(BAD)]) for i, command in enumerate(COMMANDS[1:])),
-    ],
-)
-def test_what_is_no_speed_is_refused_in_one_line(refuse, command, bad):
-    err = refuse(f"{command} --host-speed {bad}", "--host-speed")
-    assert "from 0.01 to 100" in err or bad == "x" or command.startswith("sweep")
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_host_beside_no_overheads_is_refused_in_one_line(refuse, command):
-    idle = command.replace("--engine vllm", "--engine ideal")
+def test_a_host_beside_no_overheads_is_refused_in_one_line(refuse):
+    idle = COMMANDS[0].replace("--engine vllm", "--engine ideal")
     refuse(f"{idle} --host-speed 2", "error: --host-speed: got 2.0; expected an engine with")
 
 
@@ -78,7 +67,7 @@ def test_compared_with_no_overheads_the_others_have_the_host(ended):
 
 
 @pytest.mark.parametrize("name", ["predict", "sweep"])
-@pytest.mark.parametrize("bad", ["0", "-1", "1.5", "nan", "1000000000", "x"])
+@pytest.mark.parametrize("bad", ["0", "1.5"])
 def test_what_is_no_width_is_refused_in_one_line(refuse, name, bad):
     point = f"{WHERE} --tokens-per-step 2 --batch-size 1 --draft-length 3"
     refuse(f"{name}{point} --tree-width {bad}", "--tree-width")

@@ -120,32 +120,16 @@ def test_drafts_that_carry_no_more_leave_plain_decoding_first(ended):
     assert f"; schedule {other:.3g}. Runs with other requests do not tell plain decoding" in words
 
 
-def test_recorded_lengths_are_drawn(ended, tmp_path):
-    file = tmp_path / "load.csv"
-    rows = "".join(f"{i * 0.5},{100 + i},{50 + i}\n" for i in range(60))
-    file.write_text("arrival_time,prompt_tokens,output_tokens\n" + rows)
-    line = f"qwen3-30b-a3b h100 --workload {file} --policy none --tpot-target 15ms --json"
-    status, text, _ = ended(f"load {line} --replications 2 --requests 50")
-    assert status == 0
-    assert json.loads(text)["rows"][0]["capacity"] > 0
-
-
 @pytest.mark.parametrize(
     ("line", "culprit", "remedy"),
     [
         ("", "--request-rate", "--tpot-target"),
         ("--tpot-target 1ms", "--tpot-target", "what a request alone takes"),
-        ("--ttft-target 20ms", "--ttft-target", "what a request alone takes"),
         ("--tpot-target 12ms --attainment 0", "--attainment", "above 0"),
-        ("--tpot-target 12ms --attainment 1.5", "--attainment", "at most 1"),
         ("--tpot-target 12ms --gpu-hour-price -1", "--gpu-hour-price", "from 0 to 1e+09"),
         ("--tpot-target 20m", "--tpot-target", "a time above 0"),
-        ("--tpot-target 12ms --gpu-hour-price nan", "--gpu-hour-price", "finite"),
         ("--tpot-target 12ms --for-rate 4 --users 2", "--for-rate", "no rates or users"),
-        ("--tpot-target 12ms --for-rate 0", "--for-rate", "above 0"),
-        ("--tpot-target 1ms --for-rate 4", "--tpot-target", "what a request alone takes"),
         ("--tpot-target 12ms --request-rate -1", "--request-rate", "above 0"),
-        ("--tpot-target 12ms --replications 0", "--replications", "from 1"),
         ("--tpot-target 12ms --requests 0", "--requests", "from 20"),
         ("--tpot-target 12ms --policy none,none", "--policy", "each once"),
     ],

@@ -8,7 +8,6 @@ from rows import each_row
 from specmodel import cli, deploy
 from specmodel.base.dtypes import check_dtype
 from specmodel.base.naming import checkpoint, counted, known_name
-from specmodel.drafters.by_name import load_drafter
 from specmodel.machines.hardware import list_hardware
 from specmodel.models.architecture import list_architectures, load_architecture
 
@@ -17,28 +16,20 @@ from specmodel.models.architecture import list_architectures, load_architecture
     ("typed", "name", "dtype"),
     [
         ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b", ""),
-        ("meta-llama/Meta-Llama-3.1-70B-Instruct", "llama-3.1-70b", ""),
         ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b", ""),
         ("Qwen/Qwen3-Coder-30B-A3B-Instruct-FP8", "qwen3-coder-30b-a3b", "fp8_block"),
         ("nvidia/Qwen3-8B-FP8", "qwen3-8b", "fp8"),
         ("deepseek-ai/DeepSeek-R1-0528", "deepseek-r1", ""),
         ("zai-org/GLM-5-FP8", "glm-5", "fp8_block"),
         ("nvidia/MiniMax-M3-NVFP4", "minimax-m3", "fp4"),
-        ("RedHatAI/Qwen3.6-35B-A3B-NVFP4", "qwen3.6-35b-a3b", "fp4"),
         ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b", ""),
         ("Qwen/Qwen3-32B-AWQ", "qwen3-32b", "int4_g128"),
         ("Qwen3-8B-w4a16", "qwen3-8b", "int4_g128"),
-        ("Qwen/Qwen3.6-35B-A3B-FP8", "qwen3.6-35b-a3b", "fp8_block"),
-        ("Qwen3-Next-80B-A3B-Instruct", "qwen3-next-80b-a3b", ""),
-        ("google/gemma-4-26B-A4B-it", "gemma-4-26b-a4b", ""),
         ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", "nemotron-3-super-120b-a12b", "fp8"),
         ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama-4-scout", ""),
-        ("allenai/OLMoE-1B-7B-0924", "olmoe-1b-7b", ""),
         ("Qwen/Qwen3-32B-FP8-Static-PerTensor", "qwen3-32b", "fp8"),
-        ("zai-org/GLM-4.6-FP8", "glm-4.6", "fp8"),
         ("zai-org/GLM-5.3-Flash", "glm-5.3-flash", "fp8_block"),
         ("moonshotai/Kimi-K2-Thinking", "kimi-k2.5", ""),
-        ("RedHatAI/gemma-4-31B-it-FP8-block", "gemma-4-31b", "fp8_block"),
         ("RedHatAI/Qwen3-30B-A3B-FP8-dynamic", "qwen3-30b-a3b", "fp8"),
         ("RedHatAI/Qwen3-30B-A3B-quantized.w4a16", "qwen3-30b-a3b", "int4_g128"),
         ("unsloth/DeepSeek-R1-BF16", "deepseek-r1", "bf16"),
@@ -103,29 +94,17 @@ def test_dtypes_are_those_of_published_checkpoints(
     [
         ("8xh200", 8, "h200_sxm"),
         ("h200x8", 8, "h200_sxm"),
-        ("h200:8", 8, "h200_sxm"),
         ("8h200", 8, "h200_sxm"),
         ("2x3090", 2, "rtx_3090"),
         ("NVIDIA GeForce RTX 4090", None, "rtx_4090"),
         ("NVIDIA A100-SXM4-40GB", None, "a100_sxm_40gb"),
         ("rtx5090", None, "rtx_5090"),
-        ("8x HGX H200", 8, "h200_sxm"),
-        ("h100nvl", None, "h100_nvl"),
-        ("4 x 5090", 4, "rtx_5090"),
-        ("a6000", None, "rtx_a6000"),
-        ("5090", None, "rtx_5090"),
-        ("rtx_5090", None, "rtx_5090"),
         ("dgx-spark", None, "gb10"),
-        ("Spark", None, "gb10"),
         ("rtx6kpro", None, "rtx_pro_6000"),
         ("h20-3e", None, "h20_141gb"),
-        ("h20", None, "h20"),
         ("7900xtx", None, "rx_7900_xtx"),
-        ("2x7900xtx", 2, "rx_7900_xtx"),
         ("Radeon AI PRO R9700", None, "r9700"),
-        ("2 x b60", 2, "arc_pro_b60"),
         ("Strix-Halo", None, "strix_halo"),
-        ("h200-nvl", None, "h200_nvl"),
         ("gaudi3", None, None),
         ("\uff18xh200", None, None),
     ],
@@ -271,44 +250,12 @@ def test_heads_are_of_the_kind_that_their_names_tell(capsys, method, model, draf
     assert found["deployment"]["drafter"] == drafter
 
 
-def test_sglang_says_algo_for_short(capsys):
-    words = "predict llama-3.1-8b h100 --speculative-algo STANDALONE --speculative-num-steps 3"
-    words += " --speculative-draft-model-path meta-llama/Llama-3.2-1B-Instruct --batch-size 8"
-    assert cli.main([*words.split(), "--acceptance-rate", "0.7", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["deployment"]["drafter"] == "Llama-3.2-1B"
-
-
-def test_a_tree_without_an_acceptance_asks_from_which_one_it_pays(capsys):
-    words = "predict qwen3-8b a800 --speculative-algorithm EAGLE3 --speculative-num-steps 6"
-    words += " --speculative-eagle-topk 10 --speculative-num-draft-tokens 32"
-    assert cli.main(words.split()) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert out.startswith(
-        "Acceptance is not known. With the easiest draft length, speculation pays"
-    )
-    assert "Published heads of this kind draft chains of at most 7." in out
-
-
-def test_a_family_of_another_attention_is_named(capsys, tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "minicpm3", "hidden_size": 2560}')
-    assert cli.main(["predict", f"{tmp_path}/config.json", "rtx_4090"]) == 2
-    assert "this has latent attention whose cache holds full heads" in capsys.readouterr().err
-
-
 def test_sglang_drafts_a_block_in_one_step(capsys):
     words = "predict qwen3-8b b200 --speculative_algorithm DFLASH --speculative-num-steps 1"
     words += " --speculative-eagle-topk 1 --speculative-num-draft-tokens 16 --batch-size 1 --json"
     assert cli.main([*words.split(), "--speculative-draft-model", "z-lab/Qwen3-8B-DFlash-b16"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["draft_length"] == 15
-
-
-@each_row(
-    ("typed", "named"),
-    [("draft-mtp", "MTP head"), ("[ngram]", "n-gram look-up"), ("draft-eagle3", "EAGLE-3 head")],
-)
-def test_drafters_are_named_as_engines_do(typed, named):
-    assert load_drafter(typed, load_architecture("qwen3.6-27b")).name == named
 
 
 def test_shares_may_be_typed_in_per_cent(capsys):

@@ -14,7 +14,6 @@ from specmodel import cli
 
 WHERE = "--target qwen3-30b-a3b --drafter eagle3 --hardware h200_sxm --acceptance-rate 0.7"
 PREDICT = f"predict {WHERE} --batch-size 4 --draft-length 3"
-SWEET = f"predict --view peak {WHERE} --batch-size 1:4 --draft-length 3"
 KILL = """
 import os, signal
 from specmodel.cli import options

@@ -119,23 +119,3 @@ def test_help_names_the_drafters_that_there_are(run):
 def test_what_a_model_usually_has_is_shown_with_it(run):
     assert "# usual drafter: eagle3, draft length 7 (vLLM recipes" in run("list gpt-oss-120b")
     assert "usual drafter" not in run("list mixtral-8x7b")
-
-
-@pytest.mark.parametrize(
-    ("target", "told"),
-    [
-        ("ling-3.0-flash", "mtp, draft length 3 (vLLM recipes"),
-        ("mimo-v2.5", "mtp, draft length 1 (vLLM recipes"),
-        ("hy3", "mtp, draft length 1 to 2 (vLLM recipes"),
-        ("qwen3.8-flash-next", "mtp, draft length 3 (vLLM recipes"),
-        ("deepseek-v4.1-flash", "dspark, draft length 5 (its config.json, "),
-        ("inkling", "mtp, draft length 8 (vLLM recipes"),
-        ("laguna-xs.2", "dflash, draft length 15 (vLLM recipes"),
-        ("gemma-4-31b", "mtp, draft length 4 (vLLM recipes"),
-        ("glm-4.7-flash", "mtp, draft length 1 (vLLM's blog, "),
-        ("qwen3-coder-30b-a3b", "eagle3, draft length 3 (SpecForge, "),
-        ("qwen3-vl-30b-a3b", "eagle3, draft length 4 (AngelSlim, "),
-    ],
-)
-def test_whose_use_of_a_drafter_it_is_stands_beside_it(run, target, told):
-    assert f"# usual drafter: {told}" in run(f"list {target}")

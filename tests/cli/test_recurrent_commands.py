@@ -47,12 +47,6 @@ def test_components_have_names_and_kinds(run, model):
     assert not names & parts["draft pass"].keys()
 
 
-def test_explanation_has_state_and_no_index(run, model):
-    text = run(f"predict --view terms {model} {POINT}")
-    assert "\nstate " in text
-    assert "\nindex " not in text
-
-
 def test_models_without_states_say_nothing_of_them(run):
     where = "--target mixtral-8x7b --drafter eagle --hardware h200_sxm"
     for form in ("--verbose", "--json", "--csv"):
@@ -71,17 +65,6 @@ def test_schedule_fits_the_states_of_its_longest_draft(run, model):
     assert largest[0] > 1.5 * largest[1]
 
 
-def test_schedule_says_what_its_own_longest_draft_needs(run, model):
-    """Nine of ten tokens are rejected, so that one is drafted at most of the ten considered."""
-    given = f"schedule {model} --acceptance-rate 0.1 --for vllm --max-batch-size 99 --json"
-    given += " --context-length 65536"
-    needed = [
-        next(w for w in json.loads(run(f"{given} {more}"))["warnings"] if "needs" in w)
-        for more in ("", "--max-draft-length 1")
-    ]
-    assert needed[0] == needed[1]
-
-
 def test_schedule_to_what_fits_says_for_which_draft(run, model):
     given = f"schedule {model} --acceptance-rate 0.8 --for sglang --context-length 65536"
     text = " ".join(run(given).split())
@@ -93,12 +76,6 @@ def test_schedule_to_what_fits_says_for_which_draft(run, model):
     point += f" --engine sglang --batch-size {len(rows)},{len(rows) + 1} --json"
     marks = [row["fits"] for row in json.loads(run(f"predict {model} {point}"))["rows"]]
     assert marks == [True, False]
-
-
-def test_sensitivity_takes_the_option(run, model):
-    point = "--batch-size 128 --draft-length 3 --acceptance-rate 0.8 --samples 64"
-    found = json.loads(run(f"sensitivity {model} {point} --set state_rollback=replay --json"))
-    assert found["deployment"]["state_rollback"] == "replay"
 
 
 def test_sweep_takes_both_ways(run, model, tmp_path):
@@ -136,10 +113,3 @@ def test_a_schedule_has_the_states_of_the_engine_that_it_is_for(run, model, engi
         assert ("engine" in own["assumptions"]) == (engine == "")
     gains = [told[name]["rows"][-1]["best_speedup"] for name in ("vllm", "sglang")]
     assert gains[0] > gains[1]
-
-
-def test_a_schedule_keeps_states_that_are_said(run, model):
-    point = f"{model} --acceptance-rate 0.7 --max-draft-length 2 --max-batch-size 4 --json"
-    said = f"schedule --for vllm {point} --set engine.state_slots=scratch"
-    plain = run(f"schedule --for vllm {point}")
-    assert json.loads(run(said))["rows"] != json.loads(plain)["rows"]

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 
-import pytest
 from rows import each_row
 
 from specmodel.show.columns import units
@@ -105,50 +104,6 @@ def test_several_contexts_are_tables_but_no_file_of_sglang(ended):
 )
 def test_used_wrong_it_says_so_in_one_line(refuse, command, argument, expected):
     refuse(command, argument, expected)
-
-
-def test_layers_of_the_head_are_drafting_only(ended):
-    one, five = (
-        json.loads(ended(SGLANG + SMALL + more + " --json")[1])["rows"]
-        for more in (" --engine ideal", " --engine ideal --set drafter.num_layers=5")
-    )
-    for row, other in zip(one, five, strict=True):
-        assert other["draft_time"] > row["draft_time"]
-        assert other["verify_time"] == row["verify_time"]
-
-
-def test_a_longer_draft_hides_more_of_the_host(ended):
-    """The work of five layers on the GPU takes time in which the host goes on with its own."""
-    one, five = (
-        json.loads(ended(SGLANG + SMALL + more + " --json")[1])["rows"]
-        for more in ("", " --set drafter.num_layers=5")
-    )
-    for row, other in zip(one, five, strict=True):
-        assert other["verify_time"] < row["verify_time"]
-        assert other["step_time"] > row["step_time"]
-
-
-@pytest.mark.parametrize("engine", ["sglang", "vllm"])
-def test_the_engine_of_the_format_is_taken_unless_another_is_given(ended, engine):
-    def made(more=""):
-        return json.loads(ended(f"schedule --for {engine}{TABLE}{WHERE}{SMALL}{more} --json")[1])
-
-    table = made()
-    assert table["deployment"]["stack"] == engine
-    assert table["assumptions"]["engine"].startswith(f"{engine} (")
-    assert made(f" --engine {engine}")["rows"] == table["rows"]
-    ideal, slow = made(" --engine ideal"), made(" --host-speed 0.5")
-    assert ideal["deployment"]["engine"] == "ideal"
-    assert "engine" not in ideal["assumptions"]
-    for row, other in zip(table["rows"], slow["rows"], strict=True):
-        assert other["step_time"] > row["step_time"]
-
-
-def test_batch_sizes_are_of_one_replica(ended):
-    parallel = " --data-parallel 4 --expert-parallel 4"
-    told, alone = (ended(VLLM + SMALL + more)[1] for more in (parallel, ""))
-    assert "tokens are those of one of 4 replicas" in " ".join(told.split())
-    assert "replicas, all alike" not in " ".join(alone.split())
 
 
 def test_batches_that_do_not_fit_are_marked_at_their_context(ended):

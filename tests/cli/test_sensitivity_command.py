@@ -9,7 +9,7 @@ import pytest
 from printed import in_one_line, parse
 from rows import each_row
 
-from specmodel import cli, predict
+from specmodel import cli
 
 COMMAND = (
     "sensitivity --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm --batch-size 8"
@@ -20,11 +20,8 @@ DATA_SHEET = COMMAND + " --engine ideal --stack datasheet --routing-correlation 
 VARIETY = [
     COMMAND,
     COMMAND + " --range acceptance_rate=0.6:0.8 --range draft_length=1:5 --range batch_size=1:64",
-    COMMAND + " --engine vllm-moesd-2025",
     COMMAND + " --target mixtral-8x7b --drafter mtp --weight-dtype fp8 --batch-size 4000",
     COMMAND + " --target deepseek-v3 --expert-parallel 16 --kv-dtype fp8 --drafter mtp",
-    COMMAND + " --target llama-3.1-8b --drafter llama-3.2-1b --hardware l4 --draft-length 1",
-    COMMAND.replace("--acceptance-rate 0.7", "--acceptance-by-position 0.8,0.7,0.6"),
     LOOK_UP + " --range proposal_rate=0:1 --range lookup_time=0:1e-3",
     LOOK_UP + " --target gpt-oss-120b --stack typical --set popularity_exponent=0.5",
     DATA_SHEET + " --range acceptance_rate=0.6:0.8",
@@ -75,23 +72,6 @@ def test_people_see_80_columns_programs_all(command, run):
     assert len(rows) == count + 6 * len(document["sobol"])
 
 
-def test_the_answer_is_that_of_predict(run):
-    document = parse(run(COMMAND + " --json"))
-    p = predict(
-        target="qwen3-30b-a3b",
-        drafter="eagle",
-        hardware="h200_sxm",
-        batch_size=8,
-        draft_length=3,
-        acceptance=0.7,
-    )
-    assert document["speedup"] == pytest.approx(float(p.speedup), rel=1e-12)
-    assert document["target_efficiency"] == pytest.approx(float(p.target_efficiency), rel=1e-12)
-    assert document["point"] == {"batch_size": 8, "draft_length": 3, "context_length": 1024}
-    assert document["assumptions"]["context_length"] == 1024
-    assert "max_draft_length" not in document["assumptions"]
-
-
 @pytest.mark.parametrize(
     ("question", "length"),
     [
@@ -139,27 +119,6 @@ def test_verdict_says_what_matters(run):
     assert f"{row['input']} moves it most, from {moved} and decides" in out
 
 
-def test_long_tables_are_cut_and_the_rest_counted(run):
-    out, document = run(COMMAND), parse(run(COMMAND + " --json"))
-    table = out.split("1 % more of")[1].split("\n\n")[0].splitlines()[1:]
-    (rest,) = re.findall(r"^and (\d+) more", table[-1])
-    assert len(table) - 1 == 15
-    assert 15 + int(rest) == len(document["elasticities"])
-    assert re.search(r"first-\nof speedup +order +95 % +total", out)
-    sobol = out.split("of speedup  ")[1].split("\n\n")[0].splitlines()[1:]
-    assert sobol.pop().startswith("These shares are not settled")  # the samples are few
-    (rest,) = re.findall(r"^and (\d+) more", sobol[-1])
-    assert len(sobol) - 1 + int(rest) == len(document["tornado"])
-
-
-def test_seed_decides_the_draws(run):
-    first, again, other = (
-        run(f"{COMMAND} --json --seed {seed}") for seed in (0, 0, 1)
-    )  # fmt: skip
-    assert first == again != other
-    assert parse(first)["elasticities"] == parse(other)["elasticities"]
-
-
 def test_routing_given_is_known(run):
     assert "routing_correlation" in {r["input"] for r in parse(run(COMMAND + " --json"))["tornado"]}
     document = parse(run(COMMAND + " --routing-correlation 0.2 --json"))
@@ -184,41 +143,18 @@ def test_too_large_a_batch_is_told(run, capsys):
 @each_row(("options", "message"), [
     ("--range acceptance_rat=0.1:0.2", "--range: got 'acceptance_rat'; .*acceptance_rate"),
     ("--range kernels.gemm.memory=0.1:0.2", "--range: got .*kernels.gemm.bf16.memory_efficiency"),
-    ("--range proposal_rate=0.1:0.2", "--range: got 'proposal_rate'"),
     ("--range link.hop_latency=0:1e-5", "--range: got 'link.hop_latency'"),
     ("--range acceptance_rate=0.8:0.6", "--range acceptance_rate: got '0.8:0.6'"),
-    ("--range acceptance_rate=0.6:0.6", "--range acceptance_rate: got '0.6:0.6'"),
     ("--range acceptance_rate=0.5:1.5", "--range acceptance_rate: got 1.5; .* from 0 to 1"),
-    ("--range acceptance_rate=-0.1:0.5", "--range acceptance_rate: got -0.1"),
-    ("--range kernels.gemm.error=0:2", "--range kernels.gemm.error: got 0.0; .*above 0"),
-    ("--range hardware.memory.peak_bytes_per_s=4:5", "peak_bytes_per_s: got 4.0; .*1e.08"),
-    ("--range draft_length=0:5", "--range draft_length: got 0.0"),
-    ("--range acceptance_rate=", "--range: got 'acceptance_rate='; expected NAME=LOW:HIGH"),
     ("--range acceptance_rate", "--range: .*NAME=LOW:HIGH"),
-    ("--range =0.1:0.2", "--range: .*NAME=LOW:HIGH"),
-    ("--range ''", "--range: .*NAME=LOW:HIGH"),
-    ("--range acceptance_rate=0.5", "--range: .*NAME=LOW:HIGH"),
-    ("--range acceptance_rate=0.5:0.6:0.7", "--range: .*NAME=LOW:HIGH"),
     ("--range acceptance_rate=a:b", "--range: .*NAME=LOW:HIGH"),
-    ("--range acceptance_rate=nan:0.5", "--range: .*NAME=LOW:HIGH"),
-    ("--range batch_size=1:inf", "--range: .*NAME=LOW:HIGH"),
     ("--range batch_size=1:2 --range batch_size=1:3", "--range batch_size: .*one range"),
     ("--samples 1000", "--samples: got 1000; expected a power of two"),
-    ("--samples 0", "--samples: got 0"),
-    ("--samples -64", "--samples: got -64"),
-    ("--samples 131072", "--samples: got 131072"),
-    ("--samples many", "--samples.*not a valid integer"),
     ("--seed -1", "--seed: got -1"),
-    ("--seed 0.5", "--seed.*not a valid integer"),
-    ("--batch-size 0", "--batch-size: got 0"),
     ("--batch-size 1:4", "--batch-size.*not a valid integer"),
     ("--draft-length 0", "--draft-length: got 0; expected whole numbers from 1"),
-    ("--context-length -1", "--context-length: got -1"),
-    ("--acceptance-rate 1.5", "--acceptance-rate: got 1.5"),
     ("--tokens-per-step 2", "acceptance: got .*exactly one"),
     ("--proposal-rate 0.5", "--proposal-rate: got 0.5; expected the drafter ngram"),
-    ("--json --csv", "--csv: got True; expected one of --json and --csv"),
-    ("--target nothing", "--target: got 'nothing'"),
     (
         "--engine ideal --stack datasheet --routing-correlation 0 --draft-length 1 --drafter ngram"
         " --range acceptance_rate=0.9:0.9000000001",
@@ -228,10 +164,6 @@ def test_too_large_a_batch_is_told(run, capsys):
 def test_bad_input_is_one_line(options, message, refuse):
     line = refuse(f"{COMMAND} {options}")
     assert re.match(r"specmodel: error: .*" + message, line), line
-
-
-def test_what_decides_must_be_given(refuse):
-    refuse(COMMAND.replace("--acceptance-rate 0.7", ""), "--acceptance-rate")
 
 
 def test_a_point_that_does_not_fit_is_called_so_first(run):

@@ -1,8 +1,6 @@
 """The command that sweeps: what it prints and writes, how it ends, what it refuses."""
 
-import csv
 import io
-import json
 import logging
 import os
 import shlex
@@ -10,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -62,37 +59,6 @@ def as_frame(text):
     return pd.read_csv(io.StringIO(text))
 
 
-def test_popularity_may_be_a_list_of_files(ended, tmp_path):
-    """Equal shares predict what is predicted without a file; skewed ones do not."""
-    tables = {"equal": [2 / 8] * 8, "skewed": [0.9, 0.5, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]}
-    for name, shares in tables.items():
-        (tmp_path / f"{name}.txt").write_text(" ".join(map(str, shares)))
-    files = ",".join(f"{tmp_path}/{name}.txt" for name in tables)
-    command = (
-        "sweep --target mixtral-8x7b --drafter ngram --hardware h100_sxm --tensor-parallel 2"
-        " --batch-size 4 --draft-length 3 --acceptance-rate 0.5 --columns speedup"
-    )
-    status, out, _ = ended(f"{command} --set popularity={files}")
-    assert status == 0
-    equal, skewed = as_frame(out)["speedup"]
-    assert as_frame(ended(command)[1])["speedup"].tolist() == pytest.approx([equal])
-    assert skewed != pytest.approx(equal, rel=1e-4)
-
-
-def test_without_an_output_it_prints_csv(ended):
-    status, out, err = ended(f"{GOOD} --engine vllm-moesd-2025 --tensor-parallel 1,2")
-    assert (status, err) == (0, "")
-    frame = sweep(AXES | {"engine": "vllm-moesd-2025", "tensor_parallel": [1, 2]})
-    rows = list(csv.DictReader(io.StringIO(out)))
-    assert list(rows[0]) == list(frame)
-    for name in frame:
-        found = [row[name] for row in rows]
-        if frame[name].dtype.kind not in "fi":
-            assert found == frame[name].astype(str).tolist()
-        else:
-            np.testing.assert_array_equal(np.float32(found), np.float32(frame[name]))
-
-
 def test_lists_and_ranges_mean_what_they_do_from_python(ended):
     command = (
         "sweep --target olmoe-1b-7b,mixtral-8x7b --drafter eagle --hardware h100_sxm,h200_sxm"
@@ -126,70 +92,6 @@ def test_lists_and_ranges_mean_what_they_do_from_python(ended):
             np.testing.assert_array_equal(np.float32(found[name]), np.float32(expected))
         else:
             assert found[name].tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("option", "axes"),
-    [
-        ("--tokens-per-step 1.5,1.9", {"tokens_per_step": [1.5, 1.9]}),
-        ("--step-efficiency 0.4", {"step_efficiency": 0.4}),
-        ("--accepted-fraction 0:1:0.5", {"accepted_fraction": [0, 0.5, 1]}),
-    ],
-)
-def test_measured_forms_of_acceptance(option, axes, ended):
-    measured = {"measured_draft_length": 3, "proposal_rate": 0.5}
-    base = {name: value for name, value in AXES.items() if name != "acceptance_rate"}
-    out = ended(f"{BASE} {option} --measured-draft-length 3 --proposal-rate 0.5")[1]
-    expected = sweep(base | measured | axes)["speedup"]
-    np.testing.assert_array_equal(np.float32(as_frame(out)["speedup"]), np.float32(expected))
-
-
-def test_by_position_and_trees(ended):
-    out = ended(f"{BASE} --proposal-rate 1 --acceptance-by-position 0.9,0.1,0.5")[1]
-    assert as_frame(out)["tokens_per_step"].tolist() == pytest.approx([1.9, 2.035] * 2)
-    tree = f"{BASE} --proposal-rate 1 --tokens-per-step 1.5 --measured-draft-length 3"
-    tree += " --verify-tokens 4,20 --columns best_draft_length"
-    frame = as_frame(ended(tree)[1])
-    is_chain = (frame["draft_length"] == 3) & (frame["verify_tokens"] == 4)
-    assert frame["best_draft_length"].notna().tolist() == is_chain.tolist()
-
-
-def test_rows_run_in_the_order_typed(ended):
-    out = ended(
-        "sweep --hardware h200_sxm,h100_sxm --tensor-parallel 2,1 --drafter ngram"
-        " --target mixtral-8x7b,olmoe-1b-7b --batch-size 1 --draft-length 1 --acceptance-rate 1"
-        " --columns hardware"
-    )[1]
-    rows = list(as_frame(out)[["hardware", "tensor_parallel", "target"]].itertuples(index=False))
-    assert rows[:3] == [
-        ("h200_sxm", 2, "mixtral-8x7b"),
-        ("h200_sxm", 2, "olmoe-1b-7b"),
-        ("h200_sxm", 1, "mixtral-8x7b"),
-    ]
-    assert rows[4][0] == "h100_sxm"
-
-
-def test_intervals(ended):
-    frame = as_frame(
-        ended(f"{GOOD} --interval --engine vllm-moesd-2025 --columns speedup,speedup_high")[1]
-    )
-    assert list(frame)[-2:] == ["speedup", "speedup_high"]
-    assert (frame["speedup_high"] > frame["speedup"]).all()
-
-
-def test_an_interval_comes_with_the_columns_wanted(ended):
-    header = ended(f"{GOOD} --interval --engine vllm-moesd-2025 --columns speedup,limited_by")[1]
-    names = header.split("\n")[0].split(",")
-    ends = ["speedup_low", "speedup_high", "speedup_chance"]
-    assert names[-5:] == ["speedup", *ends, "limited_by"]
-
-
-@pytest.mark.parametrize("form", ["tokens_per_step", "step_efficiency", "accepted_fraction"])
-def test_the_acceptance_that_was_typed_is_a_column(form, ended):
-    given = [1.2, 1.5] if form == "tokens_per_step" else [0.3, 0.35]
-    options = f"--{form.replace('_', '-')} {given[0]},{given[1]} --draft-length 3"
-    found = as_frame(ended(f"{BASE} {options} --columns speedup")[1])
-    assert found[form].tolist() == given * 2
 
 
 def test_what_does_not_fit_is_marked_and_said_last(tmp_path, ended):
@@ -265,29 +167,6 @@ def test_steps_without_a_cuda_graph_are_told_as_by_predict(ended):
     assert "CUDA" not in ended(f"sweep {given} --graph-limit 800")[2]
 
 
-@pytest.mark.parametrize("context", ["", " --context-length 500,200000"])
-def test_points_that_fit_are_counted_without_being_predicted(context, ended):
-    axes = "--batch-size 1,100,7 --draft-length 1,5 --prompt-length 100,90000 --output-length 9"
-    status, out, err = ended(
-        f"{GOOD.replace('ngram', 'eagle')} --tensor-parallel 1,2 {axes}{context}"
-    )
-    fits = as_frame(out)["fits"]
-    assert status == 0
-    assert 0 < fits.sum() < len(fits)
-    assert f"{(~fits).sum()} of {len(fits)} points" in err
-
-
-def test_prompts_are_carried_as_in_predict(ended):
-    load = "--prompt-length 512,4096 --output-length 128"
-    found = as_frame(ended(f"{GOOD} {load} --columns speedup,prefill_time")[1])
-    rows = ended(f"{GOOD.replace('sweep', 'predict')} {load} --csv")[1]
-    keys = ["prompt_length", "draft_length", "batch_size"]
-    expected = as_frame(rows).sort_values(keys, kind="stable").set_index(keys)
-    found = found.sort_values(keys, kind="stable").set_index(keys)
-    for name in ("speedup", "prefill_time", "context_length"):
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-6)
-
-
 @pytest.mark.parametrize("output", OUTPUTS)
 def test_a_file_is_written_and_said_in_one_line(output, tmp_path, ended, refuse):
     needs_pyarrow(output)
@@ -319,17 +198,14 @@ def test_impossible_combinations_are_said(ended, refuse):
 CASES = [
     *(
         (f"{BASE} --acceptance-rate 0.5 --batch-size '{text}'", "--batch-size", f"'{text}'", "1,2")
-        for text in ("", "8:1", "a", "1:8:0", "1,,2", "1:8:x1", "1.5", "1:2:3:4", "nan")
+        for text in ("", "8:1", "a", "1:8:0")
     ),
     *(
         (f"{BASE} --acceptance-rate '{text}'", "--acceptance-rate", f"'{text}'", "0.5,0.7")
-        for text in ("", "0.9:0.1:0.1", "high", "0.1:0.9:0", "0.1:0.9", "inf", "0.1:0.9:-0.1")
+        for text in ("0.9:0.1:0.1", "high", "0.1:0.9", "inf")
     ),
     (f"{BASE} --acceptance-rate 0.5,1.5", "--acceptance-rate", "got 1.5", "from 0 to 1"),
-    (f"{GOOD} --batch-size 4,0", "--batch-size", "got 0", "from 1"),
     (f"{GOOD} --batch-size 1:200000", "--batch-size", "'1:200000'", "at most 100000"),
-    (f"{GOOD} --context-length 5,-1", "--context-length", "got -1", "at least 0"),
-    (f"{GOOD} --draft-length 1,2000", "--draft-length", "got 2000", "1000"),
     (f"{GOOD} --verify-tokens 9", "--verify-tokens", "got 9;", "tokens_per_step"),
     (f"{GOOD} --draft-length 3,0 --verify-tokens 4", "--verify-tokens", "got 4;", "draft_length"),
     (f"{BASE}", "acceptance", "none given", "--acceptance-rate 0.7, as none is published of"),
@@ -341,16 +217,8 @@ CASES = [
     (f"{BASE} --drafter ngram,eagle3", "--acceptance: none given", "expected --acceptance-rate"),
     ("sweep qwen3-30b-a3b h200 --verify-tokens 4", "--verify-tokens", "no best length"),
     ("sweep qwen3-30b-a3b h200 --tokens-per-step 2", "--measured-draft-length: none given"),
-    (f"{GOOD} --tokens-per-step 2", "['--acceptance-rate', '--tokens-per-step']", "exactly one"),
-    (f"{BASE} --tokens-per-step 2", "--measured-draft-length", "none given", "was measured"),
-    (f"{GOOD} --batch-sizes 4", "--batch-sizes", "--batch-size"),
     (f"{GOOD} --columns speedups", "--columns", "'speedups'", "speedup"),
-    (f"{GOOD} --columns ''", "--columns", "''", "columns such as", "more"),
-    (f"{GOOD} --target mixtral-8x8", "--target", "'mixtral-8x8'", "mixtral-8x7b"),
-    (f"{GOOD} --hardware h200_sxm,h201", "--hardware", "'h201'", "h200_sxm"),
     (f"{GOOD} --hardware h200_sxm,", "--hardware", "''"),
-    (GOOD.replace("--target mixtral-8x7b", ""), "--target"),
-    (f"{GOOD} --tensor-parallel 1,3", "--tensor-parallel", "got 3", "evenly"),
     (
         f"{GOOD} --tensor-parallel 3,5 --skip-impossible",
         *("--tensor-parallel", "got 3", "no combination can be"),
@@ -363,14 +231,8 @@ CASES = [
         f"{GOOD} --set hardware.memory.peak_bytes_per_s=4e12:1e12:1e12",
         *("--set hardware.memory.peak_bytes_per_s", "'4e12:1e12:1e12'", "0.5:0.9:0.1"),
     ),
-    (f"{GOOD} --set engine.pass_time=1e-4,-1", "--set engine.pass_time", "got -1"),
-    (f"{GOOD} --set memory=1", "--set", "'memory=1'", "hardware."),
-    (f"{GOOD} --set target.num_layers", "--set", "'target.num_layers'", "KEY=VALUE"),
     (f"{GOOD} --workers 0", "--workers", "got 0", "at least 1"),
-    (f"{GOOD} --workers -1", "--workers", "got -1", "at least 1"),
-    (f"{GOOD} --workers two", "--workers", "'two'", "integer"),
     (f"{GOOD} --workers 2 --scheduler tcp://127.0.0.1:1", "--workers", "got 2", "scheduler"),
-    (f"{GOOD} --interval --stack datasheet", "--interval", "True", "typical"),
     (f"{GOOD} --max-draft-length 3,4", "--max-draft-length", "[3, 4]", "one value"),
     (LARGE + " --draft-length 1:1000", "num_points", "2000000000", "--yes", "1,000,000,000"),
 ]
@@ -380,14 +242,6 @@ CASES = [
 def test_wrong_input_ends_in_one_line(command, fragments, tmp_path, refuse):
     refuse(f"{command} --output {tmp_path}/one.csv", *fragments)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("output", ["one.txt", "one", "./", "none/one.csv", "folder.csv"])
-def test_outputs_that_do_not_do(output, tmp_path, refuse, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("folder.csv").mkdir()
-    refuse(f"{GOOD} --output {output} --overwrite", f"--output: got '{output}'")
-    assert [path.name for path in tmp_path.iterdir()] == ["folder.csv"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -425,9 +279,8 @@ def kept_bytes(left, num_points):
 @pytest.mark.parametrize(
     ("output", "sent"),
     [
-        *((output, signal.SIGINT) for output in OUTPUTS),
-        ("one.parquet", signal.SIGTERM),
-        ("one.csv", signal.SIGHUP),
+        ("one.csv", signal.SIGINT),
+        ("parts/", signal.SIGTERM),
     ],
 )
 def test_a_signal_to_stop_keeps_the_first_rows_and_says_so(output, sent, tmp_path, monkeypatch):
@@ -462,102 +315,9 @@ def test_a_signal_to_stop_keeps_the_first_rows_and_says_so(output, sent, tmp_pat
     np.testing.assert_array_equal(found["speedup"], np.float32(expected["speedup"]))
 
 
-@pytest.mark.parametrize("room", [10, 5000])
-@pytest.mark.parametrize("output", OUTPUTS)
-def test_a_full_disk_leaves_nothing(output, room, tmp_path):
-    needs_pyarrow(output)
-    code = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}))"
-    process = start(f"{LARGE} --output {tmp_path}/{output}", f"{code}\n{CUT}")
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (2, "")
-    assert len(err.splitlines()) == 1
-    assert err.startswith("specmodel: error: --output: got '")
-    assert err.endswith("; expected a place with room that can be written (File too large)\n")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_closed_pipe_is_silent():
-    process = start(LARGE, CUT)
-    process.stdout.readline()
-    process.stdout.close()
-    assert process.stderr.read() == ""
-    process.stderr.close()
-    assert process.wait(timeout=30) == 1
-
-
-def test_without_pyarrow_csv_is_written_and_parquet_says_what_to_install(tmp_path):
-    code = "import sys; sys.modules['pyarrow'] = None"
-    process = start(f"{GOOD} --output {tmp_path}/one.csv", code)
-    assert process.communicate(timeout=60)[1] == ""
-    assert len(pd.read_csv(tmp_path / "one.csv")) == 4
-    process = start(f"{GOOD} --output {tmp_path}/one.parquet", code)
-    err = process.communicate(timeout=60)[1]
-    assert process.returncode == 2
-    assert len(err.splitlines()) == 1
-    assert "--output: got" in err
-    assert "pip install '.[sweeps]'" in err
-    assert [path.name for path in tmp_path.iterdir()] == ["one.csv"]
-
-
-def test_without_dask_it_says_what_to_install(tmp_path, refuse, monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    command = f"{GOOD} --scheduler tcp://127.0.0.1:8786 --output {tmp_path}/one.csv"
-    refuse(command, "--scheduler: got 'tcp://127.0.0.1:8786'", "pip install '.[dask]'")
-    assert not list(tmp_path.iterdir())
-
-
 def test_log_is_as_it_was(ended):
     assert ended(GOOD)[0] == 0
     assert logging.root.manager.disable == logging.NOTSET
-
-
-def test_a_model_of_ones_own(tmp_path, ended):
-    config = {
-        "model_type": "llama",
-        "hidden_size": 1024,
-        "num_attention_heads": 16,
-        "num_hidden_layers": 4,
-        "intermediate_size": 2048,
-        "vocab_size": 32000,
-    }
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(config), encoding="utf-8")
-    status, out, _ = ended(f"{GOOD} --target {path},mixtral-8x7b")
-    assert status == 0
-    assert list(as_frame(out)["target"].unique()) == [str(path), "mixtral-8x7b"]
-
-
-@pytest.mark.parametrize("output", ["one.csv", "parts/"])
-def test_a_killed_sweep_goes_on_by_the_same_command(output, tmp_path):
-    """Twice, at any byte; no row is lost or twice, and how many were there is said."""
-    needs_pyarrow(output)
-    command = f"{GOOD} --batch-size 1:400 --context-length 1:500 --columns speedup --output "
-    path = tmp_path / output
-    left, whole = path.with_name(f"{path.stem}.partial{path.suffix}"), tmp_path / f"whole_{output}"
-    for least in (1, 1_000_000):
-        process = start(f"{command}{tmp_path}/{output}", CUT)
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            written = [each for each in (left, *left.glob("part*")) if each.is_file()]
-            if sum(each.stat().st_size for each in written) > least:
-                break
-            time.sleep(0.01)
-        process.kill()
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL
-    out, err = start(f"{command}{tmp_path}/{output}", CUT).communicate(timeout=120)
-    assert all("CUDA graph" in line or "Sweeping: " in line for line in err.splitlines())
-    kept = int(out.split(" of them kept")[0].split("(")[1].replace(",", ""))
-    assert 0 < kept < 400_000
-    start(f"{command}{tmp_path}/whole_{output}", CUT).communicate(timeout=120)
-    found, expected = (
-        {part.name: part.read_bytes() for part in each.iterdir()}
-        if each.is_dir()
-        else each.read_bytes()
-        for each in (path, whole)
-    )
-    assert found == expected
-    assert {*tmp_path.iterdir()} == {path, whole}
 
 
 def test_a_price_adds_what_tokens_cost(ended, refuse):

@@ -14,10 +14,8 @@ from specmodel import Acceptance, cli, load_engine, predict
 from specmodel.base.units import parse_seconds
 from specmodel.cli.commands import main_group
 from specmodel.cli.helping import GROUPS
-from specmodel.prediction.best import ALIKE
 from specmodel.prediction.evaluate import LIMITS as ALL_LIMITS
 from specmodel.prediction.table import seconds
-from specmodel.replay.choices import choose
 from specmodel.show.behind import FOR_PROGRAMS
 from specmodel.show.glossary import LIMITS, WORDS, policy_words
 
@@ -199,15 +197,6 @@ def test_without_a_measurement_the_question_is_turned_round(run):
     assert "acceptance" not in told["assumptions"]
 
 
-def test_a_question_turned_round_warns_as_with_an_acceptance(run):
-    line = "predict minimax-m2.5 l40s --batch-size 4 --json"
-    (turned,), (known,) = (
-        json.loads(run(f"{line}{more}"))["warnings"] for more in ("", " --acceptance-rate 0.6")
-    )
-    assert "was not fitted on NVIDIA L40S" in turned
-    assert "was not fitted on NVIDIA L40S" in known
-
-
 @pytest.mark.parametrize("level", ["typical", "typical-low", "typical-high"])
 def test_what_heads_of_a_kind_reach_is_taken_by_name_alone(run, level):
     text = run(f"predict mixtral-8x7b h100 --acceptance {level}", one_line=True)
@@ -267,29 +256,6 @@ def test_a_tpot_target_keeps_the_rows_that_meet_it_and_names_the_largest_batch(r
     assert unmet.startswith("No batch meets 1us: least ")
 
 
-def test_a_loose_target_is_ended_by_memory_without_a_drafter_later(run):
-    text = run("predict qwen3-30b h100 --tpot-target 1s", one_line=True)
-    alone = json.loads(run("predict --view plain qwen3-30b h100 --batch-size 1:256 --json"))["rows"]
-    most = max(row["batch_size"] for row in alone if row["batch_size"] <= row["max_batch_size"])
-    fast = int(re.search(rf"is (\d+) with speculation, {most} without", text)[1])
-    assert fast < most
-    assert f"{fast + 1} do not fit in memory." in text
-    rows = json.loads(run("predict qwen3.5-397b h200 --batch-size 256,512 --json"))["rows"]
-    (most_here,) = (row for row in rows if row["batch_size"] == 256)
-    text = run("predict qwen3.5-397b h200 --tpot-target 1s --batch-size 256,512", one_line=True)
-    size, rate = re.search(
-        r"Most tokens/s with speculation: (\d+) at batch size (\d+)", text
-    ).groups()[::-1]
-    assert int(rate) >= round(most_here["throughput"])
-    assert 256 <= int(size) < 512
-
-
-def test_a_target_below_a_plain_pass_is_for_speculation_alone(run):
-    text = run("predict qwen3-30b h100 --tpot-target 4ms", one_line=True)
-    (row,) = json.loads(run("predict qwen3-30b h100 --batch-size 1 --json"))["rows"]
-    assert f"with speculation, none without ({seconds(row['forward_time'])} at least)." in text
-
-
 @pytest.mark.parametrize(
     ("words", "target"),
     [("qwen3-30b h100", "6ms"), ("qwen3.5-397b h200", "20ms"), ("qwen3-30b 1xb200", "8ms")],
@@ -312,45 +278,6 @@ def test_the_next_batch_is_beyond_a_plain_tpot_target(run, words, target):
     assert (f"as no CUDA graph holds drafts of {last['draft_length']} there" in text) == is_shorter
 
 
-def test_lengths_that_gain_alike_are_a_range(run):
-    """Each range is all that gain as much as the best, each length predicted alone."""
-    text = run("predict qwen3.5-397b h200")
-    for size, first, last in re.findall(r"^ +(\d+) .* (\d+)-(\d+) +yes ", text, re.M)[::3]:
-        words = f"predict qwen3.5-397b h200 --batch-size {size} --draft-length 1:10 --json"
-        rows = json.loads(run(f"{words} --no-interval"))["rows"]
-        gains = {row["draft_length"]: row["speedup"] for row in rows if row["fits"]}
-        least = (1 - ALIKE) * max(gains.values())
-        as_good = [length for length, gain in gains.items() if gain >= least]
-        assert as_good == [*range(int(first), int(last) + 1)]
-
-
-def test_where_memory_ends_drafts_the_answer_says_memory(run):
-    layout = "--tensor-parallel 1 --data-parallel 8"
-    words = f"predict qwen3.5-397b h200 --batch-size 128,256 {layout}"
-    text = run(words, one_line=True)
-    told = r"for (\d) drafted at 256 \(([\d.]+)x\): (\d+) GB of 135 GB"
-    length, gain, needed = re.search(told, text).groups()
-    (typed,) = json.loads(
-        run(f"{words.replace('128,', '')} --draft-length {length} --json --no-interval")
-    )["rows"]
-    assert not typed["fits"]
-    assert gain == f"{typed['speedup']:.2f}"
-    assert needed == f"{typed['memory_bytes'] / 1e9:.0f}"
-    assert "; no draft fits in memory at batch size 256." in text
-    rows = json.loads(run(f"{words} --json"))["rows"]
-    assert [row["limited_by"] for row in rows] == ["experts", "memory"]
-    spent = 1e3 * (rows[1]["step_time"] - rows[1]["forward_time"])
-    own, host = 1e3 * rows[1]["draft_time"], 1e6 * rows[1]["reject_time"]
-    told = f"(its pass {own:.2f} ms and the host's work {host:.0f} us): down to "
-    assert f"{told}{rows[1]['speedup']:.2f}x" in text
-    assert spent == pytest.approx(1e3 * (rows[1]["draft_time"] + rows[1]["reject_time"]))
-    both = run(
-        "compare qwen3.5-397b 8xh200 --tensor-parallel 8,1 --data-parallel 1,8", one_line=True
-    )
-    assert "TP1 DP8 at 256. All on 8 GPUs." in both.partition("No draft fits in memory: ")[2]
-    assert "(1 GPU, not 8)" in both
-
-
 def test_lengths_that_were_typed_are_answered_without_an_acceptance(run, refuse):
     few = json.loads(run("predict mixtral-8x7b h100 --draft-length 2,3 --json"))["rows"]
     assert {row["draft_length"] for row in few} <= {2, 3}
@@ -368,32 +295,6 @@ def test_lengths_that_were_typed_are_answered_without_an_acceptance(run, refuse)
     assert "--draft-length: got 0" in refuse("predict mixtral-8x7b h100 --draft-length 0:3")
 
 
-def test_lengths_that_were_typed_leave_no_longest_to_give(run):
-    words = "predict qwen3-30b h100 --batch-size 8 --verbose"
-    assert "max_draft_length" in run(words)
-    assert "max_draft_length" not in run(f"{words} --draft-length 3")
-
-
-def test_a_schedule_fits_with_its_longest_draft(run):
-    schedules = [
-        run(f"schedule qwen3.5-397b h200 --for vllm {more}", one_line=True)
-        for more in ("--max-draft-length 6", "--max-draft-length 6 --max-batch-size 256")
-    ]
-    counted = "fits? in memory at context 1024, with room for drafts of 6 in each request"
-    ends = [re.search(rf"up to (\d+),? (the largest that )?{counted}", text) for text in schedules]
-    assert ends[0][1] == ends[1][1]
-
-
-def test_what_reaches_beyond_the_longest_draft_measured_is_named(run):
-    words = "predict deepseek-v3.2 8xb200 --verbose"
-    text = run(words, one_line=True)
-    assert "max_draft_length 1 (the longest measured; --acceptance typical goes further)" in text
-    text = run(f"{words} --draft-length 3", one_line=True)
-    assert "Acceptance: 3.44 of 4 tokens a step (" in text
-    assert "from 2 drafted on the last rate measured is assumed" in text
-    run("predict deepseek-v3.2 8xb200 --draft-length 3 --acceptance typical")
-
-
 @pytest.mark.parametrize(
     ("command", "told"),
     [
@@ -408,20 +309,6 @@ def test_gpus_that_hold_nothing_are_told_with_how_many_would_do(run, command, to
     assert told in text
     enough = run(command.replace("2x", "16x").replace("1x", "2x").replace("8xl4", "8xb300"))
     assert "Not one request fits" not in enough
-
-
-def test_columns_are_those_that_were_asked_for(run):
-    head, line = run("predict qwen3-30b h100 --csv --columns tpot,batch-size").splitlines()[:2]
-    assert head == "tpot,batch_size"
-    assert line.count(",") == 1
-    text = run("predict qwen3-30b h100 --columns batch_size,memory_bytes,interval")
-    assert re.search(r"size +bytes +interval\n", text)
-    assert "limited" not in text.partition("memory\n")[2].partition("\n\n")[0]
-
-
-def test_no_interval_leaves_it_out(run):
-    assert "interval" not in run("predict qwen3-30b h100 --no-interval")
-    assert "speedup_low" not in run("predict qwen3-30b h100 --no-interval --csv")
 
 
 @pytest.mark.parametrize("columns", [20, 40, 80, 200])
@@ -450,13 +337,6 @@ def test_a_folder_without_a_slash_and_standard_input_are_read(run, tmp_path, mon
     assert json.loads(run("predict --view plain - h100 --json"))["rows"] == of_folder["rows"]
 
 
-def test_a_folder_named_like_a_shipped_model_is_told(run, tmp_path, monkeypatch):
-    (tmp_path / "mixtral-8x7").mkdir()
-    monkeypatch.chdir(tmp_path)
-    text = run("predict --view plain mixtral-8x7 h100 --verbose", one_line=True)
-    assert "names mixtral-8x7: the shipped mixtral-8x7b; ./mixtral-8x7 is the folder" in text
-
-
 VLLM = '{"method": "eagle3", "model": "RedHatAI/x", "num_speculative_tokens": 5}'
 NGRAM = '{"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4}'
 MODULE = '{"method": "deepseek_mtp", "num_speculative_tokens": 1}'
@@ -482,28 +362,6 @@ def test_flags_of_a_start_command_are_taken(run, flags, drafter, length, engine)
     assert {row["draft_length"] for row in told["rows"]} == {length}
 
 
-def test_a_configuration_may_stand_in_a_file(run, tmp_path):
-    (tmp_path / "spec.json").write_text(VLLM)
-    command = f"predict qwen3-30b h100 --speculative-config {tmp_path}/spec.json --json"
-    assert {row["draft_length"] for row in json.loads(run(command))["rows"]} == {5}
-
-
-@pytest.mark.parametrize(
-    ("command", "plain"),
-    [
-        ("compare qwen3-30b h100,h200 --batch-size 8", "--drafter eagle3 --draft-length 5"),
-        ("predict --view lengths qwen3-30b h100 --batch-size 8", "--drafter eagle3"),
-        ("schedule qwen3-30b h100 --for sglang --max-batch-size 8", "--drafter eagle3"),
-    ],
-)
-def test_a_start_command_names_the_drafter_where_lengths_are_compared_or_chosen(
-    run, command, plain
-):
-    flags = f"--speculative-config '{VLLM}'"
-    told, same = (json.loads(run(f"{command} {given} --json")) for given in (flags, plain))
-    assert told["rows"] == same["rows"]
-
-
 def test_a_tree_of_sglang_is_a_tree(run):
     flags = "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 4"
     flags += " --speculative-num-draft-tokens 16 --tokens-per-step 2.8"
@@ -518,35 +376,24 @@ BAD = [
     ("predict h200 qwen3-30b", "expected the model first, then the GPU: qwen3-30b h200"),
     ("predict qwen3-30b", "--hardware: none given; expected a GPU, as in specmodel predict"),
     ("help", "command: got 'help'; expected specmodel --help, or specmodel COMMAND --help"),
-    ("list word", "name: got 'word'; expected words, or another kind"),
     ("list", "kind: none given; expected acceptance, architectures, "),
     ("predict qwen3-30b h200 --tpot-target 20", "expected a time with its unit: 20ms or 20s"),
     ("predict qwen3-30b h200 --target mixtral-8x7b", "one of the word and the option"),
     ("predict qwen3-30b h200 b200", "words: got 'qwen3-30b h200 b200'; expected at most two"),
-    ("predict qwen3.5 h200", "start so: qwen3.5-122b-a10b, qwen3.5-27b, qwen3.5-35b-a3b"),
     ("predict qwen3-235b t4", "so that 31 would do; at most 8 of them can share it"),
-    ("predict mixtral-8x7b 3xh200", "--tensor-parallel: got 3"),
     ("predict mixtral-8x7b 0xh200", "at least one GPU"),
     ("predict mixtral-8x7b 8xh200 --tensor-parallel 16", "whose product is 8"),
-    ("predict mixtral-8x7b 8xh300", "--hardware: got 'h300'"),
     ("predict nobody/nothing h200", "local cache"),
-    ("predict qwen3-30b h200 --tp 2", "It is --tensor-parallel here"),
     ("predict qwen3-30b h200 --tpot-target fast", "a time above 0, such as 20ms"),
     ("predict qwen3-30b h200 --columns speed", "columns such as"),
     ("predict qwen3-30b h200 --columns tpot,tpot", "columns, each once"),
     ("predict mixtral-8x7b h200 --tpot-target 20ms", "an acceptance with it"),
-    ("predict pard h200", "--target: got 'pard'"),
-    (
-        "predict qwen3-8b h200 --drafter none",
-        "decoding without stands beside it, and alone in --view plain",
-    ),
     (
         "predict mixtral-8x7b h100 --drafter mixtral-8x7b --acceptance typical",
         "fewer than two targets",
     ),
     (f"{SPEC} nope", "nope"),
     (SPEC + " '{'", "well-formed JSON"),
-    (f"{SPEC} '[1]'", "an object"),
     (f"{SPEC} '{MAGIC}'", "magic"),
     (f"{SPEC} '{STRANGE}'", "num_speculative_tokens, or no such key"),
     (f"{SPEC} '{VLLM}' --draft-length 3", "--draft-length: got '3'"),
@@ -595,24 +442,6 @@ def test_whatever_may_be_a_list_is_compared(run, options, labels):
     assert "8x" not in options.split()[0] or counts == [8] * len(counts)
 
 
-def test_alternatives_on_different_numbers_of_gpus_say_how_many(run):
-    """The small one's 14 heads are not cut over the GPUs that the large one needs."""
-    words = "compare qwen2-0.5b,qwen3-235b h200 --drafter ngram --proposal-rate 0.5"
-    told = json.loads(run(f"{words} --acceptance-rate 0.7 --batch-size 8 --json"))
-    names = [case["alternative"] for case in told["cases"]]
-    assert names == ["qwen2-0.5b on 1 GPU", "qwen3-235b-a22b on 4 GPUs"]
-    assert [case["deployment"]["num_gpus"] for case in told["cases"]] == [1, 4]
-
-
-def test_an_alternative_is_what_predict_says_of_it(run):
-    told = json.loads(run("compare deepseek-v3 8xh200,8xb200 --batch-size 8 --json"))
-    for gpu, row in zip(("8xh200", "8xb200"), told["rows"], strict=True):
-        (alone,) = json.loads(run(f"predict deepseek-v3 {gpu} --batch-size 8 --json"))["rows"]
-        assert (row["best_draft_length"], row["speedup"]) == pytest.approx(
-            (alone["draft_length"], alone["speedup"]), rel=1e-9
-        )
-
-
 def test_break_even_says_what_a_better_head_is_worth(run):
     """The speedup with 0.1 tokens a step more, less that without."""
     found = "break-even mixtral-8x7b h100 --batch-size 8 --draft-length 3"
@@ -647,16 +476,6 @@ def test_lists_of_words_policies_and_heads_are_there(run):
     assert re.search(r"eagle3 \(21\)( +\d\.\d\d, \d\.\d\d, \d\.\d\d){3} +quartiles", heads)
     for text in (words, policies, heads, run("list presets"), run("acceptance")):
         assert max(map(len, text.splitlines())) <= 80
-
-
-def test_every_policy_that_is_listed_can_be_chosen(run, tmp_path):
-    for name, told in policy_words().items():
-        plain = name.replace("K", "3").replace(":B:", ":64:")
-        if told.startswith("load: "):
-            line = f"load qwen3-30b-a3b h100 --request-rate 1 --requests 50 --policy {name} --json"
-            assert json.loads(run(line))["rows"][0]["policy"] == name
-        elif name not in ("table:FILE", "MODULE:CLASS", "best-fixed"):
-            assert choose(plain, tmp_path).name == plain
 
 
 def test_acceptance_without_a_file_explains_itself(run):

@@ -97,13 +97,6 @@ def test_without_counts_of_the_server_events_tell_that_it_drafted(tool, path, fi
     assert run.drafting(3).tokens_per_step == pytest.approx(2.43, rel=0.02)
 
 
-def test_positions_that_never_were_accepted_are_told(file):
-    histogram = {"0": 56, "1": 180}
-    path = "pooled_spec_decode_acceptance_histogram"
-    assert only(file("aiperf", path, histogram)).acceptance_by_position[1:] == (0.0, 0.0)
-    assert only(file("aiperf", path)).acceptance_by_position == ()
-
-
 def test_each_benchmark_of_a_report_of_guidellm_is_a_run(file):
     both = [values("guidellm", kind)["benchmarks"][0] for kind in ("plain", "eagle3")]
     path = file("guidellm", "benchmarks", both)
@@ -123,7 +116,6 @@ def test_each_benchmark_of_a_report_of_guidellm_is_a_run(file):
         ("aiperf", "inter_token_latency", None, r"latency\.avg: got None; .*AIPerf: --streaming"),
         ("aiperf", "inter_token_latency.avg", 0.0033, r"got 0\.0033; .*milliseconds, not seconds"),
         ("aiperf", "total_osl", 5, r"total_osl\.avg: got None; expected a positive number"),
-        ("aiperf", "output_token_throughput.avg", -1, r"throughput\.avg: got -1"),
         ("aiperf", "input_config.phases.0.concurrency", "2", r"concurrency: got '2'"),
         (
             "aiperf",
@@ -131,24 +123,15 @@ def test_each_benchmark_of_a_report_of_guidellm_is_a_run(file):
             600.0,
             r"total_draft_tokens\.avg: got '2\.54 a draft'",
         ),
-        ("aiperf", "total_draft_tokens", None, r"total_draft_tokens\.avg: got None"),
         ("aiperf", "is_complete", False, "is_complete: got False"),
         ("guidellm", "benchmarks.0.metrics.request_totals.successful", 0, "successful: got 0"),
         ("guidellm", "benchmarks.0.metrics.inter_token_latency_ms", None, "mean: got None"),
-        ("guidellm", "benchmarks.0.metrics", [3], r"successful: got None"),
         ("guidellm", "benchmarks.0.duration", None, "expected JSON of vllm bench serve"),
-        ("guidellm", "benchmarks", [], "at least one result"),
         (
             "guidellm",
             "benchmarks.0.requests.successful.0.response_metrics.speculative_decoding",
             {"num_spec_steps": "many"},
             "num_spec_steps: got nan",
-        ),
-        (
-            "guidellm",
-            "benchmarks.0.config.strategy.max_concurrency",
-            float("inf"),
-            "max_concurrency: got inf",
         ),
     ],
 )

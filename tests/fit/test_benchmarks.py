@@ -163,12 +163,6 @@ def test_few_prompts_run_in_a_smaller_batch_than_asked_for(file):
     assert run.batch_note == f"{PLAIN}: {note}"
 
 
-def test_few_prompts_are_a_batch_of_no_more_than_themselves(file):
-    three = {"completed": 3, "total_output_tokens": 3 * 501, "mean_tpot_ms": 10.0}
-    three["output_throughput"] = 3 * 501 / 5.0
-    assert only(file(vllm(max_concurrency=64, **three))).batch_size == pytest.approx(3)
-
-
 def test_a_full_batch_needs_no_note(file):
     tpot, tokens = 0.01, 501
     full = {"max_concurrency": 8, "completed": 80, "total_output_tokens": 80 * tokens}
@@ -180,10 +174,6 @@ def test_a_full_batch_needs_no_note(file):
     open_loop = only(file(vllm(**full | {"max_concurrency": None})))
     assert open_loop.batch_size == pytest.approx(1 + 8 * 79 / 80)
     assert (open_loop.concurrency, open_loop.batch_note) == (None, "")
-
-
-def test_one_request_at_a_time_is_a_batch_of_one(file):
-    assert only(file(vllm(max_concurrency=1))).batch_size == 1
 
 
 # Tables
@@ -208,14 +198,11 @@ def test_a_row_may_hold_a_plain_and_a_speculative_run():
     ("row", "step"),
     [
         ({"tpot_ms": 8.0}, 0.008),
-        ({"tokens_per_s": 500.0}, 0.008),
         ({"step_ms": 8.0}, 0.008),
-        ({"tpot_ms": 8.0, "tokens_per_step": 1, "draft_length": 0}, 0.008),
         ({"tpot_ms": 8.0, "tokens_per_step": 2.5, "draft_length": 3}, 0.020),
         ({"tokens_per_s": 500.0, "tokens_per_step": 2.5, "draft_length": 3}, 0.020),
         ({"spec_step_ms": 20.0, "tokens_per_step": 2.5, "draft_length": 3}, 0.020),
         ({"spec_tpot_ms": 8.0, "tokens_per_step": 2.5, "draft_length": 3}, 0.020),
-        ({"base_step_ms": 8.0}, 0.008),
     ],
 )
 @each_row("batch", ["concurrency", "batch_size", "batch_size_or_concurrency"])
@@ -242,11 +229,6 @@ def test_repeats_of_a_row_tell_its_noise(table, spread, repeats, noise):
     assert only(table({"step_ms": 5.0, "concurrency": 2})).noise == 0.0
 
 
-def test_a_row_without_a_draft_length_may_speculate(table):
-    run = only(table({"tpot_ms": 8.0, "tokens_per_step": 2.5, "concurrency": 4, "topk": 1}))
-    assert (run.draft_length, run.topk, run.verify_tokens) == (None, None, None)
-
-
 def test_tokens_per_second_and_tpot_tell_the_batch(table):
     row = {"tokens_per_s": 400.0, "tpot_ms": 10.0}
     assert only(table(row)).batch_size == pytest.approx(4)
@@ -255,16 +237,6 @@ def test_tokens_per_second_and_tpot_tell_the_batch(table):
     assert only(table(drafting)).batch_size == pytest.approx(4)
     with pytest.raises(InputError, match=r"row 1 tokens_per_s: .*at most the concurrency 2"):
         read_benchmarks([table(row | {"concurrency": 2})])
-
-
-def test_parquet_is_read_alike(tmp_path):
-    pytest.importorskip("pyarrow")
-    rows = pd.read_csv(DATA / "pairs.csv")
-    rows.to_parquet(tmp_path / "pairs.parquet")
-    runs = read_benchmarks([tmp_path / "pairs.parquet"])
-    expected = read_benchmarks([DATA / "pairs.csv"])
-    assert [run.value for run in runs] == [run.value for run in expected]
-    assert [run.model for run in runs] == [run.model for run in expected]
 
 
 # Rows of a public benchmark as the engine's own files
@@ -295,30 +267,20 @@ def test_published_rows_read_as_files_of_their_engine():
     ("result", "message"),
     [
         (vllm(completed=0), "completed: got 0; expected at least one finished request"),
-        (sglang(completed=0, accept_length=None), "completed: got 0"),
         (vllm(mean_tpot_ms=0.0), r"mean_tpot_ms: got 0\.0; .*more than one token"),
         (vllm(mean_tpot_ms=None), "mean_tpot_ms: got None; .*--percentile-metrics"),
         (sglang(mean_tpot_ms=0.0058), r"mean_tpot_ms: got 0\.0058; expected milliseconds, not"),
-        (vllm(mean_tpot_ms=float("nan")), "mean_tpot_ms: got nan"),
-        (vllm(mean_tpot_ms="3.3"), r"mean_tpot_ms: got '3\.3'"),
-        (vllm(mean_tpot_ms=1e9), r"mean_tpot_ms: got 1000000000\.0"),
         (vllm(output_throughput=-1.0), r"output_throughput: got -1\.0"),
-        (vllm(total_output_tokens=10**400), "total_output_tokens: got 1000"),
-        (vllm(total_input_tokens=True), "total_input_tokens: got True"),
-        (vllm(max_concurrency=float("inf")), "max_concurrency: got inf"),
         (vllm(spec_decode_acceptance_length=4.2), r"tokens_per_step: got 4\.2; .* \+ 1 = 4"),
-        (vllm(spec_decode_acceptance_length=0.5), r"tokens_per_step: got 0\.5; .*from 1"),
         (vllm(spec_decode_num_drafts=0), "spec_decode_num_drafts: got 0"),
         (vllm(spec_decode_draft_tokens=66), r"spec_decode_draft_tokens: got '2\.44 a draft'"),
         (sglang(accept_length=None), "accept_length: got None; .*40 steps"),
-        (sglang(accept_length=-2.0), r"accept_length: got -2\.0"),
         (sglang(backend="vllm"), "backend: got 'vllm'"),
         (
             sglang(server_info={"speculative_adaptive": True, "speculative_algorithm": "EAGLE"}),
             "speculative_adaptive: got True",
         ),
         ({"avg_latency": 3.0, "latencies": [3.0]}, "got 'avg_latency, latencies'; expected JSON"),
-        ({}, "got {}; expected JSON of vllm bench serve"),
         ([], "expected at least one result"),
         ([3], "entry 1: got 3; expected JSON of vllm"),
     ],
@@ -331,12 +293,6 @@ def test_a_result_that_cannot_be_says_so_in_one_line(file, result, message):
         caught.value
     )  # long ones are cut
     assert "\n" not in str(caught.value)
-
-
-def test_the_line_of_a_bad_result_is_named(file):
-    path = file(vllm(), vllm(completed=0))
-    with pytest.raises(InputError, match=r"mine\.txt line 2 completed: got 0"):
-        read_benchmarks([path])
 
 
 @pytest.mark.parametrize(
@@ -383,27 +339,18 @@ CHAIN = {"tpot_ms": 8.0, "concurrency": 4, "tokens_per_step": 2.5, "draft_length
     [
         ({"tpot_ms": 0.008, "concurrency": 1}, r"tpot_ms: got 0\.008; expected milliseconds, not"),
         ({"base_step_ms": 1e-4, "concurrency": 1}, r"base_step_ms: got 0\.0001; .*from 0\.001"),
-        ({"tpot_ms": -8.0, "concurrency": 1}, r"tpot_ms: got -8\.0"),
         ({"tokens_per_s": 0.0, "concurrency": 1}, r"row 1 tokens_per_s: got 0\.0"),
-        ({"tokens_per_s": "fast", "concurrency": 1}, "row 1 tokens_per_s: got 'fast'"),
-        ({"tpot_ms": "inf", "concurrency": 1}, "tpot_ms: got inf"),
         ({"tpot_ms": 8.0}, "row 1 concurrency: got None"),
-        ({"tpot_ms": 8.0, "concurrency": 0}, r"row 1 \w+: got 0"),
         ({"tpot_ms": None, "concurrency": 4}, "row 1: got 'no measured number'"),
         ({"speedup": 0.0} | CHAIN | {"tpot_ms": None}, "row 1 speedup: got 0"),
-        ({"speedup": 1.3, "concurrency": 4}, "row 1 tokens_per_step: got None"),
         (CHAIN | {"tokens_per_step": None}, "row 1 tokens_per_step: got None"),
         (CHAIN | {"tokens_per_step": 4.5}, r"row 1 tokens_per_step: got 4\.5; .*\+ 1 = 4"),
-        (CHAIN | {"tokens_per_step": 0.9}, r"row 1 tokens_per_step: got 0\.9"),
         (CHAIN | {"draft_length": 2.5}, r"row 1 draft_length: got 2\.5"),
-        (CHAIN | {"draft_length": -1}, "row 1 draft_length: got -1"),
         (CHAIN | {"verify_tokens": 16}, "row 1 verify_tokens: got 16; .* = 4 for a chain"),
         (CHAIN | {"topk": 2}, "row 1 verify_tokens: got None"),
-        (CHAIN | {"topk": "tree"}, "row 1 topk: got 'tree'"),
         (CHAIN | {"topk": 4, "verify_tokens": 2}, r"tokens_per_step: got 2\.5; .* = 2"),
         (CHAIN | {"usable": False}, "no usable row"),
         (CHAIN | {"step_spread": -0.1}, r"row 1 step_spread: got -0\.1; .*from 0 to 100"),
-        (CHAIN | {"step_spread": 1e300}, r"row 1 step_spread: got 1e\+300"),
     ],
 )
 def test_a_row_that_cannot_be_says_so_in_one_line(table, row, message):
@@ -429,9 +376,7 @@ def test_a_plain_run_is_asked_for_where_only_speculative_ones_are_timed():
         ("meta-llama/Llama-3.3-70B-Instruct", "llama-3.1-70b", False),
         ("openai/gpt-oss-120b", "qwen3-30b-a3b", True),
         ("openai/gpt-oss-120b", "gpt-oss-20b", True),
-        ("my-own-checkpoint", "qwen3-30b-a3b", False),
         ("openai/gpt-oss-120b", "my-own/config.json", False),
-        ("", "qwen3-30b-a3b", False),
     ],
 )
 def test_a_benchmark_of_another_model_is_refused(model, target, is_other):
@@ -441,21 +386,6 @@ def test_a_benchmark_of_another_model_is_refused(model, target, is_other):
         return
     with pytest.raises(InputError, match=r"a\.json model: got .*gpt-oss-120b.*target gpt-oss-120b"):
         check_model([run], target)
-
-
-def test_a_run_holds_only_what_can_be():
-    good = {"source": "a", "quantity": "step_time", "value": 0.01, "batch_size": 2.0}
-    for change in (
-        {"quantity": "tpot"},
-        {"value": 0.0},
-        {"value": float("nan")},
-        {"batch_size": 0.5},
-        {"concurrency": 0.0},
-        {"topk": 0},
-    ):
-        named = next(iter(change)).replace("value", "step_time")
-        with pytest.raises(InputError, match=f"a {named}"):
-            Run(**good | change)
 
 
 # The engines' own lists of keys
@@ -479,7 +409,6 @@ def dictionaries(source):
     [
         ([0.8, 0.4, 0.1], (0.8, 0.5, 0.25)),
         ([0.8, 0.4], ()),  # not one for each position
-        ([0.8, None, 0.1], ()),
         ([0.8, 1.4, 0.1], ()),
         ([0.5, 0.50001, 0.25], (0.5, 1.0, 0.5)),  # counters that were read while they rose
         (None, ()),

@@ -202,7 +202,7 @@ def test_engines_are_what_the_fit_gives(
 
 
 def test_intervals_hold_for_cells_of_table_1_left_out() -> None:
-    """Each cell by an engine fitted without it, and without two others.
+    """Each cell by an engine fitted without it, and without five others.
 
     The spread that the engine states is of whole targets and lengths left out, which a cell left
     out is not. With kernels whose products are walked it is 0.065, where it was 0.058, and the
@@ -214,7 +214,7 @@ def test_intervals_hold_for_cells_of_table_1_left_out() -> None:
         load_engine("vllm-moesd-2025"),
     )
     assert shipped.fit is not None
-    held, num_fits, engines = [], 8, []
+    held, num_fits, engines = [], 4, []
     for fold in range(num_fits):
         others = table.drop(index=range(fold, len(table), num_fits)).reset_index(drop=True)
         fitting = fit_engine(others, shipped, shipped.fit.varied, date="2026-11-21")
@@ -246,36 +246,6 @@ def test_decode_times_of_a_model_and_engine_that_nothing_was_fitted_to() -> None
     assert abs(np.mean(errors)) <= 0.03
 
 
-def test_intervals_are_repeatable_ordered_and_exact_without_a_draft() -> None:
-    point = {
-        "target": "mixtral-8x7b", "drafter": "eagle", "hardware": "h100_sxm",
-        "tensor_parallel": 2, "batch_size": [1, 16], "acceptance": 0.7, "interval": True,
-        "engine": "ideal",
-    }  # fmt: skip
-    first = predict(**point, draft_length=[[0], [3]])
-    second = predict(**point, draft_length=[[0], [3]])
-    for name, interval in first.intervals.items():
-        value = getattr(first, name)
-        assert (interval.low == second.intervals[name].low).all()
-        assert (interval.low <= interval.high).all()
-        assert (interval.low[1] < value[1]).all()
-        assert (value[1] < interval.high[1]).all()
-    assert first.intervals["speedup"].low[0].tolist() == [1.0, 1.0]
-    assert first.intervals["speedup"].high[0].tolist() == [1.0, 1.0]
-
-
-def test_devices_without_measurements_have_wider_intervals() -> None:
-    widths = {}
-    for hardware in ("h200_sxm", "h20"):
-        p = predict(
-            target="qwen3-30b-a3b", drafter="eagle", hardware=hardware, batch_size=16,
-            draft_length=3, acceptance=0.7, interval=True,
-        )  # fmt: skip
-        interval = p.intervals["forward_time"]
-        widths[hardware] = float(interval.high / interval.low)
-    assert widths["h20"] > widths["h200_sxm"]
-
-
 @pytest.mark.parametrize(
     ("hardware", "dtype"),
     sampled(
@@ -293,21 +263,6 @@ def test_one_token_stays_bound_by_what_it_reads(hardware: str, dtype: str | None
         busy[stack] = p.times.forward.components["routed_experts"].busy_time[()]
     largest = 3.3 if hardware == "h20" else 1.8
     assert busy["datasheet"] < busy[None] < largest * busy["datasheet"]
-
-
-def test_rejection_is_of_what_was_drafted() -> None:
-    from specmodel.drafters.models import ngram_drafter
-
-    point = {
-        "target": "mixtral-8x7b", "hardware": "h200_sxm", "engine": "vllm-moesd-2025",
-        "batch_size": 64,
-        "draft_length": 3, "acceptance": 0.5,
-    }  # fmt: skip
-    always, rarely = (
-        predict(drafter=ngram_drafter(proposal_rate=rate), **point).reject_time[()]
-        for rate in (1.0, 0.05)
-    )
-    assert rarely == pytest.approx(0.05 * always, rel=1e-12)
 
 
 @pytest.mark.parametrize("spelled", [True, False])

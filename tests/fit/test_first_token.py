@@ -150,8 +150,3 @@ def test_a_table_without_first_tokens_is_refused_in_one_line(table, rows, words,
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
-
-
-def test_first_tokens_are_of_whole_engines(capsys):
-    assert carry_out(["fit", "check", "h100_sxm", "rows.csv", "--ttft"]) == 2
-    assert "ttft" in capsys.readouterr().err

@@ -3,8 +3,6 @@
 import importlib.util
 import json
 import re
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,22 +18,18 @@ import specmodel
 from specmodel.algebra.experts import correlated_active_experts
 from specmodel.cli import main
 from specmodel.machines.hardware import load_hardware
-from specmodel.measure.kernels import bench as benches, layers
+from specmodel.measure.kernels import bench as benches
 from specmodel.measure.kernels.bench import (
-    FLASH_TOLERANCE,
-    OUT_OF_MEMORY,
     Bench,
     Stopwatch,
     Workload,
 )
 from specmodel.measure.kernels.device import find_device
-from specmodel.measure.kernels.session import _row, run_suite
-from specmodel.measure.kernels.suite import CORRELATION, REPEATS, Point, suite
+from specmodel.measure.kernels.session import _row
+from specmodel.measure.kernels.suite import CORRELATION, REPEATS, suite
 from specmodel.measure.measurements import COLUMNS, check_measurements, read_measurements
-from specmodel.models.architecture import Architecture
 
 CPU = torch.device("cpu")
-RUN = "from specmodel.cli import run; raise SystemExit(run())"
 LOOP = Path(__file__).parents[2] / "calibration" / "closed_loop.py"
 
 
@@ -164,27 +158,6 @@ def test_the_experts_of_a_row_are_those_that_its_calls_loaded() -> None:
     assert float(timed["active_experts"]) == pytest.approx(np.mean(calls), rel=1e-5)
 
 
-def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    path = tmp_path / "mine.toml"
-    command = [sys.executable, "-c", RUN, "calibrate", "--device", "cpu", "--tiny"]
-    rows, seen = path.with_suffix(".csv"), 0
-    for least, sent in ((2, signal.SIGTERM), (40, signal.SIGKILL)):
-        with subprocess.Popen([*command, "--output", path], stderr=subprocess.DEVNULL) as process:
-            until = time.monotonic() + 60
-            while process.poll() is None and time.monotonic() < until:
-                if rows.exists() and rows.read_bytes().count(b"\n") > least:
-                    process.send_signal(sent)
-                time.sleep(0.001)
-        assert process.returncode in (-sent, 130)
-        now = rows.read_bytes().count(b"\n")
-        assert seen <= now
-        seen = now
-    assert main([*command[3:], "--output", str(path)]) == 0
-    table = pd.read_csv(rows)
-    assert len(table) == len(table.drop_duplicates(["point", "repeat"])) == 80
-    assert load_hardware(path).fitted["torch"].experts
-
-
 def test_a_stopwatch_measures_time() -> None:
     taken: list[int] = []
 
@@ -207,29 +180,6 @@ def test_inputs_rotate_through_the_whole_arena() -> None:
     assert len(set(starts)) == 4
     assert starts[:4] == starts[4:]
     assert float(arena.values[: 2**20].float().std()) == pytest.approx(0.02, rel=0.01)
-
-
-def test_a_point_larger_than_memory_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    info = find_device("cpu")
-    points = [p for p in suite("cpu", "tiny") if p.component == "gemm"]
-    large = Point(
-        component="gemm", role="fit", fixed={"input_size": 10**7, "output_size": 10**7},
-        varied={"num_tokens": 2}, reference={"num_tokens": 1},
-    )  # fmt: skip
-    bench = Bench(info, [*points, large])
-    assert bench.measure(large)["note"] == OUT_OF_MEMORY
-    assert "latency" in bench.measure(points[0])
-
-    def fail(*_: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(benches, "prepare", fail)
-    assert bench.measure(points[1])["note"] == OUT_OF_MEMORY
-
-
-@pytest.mark.parametrize("tokens", [1, 4])
-def test_attention_is_what_it_is_checked_against_on_a_gpu(tokens: int) -> None:
-    assert layers.flash_error(CPU, tokens, 64) < FLASH_TOLERANCE
 
 
 def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -269,50 +219,6 @@ def test_outputs_that_cannot_be_written(
     assert (tmp_path / "theirs.toml").read_text() == "mine = 1\n"
 
 
-def test_rows_of_another_device(calibrated: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = calibrated.with_suffix(".json")
-    kept, rows = path.read_text(), calibrated.with_suffix(".csv").read_bytes()
-    other = json.loads(kept)
-    other["identity"]["device"] = "NVIDIA H200"
-    path.write_text(json.dumps(other))
-    try:
-        error = run(["--device", "cpu", "--tiny", "--output", str(calibrated)], capsys)
-    finally:
-        path.write_text(kept)
-    assert "NVIDIA H200" in error
-    assert "they are kept" in error
-    assert calibrated.with_suffix(".csv").read_bytes() == rows
-
-
-def test_two_runs_on_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "a.toml"
-    timings = run_suite(path.with_suffix(".csv"), find_device("cpu"), "tiny")
-    next(timings)
-    next(timings)
-    error = run(["--device", "cpu", "--tiny", "--output", str(path)], capsys)
-    assert "one run at a time" in error
-    timings.close()
-    assert pd.read_csv(path.with_suffix(".csv")).shape[0] == 1
-
-
-def test_ctrl_c_keeps_what_was_timed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measure, calls = Bench.measure, iter(range(10))
-
-    def interrupted(self: Bench, point: Point) -> dict[str, object]:
-        if next(calls) == 5:
-            raise KeyboardInterrupt
-        return measure(self, point)
-
-    monkeypatch.setattr(Bench, "measure", interrupted)
-    path = tmp_path / "a.toml"
-    assert main(["calibrate", "--device", "cpu", "--tiny", "--output", str(path)]) == 130
-    assert "5 of 80 timings are in" in capsys.readouterr().err
-    assert len(pd.read_csv(path.with_suffix(".csv"))) == 5
-    assert not path.exists()
-
-
 @pytest.fixture(scope="module")
 def loop():
     spec = importlib.util.spec_from_file_location("closed_loop", LOOP)
@@ -349,22 +255,6 @@ def test_committed_predictions_are_those_of_today(loop) -> None:
     assert now["predicted"].to_numpy() == pytest.approx(then["predicted"].to_numpy(), rel=1e-4)
 
 
-def test_target_efficiency_falls_as_it_must(loop) -> None:
-    """One token routed alone loads 2 of 64 experts, eight tokens some 14: seven times the work."""
-    target = loop.moe(512, 512, 64, 2, 2, vocabulary_size=256)
-    drafter = loop.dense(64, 64, 1, num_kv_heads=1, vocabulary_size=256)
-    setting = loop.Setting(
-        targets=(target,), drafter=drafter, batch_sizes=(1,), draft_lengths=(1, 7),
-        contexts=(16,), repeats=5, end_to_end_repeats=1, steps=1,
-    )  # fmt: skip
-    with torch.inference_mode():
-        rows, _ = loop.measure(setting, CPU)
-    chosen = rows[(rows["quantity"] == "target_efficiency") & (rows["routing_correlation"] == 0)]
-    short, long = chosen.groupby("draft_length")["value"].median()
-    assert long < 0.75 * short
-    assert long < 0.7
-
-
 def test_the_check_of_measurements_takes_references_out_of_a_drift() -> None:
     rows = pd.DataFrame({
         "component": "gemm", "hardware": "x", "stack": "torch", "version": "1",
@@ -376,17 +266,3 @@ def test_the_check_of_measurements_takes_references_out_of_a_drift() -> None:
     })  # fmt: skip
     table = check_measurements(rows)
     assert table["latency"].tolist() == [2.0, 4.0]
-
-
-def test_a_drafter_of_the_loop_is_an_architecture_the_model_takes(loop) -> None:
-    for setting in loop.SETTINGS.values():
-        for model in (*setting.targets, setting.drafter):
-            assert isinstance(model, Architecture)
-        for target in setting.targets:
-            for shapes in suite("cpu", "full"), suite("cuda", "full"):
-                taken = {
-                    (p.sizes["hidden_size"], p.sizes["expert_size"])
-                    for p in shapes
-                    if p.component == "experts"
-                }
-                assert (target.hidden_size, target.experts.expert_size) not in taken

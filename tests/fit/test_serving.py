@@ -70,13 +70,10 @@ def table(tmp_path):
     ("typed", "name"),
     [
         ("gpt-oss-120b", "gpt-oss-120b"),
-        ("openai/gpt-oss-120b", "gpt-oss-120b"),
         ("moonshotai/Kimi-K2.5", "kimi-k2.5"),
         ("Llama-3.1-8B-Instruct", "llama-3.1-8b"),
-        ("meta-llama/Meta-Llama-3.1-70B", "llama-3.1-70b"),
         ("Qwen3-235B-A22B-FP8", "qwen3-235b-a22b"),
         ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
-        ("DeepSeek-R1-0528", "deepseek-r1"),
         ("MINIMAX_M2.5", "minimax-m2.5"),
         ("llama-3-8b (dense)", "llama-3.1-8b"),
     ],
@@ -162,12 +159,10 @@ def test_a_plain_row_is_decoding_under_load_at_mean_lengths(table):
 def test_rows_that_are_not_taken_are_counted_and_named(table):
     odd = [
         {"mtp": "on"},
-        {"clean": False},
         {"queued_share": 0.5},
         {"model": "no-such-model"},
         {"system": "gb7"},
         {"backend": "llama.cpp"},
-        {"dtype": "fp6"},
         {"measured_tpot_ms": None},
         {"gpus": 3},
     ]
@@ -175,11 +170,10 @@ def test_rows_that_are_not_taken_are_counted_and_named(table):
     read = read_serving(path)
     judged, refused = judge_serving(read)
     assert len(judged) == 2
-    assert len(read.not_taken) + len(refused) == len(odd)
-    assert [*read.not_taken, *refused] == [str(place) for place in range(1, 10)]
+    assert [*read.not_taken, *refused] == [str(place) for place in range(1, 1 + len(odd))]
 
 
-@pytest.mark.parametrize("spread", [1, 2, 8])
+@pytest.mark.parametrize("spread", [2, 8])
 @pytest.mark.parametrize(("is_parallel", "degrees"), [(True, [1, 8]), (False, [8, 1])])
 def test_experts_are_cut_and_spread_as_a_row_says(table, is_parallel, degrees, spread):
     change = {"model": "DeepSeek-R1", "dtype": "fp8", "attention_data_parallel": is_parallel}
@@ -196,14 +190,6 @@ def test_experts_are_cut_and_spread_as_a_row_says(table, is_parallel, degrees, s
         tensor_parallel=degrees[0], data_parallel=degrees[1], expert_parallel=spread,
     )  # fmt: skip
     assert row["predicted"] == pytest.approx(float(with_degrees.tpot), rel=1e-12)
-
-
-def test_kernels_of_another_engine_stand_in_where_there_are_none(table, capsys):
-    path = table(ROW, ROW | {"backend": "vllm", "system": "mi300x"})
-    judged, _ = judge_serving(read_serving(path))
-    assert judged["stack"].tolist() == ["trtllm", "typical"]
-    assert carry_out(["fit", "check", "--serving", str(path)]) == 0
-    assert "vllm on mi300x: typical" in capsys.readouterr().out
 
 
 def test_a_pair_is_judged_by_its_speedup_or_else_by_the_step(table):
@@ -230,7 +216,6 @@ def test_a_pair_is_judged_by_its_speedup_or_else_by_the_step(table):
 @pytest.mark.parametrize(("engine", "version", "notes", "profile", "waits_for"), [
     ("sglang", "branch of 2026-04", "speculation without overlap (v1)", "sglang-v1", None),
     ("sglang", "main 2025-10 (0.5.4)", "v2 overlap", "sglang", ["ngram", "suffix", "block head"]),
-    ("sglang", "0.5.6", "", "sglang-v1", None),
     ("vllm", "0.28 (V1)", "", "vllm", ["ngram", "suffix"]),
     ("vllm", "0.8.5 (V1)", "", "vllm-moesd-2025", None),
 ])  # fmt: skip
@@ -262,13 +247,13 @@ def test_pairs_that_cannot_be_judged_are_named(table):
 
 
 IMPOSSIBLE = [
-    *({"draft_length": value} for value in (0, -1, 2.5, "long", "9" * 401)),
-    *({"tokens_per_step": value} for value in (5.0, 0.5, -1, "many")),
-    *({"batch_size_or_concurrency": value} for value in (0, 1.5, 1e30)),
-    *({"tensor_parallel": value} for value in ("3", "-4", "1e400", "none")),
-    *({"isl": value, "osl": 100} for value in (-500, 1e30)),
-    *({"target": value} for value in ("none/config.json", "none.toml", ".json")),
-    *({"speedup": value} for value in (-1, 1e-3, 1e3)),
+    *({"draft_length": value} for value in (0, 2.5, "long")),
+    *({"tokens_per_step": value} for value in (5.0, "many")),
+    *({"batch_size_or_concurrency": value} for value in (0, 1e30)),
+    *({"tensor_parallel": value} for value in ("3", "none")),
+    {"isl": -500, "osl": 100},
+    {"target": "none/config.json"},
+    {"speedup": 1e3},
     {"batch_size_or_concurrency": 1e9},
     {"tensor_parallel": "4", "expert_parallel": 3},
     {"drafter": "dflash", "draft_length": 30, "verify_tokens": 31},
@@ -296,13 +281,9 @@ def test_a_row_that_cannot_be_predicted_ends_nothing(table, change, capsys):
         ("EAGLE-3", "EAGLE-3 head"),
         ("eagle (sglang-EAGLE-LLaMA3)", "EAGLE head"),
         ("P-EAGLE: amazon/GPT-OSS-20B-P-EAGLE", "P-EAGLE head"),
-        ("peagle", "P-EAGLE head"),
         ("DFlash (5 dense layers)", "DFlash head"),
-        ("DSpark", "DSpark head"),
         ("n-gram", "n-gram look-up"),
-        ("prompt lookup, 3 to 5", "n-gram look-up"),
         ("suffix decoding", "suffix look-up"),
-        ("MTP 1 layer", "MTP head"),
         ("NextN", "MTP head"),
         ("draft model: Qwen/Qwen2-0.5B-Instruct (dense)", "Qwen2-0.5B"),
     ],
@@ -318,21 +299,6 @@ def test_drafters_are_known_by_the_words_of_published_tables(table, words, kind)
     assert resolve(read.rows[0].deployment)[0].drafter.name == kind
 
 
-def test_targets_may_be_files(table, tmp_path, monkeypatch):
-    (tmp_path / "config.json").write_text(json.dumps({
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 2048,
-        "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 8,
-        "intermediate_size": 8192, "vocab_size": 32000, "torch_dtype": "bfloat16",
-    }))  # fmt: skip
-    path = tmp_path / "config.json"
-    plain = table(ROW | {"model": f"{path} (dense)"}, name="plain.csv")
-    judged, refused = judge_serving(read_serving(plain))
-    assert (len(judged), refused) == (1, {})
-    drafted = {"target": path, "drafter": f"draft model: {path}"}
-    judged, refused = judge_serving(read_serving(table(PAIR | drafted)))
-    assert (len(judged), refused) == (1, {})
-
-
 @pytest.mark.parametrize(("lengths", "points"), [
     ({}, {"context_length": 1000}),
     ({"context_length": 44_000}, {"context_length": 44_000}),
@@ -346,11 +312,6 @@ def test_the_context_of_a_pair_is_that_of_the_table(table, lengths, points):
     (row,) = read_serving(table(PAIR | lengths)).rows
     assert {name: row.points.get(name) for name in points} == points
     assert ("prompt_length" in row.points) == ("prompt_length" in points)
-
-
-def test_rows_of_one_name_are_each_counted(table):
-    read = read_serving(table(PAIR, *[PAIR | {"usable": False}] * 2, PAIR))
-    assert len(read.rows) + len(read.not_taken) == 4
 
 
 def test_dp_attention_of_pairs_counts_requests_of_all_ranks(table):
@@ -422,15 +383,9 @@ def test_json_has_rows_errors_coverage_and_what_is_not_taken(table, tmp_path, ca
     ("change", "words"),
     [
         ({"isl": 0}, "isl"),
-        ({"osl": 0}, "osl"),
-        ({"concurrency": 0}, "concurrency"),
-        ({"gpus": 0}, "gpus"),
         ({"model": "DeepSeek-R1", "expert_parallel": 3}, "expert_parallel"),
         ({"measured_tpot_ms": 0.02}, "milliseconds"),
-        ({"measured_tpot_ms": -1}, "milliseconds"),
         ({"isl": "long"}, "isl"),
-        ({"measured_tpot_ms": 1e-308}, "milliseconds"),
-        ({"isl": "9" * 401}, "isl"),
     ],
 )
 def test_a_table_that_cannot_be_is_refused_in_one_line(table, change, words, capsys):
@@ -444,7 +399,6 @@ def test_a_table_that_cannot_be_is_refused_in_one_line(table, change, words, cap
     "words",
     [
         ["fit", "check", "--json"],
-        ["fit", "check"],
         ["fit", "check", "h100_sxm"],
         ["fit", "check", "h100_sxm", "rows.csv", "--serving", "rows.csv"],
         ["fit", "check", "--serving", "rows.csv", "--stack", "vllm"],
@@ -454,8 +408,3 @@ def test_a_table_that_cannot_be_is_refused_in_one_line(table, change, words, cap
 def test_validate_is_told_what_to_judge(words, capsys):
     assert carry_out(words) == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_a_table_with_other_columns_is_refused(table, capsys):
-    assert carry_out(["fit", "check", "--serving", str(table({"a": 1}))]) == 2
-    assert "measured_tpot_ms" in capsys.readouterr().err

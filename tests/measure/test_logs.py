@@ -197,14 +197,6 @@ def test_the_command_reads_standard_input_and_predicts_what_it_read(monkeypatch,
     assert row["tokens_per_step"] == pytest.approx(2.83, abs=0.002)
 
 
-@pytest.mark.parametrize("text", [NEW, OLD, SGLANG.format(1, "2.53"), VLLM_TABLE, GAUGE])
-def test_the_command_reads_each_of_them_from_a_file(text, tmp_path, capsys):
-    path = tmp_path / "server.log"
-    path.write_text(text)
-    assert cli.main(["acceptance", str(path)]) == 0
-    assert "tokens a step" in capsys.readouterr().out
-
-
 def test_a_scrape_of_vllm_may_come_from_standard_input(monkeypatch, capsys):
     lines = ["drafts_total{} 100.0", "draft_tokens_total{} 100.0", "accepted_tokens_total{} 60.0"]
     lines += ['accepted_tokens_per_pos_total{,position="0"} 60.0']

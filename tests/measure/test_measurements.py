@@ -1,7 +1,5 @@
 """Tables of measured kernels: what is refused and how, medians of repeats, the work timed."""
 
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -49,17 +47,12 @@ GEMM = planted("gemm")
 CSV = GEMM.to_csv(index=False).encode()
 FILES = {
     "empty.csv": (b"", "empty.csv", "well-formed"),
-    "comments.csv": (b"# a\n# b\n", "comments.csv", "well-formed"),
     "header.csv": (CSV.splitlines()[0] + b"\n", "0 rows", "at least one"),
     "cut.csv": (CSV[: CSV.rindex(b",mine")], "stack", "'nan'"),
-    "cut_in_a_name.csv": (CSV[: CSV.rindex(b"00_sxm")], "hardware", "'h2'"),
     "long.csv": (CSV + b"1,2,3,4,5,6,7,8,9,10,11,12,13,14\n", "long.csv", "line 98"),
     "quote.csv": (CSV + b'"abc', "quote.csv", "well-formed"),
-    "semicolons.csv": (CSV.replace(b",", b";"), "columns component", "latency as well"),
     "binary.csv": (bytes(range(256)) * 20, "measurements", "expected"),
-    "zeros.csv": (bytes(1000), "columns component", "latency as well"),
     "utf16.csv": (CSV.decode().encode("utf-16"), "utf16.csv", "utf-8"),
-    "latin.csv": (CSV.replace(b"mine", b"m\xefne"), "latin.csv", "utf-8"),
 }
 
 
@@ -83,39 +76,12 @@ def test_a_bad_file_is_refused_in_one_line(name: str, tmp_path) -> None:
     assert all(fragment in message for fragment in fragments), message
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_a_missing_file_is_named(suffix: str, tmp_path) -> None:
-    message = refusal(read_measurements, tmp_path / f"none{suffix}")
-    assert f"none{suffix}" in message
-    assert "No such file" in message
-
-
 @pytest.mark.parametrize("name", ["none", "a.zip", "a.xz", "a.csv.gz", "a.CSV.bak"])
 def test_the_suffix_must_be_that_of_a_table(name: str, tmp_path) -> None:
     (tmp_path / name).write_bytes(b"xxx")
     message = refusal(read_measurements, tmp_path / name)
     assert name in message
     assert "a .csv or .parquet file" in message
-
-
-def test_a_folder_is_no_table(tmp_path) -> None:
-    (tmp_path / "folder.csv").mkdir()
-    message = refusal(read_measurements, tmp_path / "folder.csv")
-    assert "folder.csv" in message
-    assert "directory" in message
-
-
-def test_binary_garbage_is_no_parquet(tmp_path) -> None:
-    pytest.importorskip("pyarrow")
-    (tmp_path / "a.parquet").write_bytes(bytes(range(256)) * 20)
-    assert "a.parquet" in refusal(read_measurements, tmp_path / "a.parquet")
-
-
-def test_what_parquet_needs_is_said(tmp_path, monkeypatch) -> None:
-    for name in ("pyarrow", "fastparquet"):
-        monkeypatch.setitem(sys.modules, name, None)
-    (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    assert "pip install '.[datasets]'" in refusal(read_measurements, tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -154,21 +120,12 @@ def test_a_missing_column_of_a_component_is_named(kind: str, name: str) -> None:
     assert f"columns {name} as well" in message
 
 
-def test_a_table_without_columns_is_refused() -> None:
-    assert "component, hardware" in refusal(check_measurements, pd.DataFrame())
-
-
 @each_row(
     ("column", "value", "expected"),
     [
         ("component", "gem", "experts, gemm, attention"),
-        ("component", np.nan, "experts, gemm, attention"),
         ("role", "test", ", ".join(ROLES)),
-        ("role", np.nan, ", ".join(ROLES)),
         ("weight_dtype", "bf17", "bf16"),
-        ("weight_dtype", "BF16", "bf16"),
-        ("weight_dtype", np.nan, "bf16"),
-        ("activation_dtype", "float16", "fp16"),
         ("activation_dtype", "mxfp4", "bf16"),
         *(
             (column, value, expected)
@@ -178,14 +135,11 @@ def test_a_table_without_columns_is_refused() -> None:
                 ("input_size", "a whole number above 0"),
                 ("output_size", "a whole number above 0"),
             )
-            for value in (0, -1.0, np.nan, None, np.inf, -np.inf, "fast", "1e-5 s", "1,5", "")
+            for value in (0, np.nan, np.inf, "fast")
         ),
         ("latency", 5e-324, "above 1e-12"),
-        ("latency", 1e300, "at most 1e+12"),
         ("num_tokens", 1e300, "at most 1e+12"),
-        ("component", np.float64(-np.inf), "experts, gemm, attention"),
         ("num_tokens", 1.5, "a whole number above 0"),
-        ("input_size", 4096.5, "a whole number above 0"),
     ],
 )
 def test_a_bad_cell_names_column_value_and_what_would_do(column, value, expected: str) -> None:
@@ -226,13 +180,6 @@ def test_cells_of_other_components_are_not_read() -> None:
     assert len(check_measurements(table)) == len(table)
 
 
-def test_numbers_as_text_are_read() -> None:
-    text = GEMM.assign(latency=GEMM["latency"].map(repr), num_tokens=GEMM["num_tokens"].map(str))
-    columns = ["num_tokens", "latency"]
-    read, given = (check_measurements(table)[columns] for table in (text, GEMM))
-    np.testing.assert_allclose(read, given, rtol=1e-12)  # pandas 2.2 reads 12 digits of a text
-
-
 def test_a_dtype_of_weights_goes_with_one_of_activations() -> None:
     mixed = np.where(np.arange(len(GEMM)) % 2, "fp8", "bf16")
     table = GEMM.assign(weight_dtype="fp8", activation_dtype=mixed)
@@ -241,24 +188,12 @@ def test_a_dtype_of_weights_goes_with_one_of_activations() -> None:
     assert "one dtype of activations for each weight_dtype; fp8" in message
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_size_must_be_above_zero(kind: str) -> None:
-    for column in COLUMNS[kind]:
-        if not column.endswith("_dtype"):
-            message = refusal(check_measurements, with_cell(planted(kind), column, 0))
-            assert message.startswith(f"measurements.{column}: got 0;")
-            assert kind in message
-
-
 @pytest.mark.parametrize(
     ("column", "value"),
     [
         ("hardware", "b200"),
-        ("hardware", np.nan),
-        ("stack", "vllm"),
         ("stack", ""),
         ("version", "1.2.4"),
-        ("version", 1.0),
     ],
 )
 def test_one_device_and_stack_a_table(column: str, value: object) -> None:
@@ -294,12 +229,6 @@ def test_points_of_another_distribution_or_role_are_no_repeats() -> None:
 def test_every_row_is_fitted_where_no_role_is_given() -> None:
     table = check_measurements(GEMM.drop(columns="role"))
     assert set(table["role"]) == {"fit"}
-
-
-def test_the_table_given_stays_as_it_is() -> None:
-    before = GEMM.copy()
-    check_measurements(GEMM)
-    pd.testing.assert_frame_equal(GEMM, before)
 
 
 def test_groups_are_components_by_dtype() -> None:
@@ -344,20 +273,6 @@ def test_times_of_the_data_sheet_that_are_taken(kind: str, case: tuple[float, bo
         assert "times the data" in refusal(check_plausible, table, H200)
 
 
-@pytest.mark.parametrize("latency", [1e-9, 1e-3, 1.0])
-def test_what_a_cache_could_hold_does_not_tell_the_unit(latency: float) -> None:
-    small = GEMM.assign(input_size=512, output_size=512, latency=latency)
-    check_plausible(check_measurements(small.drop_duplicates()), H200)
-
-
-def test_one_slow_component_is_found_among_good_ones() -> None:
-    slow = planted("attention")
-    slow["latency"] *= 1e3
-    parts = [planted("experts"), planted("gemm"), slow]
-    table = check_measurements(pd.concat(parts, ignore_index=True))
-    assert "attention" in refusal(check_plausible, table, H200)
-
-
 @pytest.mark.parametrize(("kind", "depths"), [*((kind, None) for kind in KINDS), ("gemm", 1)])
 def test_more_points_than_parameters_are_needed(kind: str, depths: int | None) -> None:
     """Products of one depth, as the first of the table are, do not tell how it is walked."""
@@ -371,12 +286,6 @@ def test_more_points_than_parameters_are_needed(kind: str, depths: int | None) -
     assert f"{parameters} points of {kind}" in message
     assert f"more than {parameters}" in message
     assert fit_kernels(table.head(parameters + 1), H200)
-
-
-def test_points_to_judge_or_skip_are_not_fitted() -> None:
-    for role in ("judge", "skip"):
-        table = check_measurements(GEMM.assign(role=role))
-        assert "0 points of gemm" in refusal(fit_kernels, table, H200)
 
 
 def test_a_dtype_without_a_peak_names_those_there_are() -> None:

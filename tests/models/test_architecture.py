@@ -1,7 +1,5 @@
 """Shapes and parameter counts of the architectures that ship, and what is refused."""
 
-from dataclasses import FrozenInstanceError
-
 import pytest
 from published_tables import read_table
 from rows import each_row
@@ -154,34 +152,6 @@ def test_refuses(field, changes):
         build(moe_shape(**changes))
 
 
-@pytest.mark.parametrize(("field", "value"), [("count", 0), ("is_gated", 1)])
-def test_refuses_in_a_group(field, value):
-    group = {"count": 4, "mixer": ATTENTION, "feed_forward": DENSE}
-    changed = group | (
-        {field: value} if field in group else {"feed_forward": DENSE | {field: value}}
-    )
-    with pytest.raises(InputError, match=rf"target\.layers\b.*\.{field}: got {value}"):
-        build(grouped_shape(changed))
-
-
-@pytest.mark.parametrize("field", [field for field in dense_shape() if field != "name"])
-def test_refuses_missing(field):
-    shape = dense_shape()
-    del shape[field]
-    with pytest.raises(InputError, match=rf"target\.{field}"):
-        build(shape)
-
-
-def test_a_file_of_version_1_is_refused_by_the_version_that_is_read(tmp_path):
-    path = tmp_path / "old.toml"
-    path.write_text(
-        'schema_version = 1\nname = "old"\nsource = "made up"\nhidden_size = 64\nnum_layers = 4\n',
-        encoding="utf-8",
-    )
-    with pytest.raises(InputError, match=r"old\.toml\.schema_version: got 1; expected 2$"):
-        load_architecture(path)
-
-
 # Groups of layers
 
 
@@ -224,15 +194,15 @@ def test_of_two_kinds_of_experts_those_of_most_layers_are_told():
     assert list(build(grouped_shape(first, first)).kinds_of_experts.values()) == [4]
 
 
+def test_what_is_written_is_read_again(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(records.toml_text(build(moe_shape())), encoding="utf-8")
+    assert load_architecture(path) == load_architecture(str(path)) == build(moe_shape())
+
+
 def test_unknown_field_suggests_the_nearest():
     with pytest.raises(InputError, match="num_experts"):
         build(moe_shape(num_expertss=8))
-
-
-def test_records_are_frozen():
-    shape = load_architecture("mixtral-8x7b")
-    with pytest.raises(FrozenInstanceError):
-        shape.hidden_size = 16
 
 
 def test_changes_give_a_new_checked_record():
@@ -262,57 +232,3 @@ def test_a_changed_field_of_a_part_changes_all_layers_that_have_it():
     wider = latent.with_changes("target", {"num_experts": 512, "hidden_size": 1024})
     assert (wider.num_experts, wider.hidden_size, wider.num_layers) == (512, 1024, 61)
     assert next(iter(wider.feed_forwards)) == next(iter(latent.feed_forwards))
-
-
-@pytest.mark.parametrize("name", ["mixtral_8x7b", "Mixtral-8x7B", "MIXTRAL_8X7B"])
-def test_names_are_normalised(name):
-    assert load_architecture(name) == load_architecture("mixtral-8x7b")
-
-
-@pytest.mark.parametrize("name", ["mixtrl", "gpt-5", "", "mixtral 9x7b "])
-def test_unknown_name_is_refused(name):
-    with pytest.raises(InputError, match=f"target: got '{name}'; expected .*known name such as"):
-        load_architecture(name)
-
-
-def test_the_beginning_of_several_names_lists_them():
-    expected = (
-        "target: got 'mixtral'; expected one of those that start so: mixtral-8x22b, mixtral-8x7b"
-    )
-    with pytest.raises(InputError, match=expected):
-        load_architecture("mixtral")
-    assert load_architecture("qwen3.5-397b") == load_architecture("qwen3.5-397b-a17b")
-
-
-def write_toml(path, shape):
-    path.write_text(records.toml_text(build(shape)), encoding="utf-8")
-
-
-def test_toml_file(tmp_path):
-    path = tmp_path / "mine.toml"
-    write_toml(path, moe_shape())
-    assert load_architecture(path) == load_architecture(str(path)) == build(moe_shape())
-
-
-def test_toml_file_error_names_file_and_field(tmp_path):
-    path = tmp_path / "mine.toml"
-    write_toml(path, moe_shape())
-    text = path.read_text(encoding="utf-8").replace(
-        "experts_per_token = 2", "experts_per_token = 9"
-    )
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match=r"drafter .*mine\.toml\..*experts_per_token: got 9"):
-        load_architecture(path, "drafter")
-
-
-@pytest.mark.parametrize("content", [b"hidden_size = ", b"\xff\xfe"])
-def test_malformed_toml_file(tmp_path, content):
-    path = tmp_path / "mine.toml"
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=r"mine\.toml"):
-        load_architecture(path)
-
-
-def test_missing_toml_file(tmp_path):
-    with pytest.raises(InputError, match=r"none\.toml"):
-        load_architecture(tmp_path / "none.toml")

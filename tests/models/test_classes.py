@@ -97,18 +97,6 @@ def test_a_frozen_record_refuses_changes_and_its_plain_subclass_may_add():
         plain.share = 1
 
 
-def test_pythons_own_decorator_goes_on_from_ours():
-    base, _ = made(classes.dataclass, frozen=True)
-
-    @dataclasses.dataclass(frozen=True)
-    class Users(base):
-        label: str = ""
-
-    assert repr(Users(1, label="a")).endswith("Users(size=1, share=0.5, label='a')")
-    with pytest.raises(TypeError, match="frozen"):
-        dataclasses.dataclass(type("Loose", (base,), {"__annotations__": {}}))
-
-
 def test_records_of_the_library_are_such_and_can_be_pickled():
     import specmodel
 

@@ -10,14 +10,12 @@ from configs import flat, read
 from rows import each_row
 
 from specmodel.base.errors import InputError
-from specmodel.base.records import toml_text
 from specmodel.cost.deploying import deploy
 from specmodel.cost.forward import pass_work
 from specmodel.cost.memory import MemoryUse
 from specmodel.drafters.eagle import eagle3_drafter
 from specmodel.drafters.mtp import mtp_drafter
 from specmodel.layers.batch import Layout, sequence_group
-from specmodel.models.architecture import load_architecture
 
 GEMMA, GEMMA_DENSE = flat("google--gemma-4-26B-A4B"), flat("nvidia--Gemma-4-31B-IT-NVFP4")
 GEMMA_SMALL = flat("transformers--gemma4_text-shared")
@@ -28,50 +26,7 @@ def of_full_layers(**own):
     return {f"{i:02}": own for i in range(5, 30, 6)}
 
 
-def attention_by_window(model):
-    """Each mixer by its window, with its layers; there is one for each window."""
-    found = {mixer.window: (mixer, layers) for mixer, layers in model.mixers.items()}
-    assert len(found) == len(model.mixers)
-    return found
-
-
 # Weights by role
-
-
-def test_attention_of_gemma():
-    (full, num_full), (windowed, num_windowed) = (
-        attention_by_window(read(GEMMA))[window] for window in (None, 1024)
-    )
-    assert (num_full, num_windowed) == (5, 25)
-    assert full.weights(2816) == 2816 * (16 * 512 + 2 * 512) + 16 * 512 * 2816
-    assert windowed.weights(2816) == 2816 * (16 * 256 + 2 * 8 * 256) + 16 * 256 * 2816
-
-
-def test_experts_of_gemma_stand_beside_a_dense_block():
-    model = read(GEMMA)
-    (block,) = model.feed_forwards
-    assert block.parameters(2816) == 3 * 2816 * (128 * 704 + 2112) + 2816 * 128
-    assert block.active_parameters(2816) == 3 * 2816 * (8 * 704 + 2112) + 2816 * 128
-    assert model.num_norms == 30 * 7 + 1
-    assert read(GEMMA_DENSE).num_norms == 60 * 4 + 1
-
-
-@pytest.mark.parametrize(("config", "blocks"), [(GEMMA, 2 * 30), (GEMMA_DENSE, 60)])
-def test_both_blocks_are_summed_over_gpus(config, blocks):
-    model = read(config)
-    one = sequence_group(batch_size=1, context_length=10)
-    work = pass_work(model, one, layout=Layout(tensor_parallel=2))
-    assert work.components["all_reduce"].reductions == model.num_layers + blocks + 1
-
-
-def test_attention_of_mimo():
-    by_window = attention_by_window(read(MIMO))
-    (full, num_full), (windowed, num_windowed) = by_window[None], by_window[128]
-    assert (num_full, num_windowed) == (9, 39)
-    assert full.weights(4096) == 4096 * (64 * 192 + 4 * (192 + 128)) + 64 * 128 * 4096
-    assert windowed.weights(4096) == 4096 * (64 * 192 + 8 * (192 + 128)) + 64 * 128 * 4096
-    dense = [part for part in read(MIMO).feed_forwards if part.kind == "dense"]
-    assert [part.parameters(4096) for part in dense] == [3 * 4096 * 16384]
 
 
 def test_embeddings_for_each_layer_are_looked_up():
@@ -134,18 +89,6 @@ def test_key_heads_are_cut_in_each_kind_of_layer():
         model.check_layout(Layout(tensor_parallel=3))
 
 
-def test_the_last_layers_read_caches_of_others():
-    model = read(GEMMA_SMALL)
-    own = {mixer.window: n for mixer, n in model.mixers.items() if mixer.has_own_cache}
-    readers = {mixer.window: n for mixer, n in model.mixers.items() if not mixer.has_own_cache}
-    assert own == {512: 17, None: 3}
-    assert readers == {512: 8, None: 2}
-    kept = 17 * 512 * 4 * 2 * 256 * 2 + 3 * 4000 * 4 * 2 * 512 * 2
-    assert float(model.sequence_bytes(np.array(4000.0))) == kept
-    widths = {part.ffn_size: n for part, n in model.feed_forwards.items()}
-    assert widths == {9216: 20, 2 * 9216: 10}
-
-
 def test_a_pass_reads_caches_that_are_shared_once_for_each_layer():
     group = sequence_group(batch_size=2, context_length=400)
     shared, own = (
@@ -155,19 +98,6 @@ def test_a_pass_reads_caches_that_are_shared_once_for_each_layer():
     written = 2 * (8 * 4 * 2 * 256 + 2 * 4 * 2 * 512) * 2
     assert float(own.cache_bytes - shared.cache_bytes) == written
     assert float(own.flop) == float(shared.flop)
-
-
-def test_windows_bound_what_a_verify_pass_reads():
-    model = read(MIMO)
-    core = [
-        pass_work(
-            model, sequence_group(batch_size=1, tokens_per_sequence=s, context_length=50_000)
-        ).components["attention_core"]
-        for s in (1, 4)
-    ]
-    for work, s in zip(core, (1, 4), strict=True):
-        entries = 9 * (50_000 + s + s) * 4 + 39 * (128 + s - 1 + s) * 8
-        assert float(work.cache_bytes) == entries * (192 + 128) * 2
 
 
 # What else there is to a configuration
@@ -189,12 +119,6 @@ def test_defaults_of_gemma_are_those_of_transformers():
     sliding_last = ["full_attention"] + ["sliding_attention"] * 29
     model = read(bare | told | {"layer_types": sliding_last})
     assert {mixer.window: n for mixer, n in model.mixers.items()} == {512: 28, None: 2}
-
-
-def test_values_have_a_matrix_without_the_switch():
-    model = read(GEMMA, attention_k_eq_v=False)
-    full, _ = attention_by_window(model)[None]
-    assert (full.num_kv_heads, full.has_value_projection) == (8, True)
 
 
 def test_windows_of_mimo_by_name_and_without_keys_of_their_own():
@@ -246,14 +170,6 @@ def test_what_does_not_add_up_is_refused_by_name(config, changes, message):
     assert "\n" not in str(error.value)
 
 
-def test_what_is_shown_can_be_read_again(tmp_path):
-    for config in (GEMMA, GEMMA_SMALL, MIMO):
-        model = read(config)
-        path = tmp_path / "model.toml"
-        path.write_text(toml_text(model), encoding="utf-8")
-        assert load_architecture(path) == model
-
-
 # Drafters
 
 
@@ -283,15 +199,6 @@ def test_modules_attend_to_a_window_and_have_a_dense_block(config, attention, ff
     assert head.total_parameters == ends + inner
     kept = 2 * mixer.num_kv_heads * (mixer.head_dim + mixer.value_size)
     assert float(head.sequence_bytes(np.array(1e5))) == mixer.window * kept
-
-
-def test_modules_of_step_by_their_own_lists():
-    config = STEP | {"model_type": "step3p5", "layer_types": STEP["layer_types"][:45]}
-    told = {"mtp_layer_types": ["sliding_attention"] * 3, "mtp_mlp_layer_types": ["dense"] * 3}
-    assert read(config, **told) == read(config) == read(STEP, model_type="step3p5")
-    full = read(config, mtp_layer_types=["full_attention"] * 3)
-    assert full.mtp_layer.mixer.window is None
-    assert full.mtp_layer.mixer.num_heads == 64
 
 
 def test_heads_on_gemma_are_plain():

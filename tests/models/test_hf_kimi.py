@@ -5,19 +5,12 @@ from configs import CONFIGS, flat, read
 from strategies import pass_of
 
 from specmodel.base.errors import InputError
-from specmodel.layers import KimiDeltaAttention
 
 KIMI, LING = CONFIGS["transformers--kimi_linear"], CONFIGS["transformers--bailing_hybrid"]
 
 
 def kinds(model):
     return {mixer.kind: count for mixer, count in model.mixers.items()}
-
-
-def test_layers_of_kimi_linear():
-    model = read(KIMI)
-    assert kinds(model) == {"kimi_delta_attention": 20, "latent_attention": 7}
-    assert next(iter(model.mixers)) == KimiDeltaAttention(num_heads=32, head_dim=128, conv_kernel=4)
 
 
 def test_names_that_transformers_writes():
@@ -45,13 +38,6 @@ def test_gates_of_full_rank():
 def test_gates_that_latent_attention_is_said_to_have(changes, size):
     gates = {m.gate_size for m in read(LING | changes).mixers if m.kind == "latent_attention"}
     assert gates == {size}
-
-
-def test_layers_left_over_of_groups_are_full_attention():
-    assert kinds(read(LING, num_hidden_layers=44)) == {
-        "kimi_delta_attention": 35,
-        "latent_attention": 9,
-    }
 
 
 NESTED = KIMI["linear_attn_config"]
@@ -160,20 +146,3 @@ def test_gates_of_a_delta_layer_are_kept_or_not_with_the_rest():
     record["modules_to_not_convert"] = ["model.layers.0.self_attn.f_a_proj"]
     with pytest.raises(InputError, match=r"modules_to_not_convert.*layer 0"):
         read(GLM, quantization_config=record)
-
-
-def test_quantised_checkpoint_of_kimi_k3():
-    """Four bits of routed experts alone: mixers, shared experts and the dense layer are kept."""
-    weights = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}
-    group = {"targets": ["Linear"], "weights": weights, "input_activations": None}
-    record = {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
-    record |= {"format": "mxfp4-pack-quantized"}
-    record["ignore"] = [
-        "re:.*self_attn.*", "re:.*shared_experts.*", "re:.*lm_head.*", "re:.*vision_tower.*",
-        r"re:.*mlp\.(gate|up|gate_up|down)_proj.*", "re:.*mm_projector.*",
-    ]  # fmt: skip
-    model = read(K3, quantization_config=record)
-    assert (model.weight_dtype, model.expert_dtype, model.activation_dtype) == (
-        "bf16", "mxfp4", "bf16",
-    )  # fmt: skip
-    assert {stored.stream.weight_dtype for stored in model.parts} == {"bf16"}

@@ -2,7 +2,6 @@
 
 import pytest
 from configs import read
-from shapes import without_fields
 
 from specmodel.base.errors import InputError
 
@@ -80,16 +79,6 @@ def test_blocks_that_are_not_understood(changes, message):
     with pytest.raises(InputError, match=message) as error:
         read(NAS, **changes)
     assert "\n" not in str(error.value)
-
-
-def test_without_its_wrapper_it_is_the_same_language_model():
-    flat = read(STEP)
-    text = STEP | {"model_type": "step3p5"}
-    nested = {"model_type": "step3p7", "text_config": text}
-    labels = {"name", "source"}
-    assert without_fields(read(nested), labels) == without_fields(flat, labels)
-    assert [part.kind for part in flat.feed_forwards] == ["dense", "experts"]
-    assert {mixer.num_heads for mixer in flat.mixers} == {8}
 
 
 def test_layers_that_route_by_number_or_after_those_that_lead():

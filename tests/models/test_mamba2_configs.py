@@ -91,12 +91,6 @@ def test_latent_experts():
     assert not narrow.experts.is_gated
 
 
-@pytest.mark.parametrize(("value", "dtype"), [(None, "fp32"), ("bfloat16", "bf16")])
-def test_dtype_of_states_of_nemotron(value, dtype):
-    mixers = read(NANO, mamba_ssm_cache_dtype=value).mixers
-    assert {m.state_dtype for m in mixers if m.kind == "mamba2"} == {dtype}
-
-
 # Granite and Bamba
 
 
@@ -108,17 +102,6 @@ def test_granite_has_both_parts_in_each_layer():
     assert model.experts.is_gated
     names = ["linear_attention", "linear_attention", "full_attention", "linear_attention"]
     assert read(GRANITE, layer_types=names) == model
-
-
-def test_granite_without_experts_is_dense():
-    dense = read(GRANITE, num_local_experts=0, num_experts_per_tok=0)
-    assert {block.ffn_size for block in dense.feed_forwards} == {1024}
-    assert read(GRANITE, num_local_experts=None, num_experts_per_tok=None) == dense
-
-
-def test_granite_without_state_spaces():
-    model = read(GRANITE, layer_types=["attention"] * 4)
-    assert {mixer.kind for mixer in model.mixers} == {"attention"}
 
 
 @pytest.mark.parametrize(
@@ -165,62 +148,6 @@ def test_states_have_the_dtype_of_the_model_where_none_is_given(changes, dtype):
 
 def expert_names(matrix):
     return [f"backbone.layers.1.mixer.experts.{i}.{matrix}" for i in range(4)]
-
-
-def test_what_a_list_leaves_out():
-    """As Nemotron-3-Nano's NVFP4: layers with attention, and the state space before each."""
-    kept = [f"backbone.layers.3.mixer.{n}_proj" for n in "qkvo"] + ["lm_head"]
-    kept += [f"backbone.layers.2.mixer.{n}_proj" for n in ("in", "out")]
-    kept += [f"backbone.layers.{i}.mixer.conv1d" for i in (0, 2)]
-    beside = {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "exclude_modules": kept}
-    model = read(NANO, beside=beside, hybrid_override_pattern="MEM*-MM")
-    assert (model.weight_dtype, model.expert_dtype, model.kv_dtype) == ("fp4", None, "fp8")
-    assert (model.attention_dtype, model.head_dtype) == (None, None)
-    dtypes = [(g.count, g.mixer.kind, g.mixer_dtype) for g in model.layers if g.mixer]
-    assert dtypes == [(3, "mamba2", None), (1, "mamba2", "bf16"), (1, "attention", "bf16")]
-    assert model.outer_dtype == "bf16"
-
-
-def test_formats_by_layer():
-    """As Nemotron-3.5-Lightning: fp8 for state spaces, 4 bits for experts and the LM head."""
-    nvfp4 = {"quant_algo": "W4A16_NVFP4", "group_size": 16}
-    matrices = ("up_proj", "down_proj")
-    shared = [f"backbone.layers.1.mixer.shared_experts.{matrix}" for matrix in matrices]
-    listed = dict.fromkeys([*expert_names("up_proj"), *expert_names("down_proj"), *shared], nvfp4)
-    listed |= {f"backbone.layers.4.mixer.{matrix}": nvfp4 for matrix in matrices}
-    for i in (0, 2):
-        listed |= {
-            f"backbone.layers.{i}.mixer.{n}_proj": {"quant_algo": "FP8"} for n in ("in", "out")
-        }
-    record = {
-        "quant_algo": "MIXED_PRECISION",
-        "kv_cache_quant_algo": "FP8",
-        "quantized_layers": listed | {"lm_head": nvfp4},
-        "exclude_modules": ["backbone.embeddings", "backbone.layers.1.mixer.gate", "mtp*"],
-    }
-    model = read(NANO, beside=record, num_nextn_predict_layers=1)
-    assert (model.weight_dtype, model.expert_dtype, model.head_dtype) == ("fp4", None, "fp4")
-    assert (model.attention_dtype, model.mtp_dtype) == ("fp8", "bf16")
-    assert (model.activation_dtype, model.attention_activation_dtype) == ("bf16", "fp8")
-    dtypes = {g.mixer.kind: g.mixer_dtype for g in model.layers if g.mixer}
-    assert dtypes == {"mamba2": None, "attention": "bf16"}
-    del listed["backbone.layers.0.mixer.out_proj"]
-    assert read(NANO, beside=record | {"quantized_layers": listed}).layers[0].output_dtype == "bf16"
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "fc1_latent_proj",
-        "gate",
-        "conv1d",
-    ],
-)
-def test_names_of_what_is_never_quantised(name):
-    beside = {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}
-    plain = read(NANO, beside=beside)
-    beside["exclude_modules"].append(f"backbone.layers.1.mixer.{name}")
-    assert read(NANO, beside=beside) == plain
 
 
 def test_some_experts_alone_are_refused():

@@ -7,11 +7,11 @@ lists of names say, written down by hand.
 
 import json
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
 from rows import each_row
+from shapes import CONFIG
 
 from specmodel.base.errors import InputError
 from specmodel.base.records import build
@@ -154,12 +154,6 @@ def test_published_checkpoint_of_a_family_that_is_refused(name):
         architecture_fields({"model_type": one["model_type"]}, "config")
 
 
-def test_both_kinds_of_records_are_there():
-    kinds = Counter(key for one in READ.values() for key in one if "quant" in key)
-    assert kinds["hf_quant_config"] >= 16
-    assert kinds["quantization_config"] >= 25
-
-
 # Two records
 
 
@@ -198,17 +192,6 @@ def test_records_that_disagree_are_both_named(own, beside, match):
         read(own, beside)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "model.layers.0.magic_proj",
-    ],
-)
-def test_an_unknown_name_is_shown_as_it_stands(name):
-    with pytest.raises(InputError, match=rf": got '{re.escape(name)}'; expected attention"):
-        read(None, NVFP4 | {"exclude_modules": ["lm_head", name]})
-
-
 def test_what_config_json_does_not_say_of_the_cache_is_not_taken_from_the_other():
     beside = NVFP4 | {"kv_cache_quant_algo": "FP8"}
     assert read(None, beside).kv_dtype == "fp8"
@@ -232,31 +215,6 @@ def test_layers_by_algorithm_may_be_in_the_other_record_alone():
     assert (model.weight_dtype, model.head_dtype, model.mtp_dtype) == ("bf16", "fp4", "bf16")
     assert [group.ffn_dtype for group in model.layers] == ["fp8", None, None]
     assert model.activation_dtype == "bf16"
-
-
-@pytest.mark.parametrize(
-    ("beside", "match"),
-    [
-        (None, r"quantization: got None; expected an object"),
-        ({"quant_algo": "NVFP4"}, r"exclude_modules: got None; .*or --weight-dtype"),
-        (NVFP4 | {"exclude_modules": ["query_key_value"]}, "got 'query_key_value'; expected att"),
-        ({"quant_algo": "MIXED_PRECISION"}, "quantized_layers: got None"),
-        (
-            {"quant_algo": "MIXED_PRECISION", "quantized_layers": {"lm_head": {}}},
-            r"quantized_layers\.lm_head: got 'none'; expected one of: FP8",
-        ),
-        (
-            {
-                "quant_algo": "MIXED_PRECISION",
-                "quantized_layers": {"model.layers.0.mlp.up_proj": {"quant_algo": "FP8"}},
-            },
-            "all modules of the dense layers",
-        ),
-    ],
-)
-def test_file_beside_that_is_not_understood(beside, match):
-    with pytest.raises(InputError, match=rf"target hf_quant_config\.json.*{match}"):
-        architecture({}, LAYERS, {"quantization": beside} if beside is not None else {})
 
 
 @pytest.mark.parametrize(
@@ -331,27 +289,6 @@ def test_groups_of_compressed_tensors(spec, dtype):
 
 
 @pytest.mark.parametrize(
-    ("record", "match"),
-    [
-        (compressed(weights("int", 4, group_size=16)), "group_size: got 16; expected 32 or 64"),
-        (compressed(weights("int", 4, group_size=32, symmetric=False)), "group_size: got 32"),
-        (compressed(weights("float", 4, group_size=128)), "group_size: got 128; expected 16 or"),
-        (compressed(weights("int", 4), extra_config={"a": 1}), "extra_config: got"),
-        (
-            {"quant_method": "gptq", "bits": 4, "modules_in_block_to_quantize": [["mlp.up_proj"]]},
-            "modules_in_block_to_quantize: got",
-        ),
-        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "group_size: got -1; expected 32"),
-        ({"quant_method": "fp8", "weight_block_size": [1, 128]}, r"\[128, 128\] or \[32, 32\]"),
-        ({"quant_method": "fp8", "moe_quant_algo": "NVFP4"}, "moe_quant_algo: got 'NVFP4'"),
-    ],
-)
-def test_groups_that_are_not_known(record, match):
-    with pytest.raises(InputError, match=rf"target config\.json quantization_config.*{match}"):
-        read(record, None)
-
-
-@pytest.mark.parametrize(
     ("inputs", "dtype"),
     [
         (weights("float", 8, group_size=128, strategy="group", dynamic=True), "fp8"),
@@ -406,18 +343,6 @@ def test_dtype_of_experts_inside_or_outside_of_the_record():
     assert read(FP8, None, expert_dtype="fp8").expert_dtype is None
 
 
-@pytest.mark.parametrize(
-    ("own", "outside", "match"),
-    [
-        (FP8 | {"expert_dtype": "fp8"}, "fp4", "expert_dtype: got 'fp8'; expected the same as"),
-        (OWN, "fp4", "expert_dtype: got 'fp4'; expected none, as with modelopt"),
-    ],
-)
-def test_dtype_of_experts_that_is_not_understood(own, outside, match):
-    with pytest.raises(InputError, match=match):
-        read(own, None, expert_dtype=outside)
-
-
 def quark(weight, inputs=None, **keys):
     whole = {"weight": weight, "input_tensors": inputs, "output_tensors": None}
     own = {"quant_method": "quark", "global_quant_config": whole, "exclude": ["lm_head"]}
@@ -438,36 +363,57 @@ def test_quark():
     assert (in_stages.weight_dtype, in_stages.activation_dtype) == ("int4", "fp8")
 
 
-@pytest.mark.parametrize(
-    ("own", "match"),
+MIXED = {"quant_algo": "MIXED_PRECISION"}
+UP = {"model.layers.0.mlp.up_proj": {"quant_algo": "FP8"}}
+GPTQ = {"quant_method": "gptq", "bits": 4}
+
+
+@each_row(
+    ("own", "beside", "match"),
     [
-        (quark(MX | {"group_size": 16}), r"weight\.group_size: got 16; expected 32"),
-        (quark({"dtype": "uint4"}), r"weight\.dtype: got 'uint4'"),
-        (quark(MX, layer_quant_config={"*": {}}), "layer_quant_config: got"),
-        (quark(MX, export={"kv_cache_group": ["*k_proj"]}), r"export\.kv_cache_group: got"),
+        (None, {"quant_algo": "NVFP4"}, r"exclude_modules: got None; .*or --weight-dtype"),
+        (None, NVFP4 | {"exclude_modules": ["query_key_value"]}, "got 'query_key_value'; exp"),
+        (None, MIXED, "quantized_layers: got None"),
+        (None, MIXED | {"quantized_layers": {"lm_head": {}}}, r"\.lm_head: got 'none'; .*FP8"),
+        (None, MIXED | {"quantized_layers": UP}, "all modules of the dense layers"),
+        (compressed(weights("int", 4, group_size=16)), None, "group_size: got 16; .*32 or 64"),
+        (compressed(weights("int", 4, group_size=32, symmetric=False)), None, "size: got 32"),
+        (compressed(weights("float", 4, group_size=128)), None, "got 128; expected 16 or"),
+        (compressed(weights("int", 4), extra_config={"a": 1}), None, "extra_config: got"),
+        (GPTQ | {"modules_in_block_to_quantize": [["mlp.up_proj"]]}, None, "to_quantize: got"),
+        (GPTQ | {"group_size": -1}, None, "group_size: got -1; expected 32"),
+        (FP8 | {"weight_block_size": [1, 128]}, None, r"\[128, 128\] or \[32, 32\]"),
+        (FP8 | {"moe_quant_algo": "NVFP4"}, None, "moe_quant_algo: got 'NVFP4'"),
+        (quark(MX | {"group_size": 16}), None, r"weight\.group_size: got 16; expected 32"),
+        (quark({"dtype": "uint4"}), None, r"weight\.dtype: got 'uint4'"),
+        (quark(MX, layer_quant_config={"*": {}}), None, "layer_quant_config: got"),
+        (quark(MX, export={"kv_cache_group": ["*k_proj"]}), None, r"export\.kv_cache_group: got"),
     ],
 )
-def test_quark_that_is_not_understood(own, match):
+def test_what_is_not_understood_is_named_with_its_file(own, beside, match):
+    file = "hf_quant_config" if beside else "config"
+    with pytest.raises(InputError, match=rf"target {file}\.json.*{match}"):
+        read(own, beside)
+
+
+@each_row(
+    ("own", "match"),
+    [
+        (FP8 | {"expert_dtype": "fp8"}, "expert_dtype: got 'fp8'; expected the same as"),
+        (OWN, "expert_dtype: got 'fp4'; expected none, as with modelopt"),
+    ],
+)
+def test_dtype_of_experts_that_is_not_understood(own, match):
     with pytest.raises(InputError, match=match):
-        read(own, None)
+        read(own, None, expert_dtype="fp4")
 
 
 # Files
 
 
-LLAMA = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 8,
-    "vocab_size": 100,
-    "intermediate_size": 128,
-}
-
-
 @pytest.mark.parametrize("record", [{"quant_method": "hqq"}, "int4", FP8 | {"ignore": ["x"]}])
 def test_a_dtype_that_is_given_stands_for_a_record_that_is_not_understood(tmp_path, record):
-    whole = LLAMA | {"quantization_config": record}
+    whole = CONFIG | {"quantization_config": record}
     (tmp_path / "config.json").write_text(json.dumps(whole), encoding="utf-8")
     with pytest.raises(InputError, match="quantization_config"):
         load_architecture(tmp_path)
@@ -477,8 +423,7 @@ def test_a_dtype_that_is_given_stands_for_a_record_that_is_not_understood(tmp_pa
 
 def test_a_dtype_that_is_given_leaves_experts_and_attention_as_a_record_has_them(tmp_path):
     kept = {"modules_to_not_convert": ["self_attn"], "expert_dtype": "fp4"}
-    mixtral = LLAMA | {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
-    whole = mixtral | {"quantization_config": FP8 | kept}
+    whole = CONFIG | {"quantization_config": FP8 | kept}
     (tmp_path / "config.json").write_text(json.dumps(whole), encoding="utf-8")
     read = load_architecture(tmp_path)
     assert (read.weight_dtype, read.expert_dtype) == ("bf16", "mxfp4")
@@ -486,15 +431,9 @@ def test_a_dtype_that_is_given_leaves_experts_and_attention_as_a_record_has_them
     assert (given.weight_dtype, given.expert_dtype) == ("fp8", "mxfp4")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{",
-        '{"quantization": ',
-    ],
-)
+@pytest.mark.parametrize("text", ["{", '{"quantization": '])
 def test_damaged_file_is_named(tmp_path, text):
-    (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
     (tmp_path / "hf_quant_config.json").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=r"hf_quant_config\.json"):
         load_architecture(tmp_path)

@@ -129,22 +129,6 @@ def test_a_test_climbs_and_ends_as_described(utilities, settings, tried, chosen)
     assert first_test(utilities, **settings) == (tried, chosen)
 
 
-def test_utility_is_tokens_over_relative_time() -> None:
-    policy = Cascade()
-    for _ in range(4):
-        policy.observe(1, BASE)
-    for tokens, time in ((3, 2.0), (1, 1.0), (2, 1.5), (3, 1.5)):
-        policy.observe(tokens, time * BASE)
-    assert policy.utility == pytest.approx((9 / 4) / (6.0 / 4))
-
-
-def test_set_phases_take_16_iterations_and_tests_start_at_the_best_length() -> None:
-    seen = drive(Cascade(), lambda length, _: FALLING[length], 4 + 12 + 16 + 4)
-    assert seen[4:16] == [(2, "test")] * 4 + [(3, "test")] * 4 + [(1, "test")] * 4
-    assert seen[16:32] == [(1, "set")] * 16
-    assert seen[32:] == [(1, "test")] * 4
-
-
 def test_a_test_starts_at_the_past_length_of_highest_utility() -> None:
     policy = Cascade(CascadeSettings(first_draft_length=3))
 
@@ -227,25 +211,6 @@ def test_a_plain_set_phase_is_the_new_baseline() -> None:
     assert policy.utility == pytest.approx(2.0)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"max_trials": 0}, "max_trials: got 0; expected greater than or equal to 1"),
-        ({"trial_iterations": 2.5}, "trial_iterations: got 2.5"),
-        ({"set_iterations": True}, "set_iterations: got True"),
-        ({"climb": 1}, "climb: got 1; expected a valid boolean"),
-        ({"tolerance": -0.1}, "tolerance: got -0.1"),
-        ({"tolerance": float("nan")}, "tolerance: got nan"),
-        ({"first_draft_length": 8}, "first_draft_length: got 8; expected at most max_draft_length"),
-        ({"first_direction": "left"}, "first_direction: got 'left'; expected 'by utility'"),
-    ],
-)
-def test_settings_that_do_not_do(settings, message) -> None:
-    with pytest.raises(InputError) as caught:
-        Cascade.by_settings([1.0] * 8, **settings)
-    assert str(caught.value).startswith(f"cascade.{message}")
-
-
 def test_a_policy_is_known_by_its_name() -> None:
     assert all(choose(name).is_ours and kind.words for name, kind in known.KNOWN.items())
     assert not choose(lambda: Cascade()).is_ours
@@ -288,24 +253,6 @@ def test_goodput_learns_either_way_and_probes_when_it_does_not_speculate() -> No
     assert policy.propose() == 3
 
 
-def test_goodput_learns_nothing_from_a_look_up_that_found_nothing() -> None:
-    told, untold = (Goodput([1.0, 1.3, 1.6, 1.9], first_acceptance_rate=0.7) for _ in range(2))
-    for step in range(400):
-        found = step % 4 == 0  # and then all is accepted
-        emitted = 1 + told.propose() * found
-        told.observe(emitted, 1.0, drafted_tokens=told.propose() * found)
-        untold.observe(1 + untold.propose() * found, 1.0)
-    assert told.propose() == 3
-    assert untold.propose() < 3
-
-
-def test_goodput_takes_a_short_proposal_that_holds_for_no_rejection() -> None:
-    policy = Goodput([1.0, 1.3, 1.5, 1.7], first_acceptance_rate=0.7)
-    for _ in range(200):
-        policy.observe(2, 1.0, drafted_tokens=1)
-    assert policy.propose() == 3
-
-
 def test_goodput_probes_until_something_was_drafted() -> None:
     policy = Goodput([1.0, 1.9], first_acceptance_rate=0.1, probe_interval=3)
     for _ in range(3):
@@ -316,15 +263,6 @@ def test_goodput_probes_until_something_was_drafted() -> None:
         policy.observe(1, 1.0, drafted_tokens=0)
     policy.observe(1, 1.0, drafted_tokens=1)
     assert policy.propose() == 0
-
-
-def test_a_probe_of_goodput_that_tells_nothing_new_ends() -> None:
-    policy = Goodput([1.0, 1.9], first_acceptance_rate=0.1, window=1, probe_interval=3)
-    lengths = []
-    for _ in range(12):
-        lengths.append(policy.propose())
-        policy.observe(1, 1.0)
-    assert lengths == [0, 0, 0, 1] * 3
 
 
 def test_goodput_of_a_server_takes_many_requests_and_the_times_of_a_batch() -> None:
@@ -387,14 +325,6 @@ def test_goodput_counts_by_position_over_its_window(window: int) -> None:
     assert {0, 1, 5} <= lengths
 
 
-def test_goodput_knows_acceptance_by_position() -> None:
-    """Two tokens that always hold and a third that never does: no one rate says so."""
-    policy = Goodput([1.0, 1.1, 1.2, 1.3, 1.4, 1.5])
-    for _ in range(60):
-        policy.observe(min(policy.propose(), 2) + 1, 1.0)
-    assert policy.propose() == 2
-
-
 # SGLang's rule
 
 
@@ -418,16 +348,6 @@ def test_a_server_of_sglang_begins_at_three_and_first_changes_at_batch_15() -> N
     assert drafted_by(AdaptiveSteps(7, num_steps=1), 0, 40) == [1] * 40
 
 
-def test_a_slot_that_does_not_draft_probes_one_up() -> None:
-    config = {"1": {"candidate_steps": [0, 2]}, "warmup_batches": 0, "update_interval": 1}
-    policy = AdaptiveSteps(7, config, num_steps=0)
-    assert drafted_by(policy, 2, 4) == [0, 2, 2, 2]
-    falling = AdaptiveSteps(7, config, num_steps=0)
-    lengths = drafted_by(falling, 0, 60)
-    assert lengths[0] == 0 < lengths[1]
-    assert lengths.count(0) > 1
-
-
 def test_slots_of_sglang_by_batch_size() -> None:
     server = AdaptiveServer(graph_sizes=[1, 2, 4, 8, 16, 32, 64])
     assert [server.propose(size) for size in (1, 2, 7, 8, 31, 32, 64, 200)] == [
@@ -444,8 +364,6 @@ def test_slots_of_sglang_by_batch_size() -> None:
     [
         ({"config": {"1": [1, 3]}}, r"sglang config 1: got \[1, 3\]; expected a valid dictionary"),
         ({"config": {}}, "sglang config: .*at least one batch size"),
-        ({"config": []}, "sglang config: got .*an object"),
-        ({"config": {"1": {}}}, "sglang config 1.candidate_steps: got None"),
         ({"config": {"1": {"candidate_steps": [-1]}}}, r"candidate_steps\[0\]: got -1; expected"),
         (
             {"config": {"1": {"candidate_steps": [1], "alpha": 1}}},
@@ -459,7 +377,6 @@ def test_slots_of_sglang_by_batch_size() -> None:
             "sglang num_steps: got 2; expected one of the .*: 0, 1, 3, 5, 7",
         ),
         ({"update_interval": 0}, "sglang.update_interval: got 0"),
-        ({"ema_alpha": "x"}, "sglang.ema_alpha: got 'x'"),
         ({"speed": 1}, "sglang.speed: got 1; expected a known"),
     ],
 )
@@ -485,13 +402,6 @@ def test_a_bandit_finds_the_best_arm_and_follows_when_it_changes() -> None:
     assert play(1, 200) > 0.8
 
 
-def test_a_bandit_that_forgets_at_once_goes_on() -> None:
-    policy = DiscountedBandit([0, 1, 3], discount=0.3, width=0)
-    for _ in range(3000):
-        policy.observe(1, 1.0)
-    assert policy.propose() in (0, 1, 3)
-
-
 def test_a_schedule_by_batch_size_reads_as_vllm_does() -> None:
     schedule = [[17, 64, 2], [1, 16, 3], [100, 4096, 0]]
     lengths = scheduled_draft_lengths(schedule, 200)
@@ -503,11 +413,8 @@ def test_a_schedule_by_batch_size_reads_as_vllm_does() -> None:
     ("schedule", "message"),
     [
         ([[1, 2]], r"table: got \[1, 2\]; expected \[first batch size, last"),
-        ([[1, 2, 1.5]], r"table: got \[1, 2, 1.5\]"),
         ([[4, 2, 1]], r"table: got \[4, 2, 1\]; expected a range that is not reversed"),
-        ([[1, 2, -1]], r"table: got \[1, 2, -1\]"),
         ([[0, 2, 1]], r"table: got \[0, 2, 1\]; expected ranges of which the first starts at 1"),
-        ([[5, 9, 3]], r"table: got \[5, 9, 3\]; expected ranges of which the first starts at 1"),
         (
             [[9, 12, 1], [1, 9, 3]],
             r"table: got \[9, 12, 1\]; expected ranges that do not .* 9 too",
@@ -547,29 +454,27 @@ def test_adaptive_verification_of_a_part_of_a_prompt_alone_drafts_nothing() -> N
     assert verified_drafts([], 0, 0, 0.1, [1.0] * 600, 512) == 0
 
 
-@pytest.mark.parametrize("step_time", [[], [1.0, 0.0], [1.0, -1.0], [float("nan")], ["a"], [[1]]])
-def test_goodput_needs_step_times(step_time) -> None:
-    with pytest.raises(InputError, match=r"^goodput step_time: got"):
-        Goodput(step_time)
-
-
-@pytest.mark.parametrize("lengths", [[], [-1, 0], [0.5], ["a"], [True]])
-def test_a_bandit_needs_arms(lengths) -> None:
-    with pytest.raises(InputError, match=r"^bandit draft_lengths"):
-        DiscountedBandit(lengths)
-
-
-@pytest.mark.parametrize(
-    "make",
+@each_row(
+    ("make", "message"),
     [
-        lambda: Goodput([1.0], first_acceptance_rate=1.0),
-        lambda: Goodput([1.0], window=0),
-        lambda: Goodput([1.0], probe_interval=0),
-        lambda: DiscountedBandit([0, 1], discount=1.5),
-        lambda: DiscountedBandit([0, 1], width=-1),
-        lambda: DiscountedBandit([]),
+        (lambda: Goodput([1.0], first_acceptance_rate=1.0), "first_acceptance_rate: got 1"),
+        (lambda: Goodput([1.0], window=0), "window: got 0"),
+        (lambda: Goodput([1.0], probe_interval=0), "probe_interval: got 0"),
+        (lambda: Goodput([]), "^goodput step_time: got"),
+        (lambda: Goodput([1.0, -1.0]), "^goodput step_time: got"),
+        (lambda: Goodput(["a"]), "^goodput step_time: got"),
+        (lambda: DiscountedBandit([0, 1], discount=1.5), "discount: got 1.5"),
+        (lambda: DiscountedBandit([0, 1], width=-1), "width: got -1"),
+        (lambda: DiscountedBandit([]), "^bandit draft_lengths"),
+        (lambda: DiscountedBandit([-1, 0]), "^bandit draft_lengths"),
+        (lambda: DiscountedBandit([True]), "^bandit draft_lengths"),
+        (lambda: Cascade.by_settings([1.0] * 8, max_trials=0), "^cascade.max_trials: got 0"),
+        (lambda: Cascade.by_settings([1.0] * 8, trial_iterations=2.5), "iterations: got 2.5"),
+        (lambda: Cascade.by_settings([1.0] * 8, climb=1), "climb: got 1; .* a valid boolean"),
+        (lambda: Cascade.by_settings([1.0] * 8, tolerance=-0.1), "tolerance: got -0.1"),
+        (lambda: Cascade.by_settings([1.0] * 8, first_direction="left"), "got 'left'; .*utility'"),
     ],
 )
-def test_rivals_refuse_what_does_not_do(make) -> None:
-    with pytest.raises(InputError):
+def test_rivals_refuse_what_does_not_do(make, message) -> None:
+    with pytest.raises(InputError, match=message):
         make()

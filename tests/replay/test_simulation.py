@@ -3,13 +3,12 @@
 import pickle
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
 import pytest
-from made_traces import iid_process, make_trace, position_process
+from made_traces import iid_process, make_trace
 
 from specmodel import predict
 from specmodel.algebra.routing import sample_routing
@@ -27,7 +26,6 @@ from specmodel.replay import (
     timeline,
 )
 from specmodel.replay.blocks import block_bounds, replay_adapted
-from specmodel.replay.choices import choose
 from specmodel.replay.feedback import Policies
 from specmodel.replay.machine_code import compiled_function
 from specmodel.replay.policies import (
@@ -123,39 +121,12 @@ def test_a_fixed_length_on_independent_tokens_gives_the_prediction(rate, drafter
         assert abs(speedup - expected) < 4 * error + cut * expected
 
 
-def test_by_position_too(times) -> None:
-    rates = [0.9, 0.6, 0.3, 0.8]
-    sample = Sample(processes=[position_process(rates)], num_requests=300, output_tokens=2000)
-    records = simulate(sample, times, ["fixed:4"], seed=2)
-    tokens = 1 + np.cumprod(rates).sum()
-    per_request = records["output_tokens"] / records["steps"]
-    error = per_request.std() / np.sqrt(len(records))
-    assert abs(per_request.mean() - tokens) < 4 * error + tokens * 5 / 2000
-
-
 def test_no_speculation_gives_exactly_1_with_and_without_a_drafter(times, eagle_times) -> None:
     for own in (times, eagle_times):
         records = simulate(bursty_trace(50, 3), own, ["none", "fixed:0", "table:1-8=0"], seed=4)
         assert (records["time"] == records["plain_time"]).all()
         assert (records["steps"] == records["output_tokens"]).all()
         assert summarise(records, np.random.default_rng(0))["speedup"].tolist() == [1.0] * 3
-
-
-def test_tokens_are_conserved_and_utility_is_the_speedup(times) -> None:
-    trace = bursty_trace(60, 5)
-    for name in ("fixed:3", "cascade", "goodput"):
-        records = simulate(trace, times, [name], seed=6)
-        for request in (0, 17, 59):
-            steps = timeline(trace, times, name, request=request, seed=6)
-            row = records.iloc[request]
-            assert steps["emitted_tokens"].sum() == trace.output_tokens[request]
-            assert len(steps) == row["steps"]
-            assert steps["drafted_tokens"].sum() == row["drafted_tokens"]
-            assert steps["step_time"].sum() == pytest.approx(row["time"], rel=1e-12)
-            assert (steps["phase"] == "test").sum() == row["test_steps"]
-            per_step = row["output_tokens"] / row["steps"]
-            relative = (row["time"] / row["steps"]) / (row["plain_time"] / row["output_tokens"])
-            assert per_step / relative == pytest.approx(row["plain_time"] / row["time"])
 
 
 def test_steps_advance_as_recorded(times) -> None:
@@ -219,7 +190,7 @@ def best_by_hand(trace: Trace, times: ReplayTimes) -> float:
     return least(0)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_the_oracle_is_the_least_time_of_all_choices(seed: int, times, eagle_times) -> None:
     generator = np.random.default_rng(seed)
     size = int(generator.integers(1, 8))
@@ -263,7 +234,7 @@ def test_nothing_beats_the_oracles_expected_time(drafter: str, times, eagle_time
         index="request", columns="policy", values="expected_time", observed=True
     )
     assert len(expected.columns) == len(POLICIES)
-    never_drafts = {"none"} if drafter == "eagle" else set()  # and so pays no upkeep
+    never_drafts = set() if drafter == "ngram" else {"none"}  # and so pays no upkeep
     for policy in set(expected) - never_drafts:
         assert (expected[policy] >= expected["oracle"] * (1 - 1e-12)).all(), policy
     assert (expected.drop(columns="oracle").sum() > 1.01 * expected["oracle"].sum()).all()
@@ -294,15 +265,11 @@ VARIED = [
     {"first_direction": "down", "first_draft_length": 4},
     {"baseline_iterations": 3, "baseline_interval": 10},
     {"trial_iterations": 5, "max_trials": 3, "set_iterations": 9},
-    {"max_trials": 1},
     {"max_trials": 20, "early_exit": False, "first_draft_length": 4},
     {"tolerance": 0.0},
-    {"tolerance": 0.5},
     {"backoff_factor": 1},
-    {"backoff_factor": 3},
     {"plain_competes": False, "first_draft_length": 3},
     {"climb": False},
-    {"climb": False, "max_draft_length": 3, "plain_competes": False},
     {"early_exit": False},
     {"max_draft_length": 1, "first_draft_length": 1},
 ]
@@ -373,8 +340,10 @@ def _refuse(*paths) -> None:
     raise OSError("the disk is full")
 
 
-@pytest.mark.parametrize("content", [b"", b"junk", pickle.dumps("another version") + b"junk"])
-@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+@pytest.mark.parametrize(
+    ("ending", "content"),
+    [("nbi", b""), ("nbc", b"junk"), ("nbi", pickle.dumps("another version") + b"junk")],
+)
 def test_broken_machine_code_is_made_anew(content, ending, tmp_path, monkeypatch) -> None:
     numba = pytest.importorskip("numba")
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
@@ -393,27 +362,6 @@ def test_broken_machine_code_is_made_anew(content, ending, tmp_path, monkeypatch
     kept.write_bytes(content)
     monkeypatch.setattr("os.replace", _refuse)
     assert [hits(), hits()] == [0, 0]
-
-
-def test_plans_and_policies_replay_the_same(times) -> None:
-    trace = bursty_trace(50, 13)
-    noise = draw_noise(trace, Variation(), np.random.default_rng(14))
-
-    class Three:
-        def propose(self) -> int:
-            return 3
-
-        def observe(self, emitted_tokens: int, step_time: float) -> None:
-            pass
-
-    drawn = DrawnBlock(trace=trace, times=times, noise=noise)
-    by_object = replay_adapted(Policies(lambda _: Three(), 0), drawn, pauses=False)
-    for policy, plan in (
-        (LearningPolicy(), np.full(len(trace.proposed_tokens), 3, np.uint8)),
-        (LearningPolicy(3), None),
-    ):
-        states = drawn.states(policy, 1)
-        assert_equal(drawn.replayed(learn_nothing, states, pauses=False, plan=plan), by_object)
 
 
 # context
@@ -475,15 +423,6 @@ def test_steps_take_longer_as_context_grows(growing_times) -> None:
     for name in ("none", "fixed:3"):
         longer, shorter = (simulate(trace, each, [name], seed=0) for each in (growing_times, flat))
         assert (longer["expected_time"] > shorter["expected_time"]).all()
-
-
-def test_the_oracle_knows_that_context_grows(growing_times) -> None:
-    records = simulate(bursty_trace(40, 31), growing_times, POLICIES, seed=8)
-    expected = records.pivot_table(
-        index="request", columns="policy", values="expected_time", observed=True
-    )
-    for policy in set(expected) - {"none"}:  # which pays no upkeep
-        assert (expected[policy] >= expected["oracle"] * (1 - 1e-12)).all(), policy
 
 
 def test_requests_begin_with_their_prompts(growing_times) -> None:
@@ -637,12 +576,6 @@ def test_the_same_seed_gives_the_same_records_on_any_number_of_workers(times, mo
             assert steps["step_time"].sum() == pytest.approx(row["time"], rel=1e-12)
 
 
-def test_workers_need_policies_that_can_be_imported(times, monkeypatch) -> None:
-    monkeypatch.setattr("specmodel.replay.blocks.BLOCK_REQUESTS", 2)
-    with pytest.raises(InputError, match="workers: got 2; expected 1, as not all policies can be"):
-        simulate(bursty_trace(5, 0), times, [lambda: Cascade()], seed=0, workers=2)
-
-
 def test_blocks_hold_all_requests_once(monkeypatch) -> None:
     monkeypatch.setattr("specmodel.replay.blocks.BLOCK_POSITIONS", 500)
     monkeypatch.setattr("specmodel.replay.blocks.BLOCK_REQUESTS", 7)
@@ -655,14 +588,6 @@ def test_blocks_hold_all_requests_once(monkeypatch) -> None:
             assert 1 <= last - first <= 7
             if isinstance(source, Trace):
                 assert source.output_tokens[first:last].sum() <= 500 or last == first + 1
-
-
-def test_a_mixed_workload_has_equal_parts(times) -> None:
-    processes = [position_process([1.0]), position_process([0.0])]
-    sample = Sample(processes=processes, num_requests=101, output_tokens=10)
-    records = simulate(sample, times, ["fixed:1"], seed=0)
-    assert sorted(records["steps"].unique()) == [5, 10]
-    assert abs((records["steps"] == 5).sum() - 50.5) == 0.5
 
 
 def test_runaways_are_as_many_as_asked_for_and_as_long_as_known(times, monkeypatch) -> None:
@@ -715,28 +640,6 @@ def test_policies_are_compared_by_a_bootstrap_over_the_same_requests(times) -> N
 # a policy of the user's own
 
 
-class Own:
-    """Takes everything that a policy can be given."""
-
-    def __init__(self, step_time, max_draft_length, generator, length=2) -> None:
-        assert len(step_time) == max_draft_length + 1
-        self.generator, self.length = generator, length
-
-    def propose(self):
-        return np.int64(self.length)
-
-    def observe(self, emitted_tokens, step_time):
-        assert type(emitted_tokens) is int
-        assert type(step_time) is float
-
-
-def test_a_class_of_the_users_own_is_given_what_it_takes_by_name(times) -> None:
-    records = simulate(bursty_trace(20, 21), times, [Own, "fixed:2"], seed=0)
-    own, fixed = (records[records["policy"] == name] for name in ("Own", "fixed:2"))
-    assert own["steps"].tolist() == fixed["steps"].tolist()
-    assert records["policy"].cat.categories.tolist() == ["Own", "fixed:2"]
-
-
 def test_a_policy_may_take_all_of_a_step(growing_times) -> None:
     class Told:
         seen: ClassVar[list[Step]] = []
@@ -775,19 +678,6 @@ def test_goodput_on_look_ups_is_told_what_was_drafted(times) -> None:
     assert told < 1.05 * best < 0.9 * untold
 
 
-def test_bound_classes_have_names_of_their_own(times) -> None:
-    bound = [partial(Own, length=1), partial(Own, length=3)]
-    records = simulate(bursty_trace(5, 23, longest=4), times, bound, seed=0)
-    assert records["policy"].cat.categories.tolist() == ["Own:length=1", "Own:length=3"]
-
-    def oracle() -> Cascade:
-        return Cascade()
-
-    with pytest.raises(InputError, match="another name than oracle"):
-        choose(oracle)
-    assert choose("cascade:max_draft_length=1").settings == {"max_draft_length": 1}
-
-
 @pytest.mark.parametrize(
     ("policies", "seed", "message"),
     [
@@ -802,16 +692,3 @@ def test_bound_classes_have_names_of_their_own(times) -> None:
 def test_what_cannot_be_simulated(policies, seed, message, times) -> None:
     with pytest.raises(InputError, match=message):
         simulate(bursty_trace(3, 0), times, policies, seed=seed)
-
-
-def test_a_short_trace_shortens_the_drafts(times) -> None:
-    records = simulate(bursty_trace(10, 0, longest=2), times, ["cascade", "best-fixed"], seed=0)
-    assert (records["drafted_tokens"] <= 2 * records["steps"]).all()
-    with pytest.raises(InputError, match="at most 2, the longest"):
-        simulate(bursty_trace(10, 0, longest=2), times, ["fixed:3"], seed=0)
-
-
-def test_names_of_policies_read_back() -> None:
-    assert choose("table:1-1=4:2-8=2").draft_length == 4
-    assert choose("cascade:early_exit=false").settings == {"early_exit": False}
-    assert choose("goodput:window=20").settings == {"window": 20}

@@ -86,20 +86,6 @@ def test_ngram_traces_equal_the_definition(most, match):
         assert trace.max_draft_length == most
 
 
-def test_the_random_cases_meet_every_situation():
-    rng = np.random.default_rng(0)
-    prompts, outputs = random_requests(rng, 500)
-    traces = {
-        match: ngram_trace(prompts, outputs, min_ngram=1, max_ngram=3, match=match, max_proposal=4)
-        for match in ("first", "last")
-    }
-    assert [] in prompts
-    assert pairs_of(traces["first"]) != pairs_of(traces["last"])
-    for trace in traces.values():
-        assert set(trace.proposed_tokens.tolist()) == {0, 1, 2, 3, 4}
-        assert set(trace.accepted_tokens.tolist()) == {0, 1, 2, 3, 4}
-
-
 def test_requests_do_not_see_each_other():
     prompts, outputs = [[1, 2, 3, 4, 5, 6]] * 2, [[1, 2, 3, 4, 5, 6], [9, 1, 2, 3, 4, 5]]
     first, second = (ngram_trace(prompts[i : i + 1], outputs[i : i + 1]) for i in (0, 1))
@@ -124,32 +110,18 @@ def test_defaults_look_for_five_to_three_tokens_first_match_and_propose_twenty()
     }  # fmt: skip
 
 
-def test_any_integers_are_token_ids():
-    prompt, output = [2**62, 5, 2**62, 7], [2**62, 5, 2**62, 0]
-    expected = reference(prompt, output, 1, 2, "last", 3)
-    options = {"min_ngram": 1, "max_ngram": 2, "match": "last", "max_proposal": 3}
-    assert pairs_of(ngram_trace([prompt], [output], **options)) == expected
-    for kind in (np.uint64, np.int64):
-        arrays = [np.array(prompt, dtype=kind)], [np.array(output, dtype=kind)]
-        assert pairs_of(ngram_trace(*arrays, **options)) == expected
-
-
 @pytest.mark.parametrize(
     ("changes", "culprit"),
     [
         ({"min_ngram": 0}, "min_ngram: got 0; expected whole numbers of at least 1"),
         ({"max_ngram": 2}, "max_ngram: got 2; expected at least min_ngram = 3"),
         ({"match": "best"}, "match: got 'best'; expected first or last"),
-        ({"max_proposal": 0}, "max_proposal: got 0; expected whole numbers from 1 to 255"),
         ({"max_proposal": 256}, "max_proposal: got 256; expected whole numbers from 1 to 255"),
         ({"prompts": [], "outputs": []}, "outputs: got 'no requests'"),
         ({"prompts": [[1], [2]]}, "prompts: got '2 requests'; expected 1, as in outputs"),
         ({"outputs": [[]]}, r"outputs\[0\]: got 'no tokens'"),
         ({"outputs": [[1.5]]}, r"outputs\[0\]: got 1.5; expected a list of token ids"),
-        ({"prompts": [[[1]]]}, r"prompts\[0\]: got \[1\]; expected a list of token ids"),
         ({"prompts": [[-1]]}, r"prompts\[0\]\[0\]: got -1; expected a list of token ids"),
-        ({"prompts": [["a"]]}, r"prompts\[0\]: got 'a'; expected a list of token ids"),
-        ({"prompts": [[[1], [1, 2]]]}, r"prompts\[0\]: got .*; expected a list of token ids"),
         ({"prompts": [[True]]}, r"prompts\[0\]: got True; expected a list of token ids"),
         ({"prompts": [[2**63]]}, r"prompts\[0\]\[0\]: got .*; expected a list of token ids"),
     ],
@@ -209,33 +181,6 @@ def test_drafts_of_one_length_are_kept(tmp_path):
     assert {n: row.tolist() for n, row in found.accepted_at.items()} == {
         n: row.tolist() for n, row in at.items()
     }
-
-
-@pytest.mark.parametrize(
-    ("first", "last", "message"),
-    [
-        (3, 10**8, "line 3 prompt_tokens: got 100000000; expected .* 0 to 10000000, the"),
-        (3, -1, "line 3 prompt_tokens: got -1"),
-        (3, 1.5, "line 3 prompt_tokens: got 1.5"),
-        (3, None, "line 3 prompt_tokens: got None; expected this key to be given"),
-        (None, 3, "line 3 prompt_tokens: got 3; expected only accepted_tokens, proposed_tokens"),
-    ],
-)
-def test_prompts_that_are_refused(first, last, message, tmp_path):
-    rows = [
-        row if prompt is None else row | {"prompt_tokens": prompt}
-        for row, prompt in zip(ROWS, (first, last), strict=True)
-    ]
-    path = tmp_path / "mine.jsonl"
-    path.write_text(json_text(rows=rows), encoding="utf-8")
-    with pytest.raises(InputError, match=message):
-        read_trace(path)
-
-
-def test_a_part_of_a_trace_is_written_alone(tmp_path):
-    part = some_trace().part(7, 12)
-    write_trace(part, tmp_path / "part.jsonl")
-    assert_same(read_trace(tmp_path / "part.jsonl"), part)
 
 
 HEADER = {
@@ -314,7 +259,6 @@ def test_tables_have_prompts(suffix, tmp_path):
         ("2\n1\n", r"expected columns accepted_tokens as well"),
         ("request,accepted_tokens\na,x\n", "request a accepted_tokens: got 'x'; expected a list"),
         ("accepted_tokens\n1.5\n", "accepted_tokens: got 1.5; expected a list of whole"),
-        ("accepted_tokens\n", "accepted_tokens: got .*at least one"),
         ("request,accepted_tokens\n", "expected a header"),
         ("accepted_tokens,seed\n1,2\n", "seed: got .*expected only accepted_tokens"),
     ],
@@ -362,15 +306,8 @@ BAD_TEXTS = [
     ),
     (changed(schema="other"), "line 1: .*'other'"),
     (changed(schema_version=2), "line 1.schema_version: got 2; expected 1"),
-    (changed(max_draft_length=0), "line 1.max_draft_length: got 0; expected"),
     (changed(max_draft_length=256), "line 1.max_draft_length: got 256; expected"),
-    (changed(max_draft_length=4.0), "line 1.max_draft_length: got 4.0; expected"),
-    (changed(num_requests=0), "line 1.num_requests: got 0; expected"),
-    (changed(num_requests="2"), "line 1.num_requests: got '2'; expected"),
-    (changed(num_requests=True), "line 1.num_requests: got True; expected"),
     (changed(num_requests=3), "got '2 requests'; expected num_requests = 3"),
-    (changed(num_requests=1), "got '2 requests'; expected num_requests = 1"),
-    (changed(metadata=[]), "line 1.metadata: got .*; expected"),
     (changed(metadata={"a": 1}), "line 1.metadata.a: got 1; expected"),
     (changed(seed=1), "line 1.seed: got 1; expected a known field"),
     (
@@ -379,23 +316,13 @@ BAD_TEXTS = [
     ),
     (json_text(rows=[]), "got '0 requests'; expected num_requests = 2"),
     (second(proposed_tokens=None), "line 3 proposed_tokens: got None; expected this key"),
-    (second(accepted_tokens=None), "line 3 accepted_tokens: got None; expected this key"),
     (second(rejected_tokens=[1]), "line 3 rejected_tokens: got .1.; expected only accepted"),
-    (second(proposed_tokens=[None]), "line 3 proposed_tokens: got None; expected a list of whole"),
     (
         second(accepted_tokens=[-1]),
         r"line 3 accepted_tokens\[0\]: got -1; expected a list of whole numbers from 0",
     ),
     (second(proposed_tokens=[5]), r"line 3 proposed_tokens\[0\]: got 5; .*max_draft_length = 4"),
     (second(accepted_tokens=[1.0]), "line 3 accepted_tokens: got 1.0; expected a list of whole"),
-    (second(accepted_tokens=[True]), "line 3 accepted_tokens: got True; expected a list of whole"),
-    (
-        second(proposed_tokens=[3, 3], accepted_tokens=[3, True]),
-        "line 3 accepted_tokens: got True; expected a list of whole",
-    ),
-    (second(accepted_tokens=["1"]), "line 3 accepted_tokens: got '1'; expected a list of whole"),
-    (second(accepted_tokens=[[1]]), "line 3 accepted_tokens: got .1.; expected a list of whole"),
-    (second(accepted_tokens=[2**70]), "line 3 accepted_tokens.0.: got 1180591620717411303424"),
     (second(accepted_tokens=3), "line 3 accepted_tokens: got 3; expected a list"),
     (second(proposed_tokens=[], accepted_tokens=[]), "line 3 proposed_tokens: got .*at least one"),
     (
@@ -409,13 +336,7 @@ BAD_TEXTS = [
     (json_text(rows=[ROWS[0], [3]]), "line 3: got .3.; expected an object with proposed_tokens"),
     (json_text()[:-4], "line 3: got .*; expected well-formed JSON"),
     (json_text().replace("\n", "\n\n", 1), "line 2: got ''; expected a JSON object on every"),
-    (
-        json_text().replace("[3]", "[NaN]"),
-        "line 3 proposed_tokens: got nan; expected a list of whole",
-    ),
-    (json_text() + "{", "line 4: got '{'; expected well-formed JSON"),
     (json_text() + "[" * 200_000, "line 4: .*expected well-formed JSON"),
-    (json_text() + "\0", "line 4: .*expected well-formed JSON"),
     (json_text() + "\xff", "line 4: .*expected well-formed JSON"),
 ]
 
@@ -431,26 +352,10 @@ def test_json_lines_that_are_refused(text, message, tmp_path):
     assert len(str(caught.value).removeprefix(f"trace {path}")) < 250
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("absent.jsonl", r"trace: got '.*absent.jsonl'; expected a readable .*\(No such file"),
-        ("folder.jsonl", r"trace: got '.*folder.jsonl'; expected a readable .*\(it is a directory"),
-        ("mine.txt", r"trace: got '.*mine.txt'; expected a \.jsonl or \.csv or \.parquet file"),
-        ("mine", r"trace: got '.*mine'; expected a \.jsonl or \.csv or \.parquet file"),
-    ],
-)
-def test_files_that_are_refused(name, message, tmp_path):
-    (tmp_path / "folder.jsonl").mkdir()
-    with pytest.raises(InputError, match=f"^{message}"):
-        read_trace(tmp_path / name)
-
-
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv"])
-@pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_what_might_never_end_is_not_opened(kind, suffix, tmp_path):
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_what_might_never_end_is_not_opened(suffix, tmp_path):
     path = tmp_path / f"endless.{suffix}"
-    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    os.mkfifo(path)
     with pytest.raises(InputError, match=f"endless.{suffix}.*it is no ordinary file"):
         read_trace(path)
     with pytest.raises(InputError, match=f"endless.{suffix}.*it is no ordinary file"):
@@ -524,16 +429,11 @@ def with_second(**changes):
 
 BAD_TOKENS = [
     ("", "input: got '.*'; expected at least one request"),
-    ("\n", "input: got '.*'; expected at least one request"),
     (with_second(output_token_ids=[]), "line 2 output_token_ids: got 'no tokens'; .*to replay"),
     (with_second(output_token_ids="left out"), "line 2 output_token_ids: got None; .*this key"),
-    (with_second(prompt_token_ids="left out"), "line 2 prompt_token_ids: got None; .*this key"),
     (with_second(prompt_token_ids=None), "line 2 prompt_token_ids: got None; expected a list"),
     (with_second(prompt_token_ids=[1, -1]), "line 2 prompt_token_ids.1.: got -1; .*at least 0"),
     (with_second(prompt_token_ids=[1, 2.0]), "line 2 prompt_token_ids: got 2.0; .*whole"),
-    (with_second(prompt_token_ids=[1, True]), "line 2 prompt_token_ids: got True; .*whole"),
-    (with_second(prompt_token_ids=[1, None]), "line 2 prompt_token_ids: got None; .*whole"),
-    (with_second(prompt_token_ids=[[1]]), "line 2 prompt_token_ids: got .1.; .*whole"),
     (
         with_second(prompt_token_ids=[1, 2**63]),
         "line 2 prompt_token_ids.1.: got 9223372036854775808",
@@ -588,41 +488,19 @@ def test_command_writes_the_trace_and_says_what_it_is(run):
     assert trace.metadata["source"] == "in.jsonl"
 
 
-def test_options_of_the_command_reach_the_look_up(run):
-    options = "--ngram 1:2 --match last --max-proposal 3"
-    assert run(f"trace ngram in.jsonl {options} --output out.jsonl")[0] == 0
-    chosen = {"min_ngram": 1, "max_ngram": 2, "match": "last", "max_proposal": 3}
-    trace = ngram_trace(*read_tokens("in.jsonl"), **chosen, metadata={"source": "in.jsonl"})
-    assert_same(read_trace("out.jsonl"), trace)
-
-
-def test_command_without_a_hit_says_so(run):
-    out = run("trace ngram in.jsonl --ngram 6:6 --output none.jsonl")[1]
-    (statistics,) = re.findall(r"^none\.jsonl +(.*)", out, re.MULTILINE)
-    assert statistics.split()[:8] == [*["1.00"] * 7, "0.0%"]
-    assert out.endswith(
-        "\nLook-up of the last 6 to 6 tokens, first match, at most 20 proposed\n"
-        "2 requests, 7 output tokens\n"
-        "Written: none.jsonl\n"
-    )
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--output out.csv", "--output: got 'out.csv'; expected a .jsonl file"),
         ("--output in.jsonl", "--output: got 'in.jsonl'; expected another file than in.jsonl"),
-        ("--output ./in.jsonl", "--output: got './in.jsonl'; expected another file than"),
         ("--output absent/out.jsonl", "--output: got 'absent/out.jsonl'; expected a file that can"),
         *(
             (f"--output o.jsonl --ngram {wrong}", f"--ngram: got '{wrong}'; expected two whole")
-            for wrong in ("0:5", "3:2", "x", "3", "3:5:7", "99999:99999")
+            for wrong in ("0:5", "3:2", "x")
         ),
         (
             "--output o.jsonl --max-proposal 256",
             "--max-proposal: got 256; expected whole numbers from 1 to 255",
         ),
-        ("--output o.jsonl --match any", "'any' is not one of 'first', 'last'"),
         ("--output o.jsonl --tokenizer o.jsonl", "--tokenizer"),
         ("", "Missing option '--output'"),
     ],
@@ -648,30 +526,3 @@ def test_a_link_to_the_input_is_not_written(run, tmp_path):
     (tmp_path / "own.jsonl").hardlink_to(tmp_path / "own.toml")
     err = run("trace sample ./own.toml --output own.jsonl")[2]
     assert "--output: got 'own.jsonl'; expected another file than ./own.toml, which" in err
-
-
-def test_a_link_to_itself_is_told_apart_from_any_file(tmp_path, capsys):
-    path = str(tmp_path / "loop.toml")
-    Path(path).symlink_to(path)
-    assert cli.main(["trace", "sample", path, "--output", str(tmp_path / "out.jsonl")]) == 2
-    assert capsys.readouterr().err.startswith("specmodel: error: preset")
-
-
-def test_missing_input_is_one_line(run):
-    status, _, err = run("trace ngram absent.jsonl --output out.jsonl")
-    assert status == 2
-    assert err == (
-        "specmodel: error: input: got 'absent.jsonl'; expected a readable JSON lines file"
-        " (No such file or directory)\n"
-    )
-
-
-def test_output_is_looked_at_before_the_work(run):
-    assert "--output: got 'out.csv'" in run("trace ngram absent.jsonl --output out.csv")[2]
-
-
-@pytest.mark.parametrize("command", ["trace", "trace ngram"])
-def test_help_fits_80_columns(command, run):
-    status, out, _ = run(f"{command} --help")
-    assert status == 0
-    assert max(map(len, out.splitlines())) <= 80

@@ -21,72 +21,36 @@ def times_case(name, *fragments):
 TRACES = [
     ("simulate", "--trace: none given", "specmodel list presets"),
     (PREDICTED.replace("--trace code-ngram", ""), "--trace: none given"),
-    (MEASURED.replace("--trace trace.jsonl", ""), "--trace: none given"),
     *(
         (f"{PREDICTED} --trace {shlex.quote(text)}", f"--trace: got '{culprit}'", ".jsonl", near)
         for text, culprit, near in (
             ("code-ngrm", "code-ngrm", "code-ngram"),
-            ("code", "code", "code-eagle, code-ngram"),
             ("code-ngram+mth-ngram", "mth-ngram", "math-ngram"),
-            ("code-ngram,math-ngram", "code-ngram,math-ngram", "code-ngram"),
-            ("", "", "code-ngram"),
-            ("code-ngram+", "", "code-ngram"),
             ("trace.txt", "trace.txt", "code-ngram"),
         )
     ),
     (f"{MEASURED} --trace ./absent.jsonl", "--trace: got 'absent.jsonl'", "No such file"),
-    (f"{MEASURED} --trace ./folder.jsonl", "--trace: got 'folder.jsonl'", "it is a directory"),
-    (f"{PREDICTED} --trace ./absent.toml", "--trace: got 'absent.toml'", "No such file"),
-    (f"{PREDICTED} --trace ./absent", "--trace: got 'absent'", "No such file"),
-    (f"{PREDICTED} --trace ./malformed.toml", "--trace: got 'malformed.toml'", "TOML"),
     (f"{PREDICTED} --trace ./rising.toml", "--trace ./rising.toml", "[0.7, 0.9]", "never rise"),
-    trace_case("schema.jsonl", "line 1", "specmodel-trace"),
-    trace_case("version.jsonl", "schema_version: got 2"),
-    trace_case("fewer.jsonl", "got '2 requests'", "num_requests = 3"),
     trace_case("cut.jsonl", "line 3", "well-formed JSON"),
-    trace_case("negative.jsonl", "line 2 accepted_tokens[0]: got -1"),
-    trace_case("beyond.jsonl", "line 3 accepted_tokens[0]: got 4"),
-    trace_case("empty.jsonl", "none given", "header"),
 ]
 
 STEP_TIMES = [
     times_case("absent.csv", "--step-times: got 'absent.csv'", "No such file"),
-    times_case("folder.csv", "--step-times: got 'folder.csv'", "directory"),
-    times_case("trace.jsonl", "--step-times: got 'trace.jsonl'", ".csv or .parquet"),
-    times_case("''", "--step-times:", ".csv or .parquet"),
     times_case("column.csv", "--step-times:", "columns step_time as well"),
-    times_case("lengths.csv", "--step-times:", "columns draft_length as well"),
     times_case("gap.csv", "--step-times draft_length:", "1 is missing"),
-    times_case("twice.csv", "--step-times draft_length:", "once", "2 is missing"),
-    times_case("only.csv", "--step-times draft_length:", "1 is missing"),
-    times_case("half.csv", "--step-times draft_length: got 1.5", "whole number of at least 0"),
-    times_case("below.csv", "--step-times draft_length: got -1", "whole number of at least 0"),
     *(
         times_case(f"{name}.csv", f"--step-times step_time: got {given}", "at least 1e-09")
         for name, given in (
-            *(("zero", "0.0"), ("negative", "-0.012"), ("nan", "nan"), ("blank", "nan")),
-            *(("huge", "1e+300"), ("text", "'fast'")),
+            *(("zero", "0.0"), ("blank", "nan"), ("huge", "1e+300"), ("text", "'fast'")),
         )
     ),
     times_case("ragged.csv", "--step-times: got 'ragged.csv'", "well-formed"),
-    times_case("empty.csv", "--step-times: got 'empty.csv'", "well-formed"),
-    times_case("binary.csv", "--step-times: got 'binary.csv'", "well-formed"),
     times_case("overdone.csv", "--step-times expert_time: got 1.2", "less than step_time = 1.2"),
     *(
         (f"{MEASURED} {option}", "--step-times: got 'times.csv'", f"no {option.split()[0]} with it")
         for option in (
-            *(
-                "--target mixtral-8x7b",
-                "--drafter ngram",
-                "--hardware l4",
-                "--engine vllm-moesd-2025",
-            ),
-            *("--stack typical", "--tensor-parallel 1", "--expert-parallel 1"),
-            *("--set draft_tensor_parallel=1", "--weight-dtype fp8", "--expert-dtype fp8"),
-            *("--set embedding_dtype=fp8", "--set activation_dtype=bf16", "--kv-dtype fp8"),
-            *("--routing-correlation 0", "--set popularity_exponent=0", "--set popularity=a.txt"),
-            *("--set lookup_time=0", "--set engine.pass_time=0", "--context-length 0"),
-            "--set drafter_upkeep=0",
+            *("--target mixtral-8x7b", "--stack typical", "--routing-correlation 0"),
+            *("--set lookup_time=0", "--set engine.pass_time=0", "--set drafter_upkeep=0"),
         )
     ),
 ]
@@ -94,8 +58,7 @@ STEP_TIMES = [
 NUMBERS = [
     *(
         (f"{PREDICTED} {option} {value}", f"{option}: got {value};", "whole numbers from 1 to")
-        for option in ("--requests", "--output-tokens")
-        for value in (0, 10**30)
+        for option, value in (("--requests", 0), ("--output-tokens", 10**30))
     ),
     (
         f"{PREDICTED} --requests 1000000 --output-tokens 1000000",
@@ -111,20 +74,16 @@ NUMBERS = [
         for value in (0, 21)
     ),
     (f"{MEASURED} --max-draft-length 8", "--max-draft-length: got 8;", "from 1 to 7"),
-    (f"{MEASURED} --trace ./short.jsonl --max-draft-length 4", "--max-draft-length", "1 to 3"),
     *(
         (f"{PREDICTED} --context-length {value}", f"--context-length: got {value};", "from 0 to")
-        for value in (-5, 10**12)
+        for value in (10**12,)
     ),
-    (f"{PREDICTED} --seed -1", "--seed: got -1;"),
-    (f"{MEASURED} --seed -1 --timeline a.png", "--seed: got -1;"),
     *((f"{MEASURED} --workers {value}", f"--workers: got {value};") for value in (0, -1)),
     *(
         (f"{PREDICTED} {option}={value}", f"{option}: got {value}", "finite numbers from 0 to")
         for option in ("--set timing_noise", "--set request_expert_spread")
-        for value in ("-1", "nan", "2", "inf")
+        for value in ("-1", "2")
     ),
-    (f"{PREDICTED} --set timing_noise=few", "--set timing_noise: got 'few'", "a number"),
     *(
         (f"{command} {option}=0.1", f"{option}: got 0.1;", "no step time depends on experts")
         for option in ("--set request_expert_spread", "--set step_expert_spread")
@@ -132,20 +91,10 @@ NUMBERS = [
     ),
     *(
         (f"{HEAD} --set drafter_upkeep={value}", f"--set drafter_upkeep: got {value};", "0 to 100")
-        for value in ("-1", "nan", "inf", "1e+308")
+        for value in ("-1", "nan")
     ),
     (f"{PREDICTED} --set drafter_upkeep=0.1", "drafter_upkeep: got 0.1;", "a model or head"),
     (f"{HEAD} --set lookup_time=0.1", "--set lookup_time: got 0.1;", "ngram"),
-    *(
-        (f"{PREDICTED} {option} few", f"'{option}'", "'few'")
-        for option in ("--requests", "--max-draft-length", "--seed", "--workers")
-    ),
-    *(
-        (f"{PREDICTED} {option} nope", f"{option}: got 'nope'")
-        for option in ("--target", "--drafter", "--hardware", "--engine", "--stack", "--kv-dtype")
-    ),
-    (f"{PREDICTED} --tensor-parallel 3", "--tensor-parallel: got 3;"),
-    (f"{PREDICTED} --set engine.pass_times=3", "--set engine.pass_times: got 3;"),
     *(
         (re.sub(rf"{option} \S+", "", PREDICTED), f"{option}: none given;", "or --step-times")
         for option in ("--target", "--drafter", "--hardware")
@@ -157,16 +106,14 @@ OUTPUTS = [
         (f"simulate --trace trace.jsonl --step-times {times} --records {records}", *words)
         for times, records, words in (
             ("times.csv", "times.csv", ("--records: got 'times.csv'", "than times.csv,")),
-            ("times.csv", "./times.csv", ("--records: got './times.csv'", "than times.csv,")),
             ("times.csv", "hard.csv", ("--records: got 'hard.csv'", "than times.csv,")),
             ("times.csv", "soft.csv", ("--records: got 'soft.csv'", "than times.csv,")),
         )
     ),
-    (f"{PREDICTED} --set popularity=short.csv --records short.csv", "than popularity="),
     (f"{MEASURED} --policy none,table:short.csv --records short.csv", "--records:", "than table:"),
     *(
         (f"{MEASURED} --timeline '{name}'", f"--timeline: got '{name}'", ".png, .pdf or .svg")
-        for name in ("x.gif", "x", ".png", "x.PNG", "x.csv", "")
+        for name in ("x.gif", "x")
     ),
     *(
         (f"{MEASURED} --timeline {name}", f"--timeline: got '{name}'", "can be written", fault)
@@ -174,7 +121,7 @@ OUTPUTS = [
     ),
     *(
         (f"{MEASURED} --records '{name}'", f"--records: got '{name}'", "a .csv file")
-        for name in ("x.txt", "x.parquet", "x", "")
+        for name in ("x.txt", "x")
     ),
     *(
         (f"{MEASURED} --records {name}", f"--records: got '{name}'", "can be written", fault)
@@ -185,10 +132,7 @@ OUTPUTS = [
         for value in (12, -1)
     ),
     (f"{MEASURED} --timeline x.png --policy best-fixed", "--policy:", "such as fixed:3"),
-    (f"{MEASURED} --timeline x.png --policy fixed:99", "--policy: got 'fixed:99'"),
-    (f"{MEASURED} --timeline x.png --policy nope,cascade", "--policy: got 'nope'"),
     (f"{MEASURED} --request 3", "--request: got 3;", "--timeline FILE with it"),
-    (f"{MEASURED} --json --csv", "csv: got True", "--json", "--csv"),
     (f"{MEASURED} two more words", "words: got 'two more words'"),
 ]  # fmt: skip
 

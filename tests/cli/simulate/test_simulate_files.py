@@ -4,7 +4,6 @@ import json
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -71,18 +70,6 @@ def test_a_recorded_trace_needs_nothing_that_an_earlier_command_imported(folder)
     assert len(json.loads(result.stdout)["policies"]) == 2
 
 
-def test_policies_of_the_package_by_their_class(run):
-    names = (
-        "specmodel.replay.policies:Cascade",
-        "cascade",
-        "specmodel.replay.policies:Goodput",
-        "goodput",
-    )
-    rows = parse(run(f"{MEASURED} --policy {','.join(names)} --json"))["policies"]
-    for own, known in ((0, 1), (2, 3)):
-        assert rows[own]["speedup"] == pytest.approx(rows[known]["speedup"], rel=1e-12)
-
-
 def test_policies_of_the_package_are_not_asked_as_objects(run, monkeypatch):
     def slow(*_, **__):
         raise AssertionError("the form for any policy")
@@ -95,28 +82,6 @@ def test_policies_of_the_package_are_not_asked_as_objects(run, monkeypatch):
     records = simulate(read_trace("trace.jsonl"), read_replay_times("times.csv"), [Cascade], seed=0)
     assert records["plain_time"].sum() / records["time"].sum() == pytest.approx(speedups[0])
     run(f"{MEASURED} --policy goodput,sglang,bandit,fixed:3,oracle")
-
-
-def test_phases_and_utilities_that_are_none_are_drawn_as_none(run, tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib")
-    path = tmp_path / "odd.svg"
-    command = f"{MEASURED} --policy {MINE}:Odd --timeline {path}"
-    run(command)
-    assert b"<svg" in path.read_bytes()
-    tables = []
-    monkeypatch.setattr(
-        "specmodel.show.plots.figures.save_figure",
-        lambda kind, table, *_, **__: tables.append(table),
-    )
-    run(command)
-    assert tables[0]["utility"].isna().all()
-    assert set(tables[0]["phase"]) == {"['a', 'list']"}
-
-
-def test_a_policy_without_a_name_of_its_own_is_found_by_workers_too(run, monkeypatch):
-    monkeypatch.setattr("specmodel.replay.blocks.BLOCK_REQUESTS", 6)
-    command = f"{MEASURED} --policy {MINE}:nameless --csv"
-    assert run(f"{command} --workers 2") == run(command)
 
 
 def test_workers_change_nothing(run, tmp_path, monkeypatch):
@@ -209,14 +174,6 @@ def test_nothing_is_written_if_a_policy_fails_on_the_way(option, folder, capsys)
     assert listing(folder) == before
 
 
-def test_a_policy_that_can_be_made_only_some_times(capsys, monkeypatch):
-    cli.main(shlex.split(f"{MEASURED} --policy {MINE}:Fixed"))
-    capsys.readouterr()
-    monkeypatch.setattr(sys.modules[MINE].Raises, "made", 0)
-    status = cli.main([*shlex.split(MEASURED), "--policy", f"{MINE}:Raises:where=init 7"])
-    check_one_line(status, *capsys.readouterr(), ("Raises:where=init 7", "one that can be made"))
-
-
 @pytest.mark.parametrize(
     ("policy", "fragments"),
     [
@@ -251,11 +208,3 @@ def test_interrupt_in_a_policy_is_one(where, folder, capsys):
     assert "".join(capsys.readouterr()).strip() == ""
     assert (folder / "kept.csv").read_bytes() == b"kept"
     assert sys.path == path
-
-
-def test_without_matplotlib_it_says_what_to_install(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    status = cli.main(shlex.split(f"{MEASURED} --timeline x.png"))
-    fragments = ("--timeline: got 'no package matplotlib'", "pip install '.[plots]'")
-    check_one_line(status, *capsys.readouterr(), fragments)
-    assert not Path("x.png").exists()
