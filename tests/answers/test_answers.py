@@ -361,6 +361,7 @@ def test_an_explanation_as_a_table_has_both_ends():
         assert steps == pytest.approx(rows["value"].iloc[-1], abs=1e-12)
 
 
+@pytest.mark.slow
 def test_explaining_many_points_takes_room_for_few(monkeypatch):
     many = grid("eagle", batch_size=range(1, 40_001))
     tracemalloc.start()

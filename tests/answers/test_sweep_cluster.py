@@ -3,6 +3,7 @@
 import os
 import shlex
 import signal
+import time
 
 import pandas as pd
 import pytest
@@ -179,3 +180,18 @@ def test_a_killed_worker_costs_no_points(client, expected, tmp_path):
     plan = plan_sweep(AXES)
     sweep_to_file(plan, f"{tmp_path}/parts/", client=client, progress=progress)
     assert content(tmp_path / "parts") == expected
+
+
+def test_a_result_that_is_lost_with_the_last_worker_is_not_waited_for(monkeypatch):
+    """It is there when asked, and then its worker leaves before it is fetched."""
+    monkeypatch.setattr(workers, "WORKER_TIMEOUT", 0.5)
+    with start(1) as cluster, distributed.Client(cluster) as client:
+        future = client.submit(sum, [1, 2])
+        distributed.wait(future, timeout=30)
+        cluster.scale(0)
+        deadline = time.monotonic() + 30
+        while client.nthreads() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        monkeypatch.setattr(future, "done", lambda: True)
+        with pytest.raises(workers._NoWorkersError):
+            workers._result(client, future)

@@ -53,6 +53,7 @@ def made(tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_a_spread_that_engines_were_made_with_is_found(made, monkeypatch):
     """Kernels have errors of their own: what is left is that of both less theirs, in squares."""
     rows = least_spreads(made(0.3, 600))

@@ -74,6 +74,7 @@ def test_what_is_drawn_from_a_recording_is_told(ended, tmp_path):
     assert "none, as hash_ids of the file tell what is cached" in refused
 
 
+@pytest.mark.search
 @pytest.mark.parametrize(
     "policy", ["sglang", "goodput", "table:1-4=3:5-64=1", "schedule", "adaptive-verification"]
 )
@@ -105,6 +106,7 @@ def test_loads_at_the_ends_of_what_is_taken_have_times_that_can_be(ended, more):
             assert row[name] is None or 0 <= row[name] < 1000
 
 
+@pytest.mark.search
 def test_a_rate_too_high_does_not_hide_the_others(ended):
     line = f"{WHERE} --request-rate 1,90"
     status, page, _ = ended(f"load {line.replace('--requests 100', '')} --requests 1500")

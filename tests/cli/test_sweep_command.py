@@ -315,6 +315,40 @@ def test_a_signal_to_stop_keeps_the_first_rows_and_says_so(output, sent, tmp_pat
     np.testing.assert_array_equal(found["speedup"], np.float32(expected["speedup"]))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("output", ["one.csv", "parts/"])
+def test_a_killed_sweep_goes_on_by_the_same_command(output, tmp_path):
+    """Twice, at any byte; no row is lost or twice, and how many were there is said."""
+    needs_pyarrow(output)
+    command = f"{GOOD} --batch-size 1:400 --context-length 1:500 --columns speedup --output "
+    path = tmp_path / output
+    left, whole = path.with_name(f"{path.stem}.partial{path.suffix}"), tmp_path / f"whole_{output}"
+    for least in (1, 1_000_000):
+        process = start(f"{command}{tmp_path}/{output}", CUT)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            written = [each for each in (left, *left.glob("part*")) if each.is_file()]
+            if sum(each.stat().st_size for each in written) > least:
+                break
+            time.sleep(0.01)
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+    out, err = start(f"{command}{tmp_path}/{output}", CUT).communicate(timeout=120)
+    assert all("CUDA graph" in line or "Sweeping: " in line for line in err.splitlines())
+    kept = int(out.split(" of them kept")[0].split("(")[1].replace(",", ""))
+    assert 0 < kept < 400_000
+    start(f"{command}{tmp_path}/whole_{output}", CUT).communicate(timeout=120)
+    found, expected = (
+        {part.name: part.read_bytes() for part in each.iterdir()}
+        if each.is_dir()
+        else each.read_bytes()
+        for each in (path, whole)
+    )
+    assert found == expected
+    assert {*tmp_path.iterdir()} == {path, whole}
+
+
 def test_log_is_as_it_was(ended):
     assert ended(GOOD)[0] == 0
     assert logging.root.manager.disable == logging.NOTSET

@@ -120,6 +120,7 @@ def test_all_reduces_take_the_faster_algorithm() -> None:
         assert time == pytest.approx(min(one, two), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("exponent", "c", "sequences", "max_error"),
     [(0.0, 0.0, 4, 0.15), (0.0, 0.3, 16, 0.15), (0.5, 0.2, 16, 0.15), (0.8, 0.0, 16, 0.05)],

@@ -201,6 +201,7 @@ def test_engines_are_what_the_fit_gives(
         assert fitting.profile.fit.left_out_error[column] <= limit
 
 
+@pytest.mark.slow
 def test_intervals_hold_for_cells_of_table_1_left_out() -> None:
     """Each cell by an engine fitted without it, and without five others.
 

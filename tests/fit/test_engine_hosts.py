@@ -101,6 +101,7 @@ def runs_of(engine: EngineProfile, noise: np.random.Generator | None = None) -> 
     return [replace(run, measured=float(t)) for run, t in zip(runs, times, strict=True)]
 
 
+@pytest.mark.slow
 def test_a_planted_host_is_found_and_its_intervals_hold() -> None:
     """Hosts are drawn from the shipped spreads; the posterior holds them as often as it says."""
     base = load_engine("sglang-v1")
@@ -261,6 +262,7 @@ def engine_of(rows: list[Served]) -> EngineProfile:
     return load_engine(str(rows[-1].deployment["engine"]))
 
 
+@pytest.mark.slow
 def test_no_fit_to_a_published_host_is_doubted() -> None:
     """By all of its rows, those of each target, and two of them; but for two whose rows differ.
 
@@ -323,6 +325,7 @@ def test_a_run_that_no_fit_meets_is_refused() -> None:
     assert first.is_slow
 
 
+@pytest.mark.slow
 def test_two_runs_of_a_known_host_are_doubted_in_one_of_twenty() -> None:
     """The sum of their squares is of two normal numbers, with errors of kernels among them."""
     generator, base = np.random.default_rng(11), load_engine("vllm")

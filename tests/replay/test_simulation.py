@@ -94,6 +94,7 @@ def iid_sample(rate: float, num_requests: int = 400, output_tokens: int = 400) -
 # identities
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "drafter"),
     [(0.0, "eagle"), (0.3, ngram_drafter(proposal_rate=1)), (0.8, SMALL), (1.0, "eagle")],

@@ -167,6 +167,7 @@ def test_a_copied_run_goes_on_and_ends_as_often_wrong_as_told() -> None:
     assert found == pytest.approx(0.9, abs=4 * np.sqrt(0.9 * 0.1 / ends))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -272,6 +273,7 @@ def test_a_preset_behaves_as_measured(name: str) -> None:
     assert found.autocorrelation_within == pytest.approx(measured.autocorrelation_within, abs=0.12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["code-ngram", "chat-ngram", "code-eagle", "chat-eagle"])
 def test_runaways_make_up_the_difference(name: str) -> None:
     """Ordinary requests and runaways, in their shares of tokens, give the steps of all requests."""

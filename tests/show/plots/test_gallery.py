@@ -71,6 +71,7 @@ def test_the_page_shows_every_kind() -> None:
     assert sorted(GALLERY["pictures"]()) == sorted(KINDS)
 
 
+@pytest.mark.slow
 def test_titles_name_model_drafter_and_gpu(tables) -> None:
     for kind in ("speedup", "tornado", "waterfalls", "load", "policies", "break_even"):
         title = draw(kind, tables, 3.4).get_suptitle()
