@@ -149,10 +149,16 @@ class Plan:
 
     @property
     def graph_limits(self) -> tuple[str, ...]:
-        """What `predict` says of CUDA graphs, each sentence once; nothing of large sweeps."""
-        if len(self.deployments) > 100 or self.num_points > PART:
-            return ()
-        told: list[Note | None] = []
+        """What `predict` says of CUDA graphs, each sentence once.
+
+        Of large sweeps with typed draft lengths, what holds whether a row fits in memory or not;
+        nothing of other large ones.
+        """
+        is_small = len(self.deployments) <= 100 and self.num_points <= PART
+        told = self._graphs_of_rows() if is_small else self._graphs_of_axes()
+        return tuple(dict.fromkeys(str(note) for note in told if note))
+
+    def _graphs_of_rows(self) -> Iterator[Note | None]:
         for part in self.parts():
             e = part.predict(interval=False).evaluation
             sizes, tokens, fits, may_be_longer = np.broadcast_arrays(
@@ -160,10 +166,16 @@ class Plan:
                 e.points["batch_size"] <= e.memory.max_batch_size,
                 e.points["draft_length"] < e.max_draft_length,
             )
-            told += part.deployment.graph_warnings(sizes[fits], tokens[fits])
+            yield from part.deployment.graph_warnings(sizes[fits], tokens[fits])
             held = fits & may_be_longer & ("draft_length" not in self.points)
-            told.append(part.deployment.graph_note(sizes[held], tokens[held]))
-        return tuple(dict.fromkeys(str(note) for note in told if note))
+            yield part.deployment.graph_note(sizes[held], tokens[held])
+
+    def _graphs_of_axes(self) -> Iterator[Note]:
+        sizes, lengths = self.points["batch_size"], self.points.get("draft_length", np.zeros(0))
+        tokens = self.points.get("verify_tokens", lengths + 1)
+        if sizes.size * tokens.size <= PART:
+            for _, deployment in self.deployments[:100] if tokens.size else ():
+                yield from deployment.graph_warnings(sizes, tokens[:, np.newaxis])
 
     def parts(self) -> Iterator[Part]:
         """Give the pieces in the order of the rows."""
