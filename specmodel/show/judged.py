@@ -6,11 +6,18 @@ from collections import Counter
 from typing import Any
 
 from specmodel.base.text import SCREEN, listed, wrap
-from specmodel.prediction.table import Column, Row, seconds, text_table
+from specmodel.prediction.table import Column, Form, Row, seconds, text_table
 from specmodel.show import forms
 
 _MOST_NAMED = 5
 _MEANS = ("mean", "median")
+_SPEEDS: dict[str, Form] = {
+    "host at its own speed": "{host}",
+    "rows": "{rows}",
+    "speed": "{host_speed:.2f}",
+    "mean": "{mean_error:.1%}",
+    "bias": "{bias:.1%}",
+}
 _TITLES = {
     "value": "",
     "percentile_90_error": "90 %",
@@ -47,11 +54,18 @@ def engines(path: str, *, ttft: bool) -> tuple[forms.DataFrame, forms.Answer]:
 
     With `ttft`, times to the first token are judged, else TPOT and speedups.
     """
-    from specmodel.fit.measured.judge import judge_first_tokens, judge_serving, serving_errors
+    from specmodel.fit.measured.judge import (
+        host_speeds,
+        judge_first_tokens,
+        judge_serving,
+        serving_errors,
+    )
     from specmodel.fit.measured.tables import read_serving
 
     table = read_serving(path)
     judged, refused = judge_first_tokens(table) if ttft else judge_serving(table)
+    taken = [] if ttft else [row for row in table.rows if row.row not in refused]
+    speeds = forms.records(host_speeds(taken))
     errors = serving_errors(judged)
     not_taken, left_out = _reasons({**table.not_taken, **refused}), _left_out(judged)
 
@@ -65,18 +79,20 @@ def engines(path: str, *, ttft: bool) -> tuple[forms.DataFrame, forms.Answer]:
         parts += [f"Not taken, {why}: {_named(rows)}." for why, rows in not_taken.items()]
         parts += _stood_in(judged)
         parts += [f"Assumed: {name} {value}." for name, value in table.assumed.items()]
+        hosts = [forms.table(speeds, _SPEEDS, left=[*_SPEEDS][:1])] if speeds else []
         how: dict[str, Any] = {"width": SCREEN.get(), "left": ("row", "model", "what")}
         is_short = len(judged) <= _MOST_ROWS
         few = [text_table(forms.records(judged), _ROWS, **how)] if is_short else []
         told = error_table(_told_apart(errors), left=["group", ""])
         headline = wrap(_headline(judged, errors))
-        return "\n\n".join([headline, *few, told, "\n".join(map(wrap, parts))])
+        return "\n\n".join([headline, *few, told, *hosts, "\n".join(map(wrap, parts))])
 
     def fields() -> dict[str, Any]:
         return {
             **{str(name): errors[name].iloc[0] for name in errors.columns[3:]},
             **left_out,
             "groups": _known(errors[errors["group"] != "all"]),
+            "hosts": speeds,
             "rows": list(map(_row, _known(judged))),
             "not_taken": [
                 {"reason": why, "count": len(rows), "rows": rows} for why, rows in not_taken.items()

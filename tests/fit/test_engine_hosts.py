@@ -22,6 +22,7 @@ from specmodel.fit.measured import (
     read_serving,
     served_runs,
 )
+from specmodel.fit.measured.judge import host_speeds
 from specmodel.fit.measured.tables import Served
 from specmodel.fit.steps import RUN_SPREAD, VERIFY_SPREAD, measured_steps
 from specmodel.fit.update import HOST_SPREAD
@@ -512,3 +513,17 @@ def test_an_engine_without_a_fit_has_nowhere_to_start() -> None:
         update_engine([row("ideal", 1, 3)], load_engine("ideal"), date="2026-11-22")
     with pytest.raises(InputError, match="runs: got '0 runs'"):
         update_engine([], load_engine("vllm"), date="2026-11-22")
+
+
+def test_hosts_at_their_own_speed_are_met_and_planted_ones_found() -> None:
+    table = read_serving(PAIRS)
+    found = host_speeds(table.rows).set_index("host")
+    assert found.loc["specbundle", "rows"] == 20
+    assert found.loc["specbundle", "mean_error"] <= 0.05
+    assert (found["mean_error"] <= 0.13).all()
+    base = load_engine("sglang-v1")
+    runs = runs_of(base.with_changes("engine", {"host_speed": 0.5}))
+    labels = {"model": "qwen3-30b-a3b", "host": "slow"}
+    (slow,) = host_speeds([replace(run, labels=labels) for run in runs]).to_dict("records")
+    assert slow["host_speed"] == pytest.approx(0.5, rel=0.012)  # the grid's steps
+    assert slow["mean_error"] < 0.01

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,8 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.prefill import prefill_pass
 from specmodel.fit.measured.aliases import stack_of
 from specmodel.fit.measured.tables import Served, ServingTable, check_milliseconds
-from specmodel.machines.engine import first_token_constants
+from specmodel.fit.steps import measured_steps
+from specmodel.machines.engine import Overheads, first_token_constants
 from specmodel.prediction.decoding import decode_deployed
 from specmodel.prediction.intervals import MAX_POINTS
 from specmodel.prediction.outcome import Prediction
@@ -26,6 +28,8 @@ GROUPS = ("model", "engine", "hardware", "dtype", "batch_size", "host")
 """Columns by which errors are grouped, if a table has them."""
 
 ALL = "all"  # group of all rows
+
+SPEEDS = np.geomspace(0.1, 10.0, 401)  # factors tried on the host speed of the profile [-]
 
 
 def judge_serving(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str]]:
@@ -161,6 +165,42 @@ def _errors(part: pd.DataFrame) -> dict[str, Any]:
 MOST_REQUESTS = 4  # with more at once, queues count more than prefill [request]
 LEAST_PROMPT = 4000  # below, the engine's constant counts more than prefill [token]
 LEAST_MILLISECONDS = 5.0  # no engine answers such a prompt in less: such are seconds
+
+
+def host_speeds(rows: Sequence[Served]) -> pd.DataFrame:
+    """Return the host speed, beside the profile's, that meets each host's rows best, with errors.
+
+    Hosts with a single row are left out: any speed meets it.
+    """
+    pairs = [row for row in rows if row.tokens_per_step is not None and "host" in row.labels]
+    hosts = [row.labels["host"] for row in pairs]
+    found = []
+    for host in dict.fromkeys(hosts):
+        own = [row for row, name in zip(pairs, hosts, strict=True) if name == host]
+        if len(own) < 2:  # one row is met by any speed
+            continue
+        errors = _errors_by_speed(own)
+        best = int(np.abs(errors).mean(axis=1).argmin())
+        found.append(
+            {
+                "host": host,
+                "rows": len(own),
+                "host_speed": float(SPEEDS[best]),
+                "mean_error": float(np.abs(errors[best]).mean()),
+                "bias": float(errors[best].mean()),
+            }
+        )
+    return pd.DataFrame(found)
+
+
+def _errors_by_speed(rows: Sequence[Served]) -> np.ndarray:
+    """Return errors, shape (speeds, rows) [-]."""
+    engines = [resolve(row.deployment)[0].engine.overheads for row in rows]
+    names = Overheads.__dataclass_fields__
+    own = {name: np.array([getattr(engine, name) for engine in engines]) for name in names}
+    overheads, steps = Overheads(**own), measured_steps(rows)
+    tried = [replace(overheads, host_speed=overheads.host_speed * speed) for speed in SPEEDS]
+    return np.array([steps.predicted(engine) / steps.measured - 1 for engine in tried])
 
 
 def judge_first_tokens(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str]]:
