@@ -198,6 +198,10 @@ COMPARED = {
     "compare qwen3-30b-a3b h200 --draft-length 1,3": (
         *("qwen3-30b-a3b", "h200", {"draft_length": [1, 3]}),
     ),
+    "compare deepseek-v3 8xh200 --tensor-parallel 8,4 --tpot-target 30ms --gpu-hour-price 3": (
+        *("deepseek-v3", "8xh200"),
+        {"tensor_parallel": [8, 4], "tpot_target": 0.03, "gpu_hour_price": 3},
+    ),
     "compare qwen3-30b-a3b h100,h200 --batch-size 4 --tpot-target 5ms --gpu-hour-price 2,3": (
         "qwen3-30b-a3b",
         ["h100_sxm", "h200_sxm"],

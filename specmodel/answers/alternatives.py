@@ -311,8 +311,9 @@ def _prices(price: Numeric | None, hardware: Any, cases: Mapping[str, Case]) -> 
     if len(prices) not in (1, len(gpus)):
         expected = f"one price, or one for each of {len(gpus)} GPUs"
         raise InputError("gpu_hour_price", price, expected)
-    of_gpu = prices * (len(gpus) // len(prices))
-    return {name: of_gpu[gpus.index(_counted(case.given))] for name, case in cases.items()}
+    if len(prices) == 1:
+        return dict.fromkeys(cases, prices[0])
+    return {name: prices[gpus.index(_counted(case.given))] for name, case in cases.items()}
 
 
 def _counted(given: Mapping[str, Any]) -> tuple[Any, int | None]:

@@ -95,10 +95,10 @@ _FEW = 25
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the known names most like the one typed (at most six), with commas.
+    """Return the known names most like the one typed, with commas.
 
-    Names that contain it come first, else those spelt alike; where none is, all of few, or the
-    five nearest of many.
+    Those that contain it, at most six; else up to four that are spelt like it; else all, if they
+    are at most 25, or the five nearest "and N more".
 
     Examples
     --------

@@ -131,7 +131,8 @@ def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One row for each point, with ``role`` ("fit" where none was given) and ``shape``.
+        One row for each point, with ``role`` ("fit" where none was given) and ``shape``, the sizes
+        of its matrices as text (``4096x1024``), which are fitted or left out together.
     """
     need_columns(table, COMMON)
     if table.empty:

@@ -81,9 +81,9 @@ def load_curves(
     *,
     at_random: bool = True,
 ) -> LoadCurves | None:
-    """Return what a request takes by how many run, from step times without prefill.
+    """Return the step and prefill times of a request by how many requests run.
 
-    None where the policy learns, which the closed forms do not.
+    None for a policy that learns, of which there is no closed form.
 
     Parameters
     ----------
@@ -92,7 +92,8 @@ def load_curves(
     requests, acceptance
         Requests whose lengths are averaged over, and how drafts fare at each position.
     at_random
-        False of prompts that come spread out, as `predict` has them, each in a step of its own.
+        Whether requests come at random; else their prompts come evenly, at most one in a step, as
+        `predict` takes them.
     """
     times, limits, drafts = service.times, service.limits, service.drafts
     if drafts.kind != BY_BATCH:

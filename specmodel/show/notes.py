@@ -218,7 +218,7 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     "every_step_proposes": "the look-up is assumed to find a proposal in every step, which is"
     " optimistic: on measured traces it does in 15 to 32 % of the steps (proposal_rate)",
     "gpus": _gpus,
-    "longest_measured": "{length} (the longest measured; --acceptance typical goes further)",
+    "longest_measured": "{length}, the longest measured (--acceptance typical has longer ones)",
     "mean_host": "{speed:g} (mean of published hosts)",
     "engine_kv_dtype": "{dtype} (by default of {engine} for sparse attention on this GPU)",
     "other_kv_dtype": "{dtype} ({other} by hf_quant_config.json, not taken)",

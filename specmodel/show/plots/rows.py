@@ -93,14 +93,15 @@ def waterfalls(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Ax
 def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     """Draw an outcome at both ends of the range of each input, the largest swing first.
 
-    A line stands where all inputs have their values; which ranges hold 80 % is said at each.
+    A line marks the outcome where all inputs have their nominal values; a range that is an 80 %
+    interval says so.
 
     Parameters
     ----------
     table, ax
         As `sensitivity.tornado` returns it, or as ``specmodel sensitivity --csv`` prints it. The
-        inputs that move the outcome by 1 % of the largest swing or more are drawn, at most ten,
-        acceptance among them.
+        inputs that move the outcome by 1 % of the largest swing or more are drawn, at most ten;
+        acceptance is one of them wherever it does.
     outcome
         "speedup" or "target_efficiency".
     """
