@@ -10,6 +10,6 @@ if TYPE_CHECKING:
     from specmodel.cost.forward import pass_work as pass_work
     from specmodel.cost.latency import StepTimes as StepTimes, step_times as step_times
     from specmodel.cost.memory import MemoryUse as MemoryUse
-    from specmodel.cost.passes import PassTime as PassTime, pass_time as pass_time
+    from specmodel.cost.passes import PassTime as PassTime
 
 __getattr__, __dir__ = front(__name__)

@@ -15,12 +15,8 @@ from specmodel.base.units import FloatArray
 from specmodel.cost.links import communication_time, links_of
 from specmodel.layers.kinds import kernel_kind
 from specmodel.layers.work import CAUSES, PassWork, Work
-from specmodel.machines.engine import Overheads
 from specmodel.machines.hardware import HardwareProfile
-from specmodel.machines.kernels import DATA_SHEET_KERNELS, Kernels
-
-NO_OVERHEADS = Overheads()
-"""An engine that takes no time of its own."""
+from specmodel.machines.kernels import Kernels
 
 MESSAGES = "messages"
 """What factors on the time of messages stand under, beside those on kernels by their kind."""
@@ -351,50 +347,6 @@ def time_by_cause(time: PassTime) -> dict[str, FloatArray]:
     nothing = replace(time, names=(), timed=())
     causes = growth_by_cause(nothing, time)
     return causes | {"overhead": causes["overhead"] + time.host_time}
-
-
-def pass_time(
-    work: PassWork,
-    hardware: HardwareProfile,
-    kernels: Kernels = DATA_SHEET_KERNELS,
-    overheads: Overheads = NO_OVERHEADS,
-) -> PassTime:
-    """Return the time of a pass from its work.
-
-    Parameters
-    ----------
-    work, hardware, kernels
-        Work of the pass on each GPU, the GPU, and how kernels use it, by kind and dtype.
-    overheads
-        Seconds of the engine, of which those of a kernel and of a pass count here.
-
-    Returns
-    -------
-    PassTime
-        Time by component, with the work.
-    """
-    stacks = []
-    second = {name: part for name, part in work.components.items() if part.beside}
-    tokens = next(iter(second.values())).rows if second else 0.0
-    for name, part in work.components.items():
-        parameters, dtype = kernels_taken(part, kernels, hardware)
-        one = component_time(
-            replace(part, dtype=dtype),
-            hardware,
-            parameters,
-            overheads.kernel_time,
-            kernels.link_stack,
-        )
-        times = ComponentTime(*(np.asarray(getattr(one, field))[None] for field in _TIMES))
-        stacks.append(TimeStack((name,), (part.kind,), (part.memory_cause,), times))
-    return PassTime(
-        names=tuple(work.components),
-        timed=tuple(side_by_side(stacks, second, tokens)),
-        host_time=overheads.pass_time,
-        loaded=lambda: work.active_experts,
-        work=lambda: work,
-        launches=lambda: launches(work.components),
-    )
 
 
 def launches(works: Mapping[str, Work]) -> Any:

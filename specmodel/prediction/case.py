@@ -76,16 +76,6 @@ class Case:
     draft_length: Numeric | None
     acceptance: Acceptance | None
 
-    @property
-    def acceptance_told(self) -> str:
-        """Where the acceptance is from, or what was given of it."""
-        typed = given_form(self.given)
-        source = self.known_acceptance.source
-        level = typed.get("acceptance")
-        if isinstance(level, str) and level in TYPICAL:
-            return f"{level}: {source}"
-        return source or "".join(f"{name} {value}" for name, value in typed.items())
-
     def drafting(self) -> Case:
         """Return it; an InputError where no acceptance is known, or nothing is drafted."""
         _ = self.known_acceptance

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from one_by_one import pass_time
 from scipy import stats
 from test_parallel import draw_counts, uniform_counts
 
@@ -14,7 +15,7 @@ from specmodel.algebra.roofline import KernelParameters
 from specmodel.algebra.routing import rate_of, zipf_popularity
 from specmodel.cost.deploying import deploy
 from specmodel.cost.forward import pass_work
-from specmodel.cost.passes import component_time, pass_time
+from specmodel.cost.passes import component_time
 from specmodel.cost.prefill import carried_prefill
 from specmodel.layers.batch import Layout, sequence_group
 from specmodel.layers.work import PassWork, Work

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from one_by_one import pass_time
 from strategies import architectures, hardware, layouts, pass_of, with_windows
 
 from specmodel.algebra.roofline import smooth_maximum
@@ -10,7 +11,7 @@ from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.records import as_table
-from specmodel.cost.passes import growth_by_cause, pass_time
+from specmodel.cost.passes import growth_by_cause
 from specmodel.layers.batch import Layout
 from specmodel.layers.work import PassWork
 from specmodel.machines.engine import Overheads

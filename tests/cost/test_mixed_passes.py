@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from one_by_one import pass_time
 from strategies import architectures, hardware, layouts
 
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.cost.deploying import deploy
 from specmodel.cost.forward import pass_work
 from specmodel.cost.latency import target_pass
-from specmodel.cost.passes import pass_time
 from specmodel.layers.batch import Layout, SequenceGroup, sequence_group
 from specmodel.layers.work import PassWork, Work
 from specmodel.machines.hardware import HardwareProfile

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from one_by_one import pass_time
 from rows import each_row
 
 from specmodel.cost.blocks import MANY, TOTALS, BlockedTimes
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import step_times, target_pass
-from specmodel.cost.passes import pass_time
 from specmodel.cost.programs import _MOST_TOGETHER
 from specmodel.layers.batch import sequence_group
 from specmodel.machines.engine import Overheads

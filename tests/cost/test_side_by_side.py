@@ -5,11 +5,11 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from one_by_one import pass_time
 
 import specmodel
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import resolve
-from specmodel.cost.passes import pass_time
 from specmodel.layers.engines import NO_ENGINE, Beside, engine_code
 from specmodel.machines.engine import load_engine
 from specmodel.prediction.decoding import decode_deployed

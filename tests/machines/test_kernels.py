@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
+from one_by_one import pass_time
 
 from specmodel.base.errors import InputError
-from specmodel.cost.passes import pass_time
 from specmodel.layers import kinds
 from specmodel.layers.work import PassWork, Work
 from specmodel.machines.fallbacks import choose_kernels, stack_kernels

@@ -237,7 +237,7 @@ def test_batches_where_some_propose_against_enumeration() -> None:
         tensor_parallel=2,
         routing_correlation=0.2,
     )
-    from specmodel.cost.passes import pass_time
+    from one_by_one import pass_time
 
     exact = 0.0
     for proposing in range(batch + 1):
