@@ -31,6 +31,7 @@ from specmodel.machines.engine import LARGEST_GRAPH, EngineProfile, load_engine
 from specmodel.machines.fallbacks import choose_kernels
 from specmodel.machines.hardware import HardwareProfile, load_hardware
 from specmodel.machines.kernels import TYPICAL
+from specmodel.machines.versions import named_version, nearest_read
 from specmodel.models.architecture import Architecture, load_architecture
 
 RECORDS = ("hardware", "engine", "target", "drafter")
@@ -196,6 +197,9 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     models = (target, *deployment.drafter.architectures)
     ignored = dict.fromkeys(key for model in models for key in model.ignored_config_keys or ())
     assumed |= {"ignored_config_key": ", ".join(ignored)} if ignored else {}
+    named = named_version(given.get("engine"))
+    if named and (read := nearest_read(*named)):
+        assumed["engine_version"] = f"{deployment.engine.name} as {read}, the nearest read"
     if target.experts and not given.keys() & set(POPULARITY):
         spread = target.experts.popularity_spread
         assumed["popularity"] = f"unequal (spread {spread:g})" if spread else EQUAL

@@ -89,6 +89,23 @@ def of_version(engine: str, version: str) -> dict[str, Any]:
     ['ngram', 'suffix']
     """
     rows = ROWS[engine]
-    asked = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
-    first = max((first for first in rows if first <= asked), default=next(iter(rows)))
+    first = max((first for first in rows if first <= _numbers(version)), default=next(iter(rows)))
     return rows[first]
+
+
+def nearest_read(engine: str, version: str) -> str:
+    """Return the version that stands in for one older or newer than all that were read, else "".
+
+    Examples
+    --------
+    >>> nearest_read("vllm", "0.99"), nearest_read("vllm", "0.24")
+    ('0.33', '')
+    """
+    oldest, *_, newest = ROWS[engine]
+    asked = _numbers(version)
+    taken = oldest if asked < oldest else newest if asked[: len(newest)] > newest else ()
+    return ".".join(map(str, taken))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])

@@ -22,6 +22,7 @@ _MATTERING = {
     "prefill": "no prefill",
     "carried": "{}",
     "host_speed": "mean host",
+    "engine_version": "{}",
     "routing_correlation": "routing {}",
     "proposal_rate": "proposals in {} of steps",
     "names": "{}",

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specmodel import decode, load_engine, predict
+from specmodel import decode, deploy, load_engine, predict
 from specmodel.base.errors import InputError
 
 POINT = {
@@ -163,3 +163,15 @@ def test_where_graphs_of_earlier_versions_ended_is_told():
     old, new = (predicted(**point, draft_length=8, engine=e) for e in ("vllm-0.24", "vllm-0.28"))
     assert new.speedup > 1.5 * old.speedup
     assert not predicted(**point, enforce_eager=True).deployment.graph_limit.count
+
+
+def test_a_version_that_nobody_read_is_that_of_the_nearest_and_said() -> None:
+    told = {
+        version: deploy(target="mixtral-8x7b", hardware="gb200", engine=f"vllm-{version}")[1].get(
+            "engine_version"
+        )
+        for version in ("0.99", "0.10", "0.24", "0.33.1")
+    }
+    assert told["0.99"] == "vLLM 0.99 as 0.33, the nearest read"
+    assert told["0.10"] == "vLLM 0.10 as 0.14, the nearest read"
+    assert told["0.24"] is told["0.33.1"] is None
