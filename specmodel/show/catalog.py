@@ -162,15 +162,17 @@ _TO_FILL_IN = """\
 
 
 def template_text(name: str) -> str:
-    """Return a GPU as lines that a person changes into another one, without what was fitted."""
+    """Return a GPU as lines that a person changes into another one, without its own fits."""
     from dataclasses import replace
 
     from specmodel.base.records import toml_text
+    from specmodel.machines.kernels import TYPICAL
 
     gpu = specmodel.load_hardware(name, "name")
-    link = gpu.link and replace(gpu.link, all_reduce={})
+    common = {k: v for k, v in gpu.link.all_reduce.items() if k == TYPICAL} if gpu.link else {}
+    link = gpu.link and replace(gpu.link, all_reduce=common)
     text = toml_text(replace(gpu, name="My GPU", fitted={}, link=link))
-    text = re.sub(r"(source) = .*", r'\1 = "where this is from"', text)
+    text = re.sub(r'(source) = (?!"all-reduces).*', r'\1 = "where this is from"', text)
     return _TO_FILL_IN.format(name=gpu.name) + text
 
 
