@@ -93,6 +93,7 @@ def fair_share(rng: np.random.Generator, mean_idle: float, mean_reading: float, 
     return done / now
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
 def test_two_streams_against_a_simulated_memory(share):
     """Of two long streams each is done as late as the formula says: Monte Carlo of fair sharing."""

@@ -61,6 +61,7 @@ def fit(table: pd.DataFrame, overheads, **options):
     return fit_engine(table, base, list(overheads), date="2026-01-01", **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overheads", OVERHEADS, ids=lambda o: "+".join(o))
 @pytest.mark.parametrize(
     "quantities", [("relative_step_time", "forward_time", "speedup"), ("speedup",)]
@@ -99,6 +100,7 @@ def test_overheads_that_the_rows_do_not_determine_are_named(quantity, unknown) -
         assert fitting.result.parameters[name] == pytest.approx(PASSES[name], rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_noisy_rows_are_predicted_within_their_noise(seed: int) -> None:
     table = served(ideal(**PASSES), lengths=(1, 2, 5))
@@ -121,6 +123,7 @@ def test_an_overhead_at_a_bound_is_warned_of() -> None:
     assert fitting.result.warnings == ("pass_time is at its upper bound, 0.05",)
 
 
+@pytest.mark.slow
 def test_rows_left_out_are_predicted_by_the_others() -> None:
     table = served(ideal(**PASSES))
     fitting = fit(table, PASSES, leave_out=["batch_size"])

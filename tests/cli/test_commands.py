@@ -67,6 +67,7 @@ def test_a_few_wild_points_move_the_fit_little(kind: str) -> None:
     assert fitted(kind, table).fit.mean_error < 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "changes", "warning"),
     [

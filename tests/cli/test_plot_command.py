@@ -55,6 +55,7 @@ def pipe(text, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "line"), [*PRINTED.items(), *OTHERS])
 def test_what_a_command_prints_is_drawn_from_a_pipe(kind, line, ended, monkeypatch) -> None:
     pytest.importorskip("matplotlib")

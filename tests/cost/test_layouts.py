@@ -111,6 +111,7 @@ def test_every_group_is_the_busiest_if_every_token_uses_all_experts() -> None:
         assert part.width == 14336 * spread / gpus
 
 
+@pytest.mark.slow
 @each_row(
     ("cut", "replicas", "spread", "exponent", "c", "sequences"),
     [

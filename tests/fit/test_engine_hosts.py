@@ -443,6 +443,7 @@ def test_shipped_engines_are_what_the_fit_to_published_runs_gives(own: tuple[str
         assert shipped.fit.mean_error == pytest.approx(found.error_of(name), abs=0.003)
 
 
+@pytest.mark.slow
 def test_published_steps_and_speedups_are_met(pairs: pd.DataFrame) -> None:
     """The engines' own hosts, all at the speed of the mean host."""
     assert own(pairs, "vllm-32628h")["error"].abs().mean() <= 0.06
@@ -515,6 +516,7 @@ def test_an_engine_without_a_fit_has_nowhere_to_start() -> None:
         update_engine([], load_engine("vllm"), date="2026-11-22")
 
 
+@pytest.mark.slow
 def test_hosts_at_their_own_speed_are_met_and_planted_ones_found() -> None:
     table = read_serving(PAIRS)
     found = host_speeds(table.rows).set_index("host")

@@ -379,6 +379,7 @@ def fine(last: float, first: float = 1.0) -> np.ndarray:
     return first * 1.001 ** np.arange(np.log(last / first) / np.log(1.001))
 
 
+@pytest.mark.slow
 @each_row("tokens", [1, 4])
 @each_row("dtype", ["bf16", "fp8"])
 @each_row(

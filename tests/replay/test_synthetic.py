@@ -62,6 +62,7 @@ def check_against_formula(trace: Trace, length: int, expected: float, pmf: np.nd
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.8, 1.0])
 def test_independent_tokens_give_the_formula_at_every_draft_length(alpha: float) -> None:
     trace = draw(iid_process(alpha, 7), 60, 5040, seed=1)

@@ -72,6 +72,7 @@ def test_rates_that_are_not_carried_have_no_state() -> None:
         assert 0.9 < state.largest_rate < 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "work", "draft_length", "most"),
     [

@@ -24,6 +24,7 @@ def drain_asked(**asked: Any) -> Drain:
     return question.drain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "asked",
     [

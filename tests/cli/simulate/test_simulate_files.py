@@ -116,6 +116,7 @@ def test_records_are_a_row_for_each_policy_and_request(run, tmp_path):
 MAGIC = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "suffix"),
     [

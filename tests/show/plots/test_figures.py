@@ -283,6 +283,7 @@ def test_every_kind_is_tried() -> None:
     assert {kind for kind, _, _ in CASES} == set(KINDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".png", ".pdf", ".svg"])
 def test_nothing_global_is_touched(suffix, tmp_path) -> None:
     before = dict(mpl.rcParams)

@@ -79,6 +79,7 @@ def test_titles_name_model_drafter_and_gpu(tables) -> None:
         assert "EAGLE-3 head on" in title.replace("\n", " ")
 
 
+@pytest.mark.slow
 def test_the_tornado_has_acceptance_a_nominal_line_and_80_per_cent(tables) -> None:
     figure = draw("tornado", tables, 3.4)
     (ax,) = figure.axes
