@@ -123,6 +123,19 @@ def test_a_full_memory_preempts_and_all_are_served() -> None:
     assert roomy.state.now < run.state.now
 
 
+def test_a_request_holds_its_fixed_blocks_beside_those_of_its_entries() -> None:
+    """50 and 20 tokens in blocks of 16: 5 blocks, the last token's entry never being written."""
+    alone = Requests(
+        arrival_time=np.zeros(1), prompt_tokens=np.array([50]), output_tokens=np.array([20])
+    )
+    for fixed_blocks in (0, 3):
+        limits = Limits(blocks=20, fixed_blocks=fixed_blocks, max_running=4)
+        service = Service(
+            times=growing_times(0, 4), limits=limits, acceptance=ACCEPTED, drafts=fixed(0)
+        )
+        assert ran(alone, service).state.least_free_blocks == 20 - (5 + fixed_blocks)
+
+
 @pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
 @pytest.mark.parametrize("policy", ["fixed:3", "schedule", "sglang", "goodput", "cascade"])
 @pytest.mark.parametrize("blocks", [60, 10_000])
