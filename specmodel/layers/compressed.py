@@ -285,8 +285,8 @@ class CompressedAttention(TokenMixer):
         if self.ratio:
             most = self.index_topk * self.ratio if self.index_topk else None
             seen = replica.pairs(most) / self.ratio
-            pairs += seen
-            read += seen if self.index_topk else replica.entries(None) / self.ratio
+            pairs = pairs + seen
+            read = read + (seen if self.index_topk else replica.entries(None) / self.ratio)
         return Work(
             flop=pairs * (4 * padded * self.head_dim * layers),
             activation_bytes=run.num_tokens

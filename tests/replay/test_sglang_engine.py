@@ -136,7 +136,7 @@ def test_all_decisions_are_those_of_the_release(count: int) -> None:
 def test_the_kept_decisions_are_those_of_the_release(tmp_path: Path) -> None:
     kept, expected = read_kept()
     digest = hashlib.sha256(own_source("sglang", PATH).encode()).hexdigest()
-    if digest != kept["sha256_of_source"]:
+    if digest != kept["sha256_of_source"]:  # another release may decide otherwise
         pytest.skip(f"needs {PATH} of sglang {RELEASE}")
     assert decisions(own_class(tmp_path), SEQUENCES) == expected
 
