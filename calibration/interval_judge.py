@@ -21,7 +21,7 @@ from scipy import optimize, special, stats
 from engines import TABLE, engine_of_others, fit, rows_for, runs
 from specmodel.base.units import NORMAL_80, FloatArray
 from specmodel.cost.deploying import resolve
-from specmodel.drafters.models import pard_drafter
+from specmodel.drafters.kinds.models import pard_drafter
 from specmodel.fit.measured import judge_serving, read_serving
 from specmodel.fit.measured.tables import Served, ServingTable
 from specmodel.models.architecture import Architecture, load_architecture

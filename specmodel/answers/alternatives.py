@@ -20,7 +20,7 @@ from specmodel.base.units import LARGEST_PRICE, Numeric, check, parse_seconds
 from specmodel.cost.deploying import LOOKUP
 from specmodel.cost.layouts import layouts_of
 from specmodel.cost.usual import literal, with_counted_gpus
-from specmodel.drafters.names import LOOKUPS
+from specmodel.drafters.names import is_lookup
 from specmodel.prediction.case import TYPICAL, Case, case_of
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predicted, turned_round
@@ -191,7 +191,7 @@ def _asked(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the arguments of each combination by its name."""
     given = {name: value for name, value in arguments.items() if value is not None}
     lists = {name: listed(name, given.get(name)) for name in LISTS}
-    if not {*LOOKUPS} & {each for each in lists["drafter"] if isinstance(each, str)}:
+    if not any(map(is_lookup, lists["drafter"])):
         refuse_given(given, LOOKUP, "the drafter ngram or suffix with it")
     accepted = _accepted(given, len(lists["drafter"]))
     labelled = [[*zip(lists[name], _labels(name, lists[name]), strict=True)] for name in LISTS]
@@ -210,7 +210,7 @@ def _asked(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         case = given | {name: value for name, value in named.items() if value is not None}
         case |= accepted[lists["drafter"].index(named["drafter"])]
         case = with_counted_gpus(case | {"may_not_fit": True, "changes": changed})
-        dropped = [] if named["drafter"] in LOOKUPS else [*LOOKUP]
+        dropped = [] if is_lookup(named["drafter"]) else [*LOOKUP]
         dropped += ["host_speed"] if has_ideal and named["engine"] == "ideal" else []
         case = {name: value for name, value in case.items() if name not in dropped}
         found[_name(varied) or labels["target"]] = case

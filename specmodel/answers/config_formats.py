@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
-from specmodel.drafters.names import LOOKUPS
+from specmodel.drafters.names import is_lookup
 from specmodel.prediction.case import Case, kind_of
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _vllm_place(_schedule: Schedule, drafter: str, path: str) -> str:
 
 def _has_no_file(drafter: str) -> bool:
     """Return whether vLLM needs no path: of look-ups and MTP."""
-    return drafter in (*LOOKUPS, "mtp")
+    return drafter == "mtp" or is_lookup(drafter)
 
 
 def _tensorrt_llm(schedule: Schedule, *_: Any) -> str:

@@ -13,7 +13,6 @@ import specmodel
 from specmodel.base.errors import InputError
 from specmodel.base.naming import SETTABLE, SETTABLE_OF
 from specmodel.cli.helping import GroupedCommand
-from specmodel.drafters.names import DRAFTERS
 
 SETTINGS: dict[str, Any] = {
     "help_option_names": ["-h", "--help"],
@@ -42,7 +41,10 @@ _CASE: _Options = {
         "Model served: a name or its beginning, TOML, config.json or its folder, a"
         " hub id (in the local cache, or of a model that ships), or - for standard input.",
     ),
-    "drafter": ("NAME|PATH", f"{', '.join(DRAFTERS)}, or a model."),
+    "drafter": (
+        "NAME|PATH",
+        "mtp, eagle3, ngram ... (specmodel list drafters), or a model.",
+    ),
     "hardware": ("NAME|PATH", "GPU: a name, its beginning or TOML; 8xh200 is eight of them."),
     "engine": ("NAME|PATH", "Whose host overheads and kernels; ideal has no overheads."),
     "host_speed": (

@@ -17,7 +17,7 @@ from specmodel.base.dtypes import check_dtype
 from specmodel.base.errors import InputError, given
 from specmodel.base.naming import is_local
 from specmodel.cli import settings
-from specmodel.drafters.names import BLOCKS, DRAFTERS
+from specmodel.drafters.names import block_drafters, named_drafters
 
 _VLLM = "vLLM's, as JSON or a file with it: for drafter, engine, and draft length if one is taken."
 _SGLANG = {
@@ -176,7 +176,7 @@ def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
     said: dict[str, Any] = {"drafter": drafter, "draft_model": model}
     steps, width = (typed.get(f"speculative_{n}") for n in ("num_steps", "eagle_topk"))
     verified = typed.get("speculative_num_draft_tokens")
-    steps = None if drafter in BLOCKS else steps  # which SGLang has at 1 for a block
+    steps = None if drafter in block_drafters() else steps  # which SGLang has at 1 for a block
     if steps is None and verified is not None:
         steps = _length(verified, "speculative_num_draft_tokens", least=1) - 1
     if steps is not None:
@@ -230,16 +230,16 @@ def _kind(method: str, model: str, letters: str) -> str:
     It is "" for a model of no such name, and for a head that can be read. Heads of one kind under
     another's method are refused.
     """
-    kinds = sorted(DRAFTERS, key=len, reverse=True)
+    kinds = sorted(named_drafters(), key=len, reverse=True)
     named = next((kind for kind in kinds if kind.replace("-", "") in letters), "")
-    is_head = method in ("eagle", "eagle3", *BLOCKS)
-    if is_head and named in BLOCKS and method != named:
+    is_head = method in ("eagle", "eagle3", *block_drafters())
+    if is_head and named in block_drafters() and method != named:
         raise InputError("model", model, f"a head of {method}, or the method {named}")
     if is_head and "/" in model and is_local(model):
         return ""
     if not method or (method, named) == ("eagle", "eagle3"):
         return named
-    return method if method in DRAFTERS else method.replace("-", " ")
+    return method if method in named_drafters() else method.replace("-", " ")
 
 
 def _length(value: Any, argument: str, least: int = 0) -> int:

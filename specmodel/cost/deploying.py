@@ -23,7 +23,7 @@ from specmodel.cost.arguments import DeploymentArguments
 from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
 from specmodel.cost.kinds import kernels_of, places_taken
 from specmodel.drafters.by_name import load_drafter
-from specmodel.drafters.models import model_drafter
+from specmodel.drafters.kinds.models import model_drafter
 from specmodel.drafters.passes import Drafter
 from specmodel.layers.kinds import FITTED_KINDS, KINDS, MAIN_KINDS
 from specmodel.layers.states import Rollback, StateKeeping

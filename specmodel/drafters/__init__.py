@@ -9,27 +9,27 @@ if TYPE_CHECKING:
         list_acceptance as list_acceptance,
         load_acceptance as load_acceptance,
     )
-    from specmodel.drafters.blocks import (
-        dflash_drafter as dflash_drafter,
-        dspark_drafter as dspark_drafter,
-    )
     from specmodel.drafters.by_name import (
         list_drafters as list_drafters,
         load_drafter as load_drafter,
     )
-    from specmodel.drafters.eagle import (
+    from specmodel.drafters.kinds.blocks import (
+        dflash_drafter as dflash_drafter,
+        dspark_drafter as dspark_drafter,
+    )
+    from specmodel.drafters.kinds.eagle import (
         eagle3_drafter as eagle3_drafter,
         eagle_drafter as eagle_drafter,
         p_eagle_drafter as p_eagle_drafter,
         parallel_drafter as parallel_drafter,
     )
-    from specmodel.drafters.models import (
+    from specmodel.drafters.kinds.models import (
         model_drafter as model_drafter,
         ngram_drafter as ngram_drafter,
         pard_drafter as pard_drafter,
         suffix_drafter as suffix_drafter,
     )
-    from specmodel.drafters.mtp import mtp_drafter as mtp_drafter
+    from specmodel.drafters.kinds.mtp import mtp_drafter as mtp_drafter
     from specmodel.drafters.passes import Drafter as Drafter
 
 __getattr__, __dir__ = front(__name__)

@@ -1,6 +1,6 @@
 """Drafters by name or ``config.json``: models, heads on the target, and look-ups on the host."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,29 +9,13 @@ from specmodel.base.errors import InputError, nearest
 from specmodel.base.naming import checkpoint, found_path, is_local, known_name
 from specmodel.base.ranges import whole_of
 from specmodel.base.records import build, is_path
-from specmodel.drafters import eagle
-from specmodel.drafters.blocks import dflash_drafter, dspark_drafter
 from specmodel.drafters.heads import one_head
-from specmodel.drafters.models import model_drafter, pard_drafter, usual_pard_drafter
-from specmodel.drafters.mtp import ASSISTANT, assistant_drafter, mtp_drafter
-from specmodel.drafters.names import BLOCKS, DRAFTERS
+from specmodel.drafters.kinds.blocks import dspark_drafter
+from specmodel.drafters.kinds.models import model_drafter, pard_drafter
+from specmodel.drafters.kinds.mtp import ASSISTANT, assistant_drafter
+from specmodel.drafters.names import block_drafters, named_drafters
 from specmodel.drafters.passes import Drafter
 from specmodel.models.architecture import Architecture, list_architectures, load_architecture
-
-_MADE_BY: dict[str, Callable[..., Drafter]] = {
-    "dflash": dflash_drafter,
-    "dspark": dspark_drafter,
-    "eagle": eagle.eagle_drafter,
-    "eagle3": eagle.eagle3_drafter,
-    "mtp": mtp_drafter,
-    "p-eagle": eagle.p_eagle_drafter,
-    "pard": usual_pard_drafter,
-    "parallel": eagle.parallel_drafter,
-}
-"""Functions that make a drafter for a target."""
-
-_NAMES = {row.kind: name for name, row in DRAFTERS.items()} | {ASSISTANT: "assistant"}
-"""Names by what `Drafter.kind` says; an assistant is known by its file alone."""
 
 _WRAPPED = "EagleLlamaForCausalLM"
 """Class of the head inside vLLM's wrapper."""
@@ -55,7 +39,7 @@ def list_drafters() -> list[str]:
     >>> {"dspark", "eagle3", "mtp", "ngram"}.issubset(list_drafters())
     True
     """
-    return sorted(DRAFTERS)
+    return [*named_drafters()]
 
 
 def load_drafter(name: str | Path, target: Architecture) -> Drafter:
@@ -87,8 +71,8 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     elif not is_published:
         found, given = _named(name)
         if found:
-            made_by = _MADE_BY.get(found)
-            return made_by(target, **given) if made_by else Drafter(name=DRAFTERS[found].kind)
+            row = named_drafters()[found]
+            return row.made_by(target, **given) if row.made_by else Drafter(name=row.kind)
         if known_name(str(name), models, "drafter") is None:
             expected = f"a path, or a known name such as {nearest(str(name), known)}"
             raise InputError("drafter", name, expected)
@@ -96,15 +80,15 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
 
 
 def _named(name: str | Path) -> tuple[str | None, dict[str, int]]:
-    """Return the row of `DRAFTERS` that a name stands for, and the size of a block after it."""
+    """Return the name that this stands for, None for none, and the size of a block after it."""
     plain, colon, size = str(name).partition(":")
-    letters = {name.replace("-", ""): name for name in DRAFTERS}  # EAGLE-3 too
+    letters = {name.replace("-", ""): name for name in named_drafters()}  # EAGLE-3 too
     plain = plain.lower().replace("_", "-").removeprefix("draft-").strip("[]")  # as engines type
     found = letters.get(plain.replace("-", ""))
     if not colon or found is None:
         return found, {}
-    if found not in BLOCKS:
-        raise InputError("drafter", name, f"{found}: a block size is for {', '.join(BLOCKS)}")
+    if found not in (blocks := block_drafters()):
+        raise InputError("drafter", name, f"{found}: a block size is for {', '.join(blocks)}")
     block = whole_of(size)
     if not block or block > MAX_DRAFT_LENGTH:
         expected = f"a block of 1 to {MAX_DRAFT_LENGTH} tokens, such as {found}:8"
@@ -126,7 +110,7 @@ def longest_block(drafter: str | Path | None, target: str | Path | None) -> int 
 
 
 def drafter_kind(drafter: Drafter | str | Path, target: Architecture | str | Path) -> str:
-    """Return the kind of a drafter: a name in `DRAFTERS`, "assistant", or "model" for any other.
+    """Return the kind of a drafter: its name, "assistant", or "model" for any other.
 
     The target is read only if the drafter is the name of a model or a path.
 
@@ -134,7 +118,8 @@ def drafter_kind(drafter: Drafter | str | Path, target: Architecture | str | Pat
     ('eagle3', 'model')
     """
     if isinstance(drafter, Drafter):
-        return _NAMES.get(drafter.kind, "model")
+        names = {row.kind: name for name, row in named_drafters().items()}
+        return (names | {ASSISTANT: "assistant"}).get(drafter.kind, "model")  # known by its file
     found, _ = _named(drafter)
     if found:
         return found

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from specmodel.drafters.blocks import DFLASH, DSPARK
-from specmodel.drafters.eagle import EAGLE, EAGLE3, P_EAGLE
+from specmodel.drafters.kinds.blocks import DFLASH, DSPARK
+from specmodel.drafters.kinds.eagle import EAGLE, EAGLE3, P_EAGLE
 from specmodel.drafters.passes import (
     Rule,
     features_first,

@@ -15,7 +15,7 @@ from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.records import unchecked
 from specmodel.base.units import LONGEST_TIME, FloatArray, Numeric, check
-from specmodel.drafters.names import DRAFTERS
+from specmodel.drafters.names import named_drafters
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 from specmodel.models.architecture import Architecture
@@ -52,7 +52,7 @@ class DraftPasses:
         return float(self.part == "layers" if self.takes_host is None else self.takes_host)
 
 
-PARD = DRAFTERS["pard"].kind
+PARD = "PARD model"
 """Kind of a draft model that drafts all tokens in one pass."""
 
 _SIZES = ("hidden_size", "vocabulary_size")
@@ -262,7 +262,8 @@ class Drafter:
     def drafting(self) -> str:
         """How its drafts are made, as engines tell drafters apart: `machines.engine.Drafting`."""
         if self.is_lookup:
-            return next((name for name, row in DRAFTERS.items() if row.kind == self.name), "")
+            rows = named_drafters().items()
+            return next((name for name, row in rows if row.kind == self.name), "")
         kind = "head" if self.is_head else "model"
         if self.block_size is not None:
             return f"block {kind}"

@@ -19,7 +19,7 @@ from specmodel.algebra.acceptance import (
 )
 from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray, quantiles
-from specmodel.drafters.names import DRAFTERS
+from specmodel.drafters.names import named_drafters
 from specmodel.drafters.published import is_named, rows_of
 
 QUARTILES_FROM = 6
@@ -39,7 +39,7 @@ class PublishedHead:
     """Tokens per step that were measured of a target with a drafter, by draft length [token].
 
     `name` is that by which it is taken for another target, `target` the beginning of a target's
-    name, `drafter` a kind in `DRAFTERS`; `source` tells where the numbers are from.
+    name, `drafter` a kind in `named_drafters`; `source` tells where the numbers are from.
     """
 
     name: str
@@ -78,7 +78,7 @@ class PublishedHead:
     def _rates(self, longest: int) -> FloatArray:
         """Return rates by position, for drafters of blocks a row for each length [-]."""
         measured = np.array(self.lengths, dtype=float)
-        if DRAFTERS[self.drafter].is_block:
+        if named_drafters()[self.drafter].is_block:
             solved = speculation.solve_acceptance_rate(np.array(self.tokens_per_step), measured)
             rates = np.interp(np.arange(1.0, longest + 1), measured, solved)
             return np.repeat(rates[:, None], longest, axis=1)
@@ -206,7 +206,7 @@ class TypicalHeads:
         """Acceptance at the three levels."""
         tokens = np.stack([head.tokens_at(self.max_draft_length) for head in self.heads])
         shares = (0.25, 0.5, 0.75) if self.num_targets >= QUARTILES_FROM else (0.0, 0.5, 1.0)
-        is_block = DRAFTERS[self.drafter].is_block
+        is_block = named_drafters()[self.drafter].is_block
         of_lengths = acceptance_of_blocks if is_block else acceptance_from_lengths
         rates = map(of_lengths, quantiles(tokens, shares))
         return [Acceptance(acceptance_by_position=each.tolist()) for each in rates]

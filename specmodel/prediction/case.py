@@ -30,7 +30,7 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.usual import TOLD, deployed, with_changes
 from specmodel.drafters.acceptance import load_acceptance
 from specmodel.drafters.by_name import drafter_kind
-from specmodel.drafters.names import DRAFTERS
+from specmodel.drafters.names import named_drafters
 from specmodel.drafters.published import taken_drafter
 from specmodel.drafters.typical import TypicalHeads, measured_acceptance, typical_heads
 from specmodel.prediction.evaluate import LOAD, LOCKSTEP
@@ -229,7 +229,7 @@ def taken_acceptance(deployment: Deployment, given: Mapping[str, Any]) -> Accept
 
 def task_spread(deployment: Deployment) -> float:
     """Return the spread between tasks of heads of a deployment's kind [-]."""
-    named = DRAFTERS.get(kind_of(deployment))
+    named = named_drafters().get(kind_of(deployment))
     return named.task_spread if named else ACCEPTANCE_SPREAD
 
 

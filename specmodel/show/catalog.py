@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import specmodel
 from specmodel.base.errors import InputError, nearest
-from specmodel.drafters.names import DRAFTERS
+from specmodel.drafters.names import named_drafters
 from specmodel.replay import traces
 from specmodel.show.behind import off_by
 from specmodel.show.columns import meanings
@@ -84,7 +84,7 @@ def _acceptance_rows() -> Iterable[Row]:
         lengths = ", ".join(map(str, published.lengths))
         shown = _reached(published.acceptance, max(published.lengths))
         yield {"name": name, _TOKENS: shown, "measured at\ndraft length": lengths}
-    for found in filter(None, map(typical_heads, DRAFTERS)):
+    for found in filter(None, map(typical_heads, named_drafters())):
         reached = [_reached(level, found.max_draft_length) for level in found.acceptance]
         titles = [f"--acceptance\n{name}" for name in NAMES]
         yield {
@@ -119,7 +119,7 @@ ROWS: dict[str, Callable[[], Iterable[Row]]] = {
     "architectures": lambda: map(_architecture_row, specmodel.list_architectures()),
     "engines": lambda: _wrapped({name: _engine_words(name) for name in specmodel.list_engines()}),
     "drafters": lambda: _wrapped(
-        {name: DRAFTERS[name].words for name in specmodel.list_drafters()}
+        {name: row.words for name, row in named_drafters().items()}
         | {"NAME|PATH": "any architecture, as a model of its own"}
     ),
     "acceptance": _acceptance_rows,

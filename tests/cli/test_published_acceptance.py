@@ -8,7 +8,6 @@ import pytest
 
 import specmodel
 from specmodel import cli
-from specmodel.drafters.names import DRAFTERS
 
 WHERE = "--target deepseek-v3 --drafter mtp --hardware b200 --tensor-parallel 8"
 NAMED = f"{WHERE} --acceptance glm-5.2-mtp"
@@ -109,11 +108,6 @@ def test_what_is_listed_is_shown_with_its_source(capsys, name):
     told = tomllib.loads(shown)
     assert f"{told['target']}-{told['drafter']}" == name
     assert len(told["tokens_per_step"]) == len(told.get("lengths", range(8)))
-
-
-def test_help_names_the_drafters_that_there_are(run):
-    assert sorted(DRAFTERS) == specmodel.list_drafters()
-    assert f"{', '.join(DRAFTERS)}, or a model." in run("predict --help")
 
 
 def test_what_a_model_usually_has_is_shown_with_it(run):

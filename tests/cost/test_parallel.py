@@ -25,7 +25,7 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.cost.links import links_of
 from specmodel.cost.memory import MemoryUse
-from specmodel.drafters.models import ngram_drafter
+from specmodel.drafters import ngram_drafter
 from specmodel.layers.attention import LatentAttention
 from specmodel.layers.batch import Layout
 from specmodel.layers.work import PassWork

@@ -12,9 +12,8 @@ from specmodel.algebra.acceptance import (
 )
 from specmodel.answers.sweeps import sweep
 from specmodel.base.errors import InputError
+from specmodel.drafters import eagle3_drafter, mtp_drafter
 from specmodel.drafters.by_name import load_drafter
-from specmodel.drafters.eagle import eagle3_drafter
-from specmodel.drafters.mtp import mtp_drafter
 from specmodel.drafters.typical import published_acceptance, published_heads
 from specmodel.models.architecture import load_architecture
 

@@ -10,11 +10,15 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import step_times
 from specmodel.cost.memory import MemoryUse
+from specmodel.drafters import (
+    eagle3_drafter,
+    eagle_drafter,
+    mtp_drafter,
+    ngram_drafter,
+    parallel_drafter,
+)
 from specmodel.drafters.by_name import load_drafter
-from specmodel.drafters.eagle import eagle3_drafter, eagle_drafter, parallel_drafter
-from specmodel.drafters.models import ngram_drafter
-from specmodel.drafters.mtp import mtp_drafter
-from specmodel.drafters.names import DRAFTERS
+from specmodel.drafters.names import is_lookup, named_drafters
 from specmodel.drafters.passes import Drafter, DraftPasses
 from specmodel.layers.blocks import linear
 from specmodel.models.architecture import load_architecture
@@ -203,11 +207,11 @@ def test_looking_up_takes_longer_for_more_sequences():
     assert plain.draft_time == 0
 
 
-@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("name", named_drafters())
 def test_a_row_makes_what_it_says(name):
     drafter = load_drafter(name, load_architecture("llama-3.1-70b"))
-    row = DRAFTERS[name]
-    assert (drafter.kind, drafter.is_lookup) == (row.kind, row.is_lookup)
+    row = named_drafters()[name]
+    assert (drafter.kind, drafter.is_lookup) == (row.kind, is_lookup(name))
     assert (drafter.block_size is not None) == row.is_block
 
 

@@ -13,8 +13,7 @@ from specmodel.cost.deploying import deploy
 from specmodel.cost.forward import pass_work
 from specmodel.cost.latency import step_times
 from specmodel.cost.memory import MemoryUse
-from specmodel.drafters.eagle import eagle3_drafter, eagle_drafter
-from specmodel.drafters.mtp import mtp_drafter
+from specmodel.drafters import eagle3_drafter, eagle_drafter, mtp_drafter
 from specmodel.layers.batch import SINGLE_GPU, Layout, sequence_group
 from specmodel.layers.group import LayerGroup
 from specmodel.layers.sparse import SparseAttention

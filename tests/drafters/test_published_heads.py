@@ -5,8 +5,8 @@ import pytest
 from specmodel import load_architecture, load_drafter
 from specmodel.cost.deploying import deploy
 from specmodel.cost.memory import MemoryUse
+from specmodel.drafters import eagle3_drafter
 from specmodel.drafters.by_name import drafter_kind
-from specmodel.drafters.eagle import eagle3_drafter
 
 PUBLISHED = [  # billions of parameters as published, and how near is reached
     ("minimax-m3", "eagle3", 3.075, 0.02),

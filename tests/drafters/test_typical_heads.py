@@ -7,7 +7,7 @@ import pytest
 from rows import each_row
 
 from specmodel import list_architectures, load_architecture
-from specmodel.drafters.names import DRAFTERS
+from specmodel.drafters.names import named_drafters
 from specmodel.drafters.published import taken_drafter, usual_drafter
 from specmodel.drafters.typical import (
     QUARTILES_FROM,
@@ -18,7 +18,7 @@ from specmodel.drafters.typical import (
 )
 
 HEADS = published_heads()
-BY_KIND = {kind: [head for head in HEADS if head.drafter == kind] for kind in DRAFTERS}
+BY_KIND = {kind: [head for head in HEADS if head.drafter == kind] for kind in named_drafters()}
 
 
 def test_the_table_has_one_entry_for_each_target_and_drafter_with_a_source():
@@ -46,7 +46,7 @@ def test_a_head_gives_the_tokens_that_were_measured(head):
 
 def test_beyond_what_was_measured_tokens_never_fall():
     for head in HEADS:
-        if not DRAFTERS[head.drafter].is_block:
+        if not named_drafters()[head.drafter].is_block:
             tokens = head.tokens_at(12)
             assert (np.diff(tokens) >= -1e-12).all()
             assert tokens[0] <= 2
@@ -84,7 +84,7 @@ def test_the_published_acceptance_of_a_target_goes_before_the_table():
 def test_every_target_has_a_drafter_that_can_be_made():
     for name in list_architectures():
         drafter, why = taken_drafter(load_architecture(name))
-        assert drafter in DRAFTERS
+        assert drafter in named_drafters()
         assert why
 
 

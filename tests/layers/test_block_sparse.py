@@ -12,7 +12,7 @@ from specmodel import predict
 from specmodel.base.errors import InputError
 from specmodel.base.records import as_table, build
 from specmodel.cost.forward import pass_work
-from specmodel.drafters.mtp import mtp_drafter
+from specmodel.drafters import mtp_drafter
 from specmodel.drafters.passes import Drafter
 from specmodel.layers.batch import Layout, sequence_group
 from specmodel.layers.block_sparse import FROM_CACHE, TOGETHER, BlockSparseAttention

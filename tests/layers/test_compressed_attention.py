@@ -10,7 +10,7 @@ from specmodel.base.records import as_table, build
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import draft_pass
 from specmodel.cost.memory import MemoryUse
-from specmodel.drafters.mtp import mtp_drafter
+from specmodel.drafters import mtp_drafter
 from specmodel.layers.batch import Layout, sequence_group
 from specmodel.layers.compressed import CompressedAttention
 from specmodel.models.architecture import load_architecture

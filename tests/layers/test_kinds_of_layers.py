@@ -9,8 +9,7 @@ import pytest
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.forward import pass_work
-from specmodel.drafters.eagle import eagle_drafter
-from specmodel.drafters.mtp import mtp_drafter
+from specmodel.drafters import eagle_drafter, mtp_drafter
 from specmodel.layers.batch import Layout, sequence_group
 from specmodel.layers.group import LayerGroup
 from specmodel.layers.parts import TokenMixer

@@ -10,7 +10,7 @@ from strategies import pass_of
 from specmodel import predict
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
-from specmodel.drafters.models import ngram_drafter
+from specmodel.drafters import ngram_drafter
 from specmodel.layers import LightningAttention
 from specmodel.layers.batch import Layout
 from specmodel.layers.states import StateKeeping

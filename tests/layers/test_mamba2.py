@@ -8,7 +8,7 @@ from specmodel import load_architecture
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.cost.memory import MemoryUse
-from specmodel.drafters.mtp import mtp_drafter
+from specmodel.drafters import mtp_drafter
 from specmodel.layers import Mamba2
 from specmodel.layers.batch import Layout
 from specmodel.layers.states import StateKeeping

@@ -8,7 +8,7 @@ from strategies import pass_of
 
 from specmodel import decode
 from specmodel.base.errors import InputError
-from specmodel.drafters.mtp import mtp_drafter
+from specmodel.drafters import mtp_drafter
 from specmodel.layers.batch import Layout
 from specmodel.models.architecture import load_architecture
 

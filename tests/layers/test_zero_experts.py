@@ -10,7 +10,7 @@ from specmodel.algebra.ranks import rank_share
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import resolve
-from specmodel.drafters.mtp import mtp_drafter
+from specmodel.drafters import mtp_drafter
 from specmodel.layers.batch import Layout
 from specmodel.layers.embeddings import NgramInputs
 from specmodel.layers.feed_forward import RoutedExperts

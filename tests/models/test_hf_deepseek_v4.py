@@ -12,8 +12,8 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import as_table
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import step_times
+from specmodel.drafters import mtp_drafter
 from specmodel.drafters.by_name import load_drafter
-from specmodel.drafters.mtp import mtp_drafter
 from specmodel.layers.batch import Layout
 from specmodel.models.architecture import Architecture, load_architecture
 

@@ -13,8 +13,7 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.cost.forward import pass_work
 from specmodel.cost.memory import MemoryUse
-from specmodel.drafters.eagle import eagle3_drafter
-from specmodel.drafters.mtp import mtp_drafter
+from specmodel.drafters import eagle3_drafter, mtp_drafter
 from specmodel.layers.batch import Layout, sequence_group
 
 GEMMA, GEMMA_DENSE = flat("google--gemma-4-26B-A4B"), flat("nvidia--Gemma-4-31B-IT-NVFP4")

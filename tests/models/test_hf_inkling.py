@@ -10,7 +10,7 @@ from specmodel import predict
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.cost.memory import MemoryUse
-from specmodel.drafters.mtp import mtp_drafter
+from specmodel.drafters import mtp_drafter
 from specmodel.layers.batch import Layout
 from specmodel.layers.convolutions import BesideAttention
 

@@ -14,7 +14,7 @@ from specmodel import predict
 from specmodel.algebra.routing import sample_routing
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
-from specmodel.drafters.models import ngram_drafter
+from specmodel.drafters import ngram_drafter
 from specmodel.models.architecture import load_architecture
 from specmodel.replay import (
     ReplayTimes,

@@ -8,7 +8,7 @@ from typing import Any
 from specmodel.base.dtypes import check_dtype
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.naming import checkpoint, known_name
-from specmodel.drafters.names import DRAFTERS
+from specmodel.drafters.names import named_drafters
 from specmodel.machines.hardware import list_hardware
 from specmodel.machines.versions import of_version
 from specmodel.models.architecture import Architecture, list_architectures
@@ -69,12 +69,12 @@ def drafter_of(words: str) -> str:
     draft_model = re.match(r"(?:draft[ _-]model|standalone)\b[:\s]*(.*)", words.strip(), re.I)
     if draft_model:
         return model_of(draft_model[1])
-    known = {_letters(name): name for name in DRAFTERS} | _DRAFTERS
+    known = {_letters(name): name for name in named_drafters()} | _DRAFTERS
     head = re.split(r"[:(,]", words)[0]
     for tried in (head, head.split()[0] if head.strip() else ""):
         if _letters(tried) in known:
             return known[_letters(tried)]
-    raise InputError("drafter", words, f"{', '.join(DRAFTERS)}, or draft model: NAME")
+    raise InputError("drafter", words, f"{', '.join(named_drafters())}, or draft model: NAME")
 
 
 def _letters(words: str) -> str:

@@ -1,9 +1,12 @@
 """Drafters that are models of their own, and look-ups on the host."""
 
 from specmodel.base.errors import InputError
-from specmodel.drafters.names import DRAFTERS, NGRAM, SUFFIX
+from specmodel.drafters.names import NamedDrafter
 from specmodel.drafters.passes import PARD, Drafter, masks_after_accepted, one_at_a_time
 from specmodel.models.architecture import Architecture, load_architecture
+
+_NGRAM, _SUFFIX = "n-gram look-up", "suffix look-up"
+"""Names of these for people."""
 
 _PARD_MODELS = {128_256: "llama-3.2-1b"}
 """Small model that PARD was trained on for a family, by its vocabulary size."""
@@ -61,7 +64,7 @@ def ngram_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Dr
     proposal_rate
         Share of the steps of a sequence that have a proposal; the others are plain passes [-].
     """
-    return Drafter(name=DRAFTERS[NGRAM].kind, lookup_time=lookup_time, proposal_rate=proposal_rate)
+    return Drafter(name=_NGRAM, lookup_time=lookup_time, proposal_rate=proposal_rate)
 
 
 def suffix_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Drafter:
@@ -75,4 +78,17 @@ def suffix_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> D
     lookup_time, proposal_rate
         As for `ngram_drafter` [s] [-].
     """
-    return Drafter(name=DRAFTERS[SUFFIX].kind, lookup_time=lookup_time, proposal_rate=proposal_rate)
+    return Drafter(name=_SUFFIX, lookup_time=lookup_time, proposal_rate=proposal_rate)
+
+
+ROWS = {
+    "ngram": NamedDrafter("prompt look-up on the host", _NGRAM),
+    "ngram-gpu": NamedDrafter(
+        "prompt look-up on the GPU, vLLM's ngram_gpu", "n-gram look-up on the GPU"
+    ),
+    "pard": NamedDrafter(
+        "small model of the target's family, one pass with masks", PARD, usual_pard_drafter
+    ),
+    "suffix": NamedDrafter("look-up in suffix trees on the host", _SUFFIX),
+}
+"""Drafters by name."""
