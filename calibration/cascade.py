@@ -18,7 +18,7 @@ from cascade_suite import DEFAULT_FIRST, PAPER, SuiteSettings
 from program import carry_out
 from specmodel.base.text import Columns, align, wrap
 from specmodel.base.units import check
-from specmodel.cli.answering import answering, told_progress
+from specmodel.cli.output import answering, told_progress
 from specmodel.cli.settings import SETTINGS
 from specmodel.replay.named import MOST
 from specmodel.show.forms import Answer, records

@@ -211,7 +211,7 @@ def union(
 def passes(
     stage: Stage, correlation: float, context: int, batch: int, gamma: int
 ) -> dict[str, float]:
-    """Time plain, verify and plain pass and drafting, back to back."""
+    """Time plain, verify and decode step and drafting, back to back."""
     plain, step = stage.passes_of(batch, gamma, correlation)
     state = stage.state(batch, context)
     tokens = torch.ones((batch, gamma + 1), dtype=torch.int64, device=stage.device)

@@ -3,7 +3,7 @@
 Usage: python calibration/deployment.py FILE. FILE is a table of measured engines, as `specmodel
 fit check --serving` takes it. Prints the spread fitted to all rows, which is DEPLOYMENT_SPREAD of
 specmodel/prediction/intervals.py, coverage without one, coverage of each model with the spread
-fitted to the others, and how much of the ratios of plain passes intervals of ratios hold for.
+fitted to the others, and how much of the ratios of decode steps intervals of ratios hold for.
 """
 
 import sys
@@ -27,7 +27,7 @@ def main(path: str) -> None:
     print(f"pooled over models left out: {pooled:.1%}")
     ratios = ratios_of_passes(judge_serving(table)[0], table)
     held = (-ratios["high"] <= ratios["log_error"]) & (ratios["log_error"] <= -ratios["low"])
-    print("Plain passes of B over q B requests, held by intervals of target efficiency:")
+    print("Decode steps of B over q B requests, held by intervals of target efficiency:")
     groups = ratios.assign(coverage=held).groupby("tokens")
     print(groups.agg(rows=("coverage", "size"), coverage=("coverage", "mean")).round(3).to_string())
 

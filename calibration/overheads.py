@@ -210,7 +210,7 @@ def _check_left_out(table: pd.DataFrame, column: str) -> None:
 class _Linear:
     """One measurement: times without the varied overheads, and how much each overhead adds.
 
-    Times of a plain pass, a step and a verify pass, shape (3, batch sizes), and slopes by overhead.
+    Times of a decode step, a step and a verify pass, shape (3, batch sizes); slopes by overhead.
     """
 
     deployment: Deployment

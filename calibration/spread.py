@@ -76,7 +76,7 @@ def coverage_left_out(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def ratios_of_passes(judged: pd.DataFrame, table: ServingTable) -> pd.DataFrame:
-    """Return how plain passes of B and of q B requests compare, beside the intervals of ratios.
+    """Return how decode steps of B and of q B requests compare, beside the intervals of ratios.
 
     For each two rows of one deployment and lengths with q = 2, 4 or 8 times the requests:
     ``tokens`` (q), ``log_error`` of the predicted over the measured ratio of times, and ``low`` and

@@ -81,13 +81,13 @@ BASES = [
     f"load {WHERE} {RATE} --workload came.json --drain 6 --samples 2 --policy none,below:4:2",
     f"load {NGRAM} --tokens-per-step 1.4 --measured-draft-length 3 --users 4 --requests 20"
     " --prompt-length 90 --output-length 20 --policy none,sglang:config=slots.json",
-    f"load {WHERE} --trace trace.jsonl --request-rate 2 --requests 20 --prefill apart:1"
+    f"load {WHERE} --trace trace.jsonl --request-rate 2 --requests 20 --prefill disaggregated:1"
     " --policy none,goodput --max-draft-length 3",
     f"load {WHERE} {RATE} --tpot-target 30ms --requests 30 --replications 2"
     " --policy none,fixed:2 --prompt-length 90 --output-length 20 --for-rate 40 --gpu-hour-price 2",
     f"load {WHERE} {RATE} --workload load.csv --ttft-target 1s --attainment 0.5 --requests 20"
     " --replications 1 --policy table:lengths.json --csv",
-    f"load {WHERE} {RATE} --request-rate 1 --requests 20 --token-budget 1 --prefill apart:1",
+    f"load {WHERE} {RATE} --request-rate 1 --requests 20 --token-budget 1 --prefill disagg:1",
     f"load {WHERE} {RATE} --request-rate 1 --requests 20 --prompt-length 1 --output-length 1",
     f"load {WHERE} {RATE} --tpot-target 30ms --requests 20 --arrivals gamma:20 --attainment 0.95"
     " --policy none --replications 3 --workload code",
@@ -214,7 +214,7 @@ WORDS = {
         " goodput:memory=5 table:lengths.json nowhere:Policy fixed: cascade:backoff_factor=0,none"
     ),
     "arrivals": "poisson gamma:0.5 gamma:20 gamma:100 gamma:nan bursts:8 bursts:1000 bursts:0",
-    "prefill": "together apart:1 apart:2 apart:0 apart:",
+    "prefill": "together disaggregated:1 disaggregated:2 disaggregated:0 disaggregated:",
     "attainment": "0.3 0.5 0.55 0.7 0.9 0.95 0.99 1 1e-13",
     "columns": "speedup,tpot limited_by speedup,speedup",
     "range": "acceptance_rate=0.5:0.9 routing_correlation=0:1 hardware.num_multiprocessors=1:9",

@@ -99,7 +99,7 @@ def run(words: list[str]) -> Ended:
             warnings.catch_warnings(),
             quick_bench(),
             patch.dict(os.environ, HF_HUB_CACHE="hub"),
-            patch("specmodel.cli.answering._LINES", math.inf),  # how far it is, on a busy machine
+            patch("specmodel.cli.output._LINES", math.inf),  # how far it is, on a busy machine
             _limited(),
         ):
             warnings.simplefilter("error")

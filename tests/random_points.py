@@ -187,7 +187,7 @@ def limits(p: Prediction, at: Callable[..., Prediction]) -> dict[str, Any]:
         | (p.batch_size > p.max_batch_size),
         "no draft, speedup 1": none.speedup < 1 if is_idle else none.speedup == 1,
         "no draft, one token": none.tokens_per_step == 1,
-        "no draft, plain pass": (is_idle | (none.step_time == none.forward_time))
+        "no draft, decode step": (is_idle | (none.step_time == none.forward_time))
         & (none.verify_time == none.forward_time)
         & (none.target_efficiency == 1),
         "no draft, no cause": none.limited_by == "none",

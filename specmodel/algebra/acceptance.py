@@ -179,7 +179,7 @@ def mean_tokens_per_step(tokens_where_proposed: Numeric, proposal_rate: Numeric)
 
     .. math:: 1 + r (x - 1)
 
-    A step in which a look-up proposes nothing is a plain pass and emits one token.
+    A step in which a look-up proposes nothing is a decode step and emits one token.
     """
     return np.asarray(1 + np.asarray(proposal_rate) * (np.asarray(tokens_where_proposed) - 1))
 

@@ -130,7 +130,7 @@ def solve_acceptance_rate(tokens_per_step: Numeric, draft_length: Numeric) -> Fl
 
 
 def target_efficiency(forward_time: Numeric, verify_time: Numeric) -> FloatArray:
-    r"""Return how cheap verification is: time of a plain pass over time of a verify pass.
+    r"""Return how cheap verification is: time of a decode step over time of a verify pass.
 
     .. math:: \frac{T_T(B, 1)}{T_T(B, \gamma + 1)}
 
@@ -148,7 +148,7 @@ def target_efficiency(forward_time: Numeric, verify_time: Numeric) -> FloatArray
 
 
 def relative_step_time(forward_time: Numeric, step_time: Numeric) -> FloatArray:
-    """Return the time of a speculative step relative to a plain pass, Cascade's cost.
+    """Return the time of a speculative step relative to a decode step, Cascade's cost.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def utility(tokens_per_step: Numeric, relative_step_time: Numeric) -> FloatArray
     Parameters
     ----------
     tokens_per_step, relative_step_time
-        Tokens emitted per sequence and step [token], and its time relative to a plain pass [-].
+        Tokens emitted per sequence and step [token], and its time relative to a decode step [-].
 
     Returns
     -------
@@ -201,7 +201,7 @@ def speedup(
     tokens_per_step
         Tokens emitted per sequence and step [token].
     forward_time, verify_time, draft_time, reject_time
-        Plain pass and verify pass; all drafting and rejection sampling of one step [s].
+        Decode step and verify pass; all drafting and rejection sampling of one step [s].
 
     Returns
     -------
@@ -230,7 +230,7 @@ def break_even_acceptance_rate(
     Parameters
     ----------
     relative_step_time, draft_length
-        Time of a step relative to a plain pass [-], and tokens drafted in it [token].
+        Time of a step relative to a decode step [-], and tokens drafted in it [token].
     proposal_rate
         Share of the steps that have a proposal; the others emit one token [-].
 

@@ -41,10 +41,10 @@ class Explanation:
         The points that are explained.
     target_efficiency
         Contribution of each of `VERIFY_TERMS`, which lead from 1 (verifying takes no longer than a
-        plain pass) to the target efficiency; without state and index where no layer has any [-].
+        decode step) to the target efficiency; without state and index where no layer has any [-].
     ideal_speedup, speedup
-        Speedup if all drafted tokens were accepted and a step took no longer than a plain pass, and
-        the contribution of each of `SPEEDUP_TERMS`, which lead from there to the speedup [-].
+        Speedup if all drafted tokens were accepted and a step took no longer than a decode step,
+        and the contribution of each of `SPEEDUP_TERMS`, which lead from there to the speedup [-].
     """
 
     prediction: Prediction
@@ -94,7 +94,7 @@ def explain(prediction: Prediction) -> Explanation:
     Contributions are Shapley values: the mean, over all orders of adding causes one by one, of what
     a cause changes when it is added. They are taken twice. First in seconds, by
     `StepTimes.growth_by_cause`. Then in the ratios ``tokens / (1 + s)``, where s is what causes add
-    in units of a plain pass. The value of a set of causes depends only on its sum s and on whether
+    in units of a decode step. The value of a set of causes depends only on its sum s and on whether
     rejection, which lowers the tokens, is in it: 2^8 sets take the place of 8! orders (2^10 where
     layers have state and index). Where only a share r of the steps has a proposal, the ideal is
     ``1 + r draft_length``.
@@ -160,7 +160,7 @@ def _speedup_terms(columns: FloatArray) -> FloatArray:
 
 def _in_chunks(function: Callable[[FloatArray], FloatArray], columns: FloatArray) -> FloatArray:
     """Call a function of columns for some points at a time: it holds 2^10 numbers for each."""
-    if not columns.size:  # nothing acts: plain passes alone
+    if not columns.size:  # nothing acts: decode steps alone
         return columns
     flat = columns.reshape(len(columns), -1)
     starts = range(0, flat.shape[1], CHUNK)

@@ -10,7 +10,7 @@ import click
 
 from specmodel import measure
 from specmodel.base.errors import InputError, refuse_given
-from specmodel.cli.answering import answering
+from specmodel.cli.output import answering
 from specmodel.cli.settings import command, own
 from specmodel.show import accepted
 from specmodel.show.forms import Answer

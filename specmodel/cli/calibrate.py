@@ -11,7 +11,7 @@ import click
 
 from specmodel import __version__, machines
 from specmodel.base.text import wrap
-from specmodel.cli.answering import echo_warnings, told_progress
+from specmodel.cli.output import echo_warnings, told_progress
 from specmodel.cli.settings import command, own
 from specmodel.measure.kernels.suite import COMPONENTS, DTYPES, Device, Length
 

@@ -9,10 +9,10 @@ from typing import Any
 from specmodel.base.errors import given
 from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.cli import settings
-from specmodel.cli.answering import answering
 from specmodel.cli.load import arguments_of_load, for_load_options, refuse_without_load, searching
+from specmodel.cli.output import answering
+from specmodel.cli.positionals import where_options
 from specmodel.cli.predict import BATCH_SIZES
-from specmodel.cli.words import where_options
 from specmodel.show import compared, forms
 
 _WORDS = (
@@ -28,7 +28,9 @@ _NUMBERS: dict[str, Callable[[str, str], Any]] = {
 """What may be a list."""
 _LENGTHS = "Lengths to compare, each at all batch sizes.  [default: the best of each]"
 _PRICES = "Price of a GPU for an hour: one for all, or one for each GPU."
-_PREFILL = "together, apart:N, or both, in capacities: N servers prefill.  [default: together]"
+_PREFILL = (
+    "together, disaggregated:N or both, in capacities: N servers prefill.  [default: together]"
+)
 _FOR_LOAD = "Simulate requests: the largest rate of each alternative within the targets."
 _ACCEPTANCE = (
     "As of predict: one for all, or one for each drafter, such as usual,0.4; usual is what is"

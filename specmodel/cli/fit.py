@@ -19,8 +19,8 @@ from specmodel.base.naming import counted
 from specmodel.base.text import command_lines, wrap
 from specmodel.cli import settings
 from specmodel.cli.helping import GroupedCommand, WholeList
+from specmodel.cli.positionals import where_options
 from specmodel.cli.settings import OVERWRITE, check_free, own, refuse_inputs
-from specmodel.cli.words import where_options
 from specmodel.fit import measured
 from specmodel.show import accepted, fitted, forms, judged, report
 from specmodel.show.behind import assumed_text, what_if_text

@@ -8,9 +8,9 @@ from typing import Any
 
 from specmodel.base.errors import given, install, refuse_given
 from specmodel.cli import settings
-from specmodel.cli.answering import answering, echo_warnings, told_progress
+from specmodel.cli.output import answering, echo_warnings, told_progress
+from specmodel.cli.positionals import where_options
 from specmodel.cli.settings import own
-from specmodel.cli.words import where_options
 from specmodel.show import loads
 from specmodel.show.forms import Answer
 
@@ -83,7 +83,7 @@ _SERVER: dict[str, tuple[Any, str]] = {
     "token_budget": (int, "Most tokens of a step: max_num_batched_tokens.  [default: vLLM's]"),
     "prefill": (
         "HOW",
-        "together, or apart:N, N servers that prefill and hand on.  [default: together]",
+        "together, or disaggregated:N, N servers that prefill and hand on.  [default: together]",
     ),
     "prefix_hit_rate": (float, "Share of a prompt found in the prefix cache.  [default: 0]"),
     "shared_prefix": (int, "Tokens that all prompts begin with, cached after the first request."),
@@ -129,7 +129,7 @@ def load(**options: Any) -> Answer:
     without, and with a target, the largest rate that each policy carries, and what it costs.
 
     Requests come at random, wait, and are batched continuously as vLLM 0.33 schedules them; each
-    policy meets the same requests and the same luck. Beside given rates stands TPOT in the steady
+    policy meets the same requests and the same noise. Beside given rates stands TPOT in the steady
     state by formula; where requests wait ever longer, a row says that its load is not carried. For
     the largest, each rate has several runs of other requests: up by a quarter to the first at
     which too few meet both targets, then halved. The first interval is of these runs, the second

@@ -7,8 +7,8 @@ from typing import Any
 
 from specmodel.base.errors import refuse_given
 from specmodel.cli import settings
-from specmodel.cli.answering import answering
-from specmodel.cli.words import where_options
+from specmodel.cli.output import answering
+from specmodel.cli.positionals import where_options
 from specmodel.show import forms
 from specmodel.show.break_even import UNITS
 from specmodel.show.views import VIEWS

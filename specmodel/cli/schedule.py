@@ -11,9 +11,9 @@ import click
 from specmodel.base.errors import given, refuse_given
 from specmodel.base.naming import is_id
 from specmodel.cli import settings
-from specmodel.cli.answering import answering
 from specmodel.cli.load import arguments_of_load, for_load_options, refuse_without_load, searching
-from specmodel.cli.words import where_options
+from specmodel.cli.output import answering
+from specmodel.cli.positionals import where_options
 from specmodel.show import costs, schedules
 from specmodel.show.forms import Answer
 

@@ -7,8 +7,8 @@ from typing import Any
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_named_range
 from specmodel.cli import settings
-from specmodel.cli.answering import answering
-from specmodel.cli.words import where_options
+from specmodel.cli.output import answering
+from specmodel.cli.positionals import where_options
 from specmodel.show import sensitivities
 from specmodel.show.forms import Answer
 

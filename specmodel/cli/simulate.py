@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from specmodel import replay
 from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.cli import settings
-from specmodel.cli.answering import answering, told_progress
+from specmodel.cli.output import answering, told_progress
+from specmodel.cli.positionals import where_options
 from specmodel.cli.settings import own, refuse_inputs
-from specmodel.cli.words import where_options
 from specmodel.show import replayed
 from specmodel.show.forms import Answer
 

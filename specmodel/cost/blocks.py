@@ -234,7 +234,7 @@ class BlockedTimes:
 
     @property
     def active_experts(self) -> FloatArray:
-        """Distinct experts per layer in a plain pass [-]."""
+        """Distinct experts per layer in a decode step [-]."""
         return self._distinct.all(self._free.active_experts)
 
     @property
@@ -243,11 +243,11 @@ class BlockedTimes:
         return self._distinct.all(self._free.active_experts_verify)
 
     def growth_by_cause(self) -> dict[str, FloatArray]:
-        """Return what the steps take beyond a plain pass, by cause; sums exactly [s]."""
+        """Return what the steps take beyond a decode step, by cause; sums exactly [s]."""
         return self._of_blocks(StepTimes.growth_by_cause)
 
     def plain_by_cause(self) -> dict[str, FloatArray]:
-        """Return what plain passes take, by cause [s]."""
+        """Return what decode steps take, by cause [s]."""
         return self._of_blocks(StepTimes.plain_by_cause)
 
     @cached_property

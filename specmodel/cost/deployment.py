@@ -31,7 +31,7 @@ _STATE_SLOTS: dict[str, Slots] = {"sglang": "scratch"}
 """What engines reserve of recurrent states, by stack; other stacks are taken to do as vLLM does."""
 
 NO_DRAFTER = Drafter(name="none")
-"""Nothing drafts: every step is a plain pass."""
+"""Nothing drafts: every step is a decode step."""
 
 TYPICAL_MEMORY_UTILIZATION = 0.9
 """Share of a GPU's memory that vLLM takes unless told otherwise [-]."""
@@ -56,7 +56,7 @@ _TRITON = Walk(split_tokens=8, segments=16, bytes_per_s=40e9)
 """Triton's attention in vLLM 0.33. An SM of an A100 gets 67e9 B/s of its L2 (5,120 B a clock for
 108); a tile of 32 keys of 512 in 16 bits takes 1.0 us by that, 0.36 us of products of 16 rows at
 the peak, and some 0.25 us to scale what was summed. Two steps published at 44k entries (p26-336 and
-337, in sight when this was written) ask for 22e9 in seconds, and for 50e9 beside a plain pass of
+337, in sight when this was written) ask for 22e9 in seconds, and for 50e9 beside a decode step of
 twice the time predicted."""
 
 

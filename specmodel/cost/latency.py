@@ -36,12 +36,12 @@ class DraftTime:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class StepTimes:
-    """Times of one draft-and-verify step, and of the plain pass it is compared with.
+    """Times of one draft-and-verify step, and of the decode step it is compared with.
 
     Parameters
     ----------
     plain_pass, verify_pass, draft_passes
-        Plain pass, verify pass of a batch in which some sequence has a proposal, and passes of each
+        Decode step, verify pass of a batch in which some sequence has a proposal, passes of each
         part of the drafter (none for a look-up), with all of the host's time.
     speculating_chance
         Chance that any sequence has a proposal: 0 without a draft, below 1 for n-gram look-up [-].
@@ -63,7 +63,7 @@ class StepTimes:
 
     @cached_property
     def forward(self) -> PassTime:
-        """Plain pass, with the host time it waits for."""
+        """Decode step, with the host time it waits for."""
         is_beside = self.hides_host != "none"
         return self.plain_pass.waiting() if is_beside else self.plain_pass.taking_turns()
 
@@ -79,7 +79,7 @@ class StepTimes:
 
     @property
     def forward_time(self) -> FloatArray:
-        """Plain pass [s]."""
+        """Decode step [s]."""
         return self.forward.total_time
 
     @cached_property
@@ -104,7 +104,7 @@ class StepTimes:
 
     @property
     def active_experts(self) -> FloatArray:
-        """Distinct experts per layer in a plain pass [-]."""
+        """Distinct experts per layer in a decode step [-]."""
         return self.forward.active_experts
 
     @property
@@ -125,14 +125,14 @@ class StepTimes:
         return {"forward": self.forward, "verify": self.speculating} | drafting
 
     def growth_by_cause(self) -> dict[str, FloatArray]:
-        """Return what the step takes beyond a plain pass, by cause; sums exactly [s]."""
+        """Return what the step takes beyond a decode step, by cause; sums exactly [s]."""
         growth = growth_by_cause(self.forward, self.speculating)
         growth = {cause: time * self.speculating_chance for cause, time in growth.items()}
         growth["overhead"] = growth["overhead"] + self.reject_time
         return growth | {"drafting": self.draft_time}
 
     def plain_by_cause(self) -> dict[str, FloatArray]:
-        """Return what a plain pass takes, by cause [s]."""
+        """Return what a decode step takes, by cause [s]."""
         return time_by_cause(self.forward)
 
     def _shown(self, time: PassTime) -> PassTime:
@@ -293,7 +293,7 @@ def launched(
 def sequences_of(
     deployment: Deployment, batch_size: FloatArray, tokens: FloatArray, context: FloatArray
 ) -> tuple[SequenceGroup, SequenceGroup]:
-    """Return the sequences of a plain pass and of a verify pass."""
+    """Return the sequences of a decode step and of a verify pass."""
     chance, share = proposals(deployment.drafter.proposal_rate, batch_size)
     plain = SequenceGroup(batch_size=batch_size, context_length=context)
     verified = replace(
@@ -306,7 +306,7 @@ def sequences_of(
 
 
 def drafting_sequences(passes: DraftPasses, plain: SequenceGroup) -> SequenceGroup:
-    """Return the sequences of each of some passes of a draft, from those of a plain pass."""
+    """Return the sequences of each of some passes of a draft, from those of a decode step."""
     return replace(
         plain,
         tokens_per_sequence=passes.tokens_per_sequence,

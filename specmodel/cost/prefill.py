@@ -83,7 +83,7 @@ def added_by_prompts(
 def added_at(
     deployment: Deployment, points: Mapping[str, FloatArray], errors: KernelErrors | None
 ) -> PassTime:
-    """Return what a prompt adds to a plain pass, in blocks of many points."""
+    """Return what a prompt adds to a decode step, in blocks of many points."""
     names = ("batch_size", "context_length", "prompt_length")
 
     def of(requests: FloatArray, context: FloatArray, tokens: FloatArray) -> PassTime:

@@ -177,7 +177,7 @@ class RoutedExperts(FeedForwardBlock):
     def active_experts(self, batch: Batch, routing: Routing) -> FloatArray:
         """Return the distinct experts that a pass loads in each layer [-]."""
         # Where a group speculates only by chance, its share of speculating sequences is a mean over
-        # passes in which some do. The union over all passes is a mean of these and of plain passes,
+        # passes in which some do. The union over all passes is a mean of these and of decode steps,
         # each as often as it happens: the first therefore follows from the other two.
         uncertain = [*filterfalse(_ALWAYS, batch.groups)]
         if not uncertain:

@@ -26,8 +26,8 @@ CAUSES = (
     "prefill",
     "drafting",
 )
-"""What can make a step longer than a plain pass. Drafting is last, as no pass of the target has it;
-prefill is that of other requests, in steps that carry it."""
+"""What can make a step longer than a decode step. Drafting is last, as no pass of the target has
+it; prefill is that of other requests, in steps that carry it."""
 
 CAUSES_OF_SOME = ("state", "index")
 """Causes that only some kinds of layers have: models without such layers do not name them."""

@@ -63,7 +63,7 @@ COLUMNS = (
     Column(
         "active_experts",
         "-",
-        "distinct experts per layer that a plain pass loads",
+        "distinct experts per layer that a decode step loads",
         source=lambda e: e.times.active_experts,
         title="experts\nloaded",
         form="{active_experts:.0f}>{active_experts_verify:.0f}",
@@ -78,7 +78,7 @@ COLUMNS = (
     _uncertain(
         "forward_time",
         "s",
-        "plain pass, which is the time per output token without speculation",
+        "decode step, which is the time per output token without speculation",
     ),
     _uncertain("verify_time", "s", "verify pass"),
     _uncertain("draft_time", "s", "all drafting of a step, and what it waits for the host"),
@@ -89,12 +89,12 @@ COLUMNS = (
     _uncertain(
         "target_efficiency",
         "-",
-        "plain pass over verify pass: 1 = verifying is free",
+        "decode step over verify pass: 1 = verifying is free",
         title="target\neff.",
         form=".3f",
         spare=3,
     ),
-    _uncertain("relative_step_time", "-", "step over plain pass, Cascade's cost"),
+    _uncertain("relative_step_time", "-", "step over decode step, Cascade's cost"),
     _uncertain("utility", "-", "tokens per step over relative step time", lambda e: e.speedup),
     _uncertain(
         "speedup",
@@ -231,7 +231,7 @@ DECODE_COLUMNS = (
     Column(
         "largest_share",
         "-",
-        "what takes most of a plain pass",
+        "what takes most of a decode step",
         source=lambda e: e.largest_of_plain,
         words=LIMITS,
         title="largest\nshare",

@@ -49,7 +49,7 @@ COORDINATES = ("batch_size", "context_length", *LOAD, LOCKSTEP)
 
 
 class Prompt(NamedTuple):
-    """The pass of a prompt on each replica, host apart, and what it adds to a plain pass."""
+    """The pass of a prompt on each replica, host apart, and what it adds to a decode step."""
 
     alone: PassTime
     added: PassTime
@@ -119,7 +119,7 @@ class Evaluation:
 
     @property
     def forward_time(self) -> FloatArray:
-        """Plain pass with the prefill it carries [s]."""
+        """Decode step with the prefill it carries [s]."""
         plain = self.times.forward_time
         return plain if self.prefill is None else plain + self.carried
 
@@ -155,13 +155,13 @@ class Evaluation:
 
     @property
     def target_efficiency(self) -> FloatArray:
-        """Plain pass over verify pass, at most 1 whatever the drawn errors are [-]."""
+        """Decode step over verify pass, at most 1 whatever the drawn errors are [-]."""
         efficiency = speculation.target_efficiency(self.forward_time, self.verify_time)
         return np.minimum(efficiency, 1.0)
 
     @cached_property
     def relative_step_time(self) -> FloatArray:
-        """Step over plain pass [-]."""
+        """Step over decode step [-]."""
         return speculation.relative_step_time(self.forward_time, self.step_time)
 
     @cached_property
@@ -200,7 +200,7 @@ class Evaluation:
 
     @property
     def largest_of_plain(self) -> np.ndarray:
-        """Index into `LIMITS` of what takes the largest share of a plain pass [-]."""
+        """Index into `LIMITS` of what takes the largest share of a decode step [-]."""
         parts = self.times.plain_by_cause() | {"prefill": np.asarray(self.carried)}
         parts["drafting"] = np.zeros(())
         return _largest(parts)
@@ -294,7 +294,7 @@ class Evaluation:
     def _open(self) -> np.ndarray | None:
         """Which lengths memory allows; None without recurrent layers, whose states drafts take.
 
-        Where not even a plain pass fits, it allows all.
+        Where not even a decode step fits, it allows all.
         """
         if not self.deployment.recurrent_model:
             return None

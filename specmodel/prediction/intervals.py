@@ -96,7 +96,7 @@ def central_intervals(
     table has. That is one factor of the deployment, drawn once, on all that GPUs do in plain,
     verify, draft and prefill passes, messages included; host time is what was given. As all passes
     share it, ratios keep only what host time leaves of it. That verify passes of several tokens a
-    sequence share all of it is an assumption: nothing published measures them alone. Plain passes
+    sequence share all of it is an assumption: nothing published measures them alone. Decode steps
     of 2, 4 and 8 times the requests differ by somewhat more than the errors of kernels let a verify
     pass of as many tokens: intervals of that ratio hold for 68, 68 and 65 %. Where all-reduces of
     other stacks or GPUs stand in, messages have one further factor, the same in all passes.
@@ -227,7 +227,7 @@ def likeness_of_passes(deployment: Deployment, verify_tokens: Numeric) -> FloatA
 
     It is ``q^(-1/2)`` for a verify pass of q tokens a sequence, and 1 under a fitted engine, whose
     errors are of whole steps. If every token brought an error of its own, independent of the
-    others, the error of a pass of q tokens would be their mean, of which the plain pass has one: a
+    others, the error of a pass of q tokens would be their mean, of which the decode step has one: a
     covariance of 1/q, over standard deviations of 1 and ``q^(-1/2)``. That suggests the form and
     explains no kernel. On kernels that were not fitted, errors correlate by 0.74, 0.56, 0.34 and
     0.08 at 2, 4, 8 and 16 tokens (experts, median of nine stacks, each engine on each generation of

@@ -17,10 +17,10 @@ from specmodel.cost.latency import step_times
 from specmodel.replay.traces import LONGEST_DRAFT
 
 DEFAULT_DRAFTER_UPKEEP = 0.025
-"""What a model drafter that goes on drafting adds to a plain pass [-]: Cascade's 2-3 %."""
+"""What a model drafter that goes on drafting adds to a decode step [-]: Cascade's 2-3 %."""
 
 MOST_UPKEEP = 100
-"""Largest upkeep, relative to a plain pass [-]: above this, a slip is likelier than a drafter."""
+"""Largest upkeep, relative to a decode step [-]: above this, a slip is likelier than a drafter."""
 
 LEAST_ROW, ROWS = 64, 48
 """Least context between rows of a table of times [token], and about how many rows it has [-]."""
@@ -38,7 +38,7 @@ class ReplayTimes:
     Parameters
     ----------
     forward_time, paused_time
-        Plain pass of a deployment that never speculates; and of one that may, but has draft length
+        Decode step of a deployment that never speculates; and of one that may, but has draft length
         0 in this step: with the upkeep of the drafter [s].
     step_time
         By the number of draft tokens verified, from 0, a step whose look-up found nothing [s].
@@ -87,7 +87,7 @@ class ReplayTimes:
         """Return step and expert times by row of context, with draft length 0 in front [s].
 
         A step of draft length K that verifies v draft tokens is found in column v + (K > 0). Draft
-        length 0 takes the paused time of a deployment that may draft later, or else a plain pass.
+        length 0 takes the paused time of a deployment that may draft later, or else a decode step.
         """
         steps = [
             [row.paused_time if pauses else row.forward_time, *row.step_time] for row in self.rows
@@ -129,7 +129,7 @@ def replay_times(
     growth
         How much the context may grow in a request; 0 keeps it as it is at every step [token].
     drafter_upkeep
-        What a model drafter adds to a plain pass, as a share of it, by drafting on without use in
+        What a model drafter adds to a decode step, as a share of it, by drafting on without use in
         order to keep its KV cache; a look-up has none [-].
 
     Returns
@@ -197,7 +197,7 @@ def _times_at(
 
 
 def read_replay_times(path: str | Path) -> ReplayTimes:
-    """Return measured times; draft length 0 takes a plain pass, with a drafter and without.
+    """Return measured times; draft length 0 takes a decode step, with a drafter and without.
 
     Parameters
     ----------

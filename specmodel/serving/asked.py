@@ -281,9 +281,9 @@ def _servers(text: str | None) -> int:
     if text in (None, "together"):
         return 0
     name, _, number = str(text).partition(":")
-    servers = whole_of(number) if name == "apart" else None
+    servers = whole_of(number) if name and "disaggregated".startswith(name) else None
     if not servers:
-        raise InputError("prefill", text, "together, or apart:N, such as apart:2")
+        raise InputError("prefill", text, "together, or disaggregated:N, such as disaggregated:2")
     return servers
 
 

@@ -43,7 +43,7 @@ class DisaggregatedPrefill:
         """
         if requests.users:
             expected = "together, or rates in place of users"
-            raise InputError("prefill", f"apart:{self.servers}", expected)
+            raise InputError("prefill", f"disaggregated:{self.servers}", expected)
         left, seen = (requests.prompt_tokens - cached).astype(float), cached.astype(float)
         takes = np.zeros(requests.count)
         while (left > 0).any():
@@ -62,7 +62,9 @@ def disaggregated(deployment: Deployment, servers: int) -> DisaggregatedPrefill:
     """Return servers that prefill for a deployment; each GPU sends what it keeps of a prompt."""
     carrier = deployment.hardware.network or deployment.hardware.link
     if carrier is None:
-        raise InputError("prefill", f"apart:{servers}", "together: the GPU has no link to others")
+        raise InputError(
+            "prefill", f"disaggregated:{servers}", "together: the GPU has no link to others"
+        )
     transfer_time = partial(_transfer_time, deployment, carrier.peak_bytes_per_s)
     return DisaggregatedPrefill(servers=servers, transfer_time=transfer_time)
 

@@ -111,7 +111,7 @@ class Drain:
         return [replace(part, arrival_time=np.zeros(part.count)) for part in parts]
 
     def simulated(self, policy: str, *, compiled: bool | None = None) -> list[Run]:
-        """Return a run of each server under a policy, with luck of its own."""
+        """Return a run of each server under a policy, with noise of its own."""
         service = self.study.service(policy)
         return [
             service.run(requests, seed=seed, compiled=compiled)
@@ -246,8 +246,8 @@ def _interval(study: Study, row: Row) -> Row:
 def usual_policies(drain: Drain) -> list[str]:
     """Return none, the single lengths that pay by formula, a schedule, and the best below a batch.
 
-    Of single lengths at most three; batches are powers of two up to the most that run. Luck is left
-    out, so that the same requests run together under all of them.
+    Of single lengths at most three; batches are powers of two up to the most that run. Noise is
+    left out, so that the same requests run together under all of them.
     """
     longest, accepted = drain.study.max_draft_length, drain.study.accepted
     courses, totals = drain.closed("none"), dict[str, float]()

@@ -3,8 +3,8 @@
 On the axis of token time each running request makes one token a unit, whatever steps take, so that
 who runs with whom follows from lengths alone: first come first served, in as many slots as the
 scheduler and memory have. A unit takes a step over its tokens, at the draft length, requests and
-mean context then; prompts add theirs. How lucky a request is with its drafts spreads its end as a
-normal law, of which each request gets a quantile; that luck of one slows others is left out, and
+mean context then; prompts add theirs. The noise of its drafts spreads the end of a request as a
+normal law, of which each request gets a quantile; that a slow one slows others is left out, and
 blocks of memory are taken as if they could be divided.
 """
 
@@ -21,8 +21,8 @@ from specmodel.serving.policies import survival
 from specmodel.serving.requests import Requests
 from specmodel.serving.run import Service
 
-_LUCKS = 16
-"""Quantiles of luck that are taken of each request [-]."""
+_QUANTILES = 16
+"""Quantiles of noise that are taken of each request [-]."""
 _ALIKE = 1e-6
 """Requests whose ends are no farther apart end with the same step [token]."""
 
@@ -224,12 +224,12 @@ def course(service: Service, requests: Requests, acceptance: Acceptance) -> Cour
     pace, need = pace_of(service, acceptance), np.asarray(requests.output_tokens - 1.0)
     line = timeline(service, requests, need, pace)
     if pace.lengths.any():
-        line = timeline(service, requests, _by_luck(line, need, pace), pace)
+        line = timeline(service, requests, _with_noise(line, need, pace), pace)
     ends = np.concatenate([[0.0], np.cumsum(span_times(service, line, pace))])
     return Course(begun=ends[line.begun], first=ends[line.first], done=ends[line.done])
 
 
-def _by_luck(line: Timeline, need: FloatArray, pace: Pace) -> FloatArray:
+def _with_noise(line: Timeline, need: FloatArray, pace: Pace) -> FloatArray:
     """Return tokens that requests need, as if all advanced alike but some had farther to go.
 
     Quantiles of all requests' ends together are given to them in the order of their own draws.
@@ -240,10 +240,10 @@ def _by_luck(line: Timeline, need: FloatArray, pace: Pace) -> FloatArray:
     spread = np.concatenate([[0.0], np.cumsum(line.tokens * pace.spread[lengths])])
     deviation = np.sqrt(spread[line.done] - spread[line.first])
     place = (np.random.default_rng(0).permutation(len(need)) + 0.5) / len(need)
-    lucks = ndtri((np.arange(_LUCKS) + place[:, None]) / _LUCKS)
-    every = np.sort((need[:, None] + deviation[:, None] * lucks).ravel()).reshape(-1, _LUCKS)
+    noise = ndtri((np.arange(_QUANTILES) + place[:, None]) / _QUANTILES)
+    every = np.sort((need[:, None] + deviation[:, None] * noise).ravel()).reshape(-1, _QUANTILES)
     found = np.empty_like(need)
-    middle = every[:, _LUCKS // 2 - 1 : _LUCKS // 2 + 1].mean(axis=1)
+    middle = every[:, _QUANTILES // 2 - 1 : _QUANTILES // 2 + 1].mean(axis=1)
     found[np.argsort(need + deviation * ndtri(place), kind="stable")] = middle
     last = lengths[np.maximum(line.done - 1, 0)]
     steps = np.rint((found + pace.beyond[last]) / pace.tokens[last])

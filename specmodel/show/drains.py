@@ -27,7 +27,7 @@ _FEW = 8
 _MOST_TOLD = 4
 """Lengths of a schedule that are told [-]."""
 _CLOSED = (
-    "By formula: all that run advance alike, each with a quantile of the luck of its drafts;"
+    "By formula: all that run advance alike, each with a quantile of the noise of its drafts;"
     " policies that learn have none."
 )
 _PREEMPTED = "Requests that memory preempted count as running until they are done."

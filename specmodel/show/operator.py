@@ -13,7 +13,7 @@ from specmodel.base.text import VERBOSE
 from specmodel.prediction.table import Column, Form, Row, filler, seconds, text_table
 from specmodel.show import report
 from specmodel.show.columns import chosen
-from specmodel.show.taken import has_tasks, tokens_of_tasks
+from specmodel.show.defaults import has_tasks, tokens_of_tasks
 
 if TYPE_CHECKING:
     from specmodel.prediction.gains import Gain

@@ -57,7 +57,7 @@ def page(
     """Return the page for people: below the verdict the relative step times, which decide."""
     costs = ", ".join(f"{cost:.2f}" for cost in times.step_time / times.forward_time)
     plain = si(times.forward_time, "s")
-    line = f"A plain pass takes {plain}; steps that verify 0, 1, ... draft tokens: {costs} of it."
+    line = f"A decode step takes {plain}; steps that verify 0, 1, ... draft tokens: {costs} of it."
     labels = _labels(row["policy"] for row in rows)
     rows = [row | {"policy": labels[row["policy"]]} for row in rows]
     verdict = _verdict(rows) if said.get("fits", True) else report.if_it_fitted(_verdict(rows))

@@ -35,7 +35,7 @@ _SOURCES = {
 }
 _ERRORS = {
     ".error": "a factor on kernels of a kind in both passes",
-    ".verify_error": "one on the verify pass over that on the plain pass",
+    ".verify_error": "one on the verify pass over that on the decode step",
     ".draft_error": "one on draft passes",
     "deployment.error": "one on all that GPUs do in any pass",
     "engine.error": "one on the whole step",

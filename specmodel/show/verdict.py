@@ -9,7 +9,7 @@ from specmodel.base.errors import refuse_given
 from specmodel.base.ranges import ranges_text
 from specmodel.base.text import TABLE, VERBOSE
 from specmodel.prediction.table import Column, Row, text_table, varies
-from specmodel.show import forms, glossary, operator, report, taken
+from specmodel.show import defaults, forms, glossary, operator, report
 from specmodel.show.columns import chosen, units as units_of
 from specmodel.show.components import component_rows, component_tables, fields_of
 from specmodel.show.operator import ends, place, places
@@ -57,8 +57,8 @@ def answer(
         told = within.told() if within else ""
         words[0] = f"{told} {words[0]}{operator.would_hold(prediction)}".lstrip()
         best = max(judged, key=lambda row: (row["fits"], row["speedup"]))
-        shown = taken.with_tokens(prediction, best)
-        tasks = taken.tasks_told(prediction, best)
+        shown = defaults.with_tokens(prediction, best)
+        tasks = defaults.tasks_told(prediction, best)
         rows = kept(rows)
         how: dict[str, Any] = {"columns": columns, "target": within and within.target}
         parts = [operator.table(rows, width=TABLE.get(), **how)] if rows else []

@@ -274,7 +274,7 @@ def test_elasticities_at_bounds_are_one_sided_and_none_at_zero():
 
 @pytest.mark.parametrize(("size", "length"), [(128, 3), (512, 1), (256, 1)])
 def test_elasticities_are_one_sided_where_cuda_graphs_end(size, length):
-    """A verify pass of 512 tokens is the largest with a graph, as is a plain pass of 512."""
+    """A verify pass of 512 tokens is the largest with a graph, as is a decode step of 512."""
     deployment, _ = deploy(target="qwen3-30b-a3b", hardware="h100_sxm", drafter="eagle3")
     point = OperatingPoint(batch_size=size, draft_length=length, acceptance=0.7)
     table = elasticities(deployment, point).set_index("input")
@@ -369,7 +369,7 @@ def test_errors_alone_give_the_intervals_of_a_prediction(case, engine, monkeypat
 
 
 def test_deployment_error_is_on_all_passes_and_not_on_the_host():
-    """A step of f g + h over a plain pass of f p; without host time, ratios do not move."""
+    """A step of f g + h over a decode step of f p; without host time, ratios do not move."""
     deployment = deployed("look-up")
     told = predict(**CASES["look-up"], **SHAPE)
     g, h = float(told.verify_time), float(told.draft_time)

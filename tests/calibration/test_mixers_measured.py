@@ -160,7 +160,7 @@ def test_one_law_decodes_and_verifies(hardware, of_all):
 
 @pytest.mark.dataset
 def test_verifying_over_decoding_is_as_measured():
-    """Layers of 96 heads at batch 256 on H200: 1.58, 2.57 and 4.80 times a plain pass."""
+    """Layers of 96 heads at batch 256 on H200: 1.58, 2.57 and 4.80 times a decode step."""
     device, _, rows = verified("h200_sxm")
     parameters = fit_kernels(rows, device)["recurrence", "fp32"].fit.parameters
     is_point = (rows["num_value_heads"] == 96) & (rows["batch_size"] == 256)

@@ -11,7 +11,7 @@ from specmodel import cli
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch):
     """No command tells its progress, however slow the machine."""
-    monkeypatch.setattr("specmodel.cli.answering._LINES", float("inf"))
+    monkeypatch.setattr("specmodel.cli.output._LINES", float("inf"))
 
 
 @pytest.fixture

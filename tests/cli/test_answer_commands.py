@@ -136,7 +136,7 @@ def test_the_waterfalls_are_printed_with_both_ends(run):
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_where_it_pays_is_told_on_a_screen_of_any_width(width, run, monkeypatch):
-    monkeypatch.setattr("specmodel.cli.answering.screen_width", lambda: width)
+    monkeypatch.setattr("specmodel.cli.output.screen_width", lambda: width)
     page = run("predict --view peak qwen3-30b-a3b h100 --drafter eagle3 --context-length 1,1024")
     titles, *rows = re.findall(r"^ *(?:context|peak|1|1024)  .*", page, re.MULTILINE)
     assert re.search(r"peak .*\(length\) .*pays at$", titles)

@@ -47,8 +47,8 @@ def test_each_count_of_one_gpu_has_its_own_price(ended):
     [
         ("--gpu-hour-price 2", "--gpu-hour-price"),
         ("--ttft-target 1s", "--for-load with it, which simulates requests that come and wait"),
-        ("--prefill apart:1", "--prefill"),
-        ("--tpot-target 9ms --for-load --prefill apart:0", "--prefill"),
+        ("--prefill disaggregated:1", "--prefill"),
+        ("--tpot-target 9ms --for-load --prefill disaggregated:0", "--prefill"),
         ("--tpot-target 9ms --for-load --gpu-hour-price 2,3,4", "one for each of 2 GPUs"),
         ("--tpot-target 9ms --for-load --gpu-hour-price -1", "--gpu-hour-price"),
     ],
@@ -70,11 +70,11 @@ def test_lengths_that_are_compared_are_each_carried(capsys):
 
 @pytest.mark.search
 def test_prefill_apart_and_together_are_alternatives_and_all_gpus_count(capsys):
-    line = f"{LINE} --tpot-target 9ms --for-load --prefill together,apart:1".replace(
+    line = f"{LINE} --tpot-target 9ms --for-load --prefill together,disaggregated:1".replace(
         "h100,h200", "h100"
     )
     assert carry_out(shlex.split(line)) == 0
-    told = "prefill apart:1: 1 more GPUs prefill, and send on a prompt's cache in "
+    told = "prefill disaggregated:1: 1 more GPUs prefill, and send on a prompt's cache in "
     assert told in " ".join(capsys.readouterr().out.split())
     assert carry_out(shlex.split(f"{line} --json")) == 0
     together, apart = json.loads(capsys.readouterr().out)["rows"]

@@ -68,7 +68,7 @@ def test_without_numba_runs_are_fewer_and_that_is_said(ended, monkeypatch):
 
 
 def test_progress_is_told_without_a_terminal(ended, monkeypatch):
-    monkeypatch.setattr("specmodel.cli.answering._LINES", 0.0)
+    monkeypatch.setattr("specmodel.cli.output._LINES", 0.0)
     status, _, err = ended(f"load {WHERE} --tpot-target 12ms --policy none,fixed:1")
     assert status == 0
     done = [

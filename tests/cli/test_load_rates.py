@@ -89,7 +89,7 @@ def test_policies_that_see_the_batch(ended, policy):
     "more",
     [
         "--token-budget 1",
-        "--token-budget 1 --prefill apart:1",
+        "--token-budget 1 --prefill disaggregated:1",
         "--token-budget 2 --prompt-length 1 --output-length 1",
         "--arrivals gamma:20",
         "--arrivals bursts:1000",

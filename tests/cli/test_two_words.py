@@ -502,7 +502,7 @@ def test_an_option_that_is_missing_is_named_with_the_help(refuse):
 
 
 def test_warnings_are_wrapped_where_a_person_watches(run, capsys, monkeypatch):
-    from specmodel.cli.answering import echo_warnings
+    from specmodel.cli.output import echo_warnings
 
     for is_watched, lines in ((True, 3), (False, 1)):
         monkeypatch.setattr("sys.stderr.isatty", lambda is_watched=is_watched: is_watched)

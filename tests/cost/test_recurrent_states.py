@@ -63,7 +63,7 @@ def test_states_moved(keeping, plain, verified):
 
 
 def test_slower_kernels_take_longer_for_each_state():
-    """Those of SGLang before 0.5.10, in plain passes and in verification alike."""
+    """Those of SGLang before 0.5.10, in decode steps and in verification alike."""
     engine = replace(load_engine("sglang"), state_time_factor=3.0)
     slow, usual = (deployed(engine=e)[0].states for e in (engine, "sglang"))
     for tokens in (1, 4):

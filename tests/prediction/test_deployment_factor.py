@@ -87,7 +87,7 @@ def test_with_exact_kernels_times_take_the_deciles_of_the_factor(spread):
 
 
 def test_host_time_is_not_drawn_and_leaves_ratios_a_part_of_the_factor():
-    """A step of f g + h over a plain pass of f p, at both deciles of f."""
+    """A step of f g + h over a decode step of f p, at both deciles of f."""
     deployment = exact(deployed(drafter="ngram"))
     drafter = dataclasses.replace(deployment.drafter, lookup_time=2e-3, proposal_rate=1.0)
     deployment = dataclasses.replace(deployment, drafter=drafter)

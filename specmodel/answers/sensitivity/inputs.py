@@ -128,7 +128,7 @@ def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Inpu
     then those of hardware, engine and kernels, then errors: factors around 1.
     ``kernels.<kind>.error`` is one on the time of kernels of that kind in both passes of the target
     (under a fitted engine, whose errors are of whole steps, in draft passes too), ``verify_error``
-    one on the verify pass over the plain pass, ``draft_error`` one on draft passes, and
+    one on the verify pass over the decode step, ``draft_error`` one on draft passes, and
     ``engine.error`` one on the time of a step under a fitted engine. The data sheet's kernels have
     no inputs but these factors.
 

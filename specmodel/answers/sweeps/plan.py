@@ -140,7 +140,7 @@ class Plan:
         for part in self.parts():
             points = part.arguments
             plain, _ = plain_points(1, *map(points.get, ("context_length", *LOAD)))
-            # no best draft takes room that a plain pass does not have
+            # no best draft takes room that a decode step does not have
             verified = points.get("verify_tokens", points.get("draft_length", np.zeros(1)) + 1)
             memory = MemoryUse(part.deployment, plain["context_length"], verified)
             fits = points["batch_size"] <= memory.max_batch_size

@@ -62,7 +62,7 @@ def ngram_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Dr
     lookup_time
         Host time of looking up the draft of one sequence [s].
     proposal_rate
-        Share of the steps of a sequence that have a proposal; the others are plain passes [-].
+        Share of the steps of a sequence that have a proposal; the others are decode steps [-].
     """
     return Drafter(name=_NGRAM, lookup_time=lookup_time, proposal_rate=proposal_rate)
 

@@ -74,7 +74,7 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
         style.si_axis(axis)
     note = "" if frames.fits(rows).all() else "\nof a batch that does not fit in memory"
     ax.set(xlabel="arithmetic intensity (FLOP/B)" + note, ylabel="attained (FLOP/s)")
-    style.legend_above(ax, "hollow: plain pass, filled: verify pass", handles, side="right")
+    style.legend_above(ax, "hollow: decode step, filled: verify pass", handles, side="right")
     return ax
 
 

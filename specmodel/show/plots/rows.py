@@ -212,7 +212,7 @@ def capacity(table: pd.DataFrame, ax: Axes) -> Axes:
     ax.barh(rows.index, values, height=0.6, label="carried", **style.filled(4, 0))
     for kind, told, colour, width in (
         ("predicted", "errors of times", COLOURS[5], 0.8),
-        ("simulated", "luck of requests", COLOURS[0], 2.2),
+        ("simulated", "noise of requests", COLOURS[0], 2.2),
     ):
         reach = _reach(values, rows[f"{kind}_low"], rows[f"{kind}_high"])
         bars: Style = {"linestyle": "", "color": colour, "elinewidth": width, "capsize": 2}

@@ -134,7 +134,7 @@ def test_context_grows_from_where_prompts_end(run):
 def test_answer_comes_first_then_the_policies_then_what_was_assumed(run):
     out = run(MEASURED)
     assert out.startswith("Best at batch size 1: ")
-    heading = "\nTimes of times.csv; trace.jsonl, 12 requests\nA plain pass takes 10 ms;"
+    heading = "\nTimes of times.csv; trace.jsonl, 12 requests\nA decode step takes 10 ms;"
     case, table, assumed = (out.index(text) for text in (heading, "\npolicy ", "Assumed: "))
     assert case < table < assumed
     lines = out.split("\npolicy ")[1].splitlines()[1:8]
