@@ -3,15 +3,17 @@
 A block `console` has commands after `$ ` and `pycon` lines after `>>> `, each with what it prints;
 a code block with a caption is a file of that name. The blocks of a page run in turn, in a folder of
 the page's own under `_made`, where the page finds the figures that they draw; `checkout` is there
-the folder of the sources.
+the folder of the sources. A formula below a comment that names a function is its docstring's.
 `python docs/build.py --rewrite` writes what is printed now into the pages. What closes an answer,
 all that was taken, is shown with the first one of a page; in later ones `...` stands for it.
 """
 
 import contextlib
 import doctest
+import inspect
 import io
 import os
+import pkgutil
 import re
 import shlex
 import shutil
@@ -26,6 +28,8 @@ BLOCK = re.compile(
     r"^```(?:(console|pycon)|\{code-block\} \w+\n:caption: (\S+)\n)\n(.*?)^```$",
     flags=re.MULTILINE | re.DOTALL,
 )
+FORMULA = re.compile(r"^<!-- (specmodel[.\w]*) -->\n\$\$.*?\$\$$", flags=re.MULTILINE | re.DOTALL)
+IN_DOCSTRING = re.compile(r"\.\. math:: (.+(?:\n {10}.+)*)")
 
 TAKEN = re.compile(r"^Assumed: (?:.+\n)+", flags=re.MULTILINE)
 """What closes an answer: all that was taken as it was not given."""
@@ -86,9 +90,18 @@ def session(block: str, names: dict[str, Any]) -> str:
     return shown
 
 
+def formula(named: re.Match[str]) -> str:
+    """Return the formula of the function that a comment names."""
+    told = str(inspect.getdoc(pkgutil.resolve_name(named[1])))
+    found = IN_DOCSTRING.search(told)
+    if found is None:
+        raise SystemExit(f"{named[1]}: no formula in its docstring")
+    return f"<!-- {named[1]} -->\n$${' '.join(found[1].split())}$$"
+
+
 def run(page: Path) -> str:
     """Return the text of a page with what its examples print now."""
-    text = page.read_text(encoding="utf-8")
+    text = FORMULA.sub(formula, page.read_text(encoding="utf-8"))
     if not BLOCK.search(text):
         return text
     folder = made(page)

@@ -40,15 +40,16 @@ def all_reduce_time(
 ) -> FloatArray:
     r"""Return the time of all-reduces of equal tensors, one after the other.
 
-    .. math:: \min\left(t_1 + (n - 1) \frac{b}{\beta_1},\;
-              t_2 + \frac{2 (n - 1)}{n} \frac{b}{\beta_2}\right)
+    .. math:: \min\left(l_1 + (n - 1)\left(h_1 + \frac{b}{e_1\, \mathrm{peak}}\right),\;
+              l_2 + (n - 1)\left(h_2 + \frac{2 b}{n\, e_2\, \mathrm{peak}}\right)\right)
 
-    Of n GPUs and b bytes, at the bandwidths β that are achieved and after latencies t, which grow
-    with n. Engines choose between two algorithms (R. Thakur et al., "Optimization of collective
-    communication operations in MPICH," Int. J. High Performance Computing Applications, vol. 19,
-    no. 1, 2005). One-shot, faster for small tensors: each GPU reads the whole tensor of every other
-    one, ``n - 1`` times its bytes and one wait. Two-shot: each reduces a part and gathers the
-    others' parts, ``2 (n - 1) / n`` times its bytes (as much as a ring) and more waits.
+    Of n GPUs and b bytes; l is the latency of an algorithm, h what each further GPU adds to it, and
+    e its share of the peak. Engines choose between two algorithms (R. Thakur et al., "Optimization
+    of collective communication operations in MPICH," Int. J. High Performance Computing
+    Applications, vol. 19, no. 1, 2005). One-shot, faster for small tensors: each GPU reads the
+    whole tensor of every other one, ``n - 1`` times its bytes and one wait. Two-shot: each reduces
+    a part and gathers the others' parts, ``2 (n - 1) / n`` times its bytes (as much as a ring) and
+    more waits.
 
     Parameters
     ----------

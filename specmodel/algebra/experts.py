@@ -136,7 +136,7 @@ def expert_use(
 ) -> FloatArray:
     r"""Return the probability that an expert is used by the tokens of one sequence.
 
-    .. math:: 1 - \prod_{i=0}^{s-1} \frac{(1-p)(1-c) + i c}{(1-c) + i c}
+    .. math:: 1 - U(s), \qquad U(s) = \prod_{i=0}^{s-1} \frac{(1-p)(1-c) + i c}{(1-c) + i c}
 
     A beta-binomial law. Each sequence has its own chance X of using the expert, drawn from a Beta
     distribution with mean p; two of its tokens then correlate by ``c = 1 / (a + b + 1)``, so that

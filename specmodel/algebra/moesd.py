@@ -53,7 +53,7 @@ class MoESDParameters:
 def growth(t: Numeric, threshold: Numeric, base: Numeric) -> FloatArray:
     r"""Return MoESD's growth of time with tokens: exponential, then linear, smooth in between.
 
-    .. math:: G(t) = \begin{cases} s^t & t \le \lambda RP \\
+    .. math:: G(t; \lambda RP, s) = \begin{cases} s^t & t \le \lambda RP \\
               s^{\lambda RP} (1 + \ln s\, (t - \lambda RP)) & t > \lambda RP \end{cases}
 
     Eq. 11 of MoESD.
@@ -94,7 +94,7 @@ def forward_time(
 ) -> FloatArray:
     r"""Return the time of a target pass.
 
-    .. math:: T_T = \mathrm{bias} + k_1 G(t) + k_2 N(t) + k_3 G(T_\mathrm{exp})
+    .. math:: T_T(t) = b + k_1 G(t) + k_2 N(t) + k_3 G(T_\mathrm{exp}(t))
 
     Algorithm 1 of MoESD.
 

@@ -14,9 +14,10 @@ def exposed_share(
 ) -> FloatArray:
     r"""Return the share of the host's time that a step waits for, from 0 (hidden) to 1 [-].
 
-    .. math:: \frac{h}{g + \sqrt{g^2 + h^2}}
+    .. math:: \frac{T_\mathrm{step} - g}{h} = \frac{h}{g + T_\mathrm{step}}, \qquad
+              T_\mathrm{step} = \sqrt{g^2 + h^2}
 
-    A step takes ``(g^2 + h^2)^(1/2)`` of the GPU's and the host's time: nearly the longer of the
+    A step takes so long of the GPU's time g and the host's time h: nearly the longer of the
     two where they differ, a little more where they do not, as each waits for the other now and
     then. Beyond the GPU's time it therefore takes ``h^2 / (step + g)``. The exponent 2 was chosen
     among 1 (the sum), 1.25, 1.5, 2, 3 and 4 on published speedups and step times of seven serving
@@ -55,7 +56,7 @@ class Demand(NamedTuple):
 def two_streams_time(first: Demand, second: Demand) -> FloatArray:
     r"""Return the time of two streams of kernels that share a GPU [s].
 
-    .. math:: L + \frac{\max(m_1 m_2,\; c_1 c_2)}{L}, \qquad L = \max(T_1, T_2)
+    .. math:: T = L + \frac{\max(m_1 m_2,\; c_1 c_2)}{L}, \qquad L = \max(T_1, T_2)
 
     Times alone are T, readings m and arithmetic c. Streams cannot read at once: whatever both read
     takes its bytes over the bandwidth. What is neither reading nor arithmetic hides behind the

@@ -75,7 +75,10 @@ class KernelParameters:
         return frozenset(name for name in _BENDING if np.any(getattr(self, name)))
 
     def tiled_arithmetic(self, seconds: Value, rows: Value, spread: Value) -> Value:
-        """Return the time of arithmetic on padded rows, `seconds` if none were padded [s].
+        r"""Return the time of arithmetic on padded rows, `seconds` if none were padded [s].
+
+        .. math:: T_\mathrm{compute} = \frac{\mathrm{FLOP}}{e_\mathrm{comp}\, \mathrm{peak}}
+                  \sqrt{1 + \left(\mathrm{tile\ rows} \cdot r^{g-1}\right)^2}
 
         The `rows` are divided evenly among `spread` matrices.
         """

@@ -116,7 +116,9 @@ def rate_of(use: FloatArray, spread: FloatArray | float | None) -> FloatArray:
 
 
 def use_of(rate: FloatArray, spread: FloatArray | float | None) -> FloatArray:
-    """Return the chance that an expert is used, from the mean rate: the inverse of `rate_of`.
+    r"""Return the chance that an expert is used, from the mean rate: the inverse of `rate_of`.
+
+    .. math:: 1 - (1 + v\, \lambda)^{-1/v}
 
     Rates of independent sequences add up: if one uses u of the experts, B use
     ``use_of(B * rate_of(u, spread), spread)``.

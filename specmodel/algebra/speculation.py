@@ -29,7 +29,8 @@ MAX_DRAFT_LENGTH = 1000
 def expected_tokens_per_step(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArray:
     r"""Return the expected number of tokens emitted per sequence and step, the target's own too.
 
-    .. math:: \frac{1 - \alpha^{\gamma+1}}{1 - \alpha}
+    .. math:: \mathrm{tokens\ per\ step} = \sum_{i=0}^{\gamma} \alpha^i
+              = \frac{1 - \alpha^{\gamma+1}}{1 - \alpha}
 
     Eq. 1 of Leviathan et al. [1], accurate to rounding as α approaches 1.
 
@@ -132,7 +133,9 @@ def solve_acceptance_rate(tokens_per_step: Numeric, draft_length: Numeric) -> Fl
 def target_efficiency(forward_time: Numeric, verify_time: Numeric) -> FloatArray:
     r"""Return how cheap verification is: time of a decode step over time of a verify pass.
 
-    .. math:: \frac{T_T(B, 1)}{T_T(B, \gamma + 1)}
+    .. math:: \mathrm{target\ efficiency} = \frac{T_T(B, 1)}{T_T(B, \gamma + 1)}
+
+    The inverse of the middle term of Eq. 4 of MoESD [2], which gives it no number of its own.
 
     Parameters
     ----------
@@ -191,7 +194,7 @@ def speedup(
 ) -> FloatArray:
     r"""Return the time without speculation over the time with it, for the same tokens.
 
-    .. math:: \frac{\sigma (\gamma + 1)\, T_T(B, 1)}
+    .. math:: \mathrm{speedup} = \frac{\sigma (\gamma + 1)\, T_T(B, 1)}
               {\gamma T_D + T_T(B, \gamma + 1) + T_\mathrm{reject}}
 
     Eq. 4 of MoESD [2], σ (γ + 1) being the tokens per step and γ T_D the draft time.

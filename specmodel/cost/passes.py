@@ -389,7 +389,11 @@ def time_on_gpu(
     kernel_time: Value,
     link_time: Value = 0.0,
 ) -> ComponentTime:
-    """Return the time of work at peak rates of memory [B/s] and of arithmetic [FLOP/s].
+    r"""Return the time of work at peak rates of memory [B/s] and of arithmetic [FLOP/s].
+
+    .. math:: T = \mathrm{kernels} \cdot t_\mathrm{launch} + \left(T_\mathrm{stream}^p +
+              T_\mathrm{compute}^p\right)^{1/p} + T_\mathrm{activations} + T_\mathrm{messages},
+              \qquad T_\mathrm{stream} = \frac{\mathrm{bytes}}{e_\mathrm{mem}\, \mathrm{peak}}
 
     All of them may be of several components, along the first axis.
     """

@@ -220,7 +220,11 @@ def span_times(service: Service, line: Timeline, pace: Pace) -> FloatArray:
 
 
 def course(service: Service, requests: Requests, acceptance: Acceptance) -> Course:
-    """Return when requests that are all there at once are done, under a policy by batch."""
+    r"""Return when requests that are all there at once are done, under a policy by batch.
+
+    .. math:: T = \int \frac{t_{K(B)}(B, c)}{E_{K(B)}}\, \mathrm{d}\tau +
+              \sum_\mathrm{steps\ with\ prompts} t_\mathrm{prompts}
+    """
     pace, need = pace_of(service, acceptance), np.asarray(requests.output_tokens - 1.0)
     line = timeline(service, requests, need, pace)
     if pace.lengths.any():
