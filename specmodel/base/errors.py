@@ -90,15 +90,15 @@ def cut(text: str, most: int = 80) -> str:
     return text if len(text) <= most else f"{text[: most - 28]}...{text[-25:]}"
 
 
-_FEW = 25
+_FEW, _MOST = 25, 6
 """Names that are all told [-]."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the known names most like the one typed, with commas.
 
-    Those that contain it, at most six; else up to four that are spelt like it; else all, if they
-    are at most 25, or the five nearest "and N more".
+    Those that contain it, six "and N more"; else up to four that are spelt like it; else all, if
+    they are at most 25, or the five nearest "and N more".
 
     Examples
     --------
@@ -113,4 +113,5 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if not close and len(names) > _FEW:
         told = get_close_matches(typed, names, n=5, cutoff=0.0) if typed else names[:5]
         return f"{', '.join(told)} and {len(names) - 5} more"
-    return ", ".join(close[:6] or names)
+    more = f" and {len(close) - _MOST} more" if len(close) > _MOST else ""
+    return ", ".join(close[:_MOST] or names) + more

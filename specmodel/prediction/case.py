@@ -43,7 +43,8 @@ POINTS = ("batch_size", "context_length", *LOAD, LOCKSTEP, "verify_tokens")
 """Arguments that say at which points, draft lengths aside."""
 DEFAULT_BATCH_SIZES = tuple(2**i for i in range(9))
 """Batch sizes where none are given [request]."""
-DEFAULT_MAX_DRAFT_LENGTH = 10
+LONGEST_SEARCHED = 10
+"""Longest draft among which the best is searched where none is given [token]."""
 _LONGEST = "max_draft_length"
 _OF_POINTS = {*POINTS, *ACCEPTANCE, "draft_length", "max_draft_length", "measured_draft_length"}
 _OF_POINTS |= {"acceptance_spread"}
@@ -137,7 +138,7 @@ class Case:
         acceptance.measured_at([1, 2])  # with two lengths: refuses an unknown measured length
         known = int(acceptance.max_draft_length)
         if asked is None:
-            return min(DEFAULT_MAX_DRAFT_LENGTH, known, block or known)
+            return min(LONGEST_SEARCHED, known, block or known)
         asked = _checked_longest(asked)
         if block is not None and asked > block:
             raise InputError(_LONGEST, asked, f"at most {block}, which is drafted at once")
@@ -150,7 +151,7 @@ class Case:
         """Return what to say of the longest draft considered, where it was not given."""
         if self.given.get(_LONGEST) is not None:
             return {}
-        is_measured = not given_form(self.given) and longest < DEFAULT_MAX_DRAFT_LENGTH
+        is_measured = not given_form(self.given) and longest < LONGEST_SEARCHED
         if is_measured and self.heads and self.heads.max_draft_length > longest:
             return {_LONGEST: Note("longest_measured", {"length": longest})}
         return {_LONGEST: longest}

@@ -19,7 +19,7 @@ from specmodel.cost.deployment import Deployment
 from specmodel.drafters.passes import Drafter
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
-from specmodel.prediction.case import DEFAULT_MAX_DRAFT_LENGTH, Case, case_of
+from specmodel.prediction.case import LONGEST_SEARCHED, Case, case_of
 from specmodel.prediction.cautions import notes_at_best
 from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS
 from specmodel.prediction.evaluate import LOAD, LOCKSTEP, evaluate, lengths_considered
@@ -267,7 +267,7 @@ def predict_deployed(
     assumed = {**assumed, **told}
     block = deployment.drafter.block_size
     if max_draft_length is None:
-        most = DEFAULT_MAX_DRAFT_LENGTH
+        most = LONGEST_SEARCHED
         max_draft_length = assumed["max_draft_length"] = min(most, block or most)
     gamma = speculation.check_draft_length(draft_length, whole=True)
     tokens = gamma + 1 if verify_tokens is None else _checked_tokens(verify_tokens, gamma)

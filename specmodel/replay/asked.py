@@ -42,7 +42,8 @@ from specmodel.replay.traces import Trace
 if TYPE_CHECKING:
     import pandas as pd
 
-DEFAULT_MAX_DRAFT_LENGTH = 7
+LONGEST_REPLAYED = 7
+"""Longest draft that policies may choose where none is given, as Cascade's paper has it [token]."""
 DEFAULT_CONTEXT_LENGTH = 1024
 VARIATION = tuple(vars(Variation()))
 OF_REPLAYS = (
@@ -240,7 +241,7 @@ def _longest(asked: Mapping[str, Any], known: int, block: int | None = None) -> 
     """Return the longest draft considered, given or usual [token]."""
     longest, known = asked.get("max_draft_length"), min(known, block or known)
     if longest is None:
-        return min(DEFAULT_MAX_DRAFT_LENGTH, known)
+        return min(LONGEST_REPLAYED, known)
     if not 1 <= longest <= known:
         expected = f"from 1 to {known}, the longest with acceptance and a step time"
         raise InputError("max_draft_length", longest, expected)

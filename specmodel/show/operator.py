@@ -76,9 +76,7 @@ def table(rows: Sequence[Row], *, width: int, columns: str | None, target: float
     if target is not None:
         forms["tpot"] = partial(_times, target)
     shown = [replace(c, form=forms.get(c.name, c.form)) for c in shown]
-    if columns:  # others than the usual ones read as their values alone
-        usual = {c if isinstance(c, str) else c.name for c in _USUAL}
-        shown = [c if c.name in usual else replace(c, title="", form="") for c in shown]
+    if columns:  # all of them, however wide
         shown = [replace(c, spare=0, is_coordinate=False) for c in shown]
     return text_table(rows, shown, width=width, remedy="--columns chooses")
 

@@ -29,7 +29,7 @@ from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
 from specmodel.cost.usual import usually_deployed
-from specmodel.prediction.case import DEFAULT_MAX_DRAFT_LENGTH
+from specmodel.prediction.case import LONGEST_SEARCHED
 from specmodel.prediction.evaluate import LOAD
 from specmodel.prediction.intervals import MAX_POINTS as MOST_WITH_INTERVAL
 from specmodel.prediction.outcome import Prediction
@@ -78,7 +78,7 @@ class Part:
             return priced(predict_deployed(self.deployment, {}, **arguments), price)
         acceptance, has_interval = arguments.pop("acceptance"), arguments.pop("interval")
         known, block = acceptance.max_draft_length, self.deployment.drafter.block_size
-        asked = arguments.pop("max_draft_length", DEFAULT_MAX_DRAFT_LENGTH)
+        asked = arguments.pop("max_draft_length", LONGEST_SEARCHED)
         longest = int(min(asked, known, block or known))
         found = best_lengths(self.deployment, {}, acceptance, longest, arguments)
         return priced(with_intervals(found) if has_interval else found, price)
