@@ -264,9 +264,9 @@ class Acceptance:
         return given[0]
 
     def continued(self, draft_length: int) -> "Acceptance":
-        """Return it for drafts of at least so many tokens, with the last rate beyond those known.
+        """Return the acceptance extended to `draft_length` tokens by repeating the last rate.
 
-        That is an upper bound where rates fall with position. The source says so.
+        That is an upper bound where rates fall with position; `source` names the assumption.
 
         >>> known = Acceptance(acceptance_by_position=[0.8, 0.6], source="a paper")
         >>> known.continued(4).acceptance_by_position, known.continued(4).source
@@ -283,13 +283,13 @@ class Acceptance:
 
     @property
     def max_draft_length(self) -> float:
-        """Longest draft that it holds for [token]."""
+        """Longest draft that the acceptance is known for [token]."""
         if self.acceptance_by_position is None:
             return float(speculation.MAX_DRAFT_LENGTH)
         return float(np.atleast_1d(self.acceptance_by_position).shape[-1])
 
     def at_context(self, context_length: Numeric) -> "Acceptance":
-        """Return it at contexts of any shape; beyond those measured, that of the nearest holds.
+        """Return the acceptance at contexts of any shape; outside the measured ones, the nearest.
 
         >>> tokens = {2048: 3.2, 32768: 2.1}
         >>> falling = Acceptance(acceptance_by_context=tokens, measured_draft_length=3)
@@ -341,13 +341,13 @@ class Acceptance:
         return replace(self, tokens_per_step=proposed, step_efficiency=None, source="")
 
     def moved(self, draft_length: FloatArray, by: FloatArray) -> "Acceptance":
-        """Return it at draft lengths as one rate each, moved by so much within 0 to 1 [-]."""
+        """Return the acceptance as one rate per draft length, shifted by `by` within 0 to 1."""
         length = np.maximum(draft_length, 1.0)
         rate = speculation.solve_acceptance_rate(self.expected_tokens_per_step(length), length)
         return Acceptance(acceptance_rate=np.clip(rate + by, 0.0, 1.0))
 
     def measured_at(self, draft_length: Numeric) -> "Acceptance":
-        """Return it with the only draft length asked for as the measured one, if none was given.
+        """Return the acceptance with `draft_length` as the measured one, if it has none.
 
         Several lengths are refused where the form needs a measured one.
         """
@@ -365,7 +365,7 @@ class Acceptance:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the points that it is for."""
+        """Shape of the points that the rates are for, () if one acceptance serves all."""
         return () if self.form in ONE_FOR_ALL else np.shape(self._rate)
 
     @cached_property
@@ -394,7 +394,7 @@ class Acceptance:
         if form == "tokens_per_step":
             return check(form, self.tokens_per_step, minimum=1), length
         if form == _BY_CONTEXT:
-            raise InputError("context_length", None, f"a context, as {form} is given (at_context)")
+            raise InputError("context_length", None, f"a context: {form} needs at_context first")
         if form == "accepted_fraction":
             fraction = check(form, self.accepted_fraction, minimum=0, maximum=1)
             return np.minimum(1 + fraction * length, length + 1), length

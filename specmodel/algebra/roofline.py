@@ -95,7 +95,11 @@ class KernelParameters:
         return np.asarray(weight_bytes * np.sqrt(1 + np.square(self.tile_width / width)))
 
     def ramped(self, seconds: Value, kernels: Value) -> Value:
-        """Return the time of reads by some kernels, which at full bandwidth take `seconds` [s]."""
+        """Return the time of reads with the ramp of each kernel to full bandwidth [s].
+
+        `seconds` is their time at full bandwidth. Long reads take `ramp_time` more for each kernel,
+        short ones at most twice as long.
+        """
         if "ramp_time" not in self.bends:
             return seconds
         ramp = kernels * self.ramp_time

@@ -121,7 +121,10 @@ def alternatives(arguments: Mapping[str, Any]) -> Alternatives:
 
 
 def _case(arguments: Mapping[str, Any]) -> Case:
-    """Return a question; where nothing drafts, of no draft, and without a typical it has not."""
+    """Return the case of some arguments, with draft length 0 if it has no drafter.
+
+    A typical acceptance that its drafter does not have is left out.
+    """
     try:
         case = case_of(arguments)
     except InputError as error:
@@ -136,9 +139,9 @@ def _case(arguments: Mapping[str, Any]) -> Case:
 def _with_acceptance(
     cases: Mapping[str, Case], drafters: Sequence[Any]
 ) -> tuple[dict[str, Case], list[str]]:
-    """Return the questions with an acceptance, typical where none is known, and what to say.
+    """Return the cases with an acceptance, typical if none is published, and notes to print.
 
-    Those of which neither is known are left out.
+    Cases with a drafter for which neither is known are left out.
     """
     unknown = [n for n, c in cases.items() if c.deployment.has_drafter and c.acceptance is None]
     found = {name: case.with_typical() for name, case in cases.items()}

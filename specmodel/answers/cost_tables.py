@@ -265,7 +265,7 @@ def sglang_costs(table: CostTable) -> dict[str, Any]:
     from scipy.optimize import nnls
 
     if table.context_length.size > 1:
-        expected = "one with SGLang's table, which knows no context"
+        expected = "a single one: SGLang's table does not vary with context"
         raise InputError("context_length", table.context_length.tolist(), expected)
     if table.num_tokens.size > MOST_STEPS:
         expected = f"at most {MOST_STEPS // (table.draft_length + 1)}, so that the fit is quick"

@@ -152,7 +152,10 @@ def _of_layers(
 
 
 def _speedup_terms(columns: FloatArray) -> FloatArray:
-    """Return what causes and rejection take; the first two columns are ideal and real tokens."""
+    """Return the Shapley values of the causes and of rejection, which reduce the speedup [-].
+
+    The first two columns are ideal and actual tokens per step, the others costs of causes.
+    """
     ideal, tokens = columns[:2]
     cost = 1 + coalition_sums(columns[2:])
     return shapley_values(np.concatenate([ideal / cost, tokens / cost]))

@@ -18,7 +18,7 @@ else:
     def dataclass(
         *, frozen: bool = False, eq: bool = True, repr: bool = True, kw_only: bool = False
     ) -> Callable[[type], type]:
-        """Return what makes a class a dataclass, as Python's decorator with these settings does."""
+        """Return a decorator that makes a class a dataclass, as Python's with these settings."""
 
         def made(cls: type) -> type:
             _find_fields(cls, kw_only=kw_only)
@@ -52,7 +52,7 @@ def _find_fields(cls: Any, *, kw_only: bool) -> None:
 
 
 def _init(cls: Any) -> Callable[..., None]:
-    """Return what sets the fields of a new record."""
+    """Return the ``__init__`` of a class, which sets the fields of a new record."""
     known: dict[str, Any] = {}
     by_place: list[str] = []
     by_name: list[str] = []
@@ -80,7 +80,7 @@ def _init(cls: Any) -> Callable[..., None]:
 
 
 def _comparing(cls: Any, *, is_hashed: bool) -> dict[str, Any]:
-    """Return what compares records by their fields, and hashes those that cannot change."""
+    """Return ``__eq__``, which compares fields, and ``__hash__``, None unless `is_hashed`."""
     fields = [field for field in dataclasses.fields(cls) if field.compare]
     compared = attrgetter("__class__", *(field.name for field in fields))
     hashed = attrgetter("__class__", *(f.name for f in fields if f.hash is not False))

@@ -54,9 +54,9 @@ def compiled(name: Path, files: Iterable[Path], make: Callable[[], Made]) -> Mad
 
 @cache
 def _code() -> tuple[int, ...]:
-    """Return by what a change of the code that reads files shows: their number, sizes and times.
+    """Return a stamp that changes with the code that reads files: number, size, last change [ns].
 
-    Times count in a checkout only: those of what is installed are when it was.
+    The last change counts in a checkout only: an installed file has the time of its installation.
     """
     found = []
     for room in _ROOMS:

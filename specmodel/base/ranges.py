@@ -68,7 +68,7 @@ def _parse(argument: str, text: str, number: type[Number], expected: str) -> lis
 
 
 def _without_suffix(entry: str) -> str:
-    """Return what a number of thousands may mean in full, nothing if it is none."""
+    """Return a hint that spells out a number such as 4k in full; "" if it is no such number."""
     match = re.fullmatch(r"(\d{1,6})[kK]i?", entry)
     if match is None:
         return ""
@@ -119,7 +119,7 @@ def whole_of(text: str) -> int | None:
 
 
 def parse_named_range(argument: str, text: str) -> tuple[str, float, float]:
-    """Return name and ends of a range ``name=low:high``; the caller knows which ends would do.
+    """Return name and ends of a range ``name=low:high``; the caller checks the ends.
 
     Examples
     --------
@@ -164,7 +164,7 @@ def spans(values: Sequence[int], holds: Iterable[bool]) -> list[tuple[int, int]]
 
 
 def among(values: Iterable[int], those: Iterable[int]) -> str:
-    """Return as people write ranges those of some numbers that are meant, neighbours together.
+    """Return those of `values` that are in `those` as text, runs of neighbours as ranges.
 
     Examples
     --------

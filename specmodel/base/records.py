@@ -126,7 +126,7 @@ def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
 
 @cache
 def _validator(cls: type[Record]) -> "SchemaValidator":
-    """Return what checks tables for a record, by the types and bounds of its fields."""
+    """Return a validator of a record's tables, from the types and bounds of its fields."""
     from pydantic_core import SchemaValidator
 
     schema: Any = schema_of(cls)

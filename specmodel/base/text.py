@@ -30,7 +30,7 @@ class Viewed:
     room: ClassVar[str]
 
     def view(self) -> Any:
-        """Return it in all forms: ``print(found.view())``, ``.to_frame()``, ``.to_dict()``."""
+        """Return the answer in all forms: ``print(x.view())``, ``.to_frame()``, ``.to_dict()``."""
         return import_module(f"specmodel.show.{self.room}").answer(self)
 
     def __str__(self) -> str:
@@ -100,7 +100,10 @@ def table_width(columns: Columns) -> int:
 
 
 def align(columns: Columns, left: Collection[str] = ("limited\nby",)) -> str:
-    """Lay columns side by side as text, or as `LAYOUT` says; a title may have several lines."""
+    """Lay columns side by side with the layout function set in `LAYOUT`, by default as text.
+
+    Columns are right-aligned but for those titled in `left`; a title may have several lines.
+    """
     return LAYOUT.get()(columns, left)
 
 

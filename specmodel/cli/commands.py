@@ -209,7 +209,7 @@ def _usage(error: click.ClickException, words: Sequence[str]) -> str:
 
 
 def _with_remedy(message: str, words: Sequence[str]) -> str:
-    """Return an error that says what takes lists, if it is of one typed for a single thing."""
+    """Add a hint at `compare` to an error about a list where one value is expected."""
     found = re.match(r"(?:Invalid value for )?'?(--[a-z-]+)[^:']*'?: (?:got )?'[^']*,", message)
     named = ("target", "drafter", "hardware", "engine", "set", *COMPARED)
     takes_lists = words[0] in ("compare", "sweep")
@@ -218,7 +218,7 @@ def _with_remedy(message: str, words: Sequence[str]) -> str:
 
 
 def _no_option(error: click.NoSuchOption, words: Sequence[str]) -> str:
-    """Say what options that are not there are called here: the first, and others typed with it."""
+    """Return the error about an unknown option, with this program's name for it and for others."""
     known = [word for option in _command(words).params for word in option.opts]
     names = (word.partition("=")[0].replace("_", "-") for word in words if word.startswith("-"))
     typed = [name for name in names if name not in known]

@@ -166,7 +166,7 @@ def load(**options: Any) -> Answer:
 
 @contextmanager
 def searching(options: Mapping[str, Any], pieces: int) -> Iterator[dict[str, Any]]:
-    """Yield where so many searches are computed and who is told; say if they are coarse."""
+    """Yield workers, client and progress bar for `pieces` searches; warn if numba is missing."""
     from specmodel.serving.run import has_numba
 
     if not has_numba():

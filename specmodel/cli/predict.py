@@ -93,7 +93,7 @@ def predict(*, view: str, **options: Any) -> forms.Answer:
 
 
 def _how(view: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return how a view is told, of what was typed; refuse what it does not take."""
+    """Move a view's display options out of `options`; refuse those that only other views take."""
     known = _HOW.get(view, ())
     others = [name for name in _HOW["verdict"] if name not in known]
     typed = {name: options.pop(name) for name in _HOW["verdict"]}

@@ -218,7 +218,7 @@ def owned(told: Mapping[str, tuple[Any, str]]) -> Add:
 
 
 def changed(change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> Add:
-    """Give a command its options by name as a function changes them."""
+    """Return a decorator that passes a command's options through `change` first."""
 
     def add(command: Any) -> Any:
         @wraps(command)

@@ -156,7 +156,7 @@ def _passed_over(told: Mapping[str, Any]) -> dict[str, str]:
 
     for key, value in told.items():
         if value and key in _CHANGES_WORK:
-            expected = f"it left out, and here {_CHANGES_WORK[key]}"
+            expected = f"this key left out, and instead {_CHANGES_WORK[key]}"
             raise InputError(f"speculative_config {key}", value, expected)
         if close := get_close_matches(key, _KEYS, n=1, cutoff=0.85):
             raise InputError(f"speculative_config {key}", value, f"{close[0]}, or no such key")

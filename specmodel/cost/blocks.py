@@ -87,7 +87,7 @@ class Cuts:
         return (slice(start, min(start + step, size)) for start in range(0, size, step))
 
     def cut(self, array: FloatArray, block: slice) -> FloatArray:
-        """Return what a block has of an array that broadcasts with the shape."""
+        """Return the part of an array, which broadcasts with the shape, that is in a block."""
         if np.ndim(array) < self.axis or array.shape[-self.axis] == 1:
             return array
         places: Any = (..., block, *(slice(None),) * (self.axis - 1))
@@ -203,7 +203,10 @@ class BlockedTimes:
         return self._cuts.whole(self._totals_of)
 
     def _totals_of(self, block: slice) -> dict[str, FloatArray]:
-        """Return the times of a block, of which only what depends on contexts is computed."""
+        """Return the `TOTALS` of a block [s]; only what depends on contexts is computed anew.
+
+        All else is taken from `_free`, the times of the distinct points.
+        """
         d, free, own = self.deployment, self._free, self._cut(block)
         context = check("context_length", own["context_length"], minimum=0)
         plain, verified = sequences_of(d, own["batch_size"], own["verify_tokens"], context)

@@ -84,7 +84,7 @@ class StepTimes:
 
     @cached_property
     def verify_time(self) -> FloatArray:
-        """Mean target pass of a step [s]."""
+        """Target pass of a step, averaged over verify passes and steps without a proposal [s]."""
         plain = self.forward.total_time
         return plain + self.speculating_chance * (self.speculating.total_time - plain)
 

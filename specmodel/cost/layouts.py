@@ -24,7 +24,7 @@ Degrees = dict[str, Any]
 
 
 def smallest_layout(deployment: Deployment, requests: int = HELD_REQUESTS) -> Degrees:
-    """Return the degrees of the fewest GPUs that hold a deployment; it may have any itself.
+    """Return the degrees of the fewest GPUs that hold a deployment, whatever its layout.
 
     GPUs are 1, 2, 4 or 8 over which all matrices are cut, then nodes of eight that each have a
     replica of all but the experts, which are spread over as many GPUs as they allow. Held are
@@ -47,7 +47,7 @@ def smallest_layout(deployment: Deployment, requests: int = HELD_REQUESTS) -> De
 
 
 def layout_of(deployment: Deployment, num_gpus: int) -> Degrees:
-    """Return the degrees of so many GPUs; an InputError if the model cannot be cut that way.
+    """Return the parallel degrees of `num_gpus` GPUs; an InputError if the model forbids them.
 
     >>> from specmodel import deploy
     >>> layout_of(deploy(target="deepseek-v3", hardware="h100_sxm")[0], 16)
@@ -89,7 +89,7 @@ def layouts_of(deployment: Deployment) -> list[Degrees]:
 
 
 def num_gpus(degrees: Degrees) -> int:
-    """Return the GPUs of degrees, of which none are those of one GPU."""
+    """Return the number of GPUs of some parallel degrees; no degrees mean 1 [-]."""
     return int(degrees.get("tensor_parallel", 1) * (degrees.get("data_parallel") or 1))
 
 
@@ -97,7 +97,7 @@ _ONE_GPU: Degrees = {"tensor_parallel": 1, "data_parallel": None, "expert_parall
 
 
 def _degrees(deployment: Deployment, num_gpus: int) -> Degrees:
-    """Return the degrees of so many GPUs, none for one."""
+    """Return the parallel degrees of `num_gpus` GPUs, {} for one."""
     if num_gpus <= 8 or num_gpus % 8 or not deployment.target.is_moe:
         return {"tensor_parallel": num_gpus} if num_gpus > 1 else {}
     groups = math.gcd(num_gpus, deployment.target.num_experts)
@@ -105,7 +105,7 @@ def _degrees(deployment: Deployment, num_gpus: int) -> Degrees:
 
 
 def _laid(deployment: Deployment, num_gpus: int) -> Deployment | None:
-    """Return it on so many GPUs, None where the model or their links do not allow that."""
+    """Return the deployment on `num_gpus` GPUs, None if the model or the links forbid it."""
     try:
         return replace(deployment, **(_ONE_GPU | _degrees(deployment, num_gpus)))
     except InputError:
@@ -113,7 +113,10 @@ def _laid(deployment: Deployment, num_gpus: int) -> Deployment | None:
 
 
 def _too_small(deployment: Deployment, requests: int) -> InputError:
-    """Say what is needed, how many GPUs have that much, and how many can be taken at most."""
+    """Return the error to raise where no number of GPUs holds the model and its requests.
+
+    It says how much memory is needed, how many GPUs have that, and the most that can share it.
+    """
     memory = MemoryUse(replace(deployment, **_ONE_GPU), HELD_TOKENS, _VERIFIED)
     needed = memory.weight_bytes + requests * float(memory.bytes_per_request)
     gpu, usable = deployment.hardware, memory.capacity_bytes

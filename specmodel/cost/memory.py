@@ -149,7 +149,10 @@ def _kept_by(deployment: Deployment) -> tuple[float, float, Form]:
 
 
 def _kept_of_request(model: Architecture, states: StateKeeping, layout: Layout) -> Form:
-    """Return the cache of a request, and the states reserved for what it verifies [B]."""
+    """Return what a request keeps on each GPU: its cache, and what verification reserves [B].
+
+    The `Form` depends on the entries of the request and on the tokens that it verifies.
+    """
     n, stream, kept = layout.tensor_parallel, model.stream, Form({})
     entries, tokens = Form({_ENTRIES: 1.0}), Form({_TOKENS: 1.0})
     for mixer, layers in model.mixers.items():

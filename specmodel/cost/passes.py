@@ -42,7 +42,7 @@ class ComponentTime:
     hidden_time: Value = 0.0
 
     def scaled(self, factor: Value, of_messages: Value = 1.0) -> "ComponentTime":
-        """Return it with factors on the time of its kernels and of its messages [-]."""
+        """Return the component with factors on the time of its kernels and of its messages."""
         return ComponentTime(
             compute_time=self.compute_time * factor,
             memory_time=self.memory_time * factor,
@@ -62,7 +62,7 @@ class ComponentTime:
 
     @property
     def own_time(self) -> FloatArray:
-        """Time of the component with what of it is hidden [s]."""
+        """Time of the component, its hidden part included [s]."""
         return np.asarray(self.total_time + self.hidden_time)
 
 
@@ -87,7 +87,7 @@ class TimeStack:
     times: ComponentTime
 
     def scaled(self, factors: Mapping[str, FloatArray], common: Value) -> "TimeStack":
-        """Return it with factors on kernels by kind and on messages, and a common one [-]."""
+        """Return the stack with factors on kernels by kind and messages, and a common one."""
         of_messages = factors.get(MESSAGES, 1.0) * common
         of_kinds = stacked([factors.get(kind, 1.0) * common for kind in self.kinds])
         own = {name: np.atleast_1d(getattr(self.times, name)) for name in _TIMES}
@@ -106,9 +106,9 @@ class TimeStack:
 def side_by_side(
     timed: Sequence[TimeStack], second: Mapping[str, Work], tokens: Value
 ) -> list[TimeStack]:
-    """Return times in which works on a `second` stream take what both take beyond the first.
+    """Return times in which works on a `second` CUDA stream overlap with those of the first.
 
-    Passes over twice the tokens that they stop at take turns, those between a share of it: no step.
+    They do up to `beside_tokens` tokens, not from twice as many on, and in part in between.
     """
     found = list(timed)
     if not second:
@@ -134,7 +134,7 @@ def side_by_side(
 
 
 def _partly_hidden(times: ComponentTime, rows: Sequence[int], share: FloatArray) -> ComponentTime:
-    """Return times of a stack in which a share of some rows is hidden."""
+    """Return `times` with a share of some components (`rows`) moved to `hidden_time`."""
     shape = np.broadcast_shapes(np.shape(share), times.busy_time.shape[1:])
     hidden, shown = np.zeros((len(times.busy_time), *shape)), dict[str, FloatArray]()
     for name in _OF_KERNELS:
@@ -252,7 +252,7 @@ class PassTime:
     def scaled(
         self, factors: Mapping[str, FloatArray], common: FloatArray | float = 1.0
     ) -> "PassTime":
-        """Return it with factors on kernels by kind, and a common one on all GPU time [-]."""
+        """Return the pass with factors on kernels by kind, and a common one on all GPU time."""
         both = {kind: factors.get(kind, 1.0) * own for kind, own in self.factors.items()}
         common, beside = self.common * common, self.beside * common
         return replace(self, factors={**factors, **both}, common=common, beside=beside)
@@ -288,23 +288,23 @@ class PassTime:
         return np.asarray(self.gpu_time + self.taking_turns().host_time)
 
     def waiting(self, share: FloatArray | float | None = None) -> "PassTime":
-        """Return it with only a share of its host time, launches included, that it waits for [-].
+        """Return the pass with only the share of its host time that the GPU waits for.
 
-        That is by default the share of a host that works beside the GPU.
+        Launches count as host time. By default it is the share of a host that works in parallel.
         """
         if share is None:
             share = exposed_share(self.gpu_time, self.host_time, self.launch_time)
         return self._with_host((self.host_time + self.launch_time) * share)
 
     def taking_turns(self) -> "PassTime":
-        """Return it with all of its host time, and launches as far as the GPU waits for them."""
+        """Return the pass with all of its host time, and the launches that the GPU waits for."""
         if isinstance(self.launch_time, float) and self.launch_time == 0:
             return self
         shown = self.launch_time * exposed_share(self.gpu_time, self.launch_time)
         return self._with_host(self.host_time + shown)
 
     def _with_host(self, host_time: FloatArray | float) -> "PassTime":
-        """Return it with another time of the host, which holds that of launches [s]."""
+        """Return the pass with another host time [s], in which launches are included."""
         found = replace(self, host_time=host_time, launch_time=0.0)
         vars(found)["gpu_time"] = self.gpu_time  # which stays
         return found
@@ -350,7 +350,7 @@ def time_by_cause(time: PassTime) -> dict[str, FloatArray]:
 
 
 def launches(works: Mapping[str, Work]) -> Any:
-    """Return the kernels of works as a host counts them that launches each, in numbers or forms."""
+    """Return how many kernels the host launches for `works`, as a number or a form [-]."""
     return sum(work.kernels * kernel_kind(work.kind).launches for work in works.values())
 
 

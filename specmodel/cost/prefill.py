@@ -32,7 +32,7 @@ def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
 
 
 def prompt_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
-    """Return the same with the host and launches apart, which what goes on beside may hide."""
+    """Return the pass of `prefill_pass` with host and launch times apart from the GPU's."""
     tokens = check("prompt_length", prompt_length, minimum=1)
     return read_by_target(deployment, (whole_prompts(deployment, tokens),))
 
@@ -45,7 +45,7 @@ def draft_prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTi
 def read_by_target(
     deployment: Deployment, prompts: tuple[SequenceGroup, ...], beside: Numeric = 0.0
 ) -> PassTime:
-    """Return the target's pass over prompts, launched with so many tokens beside them.
+    """Return the target's pass over prompts, launched with `beside` further tokens.
 
     vLLM's whole graphs hold steps in which all requests decode alike; with prompts a pass runs from
     graphs in pieces up to the same number of tokens, and above from none. What SGLang does with
@@ -105,7 +105,7 @@ def added_at(
 
 
 def _sustained(deployment: Deployment, read: PassTime) -> PassTime:
-    """Return a pass over prompts at the clock that its arithmetic leaves the GPU.
+    """Return a pass over prompts at the clock that the GPU sustains in long arithmetic.
 
     Kernels are timed alone, for less time than it takes a GPU to find that they draw too much.
     """
@@ -150,7 +150,7 @@ def _launched(
 
 
 def whole_prompts(deployment: Deployment, tokens: Numeric) -> SequenceGroup:
-    """Return a prompt of so many tokens for each replica."""
+    """Return one prompt of `tokens` tokens for each replica."""
     return sequence_group(
         batch_size=deployment.layout.replicas, tokens_per_sequence=tokens, logits_per_sequence=1
     )
@@ -188,7 +188,7 @@ def carried_prefill(
 
 
 def step_tokens(hardware: HardwareProfile) -> int:
-    """Return the tokens of a step that engines take by default on a GPU [token].
+    """Return the tokens that an engine schedules in a step by default on a GPU [token].
 
     They are vLLM's (``EngineArgs.get_batch_defaults``, the usage OPENAI_API_SERVER). SGLang's
     chunks are as long on GPUs of 70 GiB and more, A100s aside.

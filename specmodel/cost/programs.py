@@ -130,7 +130,7 @@ class Stack:
         return TimeStack(self.names, self.kinds, self.causes, times)
 
     def with_axes(self, axes: int) -> "Stack":
-        """Return it with so many axes at least, those of points and of draws after the first."""
+        """Return the stack with at least `axes` axes: components, then points and draws."""
         axes = max(axes, self._least_axes)
         if axes not in self._known:
             self._known[axes] = self._changed(lambda array: with_axes(array, axes))
@@ -304,7 +304,7 @@ class PassProgram:
 
     @cached_property
     def launches(self) -> Form:
-        """Kernels as a host counts them that launches each [-]."""
+        """Kernels that the host launches for the pass [-]."""
         own: Form = Form({}) + launches(self.works)
         return own
 

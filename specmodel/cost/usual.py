@@ -97,11 +97,11 @@ def usually_deployed(
 
 
 def _check_plausible(deployment: Deployment) -> None:
-    """Refuse what no machine or model is likely to have, of which ``force`` takes anything."""
+    """Refuse values above any known machine's or model's; not called with ``force``."""
     for place, most in _PLAUSIBLE.items():
         value = attrgetter(place)(deployment)
         if value > most:
-            expected = f"at most {most:g}, as in all that is known; --force takes more"
+            expected = f"at most {most:g}, the largest known; --force allows more"
             raise InputError(place, value, expected)
 
 
@@ -128,7 +128,7 @@ def with_counted_gpus(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def what_ifs(changes: Mapping[str, object] | Sequence[str]) -> dict[str, object]:
-    """Return values by dotted field of the records, from such or from texts ``KEY=VALUE``."""
+    """Return changes by dotted field of the records, from a mapping or ``KEY=VALUE`` texts."""
     if isinstance(changes, Mapping):
         found, texts = dict(changes), dict(zip(changes, changes, strict=True))
     else:
@@ -176,7 +176,7 @@ def with_usual_drafter(values: Mapping[str, Any]) -> dict[str, Any]:
 def _laid_out(
     deployment: Deployment, values: Mapping[str, Any], requests: int
 ) -> tuple[Degrees, Note | None]:
-    """Return the degrees of the GPUs named, or of the fewest that hold it, and what to say then."""
+    """Return the degrees of `num_gpus` or else of the fewest GPUs that suffice, and a note."""
     count = values.get("num_gpus")
     typed = {name: values[name] for name in GPU_DEGREES if values.get(name) is not None}
     if count is not None:

@@ -212,7 +212,7 @@ def block_head(config: Mapping[str, Any], argument: str, target: Architecture) -
     block = reader.whole(name, _DFLASH_BLOCK if kind == _DFLASH else None)
     size = block - (not from_anchor)
     if size < 1:
-        raise reader.fault("block_size", "a block in which some token is drafted")
+        raise reader.fault("block_size", "at least 2, so that some token is drafted")
     inputs = _num_taps(reader, len(layers)) * feature
     groups = ["draft heads", "heads that draft a block"]
     fields = _fields(reader, target, layers, inputs, groups) | {"markov": markov}

@@ -27,7 +27,7 @@ class NamedDrafter(NamedTuple):
 
 @cache
 def named_drafters() -> dict[str, NamedDrafter]:
-    """Return the drafters that a target suffices for, by name."""
+    """Return the drafters that can be derived from a target alone, by name."""
     from specmodel.drafters import kinds
 
     found: dict[str, NamedDrafter] = {}
@@ -43,5 +43,5 @@ def is_lookup(name: object) -> bool:
 
 
 def block_drafters() -> list[str]:
-    """Return the names of those that draft a block."""
+    """Return the names of the drafters that draft a block at once."""
     return [name for name, row in named_drafters().items() if row.is_block]

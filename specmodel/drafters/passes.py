@@ -48,7 +48,7 @@ class DraftPasses:
 
     @property
     def host_passes(self) -> float:
-        """Passes for which the host takes time, for each of these [-]."""
+        """Passes that cost host time for each pass of this entry: 1 or 0 [-]."""
         return float(self.part == "layers" if self.takes_host is None else self.takes_host)
 
 
@@ -275,7 +275,7 @@ class Drafter:
         return tuple(architecture for architecture, _ in self.parts)
 
     def run_by(self, first: str) -> "Drafter":
-        """Return it as run by an engine that gives a draft model these tokens first."""
+        """Return the drafter of an engine whose draft model starts with the tokens `first`."""
         if self.is_head or self.is_lookup or self.is_chain:
             return self
         return replace(self, parts=tuple((model, MODEL_RULES[first]) for model, _ in self.parts))

@@ -34,17 +34,17 @@ class HeadShape(NamedTuple):
     source: str = ""
 
     def given(self, **sizes: int | None) -> "HeadShape":
-        """Return it with other sizes, where these are not None."""
+        """Return the shape with those of `sizes` that are not None."""
         told: dict[str, Any] = {name: size for name, size in sizes.items() if size is not None}
         return self._replace(**told)
 
     def usually(self, **sizes: int | None) -> "HeadShape":
-        """Return it with sizes for those that are None."""
+        """Return the shape with `sizes` in place of its own that are None."""
         return self.given(**{n: size for n, size in sizes.items() if getattr(self, n) is None})
 
     @property
     def told(self) -> tuple[tuple[str, str], ...]:
-        """Whose head it is, as an assumption; nothing if no such head is published."""
+        """Assumption that names the source of the head; () if no such head is published."""
         return (("draft_head", f"as published: {self.source}"),) if self.source else ()
 
 

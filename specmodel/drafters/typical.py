@@ -57,7 +57,7 @@ class PublishedHead:
 
     @property
     def smoothed(self) -> str:
-        """By how much rates are smoothed where each length was measured, "" for not at all."""
+        """Clause on how far smoothing moves the measured tokens per step, "" if it does not."""
         lengths = np.array(self.lengths)
         off = np.abs(self.tokens_at(len(lengths)) - self.tokens_per_step)
         if off.max() <= _SHOWN:

@@ -114,7 +114,7 @@ class MeasuredSteps:
 
 
 def measured_steps(rows: Sequence[Served]) -> MeasuredSteps:
-    """Return what the GPU takes of measured runs, and the host where no CUDA graph holds them."""
+    """Return GPU times of measured runs, and how many kernels they launch outside CUDA graphs."""
     found = [_alone(row) for row in rows]
     arrays = {name: np.array([values[name] for values in found]) for name in found[0]}
     return MeasuredSteps(**arrays)
@@ -152,7 +152,10 @@ def _alone(row: Served) -> dict[str, Any]:
 
 
 def _of_gpu(time: PassTime | None) -> FloatArray:
-    """Return the time of the GPU [s], and how many kernels no graph holds, a second each [-]."""
+    """Return GPU time [s] and number of kernels launched outside CUDA graphs [-].
+
+    The number is the launch time of a deployment of `_without_host`, where each takes 1 s.
+    """
     return np.array([time.gpu_time, time.launch_time], float) if time else np.zeros(2)
 
 
@@ -162,9 +165,9 @@ def _engine(values: Mapping[str, Any]) -> EngineProfile:
 
 
 def _without_host(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a deployment whose host takes a second for a kernel without a graph, and no other.
+    """Return a deployment in which a launch outside CUDA graphs takes 1 s, other host work 0 s.
 
-    Those of kernels in graphs stay.
+    Launch times inside CUDA graphs stay.
     """
     engine = _engine(values)
     nothing = dict.fromkeys(HOST_SECONDS, 0.0) | {"gpu_time_factor": 1.0}

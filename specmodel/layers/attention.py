@@ -63,7 +63,7 @@ class LatentHeads(TokenMixer):
         return by_head / tensor_parallel + read * (self.q_lora_rank + self.cache_size)
 
     def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices:
-        """Return the matrices that make latents of a target's features."""
+        """Return `ContextMatrices`, which turn a target's features into latents."""
         return float(stream.hidden_size * self.cache_size), float(self.cache_size), True
 
     @property

@@ -216,12 +216,12 @@ class Batch:
 
     @property
     def has_context(self) -> FloatArray:
-        """1 where there are such entries, 0 where there are none [-]."""
+        """1 where any sequence has KV entries before the pass, 0 elsewhere [-]."""
         return np.minimum(self.context, 1.0)
 
     @property
     def tokens_of_whole(self) -> FloatArray:
-        """Tokens that a kernel takes which is not shared with kernels of the other kind [token]."""
+        """Tokens of all sequences if kernels of the other kind took no share of them [token]."""
         return self.num_tokens / np.maximum(self.share, NO_SEQUENCE)
 
     @cached_property

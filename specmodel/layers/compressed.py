@@ -171,7 +171,7 @@ class CompressedAttention(TokenMixer):
         return self._compressor_values * _STATE_BYTES if self.ratio > 1 else 0.0
 
     def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices:
-        """Return the matrices that make keys of a target's features."""
+        """Return `ContextMatrices`, which turn a target's features into keys."""
         return float(stream.hidden_size * self.head_dim), float(self.head_dim), True
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:

@@ -19,7 +19,7 @@ Rule: TypeAlias = Callable[..., FloatArray]
 
 
 class Measure(NamedTuple):
-    """One number of a pass: a rule on what the pass carries, and what else the rule is told.
+    """One number of a pass: a function of what the pass carries, and its further arguments.
 
     A kind of layer that needs a measure of its own defines the rule beside the layer. `has_context`
     says whether the number depends on how many entries came before the pass.
@@ -119,7 +119,7 @@ an array of them."""
 
 
 def measured(rule: Rule, *told: Any, has_context: bool = False) -> Form:
-    """Return the form of one measure, by its rule and what that is told."""
+    """Return a form of one measure: `rule`, called with the further arguments `told`."""
     return Form({Measure(rule, told, has_context): 1.0})
 
 

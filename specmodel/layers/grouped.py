@@ -159,7 +159,7 @@ class GroupedAttention(GroupedHeads):
         return kept * (self._kv_elements(tensor_parallel) * BYTES_PER_ELEMENT[stream.kv_dtype])
 
     def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices:
-        """Return the matrices that make entries of a target's features, joined if not quantised."""
+        """Return `ContextMatrices` from features to entries; one product if not quantised."""
         weights = stream.hidden_size * self.num_kv_heads * self._made_of_token
         is_whole = BYTES_PER_ELEMENT[stream.weight_dtype] >= 2
         made = self._kv_elements(tensor_parallel)

@@ -68,7 +68,7 @@ class LayerPart(Record):
         """Return the work of some layers in a pass, by component."""
 
     def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices | None:
-        """Return the matrices that make entries of a target's features, None if it has none."""
+        """Return `ContextMatrices`, which turn a target's features into cache entries, if any."""
         return None
 
 
@@ -138,10 +138,10 @@ class TokenMixer(LayerPart):
 
     @abstractmethod
     def cuts(self, degree: int) -> bool:
-        """Tell whether tensor parallelism of this degree can cut it [-]."""
+        """Tell whether tensor parallelism of this degree can cut the mixer."""
 
     def cuts_tokens(self, degree: int, tensor_parallel: int) -> bool:
-        """Tell whether so many GPUs with the same cache can share its tokens, or it has none."""
+        """Tell whether `degree` GPUs with equal caches can split its tokens; True without one."""
         return self.is_recurrent
 
     @abstractmethod

@@ -74,7 +74,7 @@ class RecurrentMixer(TokenMixer):
         return self.state_size / tensor_parallel * BYTES_PER_ELEMENT[self.state_dtype]
 
     def record_bytes(self, tensor_parallel: int = 1) -> float:
-        """Return the size of a token's record, by which its change of the state is repeated [B]."""
+        """Return the size of the record from which a token's state update is replayed [B]."""
         return 0.0
 
     def past_token_bytes(self, stream: Stream, tensor_parallel: int = 1) -> float:
@@ -86,7 +86,10 @@ class RecurrentMixer(TokenMixer):
         return self.conv_channels / tensor_parallel
 
     def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
-        """Return what matrices make of a token on each GPU, and inputs of all but the last [-]."""
+        """Return the values of a token between the matrices, and the widths of their inputs [-].
+
+        Values on each GPU that matrices write, or the last one reads; inputs of all but the last.
+        """
         return 0.0, ()  # none but the last
 
     def heads(self, tensor_parallel: int) -> StateHeads:
@@ -180,9 +183,10 @@ class SquareStates(RecurrentMixer):
 
 
 def verified(run: Pass, name: str, *, is_mean: bool = False) -> Form:
-    """Return what the pass does with states after the tokens that sequences may go on after.
+    """Return a count of recurrent states or tokens, summed over the sequences of a pass [-].
 
-    `name` is a method of `StateKeeping`: its sum over sequences, or mean if `is_mean` [-].
+    `name` is the method of `StateKeeping` that counts for one sequence, from the number of its
+    tokens that may be the last accepted. If `is_mean`, the mean over sequences is returned.
     """
     return measured(_verified, run.states, name, is_mean)
 

@@ -27,15 +27,15 @@ _MIXER_DTYPE = "fp32"
 
 
 def share_apart(carried: Carried, tokens: float) -> FloatArray:
-    """Return how much of what engines save in passes of few tokens is not saved [-].
+    """Return the share of an engine's savings in small passes that a pass forgoes [-].
 
-    None up to these tokens, all from twice as many on: no step.
+    0 up to `tokens` tokens, 1 from twice as many on, linear in between.
     """
     return np.clip(carried.replica.num_tokens / tokens - 1, 0, 1)
 
 
 def tokens_apart(carried: Carried, tokens: float) -> FloatArray:
-    """Return that share of the tokens of a pass [token]."""
+    """Return the tokens of a pass times `share_apart` [token]."""
     return carried.replica.num_tokens * share_apart(carried, tokens)
 
 

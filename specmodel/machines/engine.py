@@ -41,7 +41,7 @@ class Overheads:
     gpu_time_factor: FloatArray | float = 1.0
 
     def on_host(self) -> "Overheads":
-        """Return them with all seconds divided by the speed of the host, which is then 1."""
+        """Return the overheads with host times divided by `host_speed`, which becomes 1."""
         if isinstance(self.host_speed, float) and self.host_speed == 1:
             return self
         seconds = {name: getattr(self, name) / self.host_speed for name in ON_HOST}
@@ -266,10 +266,10 @@ class EngineProfile(Record):
         return self.fit is not None and "host" in self.fit.left_out_error
 
     def on_host(self, speed: float) -> "EngineProfile":
-        """Return it on a host so many times as fast as the one that the seconds hold for.
+        """Return the engine on a host `speed` times as fast as that of its overheads [-].
 
-        The speed is then known, so that no interval varies it. An InputError says if it is no
-        speed, or if the engine has no seconds that a host takes.
+        Intervals no longer vary the speed. An InputError says if `speed` is out of range, or if the
+        engine has no host overheads.
         """
         speed = float(check("host_speed", speed, minimum=_LEAST_FACTOR, maximum=_MOST_FACTOR))
         if not any(getattr(self, name) for name in ON_HOST):
@@ -286,7 +286,7 @@ class EngineProfile(Record):
         return engine.with_changes("engine", known)
 
     def told_to(self, switches: Collection[str]) -> "EngineProfile":
-        """Return it told to do without what these of `naming.SWITCHES` name."""
+        """Return the engine with the features off that `switches` of `naming.SWITCHES` name."""
         engine = self.with_graphs_of(0) if "enforce_eager" in switches else self
         if "sync_scheduling" in switches and engine.hides_host != "none":
             # plain steps wait too: by 2.4 ms at one request, 5.2 at 128 (Qwen3-30B, H200, 0.24)
@@ -297,7 +297,7 @@ class EngineProfile(Record):
         return engine
 
     def with_graphs_of(self, limit: int) -> "EngineProfile":
-        """Return it with CUDA graphs of passes up to a limit, in what it counts; see `graphs`."""
+        """Return the engine with CUDA graphs up to `limit`, in tokens or requests (`graphs`)."""
         if self.graphs is None:
             expected = f"an engine whose CUDA graphs are known, such as vllm, with it: {self.name}"
             raise InputError("graph_limit", limit, f"{expected} has none")
@@ -331,7 +331,7 @@ class EngineProfile(Record):
     def is_outside(
         self, hardware: str, drafter: str, batch_size: FloatArray, draft_length: FloatArray
     ) -> np.ndarray:
-        """Return where these lie outside of what the engine was fitted on; plain steps never do."""
+        """Return which points lie outside the engine's fit; steps that draft nothing never do."""
         known = self.fit.fitted_on if self.fit else None
         is_drafting = np.asarray(draft_length > 0)
         if known is None or hardware not in known.hardware or drafter not in known.drafters:
@@ -342,7 +342,7 @@ class EngineProfile(Record):
 
 
 def _beyond(asked: FloatArray, ends: Ends) -> list[tuple[int, int]]:
-    """Return the least and the largest number below and above both ends, nothing for none."""
+    """Return the range (min, max) of the numbers below `ends`, and of those above, if any."""
     sides = (asked[asked < ends[0]], asked[asked > ends[1]])
     return [(int(side.min()), int(side.max())) for side in sides if side.size]
 

@@ -47,13 +47,13 @@ class GraphLimit:
     earlier: int | None = None
 
     def is_beyond(self, requests: FloatArray, tokens: FloatArray, replicas: int) -> np.ndarray:
-        """Return which passes of so many requests and tokens of all replicas are larger."""
+        """Return which passes exceed the largest graph; counts are over all replicas."""
         return np.asarray((tokens if self.unit == "token" else requests) / replicas > self.count)
 
     def warnings(
         self, batch_size: FloatArray, verify_tokens: FloatArray, replicas: int, seconds: float
     ) -> tuple[Note, ...]:
-        """Return a note if some steps are larger.
+        """Return a note if some steps exceed the largest graph.
 
         `batch_size` are requests of all replicas [request], `verify_tokens` of each request
         [token], `seconds` what the host is taken to need for a kernel [s].
@@ -88,7 +88,7 @@ class GraphLimit:
     def held(
         self, batch_size: FloatArray, verify_tokens: FloatArray, replicas: int, seconds: float
     ) -> Note | None:
-        """Return a note if a graph holds all tokens of some steps, and none more of a request.
+        """Return a note if steps fill the largest graph: one token more a request exceeds it.
 
         Arguments are as in `warnings`.
         """
@@ -112,9 +112,9 @@ class GraphLimit:
 def _drafts(
     requests: FloatArray, tokens: FloatArray, is_beyond: np.ndarray
 ) -> tuple[float, float] | None:
-    """Return from which drafts on steps of the smallest and of the largest batch are larger.
+    """Return the shortest drafts beyond the graph at the smallest and largest batch [token].
 
-    None where shorter drafts of these batches are larger too [token].
+    None if, at each batch size, all steps exceed the graph or none does.
     """
     sizes = requests[is_beyond]
     if not np.isin(requests[~is_beyond], sizes).any():

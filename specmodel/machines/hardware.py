@@ -128,7 +128,7 @@ class Link(Record):
         return next((name for name in (stack, TYPICAL) if name in self.all_reduce), None)
 
     def spread_of_all_reduces(self, stack: str | None) -> float:
-        """Return the spread of the fit that a stack takes, 0 if it is its own or there is none."""
+        """Return the spread of the all-reduce fit of a stack, 0 if none or the stack's own [-]."""
         name = self.taken_all_reduce(stack)
         return self.all_reduce[name].spread if name else 0.0
 
@@ -251,7 +251,7 @@ class HardwareProfile(Record):
         return peaks[self.compute_dtype(dtype)].peak_flops_per_s
 
     def sustained(self, dtype: str) -> float:
-        """Return the share of that rate which long passes keep [-]."""
+        """Return the share of the peak rate that long passes sustain [-]."""
         peaks: Mapping[str, DtypePeak] = self.dtype  # type: ignore[assignment]  # keys are strings
         return peaks[self.compute_dtype(dtype)].sustained
 

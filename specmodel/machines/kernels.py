@@ -95,7 +95,7 @@ class KernelFit(Record):
             raise InputError("at_bound", self.at_bound, f"some of {', '.join(self.varied)}")
 
     def with_errors(self, error: float, shape: float, row: float = 0.0) -> Self:
-        """Return it as taken for another fit: with at least this mean error, more spread [-]."""
+        """Return the fit with the larger errors of a stand-in: least mean error, added spreads."""
         return replace(
             self,
             mean_error=max(self.mean_error, error),
@@ -182,7 +182,7 @@ class Kernels:
         By kind and dtype of weights, cache or state: the stack's own fits, and those of others that
         it takes where it has none (`fallbacks.stack_kernels`); empty for the data sheet.
     record
-        The stack as its profile has it; None for the data sheet.
+        The stack's record in the hardware profile; None for the data sheet.
     typical
         Kinds that the stack has no fit of at their standard dtype, so that typical ones stand in.
     all_reduces
@@ -190,8 +190,8 @@ class Kernels:
     borrowed
         By kind and dtype: the stack whose fit is taken, or "typical".
     standard_errors
-        By kind: least mean error of the fit at the standard dtype where it serves another dtype,
-        and what that adds to the spread of shapes [-].
+        By kind, where the fit at the standard dtype is used for another dtype: its least mean
+        error, and what that adds to the spread over shapes [-].
     """
 
     stack: str
@@ -266,17 +266,17 @@ class Kernels:
         return DATA_SHEET
 
     def arithmetic(self, kind: str, stored: str, arithmetic: str) -> str:
-        """Return the dtype whose peak those parameters are of: `arithmetic`, or that of the fit.
+        """Return the dtype at whose peak rate the kernels of `parameters` compute.
 
-        Prompts that take the fit to caches of 16 bits for one of 8 compute in 16: that kernels
-        gain from 8 bits is what their own fit would have said.
+        It is `arithmetic`, or for prompt attention the dtype of the fit: with an 8-bit cache but
+        only a fit to 16-bit ones, it computes in 16 bits, as no fit shows a gain from 8.
         """
         follows_fit = kernel_kind(kind).computes_as_fitted
         place = self.place(kind, stored) if follows_fit else None
         return self.fits[place[0]][place[1]].arithmetic_dtype if place else arithmetic
 
     def kind_of_errors(self, kind: str) -> str:
-        """Return the kind whose errors kernels of a kind have: that of the fits they take."""
+        """Return the kind of kernels whose errors apply to `kind`: that of the fit it takes."""
         kind = kernel_kind(kind).errors_of or kind
         while self.record and not self.fits.get(kind):
             row = kernel_kind(kind)

@@ -149,7 +149,7 @@ def logged_acceptance(text: str, where: str) -> LoggedAcceptance | None:
     has_shares = all(line.reached for line in lines)
     reached = tuple(map(float, mean([line.reached for line in lines]))) if has_shares else ()
     if not 1 <= tokens <= 1 + (length or MAX_DRAFT_LENGTH) or any(share > 1 for share in reached):
-        expected = "tokens a step from 1 to the draft length + 1, and shares of at most 1"
+        expected = "tokens per step from 1 to the draft length + 1, accepted shares of at most 1"
         raise InputError(where, round(tokens, 4), expected)
     running = [line.running for line in lines if line.running]
     engines = [name for name, sign in _ENGINES.items() if re.search(sign, text)] or ["vLLM"]
@@ -164,7 +164,7 @@ def logged_acceptance(text: str, where: str) -> LoggedAcceptance | None:
 
 
 def _records(text: str) -> Iterator[dict[str, list[float]]]:
-    """Yield figures that belong together, by name: up to the first that is told again."""
+    """Yield records of figures by name; a name that occurs again begins a new record."""
     told: dict[str, list[float]] = {}
     for pattern, form in _REWRITTEN:
         text = re.sub(pattern, form, text)
@@ -185,7 +185,7 @@ def _records(text: str) -> Iterator[dict[str, list[float]]]:
 
 
 def _line(told: dict[str, list[float]]) -> _Line | None:
-    """Return what a record says of acceptance; None where it has no mean, nor what gives one."""
+    """Return the acceptance in a record; None if tokens per step cannot be computed from it."""
     one = {name: values[0] for name, values in told.items()}
     accepted, tokens, drafts = (one.get(name) for name in ("accepted", "tokens", "drafts"))
     reached = _shares(told)
@@ -221,11 +221,11 @@ def _shares(told: dict[str, list[float]]) -> tuple[float, ...]:
 
 
 def _refuse_counts(records: list[dict[str, list[float]]], where: str) -> None:
-    """Say what to do with records that tell accepted and drafted tokens alone."""
+    """Refuse records with only accepted and drafted tokens, and name the options that take them."""
     counts = [record for record in records if {"accepted", "drafted"} <= record.keys()]
     accepted, drafted = (sum(each[name][0] for each in counts) for name in ("accepted", "drafted"))
     if drafted and accepted <= drafted:
-        expected = "how many drafts, or a mean length, as well; of this alone predict takes"
+        expected = "the number of drafts or a mean length as well; for these alone, predict has"
         expected += f" --accepted-fraction {accepted / drafted:.4g} --measured-draft-length STEPS"
         raise InputError(where, f"{accepted:g} accepted of {drafted:g} drafted tokens", expected)
 

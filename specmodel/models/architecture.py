@@ -337,9 +337,10 @@ def _stored(own: Architecture, dtype: str) -> dict[str, object]:
 
 
 def _published(own: Architecture, dtype: str, checkpoint: str) -> dict[str, object]:
-    """Return what changes of a shipped model where a checkpoint's name tells another dtype.
+    """Return the fields to change where a checkpoint's name states another dtype than `own` has.
 
-    Where mixers are narrow and experts have a dtype of their own, the name tells that of experts.
+    If experts have a dtype of their own and other weights have less than 16 bits, the name states
+    the dtype of experts alone.
     """
     if dtype == (own.expert_dtype or own.weight_dtype):
         return {}

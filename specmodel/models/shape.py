@@ -217,12 +217,12 @@ class Shape(Record):
 
     @cached_property
     def extras(self) -> tuple[Extra, ...]:
-        """What it has beside its layers, embedding and LM head."""
+        """Parts of the model beside its layers, embedding and LM head."""
         return tuple(extra for name in EXTRAS if (extra := getattr(self, name)))
 
     @cached_property
     def around(self) -> Around:
-        """What these see of it."""
+        """What `extras` see of the model."""
         # what stands beside others, and has no norm, reads what they read of the residual stream
         own = [group for group in self.layers if group.num_norms != 0]
         blocks = (group.count * (bool(group.mixer) + bool(group.feed_forward)) for group in own)

@@ -77,6 +77,6 @@ def as_good(rates: Mapping[str, float], deployments: Mapping[str, Deployment]) -
 
 
 def _erring(deployment: Deployment) -> tuple[object, ...]:
-    """Return that whose errors two deployments share."""
+    """Return the parts of a deployment that decide its errors, equal where these are shared."""
     d = deployment
     return d.target, d.drafter, d.hardware, d.engine

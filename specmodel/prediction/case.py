@@ -78,25 +78,25 @@ class Case:
     acceptance: Acceptance | None
 
     def drafting(self) -> Case:
-        """Return it; an InputError where no acceptance is known, or nothing is drafted."""
+        """Return the case, or an InputError if no acceptance is known or a draft length is 0."""
         _ = self.known_acceptance
         if self.draft_length is not None and not np.all(self.draft_length):
             raise InputError("draft_length", 0, "at least 1")
         return self
 
     def with_typical(self) -> Case:
-        """Return it with typical acceptance where none is known and heads of its kind have one."""
+        """Return the case with typical acceptance if none is known and its kind of head has one."""
         if self.acceptance is not None or self.heads is None:
             return self
         given = {**self.given, "acceptance": "typical"}
         return replace(self, given=given, acceptance=taken_acceptance(self.deployment, given))
 
     def at(self, **points: Any) -> Case:
-        """Return it at other points."""
+        """Return the case at other points."""
         return replace(self, points={**self.points, **points})
 
     def laid_out(self, degrees: Mapping[str, Any]) -> Case:
-        """Return it with its GPUs laid out in other degrees, and what is then assumed."""
+        """Return the case with its GPUs in other parallel degrees, and what is then assumed."""
         given = {**self.given, **degrees}
         deployment, assumed = laid_out(self.deployment, with_changes(given), degrees)
         told = {name: self.assumed[name] for name in TOLD if name in self.assumed}
@@ -104,7 +104,7 @@ class Case:
 
     @property
     def alone(self) -> dict[str, Any]:
-        """What was assumed, also that steps carry no prefill where no lengths were given."""
+        """What was assumed; without lengths of requests also that steps carry no prefill."""
         is_alone = not {*LOAD} & self.given.keys()
         return {**({"prefill": "none carried"} if is_alone else {}), **self.assumed}
 
@@ -119,7 +119,7 @@ class Case:
         if self.acceptance is not None:
             return self.acceptance
         if not self.deployment.has_drafter:
-            alone = "decoding without stands beside it, and alone in --view plain"
+            alone = "without a drafter, decoding stands alone in --view plain"
             raise InputError("drafter", "none", f"one that drafts: {alone}")
         typical = "--acceptance typical (the median head published), or " if self.heads else ""
         told = f"{typical}a rate of yours, such as --acceptance-rate 0.7"
@@ -178,7 +178,7 @@ class Case:
 
     @property
     def has_trees(self) -> bool:
-        """Whether what is drafted are trees."""
+        """Whether drafts are trees."""
         return self.deployment.tree_width > 1 or "verify_tokens" in self.given
 
 
@@ -208,7 +208,7 @@ def case_of(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Case:
 
 
 def _checked_longest(asked: int) -> int:
-    """Return the longest draft that was asked for, which must be one [token]."""
+    """Return `max_draft_length` as it was asked for, checked [token]."""
     return int(check(_LONGEST, asked, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True))
 
 
@@ -229,7 +229,7 @@ def taken_acceptance(deployment: Deployment, given: Mapping[str, Any]) -> Accept
 
 
 def task_spread(deployment: Deployment) -> float:
-    """Return the spread between tasks of heads of a deployment's kind [-]."""
+    """Return how much acceptance differs between tasks for the deployment's drafter [-]."""
     named = named_drafters().get(kind_of(deployment))
     return named.task_spread if named else ACCEPTANCE_SPREAD
 
@@ -246,7 +246,7 @@ def given_form(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, Any]) -> Acceptance:
-    """Return the acceptance of one form."""
+    """Return the acceptance that one argument gives; `typed` is that argument by its name."""
     measured = given.get("measured_draft_length")
     value = typed.get("acceptance")
     if isinstance(value, Acceptance):
@@ -304,7 +304,7 @@ def _typical(deployment: Deployment, name: str) -> Acceptance:
 
 
 def of_unchanged(acceptance: Acceptance, given: Mapping[str, Any]) -> Acceptance:
-    """Return published acceptance that says so where it is not that of what is changed."""
+    """Return published acceptance, its source noting any change to target or drafter."""
     records = {key.partition(".")[0].strip() for key in given.get("changes", ())}
     changed = [name for name in ("target", "drafter") if name in records]
     if not changed:

@@ -112,7 +112,7 @@ def _of_memory(e: Evaluation) -> list[Note]:
 
 
 def _of_idle(e: Evaluation) -> list[Note]:
-    """Return where the drafter that stays loaded makes all steps lose, without a draft by what."""
+    """Return notes on batch sizes that lose with a loaded drafter, with and without a draft."""
     size, length, gain, draft, host = np.broadcast_arrays(
         e.points["batch_size"],
         e.points["draft_length"],

@@ -268,7 +268,7 @@ class Evaluation:
 
     @cached_property
     def held(self) -> Held | None:
-        """Where memory ends drafts; None without recurrent layers, whose states drafts take."""
+        """Drafts that would gain more but lack memory for states; None without recurrent layers."""
         if self._open is None or not self.is_chain.all():
             return None
         chains, drafts = self.chains or self.at_lengths(self.lengths), -self.max_draft_length
@@ -292,9 +292,9 @@ class Evaluation:
 
     @cached_property
     def _open(self) -> np.ndarray | None:
-        """Which lengths memory allows; None without recurrent layers, whose states drafts take.
+        """Mask, by draft length and point, of drafts for whose recurrent states memory suffices.
 
-        Where not even a decode step fits, it allows all.
+        None without recurrent layers. Where not even a decode step fits, all lengths are allowed.
         """
         if not self.deployment.recurrent_model:
             return None

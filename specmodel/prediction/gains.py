@@ -42,7 +42,7 @@ class Gain:
 
     @property
     def word(self) -> str:
-        """How sure a gain is where its chance is even or more, else how sure a loss."""
+        """How sure a gain is, or a loss if that is likelier: "surely", "likely" or "may"."""
         chance = max(self.chance, 1 - self.chance)
         return "surely" if chance >= SURELY else "likely" if chance >= LIKELY else "may"
 
@@ -53,7 +53,7 @@ class Gain:
 
     @property
     def held(self) -> str:
-        """How sure it is, in words, with how often that held for others."""
+        """Clause on how often published cases with the same `word` came true."""
         if self.chance < 0.5:
             return f"of published cases told so, {HELD_LOSSES:.0%} lost"
         if self.word == "may":

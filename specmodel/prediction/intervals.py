@@ -206,7 +206,10 @@ def spread_of_step(deployment: Deployment) -> float:
 
 
 def host_share(deployment: Deployment, overhead: str = "host_speed") -> float:
-    """Return the share of the deviations of an overhead that is drawn: all of what GPUs do [-]."""
+    """Return the share of an overhead's deviation that intervals draw [-].
+
+    1 for GPU time; less for host time if the engine was fitted as a mean of several hosts.
+    """
     is_host = deployment.engine.is_of_mean_host and overhead != "gpu_time_factor"
     return HOST_SHARE if is_host else 1.0
 

@@ -172,7 +172,7 @@ class Prediction:
 
     @property
     def deployment(self) -> Deployment:
-        """What runs where."""
+        """Target, drafter, GPUs and engine that were predicted."""
         return self.evaluation.deployment
 
     @property

@@ -312,9 +312,10 @@ def plain_points(
     *,
     lockstep: Numeric | None = None,
 ) -> tuple[dict[str, FloatArray], dict[str, int | str]]:
-    """Return coordinates of points by name but for the draft, and what is assumed of them.
+    """Return the coordinates of points except the draft length, and what is assumed of them.
 
-    Under load these are the mean context of a request, and how much prefill of others it meets.
+    If lengths of prompts and outputs are given, the assumptions are the mean context of a request
+    and how many prefills of other requests its steps carry.
     """
     lengths = dict(zip(LOAD, (prompt_length, output_length), strict=True))
     given = [name for name, value in lengths.items() if value is not None]
@@ -325,7 +326,7 @@ def plain_points(
     load = {name: check(name, lengths[name], **bounds) for name in given}
     if lockstep is not None and np.any(lockstep):
         if not load:
-            raise InputError(LOCKSTEP, True, "lengths of prompts and outputs with it")
+            raise InputError(LOCKSTEP, True, "prompt_length and output_length with it")
         load[LOCKSTEP] = np.asarray(lockstep, dtype=bool)
     told: dict[str, int | str] = {"carried": MET[LOCKSTEP in load]} if load else {}
     if context_length is None and load:

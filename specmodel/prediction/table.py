@@ -49,12 +49,12 @@ class Column:
 
     @cached_property
     def of(self) -> Callable[[Any], Any]:
-        """What gives its values of an evaluation."""
+        """Function that takes the values of the column from an evaluation."""
         return self.source or attrgetter(self.name)
 
     @property
     def cell(self) -> Form:
-        """How a cell reads."""
+        """Format of a cell: a template, or a function of the row."""
         form = self.form or _FORMS.get(self.unit, "")
         if isinstance(form, str) and form and "{" not in form:
             return f"{{{self.name}:{form}}}"
@@ -127,7 +127,7 @@ def varies(name: str, rows: Iterable[Row]) -> bool:
 
 
 def seconds(value: float, beside: float | None = None) -> str:
-    """Return a time with a metric prefix and no space; in more digits if it reads as another."""
+    """Format a time with a metric prefix; with more digits if `beside` would read the same."""
     shown = _with_prefix(value, "s")
     is_alike = beside not in (None, value) and shown == _with_prefix(beside, "s")
     return _with_prefix(value, "s5") if is_alike else shown

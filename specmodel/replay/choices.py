@@ -70,7 +70,10 @@ class Choice:
             vars(self)["factory"] = choose(self.name, self.folder).factory
 
     def kept_by(self, state: Any) -> "Choice":
-        """Return it with its state kept by requests or servers, if it learns and any is given."""
+        """Return the policy with a state for each request or server; unchanged if `state` is None.
+
+        Policies that do not learn are unchanged too.
+        """
         if state is None or not self.learns:
             return self
         if state not in STATES:
@@ -79,7 +82,7 @@ class Choice:
 
     @property
     def learns(self) -> bool:
-        """Whether its draft lengths are not settled before a replay."""
+        """Whether the policy adapts its draft lengths during a replay."""
         return self.factory is not None
 
 
@@ -146,7 +149,7 @@ def check_choice(choice: Choice, times: ReplayTimes) -> None:
     """Refuse a policy that cannot be made or asks for too long a draft, before any replay."""
     longest = times.max_draft_length
     if choice.name == VERIFICATION:
-        expected = "a policy of single requests: this one looks at the batch, which is of serving"
+        expected = "a policy for single requests: this one needs a batch, see specmodel load"
         raise InputError("policy", choice.name, expected)
     if choice.draft_length is not None and choice.draft_length > longest:
         expected = f"at most {longest}, the longest draft considered (max_draft_length)"
@@ -179,7 +182,7 @@ def policy_maker(choice: Choice, times: ReplayTimes, seed: int) -> Callable[[int
             raise
         except (Exception, SystemExit) as error:
             text = f"{type(error).__name__}: {error}"
-            raise InputError(f"policy {choice.name}", text, "one that can be made") from error
+            raise InputError(f"policy {choice.name}", text, "one that can be created") from error
         check_methods(policy, type(policy).__name__, choice.name)
         return policy
 
@@ -216,7 +219,10 @@ def _learner(
 
 
 def schedule_of(policy: str, words: Sequence[str]) -> Any:
-    """Return the schedule by batch size that a policy names after its colon, as it stands."""
+    """Return the draft lengths by batch size that ``table:`` or ``below:`` states, unchecked.
+
+    Ranges are ``[first, last, draft length]``; `words` are the parts of `policy` after its name.
+    """
     if policy.strip().partition(":")[0] == "below":
         numbers = [number for word in words if (number := whole_of(word))]
         if len(words) != 2 or len(numbers) != 2:
@@ -228,7 +234,7 @@ def schedule_of(policy: str, words: Sequence[str]) -> Any:
             return json.loads(read_text(Path(words[0]), "policy table", "JSON"))
         for word in words:
             if not re.fullmatch(r"\d+-\d+=\d+", word):
-                raise ValueError(f"{word} is no range and length")
+                raise ValueError(f"{word} is not FIRST-LAST=LENGTH")
         return [[int(number) for number in re.split("[-=]", word)] for word in words]
     except (ValueError, RecursionError) as error:
         reason = error.expected if isinstance(error, InputError) else error

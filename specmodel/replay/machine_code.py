@@ -22,10 +22,10 @@ Function = Callable[..., Any]
 
 @cache
 def compiled_function(function: Function, given: tuple[Function, ...]) -> Function | None:
-    """Return a function as numba compiles it, once, or None where numba is not installed.
+    """Return a function compiled by numba, cached, or None if numba is not installed.
 
-    `given` are one or two functions that it takes as its first arguments. All that it calls is
-    copied to where that is done; nothing in it may allocate.
+    The one or two functions in `given` are bound as its first arguments. Everything that it calls
+    is inlined; none of it may allocate.
     """
     try:
         import numba
@@ -64,7 +64,7 @@ def compiled_function(function: Function, given: tuple[Function, ...]) -> Functi
 
 
 def _forgive(cache: Any) -> None:
-    """Let what numba keeps be made anew where it cannot be read, and be lost where not written."""
+    """Recompile if numba's cache cannot be read, and go on uncached if it cannot be written."""
     load, save = cache.load_overload, cache.save_overload
 
     def load_if_whole(*of: Any) -> Any:

@@ -163,7 +163,7 @@ def load_question(arguments: Mapping[str, Any]) -> Loaded:
     check_costs(**costs)
     told: dict[str, Any] = {"costs": costs, "targets": targets, "is_usual": "policy" not in asked}
     if "drain" in asked:
-        expected = "none with --drain, of which all prompts are there at once"
+        expected = "none with --drain, where all prompts arrive at once"
         refuse_given(asked, (*_OF_ARRIVALS, *OF_SEARCH), expected)
         study, told["assumed"] = _study(asked, case, policies)
         drain = drain_of(study, asked["drain"], **given(asked, OF_DRAINS))

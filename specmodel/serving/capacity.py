@@ -64,9 +64,10 @@ class Targets:
     def slowness(
         self, ttft: FloatArray, tpot: FloatArray, first_token_time: float = 0.0
     ) -> FloatArray:
-        """Return the larger of the times of each request over their targets, infinite for never.
+        """Return each request's TTFT or TPOT over its target, whichever is larger [-].
 
-        The engine adds a constant to first tokens, which is not the machine's to lengthen [-].
+        `first_token_time` [s] is added to TTFT by the engine and comes off the TTFT target; if it
+        leaves nothing of that target, the result is infinite.
         """
         found = np.zeros(len(tpot))
         if self.tpot is not None:
@@ -86,7 +87,7 @@ class Load:
     rate
         Requests that come [request/s].
     slowness
-        Of the requests of each replication, rising [-].
+        `Targets.slowness` of the requests of each replication, in ascending order [-].
     is_steady
         Whether waiting times did not grow, by the mean over replications.
     means
@@ -105,13 +106,13 @@ class Load:
         )
 
     def passes(self, attainment: float) -> bool:
-        """Tell whether enough requests met the targets, and none waited ever longer."""
+        """Return whether enough requests met the targets and waiting times did not grow."""
         return self.is_steady and self.share() >= attainment - _ROUNDING
 
     def quantile(self, attainment: float, replications: int | None = None) -> float:
-        """Return the slowness that a share of the requests is below, infinite if unsteady [-].
+        """Return the slowness that a share of the requests stays within; inf if unsteady [-].
 
-        Of all replications, or of so many, the first ones.
+        Over all replications, or only the first `replications`.
         """
         some = np.concatenate(self.slowness[:replications])
         return quantile(some, attainment) if self.is_steady else np.inf
@@ -151,10 +152,9 @@ class Capacity:
         return next((load.rate for load in higher if load.passes(self.attainment)), None)
 
     def scaled(self, factor: float) -> float:
-        """Return what the first replication carries if all times were so many times as long.
+        """Return the first replication's capacity if all times were `factor` times as long.
 
-        It is tried at every rate; between rates by a straight line in logarithms, 0 if all of them
-        then fail [request/s].
+        In request/s, interpolated in log-log between the rates tried; 0 if even the lowest fails.
         """
         slowness = np.array([load.quantile(self.attainment, 1) for load in self.loads])
         if slowness[0] * factor > 1:
@@ -192,9 +192,9 @@ class Capacity:
 
 
 def crossing(rates: FloatArray, quantiles: FloatArray, level: float) -> float:
-    """Return the least rate at which a slowness rises above a level, its ends at most [request/s].
+    """Return the lowest rate at which slowness exceeds `level`, within the rates [request/s].
 
-    Between rates by a straight line in logarithms.
+    Interpolated in log-log between rates.
     """
     over = np.flatnonzero(quantiles > level)
     if not len(over):
@@ -240,7 +240,7 @@ def search(
     start
         About where to begin; if that fails, the grid is gone down first [request/s].
     replications
-        In how many a rate is tried [-].
+        Number of replications in which each rate is simulated [-].
     is_coarse
         Whether a step is halved less often, and no rate is tried above the first that fails.
     """
@@ -281,7 +281,7 @@ class _Search:
         return self.tried[place].passes(self.attainment)
 
     def down(self, place: float, step: float = 1.0) -> float:
-        """Return the place of the first rate that passes, going down by steps, or of none."""
+        """Return the place of the first rate that passes, going down by `step`; -inf if none."""
         for count in range(_MOST_STEPS):
             if self.passes(place - count * step):
                 return place - count * step
@@ -292,13 +292,13 @@ class _Search:
         for count in range(_MOST_STEPS):
             if not self.passes(place + (count + 1) * step):
                 return place + count * step
-        expected = "targets that some rate fails: all up to that rate meet them"
+        expected = "stricter targets: all rates tried, up to this one, meet them"
         raise InputError("request_rate", float(f"{GROWTH**place:.3g}"), expected)
 
     def own_capacity(self, replication: int, place: float, step: float) -> float:
-        """Return the rate up to which a replication alone meets the targets [request/s].
+        """Return the largest rate at which one replication by itself meets the targets [request/s].
 
-        Other rates are tried at most a step of the grid away.
+        From `place` on the grid of rates, further ones are tried `step` apart, up to 1 away.
         """
         found = {
             at: quantile(load.slowness[replication], self.attainment)
@@ -347,9 +347,9 @@ NOTHING = Capacity(rate=0.0, attainment=1.0, loads=())
 
 
 def load_of(rate: float, runs: Sequence[Run], own: slice, targets: Targets, added: float) -> Load:
-    """Return what the measured requests of replications met; `added` to first tokens [s].
+    """Return the `Load` of the measured requests of some runs; `added` is added to each TTFT [s].
 
-    Quantiles are of all requests together, as the share that meets targets.
+    Quantiles are over the requests of all runs pooled, and so is the share that meets the targets.
     """
     ttft, tpot = ([run.ttft[own] for run in runs], [run.tpot[own] for run in runs])
     weights = [np.maximum(run.requests.output_tokens[own] - 1, 1e-9) for run in runs]

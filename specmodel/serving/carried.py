@@ -67,7 +67,7 @@ def largest_rates(
             for load in found.loads
         ]
     if not any(row["capacity"] for row in rows):
-        expected = "less: at no rate so many requests meet the targets"
+        expected = "a smaller share: at no rate do so many requests meet the targets"
         raise InputError("attainment", trial.targets.attainment, expected)
     for row in rows if for_rate is not None else ():
         count = math.ceil(for_rate / row["capacity"]) if row["capacity"] else None
@@ -77,7 +77,7 @@ def largest_rates(
 
 
 def check_costs(*, for_rate: float | None = None, gpu_hour_price: float | None = None) -> None:
-    """Refuse a rate in all or a price of a GPU that cannot be [request/s] [-]."""
+    """Refuse an impossible total request rate [request/s] or price of a GPU hour [-]."""
     if for_rate is not None:
         check("for_rate", for_rate, above=0)
     check("gpu_hour_price", gpu_hour_price or 0.0, minimum=0, maximum=LARGEST_PRICE)
@@ -108,7 +108,7 @@ def with_single_lengths(schedule: Schedule, speedup: FloatArray) -> dict[str, Sc
 def best_schedule(
     trial: Trial, schedules: Mapping[str, Schedule], **how: Any
 ) -> tuple[Schedule, list[Row]]:
-    """Return which schedule carries most, and how much each does by the name of its policy.
+    """Return the schedule with the highest capacity, and a row with each policy's capacity.
 
     Parameters
     ----------
@@ -210,9 +210,9 @@ def _capacity(
 
 
 def check_alone(trial: Trial, policies: Sequence[str], assumed: Collection[str] = ()) -> None:
-    """Refuse targets that a request alone misses under all policies, and say its times.
+    """Refuse targets that even a lone request misses under every policy; name the time it takes.
 
-    `assumed` names what was not given.
+    `assumed` names the targets that were not given, such as ``tpot_target``.
     """
     targets = {"tpot": trial.targets.tpot, "ttft": trial.targets.ttft}
     found = {name: dict(zip(targets, trial.alone(name)[::-1], strict=True)) for name in policies}
@@ -228,7 +228,7 @@ def check_alone(trial: Trial, policies: Sequence[str], assumed: Collection[str] 
 
 
 def capacity_row(trial: Trial, name: str, found: Capacity) -> Row:
-    """Return what a policy carries, how sure that is, and what requests then meet."""
+    """Return a policy's capacity and its intervals, and means over requests at that rate."""
     met, (low, high) = found.met, found.simulated
     predicted = found.predicted or (None, None)
     means = met.means if met else dict.fromkeys(MEANS)

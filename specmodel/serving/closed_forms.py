@@ -25,7 +25,7 @@ _FINE = 8
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LoadCurves:
-    """What a request takes by how many run, itself included: the input of the closed forms.
+    """Times of a request by how many run, itself included: the input of the closed forms.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class LoadCurves:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SteadyState:
-    """Means over time at each rate, NaN where it is not carried.
+    """Time averages at each request rate; NaN where the server cannot keep up with it.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def load_curves(
 def _added_by_count(
     service: Service, length: int, others: FloatArray, prompts: FloatArray, seen: FloatArray
 ) -> FloatArray:
-    """Return what so many prompts add to a step, by their count from 0 and requests beside [s]."""
+    """Return the time that 0, 1, 2, ... prompts add to a step, by decoding requests beside [s]."""
     most = max(service.limits.token_budget / prompts.mean(), 1.0)
     counts = _COUNTS[: np.searchsorted(_COUNTS, most, "right")]
     add = partial(service.times.prompt_time, length, others)
@@ -149,7 +149,7 @@ def _added_by_count(
 
 
 def _chances(prompts_a_step: FloatArray, *, at_random: bool) -> FloatArray:
-    """Return the chances of prompts in a step by their count from 0, their mean kept [-]."""
+    """Return the probabilities of 0, 1, 2, ... prompts in a step, given their mean [-]."""
     every = np.arange(_COUNTS[-1] + 1.0)[:, None]
     if not at_random:  # each has a step of its own
         return np.where(every > 0, (every == 1) * prompts_a_step, 1 - prompts_a_step)

@@ -126,7 +126,7 @@ class Drain:
         return [course(service, requests, accepted) for requests in self.parts]
 
     def outcome(self, courses: Sequence[Course]) -> Row:
-        """Return what comes of the answers of all servers until enough of them are done."""
+        """Return makespan, throughput and batch sizes up to when enough answers are done."""
         begun, first, done = (
             np.concatenate([getattr(each, name) for each in courses])
             for name in ("begun", "first", "done")
@@ -207,7 +207,7 @@ def drained(
             courses = [Course(begun=run.started, first=run.first, done=run.last) for run in runs]
             own["preemptions"] = sum(run.state.preemptions for run in runs)
         if courses is None:
-            raise InputError("policy", name, "one that does not learn, as of formulas")
+            raise InputError("policy", name, "one that does not learn, or a simulation")
         by_formula = drain.outcome(closed)["makespan"] if closed else None
         drafts = study.service(name).drafts
         drafted = np.flatnonzero(drafts.by_batch)
@@ -287,7 +287,7 @@ def drain_of(study: Study, prompts: int, **how: Any) -> Drain:
     check("finished", how.get("finished", 1), above=0, maximum=1)
     differs = study.trace is not None or study.acceptance_by_request or study.prefill_servers
     if how.get("by_formula") and differs:
-        expected = "a simulation where requests differ in acceptance or prefill is apart"
+        expected = "a simulation: formulas take no trace, spread of acceptance or prefill servers"
         raise InputError("by_formula", True, expected)
     every = answers(
         study.lengths,

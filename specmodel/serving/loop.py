@@ -30,7 +30,7 @@ WORTH_COASTING = 3
 
 
 def draft_length(server: Server, batch: int) -> int:
-    """Return the draft length after a step of so many requests [token]."""
+    """Return the draft length of the next step, after one with `batch` requests [token]."""
     at = batch if batch < len(server.by_batch) else len(server.by_batch) - 1
     if server.kind == BY_BATCH:
         return int(server.by_batch[at])
@@ -38,7 +38,7 @@ def draft_length(server: Server, batch: int) -> int:
 
 
 def learn(end_step: Function, server: Server, tables: Tables, step: Step) -> None:
-    """Let the policy take in a step: how many requests decoded, and what they had accepted."""
+    """Update the policy with a step's number of decoding requests and accepted tokens."""
     at = step.batch if step.batch < len(server.by_batch) else len(server.by_batch) - 1
     policy, context = server.states[server.by_batch[at]], step.context / step.decoding
     end_step(policy, tables, step.decoding, step.accepted_tokens, context)
@@ -50,7 +50,7 @@ def blocks_for(limits: Limits, tokens: int) -> int:
 
 
 def is_next_there(engine: Engine) -> bool:
-    """Tell whether the next request, which no user sends, has come by now."""
+    """Return whether the next request has arrived by now; False if users send the requests."""
     requests, state = engine.requests, engine.state
     if engine.users > 0 or state.arrived == len(requests):
         return False
@@ -58,7 +58,7 @@ def is_next_there(engine: Engine) -> bool:
 
 
 def arrive(engine: Engine) -> None:
-    """Let requests come that came until now; an idle server goes on to the next."""
+    """Queue the requests that have arrived; if idle, first advance the clock to the next one."""
     requests, state = engine.requests, engine.state
     if engine.users > 0:
         return
@@ -71,7 +71,10 @@ def arrive(engine: Engine) -> None:
 
 
 def allocate(limits: Limits, engine: Engine, i: int, tokens: int) -> bool:
-    """Give a running request more slots, preempting the last ones; tell whether it still runs."""
+    """Allocate KV blocks for `tokens` more tokens of running request `i`, preempting if needed.
+
+    The requests admitted last are preempted first; return whether request `i` still runs.
+    """
     state = engine.state
     blocks = (tokens + limits.block_size - 1) // limits.block_size
     while blocks > state.free_blocks and state.running > i:
@@ -86,14 +89,14 @@ def allocate(limits: Limits, engine: Engine, i: int, tokens: int) -> bool:
 
 
 def release(engine: Engine, request: Request) -> None:
-    """Take the blocks of a request, but those which others of its group still hold."""
+    """Free a request's KV blocks, except those that running requests of its group share."""
     engine.sharers[request.group] -= 1
     kept = request.shared_blocks if engine.sharers[request.group] > 0 else 0
     engine.state.free_blocks += request.blocks - kept
 
 
 def preempt(engine: Engine) -> None:
-    """Take the blocks of the running request that was admitted last, to compute it anew."""
+    """Preempt the running request admitted last: free its KV blocks, to recompute it later."""
     state = engine.state
     state.running -= 1
     place = engine.running[state.running]
@@ -108,7 +111,7 @@ def preempt(engine: Engine) -> None:
 def schedule_running(limits: Limits, engine: Engine, step: Step, verified: int) -> None:
     """Schedule the running requests, in order of admission.
 
-    Those seen are never preempted, so that what the step has of them is counted aside.
+    Requests already scheduled are never preempted, so their totals are kept in local variables.
     """
     state, requests, running = engine.state, engine.requests, engine.running
     i = decoding = context = chunks = 0
@@ -180,7 +183,7 @@ def schedule_waiting(limits: Limits, engine: Engine, step: Step, verified: int) 
 
 
 def schedule(limits: Limits, engine: Engine, step: Step, length: int) -> None:
-    """Say what each request has in the step; none is admitted where one was preempted."""
+    """Set the tokens that each request computes in the step; admit none if one was preempted."""
     step.draft_length, step.budget = length, limits.token_budget
     step.batch = step.decoding = step.context = step.chunks = step.prompt_tokens = 0
     step.accepted_tokens = step.emitted_tokens = 0
@@ -191,9 +194,11 @@ def schedule(limits: Limits, engine: Engine, step: Step, length: int) -> None:
 
 
 def prefill_time(tables: Tables, engine: Engine, step: Step) -> float:
-    """Return what chunks of prompts add to a step: each as if all tokens were its own, in part.
+    """Return the time that chunks of prompts add to a step [s].
 
-    Those that prefill were admitted last, so that they are looked for from the end.
+    It is the mean over the chunks, weighted by their tokens, of what all prompt tokens of the step
+    would add if they were that chunk's. Requests that prefill were admitted last, so they are
+    searched for from the end.
     """
     seconds, left, i = 0.0, step.chunks, engine.state.running
     while left > 0:
@@ -209,7 +214,7 @@ def prefill_time(tables: Tables, engine: Engine, step: Step) -> float:
 
 
 def advance(tables: Tables, engine: Engine, step: Step) -> None:
-    """Let the step run, and time go on."""
+    """Compute the time of the step, and advance the clock by it."""
     state, seconds = engine.state, 0.0
     if step.decoding > 0:
         context = step.context / step.decoding
@@ -222,7 +227,7 @@ def advance(tables: Tables, engine: Engine, step: Step) -> None:
 
 
 def pass_time(engine: Engine, batch: int, decoding: int, seconds: float) -> None:
-    """Let time go on by a step of so many requests."""
+    """Advance the clock by a step of `seconds` with `batch` requests, and update the totals."""
     state = engine.state
     waiting = state.preempted + state.arrived - state.admitted
     state.request_time += (state.running + waiting) * seconds
@@ -239,7 +244,7 @@ def pass_time(engine: Engine, batch: int, decoding: int, seconds: float) -> None
 
 
 def bin_of(edges: Any, seconds: float, near: int) -> int:
-    """Return the bin of an interval, looked for from a near one."""
+    """Return the index of the histogram bin of an interval, searching from bin `near` [-]."""
     while near > 0 and seconds < edges[near]:
         near -= 1
     while near < len(edges) - 1 and seconds >= edges[near + 1]:
@@ -248,7 +253,7 @@ def bin_of(edges: Any, seconds: float, near: int) -> int:
 
 
 def prefill(engine: Engine, request: Request) -> int:
-    """Take in a chunk of a prompt; return the tokens emitted, one after the last chunk [token]."""
+    """Finish a chunk of a prompt; return the tokens emitted: 1 by the last, else 0 [token]."""
     now = engine.state.now
     request.prefill_tokens -= request.scheduled_tokens
     request.context += request.scheduled_tokens
@@ -265,7 +270,7 @@ def prefill(engine: Engine, request: Request) -> int:
 def verify(
     take_in: Function, outcomes: Outcomes, server: Server, request: Request, place: int, step: Step
 ) -> tuple[int, int]:
-    """Let a request accept what it can of its draft; return tokens emitted and accepted [token]."""
+    """Verify the draft of a request; return the tokens emitted and those accepted [token]."""
     drafted, held = request.scheduled_tokens - 1, 0
     left = request.output_tokens - request.emitted_tokens
     if drafted > 0:
@@ -281,7 +286,7 @@ def verify(
 
 
 def finish(engine: Engine, request: Request, place: int) -> None:
-    """Let a request leave; a user sends the next one."""
+    """Record the end of a request and free its blocks; if users send requests, the next arrives."""
     state = engine.state
     request.last_token = state.now
     release(engine, request)
@@ -292,7 +297,7 @@ def finish(engine: Engine, request: Request, place: int) -> None:
 
 
 def emit(take_in: Function, outcomes: Outcomes, server: Server, engine: Engine, step: Step) -> None:
-    """Let requests emit what the step gave them; those that are done leave."""
+    """Emit the tokens of the step for each running request, and finish those that are done."""
     requests, running, state, kept = engine.requests, engine.running, engine.state, 0
     emitted = accepted = 0
     for i in range(state.running):
@@ -318,10 +323,10 @@ def emit(take_in: Function, outcomes: Outcomes, server: Server, engine: Engine, 
 
 
 def coast(limits: Limits, tables: Tables, server: Server, engine: Engine) -> None:
-    """Take at once the steps until a request comes or would end, where all decode without drafts.
+    """Run many steps at once while all requests decode without drafts and none arrives or ends.
 
-    Each of these emits a token of every request, whose blocks are free; nothing else changes but
-    time, so that no step goes through the requests.
+    Each step emits one token of every request, and the KV blocks for them are free. Only the time
+    differs between steps, so they are computed without a loop over requests.
     """
     requests, running, state = engine.requests, engine.running, engine.state
     batch, most = state.running, limits.token_budget
@@ -360,9 +365,9 @@ def serve(
     server: Server,
     engine: Engine,
 ) -> None:
-    """Serve requests until those that are asked for have left; record when each began and ended.
+    """Serve requests until the first `engine.until` are done; record start and end of each.
 
-    The policy's functions take in a request of a step, and a step.
+    `take_in` updates the policy after each request of a step, `end_step` after each step.
     """
     state, log = engine.state, engine.log
     state.free_blocks = state.least_free_blocks = limits.blocks

@@ -73,7 +73,7 @@ class Run:
 
     @property
     def measured(self) -> slice:
-        """Requests that statistics are of: those that meet others before and after."""
+        """The requests that statistics are taken over: all but warm-up and cool-down."""
         count = self.requests.count
         return slice(int(WARM_UP * count), count - int(COOL_DOWN * count))
 
@@ -127,7 +127,7 @@ class Run:
 
     @property
     def is_steady(self) -> bool:
-        """Whether waiting times do not grow over the run: else the rate is more than is carried.
+        """Whether waiting times do not grow over the run; if they do, the server is overloaded.
 
         Users wait for their answers, so that theirs cannot grow.
         """

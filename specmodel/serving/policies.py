@@ -29,13 +29,13 @@ _BISECTIONS = 50
 def end_step(
     policy: Any, tables: Tables, decoding: int, accepted_tokens: int, context: float
 ) -> None:
-    """Learn nothing more at the end of a step, which so many requests decoded in."""
+    """Do nothing at the end of a step: for policies that learn from single requests alone."""
 
 
 def goodput_request(
     policy: Any, emitted_tokens: int, step_time: float, drafted_tokens: int
 ) -> None:
-    """Let goodput take in a request of a step."""
+    """Update the goodput policy with the draft of one request of a step, if it had one."""
     if drafted_tokens > 0:
         take_in(policy, drafted_tokens, emitted_tokens - 1)
 
@@ -43,7 +43,7 @@ def goodput_request(
 def goodput_step(
     policy: Any, tables: Tables, decoding: int, accepted_tokens: int, context: float
 ) -> None:
-    """Let goodput choose a draft length by the times of the batch."""
+    """Choose the next draft length of the goodput policy, with step times at this batch size."""
     for k in range(policy.longest + 1):
         policy.step_time[k] = decode_time(tables, k, decoding, context)
     next_length(policy)
@@ -52,7 +52,7 @@ def goodput_step(
 def sglang_step(
     policy: Any, tables: Tables, decoding: int, accepted_tokens: int, context: float
 ) -> None:
-    """Let a slot of SGLang take in the mean of accepted tokens."""
+    """Update a slot of SGLang's adaptive rule with the mean of accepted tokens in the batch."""
     adapt(policy, accepted_tokens / decoding)
 
 
@@ -87,12 +87,12 @@ class Drafting:
 
     @property
     def rules(self) -> tuple[Function, Function]:
-        """What takes in a request of a step, and a step."""
+        """The functions that update the policy after a request of a step, and after a step."""
         policy = type(self.states[0])
         return RULES.get(policy, (policy.rule, end_step))
 
     def fresh(self, *, for_python: bool) -> Server:
-        """Return it as the loop reads it, in its first state."""
+        """Return the policy in its initial state, as a `Server` that the loop reads."""
         if for_python:
             states = [policy.fresh() for policy in self.states]
             return Server(self.kind, [*self.by_batch], states)
@@ -100,12 +100,12 @@ class Drafting:
 
 
 def fixed(length: int, name: str = "") -> Drafting:
-    """Return one draft length for all steps [token]."""
+    """Return a policy with one draft length for all steps [token]."""
     return Drafting(name=name or f"fixed:{length}", by_batch=(length,), max_draft_length=length)
 
 
 def scheduled(lengths: list[int], name: str) -> Drafting:
-    """Return a draft length by the requests of the step before, from 1 [token]."""
+    """Return a policy that drafts by the batch size of the previous step, from 1 [token]."""
     whole = (lengths[0], *lengths)
     return Drafting(name=name, by_batch=whole, max_draft_length=max(whole))
 
@@ -113,7 +113,7 @@ def scheduled(lengths: list[int], name: str) -> Drafting:
 def best_lengths(
     times: TabulatedTimes, acceptance: Acceptance, max_draft_length: int, context: float
 ) -> list[int]:
-    """Return by requests, from 1, the draft length with the most expected tokens a second [token].
+    """Return the draft length with the most expected tokens/s at each batch size, from 1 [token].
 
     Of equal ones the shortest; prompts are left out, which add the same to every token.
     """
@@ -137,9 +137,9 @@ def drafting(
     """Return a policy by name for a server with these step times.
 
     ``none``, ``fixed:K``, ``schedule`` (the best length by batch), ``table:...``, ``below:B:K`` (K
-    tokens where at most B requests run, else none) and the learning ones of `replay.choices`; those
+    tokens where at most B requests run, else none) and the learning ones of `replay.choices`. Those
     that keep a state for each request are refused unless `state` is "server": all requests then
-    share one, which is told of each of them in turn.
+    share one state, which is updated with each of them in turn.
     """
     kind, *words = policy.strip().split(":")
     if kind == "schedule" and not words:
@@ -164,7 +164,7 @@ def _learning(
     if state not in STATES:
         raise InputError("policy_state", state, " or ".join(STATES))
     if choice.state == "request" and state != "server":
-        expected = "a policy that sees the batch, or --policy-state server: one state for all"
+        expected = "sglang or goodput, or --policy-state server: one state for all requests"
         raise InputError("policy", choice.name, expected)
     if not choice.is_ours:
         expected = "none, fixed:K, schedule, table, sglang, goodput, cascade or bandit"
@@ -208,11 +208,12 @@ def survival(acceptance: Acceptance, longest: int) -> FloatArray:
 
 
 def spread_survival(chances: FloatArray, spread: float) -> FloatArray:
-    """Return such chances of tables, by length and position, for classes of requests [-].
+    """Return the chances of `survival`, a set of tables for each class of requests [-].
 
-    Each class has a logit of acceptance that is off by a quantile of a normal law with this
-    standard deviation, and by what is the same for all classes of a table and length: so much that
-    tokens over steps, of classes that make equally many tokens, stay those of the table.
+    `spread` is the standard deviation between requests of the logit of acceptance. Each class is
+    shifted by a quantile of that normal distribution, and all classes of a table and draft length
+    by one more constant, so that tokens per step over all classes, which emit equally many tokens,
+    stay those of the table.
     """
     if spread == 0:
         return chances[None]
@@ -234,7 +235,7 @@ def spread_survival(chances: FloatArray, spread: float) -> FloatArray:
 
 
 def over_all_steps(acceptance: Acceptance, proposal_rate: float, longest: int) -> Acceptance:
-    """Return acceptance of all steps from that of a look-up, which often proposes nothing.
+    """Return the acceptance over all steps of a look-up drafter, which often proposes nothing.
 
     A step without a proposal is one that accepts nothing.
     """

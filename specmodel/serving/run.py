@@ -51,14 +51,14 @@ class Service:
     drafts, acceptance
         What decides draft lengths, and how drafts fare: at random by position, or as recorded.
     by_context
-        The acceptance from contexts on, which rise, where it differs by context [token].
+        Acceptance from each context length on, in ascending order, where it varies with it [token].
     acceptance_by_request
         By how much acceptance differs between requests, as `spread_survival` takes it [-].
     prefix_hit_rate, shared_prefix
         Share of every prompt that is found in the prefix cache [-], or the tokens with which all
         prompts begin, found there after the first [token]; of requests that tell theirs, neither.
     prefill
-        Servers whose first tokens come before a request starts here; None for none.
+        The prefill servers of a disaggregated deployment, which emit first tokens; None for none.
     """
 
     times: TabulatedTimes

@@ -133,9 +133,10 @@ class Step:
 class Outcomes(NamedTuple):
     """What is accepted: thresholds of noise by draft length and position, or a recorded trace.
 
-    A trace has accepted tokens by position, with requests from `first` on, of `lengths` tokens.
-    From each of `contexts` on, which rise, the next table of thresholds holds. All these tables are
-    there for each of so many classes of requests, alike in number, which keys choose.
+    A trace has accepted tokens by position; request i starts at `first[i]` and has `lengths[i]`
+    tokens. `contexts`, in ascending order, are where the next table of thresholds begins to hold.
+    There is such a set of tables for each of `classes` classes of requests, equally many in each; a
+    request's key decides its class.
     """
 
     thresholds: Any
@@ -163,7 +164,11 @@ class Limits(NamedTuple):
 
 
 class Server(NamedTuple):
-    """The policy: a draft length or the number of a state by batch, and its states."""
+    """The draft-length policy of a server, as the simulation loop reads it.
+
+    `by_batch` has, for each batch size from 0, a draft length if `kind` is `BY_BATCH` [token], else
+    the index of one of the `states` of learning policies. The last entry holds for larger batches.
+    """
 
     kind: int
     by_batch: Any
@@ -173,11 +178,11 @@ class Server(NamedTuple):
 class Engine(NamedTuple):
     """All requests in order of arrival, which of them run or are preempted, and what is counted.
 
-    `emitted_before` are tokens of a request that another server emitted; from `users` the next
-    request comes where one ends; the loop ends when the first `until` requests have left. Running
-    requests are in order of admission, and of the preempted ones the last is the next to run.
-    `sharers` are those of each group that run. The last record of `log` is that of all steps which
-    are not logged.
+    `emitted_before` is the number of tokens of each request that a prefill server emitted. With
+    `users`, the next request arrives when one ends. The loop ends when the first `until` requests
+    are done. Running requests are in order of admission; the last of the preempted ones is the next
+    to run. `sharers` counts the running requests of each group. The last record of `log` is
+    overwritten by every step that is not logged.
     """
 
     requests: Any

@@ -207,7 +207,10 @@ class Study:
         )
 
     def error_factors(self, requests: Any, lengths: Any) -> dict[str, FloatArray]:
-        """Return ends of 80 % intervals over predictions, at requests and draft lengths [-]."""
+        """Return 80 % intervals of TPOT and speedup, divided by the predictions [-].
+
+        By quantity, low ends then high ends, for each batch size and draft length given in pairs.
+        """
         found = predict_deployed(
             self.deployment if np.any(lengths) else self.plain,
             {},
@@ -225,7 +228,7 @@ class Study:
         }
 
     def curves(self, policy: str, *, at_random: bool = True) -> LoadCurves | None:
-        """Return what the closed forms take of a policy, None of one that learns."""
+        """Return the inputs of the closed forms for a policy; None if the policy learns."""
         service = self.service(policy)
         return load_curves(service, self.typical, self.accepted, at_random=at_random)
 
@@ -301,10 +304,10 @@ def add_costs(rows: Iterable[Row], gpu_hour_price: float | None, num_gpus: int) 
 
 
 def not_carried(rows: Sequence[Row]) -> dict[float, float]:
-    """Return the rates at which requests wait ever longer under every policy, and what is carried.
+    """Return the rates that no policy sustains, each with the largest sustained one [request/s].
 
-    That is the largest rate of any policy in closed form; of those that learn, what the run served,
-    which is less the fewer requests it has [request/s].
+    The latter is the largest over policies, from the closed form. For policies that learn it is the
+    rate that the run served, which is lower the fewer requests the run has.
     """
     steady = {row["request_rate"] for row in rows if row["is_steady"]}
     found: dict[float, float] = {}

@@ -77,7 +77,7 @@ def prompt_time(tables: Tables, length: int, requests: int, tokens: float, seen:
 
 
 def uniform_hash(key: int, position: int) -> int:
-    """Return a number below 2^32 that is random in key and position, and depends on nothing else.
+    """Return a hash of key and position that is uniform below 2^32 [-].
 
     Products stay right in 64 bits, as only their low 32 bits are kept.
     """
@@ -104,7 +104,7 @@ def accepted_tokens(outcomes: Outcomes, request: Request, place: int, length: in
 
 
 def table_of(outcomes: Outcomes, request: Request) -> int:
-    """Return which table of thresholds holds for a request at its context [-]."""
+    """Return the index of the table of thresholds for a request's class and context [-]."""
     table = (request.key * outcomes.classes >> 32) * (len(outcomes.contexts) + 1)
     for least in outcomes.contexts:
         table += request.context >= least

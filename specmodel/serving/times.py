@@ -71,7 +71,7 @@ class TabulatedTimes:
         return int(self.base.shape[1]) - 1
 
     def step_time(self, draft_length: int, requests: Numeric, context: Numeric) -> FloatArray:
-        """Return steps without prompts at a draft length, requests and mean contexts [s]."""
+        """Return the time of steps without prompts, at a batch size and mean context [s]."""
         table, size = self.base[draft_length], np.asarray(requests, dtype=float)
         rows = np.minimum(np.asarray(context) / self.context_step, table.shape[1] - 1.001)
         row, low = rows.astype(int), np.minimum(size.astype(int), self.max_requests - 1)
@@ -82,9 +82,9 @@ class TabulatedTimes:
     def prompt_time(
         self, draft_length: int, requests: Numeric, tokens: Numeric, seen: Numeric
     ) -> FloatArray:
-        """Return what chunks of so many tokens add, which see so many entries in the mean [s].
+        """Return what chunks of `tokens` prompt tokens add, at a mean context of `seen` [s].
 
-        More tokens than a step takes are added by several.
+        Tokens beyond the token budget of one step are spread over several.
         """
         size = np.multiply(requests, draft_length + 1) + np.multiply(tokens, self.spread)
         is_beyond = np.where(size > self.graph_tokens, len(self.base), 0)
@@ -268,7 +268,7 @@ def _token_nodes(most: float) -> FloatArray:
 
 
 def _jumps(deployment: Deployment, lengths: FloatArray, most: int) -> list[int]:
-    """Return the last requests that a graph holds, and the first that none does [request]."""
+    """Return the largest batch in a CUDA graph and the next one, for any draft length [request]."""
     limit = deployment.graph_limit
     if limit is None:
         return []

@@ -79,7 +79,7 @@ class Pace:
 
 
 def pace_of(service: Service, acceptance: Acceptance, length: int | None = None) -> Pace:
-    """Return what a policy, or one draft length in its place, makes of steps."""
+    """Return tokens per step and their spread under a policy, or one draft length in its place."""
     most = min(service.limits.max_running, service.times.max_requests)
     by_batch = np.array(service.drafts.by_batch if length is None else [length])
     lengths = by_batch[np.minimum(np.arange(most + 1), len(by_batch) - 1)]
@@ -192,7 +192,7 @@ class _Slots:
 
 
 def timeline(service: Service, requests: Requests, need: FloatArray, pace: Pace) -> Timeline:
-    """Return who runs with whom, where requests need so many tokens after the first [token]."""
+    """Return which requests run together, if each needs `need` tokens after its first [token]."""
     slots = _Slots(service, requests, need, pace)
     while slots.waiting or slots.running or slots.pending:
         slots.admit()
@@ -203,7 +203,7 @@ def timeline(service: Service, requests: Requests, need: FloatArray, pace: Pace)
 
 
 def span_times(service: Service, line: Timeline, pace: Pace) -> FloatArray:
-    """Return how long spans take, by the draft lengths of a pace at their requests [s]."""
+    """Return the time of each span, at the draft length that `pace` has for its batch size [s]."""
     lengths, found = pace.lengths[line.running], np.zeros(len(line.tokens))
     for k in np.unique(lengths):
         own = (lengths == k) & (line.running > 0)

@@ -85,9 +85,9 @@ class Trial:
         which: Sequence[int] | None = None,
         runs: dict[int, Run] | None = None,
     ) -> Load:
-        """Return what requests meet at a rate under a policy, in some replications [request/s].
+        """Return the `Load` of policy `name` at a rate, in some replications [request/s].
 
-        `runs` are those that were made by their places, to which others are added.
+        `runs` holds the finished runs at this rate by replication; the ones made here are added.
         """
         service, curves = self.server(name)
         runs, which = {} if runs is None else runs, which or range(self.replications)
@@ -111,7 +111,7 @@ class Trial:
         return load_of(rate, every, own, self.targets, self.study.first_token_time)
 
     def alone(self, name: str) -> tuple[float, float]:
-        """Return TTFT and TPOT within which enough requests are where each is alone [s]."""
+        """Return TTFT and TPOT that the target share of requests stays within when alone [s]."""
         service, curves = self.server(name)
         run = self._run(service, 1e-5 / curves.residence[0], _ALONE, 0.0, 0)
         share = self.targets.attainment
@@ -167,9 +167,9 @@ class Trial:
         return self._servers[name]
 
     def _requests(self, replication: int, rate: float, count: int, tpot: float) -> Requests:
-        """Return so many requests of a replication, others coming until these have left.
+        """Return `count` requests of a replication, and later ones that arrive until these end.
 
-        They come so fast that the work until then is what the rate and the mean output make of it.
+        Arrivals are scaled so that the first `count` ask for `rate` times the mean output tokens/s.
         """
         longest = self._drawn(replication, count)[2].max()
         after = int(1.1 * (rate * longest * tpot)) + 1

@@ -63,7 +63,7 @@ def answer(drained: Drained) -> Answer:
 
 
 def _at_peak(drain: Drain, row: Row) -> Row:
-    """Return the most requests that run under a policy, and what is drafted for them."""
+    """Return a row with the peak batch size under a policy, and the draft length there."""
     from specmodel.serving.state import BY_BATCH
 
     drafts, most = drain.study.service(row["policy"]).drafts, row["most_running"]

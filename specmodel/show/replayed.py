@@ -91,7 +91,10 @@ def _verdict(rows: list[Row]) -> str:
 
 
 def _lead(others: list[Row]) -> str:
-    """Say how far the best is ahead of the next, or which are not told apart, by paired times."""
+    """Return the lead of the best policy over the next as text, or those within noise of it.
+
+    Times are compared request by request; "" if there is no other policy.
+    """
     close = [row for row in others if (row["time_over_best_low"] or 1) <= 1]
     nearest = close or sorted(others, key=lambda row: row["time_over_best"])[:1]
     if not nearest:
@@ -101,14 +104,14 @@ def _lead(others: list[Row]) -> str:
 
 
 def _ratio(row: Row) -> str:
-    """Return by how much the best is faster, with the 95 % interval where it is known."""
+    """Return as text how much faster the best policy is than this row's, and its 95 % interval."""
     low, high = row["time_over_best_low"], row["time_over_best_high"]
     ends = "" if low is None else f" (95 % {low:.3f} to {high:.3f})"
     return f"{row['time_over_best']:.3f}x of {row['policy']}'s{ends}"
 
 
 def _gain(row: Row) -> str:
-    """Return the speedup of a policy, and for how much of it lengths are tested."""
+    """Return a policy's speedup as text, with the share of its steps that test draft lengths."""
     testing = f", {row['test_share']:.0%} of its steps testing lengths" if row["test_share"] else ""
     return f"{row['policy']}, {row['speedup']:.2f}x{testing}"
 

@@ -112,10 +112,10 @@ def _to_paste(prediction: Prediction, rows: list[Row]) -> list[str]:
 
 
 def _layout(prediction: Prediction, rows: list[Row]) -> str:
-    """Point to a layout of the same GPUs that carries more than any draft length does here.
+    """Name a layout of the same GPUs with more tokens/s at the largest batch size; "" if none has.
 
-    One alone is tried, as all would take too long: experts spread over all GPUs, and the middle one
-    of the degrees over which the rest is cut, where it has room for the largest batch.
+    Only one is tried, as all would take too long: of the layouts with experts spread over all GPUs,
+    the middle one, if the largest batch fits in its memory.
     """
     from specmodel.cost.deploying import GPU_DEGREES
     from specmodel.cost.layouts import layouts_of

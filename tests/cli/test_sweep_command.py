@@ -221,7 +221,7 @@ CASES = [
     (f"{GOOD} --hardware h200_sxm,", "--hardware", "''"),
     (
         f"{GOOD} --tensor-parallel 3,5 --skip-impossible",
-        *("--tensor-parallel", "got 3", "no combination can be"),
+        *("--tensor-parallel", "got 3", "no combination works"),
     ),
     (
         f"{GOOD} --set hardware.memory.bandwidth=1e12,2e12",

@@ -245,7 +245,10 @@ def test_tables_by_either_name_and_not_in_the_module():
         ({"emb_split_num": None}, "emb_split_num: got None"),
         ({"emb_neighbor_num": None}, "emb_neighbor_num: got None"),
         ({"emb_neighbor_num": 1}, "emb_neighbor_num: got 1"),
-        ({"emb_split_num": 3}, "emb_split_num: got 3; expected 6 tables that divide"),
+        (
+            {"emb_split_num": 3},
+            "emb_split_num: got 3; expected a number of tables, here 6, that divides",
+        ),
     ],
 )
 def test_tables_that_do_not_add_up(changes, message):

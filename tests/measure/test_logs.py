@@ -172,7 +172,7 @@ def test_lines_of_sglang_weigh_as_many_requests_as_ran():
     ("text", "expected"),
     [
         (f"{NEW}\n{OLD}", "lines of one draft length"),
-        (SGLANG.format(1, "0.31"), "tokens a step from 1"),
+        (SGLANG.format(1, "0.31"), "tokens per step from 1"),
         (NEW.replace("0.843", "8.43"), "shares of at most 1"),
         (SGLANG.format(0, "2.0"), "lines of steps that drafted"),
         ("draft acceptance rate = 0.75 ( 3 accepted / 4 generated)", "--accepted-fraction 0.75"),

@@ -289,7 +289,7 @@ def at(length, first=(1, 0, 1), second=(1,)):
 
 
 BAD_TEXTS = [
-    (at(4), "line 2 accepted_tokens_at_4: got 4; expected drafts shorter than the longest, 4"),
+    (at(4), "line 2 accepted_tokens_at_4: got 4; expected a draft length below the longest, 4"),
     (at(1, second=None), "line 3 accepted_tokens_at_1: got None; expected this key"),
     (at(1, first=None), "line 3 accepted_tokens_at_1: got .1.; expected only accepted_tokens, p"),
     (at(1, (1, 1, 1)), r"line 2 accepted_tokens_at_1\[1\]: got 1; expected at most proposed"),

@@ -145,7 +145,7 @@ def analyse_case(
     swings = tornado(deployment, point, ranges)
     outputs = varying_outputs(swings)
     if not outputs:
-        raise InputError("range", list(ranges), "a range that moves speedup or target efficiency")
+        raise InputError("range", list(ranges), "wider ranges, or others: these change no output")
     generator = np.random.default_rng(seed)
     memory = MemoryUse(deployment, point.context_length, point.draft_length + 1)
     size, length = np.asarray(point.batch_size), np.asarray(point.draft_length)

@@ -135,7 +135,7 @@ def _points(
 
 
 def _weights(count: int, generator: np.random.Generator) -> FloatArray:
-    """Return the share that each of some batches has in each resample, (batches, resamples)."""
+    """Return bootstrap weights: the share of each batch in each resample, (batches, resamples)."""
     taken = (
         generator.integers(count, size=(RESAMPLES, count)) + count * np.arange(RESAMPLES)[:, None]
     )
@@ -143,7 +143,7 @@ def _weights(count: int, generator: np.random.Generator) -> FloatArray:
 
 
 def _parts(f_A: FloatArray, f_B: FloatArray, f_AB: FloatArray) -> FloatArray:
-    """Return what indices are means of, by row: variances, and numerators of both indices."""
+    """Return the terms whose means give the indices: variances, then numerators, a row each."""
     first, total = f_B * (f_AB - f_A), (f_A - f_AB) ** 2 / 2  # Table 2 (b), (f)
     return np.concatenate([(f_A**2 + f_B**2) / 2, *first, *total])
 

@@ -102,13 +102,13 @@ def with_usual(values: Mapping[str, list[Any]]) -> tuple[dict[str, list[Any]], d
 
 
 def _check_several(values: Mapping[str, list[Any]]) -> None:
-    """Refuse lists without what is taken of one model with one drafter, all that lacks at once."""
+    """Refuse several targets or drafters without drafter and acceptance; name what is missing."""
     if not any(len(values.get(name, ())) > 1 for name in ("target", "drafter")):
         return
     lacking = {} if "drafter" in values else {"drafter": "--drafter ngram"}
     lacking |= {} if given(values, ACCEPTANCE) else {"acceptance": "--acceptance-rate 0.7"}
     if lacking:
-        why = "as only one model with one drafter has what is usual and published"
+        why = "as the defaults hold for one target with one drafter only"
         raise InputError(next(iter(lacking)), None, f"{' '.join(lacking.values())}, {why}")
 
 
@@ -120,7 +120,7 @@ def _published(values: Mapping[str, list[Any]]) -> Acceptance:
             raise InputError(name, values[name], "one, with the acceptance that is published")
     asked: dict[str, Any] = {name: values[name][0] for name in names if name in values}
     if not isinstance(asked.get("acceptance", ""), str):
-        expected = "a name of what is published; numbers are acceptance_rate"
+        expected = "the name of a published acceptance; give a number as acceptance_rate"
         raise InputError("acceptance", asked["acceptance"], expected)
     asked |= {"may_not_fit": True, "draft_length": values.get("draft_length")}
     return of_unchanged(

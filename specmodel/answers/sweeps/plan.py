@@ -330,7 +330,7 @@ def _deployments(
         found.append((ordered(labels | own), deployment))
     if not found:
         first = errors[0]
-        raise InputError(first.argument, first.value, f"{first.expected}; no combination can be")
+        raise InputError(first.argument, first.value, f"{first.expected}; no combination works")
     return tuple(found), tuple(skipped)
 
 

@@ -151,7 +151,7 @@ def _dense_head(
 def _drafted_at_most(block_size: int, known: int) -> int:
     """Return the tokens of a block that are drafted, as the first may be known [token]."""
     if block_size <= known:
-        raise InputError("block_size", block_size, "a block in which some token is drafted")
+        raise InputError("block_size", block_size, f"at least {known + 1}: some token is drafted")
     return block_size - known
 
 

@@ -96,7 +96,7 @@ def told_of(
 
 
 def alike(rows: Sequence[Served]) -> list[list[Served]]:
-    """Return rows together that differ in requests and lengths alone: one call predicts them."""
+    """Group rows that differ in batch size and lengths alone, so that one call predicts a group."""
     together: dict[tuple[Any, ...], list[Served]] = {}
     for row in rows:
         where = sorted(map(_named, row.deployment.items()))
@@ -259,7 +259,7 @@ def first_token_time(
 
 
 def fit_constant(base_time: FloatArray, measured: FloatArray) -> float:
-    """Return the constant to add to base times for the least mean absolute log error [s]."""
+    """Return the constant that, added to `base_time`, minimises the mean absolute log error [s]."""
     found = np.unique(np.maximum(measured - base_time, 0.0))
     missed = np.log(np.add.outer(found, base_time) / measured)
     return float(found[np.abs(missed).mean(axis=1).argmin()])
@@ -290,7 +290,7 @@ def _not_taken(row: Served) -> str:
 
 
 def _timed(some: Alike) -> dict[str, Any]:
-    """Return times to first tokens as measured, of the prefill, and with waiting."""
+    """Return measured TTFT, predicted prefill time, and TTFT without the engine's constant [s]."""
     rows, deployment, assumed, points = some
     prefill = prefill_pass(deployment, points["prompt_length"]).total_time
     step = decode_deployed(deployment, assumed, **points).tpot

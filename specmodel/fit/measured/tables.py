@@ -245,9 +245,9 @@ def _check_plain(values: Mapping[str, Any]) -> None:
     if mtp not in ("off", "false", "nan"):
         raise _NotTaken("it speculates (mtp), at an acceptance that the table does not have")
     if str(values.get("clean", True)).lower() != "true":
-        raise _NotTaken("it is not clean")
+        raise _NotTaken("its column clean is not true")
     if _number(values, "queued_share", 0.0) > MOST_QUEUED:
-        raise _NotTaken(f"its queued_share is above {MOST_QUEUED:g}")
+        raise _NotTaken(f"its requests queue too long: queued_share is above {MOST_QUEUED:g}")
 
 
 def _pair_row(values: Mapping[str, Any], label: str) -> Served:

@@ -115,7 +115,7 @@ class RowFile:
         self._opened.close()
 
     def has(self, point: str, repeat: int) -> bool:
-        """Return whether a timing is there, or is noted as one that cannot be taken."""
+        """Return whether a repeat of a point is timed, or the point is noted as impossible."""
         return (point, repeat) in self.done or point in self.skipped
 
     def append(self, row: Mapping[str, Any]) -> None:

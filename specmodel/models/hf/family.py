@@ -163,7 +163,7 @@ class Family(Record):
     """Refuses records of quantisation, in and beside the file, that its layers cannot have."""
 
     def rule(self, column: str, *told: Any) -> Any:
-        """Return what the rule that a column names makes of what it is told."""
+        """Call the function of ``models/hf`` that a column names, and return its result."""
         name = str(getattr(self, column))
         module, _, function = name.partition(".")
         try:

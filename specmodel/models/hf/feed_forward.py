@@ -118,7 +118,7 @@ def every(reader: Reader, num_layers: int) -> _Rule:
 
 
 def by_step(reader: Reader, num_layers: int) -> _Rule:
-    """Make all layers dense but each so many-th, and those that are listed."""
+    """Make layers dense: all of `mlp_only_layers`, and all but each `decoder_sparse_step`-th."""
     step = reader.whole("decoder_sparse_step", 1)
     listed = reader.layer_numbers("mlp_only_layers") or set[int]()
     key = "decoder_sparse_step" if step > 1 else "mlp_only_layers" if listed else None
@@ -183,7 +183,7 @@ def enumerated(reader: Reader, num_layers: int) -> _Rule:
 
 
 def interleaved(reader: Reader, num_layers: int) -> _Rule:
-    """Make all layers dense but those listed, or each so many-th."""
+    """Make layers dense but `moe_layers`, by default each `interleave_moe_layer_step`-th."""
     step = reader.whole("interleave_moe_layer_step", 1)
     listed = reader.layer_numbers("moe_layers")
     sparse = range(step - 1, num_layers, step) if listed is None else listed

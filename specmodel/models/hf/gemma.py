@@ -122,7 +122,7 @@ def _layers_of_assistant(reader: Reader) -> list[Fields]:
     ):
         reader.only(key, (0, expected), f"{expected} in an assistant")
     if reader.get("layer_types") is None:
-        raise reader.fault("layer_types", f"{num_layers} kinds of layers, listed")
+        raise reader.fault("layer_types", f"{num_layers} entries, each {FULL} or {SLIDING}")
     kinds = reader.by_layer("layer_types", num_layers, (FULL, SLIDING))
     window = reader.whole("sliding_window") if SLIDING in kinds else None
     block = {"kind": "dense", "ffn_size": reader.whole("intermediate_size")}

@@ -77,7 +77,7 @@ def _ngrams(reader: Reader) -> Fields:
     split, neighbours = reader.whole(_SPLIT), reader.whole("emb_neighbor_num", minimum=2)
     tables = split * (neighbours - 1)
     if reader.whole("hidden_size") % tables:
-        raise reader.fault(_SPLIT, f"{tables} tables that divide the hidden_size evenly")
+        raise reader.fault(_SPLIT, f"a number of tables, here {tables}, that divides hidden_size")
     least = ratio * reader.whole("vocab_size")
     rows = sum(int(least + 2 * place + 1) for place in range(tables))
     return {"ngram_inputs": {"num_tables": tables, "num_rows": rows}}

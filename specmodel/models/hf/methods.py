@@ -70,7 +70,7 @@ def read_recipe(source: Source, expert_dtype: object = None) -> Recipe:
         raise source.fault("expert_dtype", f"the same as expert_dtype = {expert_dtype!r} outside")
     given = expert_dtype if given is None else given
     if given is not None and method != "fp8":
-        raise source.fault("expert_dtype", f"none, as with {method} it is not known here", given)
+        raise source.fault("expert_dtype", f"no such key with quant_method {method}", given)
     own = MOE_ALGO if method == "fp8" and given is not None else _OWN_KEYS.get(method, "")
     suspect = (key for key in map(str, source.config) if _SUSPECT_KEY.search(key))
     source.refuse(*(key for key in suspect if not re.fullmatch(own, key)))

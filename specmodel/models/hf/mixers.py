@@ -102,7 +102,7 @@ def _own_indexers(reader: Reader, num_layers: int) -> list[bool]:
     said = _said_of_indexers(reader, num_layers)
     key, owns = next(iter(said.items()))
     if not owns[0]:
-        raise reader.fault(key, "an indexer in the first layer, as none selected before it")
+        raise reader.fault(key, "an indexer in the first layer: there is no earlier selection")
     other = next((name for name in said if said[name] != owns), None)
     if other:
         value = reader.get(other)
@@ -198,7 +198,7 @@ def _without_windows(kinds: list[str]) -> list[str]:
 
 
 def by_interval(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
-    """Return the first kind for the last of each so many layers."""
+    """Return the family's first kind for each n-th layer, the second for all others."""
     family = reader.family
     key = family.interval_key
     value = reader.get(key) if key else None
@@ -243,7 +243,10 @@ def by_numbers(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
 
 
 def _marked(reader: Reader, listed: list[str], numbers: set[int] | None) -> list[str]:
-    """Return the kinds of layers by numbers of those of one kind; without any, as listed."""
+    """Return the kind of each layer, given the numbers of layers of the family's marked kind.
+
+    If `numbers` is None, the kinds are those of `listed`.
+    """
     family, num_layers = reader.family, reader.whole("num_hidden_layers")
     if numbers is None:
         return as_listed(reader, by_interval(reader, listed, num_layers), num_layers)

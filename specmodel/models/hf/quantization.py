@@ -198,7 +198,10 @@ class _Checkpoint:
 
 
 def _of_layer(formats: Mapping[str, Format], mixed: str, weight: str) -> dict[str, str]:
-    """Return the dtypes of a layer that differ from those of the model."""
+    """Return the dtypes of a layer that differ from the model's, by field.
+
+    `mixed` is the model's dtype of mixers, `weight` that of feed-forward blocks.
+    """
     mixer, output = formats.get(Part.MIXER), formats.get(Part.OUTPUT)
     parts = (
         ("mixer_dtype", mixer, mixed),

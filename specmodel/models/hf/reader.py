@@ -94,12 +94,12 @@ class Reader:
         name = model_type.removesuffix("_text") if isinstance(model_type, str) else None
         for kind, refused in table("other_model_types")["refused"].items():
             if name in refused:
-                expected = f"a family that is read: this has {kind}, not known here"
+                expected = f"a family that can be read; {kind} of this one cannot be modelled"
                 raise self.fault("model_type", expected)
         row = families().get(name or "")
         if row is None:
             near = nearest(str(model_type or ""), families())
-            expected = f"a family that is read: {near}, or a TOML architecture"
+            expected = f"a family that can be read, such as {near}, or a TOML architecture"
             raise self.fault("model_type", expected)
         self.family = row
         pairs = {key: self.config.get(key) for key in row.firsts}
@@ -235,7 +235,7 @@ class Reader:
     def overrides(
         self, layers: Collection[int], known: Collection[str], kind: str
     ) -> dict[str, int]:
-        """Return what some layers have instead, as transformers 5 writes it: the same for all."""
+        """Return the sizes that `per_layer_config` gives `layers`, which must all be alike."""
         given = self.get("per_layer_config")
         if given is None:
             return {}
@@ -247,7 +247,7 @@ class Reader:
             or not isinstance(first, dict)
             or any(name not in known or type(n) is not int or n < 1 for name, n in first.items())
         ):
-            expected = f"the same heads of all {kind} layers, and no others"
+            expected = f"the same head sizes for all {kind} layers, and none for other layers"
             raise self.fault("per_layer_config", expected)
         return first
 

@@ -10,7 +10,7 @@ from specmodel.replay.policies.policy import LearningPolicy
 
 
 def bandit(s: DiscountedBandit, emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
-    """Take in what a step emitted [token] and how long it took [s]."""
+    """Update the arm played with its tokens [token] and time [s], and choose the next one."""
     weights, tokens, seconds = s.weights, s.tokens, s.seconds
     for arm in range(s.num_arms):
         weights[arm] *= s.discount

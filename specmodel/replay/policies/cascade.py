@@ -213,7 +213,10 @@ class Cascade(LearningPolicy):
 
     @classmethod
     def by_settings(cls, step_time: list[float], **settings: Any) -> Self:
-        """Return it with drafts that have a time; a longest draft not given is cut to that."""
+        """Return a policy with these settings and drafts no longer than `step_time` covers.
+
+        A longer ``max_draft_length`` is refused if it was given, and cut if it is the default.
+        """
         longest = len(step_time) - 1
         asked = settings.get("max_draft_length", min(CascadeSettings.max_draft_length, longest))
         if isinstance(asked, int) and asked > longest:

@@ -136,11 +136,11 @@ def _length_of(column: str) -> int:
 
 
 def _columns_at(names: Collection[str], longest: int, where: str) -> list[str]:
-    """Return the columns of drafts of one length, which must be shorter than the longest."""
+    """Return the columns ``accepted_tokens_at_K``; refuse a K that is not below `longest`."""
     columns = [name for name in names if _length_of(name)]
     for name in columns:
         if _length_of(name) >= longest:
-            expected = f"drafts shorter than the longest, {longest}, which is in accepted_tokens"
+            expected = f"a draft length below the longest, {longest}: accepted_tokens has that one"
             raise InputError(f"{where} {name}", _length_of(name), expected)
     return columns
 

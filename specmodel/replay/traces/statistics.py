@@ -41,13 +41,13 @@ class TraceStatistics(Record):
 
 
 def trace_statistics(trace: Trace, draft_lengths: Sequence[int] = DRAFT_LENGTHS) -> TraceStatistics:
-    """Return tokens per step at fixed draft lengths, and how acceptance clusters.
+    """Return tokens per step at fixed draft lengths, and autocorrelations of accepted tokens.
 
-    Figures at draft length 3 are None if the trace does not record so long a draft, and a
-    correlation is None without two steps, or where nothing varies. Correlations are Pearson's. The
-    pooled one sees that requests differ, the one within requests does not, and is biased down in
-    short requests: the two are not to be compared. The last step of a request emits no more than is
-    left of its output, so that tokens per step grow a little with the length of the output.
+    Figures at draft length 3 are None if the trace does not record so long a draft. Correlations
+    are Pearson's, between successive steps, and None without two steps or where nothing varies. The
+    pooled one includes differences between requests; the one within requests does not, and is
+    biased down in short requests: do not compare the two. The last step of a request emits no more
+    than is left of its output, so tokens per step grow a little with the length of the output.
 
     Parameters
     ----------

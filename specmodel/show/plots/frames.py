@@ -182,8 +182,9 @@ def plain(value: object) -> str:
 def _coordinates(table: pd.DataFrame, x: str, quantity: str) -> list[str]:
     """Return the columns that tell lines apart, leaving out those that follow from others.
 
-    Draft lengths do so only where points have several, as of a best length for each batch size they
-    are one line. So do tokens per step, where the acceptance was given in another form than a rate.
+    Columns of `_LAST`, such as the draft length, count only if points would else coincide: the best
+    draft lengths by batch size are one line. The same holds for tokens per step, where acceptance
+    was not given as a rate.
     """
     results = {part for name in _RESULTS for part in with_interval(name)}
     inputs = [name for name in map(str, table) if name not in {x, quantity, *results}]

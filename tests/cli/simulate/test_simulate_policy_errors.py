@@ -30,7 +30,7 @@ OWN = [
             *("--policy", shown, expected),
         )
         for where, expected in (
-            ("init", "expected one that can be made"),
+            ("init", "expected one that can be created"),
             ("propose", f"replays the whole trace ({MINE}.py:"),
             ("observe", f"replays the whole trace ({MINE}.py:"),
         )
