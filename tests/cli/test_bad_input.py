@@ -356,7 +356,7 @@ SPREAD = [
         "good.toml",
         "numbers only",
     ),
-    *((f"{MOE} {setting}", name, "--force takes more") for setting, name in IMPLAUSIBLE.items()),
+    *((f"{MOE} {setting}", name, "--force allows more") for setting, name in IMPLAUSIBLE.items()),
     (f"{MOE} --set popularity={{folder}}/digits.txt", "--set popularity", "numbers only"),
     (f"{MOE} --set popularity={{folder}}/short.txt", "--set popularity", "3 numbers", "128"),
     (f"{MOE} --set popularity={{folder}}/sum.txt", "--set popularity", "a sum of 64", "8"),

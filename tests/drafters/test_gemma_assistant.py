@@ -128,7 +128,7 @@ def test_it_costs_less_than_a_block_of_the_target(read):
         ({"text": {"enable_moe_block": True}}, "enable_moe_block: got True; expected False in"),
         ({"text": {"num_kv_shared_layers": 2}}, "num_kv_shared_layers: got 2; expected 4 in"),
         ({"text": {"hidden_size_per_layer_input": 256}}, "hidden_size_per_layer_input: got 256"),
-        ({"text": {"layer_types": None}}, "layer_types: got None; expected 4 kinds"),
+        ({"text": {"layer_types": None}}, "layer_types: got None; expected 4 entries"),
         ({"text": {"num_global_key_value_heads": 4}}, "text_config: got 'other heads'"),
         ({"text": {"sliding_window": 512}}, "text_config: got 'other heads'.*Gemma-4-26B-A4B"),
         ({"text": {"mamba_d_state": 16}}, "mamba_d_state: got 16"),

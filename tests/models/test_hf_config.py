@@ -470,7 +470,7 @@ def test_other_kind_of_layer_is_refused_by_name(kind):
     for model_type in OTHER_TYPES["refused"][kind]:
         message = refusal(MIXTRAL, model_type=model_type)
         assert f"model_type: got '{model_type}'" in message
-        assert f"this has {kind}, not known here" in message
+        assert f"{kind} of this one cannot be modelled" in message
 
 
 @each_row(

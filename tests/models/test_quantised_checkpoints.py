@@ -400,7 +400,7 @@ def test_what_is_not_understood_is_named_with_its_file(own, beside, match):
     ("own", "match"),
     [
         (FP8 | {"expert_dtype": "fp8"}, "expert_dtype: got 'fp8'; expected the same as"),
-        (OWN, "expert_dtype: got 'fp4'; expected none, as with modelopt"),
+        (OWN, "expert_dtype: got 'fp4'; expected no such key with quant_method modelopt"),
     ],
 )
 def test_dtype_of_experts_that_is_not_understood(own, match):

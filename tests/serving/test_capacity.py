@@ -122,7 +122,7 @@ def test_looser_targets_find_no_lower_rate_where_times_rise_and_fall():
 
 
 def test_rates_that_never_fail_are_refused():
-    with pytest.raises(InputError, match="some rate fails"):
+    with pytest.raises(InputError, match="all rates tried"):
         search(by_formula(lambda rate, share: share * 0), 0.9, 1.0)
 
 

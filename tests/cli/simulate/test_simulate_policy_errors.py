@@ -39,7 +39,7 @@ OWN = [
     policy_case(f"{MINE}:Bare", f"--policy {MINE}:Bare: got 'a Bare'", "propose() and observe("),
     policy_case(f"{MINE}:NoMethods", "a NoMethods", "propose() and observe("),
     policy_case(f"{MINE}:Arguments", "--policy Arguments: got", "TypeError: Arguments.propose()"),
-    policy_case(f"{MINE}:Fixed:no=3", f"--policy {MINE}:Fixed:no=3", "TypeError", "can be made"),
+    policy_case(f"{MINE}:Fixed:no=3", f"--policy {MINE}:Fixed:no=3", "TypeError", "can be created"),
     policy_case(f"{MINE}:Fixed:length=1:length=2", "--policy:", "expected length once"),
     policy_case(f"{MINE}:constant", "--policy:", "a class or function"),
     policy_case(f"{MINE}.sub:Fixed", "--policy:", "is not a package"),
