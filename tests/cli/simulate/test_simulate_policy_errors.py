@@ -76,7 +76,7 @@ SETTING = [
             ("cascade:max_trial=3", "a setting it has: max_trials"),
             ("goodput:step_time=3", "window"),
             ("cascade:max_trials=3:max_trials=4", "max_trials once"),
-            ("adaptive-verification", "single requests: this one looks at the batch"),
+            ("adaptive-verification", "single requests: this one needs a batch"),
             *((f"fixed{rest}", "such as fixed:3") for rest in ("", ":", ":x", ":-1", ":1.5")),
             ("table:malformed.json", "a JSON file"),
         )
