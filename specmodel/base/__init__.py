@@ -7,7 +7,7 @@ from specmodel.base.fronts import front
 if TYPE_CHECKING:
     from specmodel.base.dtypes import BYTES_PER_ELEMENT as BYTES_PER_ELEMENT
     from specmodel.base.errors import InputError as InputError
-    from specmodel.base.records import Record as Record
+    from specmodel.base.records import Record as Record, as_table as as_table, build as build
     from specmodel.base.units import check as check, format_si as format_si
 
 __getattr__, __dir__ = front(__name__)

@@ -82,7 +82,12 @@ def as_table(
 ) -> dict[str, Any]:
     """Return a record as a table of a file: nested dicts of the fields that are kept, not hidden.
 
-    `keeps` tells that of a field and its value, in nested records too.
+    Parameters
+    ----------
+    record
+        The record.
+    keeps
+        Whether a field with its value is kept, in nested records too; by default each is.
     """
 
     def plain(value: Any) -> Any:
@@ -108,7 +113,15 @@ def unchecked(record: RecordType, changes: Mapping[str, object]) -> RecordType:
 
 
 def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
-    """Return a record from a mapping of its fields; an error names the first that is at fault."""
+    """Return a record from a mapping of its fields; an error names the first that is at fault.
+
+    Parameters
+    ----------
+    cls, data
+        The class of the record, and its fields by name, as read from TOML or JSON.
+    argument
+        What an error calls the record, such as "target".
+    """
     from pydantic_core import ValidationError
 
     try:

@@ -54,7 +54,7 @@ def where_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return what the options say of what runs where, by argument."""
     named = given(options, _WHERE)
     if named.get("routing_correlation", 0.0) > _MOST_CORRELATED and not options.get("force"):
-        expected = f"at most {_MOST_CORRELATED:g}, as published models have 0.3; --force allows more"
+        expected = f"at most {_MOST_CORRELATED:g}, published models have 0.3; --force allows more"
         raise InputError("routing_correlation", named["routing_correlation"], expected)
     return named | {"told_names": "; ".join(options.get("taken") or ())}
 

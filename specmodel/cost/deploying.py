@@ -105,10 +105,17 @@ def resolve(
 ) -> tuple[Deployment, dict[str, Any]]:
     """Return a deployment from values by name, and what was assumed in making it.
 
-    Names are target, hardware and any other of `NAMES`, or, with a dot, fields of the four records
-    that are to be replaced, such as hardware.memory.peak_bytes_per_s; values of None and other
-    names are passed over. Errors carry `prefix` before the name of a field. `lay_out` returns
-    degrees for the deployment on one GPU, and what to say of them.
+    Parameters
+    ----------
+    values
+        By name: target, hardware and any other of `NAMES`, or, with a dot, a field of one of the
+        four records that is to be replaced, such as hardware.memory.peak_bytes_per_s. Values of
+        None and other names are passed over.
+    prefix
+        Stands before the name of a field in errors.
+    lay_out
+        Returns parallel degrees for the deployment on one GPU, and a note about them; by default
+        the degrees are those in `values`.
     """
     dotted = [(*name.partition(".")[::2], value) for name, value in values.items() if "." in name]
     changes = {record: {field: v for of, field, v in dotted if of == record} for record in RECORDS}

@@ -343,7 +343,15 @@ def target_pass(
     sequences: SequenceGroup | Sequence[SequenceGroup],
     only: Only = "all",
 ) -> PassTime:
-    """Return the time of one pass of the target; its work can be asked for."""
+    """Return the time of one pass of the target; its work can be asked for.
+
+    Parameters
+    ----------
+    deployment, sequences
+        What runs where, and the sequences of the pass, in one group or several.
+    only
+        "all" components, "contexts" for those that depend on contexts alone, "free" for the others.
+    """
     d = deployment
     part: Part = "drawing" if d.temperature > 0 else "layers"
     routing = Routing(np.asarray(d.routing_correlation, float), d.popularity, d.popularity_spread)

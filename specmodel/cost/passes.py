@@ -375,7 +375,14 @@ def component_time(
 ) -> ComponentTime:
     """Return the time of one component, or of measured kernels, from its work.
 
-    `kernel_time` [s] comes on top of each kernel's launch; all-reduces are those of `stack`.
+    Parameters
+    ----------
+    part, hardware, parameters
+        The work, the GPU, and how well kernels of its kind use it.
+    kernel_time
+        Time that comes on top of each kernel's launch [s].
+    stack
+        Whose fitted all-reduces are taken; None for the typical ones.
     """
     rates = hardware.memory.peak_bytes_per_s, hardware.peak_flops_per_s(part.dtype)
     link_time = communication_time(part, links_of(hardware, stack))

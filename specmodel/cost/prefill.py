@@ -27,6 +27,11 @@ def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
     `target_pass` with what came before as context. Two chunks of a prompt of 16,384 take 1 % longer
     than one pass (dense), 3 % (MoE) or 6 % (latent attention, which makes keys and values of the
     first chunk anew), eight chunks of 65,536 take 2, 4 and 14 %.
+
+    Parameters
+    ----------
+    deployment, prompt_length
+        What runs where, and the tokens of the prompt [token].
     """
     return waiting(deployment, prompt_pass(deployment, prompt_length))
 

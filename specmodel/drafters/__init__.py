@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         load_acceptance as load_acceptance,
     )
     from specmodel.drafters.by_name import (
+        drafter_kind as drafter_kind,
         list_drafters as list_drafters,
         load_drafter as load_drafter,
     )

@@ -112,8 +112,14 @@ def longest_block(drafter: str | Path | None, target: str | Path | None) -> int 
 def drafter_kind(drafter: Drafter | str | Path, target: Architecture | str | Path) -> str:
     """Return the kind of a drafter: its name, "assistant", or "model" for any other.
 
-    The target is read only if the drafter is the name of a model or a path.
+    Parameters
+    ----------
+    drafter, target
+        Records, names or paths; the target is read only if the drafter is the name of a model or a
+        path.
 
+    Examples
+    --------
     >>> drafter_kind("EAGLE3", "mixtral-8x7b"), drafter_kind("qwen2-0.5b", "qwen2-57b-a14b")
     ('eagle3', 'model')
     """

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         fitted_stack as fitted_stack,
     )
     from specmodel.fit.result import FitResult as FitResult
+    from specmodel.fit.timed_work import predicted_time as predicted_time, work_of as work_of
     from specmodel.fit.update import (
         EngineUpdate as EngineUpdate,
         FitWarning as FitWarning,

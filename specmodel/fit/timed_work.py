@@ -40,7 +40,13 @@ PLAUSIBLE = (0.3, 100.0)  # accepted median latency over the time by the data sh
 
 
 def work_of(kind: str, table: pd.DataFrame) -> Work:
-    """Return the work that rows of one component and dtype timed: one layer on one GPU."""
+    """Return the work that rows of one component and dtype timed: one layer on one GPU.
+
+    Parameters
+    ----------
+    kind, table
+        The component, such as "gemm", and its rows in the columns of `measure`.
+    """
     table = with_defaults(kind, table)
     names = [*COLUMNS[kind], *DEFAULTS.get(kind, {})]
     column = {name: table[name].to_numpy(float) for name in names if name not in DTYPES}
@@ -175,7 +181,20 @@ def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
 def predicted_time(
     kind: str, table: pd.DataFrame, hardware: HardwareProfile, parameters: KernelParameters
 ) -> FloatArray:
-    """Return the predicted time of a component's rows, which are of one dtype [s]."""
+    """Return the predicted time of a component's rows, which are of one dtype.
+
+    Parameters
+    ----------
+    kind, table
+        The component and its rows, as for `work_of`.
+    hardware, parameters
+        The GPU, and how well kernels of the component use it.
+
+    Returns
+    -------
+    FloatArray
+        A time for each row [s].
+    """
     return component_time(work_of(kind, table), hardware, parameters).total_time
 
 

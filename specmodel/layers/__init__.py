@@ -6,6 +6,7 @@ from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
     from specmodel.layers.attention import LatentAttention as LatentAttention
+    from specmodel.layers.batch import Layout as Layout, sequence_group as sequence_group
     from specmodel.layers.block_sparse import BlockSparseAttention as BlockSparseAttention
     from specmodel.layers.compressed import CompressedAttention as CompressedAttention
     from specmodel.layers.convolutions import ShortConvolution as ShortConvolution

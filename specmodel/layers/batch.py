@@ -31,15 +31,22 @@ share, so that time has no step [token]."""
 
 @dataclass(frozen=True)
 class Layout:
-    """How one model is spread over GPUs, all degrees in GPUs [-].
+    """How one model is spread over GPUs.
 
-    `tensor_parallel` GPUs cut every matrix but those of routed experts. These are spread over
-    `expert_parallel` groups, of one GPU each where there are as many; the GPUs of a group cut each
-    of its experts. `data_parallel` replicas of all the rest share the batch; if None as few as
-    `expert_parallel` needs: ``expert_parallel / tensor_parallel``, or 1. Beyond the `gpus_per_node`
-    that the fast link joins, messages take the network. `mxfp4_multiples` are what the engine pads
-    the model's width and that of a slice to in experts of mxfp4. `decode_context_parallel` of the
-    GPUs that cut matrices share the tokens of each sequence in the cache.
+    Parameters
+    ----------
+    tensor_parallel, expert_parallel
+        GPUs that cut every matrix but those of routed experts; and groups of GPUs over which these
+        are spread, each group cutting its own experts [-].
+    gpus_per_node
+        GPUs that the fast link joins; beyond them messages take the network [-].
+    data_parallel
+        Replicas of all but the routed experts, which share the batch; if None as few as
+        `expert_parallel` needs: ``expert_parallel / tensor_parallel``, or 1 [-].
+    mxfp4_multiples
+        What the engine pads the model's width and that of a slice to in experts of mxfp4 [-].
+    decode_context_parallel
+        How many of the GPUs that cut matrices share the tokens of each sequence in the cache [-].
     """
 
     tensor_parallel: int = 1
@@ -169,7 +176,19 @@ def sequence_group(
     speculating_share: Numeric = 1.0,
     speculating_chance: Numeric = 1.0,
 ) -> SequenceGroup:
-    """Return a group of sequences from numbers that are checked; units as in `SequenceGroup`."""
+    """Return a group of sequences from numbers that are checked.
+
+    Parameters
+    ----------
+    batch_size, tokens_per_sequence, context_length
+        Sequences over all replicas [request], tokens that the pass computes of each, and entries
+        that each has in the cache before [token].
+    logits_per_sequence
+        Tokens of each whose logits are needed, by default all [token].
+    speculating_share, speculating_chance
+        Share of the sequences that carry more than one token in passes in which any does, and how
+        often any does [-].
+    """
     logits = None
     if logits_per_sequence is not None:
         logits = check("logits_per_sequence", logits_per_sequence, minimum=0)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         list_engines as list_engines,
         load_engine as load_engine,
     )
+    from specmodel.machines.fallbacks import choose_kernels as choose_kernels
     from specmodel.machines.graphs import graph_limit as graph_limit
     from specmodel.machines.hardware import (
         HardwareProfile as HardwareProfile,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         FittedStack as FittedStack,
         KernelFit as KernelFit,
         Kernels as Kernels,
+        load_typical as load_typical,
     )
 
 __getattr__, __dir__ = front(__name__)

@@ -103,10 +103,16 @@ def choose_kernels(
 ) -> Kernels:
     """Return how the kernels of a stack use a device; an InputError names a stack it has not.
 
-    A stack is one that the profile has fitted, "typical" or "datasheet". Where none is named, it is
-    the one preferred, the default of the profile, or typical kernels; all-reduces are those of the
-    stack preferred where the link has them, whatever else it lacks. `stack_kernels` says what
-    a stack falls back to where it was not fitted.
+    All-reduces are those of the stack preferred where the link has them, whatever else it lacks.
+    `stack_kernels` says what a stack falls back to where it was not fitted.
+
+    Parameters
+    ----------
+    hardware, stack
+        The device, and a stack that its profile has fitted, "typical" or "datasheet".
+    preferred
+        The stack where none is named, if it was fitted; else the default of the profile, or typical
+        kernels.
     """
     if stack is None:
         taken = preferred in (*hardware.fitted, TYPICAL, DATA_SHEET_KERNELS.stack)

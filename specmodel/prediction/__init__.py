@@ -5,8 +5,12 @@ from typing import TYPE_CHECKING
 from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
-    from specmodel.prediction.decoding import decode as decode
+    from specmodel.prediction.columns import COLUMNS as COLUMNS
+    from specmodel.prediction.decoding import decode as decode, decode_deployed as decode_deployed
     from specmodel.prediction.outcome import Prediction as Prediction
-    from specmodel.prediction.predicting import predict as predict
+    from specmodel.prediction.predicting import (
+        predict as predict,
+        predict_deployed as predict_deployed,
+    )
 
 __getattr__, __dir__ = front(__name__)

@@ -85,7 +85,14 @@ def decode_deployed(
 ) -> Prediction:
     """Predict plain decoding of a deployment as `deploy` gives it, without a drafter.
 
-    What is `asked` are points as `plain_points` takes them.
+    Parameters
+    ----------
+    deployment, assumed
+        What runs where, and what was assumed of it, as `deploy` returns them.
+    interval
+        Whether 80 % intervals are added.
+    asked
+        Points by name, as `decode` takes them.
     """
     points, told = plain_points(**asked)
     points["draft_length"] = np.zeros(())

@@ -259,9 +259,23 @@ def predict_deployed(
     interval: bool = False,
     **asked: Any,
 ) -> Prediction:
-    """Predict for a deployment and what was assumed of it, as `deploy` gives them.
+    """Predict for a deployment as `deploy` gives it, at given draft lengths.
 
-    What else is `asked` are points as `plain_points` takes them.
+    Parameters
+    ----------
+    deployment, assumed
+        What runs where, and what was assumed of it, as `deploy` returns them.
+    draft_length, verify_tokens
+        Tokens drafted in each step, 0 for none, and tokens verified, by default all these and one
+        more [token].
+    acceptance
+        An `Acceptance`, or the acceptance rate [-].
+    max_draft_length
+        Longest draft considered, by default that of the search for a best one [token].
+    interval
+        Whether 80 % intervals are added.
+    asked
+        Other points by name, as `predict` takes them.
     """
     points, told = plain_points(**asked)
     assumed = {**assumed, **told}
