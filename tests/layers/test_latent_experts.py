@@ -5,10 +5,9 @@ import pytest
 from strategies import pass_of
 
 from specmodel.base.errors import InputError
-from specmodel.base.records import build
 from specmodel.layers.batch import Layout
 from specmodel.layers.feed_forward import RoutedExperts
-from specmodel.models.architecture import Architecture
+from specmodel.models.architecture import load_architecture
 
 H, LATENT, WIDTH, SHARED, EXPERTS, USED = 4096, 1024, 2688, 5376, 512, 22
 FIELDS = {
@@ -19,21 +18,9 @@ LAYER = RoutedExperts(**FIELDS, latent_size=LATENT)
 
 
 def model(latent_size=LATENT, **changes):
-    attention = {"kind": "attention", "num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
     block = FIELDS | {"latent_size": latent_size}
-    return build(
-        Architecture,
-        {
-            "schema_version": 2,
-            "name": "latent",
-            "source": "test",
-            "hidden_size": H,
-            "vocabulary_size": 1000,
-            "layers": [{"count": 1, "mixer": attention}, {"count": 3, "feed_forward": block}],
-            **changes,
-        },
-        "model",
-    )
+    shape = {"hidden_size": H, "layers": [{"count": 3, "feed_forward": block}]}
+    return load_architecture("llama-3.1-8b").with_changes("model", shape | changes)
 
 
 def test_parameters_by_hand():
