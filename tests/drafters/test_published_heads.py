@@ -1,6 +1,7 @@
 """Heads as they are published, not as derived from their targets."""
 
 import pytest
+from rows import each_row
 
 from specmodel import load_architecture, load_drafter
 from specmodel.cost.deploying import deploy
@@ -18,30 +19,25 @@ PUBLISHED = [  # billions of parameters as published, and how near is reached
 ]
 
 
-@pytest.mark.parametrize(("target", "name", "billions", "near"), PUBLISHED)
-def test_parameters_are_those_published(target, name, billions, near):
-    (head,) = load_drafter(name, load_architecture(target)).architectures
-    assert head.total_parameters == pytest.approx(billions * 1e9, rel=near)
-
-
-@pytest.mark.parametrize(("target", "name"), [row[:2] for row in PUBLISHED])
-def test_whose_head_it_is_is_told(target, name):
-    deployment, told = deploy(
-        target=target, drafter=name, hardware="b200", tensor_parallel=8, draft_tensor_parallel=1
-    )
+@each_row(("target", "name", "billions", "near"), PUBLISHED)
+def test_parameters_are_those_published_and_whose_head_it_is_is_told(target, name, billions, near):
+    given = {"tensor_parallel": 8, "draft_tensor_parallel": 1}
+    deployment, told = deploy(target=target, drafter=name, hardware="b200", **given)
     (head,) = deployment.drafter.architectures
+    assert head.total_parameters == pytest.approx(billions * 1e9, rel=near)
     assert told["draft_head"] == f"as published: {head.source}"
     assert not {"draft_ffn_size", "draft_layers", "mtp_block"} & {*told}
 
 
 def test_sizes_as_published():
     """The first layer of a head has the heads and width that are told of it."""
-    (head,) = load_drafter("dflash", load_architecture("deepseek-v4-flash")).architectures
+    drafter = load_drafter("dflash", load_architecture("deepseek-v4-flash"))
+    (head,) = drafter.architectures
     (group,) = head.layers
     assert (group.count, group.feed_forward.ffn_size) == (5, 2048)
     assert (group.mixer.num_heads, group.mixer.num_kv_heads, group.mixer.head_dim) == (64, 1, 256)
     assert head.input_projection_size == 81_920
-    assert load_drafter("dflash", load_architecture("deepseek-v4-flash")).block_size == 8 - 1
+    assert drafter.block_size == 8 - 1
     (head,) = load_drafter("eagle3", load_architecture("kimi-k2.6")).architectures
     mixer = head.layers[0].mixer
     assert (mixer.kind, mixer.input_size) == ("latent_attention", 2 * 7168)

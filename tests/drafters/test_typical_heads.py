@@ -52,7 +52,7 @@ def test_beyond_what_was_measured_tokens_never_fall():
             assert tokens[0] <= 2
 
 
-@pytest.mark.parametrize("kind", [kind for kind, heads in BY_KIND.items() if len(heads) > 1])
+@each_row("kind", [kind for kind, heads in BY_KIND.items() if len(heads) > 1])
 def test_levels_are_the_quartiles_of_targets(kind):
     found = typical_heads(kind)
     longest = found.max_draft_length
@@ -88,7 +88,7 @@ def test_every_target_has_a_drafter_that_can_be_made():
         assert why
 
 
-@pytest.mark.parametrize(("name", "drafter"), [
+@each_row(("name", "drafter"), [
     ("minimax-m2.7", "eagle3"),  # three modules in its file, which no engine loads
     ("step-3.7-flash", "mtp"),
     ("hy4-preview", "mtp"),
