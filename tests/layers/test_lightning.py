@@ -7,7 +7,6 @@ from configs import CONFIGS
 from shapes import without_fields
 from strategies import pass_of
 
-from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.layers import LightningAttention
 from specmodel.layers.states import StateKeeping
@@ -62,16 +61,3 @@ def test_families_of_it_are_one_shape():
 
 def test_width_of_a_head_that_is_null_follows_from_the_models():
     assert {mixer.head_dim for mixer in read(head_dim=None).mixers} == {6144 // 64}
-
-
-@pytest.mark.parametrize(
-    ("changes", "match"),
-    [
-        ({"attn_type_list": None}, "layer_types: got None; expected 80 kinds of layers"),
-        ({"attn_type_list": [2] * 80}, "attn_type_list: got 2; expected 0 or 1"),
-        ({"layer_types": ["full_attention"] * 80}, "layer_types: got .*attn_type_list"),
-    ],
-)
-def test_what_is_not_known_is_refused(changes, match):
-    with pytest.raises(InputError, match=match):
-        read(**changes)

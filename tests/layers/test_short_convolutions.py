@@ -91,27 +91,6 @@ def test_width_of_dense_blocks(changes, width):
     assert [block.ffn_size for block in read(SMALL, **changes).feed_forwards] == [width]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"full_attn_idxs": None}, "layer_types: got None; expected 4 kinds .*full_attn_idxs"),
-        (
-            {"full_attn_idxs": [1], "layer_types": TYPES},
-            "layer_types: got .*of full_attn_idxs",
-        ),
-        ({"full_attn_idxs": [4]}, "full_attn_idxs: got .*from 0 to 3"),
-        ({"conv_dim": 128}, "conv_dim: got 128; expected hidden_size = 2048"),
-        ({"intermediate_size": 999}, "block_ff_dim|intermediate_size: got .*another name"),
-        ({"num_experts": 8}, "num_experts: got 8; .*its meaning in a lfm2 model"),
-        ({"tie_embedding": False, "tie_word_embeddings": True}, "tie_embedding: got False"),
-    ],
-)
-def test_what_is_not_understood(changes, message):
-    with pytest.raises(InputError, match=message) as error:
-        read(SMALL, **changes)
-    assert "\n" not in str(error.value)
-
-
 def test_lists_of_quantisation_know_its_matrices():
     record = {"quant_method": "fp8"}
     kept = [f"model.layers.{i}.conv.{part}_proj" for i in (0, 1, 3) for part in ("in", "out")]

@@ -40,26 +40,6 @@ def test_gates_that_latent_attention_is_said_to_have(changes, size):
     assert gates == {size}
 
 
-NESTED = KIMI["linear_attn_config"]
-
-
-@pytest.mark.parametrize(("config", "changes", "message"), [
-    (KIMI, {"linear_attn_config": None}, "linear_attn_config: got None; .*or layer_types"),
-    (KIMI, {"linear_attn_config": NESTED | {"kda_layers": [1, 2]}},
-     r"linear_attn_config kda_layers: got .*each layer from 1 to 27"),
-    (KIMI, {"linear_attn_config": NESTED | {"expand_v": 2}},
-     "linear_attn_config expand_v: got 2; .*not known"),
-    (KIMI, {"layer_types": ["full_attention"] * 27}, "layer_types: got .*linear_attn_config makes"),
-    (LING, {"layer_types": ["linear_attention"] * 42}, "layer_types: got .*last of each 6"),
-
-
-])  # fmt: skip
-def test_what_contradicts_or_is_missing_is_named(config, changes, message):
-    with pytest.raises(InputError, match=message) as error:
-        read(config, **changes)
-    assert "\n" not in str(error.value)
-
-
 K3, GLM = flat("moonshotai--Kimi-K3"), flat("zai-org--GLM-5.3-Flash")
 
 
@@ -97,18 +77,6 @@ def test_pooled_index_keys():
     name = "index_selection"
     assert pooled[name].activation_bytes * 4 == pytest.approx(plain[name].activation_bytes)
     assert pooled["attention_core"].cache_bytes == plain["attention_core"].cache_bytes
-
-
-@pytest.mark.parametrize(("config", "changes", "message"), [
-    (GLM, {"index_kpool_compress": False}, "index_kpool_compress: got False; .*not known"),
-    (GLM, {"attn_res_block_size": 12}, "mhc: got True; .*attn_res_block_size"),
-
-
-
-])  # fmt: skip
-def test_bad_keys_of_these_are_named(config, changes, message):
-    with pytest.raises(InputError, match=message):
-        read(config, **changes)
 
 
 KEPT = [f"model.layers.3.self_attn.{name}" for name in ("kv_b_proj", "indexer.wq_b", "indexer.wk")]

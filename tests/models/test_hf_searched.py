@@ -22,24 +22,6 @@ NAS = {
         {"attention": ATTENTION | {"window_length": 64}, "ffn": {"intermediate_size": 100}},
     ],
 }
-STEP = {
-    "model_type": "step3p7",
-    "hidden_size": 256,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
-    "vocab_size": 1000,
-    "intermediate_size": 512,
-    "sliding_window": 32,
-    "layer_types": ["full_attention", "sliding_attention"] * 2,
-    "first_k_dense_replace": 1,
-    "num_experts": 16,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 64,
-    "share_expert_dim": 64,
-    "n_shared_experts": 1,
-}
 
 
 def changed(number, part, **keys):
@@ -79,15 +61,3 @@ def test_blocks_that_are_not_understood(changes, message):
     with pytest.raises(InputError, match=message) as error:
         read(NAS, **changes)
     assert "\n" not in str(error.value)
-
-
-def test_layers_that_route_by_number_or_after_those_that_lead():
-    assert read(STEP, moe_layers_enum="1,2,3", first_k_dense_replace=None) == read(STEP)
-    with pytest.raises(InputError, match=r"moe_layers_enum: got None; expected the numbers"):
-        read(STEP, first_k_dense_replace=None)
-
-
-def test_shared_experts_must_be_one_where_a_width_is_of_all():
-    assert read(STEP, n_shared_experts=None) == read(STEP)
-    with pytest.raises(InputError, match=r"n_shared_experts: got 2; expected 1, as share_expert"):
-        read(STEP, n_shared_experts=2)

@@ -57,26 +57,6 @@ def test_layers_by_letters_names_and_both():
         assert read(NANO, **changes) == model
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"hybrid_override_pattern": None}, "layers_block_type: got None; expected mamba or att"),
-        ({"hybrid_override_pattern": "MX"}, r"hybrid_override_pattern: got 'MX'; .*M or \* or E"),
-        ({"layers_block_type": [*NAMES[:4], "conv"]}, "layers_block_type: got 'conv'; .*layer 4"),
-        ({"layers_block_type": NAMES[::-1]}, "hybrid_override_pattern: .*layers_block_type lists"),
-        ({"num_hidden_layers": 6}, "num_hidden_layers: got 6; expected 5"),
-        ({"n_groups": 3}, "n_groups: got 3; .*a divisor of mamba_num_heads = 64"),
-        ({"mamba_ssm_cache_dtype": "int8"}, "mamba_ssm_cache_dtype: got 'int8'; .*float32"),
-        ({"mtp_layers_block_type": ["mamba"]}, "mtp_layers_block_type: got .*'attention', 'moe'"),
-        ({"mamba_num_groups": 8}, "mamba_num_groups: got 8; expected no such key"),
-    ],
-)
-def test_what_does_not_add_up_is_refused_by_its_key(changes, message):
-    with pytest.raises(InputError, match=message) as error:
-        read(NANO, **changes)
-    assert "\n" not in str(error.value)
-
-
 def test_module_by_letters_and_names():
     one = read(NANO, num_nextn_predict_layers=1, mtp_hybrid_override_pattern="*E")
     assert one.num_mtp_modules == 1
@@ -102,27 +82,6 @@ def test_granite_has_both_parts_in_each_layer():
     assert model.experts.is_gated
     names = ["linear_attention", "linear_attention", "full_attention", "linear_attention"]
     assert read(GRANITE, layer_types=names) == model
-
-
-@pytest.mark.parametrize(
-    ("config", "changes", "message"),
-    [
-        (GRANITE, {"mamba_d_head": 32}, "mamba_d_head: got 32; .*= 64, or auto"),
-        (GRANITE, {"mamba_n_heads": 50}, "mamba_n_heads: got 50; .*= 3072"),
-        (BAMBA, {"attn_layer_indices": [4]}, r"attn_layer_indices: got \[4\]"),
-        (BAMBA, {"layer_types": ["mamba"] * 4}, "layer_types: got .*attn_layer_indices"),
-        (
-            FALCON,
-            {"layer_types": ["full_attention"] * 64},
-            "layer_types: got .*; expected none, as all",
-        ),
-        (FALCON, {"mamba_d_ssm": 1000}, "mamba_n_heads: got 128; .*mamba_d_ssm = 1000"),
-        (FALCON, {"quantization_config": {"bits": 8}}, "quantization_config: got .*expected none"),
-    ],
-)
-def test_other_state_spaces_that_do_not_add_up(config, changes, message):
-    with pytest.raises(InputError, match=message):
-        read(config, **changes)
 
 
 def test_bamba_attends_where_it_says():
