@@ -6,6 +6,7 @@ import inspect
 import pickle
 
 import pytest
+from rows import each_row
 
 from specmodel.base import classes
 from specmodel.prediction.case import Deployment
@@ -31,46 +32,37 @@ def made(dataclass, **settings):
     return Base, More
 
 
-SETTINGS = [
-    {"frozen": frozen, "kw_only": kw_only, "eq": eq}
-    for frozen in (False, True)
-    for kw_only in (False, True)
-    for eq in (False, True)
-]
+def told(record_class):
+    """What Python tells of a class of records, and of a record."""
+    fields = [(f.name, f.type, f.default, f.kw_only) for f in dataclasses.fields(record_class)]
+    parameters = inspect.signature(record_class).parameters.values()
+    record = record_class(size=3)
+    return (
+        fields,
+        record_class.__match_args__,
+        [(one.name, one.kind) for one in parameters],
+        repr(record),
+        [record == other for other in (record_class(size=3), record_class(size=4), 3)],
+        record_class.__hash__ is None,
+    )
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_records_are_as_those_of_python(settings):
+@each_row("frozen", [False, True])
+@each_row("kw_only", [False, True])
+@each_row("eq", [False, True])
+def test_records_are_as_those_of_python(frozen, kw_only, eq):
+    settings = {"frozen": frozen, "kw_only": kw_only, "eq": eq}
     theirs, ours = made(dataclasses.dataclass, **settings), made(classes.dataclass, **settings)
-    for python, own in zip(theirs, ours, strict=True):
-        told = [
-            (f.name, f.type, f.default, f.kw_only, f.compare) for f in dataclasses.fields(python)
-        ]
-        assert told == [
-            (f.name, f.type, f.default, f.kw_only, f.compare) for f in dataclasses.fields(own)
-        ]
-        assert python.__match_args__ == own.__match_args__
-        parameters = [inspect.signature(each).parameters for each in (python, own)]
-        assert [*parameters[0]] == [*parameters[1]]
-        kinds = [[p.kind for p in each.values()] for each in parameters]
-        assert kinds[0] == kinds[1]
-        found = [
-            (repr(record), record == each(size=3), record == each(size=4), record == 3)
-            for each in (python, own)
-            for record in [each(size=3)]
-        ]
-        assert found[0] == found[1]
-        assert (python.__hash__ is None) == (own.__hash__ is None)
-        with pytest.raises(TypeError):
-            own()
-        with pytest.raises(AssertionError):
-            own(size=-1)
+    assert [*map(told, ours)] == [*map(told, theirs)]
     _, own = ours
+    for given, fault in (({}, TypeError), ({"size": -1}, AssertionError)):
+        with pytest.raises(fault):
+            own(**given)
     assert own(size=1).names is not own(size=1).names
     changed = dataclasses.replace(own(size=1, share=0.2), size=2)
     assert (changed.size, changed.share) == (2, 0.2)
     assert copy.copy(changed).__dict__ == changed.__dict__
-    if settings["eq"] and settings["frozen"]:
+    if eq and frozen:
         assert hash(own(size=1, known=(1,))) == hash(own(size=1))
         assert hash(own(size=1, hidden=(1,))) != hash(own(size=1))
 
