@@ -424,6 +424,3 @@ def test_other_kind_of_layer_is_refused_by_name(kind):
         message = refusal(MIXTRAL, model_type=model_type)
         assert f"model_type: got '{model_type}'" in message
         assert f"this has {kind}, not known here" in message
-
-
-# Dtypes

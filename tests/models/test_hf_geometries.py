@@ -7,14 +7,10 @@ Sums of parameters and bytes of caches, counted on transformers' models, are in
 import numpy as np
 import pytest
 from configs import flat, read
+from strategies import pass_of
 
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy
-from specmodel.cost.forward import pass_work
-from specmodel.cost.memory import MemoryUse
-from specmodel.drafters.eagle import eagle3_drafter
 from specmodel.drafters.mtp import mtp_drafter
-from specmodel.layers.batch import Layout, sequence_group
+from specmodel.layers.batch import Layout
 
 GEMMA, GEMMA_DENSE = flat("google--gemma-4-26B-A4B"), flat("nvidia--Gemma-4-31B-IT-NVFP4")
 GEMMA_SMALL = flat("transformers--gemma4_text-shared")
@@ -45,8 +41,7 @@ def test_embeddings_for_each_layer_are_looked_up():
 
 def test_embeddings_for_each_layer_in_a_pass():
     model, bare = read(GEMMA_SMALL), read(GEMMA_SMALL, hidden_size_per_layer_input=0)
-    group = sequence_group(batch_size=5, context_length=10)
-    works = [pass_work(one, group).components for one in (model, bare)]
+    works = [pass_of(one, batch_size=5, context_length=10).components for one in (model, bare)]
     own = works[0]["layer_inputs"]
     assert "layer_inputs" not in works[1]
     gates = 3 * 30 * 2304 * 256 + 256
@@ -54,7 +49,7 @@ def test_embeddings_for_each_layer_in_a_pass():
     looked_up = [float(work["embedding"].activation_bytes) for work in works]
     assert looked_up[0] - looked_up[1] == 5 * 2 * 2 * 30 * 256  # a row read and written, no table
     cut = [
-        pass_work(one, group, layout=Layout(tensor_parallel=2)).components["all_reduce"]
+        pass_of(one, batch_size=5, layout=Layout(2)).components["all_reduce"]
         for one in (model, bare)
     ]
     assert cut[0].reductions - cut[1].reductions == 1
@@ -79,21 +74,12 @@ def test_bytes_of_a_sequence(config, full, windowed, window):
         assert float(model.sequence_bytes(np.array(float(entries)))) == kept
 
 
-def test_key_heads_are_cut_in_each_kind_of_layer():
-    model = read(GEMMA)
-    for gpus, full_heads, windowed_heads in ((2, 1, 4), (4, 1, 2), (8, 1, 1), (16, 1, 1)):
-        each = 5 * full_heads * 2 * 512 * 2 + 25 * windowed_heads * 2 * 256 * 2
-        assert float(model.sequence_bytes(np.array(1.0), gpus)) == each
-    with pytest.raises(InputError, match=r"tensor_parallel: got 3; .*evenly: 1, 2, 4, 8, 16"):
-        model.check_layout(Layout(tensor_parallel=3))
-
-
 def test_a_pass_reads_caches_that_are_shared_once_for_each_layer():
-    group = sequence_group(batch_size=2, context_length=400)
     shared, own = (
-        pass_work(read(GEMMA_SMALL, num_kv_shared_layers=n), group).components["attention_core"]
+        pass_of(read(GEMMA_SMALL, num_kv_shared_layers=n), batch_size=2, context_length=400)
         for n in (10, 0)
     )
+    shared, own = (work.components["attention_core"] for work in (shared, own))
     written = 2 * (8 * 4 * 2 * 256 + 2 * 4 * 2 * 512) * 2
     assert float(own.cache_bytes - shared.cache_bytes) == written
     assert float(own.flop) == float(shared.flop)
@@ -159,29 +145,3 @@ def test_modules_attend_to_a_window_and_have_a_dense_block(config, attention, ff
     assert head.total_parameters == ends + inner
     kept = 2 * mixer.num_kv_heads * (mixer.head_dim + mixer.value_size)
     assert float(head.sequence_bytes(np.array(1e5))) == mixer.window * kept
-
-
-def test_heads_on_gemma_are_plain():
-    for config in (GEMMA, GEMMA_DENSE, GEMMA_SMALL):
-        model = read(config)
-        _, mtp = head_of(model)
-        assert mtp.layer_inputs is None
-        (mixer,) = eagle3_drafter(model).architectures[0].mixers
-        assert (mixer.window, mixer.head_dim) == (None, 512)
-        assert mixer.has_value_projection
-        assert mixer.has_own_cache
-        assert mixer.value_head_dim is None
-
-
-def test_modules_share_the_ends_of_the_target_in_memory():
-    deployment, _ = deploy(target=read(MIMO), hardware="h200_sxm", tensor_parallel=8, drafter="mtp")
-    use = MemoryUse(deployment, context_length=10_000.0, verify_tokens=2.0)
-    heads = 4096 * (64 * 192 + 8 * (192 + 128)) + 64 * 128 * 4096
-    of_one = (heads + 3 * 4096 * 16384) / 8 + 2 * 4096 * 4096 + 3 * 4096
-    assert use.draft_weight_bytes == 3 * 2 * of_one
-    full, windowed = (
-        9 * 4 / 4,
-        (39 + 3) * 8 / 8,
-    )  # heads of each, copied or cut
-    kept = (full * 10_002 + windowed * 128) * (192 + 128) * 2
-    assert float(use.bytes_per_request) == kept

@@ -4,33 +4,18 @@ import json
 
 import pytest
 from configs import CONFIGS, read
+from rows import each_row
 from strategies import pass_of
 
 from specmodel.base.errors import InputError
 from specmodel.layers.batch import Layout
 from specmodel.models.architecture import Architecture
 
-NANO = {
-    "model_type": "nemotron_h", "hidden_size": 2688, "vocab_size": 131072, "head_dim": 128,
-    "tie_word_embeddings": False, "num_attention_heads": 32, "num_key_value_heads": 2,
-    "hybrid_override_pattern": "MEM*-", "intermediate_size": 1856, "mamba_num_heads": 64,
-    "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128, "conv_kernel": 4,
-    "mamba_ssm_cache_dtype": "float32", "n_routed_experts": 4, "num_experts_per_tok": 2,
-    "n_shared_experts": 1, "moe_intermediate_size": 1856,
-    "moe_shared_expert_intermediate_size": 3712, "use_mamba_kernels": True,
-}  # fmt: skip
-GRANITE = {
-    "model_type": "granitemoehybrid", "hidden_size": 1536, "vocab_size": 1000,
-    "num_hidden_layers": 4, "tie_word_embeddings": True, "num_attention_heads": 12,
-    "num_key_value_heads": 4, "intermediate_size": 512, "shared_intermediate_size": 1024,
-    "num_local_experts": 64, "num_experts_per_tok": 6,
-    "layer_types": ["mamba", "mamba", "attention", "mamba"], "mamba_n_heads": 48,
-    "mamba_n_groups": 1, "mamba_d_state": 128, "mamba_d_head": 64, "mamba_d_conv": 4,
-    "mamba_expand": 2, "mamba_chunk_size": 256, "mamba_conv_bias": True,
-}  # fmt: skip
-BAMBA = {key: value for key, value in GRANITE.items() if not key.startswith(("shared", "layer"))}
-BAMBA = {key: value for key, value in BAMBA.items() if "expert" not in key}
-BAMBA |= {"model_type": "bamba", "attn_layer_indices": [2]}
+NANO = CONFIGS["nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"] | {"num_hidden_layers": 5}
+NANO |= {"hybrid_override_pattern": "MEM*-", "n_routed_experts": 4, "num_experts_per_tok": 2}
+GRANITE = CONFIGS["transformers--granitemoehybrid"] | {"num_hidden_layers": 4}
+GRANITE |= {"layer_types": ["mamba", "mamba", "attention", "mamba"]}
+BAMBA = CONFIGS["transformers--bamba"] | {"num_hidden_layers": 4, "attn_layer_indices": [2]}
 FALCON = CONFIGS["transformers--falcon_h1"]
 NAMES = ["mamba", "moe", "mamba", "attention", "mlp"]
 
@@ -49,11 +34,8 @@ def test_layers_by_letters_names_and_both():
     assert plan(model) == {"mamba2": 2, "experts": 1, "attention": 1, "dense": 1}
     bare = {"hybrid_override_pattern": None}
     generic = ["linear_attention", "moe", "linear_attention", "full_attention", "mlp"]
-    for changes in (
-        bare | {"layers_block_type": NAMES},
-        bare | {"layers_block_type": generic},
-        {"layers_block_type": NAMES, "num_hidden_layers": 5},
-    ):
+    named = {"layers_block_type": NAMES}
+    for changes in (bare | named, bare | {"layers_block_type": generic}, named):
         assert read(NANO, **changes) == model
 
 
@@ -63,12 +45,6 @@ def test_module_by_letters_and_names():
     assert read(NANO).num_mtp_modules == 0
     for names in (["attention", "moe"], ["full_attention", "moe"]):
         assert read(NANO, num_nextn_predict_layers=1, mtp_layers_block_type=names) == one
-
-
-def test_latent_experts():
-    wide, narrow = read(NANO), read(NANO, moe_latent_size=1024)
-    assert (wide.experts.latent_size, narrow.experts.latent_size) == (0, 1024)
-    assert not narrow.experts.is_gated
 
 
 # Granite and Bamba
@@ -93,7 +69,7 @@ def test_bamba_attends_where_it_says():
     assert read(BAMBA, mamba_d_head="auto") == read(BAMBA, mamba_d_head=None) == model
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "dtype"),
     [({}, "bf16"), ({"dtype": "float32"}, "fp32"), ({"mamba_ssm_dtype": "float32"}, "fp32")],
 )
