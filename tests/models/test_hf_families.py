@@ -16,7 +16,6 @@ from shapes import without_fields
 
 from specmodel.base.errors import InputError
 from specmodel.base.naming import checkpoint
-from specmodel.cost.deploying import deploy
 from specmodel.models.architecture import Architecture, list_architectures, load_architecture
 from specmodel.models.hf.family import families
 from specmodel.models.hf.keys import table
@@ -48,17 +47,8 @@ def test_every_family_has_a_configuration_or_a_test_of_its_own():
     named = (config["model_type"] for config in inner if "model_type" in config)
     counted = {model_type.removesuffix("_text") for model_type in named}
     published = {"deepseek", "deepseek_v2", "mistral", "mixtral"}
-    read_as_another = {
-        "bailing_moe",
-        "pangu_ultra_moe",
-        "sarvam_mla",
-        "sarvam_moe",
-        "mimo_v2",
-        "longcat_flash_ngram",
-        "inkling_model",
-        "minimax_m1",
-        "nemotron_h_puzzle",
-    }
+    read_as_another = {"bailing_moe", "pangu_ultra_moe", "sarvam_mla", "sarvam_moe", "mimo_v2"}
+    read_as_another |= {"longcat_flash_ngram", "inkling_model", "minimax_m1", "nemotron_h_puzzle"}
     assert set(families()) <= counted | published | read_as_another
 
 
@@ -107,43 +97,28 @@ def named_by_ids():
 
 def test_what_ships_is_what_the_configuration_says():
     """Of one of several configurations: some are of a checkpoint with less or quantised names."""
-    known = named_by_ids() | {name: [config] for name, config in OF_NO_ID.items()}
+    known = named_by_ids() | {n: [other] for n, other in (OF_NO_ID | WITH_MODULES).items()}
     names = ("mixers", "feed_forwards", "hidden_size", "vocabulary_size", "has_tied_embeddings")
-    names += ("num_mtp_modules", "residuals", "shares_mtp_index", "mtp_layer", "num_norms")
+    names += ("residuals", "num_norms", "ngram_inputs", "ngram_memory")
+    of_modules = ("num_mtp_modules", "shares_mtp_index", "mtp_layer")
     other = set()
     for name, configs in known.items():
         shipped, models = load_architecture(name), [read(BY_NAME[c]["config"]) for c in configs]
-        if not any(all(getattr(shipped, n) == getattr(m, n) for n in names) for m in models):
+        asked = names + (() if name in WITH_MODULES else of_modules)
+        if not any(all(getattr(shipped, n) == getattr(m, n) for n in asked) for m in models):
             other.add(name)
-    assert other - WITH_MODULES.keys() == {"minimax-m2.5"}  # whose modules were left out
+        assert shipped.num_mtp_modules or name not in WITH_MODULES
+    assert other == {"minimax-m2.5"}  # whose modules were left out
     assert len(known) > 70
 
 
-@pytest.mark.parametrize("name", WITH_MODULES)
-def test_layers_that_ship_are_what_the_configuration_says(name):
-    shipped, model = load_architecture(name), read(BY_NAME[WITH_MODULES[name]]["config"])
-    names = (
-        "hidden_size",
-        "vocabulary_size",
-        "layers",
-        "residuals",
-        "ngram_inputs",
-        "ngram_memory",
-    )
-    for key in names:
-        assert getattr(shipped, key) == getattr(model, key)
-    assert shipped.num_mtp_modules > 0 == model.num_mtp_modules
-
-
-@pytest.mark.parametrize("prefix", ["", "nvidia--model_"])
-def test_a_record_of_quantisation_beside_a_configuration_has_its_prefix(tmp_path, prefix):
-    path = tmp_path / f"{prefix}config.json"
+def test_a_record_of_quantisation_beside_a_configuration_has_its_prefix(tmp_path):
+    path = tmp_path / "nvidia--model_config.json"
     path.write_text(json.dumps(flat("Qwen--Qwen3-8B")), encoding="utf-8")
-    other = tmp_path / f"other_{prefix}hf_quant_config.json"
-    beside = tmp_path / f"{prefix}hf_quant_config.json"
-    for file, dtype in ((other, "bf16"), (beside, "fp8")):
-        record = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
-        file.write_text(json.dumps(record), encoding="utf-8")
+    record = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
+    for prefix, dtype in (("other_", "bf16"), ("", "fp8")):
+        beside = tmp_path / f"{prefix}nvidia--model_hf_quant_config.json"
+        beside.write_text(json.dumps(record), encoding="utf-8")
         assert Architecture.from_hf_config(path).weight_dtype == dtype
 
 
@@ -196,36 +171,33 @@ def test_wrapped_family_must_be_known(outer, text):
         read(config | ({} if text is None else {"text_config": text}))
 
 
-@pytest.mark.parametrize("attention", ["latent", "grouped"])
-def test_sarvam_is_as_ling_and_deepseek(attention):
+def test_sarvam_is_as_ling_and_deepseek():
     """As SarvamMoE and SarvamMLA of vLLM 0.33 read their keys: a dense layer unless one says."""
     ling = flat("vllm--bailing_moe_v2", first_k_dense_replace=None)
-    if attention == "grouped":
-        other, model_type = read(ling, first_k_dense_replace=1), "sarvam_moe"
-    else:
-        ling |= {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
-        ling = {
-            key: ling[key] for key in ling if key not in ("use_sliding_window", "max_window_layers")
-        }
-        ling |= {"v_head_dim": 128, "moe_shared_expert_intermediate_size": 1024}
-        same = {key: ling[key] for key in ling if not key.startswith(("moe_sh", "moe_ro", "score"))}
-        other = read(
-            same | {"model_type": "deepseek_v2", "q_lora_rank": 0}, first_k_dense_replace=1
-        )
-        model_type = "sarvam_mla"
-    own = read(ling, model_type=model_type)
-    assert without_fields(own, {"name", "source"}) == without_fields(other, {"name", "source"})
+    latents = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
+    latents |= {"v_head_dim": 128, "use_sliding_window": None, "max_window_layers": None}
+    shared = {"moe_shared_expert_intermediate_size": 1024}
+    of_ling = [key for key in ling if key.startswith(("moe_sh", "moe_ro", "score"))]
+    deepseek = dict.fromkeys(of_ling) | {"model_type": "deepseek_v2", "q_lora_rank": 0}
+    labels = {"name", "source"}
+    for model_type, own, other in (
+        ("sarvam_moe", {}, {}),
+        ("sarvam_mla", latents | shared, latents | deepseek),
+    ):
+        sarvam, same = read(ling, model_type=model_type, **own), {"first_k_dense_replace": 1}
+        same = read(ling, **same | other)
+        assert without_fields(sarvam, labels) == without_fields(same, labels)
 
 
 # Names of one thing
 
 
-@pytest.mark.parametrize("key", ["moe_topk", "num_shared_expert", "moe_intermediate_size"])
+@each_row("key", ["moe_topk", "num_shared_expert", "moe_intermediate_size"])
 def test_a_number_for_each_layer_must_be_the_same_in_all(key):
     config = flat("transformers--hunyuan_v1_moe")
     value = config[key][0]
     assert read(config | {key: value}) == read(config)
-    for listed in ([value] * 31 + [value + 1], [value] * 31, [], ["8"] * 32, [True] * 32):
+    for listed in ([value] * 31 + [value + 1], [value] * 31, [True] * 32):
         with pytest.raises(InputError, match=f"{key}: got"):
             read(config, **{key: listed})
 
@@ -252,7 +224,11 @@ def test_one_layer_in_four_attends():
     assert mixers_by_kind(read(QWEN_35, layer_types=plan, full_attention_interval=None))
 
 
-@pytest.mark.parametrize(
+def dense_layers(model):
+    return sum(n for part, n in model.feed_forwards.items() if part.kind == "dense")
+
+
+@each_row(
     ("keys", "num_dense"),
     [
         ({}, 1),
@@ -262,9 +238,7 @@ def test_one_layer_in_four_attends():
     ],
 )
 def test_layers_that_route_from_start_to_end(keys, num_dense):
-    model = read(flat("transformers--ernie4_5_moe"), **keys)
-    dense = [n for part, n in model.feed_forwards.items() if part.kind == "dense"]
-    assert sum(dense) == num_dense
+    assert dense_layers(read(flat("transformers--ernie4_5_moe"), **keys)) == num_dense
 
 
 def test_listed_layers_that_route_need_no_other_key():
@@ -274,23 +248,12 @@ def test_listed_layers_that_route_need_no_other_key():
         read(bare, mlp_layer_types=None)
 
 
-@pytest.mark.parametrize(
-    ("name", "num_dense"),
-    [
-        ("transformers--laguna", 1),
-        ("transformers--solar_open", 0),
-        ("transformers--hy_v3", 1),
-        ("transformers--dots1", 0),
-    ],
-)
+@each_row(("name", "num_dense"), [("laguna", 1), ("solar_open", 0), ("hy_v3", 1), ("dots1", 0)])
 def test_layers_that_are_dense_where_no_key_says_it(name, num_dense):
-    config = {"intermediate_size": 64} | flat(name)
-    model = read(config, first_k_dense_replace=None, mlp_layer_types=None)
-    dense = [n for part, n in model.feed_forwards.items() if part.kind == "dense"]
-    assert sum(dense) == num_dense
-    model = read(config, first_k_dense_replace=5, mlp_layer_types=None)
-    dense = [n for part, n in model.feed_forwards.items() if part.kind == "dense"]
-    assert sum(dense) == 5
+    config = {"intermediate_size": 64} | flat(f"transformers--{name}")
+    for told, expected in ((None, num_dense), (5, 5)):
+        keys = {"mlp_layer_types": None, "first_k_dense_replace": told}
+        assert dense_layers(read(config, **keys)) == expected
 
 
 @pytest.mark.parametrize(("pattern", "num_full"), [("LLLG", 8), ("LG", 16)])
@@ -341,31 +304,14 @@ def indexers(model):
 def test_layers_share_an_indexer():
     assert indexers(read(GLM_52)) == (21, 57)
     assert indexers(read(DEEPSEEK_32)) == (61, 0)
-    by_rule = {"indexer_types": None, "index_topk_freq": 4, "index_skip_topk_offset": 3}
-    assert indexers(read(GLM_52, **by_rule)) == (21, 57)
-    assert read(GLM_52, **by_rule) == read(GLM_52)
+    by_rule = {"index_topk_freq": 4, "index_skip_topk_offset": 3}
     letters = "".join(kind[0].upper() for kind in GLM_52["indexer_types"])
-    assert read(GLM_52, indexer_types=None, index_topk_pattern=letters) == read(GLM_52)
-    names = {"indexer_types": None, "index_topk_pattern": GLM_52["indexer_types"]}
-    assert read(GLM_52, **names) == read(GLM_52)
-    two_first = {"indexer_types": None, "index_topk_freq": 4, "index_skip_topk_offset": None}
-    assert indexers(read(GLM_52, **two_first)) == (21, 57)
-    two_first = {"indexer_types": None, "index_topk_freq": 3, "index_skip_topk_offset": None}
-    assert indexers(read(GLM_52, **two_first)) == (2 + 76 // 3, 76 - 76 // 3)
-    every = {"indexer_types": None, "index_topk_freq": None}
-    assert indexers(read(GLM_52, **every)) == (78, 0)
-
-
-# Linear layers
-
-
-def test_linear_heads_limit_tensor_parallelism_where_attention_would_not(tmp_path):
-    path = tmp_path / "config.json"
-    config = QWEN_35 | {"linear_num_key_heads": 4, "linear_num_value_heads": 4}
-    path.write_text(json.dumps(config), encoding="utf-8")
-    names = {"hardware": "h200_sxm", "drafter": "ngram", "target": path}
-    with pytest.raises(InputError, match=r"tensor_parallel: got 8; .*gated delta net.*1, 2, 4"):
-        deploy(**names, tensor_parallel=8)
+    names = GLM_52["indexer_types"]
+    for same in (by_rule, {"index_topk_pattern": letters}, {"index_topk_pattern": names}):
+        assert read(GLM_52, indexer_types=None, **same) == read(GLM_52)
+    for frequency, own in ((4, 21), (3, 2 + 76 // 3), (None, 78)):  # two first ones have their own
+        told = {"index_topk_freq": frequency, "index_skip_topk_offset": None}
+        assert indexers(read(GLM_52, indexer_types=None, **told)) == (own, 78 - own)
 
 
 # Every configuration in a folder

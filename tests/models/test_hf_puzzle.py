@@ -2,25 +2,20 @@
 
 import numpy as np
 import pytest
-from configs import read
+from configs import CONFIGS, read
 from shapes import without_fields
+from strategies import pass_of
 
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import resolve
-from specmodel.cost.forward import pass_work
-from specmodel.layers.batch import Layout, sequence_group
+from specmodel.layers.batch import Layout
 
-HIDDEN, LATENT, STATES = 256, 64, {"mamba_num_heads": 8, "mamba_head_dim": 64, "n_groups": 8}
-STATES |= {"ssm_state_size": 128, "conv_kernel": 4}
-ROUTED = {"n_routed_experts": 32, "num_experts_per_tok": 4, "moe_intermediate_size": 96}
-ROUTED |= {"moe_latent_size": LATENT, "n_shared_experts": 1}
-ROUTED |= {"moe_shared_expert_intermediate_size": 128}
-HEADS = {"num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 32}
+NANO = CONFIGS["nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"]
 PATTERN = "MEM*EM-E"
 PURPOSES = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
-PLAIN = {"model_type": "nemotron_h", "hidden_size": HIDDEN, "vocab_size": 1000} | STATES
-PLAIN |= {"hybrid_override_pattern": PATTERN, "intermediate_size": 512} | ROUTED | HEADS
+PLAIN = NANO | {"hybrid_override_pattern": PATTERN, "num_hidden_layers": 8, "moe_latent_size": 1024}
 PLAIN |= {"num_nextn_predict_layers": 1, "mtp_hybrid_override_pattern": "*E"}
+HIDDEN, LATENT, EXPERTS, USED, WIDTH = 2688, 1024, 128, 6, 1856
 
 
 def layers(**own):
@@ -45,56 +40,48 @@ def test_layers_that_differ_in_nothing_are_those_of_nemotron_h():
     assert without_fields(read(puzzle()), labels) == without_fields(read(PLAIN), labels)
 
 
+HALVED = {"n_routed_experts": EXPERTS // 2, "moe_intermediate_size": WIDTH // 2}
+
+
 def test_parameters_of_experts_by_layer():
     """Two of three layers have half the experts, of half the width: two matrices and a router."""
-    shape = read(puzzle(block_configs=own_experts(n_routed_experts=16, moe_intermediate_size=48)))
-    fewer = 32 * 2 * LATENT * 96 - 16 * 2 * LATENT * 48 + HIDDEN * (32 - 16)
-    assert read(PLAIN).total_parameters - shape.total_parameters == 2 * fewer
-    assert read(PLAIN).active_parameters - shape.active_parameters == 2 * (
-        4 * 2 * LATENT * 48 + HIDDEN * 16
-    )
+    plain, shape = read(PLAIN), read(puzzle(block_configs=own_experts(**HALVED)))
+    routers = HIDDEN * EXPERTS // 2
+    fewer = EXPERTS * 2 * LATENT * WIDTH * 3 // 4 + routers
+    assert plain.total_parameters - shape.total_parameters == 2 * fewer
+    less_used = USED * 2 * LATENT * WIDTH // 2 + routers
+    assert plain.active_parameters - shape.active_parameters == 2 * less_used
 
 
 def test_other_blocks_and_attention_by_layer():
     own = {"mlp": {"intermediate_size": 128}, "attention": {"sliding_window": 64}}
     shape = read(puzzle(block_configs=layers(**own)))
-    assert read(PLAIN).total_parameters - shape.total_parameters == 2 * HIDDEN * (512 - 128)
-    windows = [
-        group.mixer.window for group in shape.layers if group.mixer and not group.mixer.is_recurrent
-    ]
-    assert windows == [64]
+    assert read(PLAIN).total_parameters - shape.total_parameters == 2 * HIDDEN * (WIDTH - 128)
+    assert [mixer.window for mixer in shape.mixers if not mixer.is_recurrent] == [64]
 
 
 def test_each_layer_loads_the_union_of_its_own_experts():
     """E (1 - (1 - k/E)^t) experts of each layer, unrelated tokens, two matrices in 16 bits."""
-    shape = read(puzzle(block_configs=own_experts(n_routed_experts=16, moe_intermediate_size=48)))
     tokens = np.array([1, 3, 40])
-    work = pass_work(
-        shape, sequence_group(batch_size=tokens, tokens_per_sequence=1, context_length=100)
-    )
-
-    def loaded(experts, width, layer_count):
-        union = experts * (1 - (1 - 4 / experts) ** tokens)
-        return layer_count * union * 2 * LATENT * width * 2
-
-    expected = loaded(32, 96, 1) + loaded(16, 48, 2)
-    assert work.components["routed_experts"].weight_bytes == pytest.approx(expected)
-    assert shape.num_experts == 16
-    assert work.active_experts == pytest.approx(16 * (1 - (1 - 4 / 16) ** tokens))
+    work = pass_of(read(puzzle(block_configs=own_experts(**HALVED))), batch_size=tokens)
+    of_all, of_half = (n * (1 - (1 - USED / n) ** tokens) for n in (EXPERTS, EXPERTS // 2))
+    loaded = (of_all + 2 * of_half / 2) * 2 * LATENT * WIDTH * 2
+    assert work.components["routed_experts"].weight_bytes == pytest.approx(loaded)
+    assert work.active_experts == pytest.approx(of_half)
 
 
 def test_the_module_has_experts_of_its_own():
     module = [{"block_type": "attention"}, {"block_type": "moe", "n_routed_experts": 8}]
     shape = read(puzzle(mtp_block_configs=module))
     assert shape.mtp_layer.feed_forward.num_experts == 8
-    assert shape.mtp_layer.mixer.num_heads == 8
+    assert shape.mtp_layer.mixer.num_heads == 32
 
 
 @pytest.mark.parametrize(("changes", "match"), [
     ({"block_configs": None}, "block_configs: got None; .*a list of objects"),
 
     ({"block_configs": layers()[1:]}, "hybrid_override_pattern: got .*block_configs"),
-    ({"block_configs": layers(moe={"num_experts_per_tok": 99})}, r"\[1\] num_experts_per_tok: got"),
+    ({"block_configs": layers(moe={"num_experts_per_tok": 999})}, r"\[1\] num_experts_per_tok"),
     ({"block_configs": layers(mamba={"mamba_num_heads": 3})}, r"\[0\] mamba_num_heads: got 3"),
     ({"block_configs": layers(mlp={"width": 3})}, r"\[6\] width: got 3; .*intermediate_size"),
     ({"block_configs": layers(mlp={"block_type": "x"})}, r"\[6\] block_type: got 'x'; .*mamba"),
@@ -107,12 +94,11 @@ def test_what_is_not_known_is_named(changes, match):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["popularity", "popularity_exponent"])
-def test_the_popularity_of_several_kinds_of_experts_is_refused(name):
+def test_the_popularity_of_several_kinds_of_experts_is_refused():
     shape = read(puzzle(block_configs=own_experts(n_routed_experts=16)))
-    values = {"target": shape, "hardware": "h200_sxm", name: 0.5}
-    with pytest.raises(InputError, match=rf"^{name}: got 0.5; .*several kinds of experts"):
-        resolve(values)
+    for name in ("popularity", "popularity_exponent"):
+        with pytest.raises(InputError, match=rf"^{name}: got 0.5; .*several kinds of experts"):
+            resolve({"target": shape, "hardware": "h200_sxm", name: 0.5})
 
 
 def test_experts_are_spread_evenly_in_every_layer():

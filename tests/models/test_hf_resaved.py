@@ -9,6 +9,7 @@ from pathlib import Path
 import configs
 import pytest
 from configs import CONFIGS
+from rows import each_row
 from shapes import without_fields
 
 ROOT = Path(__file__).parents[2]
@@ -24,10 +25,7 @@ HEADS = CONFIGS["transformers--step3p7"]["text_config"]
 BLOCKS = CONFIGS["transformers--minimax_m3_vl_text"]
 OMNI = CONFIGS["Qwen--Qwen3-Omni-30B-A3B"]
 OF_OMNI = {"audio_start_token_id": 151647, "user_token_id": 872, "position_id_per_seconds": 25}
-LLAMA = {
-    "model_type": "llama", "hidden_size": 1024, "num_attention_heads": 16, "vocab_size": 32000,
-    "num_hidden_layers": 4, "intermediate_size": 2048,
-}  # fmt: skip
+LLAMA = CONFIGS["meta-llama--Meta-Llama-3.1-8B"]
 OF_KIMI = {"projection_hidden_size": 1152, "projection_layer_norm_eps": 1e-5}
 OF_NEMOTRON = {
     "moe_intermediate_size": 7688, "moe_shared_expert_intermediate_size": 7688,
@@ -55,23 +53,23 @@ def read(config, **changes):
     return without_fields(configs.read(config | changes), ("name", "source"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("config", "changes"),
     [
-        pytest.param(V4, {"mlp_layer_types": ["hash_moe"] * 3 + ["moe"] * 40}, id="V4"),
-        pytest.param(MIMO, {"sliding_window": 129, "sliding_window_size": 128}, id="MiMo"),
-        pytest.param(GLM, OF_GLM, id="GLM"),
-        pytest.param(STEP, {"text_config": STEP_TEXT, "projector_bias": True}, id="Step"),
-        pytest.param(ROUTED, {"first_k_dense_replace": 3}, id="Step alone"),
-        pytest.param(NEMOTRON, OF_NEMOTRON, id="Nemotron"),
-        pytest.param(LING, OF_LING, id="Ling"),
-        pytest.param(INKLING, {"number_of_conv_states": 4}, id="Inkling"),
-        pytest.param(HEADS, {"per_layer_config": {"01": {"num_attention_heads": 96}}}, id="heads"),
-        pytest.param(KIMI, OF_KIMI, id="Kimi"),
-        pytest.param(LING, {"max_window_layers": 20, "mrope_section": [12, 10, 10]}, id="vLLM's"),
-        pytest.param(BLOCKS, {"n_shared_experts": None, "swiglu_beta": 1.0}, id="MiniMax"),
-        pytest.param(OMNI, OF_OMNI, id="Omni"),
-        pytest.param(LLAMA, {"tie_word_embeddings": None}, id="null"),
+        (V4, {"mlp_layer_types": ["hash_moe"] * 3 + ["moe"] * 40}),
+        (MIMO, {"sliding_window": 129, "sliding_window_size": 128}),
+        (GLM, OF_GLM),
+        (STEP, {"text_config": STEP_TEXT, "projector_bias": True}),
+        (ROUTED, {"first_k_dense_replace": 3}),
+        (NEMOTRON, OF_NEMOTRON),
+        (LING, OF_LING),
+        (INKLING, {"number_of_conv_states": 4}),
+        (HEADS, {"per_layer_config": {"01": {"num_attention_heads": 96}}}),
+        (KIMI, OF_KIMI),
+        (LING, {"max_window_layers": 20, "mrope_section": [12, 10, 10]}),
+        (BLOCKS, {"n_shared_experts": None, "swiglu_beta": 1.0}),
+        (OMNI, OF_OMNI),
+        (LLAMA, {"tie_word_embeddings": None}),
     ],
 )
 def test_keys_that_transformers_adds_change_nothing(config, changes):
