@@ -93,6 +93,8 @@ def test_its_passes(read):
         ({"text": {"num_kv_shared_layers": 2}}, "num_kv_shared_layers: got 2; expected 4 in"),
         ({"text": {"hidden_size_per_layer_input": 256}}, "hidden_size_per_layer_input: got 256"),
         ({"text": {"num_global_key_value_heads": 4}}, "text_config: got 'other heads'"),
+        ({"text": {"vocab_size": 1000}}, "text_config vocab_size: got 1000; .*262144"),
+        ({"text": {"layer_types": None}}, "layer_types: got None; expected 4 kinds"),
         ({"zeta": 2}, r"config\.json zeta: got 2; expected no such key"),
         ({"text": {"zeta": 2}}, "text_config zeta: got 2; expected no such key"),
         ({"text": {"sliding_window": 512}}, "text_config: got 'other heads'.*Gemma-4-26B-A4B"),

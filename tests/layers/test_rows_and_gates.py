@@ -38,8 +38,8 @@ SHAPES = {
 # Rows of experts
 
 
-@pytest.mark.parametrize(("cut", "replicas"), [(1, 8), (2, 4), (4, 4), (1, 32)])
-@pytest.mark.parametrize("name", SHAPES)
+@each_row(("cut", "replicas"), [(1, 8), (4, 4), (1, 32)])
+@each_row("name", SHAPES)
 def test_rows_go_to_the_ranks_of_a_token_and_back(name, cut, replicas):
     """A token goes to a rank unless all its k experts are others: C(n - E/r, k) of C(n, k) draws.
 
@@ -84,9 +84,8 @@ def test_gathered_rows_have_16_bits_both_ways(name):
 def test_every_gpu_routes_all_tokens_in_16_bits(name, gpus):
     """A row in and scores out; to choose, scores are read, and written as probabilities."""
     layers, h, _, choices, *_ = SHAPES[name]
-    router = pass_of(load_architecture(name), batch_size=TOKENS, layout=Layout(gpus)).components[
-        "router"
-    ]
+    work = pass_of(load_architecture(name), batch_size=TOKENS, layout=Layout(gpus))
+    router = work.components["router"]
     assert router.flop == layers * TOKENS * 2 * h * choices
     assert router.weight_bytes == layers * h * choices * 2
     assert router.activation_bytes == layers * TOKENS * (h + choices + 2 * choices) * 2
@@ -159,7 +158,7 @@ def test_gate_of_latent_attention(gate, gpus):
     assert_moved(parts["attention_projections"], H + made + heads * 128 + H, 3)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("capability", "kv_dtype", "dtype"),
     [
         (9.0, "fp8", "bf16"),  # H200

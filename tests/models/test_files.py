@@ -93,6 +93,8 @@ def test_a_name_as_long_as_a_name_may_be_can_be_written(tmp_path):
     for use in (check_writable, lambda path, argument: write_text(path, "text", argument)):
         with pytest.raises(InputError, match=r"^table: got .*File name too long"):
             use(tmp_path / LONG, "table")
+    with pytest.raises(InputError, match=r"^output: got '.udcff'; expected names in UTF-8"):
+        write_text(path, "name = \udcff")
 
 
 def test_nothing_is_left_of_a_file_that_cannot_be_written(tmp_path, monkeypatch):
@@ -116,6 +118,8 @@ def test_names_of_columns_are_told_before_the_rows_are_read():
     many = ",".join(["a"] * 40_000)
     with pytest.raises(InputError, match=r"^table: got 'a.csv'; .*at most 1000 columns"):
         table(f"{many}\n")
+    with pytest.raises(InputError, match="before any row"):
+        table("a" * 2_000_000)
     with pytest.raises(InputError, match=r"^table: got 'a'; expected each column once"):
         table("a,b,a\n1,2,3\n")
     with pytest.raises(InputError, match="No columns to parse"):

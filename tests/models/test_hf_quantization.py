@@ -182,6 +182,7 @@ def test_a_glob_of_a_layer_is_of_its_number_as_text():
         (DEEPSEEK, ["self_attn", "mlp"], "of attention, or of routed experts"),
         (DEEPSEEK, ["query_key_value"], "got 'query_key_value'; expected attention, experts"),
         (DEEPSEEK, ["re:(self_attn"], "well-formed regex"),
+        (DEEPSEEK, [3], "names of modules"),
         (DEEPSEEK, FP8 | {"ignore": {"lm_head": 1}}, "a list of names"),
         (MIXTRAL, FP8 | {"activation_scheme": ["dynamic"]}, "activation_scheme"),
         (DENSE, {"quant_method": "mxfp4"}, "routed experts"),

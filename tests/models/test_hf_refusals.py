@@ -31,6 +31,7 @@ LARGE4 = flat("transformers--mistral_large4", model_type="mistral_large4_text")
 DOTS = flat("transformers--dots3_note", model_type="dots3_note_text")
 FLASH_NEXT = flat("Qwen--Qwen3.8-Flash-Next", model_type="qwen4_exp_text")
 GEMMA = flat("google--gemma-4-26B-A4B", model_type="gemma4_text")
+OTHER_HEADS = {f"{i:02}": {"head_dim": 128} for i in range(5, 30, 6)}
 MIMO, INKLING = flat("XiaomiMiMo--MiMo-V2-Flash"), flat("transformers--inkling")
 KIMI, LING = CONFIGS["transformers--kimi_linear"], CONFIGS["transformers--bailing_hybrid"]
 DELTA, GLM_FLASH = KIMI["linear_attn_config"], flat("zai-org--GLM-5.3-Flash")
@@ -102,6 +103,7 @@ NGRAMS = {"ngram_vocab_size_ratio": 78, "emb_split_num": 4, "emb_neighbor_num": 
         (STEP, {"layer_types": [FULL] * 47}, "layer_types: got '47 entries'"),
         (STEP, {"layer_types": [FULL] * 46 + [SLIDING] * 2}, "layer_types"),
         (STEP, {"mtp_layer_types": [FULL, SLIDING]}, "mtp_layer_types"),
+        (STEP, {"mtp_mlp_layer_types": ["sparse"]}, "mtp_mlp_layer_types: got"),
         (STEP, {"moe_layers_enum": "3-44"}, "moe_layers_enum: got '3-44'"),
         (STEP, {"mlp_layer_types": ["sparse"] * 45}, "mlp_layer_types: .*moe_layers_enum"),
         (STEP | {"moe_layers_enum": ""}, {"first_k_dense_replace": None}, "moe_layers_enum: got"),
@@ -123,7 +125,7 @@ NGRAMS = {"ngram_vocab_size_ratio": 78, "emb_split_num": 4, "emb_neighbor_num": 
         (GEMMA, {"num_global_key_value_heads": 3}, "num_global_key_value_heads: got 3"),
         (GEMMA, {"num_kv_shared_layers": 25}, "num_kv_shared_layers: got 25; expected fewer"),
         (GEMMA, {"num_kv_shared_layers": 6, "use_double_wide_mlp": True}, "wide_mlp: got True"),
-        (GEMMA, {"per_layer_config": {"05": {"head_dim": 128}}}, "per_layer_config: got"),
+        (GEMMA, {"per_layer_config": OTHER_HEADS}, "the head_dim that global_head_dim = 512 gives"),
         (GEMMA, {"per_layer_config": {"05": {"heads": 4}}}, "per_layer_config: got"),
         (MIMO, {"hybrid_layer_pattern": [0, 2] * 24}, "hybrid_layer_pattern: got 2; .*layer 1"),
         (MIMO, {"layer_types": [FULL] * 48}, "layer_types: .*hybrid_layer_pattern"),
