@@ -4,19 +4,15 @@ import numpy as np
 import pytest
 from rows import each_row
 
-from specmodel import list_acceptance, load_acceptance, predict
+from specmodel import Acceptance, InputError, load_architecture, predict
 from specmodel.algebra.acceptance import (
-    Acceptance,
     acceptance_from_lengths,
     acceptance_of_blocks,
     expected_tokens_per_step_by_position,
 )
 from specmodel.answers.sweeps import sweep
-from specmodel.base.errors import InputError
-from specmodel.drafters.eagle import eagle3_drafter
-from specmodel.drafters.mtp import mtp_drafter
+from specmodel.drafters import eagle3_drafter, list_acceptance, load_acceptance, mtp_drafter
 from specmodel.drafters.typical import published_acceptance, published_heads
-from specmodel.models.architecture import load_architecture
 
 LENGTHS = np.arange(1, 9)
 OF_BLOCKS = [each for each in published_acceptance() if each.drafter == "dspark"]

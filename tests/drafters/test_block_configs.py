@@ -6,10 +6,9 @@ from configs import flat
 from rows import each_row
 from shapes import without_fields
 
-from specmodel import dflash_drafter, dspark_drafter, load_architecture, load_drafter
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy
-from specmodel.cost.latency import step_times
+from specmodel import InputError, deploy, load_architecture
+from specmodel.cost import step_times
+from specmodel.drafters import dflash_drafter, dspark_drafter, load_drafter
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.layers.batch import Layout
 

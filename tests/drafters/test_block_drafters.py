@@ -5,22 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from specmodel import (
+from specmodel import InputError, deploy, load_architecture, predict
+from specmodel.cost import MemoryUse, pass_work, step_times
+from specmodel.cost.latency import draft_pass
+from specmodel.drafters import (
     dflash_drafter,
     dspark_drafter,
     eagle3_drafter,
-    load_architecture,
     load_drafter,
     p_eagle_drafter,
     pard_drafter,
-    predict,
     suffix_drafter,
 )
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy
-from specmodel.cost.forward import pass_work
-from specmodel.cost.latency import draft_pass, step_times
-from specmodel.cost.memory import MemoryUse
 from specmodel.drafters.by_name import drafter_kind, longest_block
 from specmodel.drafters.passes import markov_step
 from specmodel.layers.batch import Layout, sequence_group

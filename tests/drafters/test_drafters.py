@@ -6,18 +6,20 @@ import numpy as np
 import pytest
 from rows import each_row
 
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy
-from specmodel.cost.latency import step_times
-from specmodel.cost.memory import MemoryUse
-from specmodel.drafters.by_name import load_drafter
-from specmodel.drafters.eagle import eagle3_drafter, eagle_drafter, parallel_drafter
-from specmodel.drafters.models import ngram_drafter
-from specmodel.drafters.mtp import mtp_drafter
+from specmodel import InputError, deploy, load_architecture
+from specmodel.cost import MemoryUse, step_times
+from specmodel.drafters import (
+    Drafter,
+    eagle3_drafter,
+    eagle_drafter,
+    load_drafter,
+    mtp_drafter,
+    ngram_drafter,
+    parallel_drafter,
+)
 from specmodel.drafters.names import DRAFTERS
-from specmodel.drafters.passes import Drafter, DraftPasses
+from specmodel.drafters.passes import DraftPasses
 from specmodel.layers.blocks import linear
-from specmodel.models.architecture import load_architecture
 
 WIDE = load_architecture("llama-3.1-8b").with_changes("target", {"hidden_size": 10**7})
 

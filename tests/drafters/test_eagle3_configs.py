@@ -7,11 +7,9 @@ from configs import CONFIGS
 from rows import each_row
 from shapes import without_fields
 
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy
-from specmodel.cost.memory import MemoryUse
-from specmodel.drafters.by_name import drafter_kind, load_drafter
-from specmodel.models.architecture import load_architecture
+from specmodel import InputError, deploy, load_architecture, load_drafter
+from specmodel.cost import MemoryUse
+from specmodel.drafters.by_name import drafter_kind
 
 LAYER = {
     "model_type": "llama",

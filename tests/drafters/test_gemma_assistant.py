@@ -7,13 +7,10 @@ import numpy as np
 import pytest
 from configs import CONFIGS
 
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy
-from specmodel.cost.forward import pass_work
-from specmodel.cost.memory import MemoryUse
-from specmodel.drafters.by_name import drafter_kind, load_drafter
+from specmodel import InputError, deploy, load_architecture, load_drafter
+from specmodel.cost import MemoryUse, pass_work
+from specmodel.drafters.by_name import drafter_kind
 from specmodel.layers.batch import sequence_group
-from specmodel.models.architecture import load_architecture
 
 GEMMA = CONFIGS["google--gemma-4-26B-A4B"]["text_config"]
 TEXT = {key: GEMMA[key] for key in GEMMA if not re.search("expert|moe|^tie", key)} | {

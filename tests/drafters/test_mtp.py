@@ -5,18 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from specmodel import predict
-from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy
-from specmodel.cost.forward import pass_work
-from specmodel.cost.latency import step_times
-from specmodel.cost.memory import MemoryUse
-from specmodel.drafters.eagle import eagle3_drafter, eagle_drafter
-from specmodel.drafters.mtp import mtp_drafter
+from specmodel import InputError, deploy, load_architecture, predict
+from specmodel.base import BYTES_PER_ELEMENT
+from specmodel.cost import MemoryUse, pass_work, step_times
+from specmodel.drafters import eagle3_drafter, eagle_drafter, mtp_drafter
+from specmodel.layers import LayerGroup
 from specmodel.layers.batch import SINGLE_GPU, Layout, sequence_group
-from specmodel.layers.group import LayerGroup
-from specmodel.models.architecture import load_architecture
 
 V3 = load_architecture("deepseek-v3")
 QWEN = load_architecture("qwen3.5-35b-a3b")

@@ -3,11 +3,9 @@
 import pytest
 from rows import each_row
 
-from specmodel import load_architecture, load_drafter
-from specmodel.cost.deploying import deploy
-from specmodel.cost.memory import MemoryUse
+from specmodel import deploy, eagle3_drafter, load_architecture, load_drafter
+from specmodel.cost import MemoryUse
 from specmodel.drafters.by_name import drafter_kind
-from specmodel.drafters.eagle import eagle3_drafter
 
 PUBLISHED = [  # billions of parameters as published, and how near is reached
     ("minimax-m3", "eagle3", 3.075, 0.02),

@@ -9,13 +9,11 @@ from hypothesis import given, strategies as st
 from rows import each_row
 from strategies import pass_of
 
-from specmodel import predict
-from specmodel.base.errors import InputError
+from specmodel import InputError, load_architecture, predict
 from specmodel.base.records import as_table, build
+from specmodel.layers import BlockSparseAttention, GroupedAttention
 from specmodel.layers.batch import Layout
-from specmodel.layers.block_sparse import FROM_CACHE, TOGETHER, BlockSparseAttention
-from specmodel.layers.grouped import GroupedAttention
-from specmodel.models.architecture import load_architecture
+from specmodel.layers.block_sparse import FROM_CACHE, TOGETHER
 
 M3 = load_architecture("minimax-m3")
 FULL, SPARSE = M3.mixers

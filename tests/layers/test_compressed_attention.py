@@ -5,15 +5,12 @@ import pytest
 from rows import each_row
 from strategies import pass_of
 
-from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.errors import InputError
+from specmodel import InputError, deploy, load_architecture, mtp_drafter
+from specmodel.base import BYTES_PER_ELEMENT
 from specmodel.base.records import as_table, build
-from specmodel.cost.deploying import deploy
-from specmodel.cost.memory import MemoryUse
-from specmodel.drafters.mtp import mtp_drafter
+from specmodel.cost import MemoryUse
+from specmodel.layers import CompressedAttention
 from specmodel.layers.batch import Layout
-from specmodel.layers.compressed import CompressedAttention
-from specmodel.models.architecture import load_architecture
 
 FLASH = load_architecture("deepseek-v4-flash")
 H, HEADS, LATENT, GROUPS = 4096, 64, 1024, 8

@@ -5,16 +5,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from specmodel.base.errors import InputError
-from specmodel.cost.forward import pass_work
+from specmodel import InputError, load_architecture
+from specmodel.cost import pass_work
+from specmodel.layers import GroupedAttention, LayerGroup, Work
 from specmodel.layers.batch import Batch, Carried, Layout, sequence_group
 from specmodel.layers.forms import Measure, measured
-from specmodel.layers.group import LayerGroup
-from specmodel.layers.grouped import GroupedAttention
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
-from specmodel.layers.work import Work
-from specmodel.models.architecture import load_architecture
 
 
 def named(carried, name):

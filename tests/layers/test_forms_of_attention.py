@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from rows import each_row
 
-from specmodel.base.errors import InputError
+from specmodel import InputError, load_architecture
 from specmodel.base.records import build
+from specmodel.layers import GroupedAttention
 from specmodel.layers.batch import Batch, Carried, Layout, sequence_group
-from specmodel.layers.grouped import GroupedAttention
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
-from specmodel.models.architecture import load_architecture
 
 H = 4096
 SIZES = {"num_heads": 64, "num_kv_heads": 8, "head_dim": 192}

@@ -2,9 +2,8 @@
 
 import pytest
 
-from specmodel import decode
+from specmodel import decode, load_architecture
 from specmodel.layers.batch import Layout
-from specmodel.models.architecture import load_architecture
 
 LATENTS = 128 * 512 * (128 + 128)
 """Weights of `kv_b_proj` of DeepSeek-V3 and V3.2 [-]."""

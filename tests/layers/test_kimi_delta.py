@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from strategies import pass_of
 
-from specmodel.base.errors import InputError
+from specmodel import Architecture, InputError
 from specmodel.base.records import as_table, build
 from specmodel.layers import KimiDeltaAttention
 from specmodel.layers.batch import Layout
 from specmodel.layers.states import StateKeeping
-from specmodel.models.architecture import Architecture
 
 K3 = KimiDeltaAttention(num_heads=96, head_dim=128, conv_kernel=4, has_low_rank_gate=False)
 STATE = 96 * 128 * 128 * 4

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from strategies import pass_of
 
-from specmodel.base.errors import InputError
+from specmodel import InputError, load_architecture
+from specmodel.layers import RoutedExperts
 from specmodel.layers.batch import Layout
-from specmodel.layers.feed_forward import RoutedExperts
-from specmodel.models.architecture import load_architecture
 
 H, LATENT, WIDTH, SHARED, EXPERTS, USED = 4096, 1024, 2688, 5376, 512, 22
 FIELDS = {

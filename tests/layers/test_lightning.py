@@ -7,10 +7,9 @@ from configs import CONFIGS
 from shapes import without_fields
 from strategies import pass_of
 
-from specmodel.cost.deploying import deploy
+from specmodel import deploy, load_architecture
 from specmodel.layers import LightningAttention
 from specmodel.layers.states import StateKeeping
-from specmodel.models.architecture import load_architecture
 
 TEXT_01 = load_architecture("minimax-text-01")
 LAYER = next(mixer for mixer in TEXT_01.mixers if isinstance(mixer, LightningAttention))

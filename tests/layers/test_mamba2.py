@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 from strategies import pass_of
 
-from specmodel import load_architecture
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy
-from specmodel.cost.memory import MemoryUse
-from specmodel.drafters.mtp import mtp_drafter
+from specmodel import InputError, deploy, load_architecture, mtp_drafter
+from specmodel.cost import MemoryUse
 from specmodel.layers import Mamba2
 from specmodel.layers.batch import Layout
 

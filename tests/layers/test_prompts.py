@@ -5,13 +5,12 @@ import pytest
 from rows import each_row
 from strategies import pass_of
 
+from specmodel import deploy, load_architecture
 from specmodel.algebra.experts import correlated_active_experts, expert_use
-from specmodel.cost.deploying import deploy
-from specmodel.cost.forward import pass_work
+from specmodel.cost import pass_work
 from specmodel.cost.latency import target_pass
 from specmodel.cost.prefill import prefill_pass
 from specmodel.layers.batch import sequence_group
-from specmodel.models.architecture import load_architecture
 
 
 def _product_of_all_factors(tokens, p, c):

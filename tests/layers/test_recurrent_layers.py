@@ -4,11 +4,10 @@ import pytest
 from hybrids import hybrid
 from strategies import pass_of
 
-from specmodel.base.errors import InputError
-from specmodel.cost.forward import pass_work
-from specmodel.layers import GatedDeltaNet
+from specmodel import InputError
+from specmodel.cost import pass_work
+from specmodel.layers import GatedDeltaNet, GroupedAttention
 from specmodel.layers.batch import Layout, sequence_group
-from specmodel.layers.grouped import GroupedAttention
 
 NET = GatedDeltaNet(
     num_key_heads=16, num_value_heads=64, key_head_dim=128, value_head_dim=128, conv_kernel=4

@@ -7,11 +7,8 @@ import pytest
 from rows import each_row
 from strategies import pass_of
 
-from specmodel import decode
-from specmodel.base.errors import InputError
-from specmodel.drafters.mtp import mtp_drafter
+from specmodel import InputError, decode, load_architecture, mtp_drafter
 from specmodel.layers.batch import Layout
-from specmodel.models.architecture import load_architecture
 
 PLAIN = load_architecture("deepseek-v3")
 H, LAYERS = 7168, 61

@@ -10,9 +10,8 @@ from dataclasses import replace
 import pytest
 from rows import each_row
 
-from specmodel.base.errors import InputError
+from specmodel import InputError, load_architecture
 from specmodel.base.records import toml_text
-from specmodel.models.architecture import load_architecture
 
 FILE = toml_text(load_architecture("deepseek-v3"))
 MIXER, EXPERTS = r"layers\[0\]\.mixer", r"layers\[1\]\.feed_forward"

@@ -7,6 +7,7 @@ import pytest
 from rows import each_row
 from strategies import pass_of
 
+from specmodel import load_architecture
 from specmodel.layers import (
     GatedDeltaNet,
     GroupedAttention,
@@ -22,7 +23,6 @@ from specmodel.layers.batch import Batch, Carried, Layout, sequence_group
 from specmodel.layers.run import Pass
 from specmodel.layers.states import NATIVE, StateKeeping
 from specmodel.layers.stream import Stream
-from specmodel.models.architecture import load_architecture
 
 H, TOKENS, LAYERS = 4096, 6, 5
 

@@ -5,12 +5,10 @@ import pytest
 from configs import CONFIGS, read
 from strategies import pass_of
 
-from specmodel import load_architecture, predict
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy
-from specmodel.cost.memory import MemoryUse
+from specmodel import InputError, deploy, load_architecture, predict
+from specmodel.cost import MemoryUse
+from specmodel.layers import ShortConvolution
 from specmodel.layers.batch import Layout
-from specmodel.layers.convolutions import ShortConvolution
 
 MODEL = load_architecture("lfm2-8b-a1b")
 H, LAYERS, KERNEL = 2048, 18, 3

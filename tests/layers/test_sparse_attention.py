@@ -8,14 +8,12 @@ from hypothesis import given, strategies as st
 from rows import each_row
 from strategies import pass_of
 
-from specmodel.base.errors import InputError
+from specmodel import Architecture, InputError, load_architecture
 from specmodel.base.records import as_table, build, field_names
-from specmodel.layers.attention import LatentAttention
+from specmodel.layers import LatentAttention, LayerGroup
 from specmodel.layers.batch import Layout
 from specmodel.layers.engines import NO_ENGINE, engine_code
-from specmodel.layers.group import LayerGroup
 from specmodel.layers.sparse import index_reads
-from specmodel.models.architecture import Architecture, load_architecture
 
 HOPPER, BLACKWELL = 9.0, 10.0
 

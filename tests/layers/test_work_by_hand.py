@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from strategies import pass_of
 
+from specmodel import load_architecture
 from specmodel.layers.batch import Layout
 from specmodel.layers.blocks import Tokens
 from specmodel.layers.dense import dense_block
-from specmodel.models.architecture import load_architecture
 
 TOKENS = 7
 

@@ -5,15 +5,13 @@ import pytest
 from configs import CONFIGS, read
 from strategies import pass_of
 
-from specmodel import load_architecture
+from specmodel import InputError, load_architecture, mtp_drafter
 from specmodel.algebra.ranks import rank_share
 from specmodel.algebra.routing import zipf_popularity
-from specmodel.base.errors import InputError
 from specmodel.cost.deploying import resolve
-from specmodel.drafters.mtp import mtp_drafter
+from specmodel.layers import RoutedExperts
 from specmodel.layers.batch import Layout
 from specmodel.layers.embeddings import NgramInputs
-from specmodel.layers.feed_forward import RoutedExperts
 
 MODEL = load_architecture("longcat-flash")
 H, E, ZERO, K, WIDTH = 6144, 512, 256, 12, 2048

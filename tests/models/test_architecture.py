@@ -4,13 +4,8 @@ import pytest
 from published_tables import read_table
 from rows import each_row
 
+from specmodel import Architecture, InputError, list_architectures, load_architecture
 from specmodel.base import records
-from specmodel.base.errors import InputError
-from specmodel.models.architecture import (
-    Architecture,
-    list_architectures,
-    load_architecture,
-)
 
 CORRECTIONS = {
     "as ours: LM head in, input embedding out": lambda shape: 0,

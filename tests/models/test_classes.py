@@ -8,8 +8,8 @@ import pickle
 import pytest
 from rows import each_row
 
+from specmodel import Deployment
 from specmodel.base import classes
-from specmodel.prediction.case import Deployment
 
 
 def made(dataclass, **settings):

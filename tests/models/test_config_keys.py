@@ -10,9 +10,8 @@ import pytest
 from configs import flat
 from rows import each_row
 
-from specmodel.base.errors import InputError
+from specmodel import Architecture, InputError, load_architecture
 from specmodel.cost.deploying import resolve
-from specmodel.models.architecture import Architecture, load_architecture
 from specmodel.models.hf import family
 from specmodel.models.hf.files import ignoring
 from specmodel.models.hf.keys import harmless_keys, table

@@ -4,15 +4,13 @@ import pytest
 from rows import each_row
 from strategies import pass_of
 
-from specmodel.base.dtypes import ARITHMETIC_BITS, BYTES_PER_ELEMENT, kernel_dtype
-from specmodel.base.errors import InputError
+from specmodel import Architecture, InputError, deploy, load_architecture
+from specmodel.base import BYTES_PER_ELEMENT
+from specmodel.base.dtypes import ARITHMETIC_BITS, kernel_dtype
 from specmodel.base.records import as_table, build
-from specmodel.cost.deploying import deploy
-from specmodel.cost.forward import pass_work
-from specmodel.cost.memory import MemoryUse
+from specmodel.cost import MemoryUse, pass_work
 from specmodel.layers.batch import Layout, sequence_group
 from specmodel.layers.work import wider_dtype
-from specmodel.models.architecture import Architecture, load_architecture
 
 H, V, F = 64, 100, 128
 MIXER = {"kind": "attention", "num_heads": 8, "num_kv_heads": 2, "head_dim": 8}

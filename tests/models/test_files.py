@@ -7,13 +7,11 @@ import stat
 import pytest
 from rows import each_row
 
-from specmodel.base.errors import InputError
+from specmodel import InputError, load_architecture, load_hardware
 from specmodel.base.files import check_writable, write_text
 from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.base.records import read_mapping, read_text
 from specmodel.base.tables import parse_csv, read_table
-from specmodel.machines.hardware import load_hardware
-from specmodel.models.architecture import load_architecture
 
 LONG = "x" * 300
 

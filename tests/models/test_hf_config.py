@@ -8,8 +8,7 @@ import pytest
 from configs import CONFIGS, flat, read
 from rows import each_row
 
-from specmodel.base.errors import InputError
-from specmodel.models.architecture import Architecture, load_architecture
+from specmodel import Architecture, InputError, load_architecture
 from specmodel.models.hf.keys import table
 
 OTHER_TYPES = table("other_model_types")

@@ -9,14 +9,9 @@ from configs import CONFIGS, flat
 from rows import each_row
 from strategies import pass_of
 
-from specmodel import predict
-from specmodel.base.errors import InputError
+from specmodel import Architecture, InputError, deploy, load_drafter, mtp_drafter, predict
 from specmodel.base.records import as_table
-from specmodel.cost.deploying import deploy
-from specmodel.drafters.by_name import load_drafter
-from specmodel.drafters.mtp import mtp_drafter
 from specmodel.layers.batch import Layout
-from specmodel.models.architecture import Architecture
 
 FLASH = CONFIGS["deepseek-ai--DeepSeek-V4-Flash"]
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "scale_fmt": "ue8m0"}

@@ -14,9 +14,8 @@ from configs import TABLE, flat, read
 from rows import each_row
 from shapes import without_fields
 
-from specmodel.base.errors import InputError
+from specmodel import Architecture, InputError, list_architectures, load_architecture
 from specmodel.base.naming import checkpoint
-from specmodel.models.architecture import Architecture, list_architectures, load_architecture
 from specmodel.models.hf.family import families
 from specmodel.models.hf.keys import table
 

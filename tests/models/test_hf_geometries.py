@@ -9,7 +9,7 @@ import pytest
 from configs import flat, read
 from strategies import pass_of
 
-from specmodel.drafters.mtp import mtp_drafter
+from specmodel import mtp_drafter
 from specmodel.layers.batch import Layout
 
 GEMMA, GEMMA_DENSE = flat("google--gemma-4-26B-A4B"), flat("nvidia--Gemma-4-31B-IT-NVFP4")

@@ -5,9 +5,8 @@ import pytest
 from configs import flat, read
 from strategies import pass_of
 
-from specmodel.cost.deploying import deploy
-from specmodel.cost.memory import MemoryUse
-from specmodel.drafters.mtp import mtp_drafter
+from specmodel import deploy, mtp_drafter
+from specmodel.cost import MemoryUse
 from specmodel.layers.batch import Layout
 from specmodel.layers.convolutions import BesideAttention
 

@@ -4,7 +4,7 @@ import pytest
 from configs import CONFIGS, flat, read
 from strategies import pass_of
 
-from specmodel.base.errors import InputError
+from specmodel import InputError
 
 KIMI, LING = CONFIGS["transformers--kimi_linear"], CONFIGS["transformers--bailing_hybrid"]
 

@@ -8,7 +8,7 @@ import pytest
 from configs import flat
 from rows import each_row
 
-from specmodel.base.errors import InputError
+from specmodel import InputError
 from specmodel.layers.batch import Layout
 
 DENSE = flat("meta-llama--Meta-Llama-3.1-8B", num_hidden_layers=4)

@@ -6,7 +6,7 @@ from configs import CONFIGS, read
 from shapes import without_fields
 from strategies import pass_of
 
-from specmodel.base.errors import InputError
+from specmodel import InputError
 from specmodel.cost.deploying import resolve
 from specmodel.layers.batch import Layout
 

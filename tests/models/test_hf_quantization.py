@@ -7,9 +7,8 @@ import pytest
 from configs import flat
 from rows import each_row
 
-from specmodel.base.errors import InputError
+from specmodel import Architecture, InputError
 from specmodel.base.records import build
-from specmodel.models.architecture import Architecture
 from specmodel.models.hf.config import architecture_fields
 
 DENSE = {

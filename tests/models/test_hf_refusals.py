@@ -4,7 +4,7 @@ import pytest
 from configs import CONFIGS, flat, read
 from rows import each_row
 
-from specmodel.base.errors import InputError
+from specmodel import InputError
 
 FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
 

@@ -3,7 +3,7 @@
 import pytest
 from configs import read
 
-from specmodel.base.errors import InputError
+from specmodel import InputError
 
 ATTENTION = {"no_op": False, "n_heads_in_group": 4, "window_length": None, "sparsify": None}
 NONE = {"no_op": True, "n_heads_in_group": None}

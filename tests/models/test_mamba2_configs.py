@@ -7,9 +7,8 @@ from configs import CONFIGS, read
 from rows import each_row
 from strategies import pass_of
 
-from specmodel.base.errors import InputError
+from specmodel import Architecture, InputError
 from specmodel.layers.batch import Layout
-from specmodel.models.architecture import Architecture
 
 NANO = CONFIGS["nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"] | {"num_hidden_layers": 5}
 NANO |= {"hybrid_override_pattern": "MEM*-", "n_routed_experts": 4, "num_experts_per_tok": 2}

@@ -13,10 +13,8 @@ import pytest
 from rows import each_row
 from shapes import CONFIG
 
-from specmodel.base.errors import InputError
+from specmodel import Architecture, InputError, deploy, load_architecture
 from specmodel.base.records import as_table, build
-from specmodel.cost.deploying import deploy
-from specmodel.models.architecture import Architecture, load_architecture
 from specmodel.models.hf.quantization import checkpoint_dtypes
 
 DATA = Path(__file__).parents[1] / "data/quantised_checkpoints.json"

@@ -13,13 +13,11 @@ import numpy as np
 import pytest
 from rows import each_row
 
-from specmodel.base.errors import InputError
-from specmodel.base.records import HIDDEN, Record, as_table, build, toml_text, unchecked
+from specmodel import Architecture, EngineProfile, HardwareProfile, InputError
+from specmodel.base import Record
+from specmodel.base.records import HIDDEN, as_table, build, toml_text, unchecked
 from specmodel.base.schemas import BY_KIND, FROM_LIST, Day, Setting, schema_of
 from specmodel.base.units import LARGEST_RATE
-from specmodel.machines.engine import EngineProfile
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.models.architecture import Architecture
 from specmodel.replay.policies.sglang import Slot
 from specmodel.replay.traces.copying import CopyProcess
 
