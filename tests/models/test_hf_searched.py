@@ -1,27 +1,11 @@
-"""Models whose layers a search cut, and language models published without their wrapper."""
+"""Models whose layers a search cut: windows, widths and layers of which nothing is left."""
 
 import pytest
-from configs import read
+from configs import flat, read
 
 from specmodel import InputError
 
-ATTENTION = {"no_op": False, "n_heads_in_group": 4, "window_length": None, "sparsify": None}
-NONE = {"no_op": True, "n_heads_in_group": None}
-NAS = {
-    "model_type": "nemotron-nas",
-    "hidden_size": 1024,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "num_key_value_heads": None,
-    "intermediate_size": None,
-    "vocab_size": 1000,
-    "block_configs": [
-        {"attention": ATTENTION, "ffn": {"ffn_mult": 4}},
-        {"attention": NONE, "ffn": {"ffn_mult": 0.5, "replace_with_linear": False}},
-        {"attention": NONE, "ffn": {"no_op": True}},
-        {"attention": ATTENTION | {"window_length": 64}, "ffn": {"intermediate_size": 100}},
-    ],
-}
+NAS = flat("nvidia--Llama-3_3-Nemotron-Super-49B-v1")
 
 
 def changed(number, part, **keys):
@@ -31,30 +15,30 @@ def changed(number, part, **keys):
 
 
 def test_layers_have_what_the_search_left():
-    model = read(NAS)
-    kv = 2 * 2 * 128  # keys and values of two heads
-    of_attention = 2 * 1024**2 + 1024 * kv
-    widths = 2816 + 512 + 100  # 4 x 1024 x 2/3 and half of that in steps of 256, and as given
-    norms = (2 + 1 + 0 + 2 + 1) * 1024
-    assert model.total_parameters == 2 * 1000 * 1024 + 2 * of_attention + 3 * 1024 * widths + norms
-    assert model.sequence_bytes(10) == 2 * 10 * kv * 2
-    assert model.sequence_bytes(100) == (100 + 64) * kv * 2
-
-
-def test_a_layer_with_nothing_left_takes_no_part():
-    assert read(NAS).num_layers == 3
+    """A window or another width of one layer; one with nothing left takes no part."""
+    plain, kv = read(NAS), 2 * 8 * 128  # keys and values of eight heads
+    windowed = read(NAS, **changed(0, "attention", window_length=64))
+    assert plain.sequence_bytes(100) - windowed.sequence_bytes(100) == (100 - 64) * kv * 2
+    narrow = read(NAS, **changed(1, "ffn", ffn_mult=None, intermediate_size=100))
+    width = 28_672  # 5.25 x 8,192 x 2/3
+    assert plain.total_parameters - narrow.total_parameters == 3 * 8192 * (width - 100)
+    rounded = read(NAS, **changed(1, "ffn", ffn_mult=0.05))
+    assert rounded.total_parameters - narrow.total_parameters == 3 * 8192 * (512 - 100)
+    gone = changed(0, "attention", no_op=True)["block_configs"]
+    gone[0]["ffn"] = {"no_op": True}
+    assert read(NAS, block_configs=gone).num_layers == plain.num_layers - 1
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"block_configs": [{}]}, "block_configs: got '1 entries'; expected 4 objects"),
+        ({"block_configs": [{}]}, "block_configs: got '1 entries'; expected 80 objects"),
         (changed(1, "ffn", ffn_mult=0), r"block_configs\[1\].ffn ffn_mult: got 0"),
         (changed(1, "ffn", ffn_mult=None), r"\[1\].ffn intermediate_size: got None"),
         (changed(1, "ffn", replace_with_linear=True), r"\[1\].ffn replace_with_linear: got True"),
         (changed(1, "ffn", moe={"n": 4}), r"\[1\].ffn moe: got"),
         (changed(0, "attention", num_sink_tokens=4), "num_sink_tokens: got 4; expected false or"),
-        (changed(0, "attention", n_heads_in_group=3), "n_heads_in_group: got 3; .*= 8"),
+        (changed(0, "attention", n_heads_in_group=3), "n_heads_in_group: got 3; .*= 64"),
     ],
 )
 def test_blocks_that_are_not_understood(changes, message):

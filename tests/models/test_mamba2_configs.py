@@ -94,17 +94,9 @@ def test_attention_and_a_state_space_side_by_side():
     """Each layer counts as two, of which the first has no norm and no block of its own."""
     model = read(FALCON)
     attention, rest = model.layers
-    assert [group.count for group in model.layers] == [32, 32]
-    assert (attention.mixer.kind, attention.feed_forward, attention.num_norms) == (
-        "attention", None, 0,
-    )  # fmt: skip
+    assert (attention.count, rest.count, attention.num_norms) == (32, 32, 0)
+    assert (attention.mixer.kind, attention.feed_forward) == ("attention", None)
     assert (rest.mixer.kind, rest.feed_forward.kind) == ("mamba2", "dense")
-    h, inner, state, heads = 4096, 1024, 256, 128
-    of_attention = h * (32 + 2 * 8) * 128 + 32 * 128 * h
-    into = h * (2 * inner + 2 * state + heads)
-    of_state = into + (inner + 2 * state) * 4 + 3 * heads + inner * (h + 1)
-    one = of_attention + of_state + 3 * h * 14336 + 2 * h
-    assert model.total_parameters == 32 * one + (2 * 128_000 + 1) * h
     assert model.num_norms == 2 * 32 + 1
 
 

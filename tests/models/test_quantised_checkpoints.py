@@ -166,18 +166,6 @@ def test_what_config_json_does_not_say_of_the_cache_is_not_taken_from_the_other(
     assert read(OWN, NVFP4).other_kv_dtype is None
 
 
-def test_layers_by_algorithm_may_be_in_the_other_record_alone():
-    listed = {"model.layers.0.mlp.up_proj": {"quant_algo": "FP8"}}
-    listed |= {f"model.layers.0.mlp.{n}_proj": {"quant_algo": "FP8"} for n in ("gate", "down")}
-    listed["lm_head"] = {"quant_algo": "W4A16_NVFP4", "group_size": 16}
-    own = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}
-    beside = {"quant_algo": "MIXED_PRECISION", "quantized_layers": listed}
-    model = read(own, beside, num_nextn_predict_layers=1)
-    assert (model.weight_dtype, model.head_dtype, model.mtp_dtype) == ("bf16", "fp4", "bf16")
-    assert [group.ffn_dtype for group in model.layers] == ["fp8", None, None]
-    assert model.activation_dtype == "bf16"
-
-
 def test_names_of_what_is_not_there_change_nothing():
     """As engines do: a name that is of no module is passed over."""
     names = ["lm_head", "model.layers.7*", "model.layers.3.self_attn.q_proj", "mtp*", "visual*"]
@@ -187,19 +175,15 @@ def test_names_of_what_is_not_there_change_nothing():
     assert read(None, NVFP4 | {"exclude_modules": names}).parts == plain.parts
 
 
-@pytest.mark.parametrize(
-    ("names", "dtype"),
-    [
+def test_block_for_prediction_of_more_tokens():
+    for names, dtype in (
         (["model.layers.3*"], "bf16"),
         (["mtp*"], "bf16"),
-        (["model.layers.3.eh_proj", "model.layers.3.mlp.gate", "mtp.fc"], None),
-        (["model.layers.2.self_attn*"], None),
-    ],
-)
-def test_block_for_prediction_of_more_tokens(names, dtype):
-    own = OWN | {"ignore": ["lm_head", *names]}
-    assert read(own, None, num_nextn_predict_layers=1).mtp_dtype == dtype
-    assert read(own, None).mtp_dtype is None
+        (["model.layers.3.eh_proj", "mtp.fc", "model.layers.2.self_attn*"], None),
+    ):
+        own = OWN | {"ignore": ["lm_head", *names]}
+        assert read(own, None, num_nextn_predict_layers=1).mtp_dtype == dtype
+        assert read(own, None).mtp_dtype is None
 
 
 def test_layers_that_share_an_index_have_no_indexer_to_name():
