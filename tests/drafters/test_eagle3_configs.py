@@ -158,11 +158,10 @@ def test_a_window_is_that_of_the_layers_whose_type_says_so(head):
     assert head(SGLANG_HEAD, **off).architectures == head(SGLANG_HEAD).architectures
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "taps"),
     [
         ({"eagle_config": None}, 3),
-        ({"eagle_config": {}}, 3),
         ({"eagle_config": {"use_aux_hidden_state": False}}, 0),
         ({"eagle_config": None, "num_aux_hidden_states": 5}, 5),
         ({"eagle_config": None, "eagle_aux_hidden_state_layer_ids": [1, 2, 3, 4]}, 4),

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from importlib import import_module
 
 import pytest
 from configs import flat
@@ -14,7 +13,7 @@ from specmodel import Architecture, InputError, load_architecture
 from specmodel.cost.deploying import resolve
 from specmodel.models.hf import family
 from specmodel.models.hf.files import ignoring
-from specmodel.models.hf.keys import harmless_keys, table
+from specmodel.models.hf.keys import harmless_keys
 
 LLAMA = flat("meta-llama--Meta-Llama-3.1-8B")
 ZETA = {"zeta_dense_every": 4}
@@ -106,18 +105,21 @@ def test_a_family_with_keys_of_its_own_is_one_row(write, add_row):
 # Rows of families
 
 
-FAULTS = [
-    ("expertz = 'zeta_experts'", r"zeta\.expertz: got .*known field: experts"),
-    ("attention = 'linear'", r"zeta\.attention: got 'linear'"),
-    ("extends = 'quen3'", r"zeta\.extends: got 'quen3'; expected one .*above it: .*qwen3"),
-    ("without = ['expert']", r"zeta\.without: got 'expert'; .*experts"),
-    ("without = ['has_windows']", r"zeta\.has_windows: got None"),
-    ("harmless_groups = ['state space']", r"zeta\.harmless_groups: got 'state space'; .*spaces"),
-    ("plan = 'by interval'", r"zeta\.plan: got 'by interval'; expected a rule: module"),
-]
-
-
-@pytest.mark.parametrize(("column", "message"), FAULTS)
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("expertz = 'zeta_experts'", r"zeta\.expertz: got .*known field: experts"),
+        ("attention = 'linear'", r"zeta\.attention: got 'linear'"),
+        ("extends = 'quen3'", r"zeta\.extends: got 'quen3'; expected one .*above it: .*qwen3"),
+        ("without = ['expert']", r"zeta\.without: got 'expert'; .*experts"),
+        ("without = ['has_windows']", r"zeta\.has_windows: got None"),
+        (
+            "harmless_groups = ['state space']",
+            r"zeta\.harmless_groups: got 'state space'; .*spaces",
+        ),
+        ("plan = 'by interval'", r"zeta\.plan: got 'by interval'; expected a rule: module"),
+    ],
+)
 def test_a_row_at_fault_is_named_with_its_file_and_column(write, add_row, column, message):
     add_row(f"\n[zeta]\n{column}\n")
     with pytest.raises(InputError, match=rf"^families\.toml {message}"):
@@ -129,21 +131,6 @@ def test_a_row_is_a_table_with_columns_alone(write, add_row, row):
     add_row(row)
     with pytest.raises(InputError, match=r"^families\.toml (llama\.)?zeta: got "):
         Architecture.from_hf_config(write(LLAMA))
-
-
-RULES = ("blocks", "check_quantisation", "dense_layers", "fields", "heads", "linear", "mixers")
-SIZES = table("size_keys")
-
-
-@each_row("column", [*RULES, "mtp_layer", "num_layers", "plan", "residuals"])
-def test_every_rule_that_a_row_names_is_there(column):
-    named = {getattr(row, column) for row in family.families().values()} - {None}
-    rules = [name.split(".") for name in named - SIZES.keys()]
-    assert rules
-    assert all(
-        callable(getattr(import_module(f"specmodel.models.hf.{module}"), name))
-        for module, name in rules
-    )
 
 
 def test_tables_are_parsed_for_a_configuration_alone():

@@ -105,31 +105,24 @@ def test_a_value_of_another_kind_is_refused_by_its_key_or_changes_nothing():
     assert len(seen) > 1000
 
 
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32_768}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}
+
+
 @each_row(
-    ("config", "longest"),
+    ("told", "scaling", "longest"),
     [
-        ({}, None),
-        ({"max_position_embeddings": 40_960}, 40_960),
-        ({"max_position_embeddings": "long"}, None),
-        (
-            {
-                "max_position_embeddings": 40_960,
-                "rope_scaling": {"rope_type": "yarn", "factor": 4.0,
-                                 "original_max_position_embeddings": 32_768},
-            },
-            131_072,
-        ),
-        ({"max_position_embeddings": 4096, "rope_scaling": {"factor": 4}}, 16_384),
-        (
-            {"max_position_embeddings": 131_072, "rope_parameters": {
-                "rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}},
-            131_072,
-        ),
+        (None, {}, None),
+        ("long", {}, None),
+        (40_960, {}, 40_960),
+        (40_960, {"rope_scaling": YARN}, 131_072),
+        (4096, {"rope_scaling": {"factor": 4}}, 16_384),
+        (131_072, {"rope_parameters": LLAMA3}, 131_072),
     ],
-)  # fmt: skip
-def test_the_longest_context_is_the_stretched_one(config, longest):
-    llama = without(LLAMA, "max_position_embeddings", "rope_scaling")
-    assert read(llama | config).max_context_length == longest
+)
+def test_the_longest_context_is_the_stretched_one(told, scaling, longest):
+    llama = without(LLAMA, "max_position_embeddings", "rope_scaling") | scaling
+    assert read(llama, max_position_embeddings=told).max_context_length == longest
 
 
 def test_folder_or_file_gives_the_name(tmp_path):
@@ -137,13 +130,10 @@ def test_folder_or_file_gives_the_name(tmp_path):
     folder.mkdir()
     with pytest.raises(InputError, match=r"config\.json"):
         Architecture.from_hf_config(folder)
-    for file in (folder / "config.json", path):
+    for file, name in ((folder / "config.json", "my-model"), (path, "my-mixtral")):
         file.write_text(json.dumps(MIXTRAL), encoding="utf-8")
-    model = Architecture.from_hf_config(folder)
-    assert model.name == "my-model"
-    assert model == Architecture.from_hf_config(str(folder)) == load_architecture(folder)
-    assert model == Architecture.from_hf_config(folder / "config.json")
-    assert Architecture.from_hf_config(path).name == "my-mixtral"
+        assert Architecture.from_hf_config(file).name == load_architecture(file).name == name
+    assert Architecture.from_hf_config(str(folder)) == load_architecture(folder / "config.json")
 
 
 # Sliding windows
@@ -199,13 +189,12 @@ def nested(text, **keys):
 
 
 def test_nested_text_config():
-    assert read(nested(without(LLAMA4, "model_type"))) == read(nested(LLAMA4)) == read(LLAMA4)
+    assert read(nested(without(LLAMA4, "model_type"))) == read(LLAMA4)
     own = {"quantization_config": FP8}
     assert read(nested(LLAMA4, **own)) == read(nested(LLAMA4 | own)) == read(LLAMA4 | own)
     text = LLAMA4 | {"tie_word_embeddings": None}
     model = read(nested(text, torch_dtype="float16", tie_word_embeddings=True))
-    assert model.weight_dtype == "fp16"
-    assert model.has_tied_embeddings
+    assert (model.weight_dtype, model.has_tied_embeddings) == ("fp16", True)
 
 
 @each_row(
@@ -279,19 +268,16 @@ def test_leading_dense_layers(num_leading, frequency, num_dense):
         assert model.num_layers == 8
 
 
-@each_row(
-    ("keys", "num_dense"),
-    [
-        ({}, 0),
-        ({"interleave_moe_layer_step": 5}, 39),
-        ({"moe_layers": list(range(1, 48, 2)), "interleave_moe_layer_step": 2}, 24),
-        ({"moe_layers": [0, 47]}, 46),
-    ],
-)
-def test_interleaved_dense_layers(keys, num_dense):
+def test_interleaved_dense_layers():
     bare = without(LLAMA4, "moe_layers", "interleave_moe_layer_step")
     bare |= {"intermediate_size_mlp": 16384}
-    assert dense_layers(read(bare, **keys)) == counted(16384, num_dense)
+    for num_dense, keys in (
+        (0, {}),
+        (39, {"interleave_moe_layer_step": 5}),
+        (24, {"moe_layers": list(range(1, 48, 2)), "interleave_moe_layer_step": 2}),
+        (46, {"moe_layers": [0, 47]}),
+    ):
+        assert dense_layers(read(bare, **keys)) == counted(16384, num_dense)
 
 
 # Experts, attention, and prediction of several tokens
@@ -323,19 +309,12 @@ def test_next_token_layers_are_left_out():
 # Missing keys
 
 
-@each_row(
-    ("config", "head_dim"),
-    [
-        (LLAMA, 128),
-        (QWEN2, 64),
-        (QWEN3, 128),  # where 64 heads make 80
-        (GLM4_MOE, 4096 // 96),  # rounded down, as vLLM 0.33, SGLang 0.5.23 and transformers do
-    ],
-)
-def test_head_dim_missing_or_null(config, head_dim):
-    missing = read(without(config, "head_dim"))
-    assert first_mixer(missing).head_dim == head_dim
-    assert read(config | {"head_dim": None}) == missing
+def test_head_dim_missing_or_null():
+    """Of Qwen3, whose 64 heads make 80; rounded down in GLM, as engines and transformers do."""
+    for config, head_dim in ((LLAMA, 128), (QWEN2, 64), (QWEN3, 128), (GLM4_MOE, 4096 // 96)):
+        missing = read(without(config, "head_dim"))
+        assert first_mixer(missing).head_dim == head_dim
+        assert read(config | {"head_dim": None}) == missing
 
 
 def test_tie_word_embeddings():
@@ -346,21 +325,13 @@ def test_tie_word_embeddings():
             assert read(config, tie_word_embeddings=is_tied).has_tied_embeddings == is_tied
 
 
-@each_row(
-    ("config", "num_kv_heads"),
-    [
-        (LLAMA, 32),
-        (MISTRAL, 8),
-        (QWEN2 | {"num_attention_heads": 64, "head_dim": 14}, 32),
-        (QWEN3, 32),
-        (OPT, 56),
-        (MIXTRAL, 8),
-        (DEEPSEEK, 16),
-        (GPT_OSS, 8),
-    ],
-)
-def test_num_key_value_heads_missing(config, num_kv_heads):
-    assert first_mixer(read(without(config, "num_key_value_heads"))).num_kv_heads == num_kv_heads
+def test_num_key_value_heads_missing():
+    wide = QWEN2 | {"num_attention_heads": 64, "head_dim": 14}
+    found = {32: (LLAMA, QWEN3, wide), 8: (MISTRAL, MIXTRAL, GPT_OSS), 56: (OPT,), 16: (DEEPSEEK,)}
+    for num_kv_heads, configs in found.items():
+        for config in configs:
+            bare = without(config, "num_key_value_heads")
+            assert first_mixer(read(bare)).num_kv_heads == num_kv_heads, config["model_type"]
 
 
 def test_every_size_is_needed():
