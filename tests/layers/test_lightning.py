@@ -4,7 +4,6 @@ import configs
 import numpy as np
 import pytest
 from configs import CONFIGS
-from shapes import without_fields
 from strategies import pass_of
 
 from specmodel import deploy, load_architecture
@@ -49,13 +48,6 @@ def test_nobody_timed_it_so_that_errors_are_larger():
 
 
 # Configurations
-
-
-def test_families_of_it_are_one_shape():
-    shapes = [read(model_type=name) for name in ("minimax_text_01", "minimax_m1", "minimax")]
-    labels = {"name", "source"}
-    one, *others = (without_fields(shape, labels) for shape in shapes)
-    assert others == [one, one]
 
 
 def test_width_of_a_head_that_is_null_follows_from_the_models():

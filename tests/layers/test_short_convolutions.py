@@ -14,7 +14,6 @@ MODEL = load_architecture("lfm2-8b-a1b")
 H, LAYERS, KERNEL = 2048, 18, 3
 RUN = {"target": MODEL, "hardware": "b200", "drafter": "ngram"}
 LAYER = next(mixer for mixer in MODEL.mixers if isinstance(mixer, ShortConvolution))
-TYPES = ["conv", "conv", "full_attention", "conv"]
 SMALL = CONFIGS["LiquidAI--LFM2-1.2B"] | {"num_hidden_layers": 4, "full_attn_idxs": [2]}
 SMALL |= {"block_ff_dim": 1000, "block_multiple_of": 64, "intermediate_size": None}
 
@@ -61,17 +60,6 @@ def test_a_rejection_needs_a_chain():
 
 
 # What is read
-
-
-def test_layers_by_name_and_by_number():
-    model = read(SMALL)
-    kinds = {mixer.kind: n for mixer, n in model.mixers.items()}
-    assert kinds == {"short_convolution": 3, "attention": 1}
-    assert model.has_tied_embeddings
-    assert read(SMALL, layer_types=TYPES, full_attn_idxs=None) == model
-    assert read(SMALL, layer_types=TYPES) == model
-    assert read(SMALL, layer_types=["short_conv"] * 2 + TYPES[2:]) == model
-    assert read(SMALL, conv_dim=2048, conv_dim_out=2048) == model
 
 
 @pytest.mark.parametrize(

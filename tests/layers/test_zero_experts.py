@@ -91,8 +91,6 @@ def test_double_layers_have_two_mixers_and_one_set_of_experts():
         "RoutedExperts": 2,
     }
     assert model.num_norms == 4 * 2 + 1
-    assert read(SMALL, num_hidden_layers=2) == read(SMALL, num_hidden_layers=4) == model
-    assert read(SMALL, ffn_hidden_size=None, intermediate_size=12288) == model
     reductions = pass_of(model, batch_size=1, layout=Layout(2)).components["all_reduce"].reductions
     assert reductions == 4 + 4 + 2 + 1
 
@@ -108,7 +106,6 @@ def test_quantised_without_lists_of_names():
         read(SMALL, quantization_config=listed)
     with pytest.raises(InputError, match=r"disable_quant_module: got \['mtp'\]"):
         read(SMALL, quantization_config=record, disable_quant_module=["mtp"])
-    assert read(SMALL, disable_quant_module=["mtp"]) == read(SMALL)
 
 
 # Embeddings of n-grams

@@ -22,15 +22,10 @@ NVFP4 = FP8 | {
     "quantized_layers": {"layers.0.ffn.experts": {"quant_algo": "NVFP4", "group_size": 16}},
     "ignore": ["*.attn.*", "*.ffn.shared_experts.*", "head", "mtp.*"],
 }
-NAMES = ["compressed_sparse_attention", "heavily_compressed_attention"]
 
 
 def read(**changes):
     return configs.read(FLASH, **changes)
-
-
-def ratios(model):
-    return {group.mixer.ratio: group.count for group in model.layers}
 
 
 @each_row(("changes", "weights", "experts"), [
@@ -58,16 +53,6 @@ def test_file_beside_that_repeats_experts(tmp_path):
     given = FLASH | {"quantization_config": NVFP4, "expert_dtype": "fp4"}
     (tmp_path / "config.json").write_text(json.dumps(given))
     assert Architecture.from_hf_config(tmp_path).expert_dtype == "fp4"
-
-
-def test_kinds_that_transformers_lists():
-    types = ["sliding_attention"] * 2 + NAMES * 20 + NAMES[:1]
-    listed = read(compress_ratios=None, layer_types=types)
-    assert ratios(listed) == ratios(read()) == {0: 2, 4: 21, 128: 20}
-    rates = dict(zip(NAMES, (4, 128), strict=True))
-    assert read(compress_ratios=None, layer_types=types, compress_rates=rates) == listed
-    without_modules = read(compress_ratios=FLASH["compress_ratios"][:43])
-    assert ratios(without_modules) == ratios(read())
 
 
 # V4.1: entries that layers share

@@ -17,10 +17,6 @@ GEMMA_SMALL = flat("transformers--gemma4_text-shared")
 MIMO, STEP = flat("XiaomiMiMo--MiMo-V2-Flash"), flat("transformers--step3p7")
 
 
-def of_full_layers(**own):
-    return {f"{i:02}": own for i in range(5, 30, 6)}
-
-
 # Weights by role
 
 
@@ -85,13 +81,7 @@ def test_a_pass_reads_caches_that_are_shared_once_for_each_layer():
     assert float(own.flop) == float(shared.flop)
 
 
-# What else there is to a configuration
-
-
-def test_what_each_layer_overrides_is_what_full_layers_have():
-    told = {"per_layer_config": of_full_layers(head_dim=512, num_key_value_heads=2)}
-    bare = GEMMA | {"global_head_dim": None, "num_global_key_value_heads": None}
-    assert read(bare | told) == read(GEMMA) == read(GEMMA | told)
+# Defaults
 
 
 def test_defaults_of_gemma_are_those_of_transformers():
@@ -104,16 +94,6 @@ def test_defaults_of_gemma_are_those_of_transformers():
     sliding_last = ["full_attention"] + ["sliding_attention"] * 29
     model = read(bare | told | {"layer_types": sliding_last})
     assert {mixer.window: n for mixer, n in model.mixers.items()} == {512: 28, None: 2}
-
-
-def test_windows_of_mimo_by_name_and_without_keys_of_their_own():
-    names = ("full_attention", "sliding_attention")
-    types = [names[one] for one in MIMO["hybrid_layer_pattern"]]
-    by_name = {"layer_types": types, "hybrid_layer_pattern": None}
-    bare = {key: None for key in MIMO if key.startswith("swa_")}
-    assert read(MIMO, **by_name) == read(MIMO, **bare) == read(MIMO)
-    assert read(MIMO, model_type="mimo_v2") == read(MIMO)
-    assert read(MIMO, layer_types=types) == read(MIMO)
 
 
 # Drafters

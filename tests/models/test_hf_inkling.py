@@ -7,7 +7,6 @@ from strategies import pass_of
 from specmodel import deploy, mtp_drafter
 from specmodel.cost import MemoryUse
 from specmodel.layers.batch import Layout
-from specmodel.layers.convolutions import BesideAttention
 
 H, KERNEL, HEADS, TERMS, EXTENT, WINDOW = 6144, 4, 64, 16, 1024, 512
 FULL_KV, LOCAL_KV = 2 * 8 * 128, 2 * 16 * 128
@@ -65,19 +64,3 @@ def test_modules_have_dense_blocks():
     local = read(SMALL, mtp_local_layer_ids=[0, 1, 2]).mtp_layer.mixer
     assert (local.window, local.num_kv_heads) == (WINDOW, 16)
     assert read(SMALL, num_mtp_layers=None).num_mtp_modules == 0
-
-
-def test_names_of_its_own_files_mean_the_same():
-    model = read(SMALL)
-    own = {"dense_intermediate_size": 24576, "intermediate_size": 3072}
-    assert read(SMALL, **own, moe_intermediate_size=None) == model
-    kernel = {"conv_kernel_size": None, "sconv_kernel_size": KERNEL}
-    assert read(SMALL, **kernel, model_type="inkling_model") == model
-    assert read(SMALL, mlp_layer_types=None, dense_mlp_idx=1) == model
-    assert read(SMALL, local_layer_ids=[0, 1, 2, 3, 4]) == model
-    listed = ["hybrid_sliding"] * 5 + ["hybrid"]
-    assert read(SMALL, layer_types=listed) == model
-    assert read(SMALL, layer_types=listed, local_layer_ids=[0, 1, 2, 3, 4]) == model
-    every = {mixer.window for mixer in read(SMALL, local_layer_ids=[]).mixers
-             if not isinstance(mixer, BesideAttention)}  # fmt: skip
-    assert every == {None}

@@ -14,28 +14,10 @@ NANO = CONFIGS["nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"] | {"num_hidden_lay
 NANO |= {"hybrid_override_pattern": "MEM*-", "n_routed_experts": 4, "num_experts_per_tok": 2}
 GRANITE = CONFIGS["transformers--granitemoehybrid"] | {"num_hidden_layers": 4}
 GRANITE |= {"layer_types": ["mamba", "mamba", "attention", "mamba"]}
-BAMBA = CONFIGS["transformers--bamba"] | {"num_hidden_layers": 4, "attn_layer_indices": [2]}
 FALCON = CONFIGS["transformers--falcon_h1"]
-NAMES = ["mamba", "moe", "mamba", "attention", "mlp"]
-
-
-def plan(model):
-    """The parts of each group of layers, with their number."""
-    parts = [(group.mixer or group.feed_forward).kind for group in model.layers]
-    return dict(zip(parts, [group.count for group in model.layers], strict=True))
 
 
 # Plans
-
-
-def test_layers_by_letters_names_and_both():
-    model = read(NANO)
-    assert plan(model) == {"mamba2": 2, "experts": 1, "attention": 1, "dense": 1}
-    bare = {"hybrid_override_pattern": None}
-    generic = ["linear_attention", "moe", "linear_attention", "full_attention", "mlp"]
-    named = {"layers_block_type": NAMES}
-    for changes in (bare | named, bare | {"layers_block_type": generic}, named):
-        assert read(NANO, **changes) == model
 
 
 def test_module_by_letters_and_names():
@@ -47,25 +29,6 @@ def test_module_by_letters_and_names():
 
 
 # Granite and Bamba
-
-
-def test_granite_has_both_parts_in_each_layer():
-    model = read(GRANITE)
-    assert [(g.count, g.mixer.kind, g.feed_forward.kind) for g in model.layers] == [
-        (3, "mamba2", "experts"), (1, "attention", "experts"),
-    ]  # fmt: skip
-    assert model.experts.is_gated
-    names = ["linear_attention", "linear_attention", "full_attention", "linear_attention"]
-    assert read(GRANITE, layer_types=names) == model
-
-
-def test_bamba_attends_where_it_says():
-    model = read(BAMBA)
-    assert [(g.count, g.mixer.kind, g.feed_forward.kind) for g in model.layers] == [
-        (3, "mamba2", "dense"), (1, "attention", "dense"),
-    ]  # fmt: skip
-    assert read(BAMBA, layer_types=["mamba", "mamba", "attention", "mamba"]) == model
-    assert read(BAMBA, mamba_d_head="auto") == read(BAMBA, mamba_d_head=None) == model
 
 
 @each_row(

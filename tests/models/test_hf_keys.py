@@ -1,8 +1,9 @@
-"""What configurations of each family may not say: refused in one line that names the key."""
+"""Keys of each family: those that say the same, and those refused in one line that names them."""
 
 import pytest
 from configs import CONFIGS, flat, read
 from rows import each_row
+from shapes import without_fields
 
 from specmodel import InputError
 
@@ -45,6 +46,115 @@ FALCON, TEXT_01 = flat("transformers--falcon_h1"), CONFIGS["MiniMaxAI--MiniMax-T
 LFM, LFM_TYPES = CONFIGS["LiquidAI--LFM2-1.2B"], ["conv", "conv", FULL, "conv"] * 4
 LONGCAT = CONFIGS["transformers--longcat_flash"]
 NGRAMS = {"ngram_vocab_size_ratio": 78, "emb_split_num": 4, "emb_neighbor_num": 3}
+MUSIC = {"audio_start_token_id": 151647, "user_token_id": 872, "position_id_per_seconds": 25}
+STEP_37 = CONFIGS["stepfun-ai--Step-3.7-Flash"]
+STEP_TEXT = {"model_type": "step3p5", "num_hidden_layers": 45, "hidden_size": 4096}
+STEP_TEXT |= {"sliding_window": None, "layer_types": [FULL] * 45}
+GLM_TEXT = CONFIGS["zai-org--GLM-5.3-Flash"]["text_config"] | {"model_type": "glm5_next_text"}
+OF_GLM = {"linear_num_heads": 64, "linear_conv_kernel_dim": 4, "linear_lower_bound": -5.0}
+OF_LING = {"linear_num_heads": 32, "linear_head_dim": 128, "linear_conv_kernel_dim": 4}
+ONE_DENSE = ["dense"] + ["sparse"] * 65
+M3 = CONFIGS["transformers--minimax_m3_vl_text"]
+NEMOTRON = CONFIGS["nvidia--Nemotron-H-56B-Base-8K"]
+OF_NEMOTRON = {"moe_intermediate_size": 7688, "n_routed_experts": 8, "num_experts_per_tok": 2}
+OF_KIMI = {"projection_hidden_size": 1152, "projection_layer_norm_eps": 1e-5}
+WIDE = {"num_attention_heads": 96}
+OF_WINDOWS = {"attention_type": SLIDING, "head_dim": 128, "num_attention_groups": 8} | WIDE
+SHARING = GLM_52["indexer_types"]
+NO_INDEXERS, BY_RULE = {"indexer_types": None}, {"index_topk_freq": 4, "index_skip_topk_offset": 3}
+MIMO_TYPES = [(FULL, SLIDING)[x] for x in MIMO["hybrid_layer_pattern"]]
+NO_WINDOWS = {key: None for key in MIMO if key.startswith("swa_")}
+NO_GLOBALS = {"global_head_dim": None, "num_global_key_value_heads": None}
+TWO_HEADS = {f"{i:02}": {"head_dim": 512, "num_key_value_heads": 2} for i in range(5, 30, 6)}
+INKLING_OWN = {"dense_intermediate_size": 24576, "intermediate_size": 3072}
+LOCAL = [i for i in range(66) if i % 6 != 5]
+NAME_OF = {"M": "mamba", "E": "moe", "*": "attention"}
+NAMES = [NAME_OF[letter] for letter in NANO["hybrid_override_pattern"]]
+GENERICS = [{"mamba": LINEAR, "attention": FULL}.get(name, name) for name in NAMES]
+GRANITE_TYPES = ["mamba" if x == LINEAR else "attention" for x in GRANITE["layer_types"]]
+BAMBA_TYPES = ["attention" if i in (9, 18, 27) else "mamba" for i in range(32)]
+V4_TYPES = [SLIDING] * 2 + V4_NAMES * 20 + V4_NAMES[:1]
+CONV = ["full_attention" if i in (2, 5, 8, 10, 12, 14) else "conv" for i in range(16)]
+
+
+def same(config, **changes):
+    return without_fields(read(config, **changes), ("name", "source"))
+
+
+@each_row(
+    ("config", "changes"),
+    [
+        # what transformers adds where it saves a configuration again
+        (V4, {"mlp_layer_types": ["hash_moe"] * 3 + ["moe"] * 40}),
+        (MIMO, {"sliding_window": 129, "sliding_window_size": 128}),
+        (GLM_TEXT, OF_GLM | {"linear_head_dim": 128}),
+        (STEP_37, {"text_config": STEP_TEXT, "projector_bias": True}),
+        (ROUTED, {"first_k_dense_replace": 3, "moe_layers_enum": None}),
+        (NEMOTRON, OF_NEMOTRON | {"n_shared_experts": 1, "moe_latent_size": None}),
+        (LING, OF_LING | {"head_dim": 64, "model_max_length": 262144, "num_expert_group": 8}),
+        (INKLING, {"number_of_conv_states": 4}),
+        (STEP, {"per_layer_config": {"01": WIDE}}),
+        (CONFIGS["moonshotai--Kimi-K2.5"], OF_KIMI),
+        (LING, {"max_window_layers": 20, "mrope_section": [12, 10, 10]}),
+        (M3, {"n_shared_experts": None, "swiglu_beta": 1.0}),
+        (CONFIGS["Qwen--Qwen3-Omni-30B-A3B"], MUSIC),
+        (LLAMA | {"tie_word_embeddings": None}, {"tie_word_embeddings": False}),
+        # other ways of saying the same
+        (QWEN_35, {"layer_types": None}),
+        (QWEN_35, {"layer_types": None, "full_attention_interval": None}),
+        (QWEN_35, {"mtp_layer_types": [FULL], "mtp_mlp_layer_types": ["sparse"]}),
+        (GLM_52, {"mtp_layer_types": ["deepseek_sparse_attention"]}),
+        (GLM_52, {"first_k_dense_replace": None}),
+        (GLM_52, NO_INDEXERS | BY_RULE),
+        (GLM_52, NO_INDEXERS | {"index_topk_pattern": SHARING}),
+        (GLM_52, NO_INDEXERS | {"index_topk_pattern": "".join(x[0].upper() for x in SHARING)}),
+        (STEP, {"attention_other_setting": None, "num_sliding_attention_heads": 96}),
+        (STEP, {"per_layer_config": {str(i): WIDE for i in range(45) if i % 4}}),
+        (STEP, {"layer_types": STEP["layer_types"][:45]}),
+        (STEP, {"moe_layers_enum": list(range(3, 45))}),
+        (STEP, {"moe_layers_enum": None, "mlp_layer_types": ROUTED["mlp_layer_types"]}),
+        (STEP, {"mlp_layer_types": [*ROUTED["mlp_layer_types"], "dense", "dense", "dense"]}),
+        (STEP, {"n_shared_experts": None}),
+        (STEP5, {"attention_other_setting": OF_WINDOWS, "swa_num_attention_heads": None}),
+        (HY4, NO_INDEXERS),
+        (LARGE4, {"no_rope_layers": None}),
+        (DOTS, {"per_layer_config": None, "sliding_window": None, "sliding_window_size": 512,
+                "swa_kv_lora_rank": 1024}),
+        (DEEPSEEK_V3, {"model_type": "pangu_ultra_moe", "sandwich_norm": True}),
+        (GEMMA, {"per_layer_config": TWO_HEADS}),
+        (GEMMA, NO_GLOBALS | {"per_layer_config": TWO_HEADS}),
+        (MIMO, {"model_type": "mimo_v2"} | NO_WINDOWS),
+        (MIMO, {"layer_types": MIMO_TYPES}),
+        (MIMO, {"layer_types": MIMO_TYPES, "hybrid_layer_pattern": None}),
+        (INKLING, INKLING_OWN | {"moe_intermediate_size": None}),
+        (INKLING, {"conv_kernel_size": None, "sconv_kernel_size": 4}),
+        (INKLING | {"mlp_layer_types": ONE_DENSE}, {"mlp_layer_types": None, "dense_mlp_idx": 1}),
+        (INKLING, {"layer_types": None, "model_type": "inkling_model"}),
+        (INKLING, {"layer_types": None, "local_layer_ids": LOCAL}),
+        (INKLING, {"local_layer_ids": LOCAL}),
+        (V4, {"compress_ratios": None, "layer_types": V4_TYPES}),
+        (V4, {"compress_ratios": None, "layer_types": V4_TYPES,
+              "compress_rates": dict(zip(V4_NAMES, (4, 128), strict=True))}),
+        (NANO, {"hybrid_override_pattern": None, "layers_block_type": NAMES}),
+        (NANO, {"hybrid_override_pattern": None, "layers_block_type": GENERICS}),
+        (NANO, {"layers_block_type": NAMES}),
+        (GRANITE, {"layer_types": GRANITE_TYPES}),
+        (BAMBA, {"layer_types": BAMBA_TYPES}),
+        (BAMBA, {"mamba_d_head": "auto"}),
+        (BAMBA, {"mamba_d_head": None}),
+        (TEXT_01, {"model_type": "minimax_m1"}),
+        (TEXT_01, {"model_type": "minimax"}),
+        (LFM, {"full_attn_idxs": None, "layer_types": CONV}),
+        (LFM, {"layer_types": ["short_conv" if x == "conv" else x for x in CONV]}),
+        (LFM, {"conv_dim": 2048, "conv_dim_out": 2048}),
+        (LONGCAT, {"num_hidden_layers": 28}),
+        (LONGCAT, {"num_hidden_layers": 56}),
+        (LONGCAT, {"ffn_hidden_size": None, "intermediate_size": 12288}),
+        (LONGCAT, {"disable_quant_module": ["mtp"]}),
+    ],
+)  # fmt: skip
+def test_what_says_the_same_changes_nothing(config, changes):
+    assert same(config, **changes) == same(config)
 
 
 @each_row(
