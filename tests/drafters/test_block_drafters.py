@@ -1,9 +1,11 @@
 """Drafters that draft a block in one pass: parameters, bytes and passes by hand, and limits."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
+from rows import each_row
 
 from specmodel import InputError, deploy, load_architecture, predict
 from specmodel.cost import MemoryUse, pass_work, step_times
@@ -23,6 +25,7 @@ from specmodel.layers.batch import Layout, sequence_group
 
 QWEN = load_architecture("qwen3-30b-a3b")
 """Hidden size 2048, 32 query and 4 key-value heads of 128, 151,936 tokens."""
+V4 = load_architecture("deepseek-v4-flash")
 WHERE = {"target": QWEN, "hardware": "h200_sxm", "engine": "ideal", "stack": "datasheet"}
 
 
@@ -237,13 +240,22 @@ def test_a_tree_is_refused_in_one_line(name):
         deployed(name, tree_width=4)
 
 
-def test_a_block_without_drafts_and_a_family_without_pard_are_refused():
-    with pytest.raises(InputError, match=r"^block_size: got 1; .*some token is drafted"):
-        dflash_drafter(QWEN, block_size=1)
-    with pytest.raises(InputError, match=r"^drafter: got 'pard'; .*no PARD model for Qwen3-30B"):
-        load_drafter("pard", QWEN)
-    with pytest.raises(InputError, match=r"^drafter: got 'DSpark head, for a target of hidden_"):
-        deployed(dspark_drafter(load_architecture("glm-5.2")))
+def test_drafters_that_cannot_be_are_refused():
+    for make, message in (
+        (lambda: dflash_drafter(QWEN, block_size=1), "block_size: got 1; .*some token is drafted"),
+        (lambda: load_drafter("pard", QWEN), "drafter: got 'pard'; .*no PARD model for Qwen3-30B"),
+        (
+            lambda: deployed(dspark_drafter(load_architecture("glm-5.2"))),
+            "drafter: got 'DSpark head",
+        ),
+        (lambda: dspark_drafter(V4, ffn_size=8), "ffn_size: got 8; expected none"),
+        *(
+            (partial(load_drafter, name, QWEN), f"drafter: got '{name}'; expected .*block")
+            for name in ("dspark:", "dspark:0", "dspark:x", "dspark:2000", "eagle3:3")
+        ),
+    ):
+        with pytest.raises(InputError, match=f"^{message}"):
+            make()
 
 
 # Heads with layers of their target, and heads that are published
@@ -251,11 +263,10 @@ def test_a_block_without_drafts_and_a_family_without_pard_are_refused():
 
 def test_dspark_of_deepseek_v4_by_hand():
     """Three layers like its module, features of three layers, and experts in 4 bits."""
-    target = load_architecture("deepseek-v4-flash")
-    (head,) = dspark_drafter(target).architectures
+    (head,) = dspark_drafter(V4).architectures
     (group,) = head.layers
     assert (group.count, group.mixer.window, group.mixer.ratio) == (3, 128, 0)
-    module = target.mtp_layer
+    module = V4.mtp_layer
     layer = module.mixer.weights(4096) + module.feed_forward.parameters(4096)
     mixed = head.residuals.parameters(head.around)
     markov = 2 * 129_280 * 256 + 4096 + 256
@@ -266,8 +277,7 @@ def test_dspark_of_deepseek_v4_by_hand():
 
 def test_cache_of_deepseek_v4s_head_is_a_window():
     """Of 128 tokens of 584 bytes in each of three layers, and as many more as are drafted."""
-    target = load_architecture("deepseek-v4-flash")
-    given = {"target": target, "hardware": "b300", "tensor_parallel": 4}
+    given = {"target": V4, "hardware": "b300", "tensor_parallel": 4}
     alone, beside = (MemoryUse(deployed(d, **given), 100_000, 8) for d in ("ngram", "dspark"))
     kept = float(beside.bytes_per_request - alone.bytes_per_request)
     assert kept == pytest.approx(3 * (128 + 7) * 584, rel=1e-3)
@@ -275,15 +285,13 @@ def test_cache_of_deepseek_v4s_head_is_a_window():
 
 def test_context_of_deepseek_v4s_head_is_a_key_for_each_layer():
     """One product of 3 x 512 rows in 8 bits on each GPU (`context_wkv_proj` in vLLM 0.33)."""
-    (head,) = dspark_drafter(load_architecture("deepseek-v4-flash")).architectures
+    (head,) = dspark_drafter(V4).architectures
     group = sequence_group(batch_size=2, tokens_per_sequence=8)
     layout = Layout(tensor_parallel=4)
     made = pass_work(head, group, part="context", layout=layout).components["context_projections"]
     assert made.flop == 16 * 2 * 3 * 512 * 4096
     assert made.weight_bytes == pytest.approx(3 * 512 * 4096, rel=1e-3)
     assert made.kernels == 1
-    with pytest.raises(InputError, match=r"^ffn_size: got 8; expected none"):
-        dspark_drafter(load_architecture("deepseek-v4-flash"), ffn_size=8)
 
 
 def test_p_eagle_has_its_layers_and_the_vocabulary_of_its_target():
@@ -313,16 +321,10 @@ def test_heads_as_published():
     assert (own.block_size, dict(own.assumed).keys()) == (4, {"draft_ffn_size"})
 
 
-@pytest.mark.parametrize(("name", "longest"), [("dspark:8", 8), ("DFlash:9", 8), ("dflash", 15)])
+@each_row(("name", "longest"), [("dspark:8", 8), ("DFlash:9", 8), ("dflash", 15)])
 def test_a_name_takes_the_size_of_a_block_after_a_colon(name, longest):
     drafter = load_drafter(name, QWEN)
     assert drafter.block_size == longest
     assert drafter_kind(name, QWEN) == drafter_kind(drafter, QWEN) == name.partition(":")[0].lower()
     told = dict(drafter.assumed)
     assert ("draft_block" in told) == (":" not in name)
-
-
-@pytest.mark.parametrize("name", ["dspark:", "dspark:0", "dspark:x", "dspark:2000", "eagle3:3"])
-def test_a_block_that_cannot_be_is_refused(name):
-    with pytest.raises(InputError, match=rf"^drafter: got '{name}'; expected .*block"):
-        load_drafter(name, QWEN)

@@ -10,7 +10,6 @@ from rows import each_row
 from strategies import pass_of
 
 from specmodel import InputError, load_architecture, predict
-from specmodel.base.records import as_table, build
 from specmodel.layers import BlockSparseAttention, GroupedAttention
 from specmodel.layers.batch import Layout
 from specmodel.layers.block_sparse import FROM_CACHE, TOGETHER
@@ -95,7 +94,7 @@ def of_layers(mixer):
     return replace(M3, layers=(replace(M3.layers[1], mixer=mixer),))
 
 
-@pytest.mark.parametrize(("degree", "heads"), [(1, 4), (2, 2), (4, 1), (8, 1)])
+@pytest.mark.parametrize(("degree", "heads"), [(1, 4), (2, 2), (8, 1)])
 def test_scores_are_kept_of_blocks(degree, heads):
     """Of 32 bits for each index head and 128 entries, written by one kernel, read by another."""
     layout = Layout(tensor_parallel=degree)
@@ -104,6 +103,10 @@ def test_scores_are_kept_of_blocks(degree, heads):
     queries = 4 * 2 * heads * 128 * 2
     assert found["index_selection"].activation_bytes == pytest.approx(LAYERS * scores)
     assert found["indexer"].activation_bytes == pytest.approx(LAYERS * (scores + queries))
+    read = 4 * (12_800 + 2) * LAYERS * 256  # all keys on each GPU, once for both tokens
+    assert found["indexer"].cache_bytes == pytest.approx(read)
+    own = 4 * ((1 + FROM_CACHE) * REACH + 2) * LAYERS * 2048 / min(degree, 4)
+    assert found["block_sparse_core"].cache_bytes == pytest.approx(own)
 
 
 def test_pooled_keys_are_one_a_block_and_on_all_gpus():
@@ -160,20 +163,6 @@ def test_short_contexts_are_read_as_dense_attention_reads_them():
     assert short["block_sparse_core"].cache_bytes == pytest.approx(
         dense["attention_core"].cache_bytes, rel=1e-12
     )
-    two = components(
-        batch_size=1, context_length=500, tokens_per_sequence=2, model=of_layers(SPARSE)
-    )
-    assert two["block_sparse_core"].cache_bytes == pytest.approx(
-        (501 + FROM_CACHE * 502 + 2) * LAYERS * 2048, rel=1e-12
-    )
-
-
-def test_a_gpu_has_its_share_of_heads_and_all_index_keys():
-    sequences = {"batch_size": 8, "context_length": 30_000, "model": of_layers(SPARSE)}
-    whole, cut = (components(Layout(tensor_parallel=n), **sequences) for n in (1, 4))
-    for name, share in (("block_sparse_core", 4), ("indexer", 1)):
-        assert whole[name].cache_bytes == pytest.approx(share * cut[name].cache_bytes, rel=1e-12)
-    assert whole["indexer"].flop == pytest.approx(4 * cut["indexer"].flop, rel=1e-12)
 
 
 @given(
@@ -188,12 +177,6 @@ def test_more_context_is_never_less_work(context, more, tokens, batch):
         for of in ("cache_bytes", "activation_bytes", "flop"):
             short, long = (float(getattr(found[name], of)) for found in (less, most))
             assert short <= long * (1 + 1e-12)
-
-
-def test_groups_must_divide():
-    sizes = as_table(SPARSE) | {"num_kv_heads": 5}
-    with pytest.raises(InputError, match=r"num_kv_heads: got 5; expected a divisor of num_heads"):
-        build(BlockSparseAttention, sizes, "")
 
 
 # Answers

@@ -7,7 +7,7 @@ import pytest
 
 from specmodel import InputError, load_architecture
 from specmodel.cost import pass_work
-from specmodel.layers import GroupedAttention, LayerGroup, Work
+from specmodel.layers import GroupedAttention, LayerGroup
 from specmodel.layers.batch import Batch, Carried, Layout, sequence_group
 from specmodel.layers.forms import Measure, measured
 from specmodel.layers.run import Pass
@@ -69,16 +69,6 @@ def test_a_layer_that_branches_is_named():
         match=r"^work of attention: got 'a comparison of a sum",
     ):
         pass_work(model, sequence_group(batch_size=1))
-
-
-def test_work_keeps_what_is_a_number():
-    work = Work(flop=2 * X, kernels=3, kind="gemm")
-    found = work.at(VALUES)
-    assert (found.kernels, found.kind) == (3, "gemm")
-    np.testing.assert_array_equal(found.flop, [2.0, 4.0])
-    assert not work.depends_on_context
-    run = Pass(Stream(8, *("bf16",) * 5), Layout())
-    assert Work(cache_bytes=run.replica.entries(None)).depends_on_context
 
 
 def test_measures_of_sequences_by_hand():

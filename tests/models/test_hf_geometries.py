@@ -28,11 +28,10 @@ def test_embeddings_for_each_layer_are_looked_up():
     more_norms = layers * h
     assert model.total_parameters - bare.total_parameters == table + gates + more_norms
     assert model.active_parameters - bare.active_parameters == gates + more_norms
-    whole, cut = (Layout(tensor_parallel=n) for n in (1, 4))
-    shared = table + layers * h * size
-    added = [model.weight_bytes(layout) - bare.weight_bytes(layout) for layout in (whole, cut)]
-    copied = gates - layers * h * size + more_norms
-    assert added == [2 * (shared + copied), 2 * (shared / 4 + copied)]
+    cut, copied = table + layers * h * size, gates - layers * h * size + more_norms
+    for gpus in (1, 4):
+        added = model.weight_bytes(Layout(gpus)) - bare.weight_bytes(Layout(gpus))
+        assert added == 2 * (cut / gpus + copied)
 
 
 def test_embeddings_for_each_layer_in_a_pass():
