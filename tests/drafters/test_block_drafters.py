@@ -245,8 +245,8 @@ def test_drafters_that_cannot_be_are_refused():
         (lambda: dflash_drafter(QWEN, block_size=1), "block_size: got 1; .*some token is drafted"),
         (lambda: load_drafter("pard", QWEN), "drafter: got 'pard'; .*no PARD model for Qwen3-30B"),
         (
-            lambda: deployed(dspark_drafter(load_architecture("glm-5.2"))),
-            "drafter: got 'DSpark head",
+            lambda: deployed(dspark_drafter(V4)),
+            "drafter: got 'DSpark head, for a target of hidden_",
         ),
         (lambda: dspark_drafter(V4, ffn_size=8), "ffn_size: got 8; expected none"),
         *(

@@ -18,7 +18,7 @@ def plain(name):
 
 LLAMA, QWEN3 = plain("meta-llama--Meta-Llama-3.1-8B"), plain("Qwen--Qwen3-32B")
 MIXTRAL = plain("mistralai--Mixtral-8x7B-v0.1")
-QWEN2_MOE, QWEN3_MOE = plain("Qwen--Qwen1.5-MoE-A2.7B-Chat"), plain("Qwen--Qwen3-30B-A3B")
+QWEN2_MOE = plain("Qwen--Qwen1.5-MoE-A2.7B-Chat")
 DEEPSEEK_V3, MINIMAX_M2 = plain("deepseek-ai--DeepSeek-V3"), plain("MiniMaxAI--MiniMax-M2.5")
 GPT_OSS = plain("openai--gpt-oss-20b")
 LLAMA4 = plain("meta-llama--Llama-4-Scout-17B-16E-Instruct")
@@ -43,7 +43,7 @@ FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 NANO = flat("nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16")
 GRANITE, BAMBA = flat("transformers--granitemoehybrid"), flat("transformers--bamba")
 FALCON, TEXT_01 = flat("transformers--falcon_h1"), CONFIGS["MiniMaxAI--MiniMax-Text-01"]
-LFM, LFM_TYPES = CONFIGS["LiquidAI--LFM2-1.2B"], ["conv", "conv", FULL, "conv"] * 4
+LFM = CONFIGS["LiquidAI--LFM2-1.2B"]
 LONGCAT = CONFIGS["transformers--longcat_flash"]
 NGRAMS = {"ngram_vocab_size_ratio": 78, "emb_split_num": 4, "emb_neighbor_num": 3}
 MUSIC = {"audio_start_token_id": 151647, "user_token_id": 872, "position_id_per_seconds": 25}
@@ -167,8 +167,6 @@ def test_what_says_the_same_changes_nothing(config, changes):
         (LLAMA, {"model_type": ["llama"]}, "model_type"),
         (LLAMA, {"num_hidden_layers": 10**7}, "num_hidden_layers: got 10000000; .* to 10000$"),
         (QWEN3, {"use_sliding_window": 0}, "use_sliding_window"),
-        (QWEN3_MOE, {"layer_types": [LINEAR] * 48}, "layer_types: got 'linear_attent"),
-        (LLAMA4, {"layer_types": [SLIDING] * 48}, "layer_types"),
         (LLAMA4, {"no_rope_layers": [1] * 48, "layer_types": [FULL] * 48}, "_types: .*no_rope"),
         (LLAMA4, {"no_rope_layers": [2] * 48}, "no_rope_layers"),
         (LLAMA4, {"moe_layers": ["1"]}, "moe_layers"),
@@ -184,19 +182,15 @@ def test_what_says_the_same_changes_nothing(config, changes):
         (DEEPSEEK_V3, {"topk_group": 9}, "from 1 to 8"),
         (MIXTRAL, {"num_experts_per_tok": 9}, "num_experts_per_tok: got 9"),
         # keys that another family has
-        (LLAMA, {"num_local_experts": 8}, "num_local_experts: got 8"),
         (LLAMA, {"text_config": {"hidden_size": 1}}, "text_config: got"),
         (QWEN3, {"no_rope_layers": [1, 0]}, "no_rope_layers: got"),
-        (DEEPSEEK_V3, {"index_topk": 2}, "index_topk: got 2"),
         # plans of layers, and modules
         (QWEN_35, {"layer_types": [FULL, "mamba"] * 20}, "got 'mamba'; expected full_att.*layer 1"),
         (QWEN_35, {"layer_types": [LINEAR] * 39 + [FULL]}, "layer_types: .*attention_interval = 4"),
         (QWEN_35, {"full_attention_interval": 100, "layer_types": None}, "interval: got 100"),
         (QWEN_35, {"mtp_use_dedicated_embeddings": True}, "mtp_use_dedicated_embeddings: .*false"),
         (QWEN_35, {"mtp_layer_types": [LINEAR]}, "mtp_layer_types: got .*full"),
-        (QWEN_35, {"mtp_mlp_layer_types": ["dense"]}, "mtp_mlp_layer_types: got .*sparse"),
         (EXAONE, {"sliding_window_pattern": "LLGL"}, "_pattern: got 'LLGL'"),
-        (EXAONE, {"sliding_window_pattern": 5}, "layer_types: .*_pattern = 5"),
         (flat("transformers--mellum"), {"layer_types": None}, "layer_types: got None; expected 28"),
         (GLM_52, {"mlp_layer_types": ["dense"] * 78}, "first_k_dense_replace = 3"),
         (GLM_52, {"mlp_layer_types": ["mlp"] * 78}, "mlp_layer_types: got 'mlp'"),
@@ -208,29 +202,21 @@ def test_what_says_the_same_changes_nothing(config, changes):
         (flat("transformers--ernie4_5_moe"), {"moe_layer_end_index": 0}, "start_index = 1 to 27"),
         # heads that differ by layer
         (STEP, {"attention_other_setting": {}}, "attention_other_setting: got {}"),
-        (STEP, {"attention_other_setting": {"num_attention_heads": 90}}, "a multiple of num_key"),
         (STEP, {"per_layer_config": {"1": {"num_attention_heads": 64}}}, "per_layer_config: got"),
-        (STEP, {"layer_types": [FULL] * 47}, "layer_types: got '47 entries'"),
         (STEP, {"layer_types": [FULL] * 46 + [SLIDING] * 2}, "layer_types"),
-        (STEP, {"mtp_layer_types": [FULL, SLIDING]}, "mtp_layer_types"),
         (STEP, {"mtp_mlp_layer_types": ["sparse"]}, "mtp_mlp_layer_types: got"),
         (STEP, {"moe_layers_enum": "3-44"}, "moe_layers_enum: got '3-44'"),
-        (STEP, {"mlp_layer_types": ["sparse"] * 45}, "mlp_layer_types: .*moe_layers_enum"),
-        (STEP | {"moe_layers_enum": ""}, {"first_k_dense_replace": None}, "moe_layers_enum: got"),
         (STEP, {"n_shared_experts": 2}, "n_shared_experts: got 2; expected 1, as share_expert"),
-        (ROUTED, {"first_k_dense_replace": 2, "moe_layers_enum": None}, "mlp_layer_types: .* = 2"),
         (STEP5, {"sparse_config": {"window": 8}}, "sparse_config window: got 8; .*no such key"),
         (STEP5, {"swa_num_attention_heads": 90}, "num_key_value_heads|num_attention_groups"),
         (LAGUNA, {"num_attention_heads_per_layer": [48] * 39}, "per_layer: got .*; expected 40"),
         (LAGUNA, {"num_attention_heads_per_layer": [48] * 39 + [50]}, "multiples of num_key_value"),
         (LAGUNA, {"gating": "per-element"}, "gating: got 'per-element'"),
         (HY4, {"gated_mla": False}, "gated_mla: got False; .*true"),
-        (HY4, {"gating_type": "headwise"}, "gating_type: got 'headwise'; .*elementwise"),
         (LARGE4, {"kv_source_layers": [0] * 72}, "kv_source_layers: got .*0 to 71"),
         (DOTS, {"per_layer_config": {"2": {"v_head_dim": 64}}}, "per_layer_config: got .*windowed"),
         (FLASH_NEXT, {"indexer_kv_heads": 2}, "indexer_kv_heads: got 2; .*1"),
         (FLASH_NEXT, {"ple_layer_ids": [49]}, r"ple_layer_ids: got \[49\]; .*from 1 to 48"),
-        (FLASH_NEXT, {"layer_types": [LINEAR] * 48}, "layer_types: got"),
         (GEMMA, {"num_key_value_heads": 3}, "num_key_value_heads: got 3; expected a divisor"),
         (GEMMA, {"num_global_key_value_heads": 3}, "num_global_key_value_heads: got 3"),
         (GEMMA, {"num_kv_shared_layers": 25}, "num_kv_shared_layers: got 25; expected fewer"),
@@ -240,7 +226,6 @@ def test_what_says_the_same_changes_nothing(config, changes):
         (MIMO, {"hybrid_layer_pattern": [0, 2] * 24}, "hybrid_layer_pattern: got 2; .*layer 1"),
         (MIMO, {"layer_types": [FULL] * 48}, "layer_types: .*hybrid_layer_pattern"),
         (MIMO, {"sliding_window_size": 64}, "sliding_window_size: got 64; .*window = 128"),
-        (MIMO, {"sliding_window": 130, "sliding_window_size": 128}, "sliding_window_size: got 128"),
         (INKLING, {"num_key_value_heads": 3}, "num_key_value_heads: got 3; .*= 64"),
         (INKLING, {"swa_num_key_value_heads": 3}, "swa_num_key_value_heads: got 3; .*swa_num_att"),
         (INKLING, {"local_layer_ids": [66]}, "local_layer_ids: got .*from 0 to 65"),
@@ -263,7 +248,6 @@ def test_what_says_the_same_changes_nothing(config, changes):
         (V4, {"compress_ratios": None, "layer_types": V4_NAMES * 21 + V4_NAMES[:1],
               "compress_rates": {V4_NAMES[0]: 8}}, "compress_rates: got"),
         (V4, {"layer_types": V4_NAMES * 21 + V4_NAMES[:1]}, "layer_types: got .*compress_ratios"),
-        (V4, {"mlp_layer_types": ["hash_mlp"] * 43}, "mlp_layer_types: got 'hash_mlp'"),
         (V4, {"o_groups": 7}, "o_groups: got 7; .*divisor of num_attention_heads = 64"),
         (V4, {"num_key_value_heads": 2}, "num_key_value_heads: got 2; expected 1"),
         (V4, {"quantization_config": FP8}, "expert_dtype: got None; expected fp4 or fp8"),
@@ -283,20 +267,13 @@ def test_what_says_the_same_changes_nothing(config, changes):
         (NANO, {"mtp_layers_block_type": ["mamba"]}, "mtp_layers_block_type: got .*'attention'"),
         (GRANITE, {"mamba_d_head": 32}, "mamba_d_head: got 32; .*= 64, or auto"),
         (GRANITE, {"mamba_n_heads": 50}, "mamba_n_heads: got 50; .*= 8192"),
-        (BAMBA, {"attn_layer_indices": [32]}, r"attn_layer_indices: got \[32\]"),
-        (BAMBA, {"layer_types": ["mamba"] * 32}, "layer_types: got .*attn_layer_indices"),
         (FALCON, {"layer_types": [FULL] * 64}, "layer_types: got .*; expected none, as all"),
         (FALCON, {"mamba_d_ssm": 1000}, "mamba_n_heads: got 128; .*mamba_d_ssm = 1000"),
         (FALCON, {"quantization_config": {"bits": 8}}, "quantization_config: got .*expected none"),
         (TEXT_01, {"attn_type_list": None}, "layer_types: got None; expected 80 kinds of layers"),
-        (TEXT_01, {"attn_type_list": [2] * 80}, "attn_type_list: got 2; expected 0 or 1"),
-        (TEXT_01, {"layer_types": [FULL] * 80}, "layer_types: got .*attn_type_list"),
         (LFM, {"full_attn_idxs": None}, "layer_types: got None; expected 16 .*full_attn_idxs"),
-        (LFM, {"layer_types": LFM_TYPES}, "layer_types: got .*of full_attn_idxs"),
-        (LFM, {"full_attn_idxs": [16]}, "full_attn_idxs: got .*from 0 to 15"),
         (LFM, {"conv_dim": 128}, "conv_dim: got 128; expected hidden_size = 2048"),
         (LFM, {"intermediate_size": 999}, "block_ff_dim|intermediate_size: got .*another name"),
-        (LFM, {"num_experts": 8}, "num_experts: got 8; .*its meaning in a lfm2 model"),
         (LFM, {"tie_embedding": False, "tie_word_embeddings": True}, "tie_embedding: got False"),
         (LONGCAT, {"num_hidden_layers": 3}, "num_hidden_layers: got 3; expected .* = 28, or twice"),
         (LONGCAT, {"intermediate_size": 511}, "intermediate_size: got 511; .*the same as ffn_"),
@@ -304,7 +281,6 @@ def test_what_says_the_same_changes_nothing(config, changes):
         (LONGCAT, {"moe_topk": 769}, "moe_topk: got 769; expected at most n_routed_experts"),
         (LONGCAT, {"zero_expert_type": "copy"}, "zero_expert_type: got 'copy'; expected identity"),
         (LONGCAT, {"attention_method": "MHA"}, "attention_method: got 'MHA'; expected MLA"),
-        (LONGCAT, {"nextn_use_scmoe": True}, "nextn_use_scmoe: got True; .*not known here"),
         (LONGCAT, NGRAMS | {"emb_split_num": 7}, "emb_split_num: got 7; expected 14 tables"),
         (LONGCAT, NGRAMS | {"emb_neighbor_num": 1}, "emb_neighbor_num: got 1"),
     ],
