@@ -246,7 +246,7 @@ def test_drafters_that_cannot_be_are_refused():
         (lambda: load_drafter("pard", QWEN), "drafter: got 'pard'; .*no PARD model for Qwen3-30B"),
         (
             lambda: deployed(dspark_drafter(V4)),
-            "drafter: got 'DSpark head, for a target of hidden_",
+            "drafter: got 'DSpark head, for a target",
         ),
         (lambda: dspark_drafter(V4, ffn_size=8), "ffn_size: got 8; expected none"),
         *(

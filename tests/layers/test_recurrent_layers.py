@@ -1,13 +1,17 @@
-"""Gated delta nets: weights, states and work, counted by hand and against published sizes."""
+"""Gated delta nets and lightning attention: weights, states and work, counted by hand."""
 
+import configs
+import numpy as np
 import pytest
+from configs import CONFIGS
 from hybrids import hybrid
 from strategies import pass_of
 
-from specmodel import InputError
+from specmodel import InputError, deploy, load_architecture
 from specmodel.cost import pass_work
-from specmodel.layers import GatedDeltaNet, GroupedAttention
+from specmodel.layers import GatedDeltaNet, GroupedAttention, LightningAttention
 from specmodel.layers.batch import Layout, sequence_group
+from specmodel.layers.states import StateKeeping
 
 NET = GatedDeltaNet(
     num_key_heads=16, num_value_heads=64, key_head_dim=128, value_head_dim=128, conv_kernel=4
@@ -62,3 +66,49 @@ def test_convolution_by_hand():
     assert part.activation_bytes == 20 * 45 * channels * 2 * 2
     assert part.weight_bytes == 45 * channels * 4 * 2
     assert (part.kind, part.kernels) == ("elementwise", 45)
+
+
+# Lightning attention of MiniMax-Text-01
+
+TEXT_01 = load_architecture("minimax-text-01")
+LAYER = next(mixer for mixer in TEXT_01.mixers if isinstance(mixer, LightningAttention))
+H, HEADS, WIDTH = 6144, 64, 128
+STATE = HEADS * WIDTH * WIDTH
+CONFIG = CONFIGS["MiniMaxAI--MiniMax-Text-01"]
+
+
+def read(**changes):
+    return configs.read(CONFIG, **changes)
+
+
+@pytest.mark.parametrize("degree", [1, 64])
+def test_a_gpu_has_its_heads(degree):
+    """Queries, keys, values, gate and output by head, and the norm between them."""
+    assert LAYER.weights(H, degree) == (5 * H * HEADS * WIDTH + HEADS * WIDTH) / degree
+    assert LAYER.state_bytes(degree) == STATE * 4 / degree
+    assert LAYER.cuts(degree)
+    assert not LAYER.cuts(3)
+
+
+def test_no_convolution_keeps_anything():
+    states = StateKeeping(slots="scratch")
+    reserved = LAYER.reserved_bytes(np.array(4.0), states, TEXT_01.stream, 1)
+    assert reserved == float(states.states(np.array(4.0))) * STATE * 4
+    assert "short_convolution" not in pass_of(TEXT_01, batch_size=1).components
+
+
+def test_nobody_timed_it_so_that_errors_are_larger():
+    point = {"target": "minimax-text-01", "hardware": "h200_sxm", "drafter": "ngram"}
+    deployment, said = deploy(**point, tensor_parallel=8, stack="vllm")
+    own = deployment.kernels.fit("recurrence", "fp32")
+    taken = deployment.kernels.fit("state_space", "fp32")
+    assert taken.parameters.launch_time == own.parameters.launch_time
+    assert taken.mean_error > own.mean_error
+    assert "state_space" in said
+
+
+# Configurations
+
+
+def test_width_of_a_head_that_is_null_follows_from_the_models():
+    assert {mixer.head_dim for mixer in read(head_dim=None).mixers} == {6144 // 64}
