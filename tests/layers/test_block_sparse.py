@@ -5,7 +5,6 @@ from dataclasses import replace
 import configs
 import pytest
 from configs import CONFIGS
-from hypothesis import given, strategies as st
 from rows import each_row
 from strategies import pass_of
 
@@ -163,20 +162,6 @@ def test_short_contexts_are_read_as_dense_attention_reads_them():
     assert short["block_sparse_core"].cache_bytes == pytest.approx(
         dense["attention_core"].cache_bytes, rel=1e-12
     )
-
-
-@given(
-    context=st.floats(0, 2e5), more=st.floats(1, 2), tokens=st.floats(1, 16), batch=st.floats(1, 64)
-)
-def test_more_context_is_never_less_work(context, more, tokens, batch):
-    less, most = (
-        components(batch_size=batch, context_length=c, tokens_per_sequence=tokens)
-        for c in (context, context * more)
-    )
-    for name in ("indexer", "index_selection", "block_sparse_core"):
-        for of in ("cache_bytes", "activation_bytes", "flop"):
-            short, long = (float(getattr(found[name], of)) for found in (less, most))
-            assert short <= long * (1 + 1e-12)
 
 
 # Answers

@@ -18,7 +18,7 @@ from specmodel.layers.sparse import index_reads
 HOPPER, BLACKWELL = 9.0, 10.0
 
 DEEPSEEK_V32 = load_architecture("deepseek-v3.2", weight_dtype="bf16")
-GLM_52 = load_architecture("glm-5.2")
+GLM_52, M3 = load_architecture("glm-5.2"), load_architecture("minimax-m3")
 (DEEPSEEK,), (GLM, GLM_SHARED) = DEEPSEEK_V32.mixers, GLM_52.mixers
 
 
@@ -165,17 +165,20 @@ def test_the_index_is_on_every_gpu():
 
 
 @given(
+    chosen=st.sampled_from([(GLM_52, "attention_core"), (M3, "block_sparse_core")]),
     context=st.floats(0, 1e6),
     more=st.floats(1.0, 1.001),
     batch=st.floats(0.5, 512),
     tokens=st.integers(1, 9),
     capability=st.sampled_from([None, 8.0, 9.0, 10.0, 12.0]),
 )
-def test_work_is_continuous_and_grows(context, more, batch, tokens, capability):
+def test_work_is_continuous_and_grows(chosen, context, more, batch, tokens, capability):
+    model, core = chosen
+
     def at(context: float, batch: float) -> list[float]:
         point = {"batch_size": batch, "context_length": context}
-        found = components(GLM_52, capability, tokens_per_sequence=tokens, **point)
-        parts = [found[name] for name in ("indexer", "attention_core")]
+        found = components(model, capability, tokens_per_sequence=tokens, **point)
+        parts = [found[name] for name in ("indexer", core)]
         return [float(v) for p in parts for v in (p.flop, p.cache_bytes, p.activation_bytes)]
 
     before = at(context, batch)

@@ -175,29 +175,6 @@ def test_names_of_what_is_not_there_change_nothing():
     assert read(None, NVFP4 | {"exclude_modules": names}).parts == plain.parts
 
 
-def test_block_for_prediction_of_more_tokens():
-    for names, dtype in (
-        (["model.layers.3*"], "bf16"),
-        (["mtp*"], "bf16"),
-        (["model.layers.3.eh_proj", "mtp.fc", "model.layers.2.self_attn*"], None),
-    ):
-        own = OWN | {"ignore": ["lm_head", *names]}
-        assert read(own, None, num_nextn_predict_layers=1).mtp_dtype == dtype
-        assert read(own, None).mtp_dtype is None
-
-
-def test_layers_that_share_an_index_have_no_indexer_to_name():
-    plan = {"layers": [[4, "sparse_attention", "dense"]], "index_owners": "0,2"}
-    latents = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
-    names = [f"model.layers.{i}.self_attn.{name}" for i in range(4) for name in latents]
-    own = OWN | {"ignore": ["lm_head", *names, "model.layers.0.self_attn.indexer*"]}
-    with pytest.raises(InputError, match="'some in layer 2'; expected all modules of the att"):
-        read(own, None, layers_of(plan))
-    own["ignore"].append("model.layers.2.self_attn.indexer*")
-    model = read(own, None, layers_of(plan))
-    assert (model.attention_dtype, model.layers[0].output_dtype) == ("bf16", "fp4")
-
-
 # Sizes of groups
 
 
