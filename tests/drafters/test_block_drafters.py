@@ -304,15 +304,12 @@ def test_p_eagle_has_its_layers_and_the_vocabulary_of_its_target():
     small = p_eagle_drafter(QWEN, vocabulary_size=32_000, **given).architectures[0]
     fewer = (QWEN.vocabulary_size - 32_000) * h
     assert four.total_parameters - small.total_parameters == pytest.approx(fewer, rel=1e-9)
-    assert four.sequence_bytes(np.array(10.0)) == 4 * one.sequence_bytes(np.array(10.0))
 
 
 def test_heads_as_published():
     """Five layers over latents for Kimi-K3, whose recipe drafts 8; else what is usual is told."""
     given = {"target": "kimi-k3", "hardware": "b200", "tensor_parallel": 8}
     deployment, told = deploy(**given, drafter="dspark")
-    (head,) = deployment.drafter.architectures
-    assert head.sequence_bytes(np.array(1.0)) == 5 * 576 * 2
     assert deployment.drafter.block_size == longest_block("dspark", "kimi-k3") == 8
     assert not {"draft_layers", "draft_block"} & {*told}
     _, told = deploy(**given | {"target": "glm-5.3"}, drafter="dspark")

