@@ -138,12 +138,7 @@ def test_a_quantised_head(head):
     in_layers = 5 * (2048 * 4096 * 2 + 2 * 2048 * 512 + 3 * 2048 * 6144)
     saved = plain.weight_bytes(Layout()) - narrow.weight_bytes(Layout())
     assert saved == pytest.approx(in_layers, rel=1e-3)
-    left_out = [
-        "lm_head",
-        "re:.*fc",
-        "markov_head*",
-        "*self_attn*",
-    ]  # the last is of layers
+    left_out = ["lm_head", "re:.*fc", "markov_head*", "*self_attn*"]  # the last is of layers
     record = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": left_out}
     (model,) = head(DSPARK, quantization_config=record).architectures
     assert (model.weight_dtype, model.outer_dtype) == ("fp4", "bf16")
@@ -172,11 +167,7 @@ def test_windows_of_layers(head, own, kinds, windows):
         (DFLASH, {"vocab_size": 9}, "vocab_size: got 9; .*that of the target, 151936"),
         (DFLASH, {"block_size": 1}, "block_size: got 1; .*some token is drafted"),
         (DFLASH, {"dflash_config": 3}, "dflash_config: got 3; expected an object"),
-        (
-            DFLASH,
-            {"dflash_config": {"taps": 3}},
-            "dflash_config taps: got 3; .*block_size",
-        ),
+        (DFLASH, {"dflash_config": {"taps": 3}}, "dflash_config taps: got 3; .*block_size"),
         (
             DFLASH,
             {"dflash_config": {"target_layer_ids": []}},

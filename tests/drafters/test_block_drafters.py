@@ -244,10 +244,7 @@ def test_drafters_that_cannot_be_are_refused():
     for make, message in (
         (lambda: dflash_drafter(QWEN, block_size=1), "block_size: got 1; .*some token is drafted"),
         (lambda: load_drafter("pard", QWEN), "drafter: got 'pard'; .*no PARD model for Qwen3-30B"),
-        (
-            lambda: deployed(dspark_drafter(V4)),
-            "drafter: got 'DSpark head, for a target",
-        ),
+        (lambda: deployed(dspark_drafter(V4)), "drafter: got 'DSpark head, for a target"),
         (lambda: dspark_drafter(V4, ffn_size=8), "ffn_size: got 8; expected none"),
         *(
             (partial(load_drafter, name, QWEN), f"drafter: got '{name}'; expected .*block")

@@ -64,10 +64,7 @@ def test_a_layer_that_branches_is_named():
     model = load_architecture("llama-3.1-8b")
     hasty = Hasty(num_heads=32, num_kv_heads=8, head_dim=128)
     model = replace(model, layers=(LayerGroup(count=1, mixer=hasty),))
-    with pytest.raises(
-        InputError,
-        match=r"^work of attention: got 'a comparison of a sum",
-    ):
+    with pytest.raises(InputError, match=r"^work of attention: got 'a comparison of a sum"):
         pass_work(model, sequence_group(batch_size=1))
 
 

@@ -248,13 +248,7 @@ def test_layers_that_are_dense_by_number_or_by_step(changes, num_dense):
 
 @each_row(
     ("num_leading", "frequency", "num_dense"),
-    [
-        (0, 1, 0),
-        (1, None, 1),
-        (99, 1, 8),
-        (3, 2, 6),
-        (1, [0, 1, 0, 1, 1, 1, 1, 1], 2),
-    ],
+    [(0, 1, 0), (1, None, 1), (99, 1, 8), (3, 2, 6), (1, [0, 1, 0, 1, 1, 1, 1, 1], 2)],
 )
 def test_leading_dense_layers(num_leading, frequency, num_dense):
     keys = {"first_k_dense_replace": num_leading, "moe_layer_freq": frequency}
