@@ -94,18 +94,15 @@ def test_a_head_that_is_not_understood_is_refused_by_name(head, changes, fault):
 
 def test_a_head_may_be_narrower_than_its_target(head):
     """It then embeds all tokens by itself, as SGLang's `set_embed` says; else it shares that."""
-    drafter = head(SGLANG_HEAD, hidden_size=1024, target_hidden_size=2048)
-    (model,) = drafter.architectures
-    assert model.input_projection_size == 3 * 2048
-    names = {"target": QWEN, "hardware": "b200"}
-    narrow, same = (
-        MemoryUse(deploy(**names, drafter=d)[0], 10, 4) for d in (drafter, head(SGLANG_HEAD))
-    )
-    own = model.total_parameters - model.outer_parameters
-    assert narrow.draft_weight_bytes == 2 * (own + (151_936 + 32_000) * 1024)
-    (model,) = head(SGLANG_HEAD).architectures
-    own = model.total_parameters - model.outer_parameters
-    assert same.draft_weight_bytes == 2 * (own + 32_000 * 2048)
+    narrow = head(SGLANG_HEAD, hidden_size=1024, target_hidden_size=2048)
+    assert narrow.architectures[0].input_projection_size == 3 * 2048
+    for drafter, ends in ((narrow, (151_936 + 32_000) * 1024), (head(SGLANG_HEAD), 32_000 * 2048)):
+        (model,), (deployment, _) = (
+            drafter.architectures,
+            deploy(target=QWEN, hardware="b200", drafter=drafter),
+        )
+        own = model.total_parameters - model.outer_parameters
+        assert MemoryUse(deployment, 10, 4).draft_weight_bytes == 2 * (own + ends)
 
 
 @each_row(

@@ -1,8 +1,6 @@
 """Keys of a config.json that nobody knows: named and refused, or ignored where asked to."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -131,17 +129,6 @@ def test_a_row_is_a_table_with_columns_alone(write, add_row, row):
     add_row(row)
     with pytest.raises(InputError, match=r"^families\.toml (llama\.)?zeta: got "):
         Architecture.from_hf_config(write(LLAMA))
-
-
-def test_tables_are_parsed_for_a_configuration_alone():
-    """Neither the package nor a shipped architecture needs the tables of config.json."""
-    code = (
-        "import sys, specmodel; from specmodel.models import load_architecture;"
-        "load_architecture('mixtral-8x7b'); assert 'specmodel.models.hf.family' not in sys.modules;"
-        "from specmodel.models.hf import config, family, keys;"
-        "assert not family._read.cache_info().misses; assert not keys.table.cache_info().misses"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 # Keys that are ignored
