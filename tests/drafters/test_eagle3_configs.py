@@ -97,10 +97,8 @@ def test_a_head_may_be_narrower_than_its_target(head):
     narrow = head(SGLANG_HEAD, hidden_size=1024, target_hidden_size=2048)
     assert narrow.architectures[0].input_projection_size == 3 * 2048
     for drafter, ends in ((narrow, (151_936 + 32_000) * 1024), (head(SGLANG_HEAD), 32_000 * 2048)):
-        (model,), (deployment, _) = (
-            drafter.architectures,
-            deploy(target=QWEN, hardware="b200", drafter=drafter),
-        )
+        (model,) = drafter.architectures
+        deployment, _ = deploy(target=QWEN, hardware="b200", drafter=drafter)
         own = model.total_parameters - model.outer_parameters
         assert MemoryUse(deployment, 10, 4).draft_weight_bytes == 2 * (own + ends)
 

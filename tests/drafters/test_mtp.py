@@ -11,7 +11,7 @@ from specmodel.base import BYTES_PER_ELEMENT
 from specmodel.cost import MemoryUse, pass_work
 from specmodel.drafters import eagle3_drafter, eagle_drafter, mtp_drafter
 from specmodel.layers import LayerGroup
-from specmodel.layers.batch import SINGLE_GPU, Layout, sequence_group
+from specmodel.layers.batch import SINGLE_GPU, sequence_group
 
 V3 = load_architecture("deepseek-v3")
 QWEN = load_architecture("qwen3.5-35b-a3b")
@@ -68,19 +68,6 @@ def test_the_projection_is_never_quantised(dtype, size):
     work = pass_work(head, sequence_group(batch_size=1, context_length=10))
     assert work.components["input_projection"].weight_bytes == 2 * fc
     assert work.components["attention_projections"].stored_dtype == dtype
-
-
-@pytest.mark.parametrize("build", [eagle_drafter, eagle3_drafter, mtp_drafter])
-def test_each_gpu_has_the_whole_projection(build):
-    """`ReplicatedLinear` or a plain matrix in most heads of vLLM, and of SGLang."""
-    (head,) = build(V3).architectures
-    bare = replace(head, input_projection_size=0)
-    size = 2 * head.input_projection_size * 7168
-    for n in (1, 8):
-        layout = Layout(n)
-        assert head.weight_bytes(layout) - bare.weight_bytes(layout) == pytest.approx(size)
-        work = pass_work(head, sequence_group(batch_size=1, context_length=10), layout=layout)
-        assert work.components["input_projection"].weight_bytes == size
 
 
 def test_a_layer_that_a_checkpoint_leaves_unquantised():

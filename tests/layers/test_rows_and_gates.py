@@ -258,12 +258,12 @@ def test_matrices_of_other_recurrent_mixers(gpus):
     assert of_lightning.weight_bytes == LAYERS * 2 * LIGHTNING.weights(H, gpus)
     assert_moved(of_convolution, H + 3 * size + size + H, 2)
     assert of_convolution.depth == LAYERS * (H + size)
-    for part, mixer, convolved in (
-        (of_mamba, MAMBA, size + 2 * groups),
-        (of_net, DELTA_NET, 2 * 2 * groups + size),
+    for part, mixer, taps in (
+        (of_mamba, MAMBA, 4 * (size + 2 * groups)),
+        (of_net, DELTA_NET, 4 * (size + 2 * 2 * groups)),
+        (of_convolution, CONVOLUTION, 3 * size),
     ):
-        own = mixer.weights(H, gpus) - 4 * convolved
-        assert part.weight_bytes == LAYERS * 2 * own
+        assert part.weight_bytes == LAYERS * 2 * (mixer.weights(H, gpus) - taps)
         assert part.flop == TOKENS * part.weight_bytes
 
 

@@ -123,14 +123,12 @@ def test_the_module_has_experts_of_its_own():
 
 @pytest.mark.parametrize(("changes", "match"), [
     ({"block_configs": None}, "block_configs: got None; .*a list of objects"),
-
     ({"block_configs": layers()[1:]}, "hybrid_override_pattern: got .*block_configs"),
     ({"block_configs": layers(moe={"num_experts_per_tok": 999})}, r"\[1\] num_experts_per_tok"),
     ({"block_configs": layers(mamba={"mamba_num_heads": 3})}, r"\[0\] mamba_num_heads: got 3"),
     ({"block_configs": layers(mlp={"width": 3})}, r"\[6\] width: got 3; .*intermediate_size"),
     ({"block_configs": layers(mlp={"block_type": "x"})}, r"\[6\] block_type: got 'x'; .*mamba"),
     ({"mtp_block_configs": layers()[:2]}, "mtp_block_configs: got .*attention and moe"),
-
 ])  # fmt: skip
 def test_what_is_not_known_is_named(changes, match):
     with pytest.raises(InputError, match=match) as error:
