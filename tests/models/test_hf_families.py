@@ -170,24 +170,6 @@ def test_wrapped_family_must_be_known(outer, text):
         read(config | ({} if text is None else {"text_config": text}))
 
 
-def test_sarvam_is_as_ling_and_deepseek():
-    """As SarvamMoE and SarvamMLA of vLLM 0.33 read their keys: a dense layer unless one says."""
-    ling = flat("vllm--bailing_moe_v2", first_k_dense_replace=None)
-    latents = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
-    latents |= {"v_head_dim": 128, "use_sliding_window": None, "max_window_layers": None}
-    shared = {"moe_shared_expert_intermediate_size": 1024}
-    of_ling = [key for key in ling if key.startswith(("moe_sh", "moe_ro", "score"))]
-    deepseek = dict.fromkeys(of_ling) | {"model_type": "deepseek_v2", "q_lora_rank": 0}
-    labels = {"name", "source"}
-    for model_type, own, other in (
-        ("sarvam_moe", {}, {}),
-        ("sarvam_mla", latents | shared, latents | deepseek),
-    ):
-        sarvam, same = read(ling, model_type=model_type, **own), {"first_k_dense_replace": 1}
-        same = read(ling, **same | other)
-        assert without_fields(sarvam, labels) == without_fields(same, labels)
-
-
 # Names of one thing
 
 

@@ -1,5 +1,7 @@
 """Keys of each family: those that say the same, and those refused in one line that names them."""
 
+import re
+
 import pytest
 from configs import CONFIGS, flat, read
 from rows import each_row
@@ -60,6 +62,12 @@ OF_NEMOTRON = {"moe_intermediate_size": 7688, "n_routed_experts": 8, "num_expert
 OF_KIMI = {"projection_hidden_size": 1152, "projection_layer_norm_eps": 1e-5}
 WIDE = {"num_attention_heads": 96}
 OF_WINDOWS = {"attention_type": SLIDING, "head_dim": 128, "num_attention_groups": 8} | WIDE
+LING_2 = flat("vllm--bailing_moe_v2", first_k_dense_replace=1)
+LATENT_LING = {key: LING_2[key] for key in LING_2 if not re.match("moe_sh|moe_ro|sco|.*wind", key)}
+LATENT_LING |= {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
+LATENT_LING |= {"v_head_dim": 128, "q_lora_rank": 0, "model_type": "deepseek_v2"}
+OF_SARVAM = {key: LING_2[key] for key in LING_2 if re.match("moe_ro|sco", key)}
+OF_SARVAM |= {"moe_shared_expert_intermediate_size": 1024, "q_lora_rank": None}
 SHARING = GLM_52["indexer_types"]
 NO_INDEXERS, BY_RULE = {"indexer_types": None}, {"index_topk_freq": 4, "index_skip_topk_offset": 3}
 MIMO_TYPES = [(FULL, SLIDING)[x] for x in MIMO["hybrid_layer_pattern"]]
@@ -151,6 +159,8 @@ def same(config, **changes):
         (LONGCAT, {"num_hidden_layers": 56}),
         (LONGCAT, {"ffn_hidden_size": None, "intermediate_size": 12288}),
         (LONGCAT, {"disable_quant_module": ["mtp"]}),
+        (LING_2, {"first_k_dense_replace": None, "model_type": "sarvam_moe"}),
+        (LATENT_LING, OF_SARVAM | {"first_k_dense_replace": None, "model_type": "sarvam_mla"}),
     ],
 )  # fmt: skip
 def test_what_says_the_same_changes_nothing(config, changes):

@@ -166,15 +166,6 @@ def test_what_config_json_does_not_say_of_the_cache_is_not_taken_from_the_other(
     assert read(OWN, NVFP4).other_kv_dtype is None
 
 
-def test_names_of_what_is_not_there_change_nothing():
-    """As engines do: a name that is of no module is passed over."""
-    names = ["lm_head", "model.layers.7*", "model.layers.3.self_attn.q_proj", "mtp*", "visual*"]
-    names += ["mm_projector*", "*.linear_attn*", "re:.*indexer.*", "model.layers.*.mlp.gate"]
-    plain = read(OWN, None)
-    assert read(OWN | {"ignore": names}, None).parts == plain.parts
-    assert read(None, NVFP4 | {"exclude_modules": names}).parts == plain.parts
-
-
 # Sizes of groups
 
 
