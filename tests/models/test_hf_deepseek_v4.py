@@ -1,7 +1,5 @@
 """Configurations of DeepSeek-V4: plans of layers, dtypes of checkpoints, and what is refused."""
 
-import json
-
 import configs
 import numpy as np
 import pytest
@@ -9,7 +7,7 @@ from configs import CONFIGS, flat
 from rows import each_row
 from strategies import pass_of
 
-from specmodel import Architecture, InputError, deploy, load_drafter, mtp_drafter, predict
+from specmodel import deploy, load_drafter, mtp_drafter, predict
 from specmodel.base.records import as_table
 from specmodel.layers.batch import Layout
 
@@ -41,18 +39,6 @@ def test_dtypes_of_checkpoints(changes, weights, experts):
     model = read(**changes)
     assert (model.weight_dtype, model.expert_dtype) == (weights, experts)
     assert model.kv_dtype == "fp8"
-
-
-def test_file_beside_that_repeats_experts(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(FLASH | {"quantization_config": NVFP4}))
-    record = {"quant_algo": "MIXED_PRECISION", "quantized_layers": NVFP4["quantized_layers"]}
-    beside = {"quantization": record | {"exclude_modules": NVFP4["ignore"]}}
-    (tmp_path / "hf_quant_config.json").write_text(json.dumps(beside))
-    with pytest.raises(InputError, match="expert_dtype: got None; expected fp4 or fp8"):
-        Architecture.from_hf_config(tmp_path)
-    given = FLASH | {"quantization_config": NVFP4, "expert_dtype": "fp4"}
-    (tmp_path / "config.json").write_text(json.dumps(given))
-    assert Architecture.from_hf_config(tmp_path).expert_dtype == "fp4"
 
 
 # V4.1: entries that layers share

@@ -18,6 +18,8 @@ def plain(name):
     return {key: value for key, value in flat(name).items() if key not in left_out}
 
 
+# Configurations
+
 LLAMA, QWEN3 = plain("meta-llama--Meta-Llama-3.1-8B"), plain("Qwen--Qwen3-32B")
 MIXTRAL = plain("mistralai--Mixtral-8x7B-v0.1")
 QWEN2_MOE = plain("Qwen--Qwen1.5-MoE-A2.7B-Chat")
@@ -38,9 +40,9 @@ OTHER_HEADS = {f"{i:02}": {"head_dim": 128} for i in range(5, 30, 6)}
 MIMO, INKLING = flat("XiaomiMiMo--MiMo-V2-Flash"), flat("transformers--inkling")
 KIMI, LING = CONFIGS["transformers--kimi_linear"], CONFIGS["transformers--bailing_hybrid"]
 DELTA, GLM_FLASH = KIMI["linear_attn_config"], flat("zai-org--GLM-5.3-Flash")
+V4_KINDS = ("compressed_sparse", "heavily_compressed")
 V4, V41 = CONFIGS["deepseek-ai--DeepSeek-V4-Flash"], flat("deepseek-ai--DeepSeek-V4.1-Flash")
-RATIOS, V4_NAMES = V4["compress_ratios"], ["compressed_sparse_attention"]
-V4_NAMES += ["heavily_compressed_attention"]
+RATIOS, V4_NAMES = V4["compress_ratios"], [f"{how}_attention" for how in V4_KINDS]
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 NANO = flat("nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16")
 GRANITE, BAMBA = flat("transformers--granitemoehybrid"), flat("transformers--bamba")
@@ -48,7 +50,9 @@ FALCON, TEXT_01 = flat("transformers--falcon_h1"), CONFIGS["MiniMaxAI--MiniMax-T
 LFM = CONFIGS["LiquidAI--LFM2-1.2B"]
 LONGCAT = CONFIGS["transformers--longcat_flash"]
 NGRAMS = {"ngram_vocab_size_ratio": 78, "emb_split_num": 4, "emb_neighbor_num": 3}
-MUSIC = {"audio_start_token_id": 151647, "user_token_id": 872, "position_id_per_seconds": 25}
+# What is added, or said otherwise
+
+OMNI_TOKENS = {"audio_start_token_id": 151647, "user_token_id": 872, "position_id_per_seconds": 25}
 STEP_37 = CONFIGS["stepfun-ai--Step-3.7-Flash"]
 STEP_TEXT = {"model_type": "step3p5", "num_hidden_layers": 45, "hidden_size": 4096}
 STEP_TEXT |= {"sliding_window": None, "layer_types": [FULL] * 45}
@@ -68,6 +72,7 @@ LATENT_LING |= {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim"
 LATENT_LING |= {"v_head_dim": 128, "q_lora_rank": 0, "model_type": "deepseek_v2"}
 OF_SARVAM = {key: LING_2[key] for key in LING_2 if re.match("moe_ro|sco", key)}
 OF_SARVAM |= {"moe_shared_expert_intermediate_size": 1024, "q_lora_rank": None}
+"""SarvamMoE and SarvamMLA of vLLM 0.33 are as Ling and DeepSeek, with one dense layer unless told."""
 SHARING = GLM_52["indexer_types"]
 NO_INDEXERS, BY_RULE = {"indexer_types": None}, {"index_topk_freq": 4, "index_skip_topk_offset": 3}
 MIMO_TYPES = [(FULL, SLIDING)[x] for x in MIMO["hybrid_layer_pattern"]]
@@ -82,7 +87,7 @@ GENERICS = [{"mamba": LINEAR, "attention": FULL}.get(name, name) for name in NAM
 GRANITE_TYPES = ["mamba" if x == LINEAR else "attention" for x in GRANITE["layer_types"]]
 BAMBA_TYPES = ["attention" if i in (9, 18, 27) else "mamba" for i in range(32)]
 V4_TYPES = [SLIDING] * 2 + V4_NAMES * 20 + V4_NAMES[:1]
-CONV = ["full_attention" if i in (2, 5, 8, 10, 12, 14) else "conv" for i in range(16)]
+CONV = [FULL if i in (2, 5, 8, 10, 12, 14) else "conv" for i in range(16)]
 
 
 def same(config, **changes):
@@ -105,7 +110,7 @@ def same(config, **changes):
         (CONFIGS["moonshotai--Kimi-K2.5"], OF_KIMI),
         (LING, {"max_window_layers": 20, "mrope_section": [12, 10, 10]}),
         (M3, {"n_shared_experts": None, "swiglu_beta": 1.0}),
-        (CONFIGS["Qwen--Qwen3-Omni-30B-A3B"], MUSIC),
+        (CONFIGS["Qwen--Qwen3-Omni-30B-A3B"], OMNI_TOKENS),
         (LLAMA | {"tie_word_embeddings": None}, {"tie_word_embeddings": False}),
         # other ways of saying the same
         (QWEN_35, {"layer_types": None}),
