@@ -72,7 +72,7 @@ LATENT_LING |= {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim"
 LATENT_LING |= {"v_head_dim": 128, "q_lora_rank": 0, "model_type": "deepseek_v2"}
 OF_SARVAM = {key: LING_2[key] for key in LING_2 if re.match("moe_ro|sco", key)}
 OF_SARVAM |= {"moe_shared_expert_intermediate_size": 1024, "q_lora_rank": None}
-"""SarvamMoE and SarvamMLA of vLLM 0.33 are as Ling and DeepSeek, with one dense layer unless told."""
+"""SarvamMoE and SarvamMLA of vLLM 0.33 are as Ling and DeepSeek: a dense layer unless one says."""
 SHARING = GLM_52["indexer_types"]
 NO_INDEXERS, BY_RULE = {"indexer_types": None}, {"index_topk_freq": 4, "index_skip_topk_offset": 3}
 MIMO_TYPES = [(FULL, SLIDING)[x] for x in MIMO["hybrid_layer_pattern"]]

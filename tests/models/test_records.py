@@ -103,7 +103,7 @@ def test_a_table_becomes_the_record_that_code_builds():
         ({"parts": []}, ".parts: got []; expected Tuple should have at least 1 item"),
         ({"parts": [{"side": 3}]}, ".parts[0].kind: got None; expected disc or square"),
         ({"parts": [{"kind": "disc"}]}, ".parts[0].radius: got None; expected this field to be"),
-        ({"parts": [{"kind": "disc", "radius": 1, "hole": 2}]}, ".parts[0].hole: got 2.0; exp"),
+        ({"parts": [{"kind": "disc", "radius": 1, "hole": 2}]}, ".parts[0].hole: got 2.0"),
         ({"origin": [1]}, ".origin: got [1]; expected at least 2 values"),
         ({"origin": "ab"}, ".origin: got 'ab'; expected a list, in a file of its own"),
         ({"widths": [1, 11]}, ".widths[1]: got 11; expected less than or equal to 10"),
