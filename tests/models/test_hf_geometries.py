@@ -125,6 +125,7 @@ def test_memory_of_drafted_tokens_is_a_row_each():
     target = deploy(target=read(SMALL), hardware="b200", drafter="ngram")[0]
     kept = [float(MemoryUse(target, 0.0, tokens).bytes_per_request) for tokens in (1.0, 4.0)]
     rows = FULL_KV + 5 * LOCAL_KV + 6 * 2 * H
+    assert kept[0] == ((KERNEL - 1) * rows + FULL_KV + 5 * LOCAL_KV) * 2
     assert kept[1] - kept[0] == 3 * (rows + FULL_KV + 5 * LOCAL_KV) * 2
 
 
