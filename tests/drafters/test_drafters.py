@@ -104,8 +104,8 @@ def test_eagle3_reads_the_embedding_beside_the_features():
     assert mixer.weights(2048) == 4096 * 2048 * 2 + 2 * 512 * 2048 * 2 + 4096 * 2048 == 29_360_128
     assert model.input_projection_size == 3 * 2048
     assert block.ffn_size == 12_288  # as SpecForge's head for it
-    _, plain, _ = layer_of(eagle_drafter(target))
-    assert plain.weights(2048) == 18_874_368
+    _, plain, block = layer_of(eagle_drafter(target))
+    assert (plain.weights(2048), block.ffn_size) == (18_874_368, 3.5 * 2048)
 
 
 @each_row(
