@@ -157,6 +157,7 @@ def test_a_glob_of_a_layer_is_of_its_number_as_text():
     ("config", "quantisation", "match"),
     [
         (DEEPSEEK, ["self_attn.q_a_proj"], "all modules of the attention"),
+        (DEEPSEEK, ["mlp.experts.*.gate_proj"], "all modules of the experts"),
         (DEEPSEEK, ["re:.*gate.*"], "all modules of the dense layers"),
         (DEEPSEEK, ["model.layers.1.mlp.experts"], "all modules of the experts alike"),
         (DEEPSEEK, ["self_attn", "mlp"], "of attention, or of routed experts"),
