@@ -6,22 +6,20 @@ import numpy as np
 import pytest
 from rows import each_row
 
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy
-from specmodel.cost.latency import step_times
-from specmodel.cost.memory import MemoryUse
+from specmodel import InputError, deploy, load_architecture
+from specmodel.cost import MemoryUse, step_times
 from specmodel.drafters import (
+    Drafter,
     eagle3_drafter,
     eagle_drafter,
+    load_drafter,
     mtp_drafter,
     ngram_drafter,
     parallel_drafter,
 )
-from specmodel.drafters.by_name import load_drafter
 from specmodel.drafters.names import is_lookup, named_drafters
-from specmodel.drafters.passes import Drafter, DraftPasses
+from specmodel.drafters.passes import DraftPasses
 from specmodel.layers.blocks import linear
-from specmodel.models.architecture import load_architecture
 
 WIDE = load_architecture("llama-3.1-8b").with_changes("target", {"hidden_size": 10**7})
 
@@ -32,14 +30,14 @@ def test_a_head_wider_than_any_is_refused_in_one_line(build):
         build(WIDE)
 
 
-@pytest.mark.parametrize("seconds", [1e200, 1e308, 2e6, -1.0, float("nan")])
+@pytest.mark.parametrize("seconds", [2e6, -1.0, float("nan")])
 def test_a_look_up_ends_some_day(seconds):
     with pytest.raises(InputError, match=r"^lookup_time: got .*from 0 to 1e\+06"):
         ngram_drafter(lookup_time=seconds)
 
 
 @each_row("argument", ["target", "drafter", "hardware", "engine"])
-@each_row("value", [5, 1.5, ["mixtral-8x7b"], {"name": "x"}, b"h200_sxm"])
+@each_row("value", [5, ["mixtral-8x7b"], b"h200_sxm"])
 def test_what_is_neither_record_nor_name_nor_path_is_refused(argument, value):
     names = {"target": "mixtral-8x7b", "hardware": "h200_sxm", "drafter": "ngram"}
     with pytest.raises(InputError, match=rf"^{argument}: got .*a record, a name or a path"):
@@ -47,7 +45,7 @@ def test_what_is_neither_record_nor_name_nor_path_is_refused(argument, value):
 
 
 @each_row("argument", ["tensor_parallel", "expert_parallel", "draft_tensor_parallel"])
-@each_row("value", [[1, 2], "two", 1.5, 0, {"gpus": 2}, float("inf"), 10**400])
+@each_row("value", [[1, 2], "two", 1.5, 0, float("inf"), 10**400])
 def test_a_degree_is_one_whole_number(argument, value):
     names = {"target": "mixtral-8x7b", "hardware": "h200_sxm", "drafter": "eagle"}
     with pytest.raises(InputError, match=rf"^{argument}: got .*; expected"):
@@ -55,31 +53,24 @@ def test_a_degree_is_one_whole_number(argument, value):
     assert deploy(**names | {argument: np.int64(1)})[0].layout.num_gpus == 1
 
 
-@pytest.mark.parametrize("name", ["qwen2_0.5b", "Qwen2-0.5B", "qwen2-0.5b"])
-def test_a_draft_model_may_be_spelt_as_a_target_may(name):
-    target = load_architecture("qwen2-57b-a14b")
-    assert load_drafter(name, target).name == "Qwen2-0.5B"
-
-
 # Dtypes that follow from others
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hardware", "given", "activation"),
     [
         ("h200_sxm", {"weight_dtype": "fp8"}, "fp8"),
+        ("h200_sxm", {"weight_dtype": "mxfp8"}, "fp8"),
         ("h200_sxm", {"weight_dtype": "fp8", "activation_dtype": "bf16"}, "bf16"),
-        ("h200_sxm", {"weight_dtype": "int4"}, "bf16"),
         ("h200_sxm", {"expert_dtype": "fp8"}, "bf16"),
-        ("a100_sxm_80gb", {"weight_dtype": "fp8"}, "bf16"),
+        ("a100_sxm_80gb", {"weight_dtype": "mxfp8"}, "bf16"),
     ],
 )
 def test_fp8_weights_meet_fp8_activations_where_the_gpu_computes_in_fp8(
     hardware, given, activation
 ):
-    deployment, assumed = deploy(
-        target="mixtral-8x7b", hardware=hardware, drafter="ngram", tensor_parallel=2, **given
-    )
+    names = {"target": "mixtral-8x7b", "hardware": hardware, "drafter": "ngram"}
+    deployment, assumed = deploy(**names, tensor_parallel=2, **given)
     assert deployment.target.activation_dtype == activation
     assert assumed.get("activation_dtype") == (None if "activation_dtype" in given else activation)
 
@@ -113,20 +104,18 @@ def test_eagle3_reads_the_embedding_beside_the_features():
     assert mixer.weights(2048) == 4096 * 2048 * 2 + 2 * 512 * 2048 * 2 + 4096 * 2048 == 29_360_128
     assert model.input_projection_size == 3 * 2048
     assert block.ffn_size == 12_288  # as SpecForge's head for it
-    _, plain, _ = layer_of(eagle_drafter(target))
-    assert plain.weights(2048) == 18_874_368
+    _, plain, block = layer_of(eagle_drafter(target))
+    assert (plain.weights(2048), block.ffn_size) == (18_874_368, 3.5 * 2048)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "published"),
     [
         ("qwen3-30b-a3b", 12_288),
         ("qwen3-235b-a22b", 24_576),
         ("qwen3-coder-480b-a35b", 16_384),
-        ("gpt-oss-20b", 17_280),
         ("gpt-oss-120b", 17_280),
         ("llama-4-scout", 32_768),
-        ("deepseek-v3", 40_960),
         ("deepseek-r1", 40_960),
         ("llama-3.1-70b", 28_672),
         ("qwen3-32b", 25_600),
@@ -141,19 +130,16 @@ def test_width_of_eagle3_heads_as_published(name, published):
     assert "draft_ffn_size" not in assumed
 
 
-@pytest.mark.parametrize(
-    ("name", "ffn_size", "told"),
-    [
-        ("mixtral-8x7b", 24_576, "24576 (6 x hidden_size)"),
-        ("llama-3.1-8b", 14_336, "14336 (as the target)"),
-    ],
-)
-def test_width_of_other_eagle3_heads_is_a_rule_that_is_told(name, ffn_size, told):
-    deployment, assumed = deploy(target=name, hardware="b200", drafter="eagle3")
-    assert layer_of(deployment.drafter)[2].ffn_size == ffn_size
-    assert assumed["draft_ffn_size"] == told
-    given = eagle3_drafter(load_architecture(name), ffn_size=1000)
-    assert "draft_ffn_size" not in deploy(target=name, hardware="b200", drafter=given)[1]
+def test_width_of_other_eagle3_heads_is_a_rule_that_is_told():
+    for name, ffn_size, rule in (
+        ("mixtral-8x7b", 24_576, "6 x hidden_size"),
+        ("llama-3.1-8b", 14_336, "as the target"),
+    ):
+        deployment, assumed = deploy(target=name, hardware="b200", drafter="eagle3")
+        assert layer_of(deployment.drafter)[2].ffn_size == ffn_size
+        assert assumed["draft_ffn_size"] == f"{ffn_size} ({rule})"
+    given = eagle3_drafter(load_architecture("mixtral-8x7b"), ffn_size=1000)
+    assert not given.assumed
 
 
 def test_eagle3_has_grouped_attention_even_on_latent_attention():
@@ -177,20 +163,6 @@ def test_the_first_pass_of_a_head_carries_all_verified_tokens(build):
     assert rest.architecture.layers == first.architecture.layers
     tree, levels = build(target).passes(3, 25)
     assert (tree.tokens_per_sequence, levels.tokens_per_sequence) == (25, 8)
-
-
-def test_passes_of_a_draft_sum_to_its_time():
-    deployment, _ = deploy(
-        target="qwen3-30b-a3b", hardware="h200_sxm", drafter="eagle3", engine="ideal"
-    )
-    point = {"batch_size": 8, "context_length": 1000}
-    times = step_times(deployment, draft_length=4, verify_tokens=5, **point)
-    first, rest = (part.each for part in times.drafting)
-    assert times.draft_time == pytest.approx(first.total_time + 3 * rest.total_time, rel=1e-12)
-    assert "input_projection" in first.components
-    assert "input_projection" not in rest.components
-    one = step_times(deployment, draft_length=1, verify_tokens=5, **point)
-    assert one.draft_time == first.total_time
 
 
 def test_looking_up_takes_longer_for_more_sequences():

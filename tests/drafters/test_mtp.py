@@ -4,33 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hybrids import hybrid
+from rows import each_row
 
-from specmodel import predict
-from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy
-from specmodel.cost.forward import pass_work
-from specmodel.cost.latency import step_times
-from specmodel.cost.memory import MemoryUse
+from specmodel import InputError, deploy, load_architecture, predict
+from specmodel.base import BYTES_PER_ELEMENT
+from specmodel.cost import MemoryUse, pass_work
 from specmodel.drafters import eagle3_drafter, eagle_drafter, mtp_drafter
-from specmodel.layers.batch import SINGLE_GPU, Layout, sequence_group
-from specmodel.layers.group import LayerGroup
-from specmodel.layers.sparse import SparseAttention
-from specmodel.models.architecture import load_architecture
+from specmodel.layers import LayerGroup
+from specmodel.layers.batch import SINGLE_GPU, sequence_group
 
 V3 = load_architecture("deepseek-v3")
-SPARSE = SparseAttention(
-    num_heads=64,
-    kv_lora_rank=512,
-    q_lora_rank=2048,
-    qk_nope_head_dim=192,
-    qk_rope_head_dim=64,
-    v_head_dim=256,
-    index_num_heads=32,
-    index_head_dim=128,
-    index_topk=2048,
-)
+QWEN = load_architecture("qwen3.5-35b-a3b")
+GLM = load_architecture("glm-5.2")
+SPARSE = next(mixer for mixer in GLM.mixers if mixer.has_indexer)
 
 
 def head_of(target):
@@ -50,7 +36,7 @@ def test_weights_of_the_head_of_deepseek_v3():
 
 def test_weights_of_the_head_of_a_hybrid_by_hand():
     """A layer with gated attention, though three of four layers of Qwen3.5 have none."""
-    h, head = 2048, head_of(hybrid("Qwen3.5-35B-A3B"))
+    h, head = 2048, head_of(QWEN)
     attention = h * 2 * 16 * 256 + 2 * h * 2 * 256 + 16 * 256 * h
     experts = h * 256 + (256 + 1) * 3 * h * 512
     norms = 3 * h
@@ -61,18 +47,11 @@ def test_weights_of_the_head_of_a_hybrid_by_hand():
 
 
 def test_no_head_is_recurrent_nor_has_parts_that_only_its_target_has():
-    target = hybrid("Qwen3.5-35B-A3B")
     for build in (eagle_drafter, eagle3_drafter, mtp_drafter):
-        (head,) = build(target).architectures
+        (head,) = build(QWEN).architectures
         assert [mixer.kind for mixer in head.mixers] == ["attention"]
-    (eagle,) = eagle_drafter(target).architectures
-    (mixer,) = eagle.mixers
+    (mixer,) = eagle_drafter(QWEN).architectures[0].mixers
     assert mixer.weights(2048) == 2048 * (2 * 16 + 2 * 2) * 256
-
-
-def test_the_head_keeps_a_cache_of_one_layer():
-    kept = head_of(hybrid("Qwen3.5-35B-A3B")).sequence_bytes(1000)
-    assert kept == 1000 * 2 * 2 * 256 * 2
 
 
 # Dtypes
@@ -81,8 +60,7 @@ def test_the_head_keeps_a_cache_of_one_layer():
 @pytest.mark.parametrize(("dtype", "size"), [("fp8", 1.0), ("fp4", 4.5 / 8)])
 def test_the_projection_is_never_quantised(dtype, size):
     """`mtp.fc` is left out by vLLM and by the checkpoints; `eh_proj` is a plain matrix there."""
-    target = hybrid("Qwen3.5-35B-A3B", weight_dtype=dtype)
-    whole, head = head_of(hybrid("Qwen3.5-35B-A3B")), head_of(target)
+    whole, head = head_of(QWEN), head_of(QWEN.with_changes("target", {"weight_dtype": dtype}))
     fc, h = 2 * 2048 * 2048, 2048
     outer = 2 * h * 248_320 * 2 + 3 * h * 2 + h * 256 * 2  # ends, norms and router stay as well
     rest = whole.weight_bytes(SINGLE_GPU) - outer - 2 * fc
@@ -92,37 +70,23 @@ def test_the_projection_is_never_quantised(dtype, size):
     assert work.components["attention_projections"].stored_dtype == dtype
 
 
-@pytest.mark.parametrize("build", [eagle_drafter, eagle3_drafter, mtp_drafter])
-def test_each_gpu_has_the_whole_projection(build):
-    """`ReplicatedLinear` or a plain matrix in most heads of vLLM, and of SGLang."""
-    (head,) = build(V3).architectures
-    bare = replace(head, input_projection_size=0)
-    size = 2 * head.input_projection_size * 7168
-    for n in (1, 8):
-        layout = Layout(n)
-        assert head.weight_bytes(layout) - bare.weight_bytes(layout) == pytest.approx(size)
-        work = pass_work(head, sequence_group(batch_size=1, context_length=10), layout=layout)
-        assert work.components["input_projection"].weight_bytes == size
-
-
 def test_a_layer_that_a_checkpoint_leaves_unquantised():
-    plain = hybrid("Qwen3.5-35B-A3B")
     quantised = {"weight_dtype": "fp4", "activation_dtype": "fp4"}
-    head = head_of(plain.with_changes("target", quantised | {"mtp_dtype": "bf16"}))
-    assert head.weight_bytes(SINGLE_GPU) == head_of(plain).weight_bytes(SINGLE_GPU)
+    head = head_of(QWEN.with_changes("target", quantised | {"mtp_dtype": "bf16"}))
+    assert head.weight_bytes(SINGLE_GPU) == head_of(QWEN).weight_bytes(SINGLE_GPU)
     group = sequence_group(batch_size=3, context_length=100)
-    as_plain = pass_work(head_of(plain), group).components
+    as_plain = pass_work(head_of(QWEN), group).components
     for name, part in pass_work(head, group).components.items():
         assert (part.flop, part.weight_bytes) == (as_plain[name].flop, as_plain[name].weight_bytes)
-    narrow = head_of(plain.with_changes("target", quantised | {"mtp_dtype": "fp8"}))
+    narrow = head_of(QWEN.with_changes("target", quantised | {"mtp_dtype": "fp8"}))
     assert narrow.weight_dtype == narrow.stream.expert_dtype == "fp8"
     with pytest.raises(InputError, match=r"^target.mtp_dtype: got 'fp3'"):
-        plain.with_changes("target", {"mtp_dtype": "fp3"})
+        QWEN.with_changes("target", {"mtp_dtype": "fp3"})
 
 
 def test_the_layer_is_stored_as_those_that_it_is_like():
     """Qwen's FP8 checkpoints and mixtures say dtypes by layer, which the MTP layer shares."""
-    plain = hybrid("Qwen3.5-35B-A3B")
+    plain = QWEN
     recurrent, attending = plain.layers
     dtypes = {"mixer_dtype": "fp8", "output_dtype": "bf16", "ffn_dtype": "fp8"}
     layers = (recurrent, replace(attending, **dtypes))
@@ -139,11 +103,9 @@ def test_the_layer_is_stored_as_those_that_it_is_like():
 
 def test_a_selection_that_passes_share_is_made_once():
     """GLM-5.2's `index_share_for_mtp_iteration`: later passes have no indexer, and no weights."""
-    layer = replace(V3.layers[-1], mixer=SPARSE, count=78)
-    glm = replace(V3, layers=(layer,), hidden_size=6144)
     both = []
     for shares in (False, True):
-        target = replace(glm, shares_mtp_index=shares)
+        target = replace(GLM, shares_mtp_index=shares)
         first, rest = mtp_drafter(target).passes(4)
         assert rest.count == 3
         assert [mixer.has_indexer for mixer in first.architecture.mixers] == [True]
@@ -154,7 +116,7 @@ def test_a_selection_that_passes_share_is_made_once():
     assert "indexer" not in shared
     saved = own["attention_projections"].weight_bytes - shared["attention_projections"].weight_bytes
     weights = 2048 * 32 * 128 + 6144 * (128 + 32) + 2 * 128
-    assert saved == weights * BYTES_PER_ELEMENT["fp8_block"]
+    assert saved == weights * BYTES_PER_ELEMENT["bf16"]
 
 
 def test_the_head_has_an_indexer_though_the_targets_layers_may_share_one():
@@ -170,7 +132,7 @@ def passes_by_module(draft_length, modules):
     return [order.count(module) for module in range(modules)]
 
 
-@pytest.mark.parametrize("modules", [2, 3, 7])
+@each_row("modules", [2, 7])
 def test_modules_draft_in_turn_and_all_see_what_was_verified(modules):
     drafter = mtp_drafter(V3.with_changes("target", {"num_mtp_modules": modules}))
     lengths = np.arange(16.0)
@@ -187,26 +149,16 @@ def test_modules_draft_in_turn_and_all_see_what_was_verified(modules):
 
 def test_modules_have_weights_and_caches_of_their_own():
     names = {"hardware": "b200", "drafter": "mtp", "tensor_parallel": 8}
-    one, three = (
-        deploy(target=V3.with_changes("target", {"num_mtp_modules": n}), **names)[0] for n in (1, 3)
-    )
+    targets = (V3.with_changes("target", {"num_mtp_modules": n}) for n in (1, 3))
+    one, three = (deploy(target=target, **names)[0] for target in targets)
     single, several = (MemoryUse(d, 1000, 4) for d in (one, three))
     assert several.draft_weight_bytes == pytest.approx(3 * single.draft_weight_bytes)
     head = one.drafter.architectures[0]
     more = several.bytes_per_request - single.bytes_per_request
     assert more == pytest.approx(2 * head.sequence_bytes(1004, 8))
-    point = {"batch_size": 8, "context_length": 1000}
-    length = {"draft_length": 3, "verify_tokens": 4}
-    drafts = [step_times(d, **point, **length).draft_time for d in (one, three)]
-    assert drafts[1] > drafts[0]  # each of three passes carries four tokens
-    short = {"draft_length": 1, "verify_tokens": 2}
-    drafts = [step_times(d, **point, **short).draft_time for d in (one, three)]
-    assert drafts[0] == pytest.approx(drafts[1], rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("length", "told"), [(3, None), (6, None), (1, None), (4, "4"), ([2, 5, 7], "5, 7")]
-)
+@each_row(("length", "told"), [(6, None), (1, None), ([2, 3, 5, 7], "5, 7")])
 def test_lengths_that_no_engine_takes_are_told(length, told):
     """`num_speculative_tokens ... must be divisible by n_predict`, says vLLM beyond the modules."""
     target = V3.with_changes("target", {"num_mtp_modules": 3})
@@ -220,41 +172,26 @@ def test_lengths_that_no_engine_takes_are_told(length, told):
 # A checkpoint without a block
 
 
-@pytest.mark.parametrize(
-    "target", ["kimi-k2.6", "gpt-oss-120b", "mixtral-8x7b", "qwen3-30b-a3b", "llama-3.1-8b"]
-)
-def test_a_block_that_the_checkpoint_lacks_is_told(target):
-    names = {"target": target, "hardware": "b200"}
-    told = deploy(**names, drafter="mtp")[1]
-    assert told["mtp_block"] == "none in the checkpoint, as if it had one"
-    assert "mtp_block" not in deploy(**names, drafter="eagle")[1]
-
-
-@pytest.mark.parametrize("target", ["deepseek-v3", "glm-5.2", "qwen3.6-35b-a3b", "minimax-m2.7"])
-def test_a_block_that_the_checkpoint_has_is_not_told(target):
-    assert "mtp_block" not in deploy(target=target, hardware="b200", drafter="mtp")[1]
-
-
-def test_a_head_without_a_block_is_as_one_of_one_module():
-    one, none = (mtp_drafter(V3.with_changes("target", {"num_mtp_modules": n})) for n in (1, 0))
-    assert [part.count for part in none.passes(3)] == [part.count for part in one.passes(3)]
-    (head,) = none.architectures
-    assert inner(head) == inner(*one.architectures)
+def test_a_block_that_the_checkpoint_lacks_is_told():
+    for target, drafter, told in (
+        ("kimi-k2.6", "mtp", "none in the checkpoint, as if it had one"),
+        ("kimi-k2.6", "eagle", None),
+        ("deepseek-v3", "mtp", None),
+    ):
+        _, assumed = deploy(target=target, hardware="b200", tensor_parallel=8, drafter=drafter)
+        assert assumed.get("mtp_block") == told
 
 
 # A head belongs to its target
 
 
 @pytest.mark.parametrize("build", [eagle_drafter, eagle3_drafter, mtp_drafter])
-@pytest.mark.parametrize(
-    ("target", "fault"),
-    [
-        ("qwen3-235b-a22b", "for a target of hidden_size 2048'; .*hidden_size 4096 of Qwen3-235B"),
-        ("olmoe-1b-7b", "for a target of vocabulary_size 151936'; .*vocabulary_size 50304 of OLM"),
-    ],
-)
-def test_a_head_for_another_target_is_refused(build, target, fault):
+def test_a_head_for_another_target_is_refused(build):
     drafter = build(load_architecture("qwen3-30b-a3b"))
-    with pytest.raises(InputError, match=f"^drafter: got '.*{fault}"):
-        deploy(target=target, hardware="b200", drafter=drafter)
+    for target, size, own in (
+        ("qwen3-235b-a22b", "hidden_size 2048", "hidden_size 4096 of Qwen3-235B"),
+        ("olmoe-1b-7b", "vocabulary_size 151936", "vocabulary_size 50304 of OLM"),
+    ):
+        with pytest.raises(InputError, match=f"^drafter: got '.*for a target of {size}'; .*{own}"):
+            deploy(target=target, hardware="b200", drafter=drafter)
     deploy(target="qwen3-30b-a3b", hardware="b200", drafter=drafter)

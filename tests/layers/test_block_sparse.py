@@ -3,21 +3,15 @@
 from dataclasses import replace
 
 import configs
-import numpy as np
 import pytest
 from configs import CONFIGS
-from hypothesis import given, strategies as st
+from rows import each_row
+from strategies import pass_of
 
-from specmodel import predict
-from specmodel.base.errors import InputError
-from specmodel.base.records import as_table, build
-from specmodel.cost.forward import pass_work
-from specmodel.drafters import mtp_drafter
-from specmodel.drafters.passes import Drafter
-from specmodel.layers.batch import Layout, sequence_group
-from specmodel.layers.block_sparse import FROM_CACHE, TOGETHER, BlockSparseAttention
-from specmodel.layers.grouped import GroupedAttention
-from specmodel.models.architecture import load_architecture
+from specmodel import InputError, load_architecture, predict
+from specmodel.layers import BlockSparseAttention, GroupedAttention
+from specmodel.layers.batch import Layout
+from specmodel.layers.block_sparse import FROM_CACHE, TOGETHER
 
 M3 = load_architecture("minimax-m3")
 FULL, SPARSE = M3.mixers
@@ -26,21 +20,11 @@ CONFIG = CONFIGS["MiniMaxAI--MiniMax-M3"]
 
 
 def components(layout=None, capability=9.0, model=M3, **sequences):
-    return pass_work(
-        model,
-        sequence_group(**sequences),
-        layout=layout or Layout(),
-        compute_capability=capability,
-    ).components
+    layout = layout or Layout()
+    return pass_of(model, layout=layout, compute_capability=capability, **sequences).components
 
 
 # Sizes
-
-
-def test_parameters_of_the_model():
-    """Those of transformers' meta model, 427B and 26B as published."""
-    assert M3.total_parameters == pytest.approx(426_174_565_632, rel=1e-6)
-    assert M3.active_parameters == pytest.approx(24_733_273_344, rel=1e-5)
 
 
 @pytest.mark.parametrize("degree", [1, 2, 4, 8])
@@ -50,9 +34,11 @@ def test_weights_of_a_layer(degree):
     grouped = H * (2 * 64 * 128 // degree + 2 * kv * 128)
     assert FULL.weights(H, degree) == grouped
     assert SPARSE.weights(H, degree) == grouped + H * (kv * 128 + 128)
+    assert SPARSE.cuts(degree)
+    assert not SPARSE.cuts(6)
 
 
-@pytest.mark.parametrize(("degree", "entries"), [(1, 122_880), (2, 61_440), (4, 30_720)])
+@pytest.mark.parametrize(("degree", "entries"), [(1, 122_880), (4, 30_720), (8, 30_720)])
 def test_cache_of_the_model(degree, entries):
     """2,048 B a token and layer in 16 bits over 60 layers, and 256 of index in each of 57."""
     index = LAYERS * 256
@@ -60,14 +46,6 @@ def test_cache_of_the_model(degree, entries):
         kept = replace(M3, kv_dtype=kv_dtype)
         assert kept.sequence_bytes(1.0, degree) == size + index
         assert kept.sequence_bytes(1000.0, degree) == 1000 * (size + index)
-
-
-def test_key_value_heads_are_copied_beyond_their_number():
-    kept = [float(M3.sequence_bytes(1.0, degree)) for degree in (4, 8, 16)]
-    assert kept[0] == kept[1] == kept[2]
-    assert [SPARSE.cuts(degree) for degree in (1, 2, 3, 4, 6, 8, 16)] == [
-        True, True, False, True, False, True, True,
-    ]  # fmt: skip
 
 
 # Passes
@@ -115,7 +93,7 @@ def of_layers(mixer):
     return replace(M3, layers=(replace(M3.layers[1], mixer=mixer),))
 
 
-@pytest.mark.parametrize(("degree", "heads"), [(1, 4), (2, 2), (4, 1), (8, 1)])
+@pytest.mark.parametrize(("degree", "heads"), [(1, 4), (2, 2), (8, 1)])
 def test_scores_are_kept_of_blocks(degree, heads):
     """Of 32 bits for each index head and 128 entries, written by one kernel, read by another."""
     layout = Layout(tensor_parallel=degree)
@@ -124,6 +102,10 @@ def test_scores_are_kept_of_blocks(degree, heads):
     queries = 4 * 2 * heads * 128 * 2
     assert found["index_selection"].activation_bytes == pytest.approx(LAYERS * scores)
     assert found["indexer"].activation_bytes == pytest.approx(LAYERS * (scores + queries))
+    read = 4 * (12_800 + 2) * LAYERS * 256  # all keys on each GPU, once for both tokens
+    assert found["indexer"].cache_bytes == pytest.approx(read)
+    own = 4 * ((1 + FROM_CACHE) * REACH + 2) * LAYERS * 2048 / min(degree, 4)
+    assert found["block_sparse_core"].cache_bytes == pytest.approx(own)
 
 
 def test_pooled_keys_are_one_a_block_and_on_all_gpus():
@@ -142,35 +124,16 @@ def test_pooled_keys_are_one_a_block_and_on_all_gpus():
     assert found["index_selection"].activation_bytes == pytest.approx(scores * 4 * LAYERS)
 
 
-def test_verified_tokens_share_index_keys_but_not_blocks():
-    sparse = of_layers(SPARSE)
-    one, five = (
-        components(batch_size=8, context_length=50_000, tokens_per_sequence=n, model=sparse)
-        for n in (1, 5)
-    )
-    index = five["indexer"].cache_bytes - one["indexer"].cache_bytes
-    assert index == pytest.approx(8 * (4 + 4) * LAYERS * 256, rel=1e-9)  # read, and written
-    blocks = [float(found["block_sparse_core"].cache_bytes) for found in (one, five)]
-    again = (4 * FROM_CACHE * REACH + 4) / (REACH + 1)  # of a cache; the tokens' own are written
-    assert blocks[1] == pytest.approx((1 + again) * blocks[0], rel=1e-12)
-    work = [float(found["block_sparse_core"].flop) for found in (one, five)]
-    assert work[1] == pytest.approx(5 * work[0], rel=1e-12)
-
-
 def test_prompts_are_read_together_on_blackwell_alone():
-    given_ = {"batch_size": 1, "context_length": 10_000, "model": of_layers(SPARSE)}
-    for tokens, share in ((100, FROM_CACHE), (300, TOGETHER)):
-        hopper, blackwell = (
-            float(
-                components(capability=capability, tokens_per_sequence=tokens, **given_)[
-                    "block_sparse_core"
-                ].cache_bytes
-            )
-            for capability in (9.0, 10.0)
-        )
-        read = {again: REACH * (1 + again * (tokens - 1)) for again in (FROM_CACHE, share)}
-        assert hopper == pytest.approx((read[FROM_CACHE] + tokens) * LAYERS * 2048, rel=1e-12)
-        assert blackwell == pytest.approx((read[share] + tokens) * LAYERS * 2048, rel=1e-12)
+    point = {"batch_size": 1, "context_length": 10_000, "model": of_layers(SPARSE)}
+    for capability, tokens, again in (
+        (9.0, 100, FROM_CACHE), (9.0, 300, FROM_CACHE),
+        (10.0, 100, FROM_CACHE), (10.0, 300, TOGETHER),
+    ):  # fmt: skip
+        found = components(capability=capability, tokens_per_sequence=tokens, **point)
+        read = REACH * (1 + again * (tokens - 1)) + tokens
+        cache_bytes = found["block_sparse_core"].cache_bytes
+        assert cache_bytes == pytest.approx(read * LAYERS * 2048, rel=1e-12)
 
 
 def test_short_contexts_are_read_as_dense_attention_reads_them():
@@ -180,40 +143,6 @@ def test_short_contexts_are_read_as_dense_attention_reads_them():
     assert short["block_sparse_core"].cache_bytes == pytest.approx(
         dense["attention_core"].cache_bytes, rel=1e-12
     )
-    two = components(
-        batch_size=1, context_length=500, tokens_per_sequence=2, model=of_layers(SPARSE)
-    )
-    assert two["block_sparse_core"].cache_bytes == pytest.approx(
-        (501 + FROM_CACHE * 502 + 2) * LAYERS * 2048, rel=1e-12
-    )
-
-
-def test_a_gpu_has_its_share_of_heads_and_all_index_keys():
-    sequences = {"batch_size": 8, "context_length": 30_000, "model": of_layers(SPARSE)}
-    whole, cut = (components(Layout(tensor_parallel=n), **sequences) for n in (1, 4))
-    for name, share in (("block_sparse_core", 4), ("indexer", 1)):
-        assert whole[name].cache_bytes == pytest.approx(share * cut[name].cache_bytes, rel=1e-12)
-    assert whole["indexer"].flop == pytest.approx(4 * cut["indexer"].flop, rel=1e-12)
-
-
-@given(
-    context=st.floats(0, 2e5), more=st.floats(1, 2), tokens=st.floats(1, 16), batch=st.floats(1, 64)
-)
-def test_more_context_is_never_less_work(context, more, tokens, batch):
-    less, most = (
-        components(batch_size=batch, context_length=c, tokens_per_sequence=tokens)
-        for c in (context, context * more)
-    )
-    for name in ("indexer", "index_selection", "block_sparse_core"):
-        for of in ("cache_bytes", "activation_bytes", "flop"):
-            short, long = (float(getattr(found[name], of)) for found in (less, most))
-            assert short <= long * (1 + 1e-12)
-
-
-def test_groups_must_divide():
-    sizes = as_table(SPARSE) | {"num_kv_heads": 5}
-    with pytest.raises(InputError, match=r"num_kv_heads: got 5; expected a divisor of num_heads"):
-        build(BlockSparseAttention, sizes, "")
 
 
 # Answers
@@ -228,18 +157,6 @@ def test_index_is_a_cause_where_it_is_most_of_a_pass():
     parts = {name: float(part.total_time) for name, part in p.times.forward.components.items()}
     assert parts["indexer"] > max(parts["block_sparse_core"], parts["block_sparse_projections"])
     assert p.times.forward.causes["indexer"] == "index"
-
-
-def test_modules_have_an_indexer_and_experts():
-    """As vLLM builds each of the seven (``force_sparse_attn`` and ``force_moe``)."""
-    drafter = mtp_drafter(M3)
-    assert isinstance(drafter, Drafter)
-    modules = [model for model, _ in drafter.parts]
-    assert len(modules) == 7
-    for module in modules:
-        (layer,) = module.layers
-        assert layer.mixer == SPARSE
-        assert layer.feed_forward == M3.layers[1].feed_forward
 
 
 # Configurations
@@ -257,52 +174,22 @@ def test_dense_layers_may_be_anywhere():
     assert kinds == {GroupedAttention: 30, BlockSparseAttention: 30}
 
 
-@pytest.mark.parametrize(
-    ("changes", "match"),
+@each_row(
+    ("sparse", "changes", "match"),
     [
-        (
-            {"sparse_attention_freq": None},
-            "layer_types: got None; .*or sparse_attention_freq",
-        ),
-        ({"sparse_attention_freq": [1] * 59}, "sparse_attention_freq: got '59 entries'"),
-        ({"sparse_attention_freq": [2] * 60}, "sparse_attention_freq: got 2; expected 0 or 1"),
-        ({"sparse_topk_blocks": 0}, "sparse_topk_blocks: got 0; expected a whole number from 1"),
-        ({"sparse_block_size": "x"}, "sparse_block_size: got 'x'"),
-        (
-            {"sparse_num_index_heads": 6},
-            "sparse_num_index_heads: got 6; expected a multiple",
-        ),
-        ({"sparse_disable_index_value": [0] * 60}, "sparse_disable_index_value: got .*expected 1"),
-        ({"use_sparse_attention": False}, "use_sparse_attention: got False; expected true"),
-        ({"sparse_topk_pages": 3}, "sparse_topk_pages: got 3; expected no such key"),
+        ({"sparse_attention_freq": None}, {}, "layer_types: got None; .*or sparse_attention_freq"),
+        ({"sparse_attention_freq": [1] * 59}, {}, "sparse_attention_freq: got '59 entries'"),
+        ({"sparse_attention_freq": [2] * 60}, {}, "sparse_attention_freq: got 2; expected 0 or 1"),
+        ({"sparse_num_index_heads": 6}, {}, "sparse_num_index_heads: got 6; expected a multiple"),
+        ({"sparse_disable_index_value": [0] * 60}, {}, "sparse_disable_index_value: .*expected 1"),
+        ({"use_sparse_attention": False}, {}, "use_sparse_attention: got False; expected true"),
+        ({"sparse_topk_pages": 3}, {}, "sparse_topk_pages: got 3; expected no such key"),
+        ({}, {"attention_output_gate": True}, "attention_output_gate: got True; expected false"),
+        ({}, {"moe_intermediate_size": 1024}, "moe_intermediate_size: got .*intermediate_size"),
+        ({}, {"layer_types": ["full_attention"] * 60}, "layer_types: got .*sparse_attention_freq"),
+        ({}, {"index_topk_blocks": 8}, "index_topk_blocks: got 8; expected the same as sparse"),
     ],
 )
-def test_what_is_not_known_of_blocks_is_refused(changes, match):
+def test_what_is_not_known_is_refused(sparse, changes, match):
     with pytest.raises(InputError, match=match):
-        read(sparse=changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "match"),
-    [
-        (
-            {"sparse_attention_config": [1]},
-            r"attention_config: got \[1\]; expected an object",
-        ),
-        ({"attention_output_gate": True}, "attention_output_gate: got True; expected false"),
-        ({"moe_intermediate_size": 1024}, "moe_intermediate_size: got 1024; .*intermediate_size"),
-        ({"layer_types": ["full_attention"] * 60}, "layer_types: got .*sparse_attention_freq"),
-        ({"index_topk_blocks": 8}, "index_topk_blocks: got 8; expected the same as sparse"),
-    ],
-)
-def test_what_is_not_known_of_the_family_is_refused(changes, match):
-    sparse = changes.pop("sparse_attention_config", None)
-    with pytest.raises(InputError, match=match):
-        read(**changes, **({} if sparse is None else {"sparse_attention_config": sparse}))
-
-
-def test_blocks_always_selected_are_among_those_chosen():
-    """Engines give them the best scores, so that they take places and add none."""
-    model = read(sparse={"sparse_init_block": 1, "sparse_local_block": 2})
-    assert [*model.mixers][1].reach == 2048
-    assert np.isclose(model.total_parameters, M3.total_parameters)
+        read(sparse=sparse, **changes)

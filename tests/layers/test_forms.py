@@ -5,16 +5,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from specmodel.base.errors import InputError
-from specmodel.cost.forward import pass_work
+from specmodel import InputError, load_architecture
+from specmodel.cost import pass_work
+from specmodel.layers import GroupedAttention, LayerGroup
 from specmodel.layers.batch import Batch, Carried, Layout, sequence_group
 from specmodel.layers.forms import Measure, measured
-from specmodel.layers.group import LayerGroup
-from specmodel.layers.grouped import GroupedAttention
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
-from specmodel.layers.work import Work
-from specmodel.models.architecture import load_architecture
 
 
 def named(carried, name):
@@ -67,21 +64,8 @@ def test_a_layer_that_branches_is_named():
     model = load_architecture("llama-3.1-8b")
     hasty = Hasty(num_heads=32, num_kv_heads=8, head_dim=128)
     model = replace(model, layers=(LayerGroup(count=1, mixer=hasty),))
-    with pytest.raises(
-        InputError,
-        match=r"^work of attention: got 'a comparison of a sum",
-    ):
+    with pytest.raises(InputError, match=r"^work of attention: got 'a comparison of a sum"):
         pass_work(model, sequence_group(batch_size=1))
-
-
-def test_work_keeps_what_is_a_number():
-    work = Work(flop=2 * X, kernels=3, kind="gemm")
-    found = work.at(VALUES)
-    assert (found.kernels, found.kind) == (3, "gemm")
-    np.testing.assert_array_equal(found.flop, [2.0, 4.0])
-    assert not work.depends_on_context
-    run = Pass(Stream(8, *("bf16",) * 5), Layout())
-    assert Work(cache_bytes=run.replica.entries(None)).depends_on_context
 
 
 def test_measures_of_sequences_by_hand():

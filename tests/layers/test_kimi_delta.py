@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 from strategies import pass_of
 
-from specmodel.base.errors import InputError
+from specmodel import Architecture, InputError
 from specmodel.base.records import as_table, build
 from specmodel.layers import KimiDeltaAttention
-from specmodel.layers.attention import LatentAttention
 from specmodel.layers.batch import Layout
 from specmodel.layers.states import StateKeeping
-from specmodel.models.architecture import Architecture
 
 K3 = KimiDeltaAttention(num_heads=96, head_dim=128, conv_kernel=4, has_low_rank_gate=False)
 STATE = 96 * 128 * 128 * 4
@@ -24,9 +22,6 @@ def one(mixer):
     layer = {"count": 10, "mixer": as_table(mixer)}
     fields = {"schema_version": 2, "name": "x", "source": "y", "hidden_size": H}
     return build(Architecture, fields | {"vocabulary_size": 1000, "layers": [layer]}, "model")
-
-
-# The layer
 
 
 def test_weights_of_kimi_k3_by_hand():
@@ -63,25 +58,6 @@ def test_reservations_for_seven_drafted_tokens_are_those_reported():
     assert reserved / 2**20 == pytest.approx(462, abs=0.6)
 
 
-@pytest.mark.parametrize("tokens", [1, 2, 4, 8])
-def test_verifying_reads_a_state_and_writes_one_a_token(tokens):
-    work = pass_of(one(K3), batch_size=5, tokens_per_sequence=tokens, layout=Layout(4))
-    part = work.components["recurrence"]
-    assert part.cache_bytes == 5 * 10 * (1 + tokens) * STATE / 4
-    assert part.flop == 5 * tokens * 10 * 8 * 96 * 128 * 128 / 4
-    per_token = (2 * WIDE + 2 * WIDE + WIDE + 96) / 4  # queries, keys, values, results, gates
-    assert part.activation_bytes == pytest.approx(5 * tokens * 10 * per_token * 2)
-    assert (part.kind, part.memory_cause, part.kernels) == ("kimi_recurrence", "state", 10)
-    assert part.depth == 10 * tokens
-
-
-def test_replay_records_changes_in_32_bits_and_keys_and_gates_in_16():
-    replay = StateKeeping(rollback="replay")
-    work = pass_of(one(K3), batch_size=1, tokens_per_sequence=4, states=replay)
-    record = WIDE * (4 + 2 + 2)
-    assert work.components["recurrence"].cache_bytes == 10 * (2 * STATE + 3 * 2 * record)
-
-
 def test_convolution_runs_over_queries_keys_and_values():
     work = pass_of(one(K3), batch_size=5, tokens_per_sequence=4, layout=Layout(2))
     part = work.components["short_convolution"]
@@ -89,40 +65,7 @@ def test_convolution_runs_over_queries_keys_and_values():
     assert part.cache_bytes == 5 * 10 * 3 * WIDE / 2 * (3 + 3 + 3) * 2
 
 
-@pytest.mark.parametrize(("decay", "gate", "products"), [
-    (True, False, 3), (True, True, 4), (False, False, 4),
-])  # fmt: skip
-def test_products_are_those_that_engines_launch(decay, gate, products):
-    """vLLM merges all that reads the hidden values; Ling's gates stay apart."""
-    mixer = replace(K3, has_low_rank_decay=decay, has_low_rank_gate=gate)
-    part = pass_of(one(mixer), batch_size=1).components["recurrent_projections"]
-    assert part.kernels == 10 * products
-    assert part.weight_bytes == 10 * (mixer.weights(H) - 3 * WIDE * 4) * 2
-
-
 def test_heads_are_cut_evenly_or_not_at_all():
     assert [n for n in range(1, 17) if K3.cuts(n)] == [1, 2, 3, 4, 6, 8, 12, 16]
     with pytest.raises(InputError, match=r"tensor_parallel: got 5; .*kimi delta attention .*: 1, "):
         one(K3).check_layout(Layout(5))
-
-
-# Latent attention beside it
-
-
-def test_gate_of_latent_attention():
-    """Kimi-K3 multiplies each value of a head by a number, Ling-3.0 each head."""
-    sizes = {"num_heads": 96, "kv_lora_rank": 512, "q_lora_rank": 1536, "v_head_dim": 128}
-    sizes |= {"qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
-    plain = LatentAttention(**sizes)
-    for size in (1, 128):
-        gated = LatentAttention(**sizes, gate_size=size)
-        more = H * 96 * size
-        assert gated.weights(H) - plain.weights(H) == more
-        assert gated.weights(H, 8) - plain.weights(H, 8) == more / 8
-        with_gate, without = (
-            pass_of(one(mixer), batch_size=3, context_length=99).components
-            for mixer in (gated, plain)
-        )
-        name = "attention_projections"
-        assert with_gate[name].weight_bytes - without[name].weight_bytes == 10 * more * 2
-        assert with_gate["attention_core"].cache_bytes == without["attention_core"].cache_bytes

@@ -6,17 +6,14 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from specmodel.base.errors import InputError
+from specmodel import Architecture, InputError, eagle_drafter, load_architecture, mtp_drafter
 from specmodel.base.units import FloatArray
-from specmodel.cost.forward import pass_work
-from specmodel.drafters import eagle_drafter, mtp_drafter
+from specmodel.cost import pass_work
+from specmodel.layers import LayerGroup, Work
 from specmodel.layers.batch import Layout, sequence_group
-from specmodel.layers.group import LayerGroup
 from specmodel.layers.parts import TokenMixer
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
-from specmodel.layers.work import Work
-from specmodel.models.architecture import Architecture, load_architecture
 
 
 @dataclass(frozen=True, kw_only=True)

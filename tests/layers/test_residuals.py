@@ -4,22 +4,23 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rows import each_row
 from strategies import pass_of
 
-from specmodel import decode
-from specmodel.base.errors import InputError
-from specmodel.drafters import mtp_drafter
+from specmodel import InputError, decode, load_architecture, mtp_drafter
 from specmodel.layers.batch import Layout
-from specmodel.models.architecture import load_architecture
 
 PLAIN = load_architecture("deepseek-v3")
 H, LAYERS = 7168, 61
-STREAMS = PLAIN.with_changes(
-    "target", {"residuals": {"kind": "hyper_connections", "num_streams": 4}}
-)
-SUMS = PLAIN.with_changes(
-    "target", {"residuals": {"kind": "attention_residuals", "block_layers": 12}}
-)
+HYPER = {"kind": "hyper_connections", "num_streams": 4}
+
+
+def with_residuals(**fields):
+    return PLAIN.with_changes("target", {"residuals": fields})
+
+
+STREAMS = with_residuals(**HYPER)
+SUMS = with_residuals(kind="attention_residuals", block_layers=12)
 
 
 def norms(model, name="norms", **point):
@@ -66,8 +67,7 @@ def test_norms_before_blocks_are_done_with_the_streams():
 
 def test_streams_become_one_before_the_lm_head():
     """By a smaller matrix of as many columns as streams, read likewise."""
-    headed = {"kind": "hyper_connections", "num_streams": 4, "has_head": True}
-    model = PLAIN.with_changes("target", {"residuals": headed})
+    model = with_residuals(**HYPER, has_head=True)
     assert model.total_parameters - STREAMS.total_parameters == 4 * 4 * H + 4 + 1
     more, less = (norms(each, "residual_streams") for each in (model, STREAMS))
     assert more.activation_bytes - less.activation_bytes == 8 * (4 + 4 + 1) * H * 2
@@ -84,24 +84,19 @@ def test_earlier_sums_are_read_before_each_block():
 
 def test_layers_for_several_tokens_have_one_stream_unless_said():
     assert mtp_drafter(STREAMS).architectures[0].residuals is None
-    kept = {"kind": "hyper_connections", "num_streams": 4, "in_modules": True}
-    model = PLAIN.with_changes("target", {"residuals": kept})
+    model = with_residuals(**HYPER, in_modules=True)
     assert mtp_drafter(model).architectures[0].residuals == model.residuals
 
 
 def test_streams_that_are_not_mixed_need_fewer_numbers():
     """As in Hy4: what is read of each stream, and what each gets; two scales, four biases each."""
-    own = {"kind": "hyper_connections", "num_streams": 4, "is_mixed": False}
-    model = PLAIN.with_changes("target", {"residuals": own})
-    layers, blocks = model.around.mixed_layers, model.around.mixed_blocks
-    added = model.total_parameters - PLAIN.total_parameters
-    assert (layers, blocks) == (LAYERS, 2 * LAYERS)
-    assert added == blocks * (8 * (4 * model.hidden_size + 1) + 2)
-    gated = PLAIN.with_changes("target", {"residuals": own | {"gate_rank": 320}})
-    matrices = 4 * model.hidden_size * (2 * 320 + 4)
-    assert gated.total_parameters - PLAIN.total_parameters == pytest.approx(
-        blocks * matrices, rel=1e-3
+    plain, gated = (
+        with_residuals(**HYPER, is_mixed=False, gate_rank=rank).total_parameters
+        - PLAIN.total_parameters
+        for rank in (0, 320)
     )
+    assert plain == 2 * LAYERS * (8 * (4 * H + 1) + 2)
+    assert gated == pytest.approx(2 * LAYERS * 4 * H * (2 * 320 + 4), rel=1e-3)
 
 
 def test_parts_beside_others_read_no_residual():
@@ -112,12 +107,12 @@ def test_parts_beside_others_read_no_residual():
     assert model.around.mixed_blocks == 2 * group.count
 
 
-@pytest.mark.parametrize(("residuals", "message"), [
+@each_row(("residuals", "message"), [
     ({"kind": "hyper_connections", "num_streams": 1}, "num_streams: got 1"),
     ({"kind": "attention_residuals", "block_layers": 0}, "block_layers: got 0"),
-    ({"kind": "hyper_connections", "num_streams": 4, "gate_rank": 8}, "gate_rank: got 8"),
+    (HYPER | {"gate_rank": 8}, "gate_rank: got 8"),
     ({"kind": "hyper"}, "kind: got .*'hyper'.*hyper_connections"),
 ])  # fmt: skip
 def test_bad_sizes_are_named(residuals, message):
     with pytest.raises(InputError, match=message):
-        PLAIN.with_changes("target", {"residuals": residuals})
+        with_residuals(**residuals)

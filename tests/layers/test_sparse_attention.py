@@ -6,120 +6,28 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from rows import each_row
+from strategies import pass_of
 
-from specmodel.base.errors import InputError
+from specmodel import Architecture, InputError, load_architecture
 from specmodel.base.records import as_table, build, field_names
-from specmodel.cost.deploying import resolve
-from specmodel.cost.forward import pass_work
-from specmodel.cost.latency import step_times
-from specmodel.layers.attention import LatentAttention
-from specmodel.layers.batch import Layout, sequence_group
-from specmodel.layers.dense import DenseFeedForward
+from specmodel.layers import LatentAttention, LayerGroup
+from specmodel.layers.batch import Layout
 from specmodel.layers.engines import NO_ENGINE, engine_code
-from specmodel.layers.feed_forward import RoutedExperts
-from specmodel.layers.group import LayerGroup
-from specmodel.layers.sparse import SparseAttention, index_reads
-from specmodel.models.architecture import Architecture
+from specmodel.layers.sparse import index_reads
 
 HOPPER, BLACKWELL = 9.0, 10.0
 
-DEEPSEEK = SparseAttention(
-    num_heads=128,
-    kv_lora_rank=512,
-    q_lora_rank=1536,
-    qk_nope_head_dim=128,
-    qk_rope_head_dim=64,
-    v_head_dim=128,
-    index_num_heads=64,
-    index_head_dim=128,
-    index_topk=2048,
-)
-GLM = SparseAttention(
-    num_heads=64,
-    kv_lora_rank=512,
-    q_lora_rank=2048,
-    qk_nope_head_dim=192,
-    qk_rope_head_dim=64,
-    v_head_dim=256,
-    index_num_heads=32,
-    index_head_dim=128,
-    index_topk=2048,
-)
-GLM_SHARED = replace(GLM, has_indexer=False)
+DEEPSEEK_V32 = load_architecture("deepseek-v3.2", weight_dtype="bf16")
+GLM_52, M3 = load_architecture("glm-5.2"), load_architecture("minimax-m3")
+(DEEPSEEK,), (GLM, GLM_SHARED) = DEEPSEEK_V32.mixers, GLM_52.mixers
 
 
-def experts(shared: int = 1) -> RoutedExperts:
-    return RoutedExperts(
-        num_experts=256,
-        experts_per_token=8,
-        expert_size=2048,
-        num_shared_experts=shared,
-        shared_expert_size=2048,
-    )
-
-
-def model(
-    name: str, hidden_size: int, vocabulary_size: int, layers: list[LayerGroup], **more: str
-) -> Architecture:
-    return Architecture(
-        schema_version=2,
-        name=name,
-        source="public configuration",
-        hidden_size=hidden_size,
-        vocabulary_size=vocabulary_size,
-        layers=tuple(layers),
-        **more,
-    )
-
-
-def group(count: int, mixer: SparseAttention, ffn_size: int = 0) -> LayerGroup:
-    block = DenseFeedForward(ffn_size=ffn_size) if ffn_size else experts()
-    return LayerGroup(count=count, mixer=mixer, feed_forward=block)
-
-
-DEEPSEEK_V32 = model(
-    "DeepSeek-V3.2", 7168, 129280, [group(3, DEEPSEEK, 18432), group(58, DEEPSEEK)]
-)
-GLM_5 = model("GLM-5", 6144, 154880, [group(3, GLM, 12288), group(75, GLM)])
-GLM_52 = model(
-    "GLM-5.2", 6144, 154880, [group(3, GLM, 12288), group(18, GLM), group(57, GLM_SHARED)]
-)
-
-
-@pytest.mark.parametrize(
-    ("architecture", "total", "active"),
-    [
-        (DEEPSEEK_V32, 671.878e9, 37.477e9),
-        (GLM_5, 743.911e9, 40.833e9),
-        (GLM_52, 743.377e9, 40.299e9),
-    ],
-)
-def test_parameters_of_published_models(architecture, total, active):
-    """Those of transformers' meta models."""
-    assert architecture.total_parameters == pytest.approx(total, rel=1e-5)
-    assert architecture.active_parameters == pytest.approx(active, rel=5e-5)
-
-
-@pytest.mark.parametrize(
-    ("architecture", "fp8", "bf16", "index"),
-    [
-        (DEEPSEEK_V32, 40_016, 70_272, 8_052),
-        (GLM_5, 51_168, 89_856, 10_296),
-        (GLM_52, 51_168, 89_856, 2_772),
-    ],
-)
-def test_cache_of_published_models(architecture, fp8, bf16, index):
-    """656 B a token and layer in 8 bits, 1,152 in 16, and 132 for each layer that indexes."""
-    for kv_dtype, entries in (("fp8", fp8), ("bf16", bf16)):
-        kept = replace(architecture, kv_dtype=kv_dtype)
-        for degree in (1, 8):
-            assert kept.sequence_bytes(1.0, degree) == entries + index
-            assert kept.sequence_bytes(1000.0, degree) == 1000 * (entries + index)
-
-
-def test_entry_in_four_bits():
-    """256 B of latent, 32 of scales, 64 of rotary key: vLLM's nvfp4_ds_mla has 352 B."""
-    assert DEEPSEEK.entry_bytes("fp4") == 352
+def test_bytes_of_an_entry():
+    """vLLM's nvfp4_ds_mla: 256 B of latent, 32 of scales, 64 of rotary key; its 8 bits have 656."""
+    assert [DEEPSEEK.entry_bytes(dtype) for dtype in ("fp4", "fp8", "bf16")] == [352, 656, 1152]
+    for degree in (1, 8):
+        kept = replace(GLM_52, kv_dtype="fp8").sequence_bytes(1000.0, degree)
+        assert kept == 1000 * (78 * 656 + 21 * 132)
 
 
 def test_weights_of_a_layer():
@@ -132,15 +40,6 @@ def test_weights_of_a_layer():
         assert DEEPSEEK.weights(7168, degree) == own + indexer
         shared = replace(DEEPSEEK, has_indexer=False)
         assert shared.weights(7168, degree) == own
-
-
-@pytest.mark.parametrize("pool", [1, 2, 4])
-def test_pooled_index_keys_have_weights_of_their_own(pool):
-    """A matrix makes as many weights of a token as its key has, and each place has as many."""
-    pooled = replace(GLM, index_pool=pool)
-    more = pooled.weights(6144) - GLM.weights(6144)
-    assert more == (6144 * 128 + pool * 128 if pool > 1 else 0)
-    assert pooled.index_bytes == 132 / pool
 
 
 VLLM_INDEXER = {
@@ -168,17 +67,20 @@ def test_indexer_without_a_latent_of_queries_reads_what_the_layer_reads():
 
 def components(architecture=DEEPSEEK_V32, capability=HOPPER, layout=None, **sequences):
     layout = layout or Layout()
-    found = pass_work(
-        architecture, sequence_group(**sequences), layout=layout, compute_capability=capability
-    )
-    return found.components
+    return pass_of(
+        architecture, layout=layout, compute_capability=capability, **sequences
+    ).components
 
 
 def test_indexer_launches_what_vllm_does():
     """Four layers with an indexer each, and one of four."""
-    layers = [[group(4, GLM)], [group(1, GLM), group(3, GLM_SHARED)]]
+    layers = [[(4, GLM)], [(1, GLM), (3, GLM_SHARED)]]
     every, first = (
-        components(model("GLM", 6144, 1000, each), batch_size=5, context_length=9000)
+        components(
+            replace(GLM_52, layers=tuple(LayerGroup(count=n, mixer=mixer) for n, mixer in each)),
+            batch_size=5,
+            context_length=9000,
+        )
         for each in layers
     )
     for name, kernels in VLLM_INDEXER.items():
@@ -225,11 +127,8 @@ def test_choosing_takes_a_processor_for_each_token():
 @each_row(
     ("capability", "tokens", "reads"),
     [
-        *((HOPPER, tokens, 1) for tokens in (1, 2, 4)),
-        *((HOPPER, tokens, tokens) for tokens in (3, 5, 6, 8)),
-        *((BLACKWELL, tokens, 1) for tokens in (1, 2, 3, 5, 8)),
-        *((capability, 2, 1) for capability in (8.0, 12.0, None)),
-        *((capability, 4, 4) for capability in (8.0, 12.0, None)),
+        *((HOPPER, tokens, reads) for tokens, reads in ((2, 1), (3, 3), (4, 1))),
+        *((BLACKWELL, 3, 1), (None, 2, 1), (None, 4, 4)),
     ],
 )
 def test_tokens_that_share_index_keys(capability, tokens, reads):
@@ -247,29 +146,13 @@ def test_tokens_that_share_index_keys(capability, tokens, reads):
 
 
 def test_chunk_of_a_prompt_reads_index_keys_once():
-    for capability in (HOPPER, BLACKWELL, None):
-        found = components(
-            capability=capability,
-            batch_size=1,
-            tokens_per_sequence=4096,
-            context_length=10_000,
-            logits_per_sequence=1,
-        )
-        assert found["indexer"].cache_bytes == 61 * 132 * (14_096 + 4096)
-        pairs = 4096 * (10_000 + 4097 / 2)
-        assert found["indexer"].flop == pytest.approx(61 * 2 * 64 * 128 * pairs)
-        assert found["attention_core"].cache_bytes == 61 * 1152 * (4096 * 2048 + 4096)
-
-
-def test_layers_that_share_a_selection_have_no_index():
-    every, few = (
-        components(a, batch_size=3, context_length=5000)["indexer"] for a in (GLM_5, GLM_52)
+    found = components(
+        batch_size=1, tokens_per_sequence=4096, context_length=10_000, logits_per_sequence=1
     )
-    assert every.cache_bytes * 21 == few.cache_bytes * 78
-    gathered = [
-        components(a, batch_size=3, context_length=5000)["attention_core"] for a in (GLM_5, GLM_52)
-    ]
-    assert gathered[0].cache_bytes == gathered[1].cache_bytes
+    assert found["indexer"].cache_bytes == 61 * 132 * (14_096 + 4096)
+    pairs = 4096 * (10_000 + 4097 / 2)
+    assert found["indexer"].flop == pytest.approx(61 * 2 * 64 * 128 * pairs)
+    assert found["attention_core"].cache_bytes == 61 * 1152 * (4096 * 2048 + 4096)
 
 
 def test_the_index_is_on_every_gpu():
@@ -281,22 +164,20 @@ def test_the_index_is_on_every_gpu():
 
 
 @given(
+    chosen=st.sampled_from([(GLM_52, "attention_core"), (M3, "block_sparse_core")]),
     context=st.floats(0, 1e6),
     more=st.floats(1.0, 1.001),
     batch=st.floats(0.5, 512),
     tokens=st.integers(1, 9),
     capability=st.sampled_from([None, 8.0, 9.0, 10.0, 12.0]),
 )
-def test_work_is_continuous_and_grows(context, more, batch, tokens, capability):
+def test_work_is_continuous_and_grows(chosen, context, more, batch, tokens, capability):
+    model, core = chosen
+
     def at(context: float, batch: float) -> list[float]:
-        found = components(
-            GLM_52,
-            capability,
-            batch_size=batch,
-            tokens_per_sequence=tokens,
-            context_length=context,
-        )
-        parts = [found[name] for name in ("indexer", "attention_core")]
+        point = {"batch_size": batch, "context_length": context}
+        found = components(model, capability, tokens_per_sequence=tokens, **point)
+        parts = [found[name] for name in ("indexer", core)]
         return [float(v) for p in parts for v in (p.flop, p.cache_bytes, p.activation_bytes)]
 
     before = at(context, batch)
@@ -327,45 +208,10 @@ def test_engines_share_index_keys_as_their_code_says(stack, capability, reads):
     np.testing.assert_array_equal(index_reads(tokens, together), reads)
 
 
-@pytest.mark.parametrize(("hardware", "least", "most"), [("h200_sxm", 1.5, 2), ("b200", -0.2, 0.2)])
-def test_longer_steps_name_the_index(hardware, least, most):
-    """Three tokens of a sequence read its index keys three times on Hopper, four or two once.
-
-    In times of one read; a part of two more goes to the arithmetic that reads hide.
-    """
-    deployment, _ = resolve(
-        {
-            "target": DEEPSEEK_V32,
-            "hardware": hardware,
-            "drafter": "ngram",
-            "proposal_rate": 1.0,
-            "tensor_parallel": 8,
-            "kv_dtype": "fp8",
-        }
-    )
-
-    def growth(tokens):
-        times = step_times(
-            deployment,
-            batch_size=8,
-            draft_length=tokens - 1,
-            verify_tokens=tokens,
-            context_length=131_072,
-        )
-        by_cause = times.growth_by_cause()
-        beyond = times.step_time - times.forward_time
-        assert sum(by_cause.values()) == pytest.approx(float(beyond), rel=1e-9)
-        plain = times.forward.components["indexer"].memory_time
-        return float(by_cause["index"] / plain)
-
-    assert least < growth(3) < most
-    assert growth(2) == pytest.approx(0, abs=0.2)
-    assert growth(4) == pytest.approx(0, abs=0.3)
-
-
 def test_a_model_in_which_no_layer_selects_is_refused():
+    shared = [LayerGroup(count=3, mixer=GLM_SHARED)]
     with pytest.raises(InputError, match=r"^model.has_indexer: got False; .*true in one"):
-        build(Architecture, as_table(GLM_52) | {"layers": [group(3, GLM_SHARED)]}, "model")
+        build(Architecture, as_table(GLM_52) | {"layers": shared}, "model")
     with pytest.raises(InputError, match=r"^set target.has_indexer: got False; .*true in one"):
         GLM_52.with_changes("set target", {"has_indexer": False})
     assert GLM_52.with_changes("target", {"has_indexer": True}).mixers.keys() == {GLM}
@@ -378,7 +224,7 @@ def test_latent_attention_with_a_window_keeps_and_reads_no_more():
     windowed = replace(whole, window=512)
     assert (windowed.for_head.place, windowed.for_head.mixer) == (2, whole)
     models = [
-        replace(DEEPSEEK_V32, layers=(LayerGroup(count=2, mixer=mixer, feed_forward=None),))
+        replace(DEEPSEEK_V32, layers=(LayerGroup(count=2, mixer=mixer),))
         for mixer in (windowed, whole)
     ]
     assert models[0].sequence_bytes(9e4) == models[1].sequence_bytes(512.0) == 2 * 512 * 1088 * 2

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rows import each_row
 from strategies import pass_of
 
+from specmodel import decode, load_architecture
 from specmodel.layers.batch import Layout
 from specmodel.layers.blocks import Tokens
 from specmodel.layers.dense import dense_block
-from specmodel.models.architecture import load_architecture
 
 TOKENS = 7
 
@@ -20,20 +21,17 @@ def part(name, component, **changes):
     return model, pass_of(model, **point).components[component]
 
 
-def test_arithmetic_of_norms_lies_between_rms_and_layer_norm():
-    """An element takes 5 operations fused with the residual (add, square, sum, two products); a
-    layer norm 8, which subtracts a mean and adds a bias as well."""
-    model, norms = part("qwen3-30b-a3b", "norms")
-    elements = TOKENS * model.hidden_size * (2 * model.num_layers + 1)
-    assert 5 * elements <= norms.flop <= 8 * elements
-
-
 def test_norms_read_and_write_two_tensors():
-    """Input and residual in, sum and normed value out, each in 16 bits; weights once."""
+    """Input and residual in, sum and normed value out, each in 16 bits; weights once.
+
+    An element takes 5 operations fused with the residual (add, square, sum, two products); a layer
+    norm 8, which subtracts a mean and adds a bias as well.
+    """
     model, norms = part("qwen3-30b-a3b", "norms")
     rows = (2 * model.num_layers + 1) * model.hidden_size
     assert norms.activation_bytes == TOKENS * 4 * rows * 2
     assert norms.weight_bytes == rows * 2
+    assert 5 * TOKENS * rows <= norms.flop <= 8 * TOKENS * rows
 
 
 def test_int4_has_the_size_of_a_published_checkpoint():
@@ -69,37 +67,29 @@ VLLM_MLA = {
 
 
 def test_latent_attention_launches_what_vllm_does():
-    model, _ = part("deepseek-v3", "attention_core")
+    parts = pass_of(load_architecture("deepseek-v3"), batch_size=TOKENS).components
     for name, kernels in VLLM_MLA.items():
-        blocks_between = len(model.feed_forwards) and name == "elementwise"
-        acted = model.num_layers if blocks_between else 0  # activations of dense and shared blocks
-        assert part("deepseek-v3", name)[1].kernels == model.num_layers * len(kernels) + acted
-    assert part("deepseek-v3", "attention_core")[1].kernels == model.num_layers
+        acted = 61 if name == "elementwise" else 0  # activations of dense and shared blocks
+        assert parts[name].kernels == 61 * len(kernels) + acted
+    assert parts["attention_core"].kernels == 61
 
 
 def test_latent_attention_passes_on_latents_and_heads():
     """Between its matrices a token of DeepSeek-V3 has in one layer: its input and output; the
     latents of query (1536) and of keys and values (512 + 64); for each of 128 heads a query of
     128 + 64, its absorbed form and the weighted latent of 512 each, and a value of 128. Matrices
-    read them in 16 bits, and quantise them themselves."""
-    model, projections = part("deepseek-v3", "attention_projections")
-    _, absorbed = part("deepseek-v3", "absorbed_projections")
-    each = 2 * 7168 + 1536 + 576 + 128 * (192 + 128)
-    assert projections.activation_bytes == TOKENS * model.num_layers * each * 2
-    assert absorbed.activation_bytes == TOKENS * model.num_layers * 128 * 2 * 512 * 2
-
-
-def test_latent_attention_walks_the_inputs_of_its_matrices():
-    model, projections = part("deepseek-v3", "attention_projections")
-    _, absorbed = part("deepseek-v3", "absorbed_projections")
-    assert projections.depth == model.num_layers * (7168 + 1536 + 128 * 128)
-    assert absorbed.depth == model.num_layers * (128 + 512)
-
-
-def test_latent_attention_core_reads_queries_and_writes_latents():
-    """A head's query meets the cache of 576, and gives a latent of 512, both in 16 bits."""
-    model, core = part("deepseek-v3", "attention_core")
-    assert core.activation_bytes == TOKENS * model.num_layers * 128 * (576 + 512) * 2
+    read them in 16 bits, and quantise them themselves. In the core a head's query meets the cache
+    of 576, and gives a latent of 512."""
+    parts = pass_of(load_architecture("deepseek-v3"), batch_size=TOKENS).components
+    each = {
+        "attention_projections": 2 * 7168 + 1536 + 576 + 128 * (192 + 128),
+        "absorbed_projections": 128 * 2 * 512,
+        "attention_core": 128 * (576 + 512),
+    }
+    moved = {name: parts[name].activation_bytes for name in each}
+    assert moved == {name: TOKENS * 61 * values * 2 for name, values in each.items()}
+    assert parts["attention_projections"].depth == 61 * (7168 + 1536 + 128 * 128)
+    assert parts["absorbed_projections"].depth == 61 * (128 + 512)
 
 
 @pytest.mark.parametrize(("name", "row"), [("opt-30b", 2 * 7168), ("opt-350m", 512 + 1024)])
@@ -119,3 +109,38 @@ def test_dense_blocks_read_and_write_what_their_three_kernels_hand_on():
     assert acted.activation_bytes == TOKENS * (2 * width + width) * 2
     assert (products.kernels, acted.kernels) == (2, 1)
     assert products.depth == h + width
+
+
+# What engines keep in memory beside or beyond a checkpoint: absorbed matrices, and padding
+
+LATENTS = 128 * 512 * (128 + 128)
+"""Weights of `kv_b_proj` of DeepSeek-V3 and V3.2 [-]."""
+
+
+@each_row("name", ["deepseek-v3", "deepseek-v3.2"])
+@each_row("cut", [1, 8])
+def test_absorbed_matrices_have_16_bits_beside_those_of_the_checkpoint(name, cut):
+    model, wide = load_architecture(name), load_architecture(name, weight_dtype="bf16")
+    (mixer,) = model.mixers
+    assert mixer.widened_bytes(model.stream, cut) == 2 * LATENTS / cut
+    assert mixer.widened_bytes(wide.stream, cut) == 0  # views of what the checkpoint holds
+
+
+@each_row(
+    ("engine", "hardware", "cut", "sides"),
+    [
+        ("vllm", "b200", 1, (3072, 2944)),
+        ("vllm", "b200", 8, (3072, 384)),
+        ("sglang", "b200", 8, (2944, 384)),
+        ("vllm", "h200_sxm", 4, (2880, 768)),
+        ("tensorrt-llm", "b200", 8, (2880, 360)),
+    ],
+)
+def test_experts_of_mxfp4_are_padded_in_memory(engine, hardware, cut, sides):
+    """gpt-oss-120b: 36 layers of 128 experts of 2,880 by 2,880, in 4.25 bits."""
+    where = {"target": "gpt-oss-120b", "hardware": hardware, "engine": engine}
+    held = decode(**where, tensor_parallel=cut, batch_size=1).memory_bytes
+    told = load_architecture("gpt-oss-120b").weight_bytes(Layout(cut))
+    more = 36 * 128 * 3 * (sides[0] * sides[1] - 2880 * 2880 / cut) * 4.25 / 8
+    kept = held - told - more
+    assert 0 < kept < 0.1e9  # the cache of one request

@@ -4,13 +4,8 @@ import pytest
 from published_tables import read_table
 from rows import each_row
 
+from specmodel import Architecture, InputError, list_architectures, load_architecture
 from specmodel.base import records
-from specmodel.base.errors import InputError
-from specmodel.models.architecture import (
-    Architecture,
-    list_architectures,
-    load_architecture,
-)
 
 CORRECTIONS = {
     "as ours: LM head in, input embedding out": lambda shape: 0,
@@ -53,6 +48,8 @@ def build(shape):
 
 def test_every_shipped_architecture_has_a_published_count():
     assert sorted(map(by_name, COUNTS)) == list_architectures()
+    moe = [name for name in list_architectures() if load_architecture(name).is_moe]
+    assert sorted(map(by_name, MOE_COUNTS)) == moe
 
 
 @each_row("row", COUNTS)
@@ -70,24 +67,11 @@ def test_active_parameters_as_published(row):
     assert active == pytest.approx(float(row["published_active_parameters"]), rel=tolerance)
 
 
-def test_every_moe_architecture_has_a_published_active_count():
-    moe = [name for name in list_architectures() if load_architecture(name).is_moe]
-    assert sorted(map(by_name, MOE_COUNTS)) == moe
-
-
 @each_row("name", list_architectures())
 def test_shipped_architecture_loads(name):
     shape = load_architecture(name)
     assert shape.source
     assert shape.name.lower() == name
-    parts = sum(shape.mixers.values()), sum(shape.feed_forwards.values())
-    single = sum(g.count for g in shape.layers if not (g.mixer and g.feed_forward))
-    assert sum(parts) == single + 2 * (shape.num_layers - single)
-    # all of one purpose, convolutions beside each layer, or experts of two layers
-    assert single in (0, shape.num_layers, shape.num_layers / 2, shape.num_layers / 3)
-    assert 0 < shape.activation_ratio <= 1
-    assert 0 < shape.active_parameters <= shape.total_parameters
-    assert shape.is_moe == (shape.num_experts > 1)
 
 
 def test_parameters_by_hand():
@@ -96,60 +80,18 @@ def test_parameters_by_hand():
     dense = build(dense_shape())
     assert dense.active_parameters == 64_000 + attention + norms + 4 * 3 * 64 * 256
     assert dense.total_parameters == dense.active_parameters + 64_000
+    tied = build(dense_shape(has_tied_embeddings=True))
+    assert tied.active_parameters == tied.total_parameters == dense.active_parameters
+    ungated = build(dense_shape(block=DENSE | {"is_gated": False}))
+    assert dense.total_parameters - ungated.total_parameters == 4 * 64 * 256
     moe = build(moe_shape(num_shared_experts=2, shared_expert_size=16))
     expert, shared, router = 3 * 64 * 32, 2 * 3 * 64 * 16, 64 * 8
     common = attention + norms + 4 * (shared + router)
     assert moe.active_parameters == 64_000 + common + 4 * 2 * expert
     assert moe.total_parameters == 2 * 64_000 + common + 4 * 8 * expert
-
-
-def test_tied_embeddings_are_counted_once():
-    tied, untied = build(dense_shape(has_tied_embeddings=True)), build(dense_shape())
-    assert untied.total_parameters - tied.total_parameters == 64_000
-    assert untied.active_parameters == tied.active_parameters == tied.total_parameters
-
-
-def test_narrow_embedding_has_two_projections():
-    narrow = build(dense_shape(embedding_size=32, max_positions=100))
-    assert narrow.embedding_parameters == 1000 * 32 + 100 * 64 + 64 * 32
-    assert narrow.head_parameters == 1000 * 32 + 64 * 32
-
-
-def test_ungated_feed_forward_has_two_matrices():
-    gated, ungated = build(dense_shape()), build(dense_shape(block=DENSE | {"is_gated": False}))
-    assert gated.total_parameters - ungated.total_parameters == 4 * 64 * 256
-
-
-def test_moe_with_one_expert_is_dense():
-    dense = build(dense_shape())
     one = build(moe_shape(num_experts=1, experts_per_token=1, expert_size=256))
     assert one.total_parameters == dense.total_parameters
-    assert one.active_parameters == dense.active_parameters
-    assert one.activation_ratio == 1
-    assert not one.is_moe
-    assert not dense.is_moe
-
-
-def test_all_experts_active_is_all_parameters_but_the_embedding():
-    shape = build(moe_shape(experts_per_token=8))
-    assert shape.total_parameters == shape.active_parameters + shape.embedding_parameters
-
-
-@pytest.mark.parametrize(
-    ("field", "changes"),
-    [
-        ("experts_per_token", {"experts_per_token": 9}),
-        ("num_kv_heads", {"mixer": ATTENTION | {"num_kv_heads": 3}}),
-        ("window", {"mixer": ATTENTION | {"window": 0}}),
-        ("shared_expert_size", {"num_shared_experts": 1}),
-        ("hidden_size", {"hidden_size": "64"}),
-        ("weight_dtype", {"weight_dtype": "float16"}),
-        ("schema_version", {"schema_version": 3}),
-    ],
-)
-def test_refuses(field, changes):
-    with pytest.raises(InputError, match=rf"target\.(layers\b.*\.)?{field}: got"):
-        build(moe_shape(**changes))
+    assert (one.activation_ratio, one.is_moe, dense.is_moe) == (1, False, False)
 
 
 # Groups of layers
@@ -166,31 +108,21 @@ def test_groups_are_the_sum_of_their_parts():
     assert apart.sequence_bytes(100.0) == together.sequence_bytes(100.0)
 
 
-@pytest.mark.parametrize(
-    "layer", [{"count": 2}, {"count": 2, "mixer": None}, {"count": 2, "feed_forward": None}]
-)
-def test_group_with_neither_mixer_nor_feed_forward_is_refused(layer):
-    with pytest.raises(
-        InputError, match=r"target.*mixer: got None.*a mixer, a feed_forward, or both"
-    ):
-        build(grouped_shape({"count": 2, "mixer": ATTENTION, "feed_forward": DENSE}, layer))
-
-
-def test_no_layers_are_refused():
-    with pytest.raises(InputError, match=r"target\.layers"):
-        build(grouped_shape())
+def test_group_with_neither_mixer_nor_feed_forward_is_refused():
+    layers = {"count": 2, "mixer": ATTENTION, "feed_forward": DENSE}, {"count": 2, "mixer": None}
+    with pytest.raises(InputError, match=r"mixer: got None.*a mixer, a feed_forward, or both"):
+        build(grouped_shape(*layers))
 
 
 def test_of_two_kinds_of_experts_those_of_most_layers_are_told():
     first = {"count": 2, "mixer": ATTENTION, "feed_forward": EXPERTS}
-    for field, value in (("num_experts", 16), ("experts_per_token", 4), ("expert_size", 64)):
-        second = first | {"count": 3, "feed_forward": EXPERTS | {field: value}}
-        both = build(grouped_shape(first, second))
-        assert getattr(both.experts, field) == value
-        assert list(both.kinds_of_experts.values()) == [2, 3]
-        alone = [build(grouped_shape(group)).total_parameters for group in (first, second)]
-        outer = 2 * 1000 * 64 + 64
-        assert both.total_parameters == sum(alone) - outer
+    second = first | {"count": 3, "feed_forward": EXPERTS | {"expert_size": 64}}
+    both = build(grouped_shape(first, second))
+    assert both.experts.expert_size == 64
+    assert list(both.kinds_of_experts.values()) == [2, 3]
+    alone = [build(grouped_shape(group)).total_parameters for group in (first, second)]
+    outer = 2 * 1000 * 64 + 64
+    assert both.total_parameters == sum(alone) - outer
     assert list(build(grouped_shape(first, first)).kinds_of_experts.values()) == [4]
 
 
@@ -200,35 +132,24 @@ def test_what_is_written_is_read_again(tmp_path):
     assert load_architecture(path) == load_architecture(str(path)) == build(moe_shape())
 
 
-def test_unknown_field_suggests_the_nearest():
-    with pytest.raises(InputError, match="num_experts"):
-        build(moe_shape(num_expertss=8))
-
-
 def test_changes_give_a_new_checked_record():
     shape = load_architecture("mixtral-8x7b")
     wider = shape.with_changes("target", {"num_experts": 16})
     assert (shape.num_experts, wider.num_experts) == (8, 16)
     with pytest.raises(InputError, match=r"target\.experts_per_token"):
         shape.with_changes("target", {"experts_per_token": 9})
-    with pytest.raises(InputError, match=r"target\.top_k"):
-        shape.with_changes("target", {"top_k": 2})
 
 
 def test_a_changed_field_of_a_part_changes_all_layers_that_have_it():
-    windows = load_architecture("gpt-oss-20b").with_changes("target", {"head_dim": 32})
-    assert [(m.head_dim, m.window, n) for m, n in windows.mixers.items()] == [
-        (32, 128, 12),
-        (32, None, 12),
-    ]
-    assert windows.feed_forwards == load_architecture("gpt-oss-20b").feed_forwards
+    plain = load_architecture("gpt-oss-20b")
+    windows = plain.with_changes("target", {"head_dim": 32})
+    found = [(m.head_dim, m.window, n) for m, n in windows.mixers.items()]
+    assert found == [(32, 128, 12), (32, None, 12)]
+    assert windows.feed_forwards == plain.feed_forwards
     latent = load_architecture("deepseek-v3")
-    ungated = latent.with_changes("target", {"is_gated": False, "kv_lora_rank": 256})
-    assert [(part.is_gated, n) for part, n in ungated.feed_forwards.items()] == [
+    changed = latent.with_changes("target", {"is_gated": False, "num_experts": 512})
+    assert [(part.is_gated, n) for part, n in changed.feed_forwards.items()] == [
         (False, 3),
         (False, 58),
     ]
-    assert [(mixer.kv_lora_rank, n) for mixer, n in ungated.mixers.items()] == [(256, 61)]
-    wider = latent.with_changes("target", {"num_experts": 512, "hidden_size": 1024})
-    assert (wider.num_experts, wider.hidden_size, wider.num_layers) == (512, 1024, 61)
-    assert next(iter(wider.feed_forwards)) == next(iter(latent.feed_forwards))
+    assert (changed.num_experts, changed.mixers) == (512, latent.mixers)

@@ -2,20 +2,16 @@
 
 import io
 import os
-import re
 import stat
-from importlib.resources import files
 
 import pytest
+from rows import each_row
 
-from specmodel.base.errors import InputError
+from specmodel import InputError, load_architecture, load_hardware
 from specmodel.base.files import check_writable, write_text
 from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.base.records import read_mapping, read_text
 from specmodel.base.tables import parse_csv, read_table
-from specmodel.machines.engine import load_engine
-from specmodel.machines.hardware import load_hardware
-from specmodel.models.architecture import load_architecture
 
 LONG = "x" * 300
 
@@ -34,22 +30,21 @@ def read(path, argument="file"):
 
 
 READERS = [
-    (lambda path: read(path), ".toml"),
     (lambda path: read_mapping(path, "file"), ".json"),
-    (lambda path: read_table(path, [], "file"), ".csv"),
     (lambda path: read_table(path, [], "file"), ".parquet"),
     (lambda path: load_hardware(path, "file"), ".toml"),
     (lambda path: load_architecture(path, "file"), ".json"),
 ]
 
 
-@pytest.mark.parametrize(("reader", "suffix"), READERS)
+@each_row(("reader", "suffix"), READERS)
 def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path, reader, suffix):
-    pipe, folder = tmp_path / f"pipe{suffix}", tmp_path / f"folder{suffix}"
-    os.mkfifo(pipe)
-    folder.mkdir()
-    (folder / "config.json").mkdir()
-    absent, too_long = tmp_path / f"absent{suffix}", tmp_path / f"{LONG}{suffix}"
+    own = tmp_path / suffix[1:]
+    pipe, folder = own / f"pipe{suffix}", own / f"folder{suffix}"
+    (folder / "config.json").mkdir(parents=True, exist_ok=True)
+    if not pipe.exists():
+        os.mkfifo(pipe)
+    absent, too_long = own / f"absent{suffix}", own / f"{LONG}{suffix}"
     for path, reason in (
         (pipe, "it is no ordinary file"),
         (folder, "it is a directory"),
@@ -67,7 +62,7 @@ def test_links_that_lead_in_a_circle_are_refused(circle):
     assert circle.is_symlink()
 
 
-@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
 def test_a_new_file_has_the_mode_that_the_mask_leaves(tmp_path, mask, mode):
     before = os.umask(mask)
     try:
@@ -86,13 +81,7 @@ def test_a_file_that_is_replaced_keeps_its_mode_and_links_are_followed(tmp_path)
     assert link.is_symlink()
     assert old.read_text() == "new"
     assert stat.S_IMODE(old.stat().st_mode) == 0o640
-    ahead = tmp_path / "ahead.txt"
-    ahead.symlink_to(tmp_path / "not_there_yet.txt")
-    write_text(ahead, "text")
-    assert (tmp_path / "not_there_yet.txt").read_text() == "text"
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "ahead.txt", "link.txt", "not_there_yet.txt", "old.txt",
-    ]  # fmt: skip
+    assert {*tmp_path.iterdir()} == {old, link}
 
 
 def test_a_name_as_long_as_a_name_may_be_can_be_written(tmp_path):
@@ -102,12 +91,8 @@ def test_a_name_as_long_as_a_name_may_be_can_be_written(tmp_path):
     for use in (check_writable, lambda path, argument: write_text(path, "text", argument)):
         with pytest.raises(InputError, match=r"^table: got .*File name too long"):
             use(tmp_path / LONG, "table")
-
-
-def test_a_name_that_is_no_text_is_not_written(tmp_path):
     with pytest.raises(InputError, match=r"^output: got '.udcff'; expected names in UTF-8"):
-        write_text(tmp_path / "new.txt", "name = \udcff")
-    assert list(tmp_path.iterdir()) == []
+        write_text(path, "name = \udcff")
 
 
 def test_nothing_is_left_of_a_file_that_cannot_be_written(tmp_path, monkeypatch):
@@ -131,10 +116,10 @@ def test_names_of_columns_are_told_before_the_rows_are_read():
     many = ",".join(["a"] * 40_000)
     with pytest.raises(InputError, match=r"^table: got 'a.csv'; .*at most 1000 columns"):
         table(f"{many}\n")
-    with pytest.raises(InputError, match=r"^table: got 'a'; expected each column once"):
-        table("a,b,a\n1,2,3\n")
     with pytest.raises(InputError, match="before any row"):
         table("a" * 2_000_000)
+    with pytest.raises(InputError, match=r"^table: got 'a'; expected each column once"):
+        table("a,b,a\n1,2,3\n")
     with pytest.raises(InputError, match="No columns to parse"):
         table("# nothing\n\n")
 
@@ -167,8 +152,8 @@ def test_values_too_large_to_show_are_named():
     assert "a int too large to show" in str(InputError("a", 10**5000, "b"))
 
 
-@pytest.mark.parametrize("suffix", [".toml", ".json"])
-@pytest.mark.parametrize("depth", [100, 1_000, 100_000])
+@each_row("suffix", [".toml", ".json"])
+@each_row("depth", [100, 100_000])
 def test_brackets_without_end_are_refused(tmp_path, suffix, depth):
     path = tmp_path / f"deep{suffix}"
     text = "[" * depth + "]" * depth
@@ -177,22 +162,13 @@ def test_brackets_without_end_are_refused(tmp_path, suffix, depth):
         load_architecture(path)
 
 
-@pytest.mark.parametrize("number", ["9" * 401, "-" + "9" * 401, "9" * 5000])
+@each_row("number", ["-" + "9" * 401, "9" * 5000])
 def test_numbers_of_many_digits_are_refused(tmp_path, number):
     path = tmp_path / "gpu.toml"
     path.write_text(f"schema_version = 1\nnum_multiprocessors = {number}\n")
     with pytest.raises(InputError, match="hardware"):
         load_hardware(path)
     for parse in (parse_values, parse_numbers):
-        with pytest.raises(InputError, match=r"^batch_size: got .*; expected"):
-            parse("batch_size", number)
-        with pytest.raises(InputError, match=r"^batch_size: got .*; expected"):
-            parse("batch_size", f"1:{number}:x2")
-
-
-def test_a_pair_that_lacks_an_end_is_named(tmp_path):
-    path = tmp_path / "engine.toml"
-    sglang = files("specmodel").joinpath("machines", "data", "engines", "sglang.toml").read_text()
-    path.write_text(re.sub(r"(?m)^draft_length = .*$", "draft_length = [8]", sglang))
-    with pytest.raises(InputError, match=r"fitted_on\.draft_length: got \[8\]; .*2 values$"):
-        load_engine(path)
+        for text in (number, f"1:{number}:x2"):
+            with pytest.raises(InputError, match=r"^batch_size: got .*; expected"):
+                parse("batch_size", text)

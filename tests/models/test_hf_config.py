@@ -2,17 +2,18 @@
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from configs import CONFIGS, flat, read
 from rows import each_row
 
-from specmodel.base.errors import InputError
-from specmodel.models.architecture import Architecture, load_architecture
-from specmodel.models.hf.drafting import mtp_fields
+from specmodel import Architecture, InputError, load_architecture
 from specmodel.models.hf.keys import table
-from specmodel.models.hf.reader import Reader
 
 OTHER_TYPES = table("other_model_types")
 LATENT = ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
@@ -24,32 +25,22 @@ def plain(name):
     return {key: value for key, value in flat(name).items() if key not in left_out}
 
 
-LLAMA, QWEN2, QWEN3, OPT, MIXTRAL, PHIMOE, OLMOE, QWEN2_MOE, QWEN3_MOE = map(
-    plain,
-    (
-        "meta-llama--Meta-Llama-3.1-8B",
-        "Qwen--Qwen2-0.5B-Instruct",
-        "Qwen--Qwen3-32B",
-        "facebook--opt-30b",
-        "mistralai--Mixtral-8x7B-v0.1",
-        "microsoft--Phi-3.5-MoE-instruct",
-        "allenai--OLMoE-1B-7B-0924",
-        "Qwen--Qwen1.5-MoE-A2.7B-Chat",
-        "Qwen--Qwen3-30B-A3B",
-    ),
-)
-DEEPSEEK_V2, DEEPSEEK_V3, KIMI_K2, GLM4_MOE, MINIMAX_M2, GPT_OSS, LLAMA4 = map(
-    plain,
-    (
-        "blis--deepseek-v2-lite",
-        "deepseek-ai--DeepSeek-V3",
-        "moonshotai--Kimi-K2-Instruct",
-        "zai-org--GLM-4.5-Air",
-        "MiniMaxAI--MiniMax-M2.5",
-        "openai--gpt-oss-20b",
-        "meta-llama--Llama-4-Scout-17B-16E-Instruct",
-    ),
-)
+LLAMA = plain("meta-llama--Meta-Llama-3.1-8B")
+QWEN2 = plain("Qwen--Qwen2-0.5B-Instruct")
+QWEN3 = plain("Qwen--Qwen3-32B")
+OPT = plain("facebook--opt-30b")
+MIXTRAL = plain("mistralai--Mixtral-8x7B-v0.1")
+PHIMOE = plain("microsoft--Phi-3.5-MoE-instruct")
+OLMOE = plain("allenai--OLMoE-1B-7B-0924")
+QWEN2_MOE = plain("Qwen--Qwen1.5-MoE-A2.7B-Chat")
+QWEN3_MOE = plain("Qwen--Qwen3-30B-A3B")
+DEEPSEEK_V2 = plain("blis--deepseek-v2-lite")
+DEEPSEEK_V3 = plain("deepseek-ai--DeepSeek-V3")
+KIMI_K2 = plain("moonshotai--Kimi-K2-Instruct")
+GLM4_MOE = plain("zai-org--GLM-4.5-Air")
+MINIMAX_M2 = plain("MiniMaxAI--MiniMax-M2.5")
+GPT_OSS = plain("openai--gpt-oss-20b")
+LLAMA4 = plain("meta-llama--Llama-4-Scout-17B-16E-Instruct")
 MISTRAL = LLAMA | {"model_type": "mistral", "vocab_size": 32000}
 DEEPSEEK = {key: value for key, value in DEEPSEEK_V2.items() if key not in LATENT}
 DEEPSEEK |= {"model_type": "deepseek", "num_hidden_layers": 28}
@@ -118,31 +109,24 @@ def test_a_value_of_another_kind_is_refused_by_its_key_or_changes_nothing():
     assert len(seen) > 1000
 
 
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32_768}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}
+
+
 @each_row(
-    ("config", "longest"),
+    ("told", "scaling", "longest"),
     [
-        ({}, None),
-        ({"max_position_embeddings": 40_960}, 40_960),
-        ({"max_position_embeddings": "long"}, None),
-        (
-            {
-                "max_position_embeddings": 40_960,
-                "rope_scaling": {"rope_type": "yarn", "factor": 4.0,
-                                 "original_max_position_embeddings": 32_768},
-            },
-            131_072,
-        ),
-        ({"max_position_embeddings": 4096, "rope_scaling": {"factor": 4}}, 16_384),
-        (
-            {"max_position_embeddings": 131_072, "rope_parameters": {
-                "rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}},
-            131_072,
-        ),
+        (None, {}, None),
+        ("long", {}, None),
+        (40_960, {}, 40_960),
+        (40_960, {"rope_scaling": YARN}, 131_072),
+        (4096, {"rope_scaling": {"factor": 4}}, 16_384),
+        (131_072, {"rope_parameters": LLAMA3}, 131_072),
     ],
-)  # fmt: skip
-def test_the_longest_context_is_the_stretched_one(config, longest):
-    llama = without(LLAMA, "max_position_embeddings", "rope_scaling")
-    assert read(llama | config).max_context_length == longest
+)
+def test_the_longest_context_is_the_stretched_one(told, scaling, longest):
+    llama = without(LLAMA, "max_position_embeddings", "rope_scaling") | scaling
+    assert read(llama, max_position_embeddings=told).max_context_length == longest
 
 
 def test_folder_or_file_gives_the_name(tmp_path):
@@ -150,13 +134,10 @@ def test_folder_or_file_gives_the_name(tmp_path):
     folder.mkdir()
     with pytest.raises(InputError, match=r"config\.json"):
         Architecture.from_hf_config(folder)
-    for file in (folder / "config.json", path):
+    for file, name in ((folder / "config.json", "my-model"), (path, "my-mixtral")):
         file.write_text(json.dumps(MIXTRAL), encoding="utf-8")
-    model = Architecture.from_hf_config(folder)
-    assert model.name == "my-model"
-    assert model == Architecture.from_hf_config(str(folder)) == load_architecture(folder)
-    assert model == Architecture.from_hf_config(folder / "config.json")
-    assert Architecture.from_hf_config(path).name == "my-mixtral"
+        assert Architecture.from_hf_config(file).name == load_architecture(file).name == name
+    assert Architecture.from_hf_config(str(folder)) == load_architecture(folder / "config.json")
 
 
 # Sliding windows
@@ -171,17 +152,13 @@ FOUR = {"num_hidden_layers": 4, "attention_chunk_size": 1024}
         (QWEN3, {"use_sliding_window": True, "sliding_window": 512}, {512: 64 - 28}),
         (QWEN3, {"use_sliding_window": True, "max_window_layers": 60}, {4096: 4}),
         *((config, {"sliding_window": 1024}, {1024: 32}) for config in (MISTRAL, MIXTRAL, PHIMOE)),
-        (MISTRAL, {}, {4096: 32}),
         (MISTRAL | {"sliding_window": None}, {}, {}),
         (MIXTRAL, {}, {}),
         (MISTRAL, {"num_hidden_layers": 3, "layer_types": [SLIDING, FULL, SLIDING],
                    "sliding_window": 256}, {256: 2}),
-        (GPT_OSS, {"num_hidden_layers": 5}, {128: 3}),
         (GPT_OSS, {"layer_types": [SLIDING] * 3 + [FULL] * 21, "sliding_window": 256}, {256: 3}),
         (LLAMA4, {}, {8192: 36}),
-        (LLAMA4, FOUR | {"no_rope_layers": []}, {1024: 3}),
         (LLAMA4, FOUR | {"no_rope_layers": None, "no_rope_layer_interval": 2}, {1024: 2}),
-        (LLAMA4, FOUR | {"no_rope_layers": [0, 0, 0, 1]}, {1024: 1}),
         (LLAMA4, FOUR | {"no_rope_layers": [0] * 4}, {}),
         (LLAMA4, FOUR | {"no_rope_layers": None, "layer_types": [FULL] * 3 + [CHUNKED]}, {1024: 1}),
         (LLAMA4, FOUR | {"no_rope_layers": [1, 1, 0, 1],
@@ -203,43 +180,6 @@ def test_a_window_with_a_switch_is_of_the_layers_above_a_number():
             assert windows(model) == counted(512, 24 - full), config["model_type"]
 
 
-# What contradicts or does not fit
-
-
-@each_row(
-    ("config", "changes", "message"),
-    [
-        (MISTRAL, {"layer_types": ["sliding_attention"]}, "layer_types"),
-        (MISTRAL, {"layer_types": [["full_attention"]] * 32}, "layer_types"),
-        (QWEN3_MOE, {"layer_types": ["linear_attention"] * 48}, "layer_types: got 'linear_attent"),
-        (LLAMA4, {"layer_types": ["sliding_attention"] * 48}, "layer_types"),
-        (LLAMA4, {"no_rope_layers": [1] * 48, "layer_types": [FULL] * 48},
-         "layer_types: .*no_rope_layers"),
-        (LLAMA4, {"no_rope_layers": [2] * 48}, "no_rope_layers"),
-        (MINIMAX_M2, {"attn_type_list": [1] * 61 + [0]}, "attn_type_list: .*linear attention"),
-        (GPT_OSS | {"sliding_window": None}, {}, "sliding_window: got None"),
-        (QWEN3, {"use_sliding_window": 0}, "use_sliding_window"),
-        (QWEN2_MOE, {"mlp_only_layers": [0, 99]}, "mlp_only_layers"),
-        (QWEN2_MOE, {"decoder_sparse_step": 0}, "decoder_sparse_step"),
-        (DEEPSEEK_V3, {"moe_layer_freq": [2] * 61}, "moe_layer_freq"),
-        (DEEPSEEK_V3, {"moe_layer_freq": [0, 0] + [1] * 59}, "_freq: .*first_k_dense_replace = 3"),
-        (LLAMA4, {"moe_layers": ["1"]}, "moe_layers"),
-        (LLAMA4, {"interleave_moe_layer_step": 0}, "interleave_moe_layer_step"),
-        (MIXTRAL, {"num_experts_per_tok": 9}, "num_experts_per_tok: got 9"),
-        (LLAMA, {"num_key_value_heads": 5}, "num_key_value_heads: got 5"),
-        (DEEPSEEK_V3, {"n_group": 7}, "a divisor of n_routed_experts = 256"),
-        (DEEPSEEK_V3, {"topk_group": 9}, "from 1 to 8"),
-        (LLAMA, {"tie_word_embeddings": 1}, "tie_word_embeddings"),
-        (LLAMA, {"torch_dtype": "float8_e4m3fn"}, " torch_dtype: got"),
-        (LLAMA, {"hidden_size": 4096.0}, "hidden_size: got 4096.0"),
-        (LLAMA, {"model_type": ["llama"]}, "model_type"),
-        (MINIMAX_M2, {"num_mtp_modules": 65}, "num_mtp_modules: .*from 0 to 64"),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_is_refused_by_its_key(config, changes, message):
-    assert re.search(message, refusal(config, **changes))
-
-
 # Nested configurations
 
 
@@ -249,13 +189,12 @@ def nested(text, **keys):
 
 
 def test_nested_text_config():
-    assert read(nested(without(LLAMA4, "model_type"))) == read(nested(LLAMA4)) == read(LLAMA4)
+    assert read(nested(without(LLAMA4, "model_type"))) == read(LLAMA4)
     own = {"quantization_config": FP8}
     assert read(nested(LLAMA4, **own)) == read(nested(LLAMA4 | own)) == read(LLAMA4 | own)
     text = LLAMA4 | {"tie_word_embeddings": None}
     model = read(nested(text, torch_dtype="float16", tie_word_embeddings=True))
-    assert model.weight_dtype == "fp16"
-    assert model.has_tied_embeddings
+    assert (model.weight_dtype, model.has_tied_embeddings) == ("fp16", True)
 
 
 @each_row(
@@ -276,12 +215,7 @@ def test_wrappers_that_contradict_what_they_hold(config, message):
     ("config", "key", "alias"),
     [
         (GPT_OSS, "num_experts_per_tok", "experts_per_token"),
-        (GPT_OSS, "num_local_experts", "num_experts"),
         (MINIMAX_M2, "num_local_experts", "n_routed_experts"),
-        (OLMOE, "num_experts", "num_local_experts"),
-        (DEEPSEEK_V3, "n_routed_experts", "num_local_experts"),
-        (DEEPSEEK_V3, "n_shared_experts", "num_shared_experts"),
-        (DEEPSEEK_V3, "num_experts_per_tok", "moe_topk"),
         (DEEPSEEK_V3, "moe_intermediate_size", "expert_ffn_hidden_size"),
         (LLAMA | {"torch_dtype": "bfloat16"}, "torch_dtype", "dtype"),
     ],
@@ -300,9 +234,7 @@ def test_two_names_of_one_thing_agree(config, key, alias):
     ("changes", "num_dense"),
     [
         ({"mlp_only_layers": []}, 0),
-        ({"mlp_only_layers": [0, 3]}, 2),
-        ({"mlp_only_layers": [1, 1]}, 1),
-        ({"decoder_sparse_step": 2}, 12),
+        ({"mlp_only_layers": [0, 3, 3]}, 2),
         ({"num_hidden_layers": 7, "decoder_sparse_step": 3}, 5),
         ({"num_hidden_layers": 3, "decoder_sparse_step": 4}, 3),
         ({"decoder_sparse_step": 2, "mlp_only_layers": [0, 1, 2]}, 13),
@@ -314,24 +246,9 @@ def test_layers_that_are_dense_by_number_or_by_step(changes, num_dense):
         assert dense_layers(model) == counted(config["intermediate_size"], num_dense)
 
 
-def test_dense_width_is_needed_only_by_dense_layers():
-    for config in SPARSE:
-        bare = without(config, "intermediate_size")
-        assert dense_layers(read(bare)) == {}
-        assert "intermediate_size" in refusal(bare, mlp_only_layers=[0])
-
-
 @each_row(
     ("num_leading", "frequency", "num_dense"),
-    [
-        (0, 1, 0),
-        (1, None, 1),
-        (99, 1, 8),
-        (0, 2, 4),
-        (3, 2, 6),
-        (1, 3, 6),
-        (1, [0, 1, 0, 1, 1, 1, 1, 1], 2),
-    ],
+    [(0, 1, 0), (1, None, 1), (99, 1, 8), (3, 2, 6), (1, [0, 1, 0, 1, 1, 1, 1, 1], 2)],
 )
 def test_leading_dense_layers(num_leading, frequency, num_dense):
     keys = {"first_k_dense_replace": num_leading, "moe_layer_freq": frequency}
@@ -342,31 +259,27 @@ def test_leading_dense_layers(num_leading, frequency, num_dense):
         assert model.num_layers == 8
 
 
-@each_row(
-    ("keys", "num_dense"),
-    [
-        ({}, 0),
-        ({"interleave_moe_layer_step": 2}, 24),
-        ({"interleave_moe_layer_step": 5}, 39),
-        ({"moe_layers": list(range(1, 48, 2)), "interleave_moe_layer_step": 2}, 24),
-        ({"moe_layers": [0, 47]}, 46),
-    ],
-)
-def test_interleaved_dense_layers(keys, num_dense):
+def test_interleaved_dense_layers():
     bare = without(LLAMA4, "moe_layers", "interleave_moe_layer_step")
     bare |= {"intermediate_size_mlp": 16384}
-    assert dense_layers(read(bare, **keys)) == counted(16384, num_dense)
+    for num_dense, keys in (
+        (0, {}),
+        (39, {"interleave_moe_layer_step": 5}),
+        (24, {"moe_layers": list(range(1, 48, 2)), "interleave_moe_layer_step": 2}),
+        (46, {"moe_layers": [0, 47]}),
+    ):
+        assert dense_layers(read(bare, **keys)) == counted(16384, num_dense)
 
 
 # Experts, attention, and prediction of several tokens
 
 
-@each_row(("given", "num_shared"), [(0, 0), (None, 0), (3, 3)])
-def test_shared_experts_by_number(given, num_shared):
+def test_shared_experts_by_number():
     for config in LEADING:
-        experts = read(config | {"n_shared_experts": given}).experts
-        size = config["moe_intermediate_size"] if num_shared else 0
-        assert (experts.num_shared_experts, experts.shared_expert_size) == (num_shared, size)
+        for given, size in ((None, 0), (3, config["moe_intermediate_size"])):
+            experts = read(config | {"n_shared_experts": given}).experts
+            found = experts.num_shared_experts, experts.shared_expert_size
+            assert found == (given or 0, size)
 
 
 def test_groups_of_experts_by_the_method_that_uses_them():
@@ -380,31 +293,19 @@ def test_next_token_layers_are_left_out():
         assert read(bare).num_mtp_modules == 0
         for key in ("num_nextn_predict_layers", "num_mtp_layers"):
             assert read(bare, **{key: 1}) == replace(read(bare), num_mtp_modules=1)
-
-
-def test_mtp_modules_are_no_layers_but_told():
-    keys = {"use_mtp": True, "num_mtp_modules": 3, "mtp_transformer_layers": 1}
-    assert read(MINIMAX_M2, **keys) == replace(read(MINIMAX_M2), num_mtp_modules=3)
     both = {"num_mtp_modules": 7, "num_nextn_predict_layers": 1}  # as MiniMax-M3 has it
-    assert mtp_fields(Reader(both, "config")) == {"num_mtp_modules": 7}
+    assert read(MINIMAX_M2, **both).num_mtp_modules == 7
 
 
 # Missing keys
 
 
-@each_row(
-    ("config", "head_dim"),
-    [
-        (LLAMA, 128),
-        (QWEN2, 64),
-        (QWEN3, 128),  # where 64 heads make 80
-        (GLM4_MOE, 4096 // 96),  # rounded down, as vLLM 0.33, SGLang 0.5.23 and transformers do
-    ],
-)
-def test_head_dim_missing_or_null(config, head_dim):
-    missing = read(without(config, "head_dim"))
-    assert first_mixer(missing).head_dim == head_dim
-    assert read(config | {"head_dim": None}) == missing
+def test_head_dim_missing_or_null():
+    """Of Qwen3, whose 64 heads make 80; rounded down in GLM, as engines and transformers do."""
+    for config, head_dim in ((LLAMA, 128), (QWEN2, 64), (QWEN3, 128), (GLM4_MOE, 4096 // 96)):
+        missing = read(without(config, "head_dim"))
+        assert first_mixer(missing).head_dim == head_dim
+        assert read(config | {"head_dim": None}) == missing
 
 
 def test_tie_word_embeddings():
@@ -415,21 +316,13 @@ def test_tie_word_embeddings():
             assert read(config, tie_word_embeddings=is_tied).has_tied_embeddings == is_tied
 
 
-@each_row(
-    ("config", "num_kv_heads"),
-    [
-        (LLAMA, 32),
-        (MISTRAL, 8),
-        (QWEN2 | {"num_attention_heads": 64, "head_dim": 14}, 32),
-        (QWEN3, 32),
-        (OPT, 56),
-        (MIXTRAL, 8),
-        (DEEPSEEK, 16),
-        (GPT_OSS, 8),
-    ],
-)
-def test_num_key_value_heads_missing(config, num_kv_heads):
-    assert first_mixer(read(without(config, "num_key_value_heads"))).num_kv_heads == num_kv_heads
+def test_num_key_value_heads_missing():
+    wide = QWEN2 | {"num_attention_heads": 64, "head_dim": 14}
+    found = {32: (LLAMA, QWEN3, wide), 8: (MISTRAL, MIXTRAL, GPT_OSS), 56: (OPT,), 16: (DEEPSEEK,)}
+    for num_kv_heads, configs in found.items():
+        for config in configs:
+            bare = without(config, "num_key_value_heads")
+            assert first_mixer(read(bare)).num_kv_heads == num_kv_heads, config["model_type"]
 
 
 def test_every_size_is_needed():
@@ -473,21 +366,36 @@ def test_other_kind_of_layer_is_refused_by_name(kind):
         assert f"{kind} of this one cannot be modelled" in message
 
 
-@each_row(
-    ("config", "key", "value"),
-    [
-        (LLAMA, "num_local_experts", 8),
-        (LLAMA, "index_topk", 2048),
-        (LLAMA, "text_config", {"hidden_size": 1}),
-        (LLAMA, "use_mtp", True),
-        (QWEN3, "no_rope_layers", [1, 0]),
-        (MIXTRAL, "decoder_sparse_step", 2),
-        (DEEPSEEK_V3, "index_topk", 2),
-        (LLAMA4, "moe_layer_freq", 2),
-    ],
-)
-def test_a_key_that_another_family_has_is_refused(config, key, value):
-    assert f"{key}: got {value}" in refusal(config, **{key: value})
+# Configurations that transformers saved again
+
+VL = CONFIGS["Qwen--Qwen3-VL-30B-A3B-Instruct"]
+OF_ENGINES = ("vllm--", "sglang--")
+"""Names of classes that transformers lacks, or has of another model."""
 
 
-# Dtypes
+def test_the_wrapper_says_whether_the_head_is_tied():
+    """The head is the wrapper's; what is inside is a default of transformers."""
+    for is_tied in (False, True):
+        text = VL["text_config"] | {"tie_word_embeddings": not is_tied}
+        model = read(VL, text_config=text, tie_word_embeddings=is_tied)
+        assert model.has_tied_embeddings == is_tied
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not find_spec("transformers"), reason="transformers writes the files")
+def test_what_transformers_saves_again_is_read_to_the_same_shape(tmp_path):
+    """Those of the configurations that it knows; the table holds no key that does not matter.
+
+    It adds how Inkling-2-Small is quantised, which no file of the hub says.
+    """
+    own = {name: config for name, config in CONFIGS.items() if not name.startswith(OF_ENGINES)}
+    for name, config in own.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    script = Path(__file__).parents[2] / "calibration/resaved.py"
+    done = subprocess.run(
+        [sys.executable, script, tmp_path], capture_output=True, text=True, check=True
+    )
+    (different,) = [line for line in done.stdout.splitlines() if ": differs" in line]
+    assert different.startswith("transformers--inkling2: differs: expert_dtype None -> mxfp8")
+    assert done.stdout.count(": equal") > 50

@@ -1,4 +1,4 @@
-"""Models with two geometries of attention, read from config.json: figures by hand, refusals.
+"""Models with two geometries of attention, read from config.json: figures by hand.
 
 Sums of parameters and bytes of caches, counted on transformers' models, are in
 `test_hf_families.py`; here is how they come about, layer by layer.
@@ -7,22 +7,14 @@ Sums of parameters and bytes of caches, counted on transformers' models, are in
 import numpy as np
 import pytest
 from configs import flat, read
-from rows import each_row
+from strategies import pass_of
 
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy
-from specmodel.cost.forward import pass_work
-from specmodel.cost.memory import MemoryUse
-from specmodel.drafters import eagle3_drafter, mtp_drafter
-from specmodel.layers.batch import Layout, sequence_group
+from specmodel import deploy, mtp_drafter
+from specmodel.cost import MemoryUse
+from specmodel.layers.batch import Layout
 
-GEMMA, GEMMA_DENSE = flat("google--gemma-4-26B-A4B"), flat("nvidia--Gemma-4-31B-IT-NVFP4")
 GEMMA_SMALL = flat("transformers--gemma4_text-shared")
-MIMO, STEP = flat("XiaomiMiMo--MiMo-V2-Flash"), flat("transformers--step3p7")
-
-
-def of_full_layers(**own):
-    return {f"{i:02}": own for i in range(5, 30, 6)}
+MIMO, STEP = flat("XiaomiMiMo--MiMo-V2-Flash"), flat("transformers--step3p7", model_type="step3p5")
 
 
 # Weights by role
@@ -36,17 +28,15 @@ def test_embeddings_for_each_layer_are_looked_up():
     more_norms = layers * h
     assert model.total_parameters - bare.total_parameters == table + gates + more_norms
     assert model.active_parameters - bare.active_parameters == gates + more_norms
-    whole, cut = (Layout(tensor_parallel=n) for n in (1, 4))
-    shared = table + layers * h * size
-    added = [model.weight_bytes(layout) - bare.weight_bytes(layout) for layout in (whole, cut)]
-    copied = gates - layers * h * size + more_norms
-    assert added == [2 * (shared + copied), 2 * (shared / 4 + copied)]
+    cut, copied = table + layers * h * size, gates - layers * h * size + more_norms
+    for gpus in (1, 4):
+        added = model.weight_bytes(Layout(gpus)) - bare.weight_bytes(Layout(gpus))
+        assert added == 2 * (cut / gpus + copied)
 
 
 def test_embeddings_for_each_layer_in_a_pass():
     model, bare = read(GEMMA_SMALL), read(GEMMA_SMALL, hidden_size_per_layer_input=0)
-    group = sequence_group(batch_size=5, context_length=10)
-    works = [pass_work(one, group).components for one in (model, bare)]
+    works = [pass_of(one, batch_size=5, context_length=10).components for one in (model, bare)]
     own = works[0]["layer_inputs"]
     assert "layer_inputs" not in works[1]
     gates = 3 * 30 * 2304 * 256 + 256
@@ -54,58 +44,14 @@ def test_embeddings_for_each_layer_in_a_pass():
     looked_up = [float(work["embedding"].activation_bytes) for work in works]
     assert looked_up[0] - looked_up[1] == 5 * 2 * 2 * 30 * 256  # a row read and written, no table
     cut = [
-        pass_work(one, group, layout=Layout(tensor_parallel=2)).components["all_reduce"]
+        pass_of(one, batch_size=5, layout=Layout(2)).components["all_reduce"]
         for one in (model, bare)
     ]
     assert cut[0].reductions - cut[1].reductions == 1
     assert float(cut[0].reduced_bytes - cut[1].reduced_bytes) == 5 * 30 * 256 * 2
 
 
-# Caches
-
-CACHES = [
-    (GEMMA, 20_480, 204_800, 1024),
-    (GEMMA_DENSE, 81_920, 819_200, 1024),
-    (MIMO, 23_040, 199_680, 128),
-]
-"""Bytes of a token in full layers, and in those with a window while it is in it."""
-
-
-@pytest.mark.parametrize(("config", "full", "windowed", "window"), CACHES)
-def test_bytes_of_a_sequence(config, full, windowed, window):
-    model = read(config)
-    for entries in (1, window, window + 1, 100_000):
-        kept = entries * full + min(entries, window) * windowed
-        assert float(model.sequence_bytes(np.array(float(entries)))) == kept
-
-
-def test_key_heads_are_cut_in_each_kind_of_layer():
-    model = read(GEMMA)
-    for gpus, full_heads, windowed_heads in ((2, 1, 4), (4, 1, 2), (8, 1, 1), (16, 1, 1)):
-        each = 5 * full_heads * 2 * 512 * 2 + 25 * windowed_heads * 2 * 256 * 2
-        assert float(model.sequence_bytes(np.array(1.0), gpus)) == each
-    with pytest.raises(InputError, match=r"tensor_parallel: got 3; .*evenly: 1, 2, 4, 8, 16"):
-        model.check_layout(Layout(tensor_parallel=3))
-
-
-def test_a_pass_reads_caches_that_are_shared_once_for_each_layer():
-    group = sequence_group(batch_size=2, context_length=400)
-    shared, own = (
-        pass_work(read(GEMMA_SMALL, num_kv_shared_layers=n), group).components["attention_core"]
-        for n in (10, 0)
-    )
-    written = 2 * (8 * 4 * 2 * 256 + 2 * 4 * 2 * 512) * 2
-    assert float(own.cache_bytes - shared.cache_bytes) == written
-    assert float(own.flop) == float(shared.flop)
-
-
-# What else there is to a configuration
-
-
-def test_what_each_layer_overrides_is_what_full_layers_have():
-    told = {"per_layer_config": of_full_layers(head_dim=512, num_key_value_heads=2)}
-    bare = GEMMA | {"global_head_dim": None, "num_global_key_value_heads": None}
-    assert read(bare | told) == read(GEMMA) == read(GEMMA | told)
+# Defaults
 
 
 def test_defaults_of_gemma_are_those_of_transformers():
@@ -120,107 +66,77 @@ def test_defaults_of_gemma_are_those_of_transformers():
     assert {mixer.window: n for mixer, n in model.mixers.items()} == {512: 28, None: 2}
 
 
-def test_windows_of_mimo_by_name_and_without_keys_of_their_own():
-    names = ("full_attention", "sliding_attention")
-    types = [names[one] for one in MIMO["hybrid_layer_pattern"]]
-    by_name = {"layer_types": types, "hybrid_layer_pattern": None}
-    bare = {key: None for key in MIMO if key.startswith("swa_")}
-    assert read(MIMO, **by_name) == read(MIMO, **bare) == read(MIMO)
-    assert read(MIMO, model_type="mimo_v2") == read(MIMO)
-    assert read(MIMO, layer_types=types) == read(MIMO)
-
-
-@each_row(
-    ("config", "changes", "message"),
-    [
-        (GEMMA, {"num_key_value_heads": 3}, "num_key_value_heads: got 3; expected a divisor"),
-        (GEMMA, {"num_global_key_value_heads": 3}, "num_global_key_value_heads: got 3"),
-        (GEMMA, {"num_kv_shared_layers": 25}, "num_kv_shared_layers: got 25; expected fewer"),
-        (GEMMA, {"top_k_experts": 129}, "top_k_experts: got 129; expected at most num_experts"),
-        (
-            GEMMA,
-            {"num_kv_shared_layers": 6, "use_double_wide_mlp": True},
-            "use_double_wide_mlp: got True; expected false",
-        ),
-        (
-            GEMMA,
-            {"per_layer_config": of_full_layers(head_dim=128)},
-            "per_layer_config: got .*the head_dim that global_head_dim = 512 gives",
-        ),
-        (
-            GEMMA,
-            {"per_layer_config": of_full_layers(heads=4)},
-            "per_layer_config: got",
-        ),
-        (MIMO, {"hybrid_layer_pattern": [0, 2] * 24}, "hybrid_layer_pattern: got 2; .*layer 1"),
-        (MIMO, {"layer_types": ["full_attention"] * 48}, "layer_types: .*hybrid_layer_pattern"),
-        (MIMO, {"num_key_value_heads": 5}, "num_key_value_heads: got 5; expected a divisor"),
-        (MIMO, {"sliding_window_size": 64}, "sliding_window_size: got 64; .*window = 128"),
-        (STEP, {"layer_types": ["full_attention"] * 46 + ["sliding_attention"] * 2}, "layer_types"),
-        (STEP, {"mtp_layer_types": ["full_attention", "sliding_attention"]}, "mtp_layer_types"),
-        (STEP, {"mtp_mlp_layer_types": ["sparse"]}, "mtp_mlp_layer_types: got"),
-    ],
-)
-def test_what_does_not_add_up_is_refused_by_name(config, changes, message):
-    inner = {"step3p7": "step3p5", "gemma4": "gemma4_text"}
-    config = config | {"model_type": inner.get(config["model_type"], config["model_type"])}
-    with pytest.raises(InputError, match=message) as error:
-        read(config, **changes)
-    assert "\n" not in str(error.value)
-
-
-# Drafters
-
-
-def head_of(model):
-    drafter = mtp_drafter(model)
-    return drafter, drafter.architectures[0]
-
-
-@pytest.mark.parametrize(
-    ("config", "attention", "ffn_size"),
-    [
-        (MIMO, 4096 * (64 * 192 + 8 * (192 + 128)) + 64 * 128 * 4096, 16384),
-        (STEP, 4096 * (96 * 128 + 2 * 8 * 128) + 96 * 128 * 4096, 11264),
-    ],
-)
-def test_modules_attend_to_a_window_and_have_a_dense_block(config, attention, ffn_size):
-    model = read(config, model_type=config["model_type"].replace("3p7", "3p5"))
-    drafter, head = head_of(model)
-    assert model.num_mtp_modules == len(drafter.architectures) == 3
-    (mixer,), (block,) = head.mixers, head.feed_forwards
-    assert mixer.window == {16384: 128, 11264: 512}[ffn_size]
+def test_modules_attend_to_a_window_and_have_a_dense_block():
+    attention = 4096 * (64 * 192 + 8 * (192 + 128)) + 64 * 128 * 4096
+    block = 3 * 4096 * 16384
+    drafter = mtp_drafter(read(MIMO))
+    (head, *others), norms = drafter.architectures, 3 * 4096
+    (mixer,) = head.mixers
+    assert (mixer.window, len(others)) == (128, 2)
     assert mixer.weights(4096) == attention
-    assert block.parameters(4096) == 3 * 4096 * ffn_size
-    ends = head.outer_parameters
-    norms = 3 * 4096
-    inner = attention + 3 * 4096 * ffn_size + 2 * 4096 * 4096 + norms
-    assert head.total_parameters == ends + inner
-    kept = 2 * mixer.num_kv_heads * (mixer.head_dim + mixer.value_size)
-    assert float(head.sequence_bytes(np.array(1e5))) == mixer.window * kept
+    inner = attention + block + 2 * 4096 * 4096 + norms
+    assert head.total_parameters == head.outer_parameters + inner
+    assert float(head.sequence_bytes(np.array(1e5))) == 128 * 2 * 8 * (192 + 128)
+    (of_step,) = mtp_drafter(read(STEP)).architectures[0].mixers
+    assert (of_step.window, of_step.num_heads) == (512, 96)
 
 
-def test_heads_on_gemma_are_plain():
-    for config in (GEMMA, GEMMA_DENSE, GEMMA_SMALL):
-        model = read(config)
-        _, mtp = head_of(model)
-        assert mtp.layer_inputs is None
-        (mixer,) = eagle3_drafter(model).architectures[0].mixers
-        assert (mixer.window, mixer.head_dim) == (None, 512)
-        assert mixer.has_value_projection
-        assert mixer.has_own_cache
-        assert mixer.value_head_dim is None
+# Inkling: windows with heads of their own, convolutions and relative positions
+
+H, KERNEL, HEADS, TERMS, EXTENT, WINDOW = 6144, 4, 64, 16, 1024, 512
+FULL_KV, LOCAL_KV = 2 * 8 * 128, 2 * 16 * 128
+"""Elements of the keys and values of a token in one layer of either kind."""
+
+INKLING = flat("transformers--inkling")
+SMALL = {key: INKLING[key] for key in INKLING if key != "layer_types"}
+SMALL |= {"num_hidden_layers": 6, "num_mtp_layers": 3}
+SMALL |= {"mlp_layer_types": ["dense"] + ["sparse"] * 5}
 
 
-def test_modules_share_the_ends_of_the_target_in_memory():
-    deployment, _ = deploy(target=read(MIMO), hardware="h200_sxm", tensor_parallel=8, drafter="mtp")
-    use = MemoryUse(deployment, context_length=10_000.0, verify_tokens=2.0)
-    heads = 4096 * (64 * 192 + 8 * (192 + 128)) + 64 * 128 * 4096
-    of_one = (heads + 3 * 4096 * 16384) / 8 + 2 * 4096 * 4096 + 3 * 4096
-    assert use.draft_weight_bytes == 3 * 2 * of_one
-    full, windowed = (
-        9 * 4 / 4,
-        (39 + 3) * 8 / 8,
-    )  # heads of each, copied or cut
-    kept = (full * 10_002 + windowed * 128) * (192 + 128) * 2
-    assert float(use.bytes_per_request) == kept
+def test_caches_and_windows_by_hand():
+    model = read(SMALL)
+    rows = FULL_KV + 5 * LOCAL_KV + 6 * 2 * H
+    kept = (KERNEL - 1) * rows + WINDOW * (FULL_KV + 5 * LOCAL_KV)
+    assert model.sequence_bytes(WINDOW) == kept * 2
+    assert model.sequence_bytes(WINDOW + 1) - model.sequence_bytes(WINDOW) == FULL_KV * 2
+
+
+@pytest.mark.parametrize(("tokens", "degree"), [(1, 1), (4, 1), (4, 2)])
+def test_work_by_hand(tokens, degree):
+    given = {"batch_size": 3, "tokens_per_sequence": tokens, "layout": Layout(degree)}
+    parts = pass_of(read(SMALL), **given).components
+    t, channels = 3 * tokens, (FULL_KV + 5 * LOCAL_KV + 6 * 2 * H) / degree
+    convolved = parts["short_convolution"]
+    assert convolved.flop == t * 2 * KERNEL * channels
+    # of each sequence the last rows are read, and one row is written for each token
+    assert convolved.cache_bytes == 3 * (KERNEL - 1 + tokens) * channels * 2
+    relative = parts["relative_positions"]
+    terms = EXTENT + 5 * WINDOW
+    made = H * HEADS * TERMS / degree
+    assert relative.activation_bytes == t * 6 * HEADS / degree * TERMS * 2
+    assert relative.kernels == 6
+    assert relative.weight_bytes == (6 * made + TERMS * terms) * 2
+    assert relative.flop == pytest.approx(2 * t * (6 * made + HEADS / degree * TERMS * terms))
+    reductions = 0 if degree == 1 else parts["all_reduce"].reductions
+    assert reductions == (0 if degree == 1 else 6 + 6 + 1)
+
+
+def test_memory_of_drafted_tokens_is_a_row_each():
+    target = deploy(target=read(SMALL), hardware="b200", drafter="ngram")[0]
+    kept = [float(MemoryUse(target, 0.0, tokens).bytes_per_request) for tokens in (1.0, 4.0)]
+    rows = FULL_KV + 5 * LOCAL_KV + 6 * 2 * H
+    assert kept[0] == ((KERNEL - 1) * rows + FULL_KV + 5 * LOCAL_KV) * 2
+    assert kept[1] - kept[0] == 3 * (rows + FULL_KV + 5 * LOCAL_KV) * 2
+
+
+def test_modules_have_dense_blocks():
+    model = read(SMALL)
+    assert model.num_mtp_modules == 3
+    (head, *others) = mtp_drafter(model).architectures
+    assert len(others) == 2
+    (mixer,) = head.mixers
+    assert (mixer.window, mixer.num_kv_heads) == (None, 8)
+    assert not head.is_moe
+    local = read(SMALL, mtp_local_layer_ids=[0, 1, 2]).mtp_layer.mixer
+    assert (local.window, local.num_kv_heads) == (WINDOW, 16)
+    assert read(SMALL, num_mtp_layers=None).num_mtp_modules == 0

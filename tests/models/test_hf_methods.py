@@ -1,31 +1,20 @@
 """Methods of quantisation of single tools: bytes by closed forms, what is left out, refusals.
 
-The configurations are made up; keys of records are those that each tool writes.
+Keys of records are those that each tool writes.
 """
 
+import configs
 import pytest
+from configs import flat
 from rows import each_row
 
-from specmodel.base.errors import InputError
-from specmodel.base.records import build
+from specmodel import InputError
 from specmodel.layers.batch import Layout
-from specmodel.models.architecture import Architecture
-from specmodel.models.hf.config import architecture_fields
 
-DENSE = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "vocab_size": 100,
-    "intermediate_size": 128,
-}
-MOE = DENSE | {
-    "model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2, "head_dim": 8,
-    "num_key_value_heads": 8, "moe_intermediate_size": 32,
-}  # fmt: skip
-LINEAR = 4 * (4 * 64 * 64 + 3 * 64 * 128)
-OUTER = 100 * 64
+DENSE = flat("meta-llama--Meta-Llama-3.1-8B", num_hidden_layers=4)
+MOE = flat("Qwen--Qwen3-30B-A3B", num_hidden_layers=4)
+LINEAR = 4 * (2 * 4096 * (4096 + 1024) + 3 * 4096 * 14336)
+OUTER = 128_256 * 4096
 """Parameters of all linear layers of the dense model, and of its embedding or its LM head."""
 
 AUTO = {"quant_method": "auto-round", "bits": 4, "group_size": 128, "sym": True}
@@ -57,10 +46,7 @@ FLOAT8 = ao("Float8DynamicActivationFloat8WeightConfig", **ROWS)
 
 
 def read(config, record, key="quantization_config"):
-    fields = architecture_fields(config | {key: record}, "target config.json")
-    return build(
-        Architecture, {"schema_version": 2, "name": "made up", "source": "tests"} | fields, "target"
-    )
+    return configs.read(config, **{key: record})
 
 
 @each_row(
@@ -92,8 +78,8 @@ def test_bytes_of_linear_layers_with_their_scales(record, bits, activations):
     assert model.activation_dtype == activations
 
 
-@pytest.mark.parametrize("key", ["quantization", "quantization_config"])
-@pytest.mark.parametrize(
+@each_row("key", ["quantization", "quantization_config"])
+@each_row(
     ("changes", "bits"),
     [
         ({}, 4 + (16 + 16) / 64),

@@ -13,41 +13,18 @@ import pytest
 from rows import each_row
 from shapes import CONFIG
 
-from specmodel.base.errors import InputError
-from specmodel.base.records import build
-from specmodel.cost.deploying import deploy
-from specmodel.models.architecture import Architecture, load_architecture
-from specmodel.models.hf.config import architecture_fields
+from specmodel import Architecture, InputError, deploy, load_architecture
+from specmodel.base.records import as_table, build
 from specmodel.models.hf.quantization import checkpoint_dtypes
 
 DATA = Path(__file__).parents[1] / "data/quantised_checkpoints.json"
 CHECKPOINTS = json.loads(DATA.read_text(encoding="utf-8"))
-READ = {name: one for name, one in CHECKPOINTS.items() if "refused" not in one}
-SIZES = {
-    "attention": {"num_heads": 8, "num_kv_heads": 8, "head_dim": 8},
-    "latent_attention": {
-        "num_heads": 8, "kv_lora_rank": 16, "q_lora_rank": 16, "qk_nope_head_dim": 8,
-        "qk_rope_head_dim": 4, "v_head_dim": 8,
-    },
-    "gated_delta_net": {
-        "num_key_heads": 4, "num_value_heads": 8, "key_head_dim": 8, "value_head_dim": 8,
-        "conv_kernel": 4,
-    },
-    "mamba2": {
-        "num_state_heads": 8, "state_head_dim": 8, "num_state_groups": 8, "state_dim": 8,
-        "conv_kernel": 4,
-    },
-}  # fmt: skip
-SIZES["compressed_attention"] = {
-    "num_heads": 8, "head_dim": 64, "rotary_dim": 8, "q_lora_rank": 16, "output_groups": 2,
-    "output_lora_rank": 8, "window": 16,
-}  # fmt: skip
-SIZES["sparse_attention"] = SIZES["latent_attention"] | {
-    "index_num_heads": 4, "index_head_dim": 8, "index_topk": 64,
-}  # fmt: skip
-SIZES["block_sparse_attention"] = SIZES["attention"] | {
-    "index_num_heads": 8, "index_head_dim": 8, "block_size": 16, "topk_blocks": 4,
-}  # fmt: skip
+MIXERS = {
+    mixer.kind: as_table(mixer)
+    for name in ("deepseek-v3", "glm-5", "qwen3.5-35b-a3b", "minimax-m3", "deepseek-v4-flash")
+    for mixer in load_architecture(name).mixers
+} | {"mamba2": as_table(next(iter(load_architecture("nemotron-3-nano-30b-a3b").mixers)))}
+"""A mixer of each kind; names do not depend on its sizes."""
 
 
 def numbers(text):
@@ -81,17 +58,16 @@ def whole(record, own=None):
 
 
 def layers_of(plan):
-    """Return the layers of a plan; sizes are made up, as names do not depend on them."""
+    """Return the layers of a plan; the sizes of blocks are made up."""
     layers = []
     for count, mixer, block in plan["layers"] * plan.get("times", 1):
         part = {"kind": block, "ffn_size": 16}
         if block == "experts":
-            part = {"kind": "experts", "expert_size": 16, "experts_per_token": 2}
-            part["num_experts"] = plan["num_experts"]
-            shared = plan.get("num_shared_experts", 0)
-            part |= {"num_shared_experts": shared, "shared_expert_size": 16} if shared else {}
-            part["is_shared_apart"] = plan.get("is_shared_apart", False)
-        one = {"mixer": {"kind": mixer, **SIZES[mixer]}} if mixer else {}
+            names = ("num_experts", "num_shared_experts", "is_shared_apart")
+            part = {name: plan[name] for name in names if name in plan}
+            part |= {"kind": "experts", "expert_size": 16, "experts_per_token": 2}
+            part |= {"shared_expert_size": 16} if plan.get("num_shared_experts") else {}
+        one = {"mixer": MIXERS[mixer]} if mixer else {}
         one |= {"feed_forward": part} if block else {}
         layers += [one] * count
     owners = numbers(plan["index_owners"]) if "index_owners" in plan else range(len(layers))
@@ -134,9 +110,9 @@ def parts_of(model):
     return {name: "+".join(sorted(dtypes)) for name, dtypes in found.items()} | ends
 
 
-@each_row("name", READ)
+@each_row("name", CHECKPOINTS)
 def test_published_checkpoint(name):
-    one = READ[name]
+    one = CHECKPOINTS[name]
     own = whole(one.get("quantization_config"))
     beside = whole(one.get("hf_quant_config"), one.get("quantization_config"))
     config = one | ({"quantization_config": own} if own else {})
@@ -147,13 +123,6 @@ def test_published_checkpoint(name):
     assert model.attention_activation_dtype == ("fp8" if is_weight_only else None)
 
 
-@pytest.mark.parametrize("name", sorted(CHECKPOINTS.keys() - READ.keys()))
-def test_published_checkpoint_of_a_family_that_is_refused(name):
-    one = CHECKPOINTS[name]
-    with pytest.raises(InputError, match=rf"config {one['refused']}: got '{one['model_type']}'"):
-        architecture_fields({"model_type": one["model_type"]}, "config")
-
-
 # Two records
 
 
@@ -162,6 +131,8 @@ LAYERS = layers_of({"layers": [[1, "attention", "dense"], [2, "attention", "expe
 NVFP4 = {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}
 OWN = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}
 ATTENTION = ["lm_head", "model.layers.*.self_attn*"]
+FIRST = ["lm_head", "model.layers.0.self_attn*"]
+CACHE = {"kv_cache_scheme": {"type": "float", "num_bits": 8}}
 
 
 def read(own, beside, layers=LAYERS, **config):
@@ -169,27 +140,19 @@ def read(own, beside, layers=LAYERS, **config):
     return architecture(config, layers, None if beside is None else {"quantization": beside})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("own", "beside", "match"),
     [
-        (OWN | {"quant_algo": "FP8"}, NVFP4, "got 'weight_dtype fp8'; expected fp4"),
-        (OWN, NVFP4 | {"exclude_modules": ATTENTION}, "got 'attention_dtype None'; expected bf16"),
-        (
-            OWN,
-            NVFP4 | {"exclude_modules": ["lm_head", "model.layers.0.self_attn*"]},
-            "got 'mixer_dtype of layer 0 None'; expected bf16",
-        ),
-        (
-            OWN | {"kv_cache_scheme": {"type": "float", "num_bits": 8}},
-            NVFP4 | {"kv_cache_quant_algo": "NVFP4"},
-            "got 'kv_dtype fp8'; expected fp4",
-        ),
+        ({"quant_algo": "FP8"}, {}, "weight_dtype fp8'; expected fp4"),
+        ({}, {"exclude_modules": ATTENTION}, "attention_dtype None'; expected bf16"),
+        ({}, {"exclude_modules": FIRST}, "mixer_dtype of layer 0 None'; expected bf16"),
+        (CACHE, {"kv_cache_quant_algo": "NVFP4"}, "kv_dtype fp8'; expected fp4"),
     ],
 )
 def test_records_that_disagree_are_both_named(own, beside, match):
-    both = rf"target config\.json quantization_config: {match}, as hf_quant_config\.json"
+    both = rf"target config\.json quantization_config: got '{match}, as hf_quant_config\.json"
     with pytest.raises(InputError, match=both):
-        read(own, beside)
+        read(OWN | own, NVFP4 | beside)
 
 
 def test_what_config_json_does_not_say_of_the_cache_is_not_taken_from_the_other():
@@ -200,63 +163,7 @@ def test_what_config_json_does_not_say_of_the_cache_is_not_taken_from_the_other(
     told = deploy(target=target, hardware="b200")[1]
     assert str(told["kv_dtype"]) == "bf16 (fp8 by hf_quant_config.json, not taken)"
     assert "kv_dtype" not in deploy(target=target, hardware="b200", kv_dtype="fp8")[1]
-    alone = read(OWN, NVFP4)
-    assert alone.other_kv_dtype is None
-    assert deploy(target=alone, hardware="b200")[1]["kv_dtype"] == "bf16"
-
-
-def test_layers_by_algorithm_may_be_in_the_other_record_alone():
-    listed = {"model.layers.0.mlp.up_proj": {"quant_algo": "FP8"}}
-    listed |= {f"model.layers.0.mlp.{n}_proj": {"quant_algo": "FP8"} for n in ("gate", "down")}
-    listed["lm_head"] = {"quant_algo": "W4A16_NVFP4", "group_size": 16}
-    own = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}
-    beside = {"quant_algo": "MIXED_PRECISION", "quantized_layers": listed}
-    model = read(own, beside, num_nextn_predict_layers=1)
-    assert (model.weight_dtype, model.head_dtype, model.mtp_dtype) == ("bf16", "fp4", "bf16")
-    assert [group.ffn_dtype for group in model.layers] == ["fp8", None, None]
-    assert model.activation_dtype == "bf16"
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["model.layers.7*", "model.layers.3.self_attn.q_proj"],  # layers that are not there
-        ["mtp*", "mtp.layers.0*", "visual*", "mm_projector*", "vision_tower*", "*.linear_attn*"],
-        ["model.layers.0.linear_attn.conv1d", "re:.*indexer.*", "model.layers.*.mlp.gate"],
-    ],
-)
-def test_names_of_what_is_not_there_change_nothing(names):
-    """As engines do: a name that is of no module is passed over."""
-    plain = read(OWN, None)
-    assert read(OWN | {"ignore": ["lm_head", *names]}, None).parts == plain.parts
-    assert read(None, NVFP4 | {"exclude_modules": ["lm_head", *names]}).parts == plain.parts
-
-
-@pytest.mark.parametrize(
-    ("names", "dtype"),
-    [
-        (["model.layers.3*"], "bf16"),
-        (["mtp*"], "bf16"),
-        (["model.layers.3.eh_proj", "model.layers.3.mlp.gate", "mtp.fc"], None),
-        (["model.layers.2.self_attn*"], None),
-    ],
-)
-def test_block_for_prediction_of_more_tokens(names, dtype):
-    own = OWN | {"ignore": ["lm_head", *names]}
-    assert read(own, None, num_nextn_predict_layers=1).mtp_dtype == dtype
-    assert read(own, None).mtp_dtype is None
-
-
-def test_layers_that_share_an_index_have_no_indexer_to_name():
-    plan = {"layers": [[4, "sparse_attention", "dense"]], "index_owners": "0,2"}
-    latents = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
-    names = [f"model.layers.{i}.self_attn.{name}" for i in range(4) for name in latents]
-    own = OWN | {"ignore": ["lm_head", *names, "model.layers.0.self_attn.indexer*"]}
-    with pytest.raises(InputError, match="'some in layer 2'; expected all modules of the att"):
-        read(own, None, layers_of(plan))
-    own["ignore"].append("model.layers.2.self_attn.indexer*")
-    model = read(own, None, layers_of(plan))
-    assert (model.attention_dtype, model.layers[0].output_dtype) == ("bf16", "fp4")
+    assert read(OWN, NVFP4).other_kv_dtype is None
 
 
 # Sizes of groups
@@ -272,51 +179,55 @@ def compressed(spec, **keys):
     return method | {"config_groups": {"group_0": group}} | keys
 
 
-@pytest.mark.parametrize(
-    ("spec", "dtype"),
-    [
-        (weights("int", 4, group_size=32, symmetric=True, strategy="group"), "int4_g32"),
-        (weights("int", 4, group_size=128, symmetric=True), "int4_g128"),
-        (weights("int", 4, group_size=128, symmetric=False), "int4"),
-        (weights("int", 8, group_size=128), "int8_g128"),
-        (weights("float", 8, strategy="block", block_structure=[128, 128]), "fp8_block"),
-        (weights("float", 8, group_size=32), "mxfp8"),
-        (weights("float", 4, group_size=32), "mxfp4"),
-    ],
-)
-def test_groups_of_compressed_tensors(spec, dtype):
-    assert read(compressed(spec), None).weight_dtype == dtype
-
-
-@pytest.mark.parametrize(
-    ("inputs", "dtype"),
-    [
-        (weights("float", 8, group_size=128, strategy="group", dynamic=True), "fp8"),
-        (weights("float", 4, group_size=32), "fp4"),
-        (weights("int", 8, strategy="token", symmetric=False), "int8"),
-        (None, "bf16"),
-    ],
-)
-def test_activations_of_compressed_tensors(inputs, dtype):
+def activated(**inputs):
     record = compressed(weights("float", 4, group_size=16))
-    record["config_groups"]["group_0"]["input_activations"] = inputs
-    assert read(record, None).activation_dtype == dtype
+    record["config_groups"]["group_0"]["input_activations"] = weights(**inputs)
+    return record
 
 
-def test_symmetric_gptq_keeps_no_zero_points():
-    gptq = {"quant_method": "gptq", "bits": 4, "group_size": 128}
-    assert read(gptq, None).weight_dtype == "int4"
-    assert read(gptq | {"sym": True}, None).weight_dtype == "int4_g128"
-    assert read(gptq | {"sym": True, "group_size": 32}, None).weight_dtype == "int4_g32"
+def quark(weight, inputs=None, **keys):
+    whole = {"weight": weight, "input_tensors": inputs, "output_tensors": None}
+    own = {"quant_method": "quark", "global_quant_config": whole, "exclude": ["lm_head"]}
+    return own | {"export": {"kv_cache_group": []}} | keys
 
 
-@pytest.mark.parametrize("algorithm", ["FP8", "FP8_PB_WO", "MXFP8"])
-def test_algorithms_of_modelopt(algorithm):
-    own = {"quant_algo": algorithm, "ignore": ["lm_head"]}  # no quant_method, as 0.31 wrote it
+GPTQ = {"quant_method": "gptq", "bits": 4}
+SYMMETRIC = GPTQ | {"sym": True}
+MX = {"dtype": "fp4", "group_size": 32, "qscheme": "per_group", "scale_format": "e8m0"}
+ROW_FP8 = {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}
+IN_STAGES = [ROW_FP8, {"dtype": "int4", "qscheme": "per_channel"}]
+IN_BLOCKS = weights("float", 8, strategy="block", block_structure=[128, 128])
+NO_METHOD = {"ignore": ["lm_head"]}
+"""A record of ModelOpt as version 0.31 wrote it."""
+
+
+@each_row(
+    ("own", "weight", "activation"),
+    [
+        (compressed(weights("int", 4, group_size=32, symmetric=True)), "int4_g32", "bf16"),
+        (compressed(weights("int", 4, group_size=128, symmetric=False)), "int4", "bf16"),
+        (compressed(weights("int", 8, group_size=128)), "int8_g128", "bf16"),
+        (compressed(IN_BLOCKS), "fp8_block", "bf16"),
+        (compressed(weights("float", 8, group_size=32)), "mxfp8", "bf16"),
+        (compressed(weights("float", 4, group_size=32)), "mxfp4", "bf16"),
+        (activated(kind="float", bits=8, group_size=128, dynamic=True), "fp4", "fp8"),
+        (activated(kind="float", bits=4, group_size=32), "fp4", "fp4"),
+        (activated(kind="int", bits=8, strategy="token", symmetric=False), "fp4", "int8"),
+        (GPTQ | {"group_size": 128}, "int4", "bf16"),
+        (SYMMETRIC | {"group_size": 128}, "int4_g128", "bf16"),
+        (SYMMETRIC | {"group_size": 32}, "int4_g32", "bf16"),
+        (NO_METHOD | {"quant_algo": "FP8"}, "fp8", "fp8"),
+        (NO_METHOD | {"quant_algo": "FP8_PB_WO"}, "fp8_block", "fp8"),
+        (NO_METHOD | {"quant_algo": "MXFP8"}, "mxfp8", "fp8"),
+        (quark(MX, MX), "mxfp4", "fp4"),
+        (quark(ROW_FP8), "fp8", "bf16"),
+        (quark(IN_STAGES, ROW_FP8), "int4", "fp8"),
+    ],
+)
+def test_dtypes_by_the_records_of_tools(own, weight, activation):
     model = read(own, None)
-    in_groups = {"MXFP8": "mxfp8", "FP8_PB_WO": "fp8_block"}
-    assert model.weight_dtype == in_groups.get(algorithm, "fp8")
-    assert (model.activation_dtype, model.head_dtype) == ("fp8", None)
+    assert (model.weight_dtype, model.activation_dtype) == (weight, activation)
+    assert model.head_dtype is None
 
 
 def test_modelopt_quantises_a_head_that_it_does_not_leave_out():
@@ -326,46 +237,22 @@ def test_modelopt_quantises_a_head_that_it_does_not_leave_out():
     assert fields["head_dtype"] is None
 
 
-# Experts of their own, and Quark
+# Experts of their own
 
 
 FP8 = {"quant_method": "fp8", "weight_block_size": [32, 32], "scale_fmt": "ue8m0"}
 
 
 def test_dtype_of_experts_inside_or_outside_of_the_record():
-    for model in (
-        read(FP8 | {"expert_dtype": "fp4"}, None),
-        read(FP8, None, expert_dtype="fp4"),
-        read(FP8 | {"expert_dtype": "fp4"}, None, expert_dtype="fp4"),
-    ):
+    for inside, outside in (({"expert_dtype": "fp4"}, {}), ({}, {"expert_dtype": "fp4"})):
+        model = read(FP8 | inside, None, **outside)
         assert (model.weight_dtype, model.expert_dtype) == ("fp8_block", "mxfp4")
         assert model.activation_dtype == "fp8"
     assert read(FP8, None, expert_dtype="fp8").expert_dtype is None
 
 
-def quark(weight, inputs=None, **keys):
-    whole = {"weight": weight, "input_tensors": inputs, "output_tensors": None}
-    own = {"quant_method": "quark", "global_quant_config": whole, "exclude": ["lm_head"]}
-    return own | {"export": {"kv_cache_group": []}} | keys
-
-
-MX = {"dtype": "fp4", "group_size": 32, "qscheme": "per_group", "scale_format": "e8m0"}
-
-
-def test_quark():
-    model = read(quark(MX, MX, exclude=["lm_head", "re:.*self_attn.*"]), None)
-    dtypes = (model.weight_dtype, model.attention_dtype, model.activation_dtype)
-    assert dtypes == ("mxfp4", "bf16", "fp4")
-    fp8 = {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}
-    assert read(quark(fp8), None).weight_dtype == "fp8"
-    assert read(quark(fp8), None).activation_dtype == "bf16"
-    in_stages = read(quark([fp8, {"dtype": "int4", "qscheme": "per_channel"}], fp8), None)
-    assert (in_stages.weight_dtype, in_stages.activation_dtype) == ("int4", "fp8")
-
-
 MIXED = {"quant_algo": "MIXED_PRECISION"}
 UP = {"model.layers.0.mlp.up_proj": {"quant_algo": "FP8"}}
-GPTQ = {"quant_method": "gptq", "bits": 4}
 
 
 @each_row(
@@ -378,12 +265,9 @@ GPTQ = {"quant_method": "gptq", "bits": 4}
         (None, MIXED | {"quantized_layers": UP}, "all modules of the dense layers"),
         (compressed(weights("int", 4, group_size=16)), None, "group_size: got 16; .*32 or 64"),
         (compressed(weights("int", 4, group_size=32, symmetric=False)), None, "size: got 32"),
-        (compressed(weights("float", 4, group_size=128)), None, "got 128; expected 16 or"),
         (compressed(weights("int", 4), extra_config={"a": 1}), None, "extra_config: got"),
-        (GPTQ | {"modules_in_block_to_quantize": [["mlp.up_proj"]]}, None, "to_quantize: got"),
         (GPTQ | {"group_size": -1}, None, "group_size: got -1; expected 32"),
         (FP8 | {"weight_block_size": [1, 128]}, None, r"\[128, 128\] or \[32, 32\]"),
-        (FP8 | {"moe_quant_algo": "NVFP4"}, None, "moe_quant_algo: got 'NVFP4'"),
         (quark(MX | {"group_size": 16}), None, r"weight\.group_size: got 16; expected 32"),
         (quark({"dtype": "uint4"}), None, r"weight\.dtype: got 'uint4'"),
         (quark(MX, layer_quant_config={"*": {}}), None, "layer_quant_config: got"),
@@ -396,16 +280,13 @@ def test_what_is_not_understood_is_named_with_its_file(own, beside, match):
         read(own, beside)
 
 
-@each_row(
-    ("own", "match"),
-    [
-        (FP8 | {"expert_dtype": "fp8"}, "expert_dtype: got 'fp8'; expected the same as"),
-        (OWN, "expert_dtype: got 'fp4'; expected no such key with quant_method modelopt"),
-    ],
-)
-def test_dtype_of_experts_that_is_not_understood(own, match):
-    with pytest.raises(InputError, match=match):
-        read(own, None, expert_dtype="fp4")
+def test_dtype_of_experts_that_is_not_understood():
+    for own, match in (
+        (FP8 | {"expert_dtype": "fp8"}, "got 'fp8'; expected the same as"),
+        (OWN, "got 'fp4'; expected no such key with quant_method modelopt"),
+    ):
+        with pytest.raises(InputError, match=f"expert_dtype: {match}"):
+            read(own, None, expert_dtype="fp4")
 
 
 # Files
@@ -431,10 +312,9 @@ def test_a_dtype_that_is_given_leaves_experts_and_attention_as_a_record_has_them
     assert (given.weight_dtype, given.expert_dtype) == ("fp8", "mxfp4")
 
 
-@pytest.mark.parametrize("text", ["{", '{"quantization": '])
-def test_damaged_file_is_named(tmp_path, text):
+def test_damaged_file_is_named(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
-    (tmp_path / "hf_quant_config.json").write_text(text, encoding="utf-8")
+    (tmp_path / "hf_quant_config.json").write_text('{"quantization": ', encoding="utf-8")
     with pytest.raises(InputError, match=r"hf_quant_config\.json"):
         load_architecture(tmp_path)
     assert load_architecture(tmp_path, weight_dtype="fp8").weight_dtype == "fp8"
