@@ -27,7 +27,7 @@ ACCEPTANCE_SPREAD = 0.095
 
 
 def between_tasks(acceptance_rate: float, spread: float = ACCEPTANCE_SPREAD) -> tuple[float, float]:
-    """Return the ends between which 80 % of the rates of a head lie, by data set; may leave 0 to 1.
+    """Return the interval of a head's acceptance rate over 80 % of data sets; may leave 0 to 1 [-].
 
     >>> between_tasks(0.7)
     (0.578..., 0.821...)
@@ -37,7 +37,7 @@ def between_tasks(acceptance_rate: float, spread: float = ACCEPTANCE_SPREAD) -> 
 
 
 def conditional_acceptance(cumulative_acceptance: Numeric) -> FloatArray:
-    """Return acceptance given all tokens before, from the cumulative rates that papers publish [-].
+    """Return the conditional acceptance by position, from the cumulative rates of papers [-].
 
     `cumulative_acceptance` is P(at least i tokens accepted), i = 1, 2, … on the last axis. A
     position that is never reached gets 0.
@@ -56,7 +56,7 @@ KINDS_OF_RATES = ("cumulative", "conditional")
 
 
 def typed_rates(text: str) -> tuple[list[float], str]:
-    """Return the conditional rates by position that a text means [-], and what it was read as.
+    """Return the conditional rates by position parsed from `text` [-], and the kind it was read as.
 
     ``cumulative:`` or ``conditional:`` in front says which. Without, four rates or more of three
     decimals that fall at every position, down to 0 or not, are cumulative, as vLLM prints them: of
@@ -92,7 +92,7 @@ def typed_rates(text: str) -> tuple[list[float], str]:
 
 
 def typed_contexts(text: str) -> list[tuple[float, float]]:
-    """Return contexts, and the tokens per step at each, that a text means [token] [token].
+    """Return the pairs of context and tokens per step that `text` lists [token] [token].
 
     >>> typed_contexts("2048:3.2, 32768:2.1")
     [(2048.0, 3.2), (32768.0, 2.1)]
@@ -106,7 +106,7 @@ def typed_contexts(text: str) -> list[tuple[float, float]]:
 
 
 def acceptance_from_lengths(tokens_per_step: Numeric) -> FloatArray:
-    """Return the acceptance by position that gives the tokens per step of each draft length [-].
+    """Return the acceptance by position that yields `tokens_per_step` at draft lengths 1, 2, … [-].
 
     For drafters that make one token after another: how the first ones fare does not depend on how
     many follow, so the gain from one length to the next is the chance that so many tokens are
@@ -130,7 +130,7 @@ def acceptance_from_lengths(tokens_per_step: Numeric) -> FloatArray:
 
 
 def _checked_lengths(tokens_per_step: Numeric) -> FloatArray:
-    """Return tokens per step at draft lengths 1, 2, … as a checked list [token]."""
+    """Check the tokens per step at draft lengths 1, 2, … and return them as an array [token]."""
     tokens = check("tokens_per_step", tokens_per_step, minimum=1)
     if tokens.ndim != 1 or not tokens.size:
         raise InputError("tokens_per_step", tokens.tolist(), "a list, for 1, 2, ... drafted tokens")
@@ -140,7 +140,7 @@ def _checked_lengths(tokens_per_step: Numeric) -> FloatArray:
 
 
 def acceptance_of_blocks(tokens_per_step: Numeric) -> FloatArray:
-    """Return a table whose row i gives the tokens per step measured with blocks of i tokens [-].
+    """Return the acceptance by position of block drafters, one row for each block length [-].
 
     For drafters that make all tokens at once: each length is a draft of its own, so that one length
     says nothing about another. Only the mean is known, and one rate is taken for all positions.
@@ -175,7 +175,7 @@ def expected_tokens_per_step_by_position(
 
 
 def mean_tokens_per_step(tokens_where_proposed: Numeric, proposal_rate: Numeric) -> FloatArray:
-    """Return the tokens per step over all steps, of which a share has a proposal [token].
+    """Return the mean tokens per step if only a share of the steps has a proposal [token].
 
     .. math:: 1 + r (x - 1)
 
@@ -187,7 +187,7 @@ def mean_tokens_per_step(tokens_where_proposed: Numeric, proposal_rate: Numeric)
 def proposals(
     proposal_rate: FloatArray | float, batch_size: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    r"""Return the chance that any sequence has a proposal, and the share that then has one [-].
+    r"""Return the chance that any sequence has a proposal, and the share that has one then [-].
 
     .. math:: 1 - (1 - r)^B, \qquad \frac{r}{1 - (1 - r)^B}
 
@@ -289,7 +289,7 @@ class Acceptance:
         return float(np.atleast_1d(self.acceptance_by_position).shape[-1])
 
     def at_context(self, context_length: Numeric) -> "Acceptance":
-        """Return the acceptance at contexts of any shape; outside the measured ones, the nearest.
+        """Return the acceptance at some contexts, interpolated; outside the measured, the nearest.
 
         >>> tokens = {2048: 3.2, 32768: 2.1}
         >>> falling = Acceptance(acceptance_by_context=tokens, measured_draft_length=3)
@@ -309,7 +309,7 @@ class Acceptance:
 
     @cached_property
     def _pairs(self) -> FloatArray:
-        """A row for each context that acceptance is given at, with its tokens per step [token]."""
+        """Pairs of measured context and tokens per step, one pair a row [token]."""
         given, length = self.acceptance_by_context, self.measured_draft_length
         pairs = check(_BY_CONTEXT, [*given.items()] if isinstance(given, Mapping) else given)
         if length is None:
@@ -341,13 +341,13 @@ class Acceptance:
         return replace(self, tokens_per_step=proposed, step_efficiency=None, source="")
 
     def moved(self, draft_length: FloatArray, by: FloatArray) -> "Acceptance":
-        """Return the acceptance as one rate per draft length, shifted by `by` within 0 to 1."""
+        """Return the acceptance as one rate per draft length, plus `by`, clipped to 0 to 1."""
         length = np.maximum(draft_length, 1.0)
         rate = speculation.solve_acceptance_rate(self.expected_tokens_per_step(length), length)
         return Acceptance(acceptance_rate=np.clip(rate + by, 0.0, 1.0))
 
     def measured_at(self, draft_length: Numeric) -> "Acceptance":
-        """Return the acceptance with `draft_length` as the measured one, if it has none.
+        """Return the acceptance with `measured_draft_length` filled in, where its form needs one.
 
         Several lengths are refused where the form needs a measured one.
         """

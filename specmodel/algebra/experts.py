@@ -217,7 +217,7 @@ def correlated_active_experts(
 
 
 def _next_unused(i: Numeric, p: FloatArray, c: FloatArray) -> FloatArray:
-    """Return the chance that token i leaves an expert unused that the i before it left unused."""
+    """Return the chance that token i leaves an expert unused if the i tokens before it did [-]."""
     before = np.asarray(i) * c
     denominator = (1 - c) + before
     with np.errstate(invalid="ignore"):
@@ -250,7 +250,7 @@ def _unused_beyond(s: FloatArray, p: FloatArray, c: FloatArray) -> FloatArray:
 def check_experts(
     num_experts: Numeric, experts_per_token: Numeric
 ) -> tuple[FloatArray, FloatArray]:
-    """Return both counts as arrays, or say in one line why they cannot be used.
+    """Return both counts as arrays; raise an InputError if they cannot be used.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ def check_experts(
 
 
 def union(count: FloatArray, each: FloatArray, E: FloatArray) -> FloatArray:
-    r"""Return the union of independent draws of `each` of E members.
+    r"""Return the expected union of `count` independent draws of `each` of E members.
 
     .. math:: E \left(1 - \left(1 - \frac{\mathrm{each}}{E}\right)^\mathrm{count}\right)
 

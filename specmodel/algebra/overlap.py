@@ -43,7 +43,7 @@ def exposed_share(
 
 
 class Demand(NamedTuple):
-    """What a stream of kernels takes alone, and what of that is reading and what is arithmetic [s].
+    """Time of a stream of kernels alone, and its parts that are reading and arithmetic [s].
 
     Both are at the rates achieved, without launches, latencies and tails.
     """

@@ -155,7 +155,7 @@ def all_to_all(ranks: int, gpus_per_node: int) -> Message:
 
 
 def beside_network(message: Message, network_hops: int) -> Message:
-    """Return a message whose part for other nodes is sent beside, and takes longer than, the rest.
+    """Return the part of a message for other nodes, which outlasts the rest sent beside it.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def beside_network(message: Message, network_hops: int) -> Message:
     Returns
     -------
     Message
-        That for other nodes alone if there is any, else the same.
+        The part for other nodes if there is any, else `message` itself.
     """
     if not message.network_hops:
         return message
@@ -213,7 +213,7 @@ def rank_share(
 
 
 def _missed(choices: int, own: int, drawn: int) -> float:
-    """Return the chance that none of `own` members is among those drawn of all choices [-]."""
+    """Return the chance that `drawn` distinct members of `choices` include none of `own` [-]."""
     missed = 1.0
     for i in range(drawn):
         missed *= max(choices - own - i, 0) / (choices - i)

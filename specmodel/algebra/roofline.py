@@ -75,7 +75,7 @@ class KernelParameters:
         return frozenset(name for name in _BENDING if np.any(getattr(self, name)))
 
     def tiled_arithmetic(self, seconds: Value, rows: Value, spread: Value) -> Value:
-        r"""Return the time of arithmetic on padded rows, `seconds` if none were padded [s].
+        r"""Return the time of arithmetic on rows padded to tiles, from `seconds` without [s].
 
         .. math:: T_\mathrm{compute} = \frac{\mathrm{FLOP}}{e_\mathrm{comp}\, \mathrm{peak}}
                   \sqrt{1 + \left(\mathrm{tile\ rows} \cdot r^{g-1}\right)^2}
@@ -89,7 +89,7 @@ class KernelParameters:
         return np.asarray(seconds * np.sqrt(1 + tiles * tiles))
 
     def tiled_weights(self, weight_bytes: Value, width: Value) -> Value:
-        """Return the bytes of matrices `width` wide, with the padding that tiles read [B]."""
+        """Return the bytes of matrices `width` wide, padded to tiles [B]."""
         if "tile_width" not in self.bends:
             return weight_bytes
         return np.asarray(weight_bytes * np.sqrt(1 + np.square(self.tile_width / width)))

@@ -61,7 +61,7 @@ def zipf_popularity(num_experts: int, experts_per_token: float, exponent: Numeri
 
 
 def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: float) -> FloatArray:
-    """Return popularities as an array, or say in one line why they cannot be used.
+    """Return popularities as an array; raise an InputError if they cannot be used.
 
     Parameters
     ----------

@@ -313,7 +313,7 @@ def first_of_largest(
 
 
 def check_draft_length(value: Numeric, *, minimum: float = 0, whole: bool = False) -> FloatArray:
-    """Return draft lengths as an array, or say why they cannot be used.
+    """Return draft lengths as an array; raise an InputError if they cannot be used.
 
     Parameters
     ----------

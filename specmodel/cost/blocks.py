@@ -61,10 +61,10 @@ Points = Mapping[str, FloatArray]
 
 @cache
 def keep_memory() -> None:
-    """Have the C library of Linux keep the memory of arrays for the next ones.
+    """Make the C library of Linux keep freed memory of arrays for later arrays.
 
-    It returns to the system at once what is larger than any that it has seen freed, up to the size
-    of this; to get it back takes as long as to compute what is written there.
+    The library returns a block to the system at once if it is larger than any freed before, up to
+    the size freed here; to get a block back takes as long as to compute its values.
     """
     np.empty(2**25 - 2**16, dtype=np.uint8)
 
@@ -109,18 +109,18 @@ class Cuts:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Distinct:
-    """Distinct points of a step, contexts aside, and which of them each point has."""
+    """Distinct points of a step, contexts aside, and the index among them of each point."""
 
     points: Points
     shape: tuple[int, ...]
     places: np.ndarray | None = None  # None where they are all distinct
 
     def all(self, array: FloatArray) -> FloatArray:
-        """Return the values at all points from those at the distinct points."""
+        """Return the values at all points, given those at the distinct points."""
         return array if self.places is None else np.broadcast_to(array, self.shape)[self.places]
 
     def cut(self, array: Any, cuts: Cuts, block: slice) -> Any:
-        """Return the values at the points of a block from those at the distinct points."""
+        """Return the values at the points of a block, given those at the distinct points."""
         if self.places is None or not np.ndim(array):
             return cuts.cut(array, block)
         if (array == array.flat[0]).all():  # one number takes less time than many

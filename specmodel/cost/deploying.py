@@ -176,9 +176,9 @@ def laid_out(
     degrees: Mapping[str, Any],
     told: Note | None = None,
 ) -> tuple[Deployment, dict[str, Any]]:
-    """Return a deployment of values by name with these degrees, and what was then assumed.
+    """Return the deployment with other parallel degrees, and the assumptions made.
 
-    `told` says why, where the degrees are assumed too.
+    `told` is the note on the reason, where the degrees are assumed too.
     """
     deployment = replace(deployment, **degrees) if degrees else deployment
     known = {name: values[name] for name in NAMES if values.get(name) is not None} | {**degrees}
@@ -272,7 +272,7 @@ def _assumed_of_drafter(drafter: Drafter, given: Mapping[str, Any]) -> dict[str,
 
 
 def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
-    """Return what no measurement decides: bounds of fits, kernels and links taken for others."""
+    """Return the assumptions without a measurement: fits at bounds, borrowed kernels and links."""
     kernels, run = deployment.kernels, kernels_of(deployment.target)
     if kernels.record is None:
         return {}
@@ -298,7 +298,7 @@ def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
 
 
 def _assumed_of_link(deployment: Deployment) -> dict[str, Any]:
-    """Return what is assumed of messages that nobody timed on the stack."""
+    """Return the assumptions on messages, which were not timed on the stack."""
     link, layout = deployment.hardware.link, deployment.layout
     if link is None or layout.num_gpus == 1:
         return {}
@@ -333,7 +333,7 @@ def _drafter(given: Mapping[str, Any], target: Architecture) -> Drafter:
 
 
 def _popularity(given: Mapping[str, Any], target: Architecture) -> dict[str, Any]:
-    """Return the fields of a deployment that say how popular experts are, as far as it was told."""
+    """Return the deployment's fields on the popularity of experts; {} if none was given."""
     popularity, exponent = (given.get(name) for name in POPULARITY)
     if popularity is None and exponent is None:
         return {}

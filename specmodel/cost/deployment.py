@@ -201,12 +201,12 @@ class Deployment:
 
     @cached_property
     def runs_idle_drafter(self) -> bool:
-        """Whether a step that drafts nothing runs the drafter all the same."""
+        """Whether the GPU runs the drafter even in steps without drafts."""
         return self.engine.runs_idle_drafter and not self.drafter.is_lookup
 
     @cached_property
     def hides_host(self) -> Hiding:
-        """Which steps have the host work beside the GPU, with this drafter."""
+        """Steps in which host work overlaps with the GPU, given the drafter."""
         hides = self.engine.hides_host
         is_waited_for = self.drafter.drafting in self.engine.waits_for
         return "plain" if hides == "all" and is_waited_for else hides
@@ -217,12 +217,12 @@ class Deployment:
         return graph_limit(self.engine, self.hardware, self.tensor_parallel)
 
     def walk(self, model: Architecture) -> Walk | None:
-        """Return how attention reads the keys of a model without split-KV, None if it splits them.
+        """Return how attention reads a model's keys where split-KV is not used, else None.
 
-        vLLM runs FlashAttention 2 on GPUs of compute capability 8 and 12, where that splits keys
-        for one query token alone. It cannot read 8-bit caches, which go to FlashInfer, nor heads
-        above 256, for which all layers of a model go to Triton (``_get_backend_priorities``,
-        ``fa_utils.py``, ``Gemma4Config``).
+        vLLM runs FlashAttention 2 on GPUs of compute capability 8 and 12, which splits keys
+        for a single query token only. FlashAttention 2 cannot read 8-bit caches, which go to
+        FlashInfer, nor heads above 256, for which all layers of a model go to Triton
+        (``_get_backend_priorities``, ``fa_utils.py``, ``Gemma4Config``).
         """
         gpu = self.hardware
         if int(gpu.compute_capability or 0) not in _FA2:
@@ -282,7 +282,7 @@ class Deployment:
 
     @property
     def message_spread(self) -> float:
-        """Standard deviation of the logarithm of messages' time if all-reduces stand in [-]."""
+        """Standard deviation of the log time of messages, 0 if timed on the stack itself [-]."""
         link = self.hardware.link if self.layout.tensor_parallel > 1 else None
         return link.spread_of_all_reduces(self.kernels.link_stack) if link else 0.0
 

@@ -12,7 +12,7 @@ from specmodel.models.architecture import Architecture
 
 
 def kernels_of(model: Architecture) -> dict[str, tuple[str, str]]:
-    """Return the kinds of kernels a model runs, with stored and arithmetic dtype of the first."""
+    """Return the kernel kinds of a model, each with the stored and arithmetic dtype of one use."""
     of_norms: tuple[str, str] = (FITTED_DTYPE, model.activation_dtype)
     found = {"elementwise": of_norms}
     if model.residuals:
@@ -24,7 +24,7 @@ def kernels_of(model: Architecture) -> dict[str, tuple[str, str]]:
 
 
 def places_taken(kernels: Kernels, model: Architecture) -> list[tuple[str, str]]:
-    """Return kind and dtype of each fit that a model takes, once; none on the data sheet."""
+    """Return the kind and dtype of each fit that a model uses; [] on the data sheet."""
     dtypes = [run for part in model.parts for run in _kernels_of_part(part)]
     if model.residuals and model.residuals.kernel_kind in MAIN_KINDS:
         dtypes.append((model.residuals.kernel_kind, FITTED_DTYPE, FITTED_DTYPE))
@@ -33,7 +33,7 @@ def places_taken(kernels: Kernels, model: Architecture) -> list[tuple[str, str]]
 
 
 def fits_taken(deployment: Deployment, model: Architecture) -> dict[str, KernelFit]:
-    """Return the fits a model takes, by `Kernels.kind_of_errors`; none on the data sheet."""
+    """Return the fits a model uses, by `Kernels.kind_of_errors`; {} on the data sheet."""
     kernels, found = deployment.kernels, dict[str, KernelFit]()
     for kind, dtypes in kernels_of(model).items():
         fit = kernels.fit(kind, *dtypes)

@@ -273,9 +273,9 @@ def launched(
     in_pieces: Architecture | None = None,
     is_eager: bool = False,
 ) -> PassTime:
-    """Return a pass with the time of a host that launches what no graph of the engine holds.
+    """Return a pass with the host's time for launches outside the engine's CUDA graphs.
 
-    Layers of a model `in_pieces` run from graphs of all but their attention, as far as graphs go.
+    Layers of a model `in_pieces` run from piecewise graphs, without attention, as far as graphs go.
     """
     limit = deployment.graph_limit
     if limit is None:
@@ -306,7 +306,7 @@ def sequences_of(
 
 
 def drafting_sequences(passes: DraftPasses, plain: SequenceGroup) -> SequenceGroup:
-    """Return the sequences of each of some passes of a draft, from those of a decode step."""
+    """Return the sequences of a draft pass, from those of a decode step."""
     return replace(
         plain,
         tokens_per_sequence=passes.tokens_per_sequence,
@@ -316,7 +316,7 @@ def drafting_sequences(passes: DraftPasses, plain: SequenceGroup) -> SequenceGro
 
 
 def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numeric) -> None:
-    """Refuse trees where layers keep entries of several tokens, or a state that does not branch."""
+    """Refuse trees where cache entries pool several tokens, or where states cannot branch."""
     model = None if deployment.states.takes_trees else deployment.recurrent_model
     why = "recurrent layers of {} carry one state from token to token; of engines only SGLang"
     why += " verifies branches of a tree on them"
@@ -343,7 +343,7 @@ def target_pass(
     sequences: SequenceGroup | Sequence[SequenceGroup],
     only: Only = "all",
 ) -> PassTime:
-    """Return the time of one pass of the target; its work can be asked for.
+    """Return the time of one pass of the target; its `work()` returns the work.
 
     Parameters
     ----------
@@ -366,7 +366,7 @@ def draft_pass(
     host_passes: float = 1.0,
     only: Only = "all",
 ) -> PassTime:
-    """Return the time of one pass of the drafter, for which the host takes so many passes [-]."""
+    """Return the time of one pass of the drafter, counted on the host as `host_passes` passes."""
     d, engine = deployment, deployment.engine_seconds
     popularity, spread = d.popularity, d.popularity_spread
     is_told = popularity is not None or spread is not None

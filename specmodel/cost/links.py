@@ -26,7 +26,7 @@ def links_of(hardware: HardwareProfile, stack: str | None) -> Links:
 
 
 def communication_time(part: Work, links: Links) -> FloatArray:
-    """Return latency and time of the bytes of what a component sends [s]."""
+    """Return the time of a component's messages: latency plus transfer [s]."""
     seconds: Value = 0.0
     link, network = links.link, links.network
     if part.collectives and link:

@@ -76,9 +76,9 @@ _OF_KERNELS = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TimeStack:
-    """Times of components of a pass that vary alike, along the first axis of all arrays.
+    """Times of a pass's components that vary alike, stacked along the first axis of all arrays.
 
-    `kinds` are those of their kernels, `causes` what to name when their traffic grows.
+    `kinds` are their kinds of kernels, `causes` the causes named when their traffic grows.
     """
 
     names: tuple[str, ...]
@@ -87,7 +87,7 @@ class TimeStack:
     times: ComponentTime
 
     def scaled(self, factors: Mapping[str, FloatArray], common: Value) -> "TimeStack":
-        """Return the stack with factors on kernels by kind and messages, and a common one."""
+        """Return the stack with factors on kernels by kind and on messages, and a common factor."""
         of_messages = factors.get(MESSAGES, 1.0) * common
         of_kinds = stacked([factors.get(kind, 1.0) * common for kind in self.kinds])
         own = {name: np.atleast_1d(getattr(self.times, name)) for name in _TIMES}
@@ -108,7 +108,7 @@ def side_by_side(
 ) -> list[TimeStack]:
     """Return times in which works on a `second` CUDA stream overlap with those of the first.
 
-    They do up to `beside_tokens` tokens, not from twice as many on, and in part in between.
+    They overlap in full up to `beside_tokens` tokens, not from twice as many, partly in between.
     """
     found = list(timed)
     if not second:
@@ -208,7 +208,7 @@ class PassTime:
         host_time: FloatArray | float,
         launch_time: FloatArray | float = 0.0,
     ) -> "PassTime":
-        """Return a pass of which only the times on GPU and host are known [s]."""
+        """Return a pass without components, from its times on GPU and host [s]."""
         work = PassWork({}, np.zeros(()))
         return cls(
             names=(),
@@ -228,7 +228,7 @@ class PassTime:
 
     @cached_property
     def stacks(self) -> tuple[TimeStack, ...]:
-        """Times of the components, with factors."""
+        """Times of the components, with `factors` and `common` applied."""
         if not self.factors and isinstance(self.common, float) and self.common == 1:
             return self.timed
         return tuple(stack.scaled(self.factors, self.common) for stack in self.timed)
@@ -246,7 +246,7 @@ class PassTime:
 
     @cached_property
     def causes(self) -> dict[str, str]:
-        """What to name when the traffic of a component grows."""
+        """Cause named for each component when its traffic grows."""
         return {n: cause for s in self.timed for n, cause in zip(s.names, s.causes, strict=True)}
 
     def scaled(
@@ -297,7 +297,7 @@ class PassTime:
         return self._with_host((self.host_time + self.launch_time) * share)
 
     def taking_turns(self) -> "PassTime":
-        """Return the pass with all of its host time, and the launches that the GPU waits for."""
+        """Return the pass with all of its host time, plus its launch time not hidden by the GPU."""
         if isinstance(self.launch_time, float) and self.launch_time == 0:
             return self
         shown = self.launch_time * exposed_share(self.gpu_time, self.launch_time)
@@ -338,7 +338,7 @@ def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
 
 
 def _component(name: str, time: PassTime, other: PassTime) -> ComponentTime:
-    """Return a component, which takes no time in a pass that does not run it."""
+    """Return a component of a pass, with times of 0 if the pass does not run it."""
     return time.components.get(name) or other.components[name].scaled(0.0, 0.0)
 
 

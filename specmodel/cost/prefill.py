@@ -162,7 +162,7 @@ def whole_prompts(deployment: Deployment, tokens: Numeric) -> SequenceGroup:
 
 
 def waiting(deployment: Deployment, time: PassTime) -> PassTime:
-    """Return a pass with the host time it waits for."""
+    """Return a pass with only the host time that the GPU waits for."""
     return time if deployment.engine.hides_host == "none" else time.waiting()
 
 

@@ -153,7 +153,7 @@ class Stack:
         return replace(self._changed(lambda array: array[own]), **names)
 
     def _changed(self, of_array: Callable[[FloatArray], FloatArray]) -> "Stack":
-        """Return it with each array changed."""
+        """Return the stack with `of_array` applied to each of its arrays."""
 
         def change(value: Any) -> Any:
             return of_array(value) if isinstance(value, np.ndarray) else value
@@ -179,7 +179,7 @@ class Stack:
 
 
 class _Asked:
-    """What a pass carries and what a kernel takes, to be found again by their numbers.
+    """Inputs of a pass, whose times are found again by their numbers.
 
     `size` and `axes` are points [-], and axes of components, points and draws [-].
     """
@@ -201,7 +201,7 @@ class _Asked:
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
-        """All numbers, in bytes."""
+        """Bytes of all numbers, as a hashable key."""
         numbers: list[Any] = [*self.numbers, self.carried.replicas]
         numbers.append(self.carried.routing.popularity)
         for group in self.carried.everything.groups:
@@ -237,12 +237,12 @@ class PassProgram:
 
     @cached_property
     def stacks(self) -> tuple[Stack, ...]:
-        """The works in numbers, those that depend on contexts apart."""
+        """Components evaluated together, those that depend on contexts apart."""
         return (*map(self._stack, self._groups[0]), *self._sending)
 
     @cached_property
     def of_few(self) -> tuple[Stack, ...]:
-        """The works in numbers, in fewer stacks, for few points."""
+        """The components in fewer stacks, which takes less time for few points."""
         whole = {name: work for group in self._groups[0] for name, work in group.items()}
         return (*([self._stack(whole)] if whole else []), *self._sending)
 
@@ -253,7 +253,7 @@ class PassProgram:
 
     @cached_property
     def _groups(self) -> tuple[list[dict[str, Work]], list[dict[str, Work]]]:
-        """Works that are evaluated together, and each that sends messages."""
+        """Works evaluated together, and works that send messages, each by itself."""
         silent: dict[bool, dict[str, Work]] = {}
         for name, work in self.works.items():
             if not work.has_messages:

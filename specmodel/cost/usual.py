@@ -47,7 +47,7 @@ slip of a unit or a digit more often than meant [-] [s]."""
 def deployed(
     arguments: Mapping[str, Any], requests: int = HELD_REQUESTS
 ) -> tuple[Deployment, dict[str, Any]]:
-    """Return what `usually_deployed` does, of names of what ships with the package only once.
+    """Return `usually_deployed` of the arguments, cached if they are names and numbers.
 
     A deployment is kept with the programs of its passes.
     """
@@ -64,7 +64,7 @@ def deployed(
 def _kept(
     arguments: tuple[tuple[str, Any], ...], types: tuple[type, ...], requests: int
 ) -> tuple[Deployment, dict[str, Any]] | None:
-    """Return a deployment from names and numbers, None where a path may have another content."""
+    """Return the cached deployment of names and numbers, None if a path or a record is given."""
     is_fixed = {str, int, float, bool, type(None)}.issuperset(types)
     if not is_fixed or any(isinstance(value, str) and is_path(value) for _, value in arguments):
         return None
@@ -106,7 +106,7 @@ def _check_plausible(deployment: Deployment) -> None:
 
 
 def with_changes(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with what `changes` replace, by dotted field, and what to say of it."""
+    """Return values with `changes` applied, and a text of the changes by dotted field."""
     changes = values.get("changes")
     if not changes:
         return dict(values)
@@ -194,7 +194,7 @@ def _laid_out(
 
 
 def _counted_degrees(deployment: Deployment, count: int, typed: Degrees) -> Degrees:
-    """Return the degrees of so many GPUs, beside those typed, which must agree."""
+    """Return the degrees of `count` GPUs; typed degrees must multiply to `count`."""
     if not typed:
         return layout_of(deployment, count)
     tensor, data = typed.get("tensor_parallel", 1), typed.get("data_parallel")

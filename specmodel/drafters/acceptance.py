@@ -65,7 +65,7 @@ def load_acceptance(
 
 
 def _named(preset: str, kind: str) -> Acceptance:
-    """Return the acceptance of a name, which must be of a drafter of the kind."""
+    """Return a published acceptance by name; refuse one measured with another kind of drafter."""
     known = acceptance_by_name()
     found = next((known[word] for word in spellings(preset) if word in known), None)
     if found is None:

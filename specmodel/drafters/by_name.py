@@ -80,7 +80,7 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
 
 
 def _named(name: str | Path) -> tuple[str | None, dict[str, int]]:
-    """Return the name that this stands for, None for none, and the size of a block after it."""
+    """Return the canonical drafter name, None if unknown, and the block size of ``name:size``."""
     plain, colon, size = str(name).partition(":")
     letters = {name.replace("-", ""): name for name in named_drafters()}  # EAGLE-3 too
     plain = plain.lower().replace("_", "-").removeprefix("draft-").strip("[]")  # as engines type
@@ -97,9 +97,9 @@ def _named(name: str | Path) -> tuple[str | None, dict[str, int]]:
 
 
 def longest_block(drafter: str | Path | None, target: str | Path | None) -> int | None:
-    """Return the most tokens that a drafter drafts, None if it goes on as long as asked [token].
+    """Return the most tokens that a drafter drafts at once, None if it has no limit [token].
 
-    Both are names or paths, or None.
+    `drafter` and `target` are names or paths, or None.
 
     >>> longest_block("dspark", "glm-5.2"), longest_block("eagle3", "glm-5.2")
     (7, None)
@@ -134,7 +134,7 @@ def drafter_kind(drafter: Drafter | str | Path, target: Architecture | str | Pat
 
 
 def _unwrapped(content: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
-    """Return the head inside vLLM's wrapper of 2024, others as they are; refuse Medusa."""
+    """Return the head inside vLLM's wrapper of 2024, others unchanged; refuse Medusa and Hydra."""
     for key, told in {"medusa_num_heads": "Medusa", "hydra_num_heads": "Hydra"}.items():
         if key in content:
             raise InputError(argument, key, f"another head: {told} is not modelled")

@@ -120,7 +120,7 @@ def _fields(
 
 
 def _num_taps(reader: Reader, usual: int) -> int:
-    """Return of how many target layers a head reads features, 0 for the last hidden state alone."""
+    """Return the target layers whose features a head reads, 0 for the last hidden state [-]."""
     nested = reader.nested("eagle_config")
     places = [nested, reader] if nested else [reader]
     if not all(part.flag("use_aux_hidden_state", True) for part in places):
@@ -221,7 +221,7 @@ def block_head(config: Mapping[str, Any], argument: str, target: Architecture) -
 
 
 def _flat(config: Mapping[str, Any], argument: str) -> Reader:
-    """Return a reader of a configuration in which nested objects are laid beside the rest."""
+    """Return a reader of a configuration whose nested objects are merged into the top level."""
     whole = {"model_type": "qwen3", **config}
     for key in ("transformer_layer_config", *_OWN_CONFIGS):
         if config.get(key) is not None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def one_head(
     target: Architecture, kind: str, head: Architecture, *rules: Rule, **fields: Any
 ) -> Drafter:
-    """Return the drafter of a head, run by one rule or several, for targets of these sizes only."""
+    """Return the drafter of a head, one part for each rule, for targets of these sizes only."""
     sizes = target.hidden_size, target.vocabulary_size
     parts = tuple((head, rule) for rule in rules)
     return Drafter(name=kind, parts=parts, is_head=True, target_sizes=sizes, **fields)
@@ -52,10 +52,10 @@ def derived_head(target: Architecture, kind: str, shape: HeadShape, mixer: Mixer
 
 
 def taken_attention(target: Architecture) -> ForHeads:
-    """Return what heads take of the target's attention, that with an indexer before others."""
+    """Return the `ForHeads` that draft heads prefer, of all mixers of the target."""
     forms = [form for mixer in target.mixers if (form := mixer.for_head)]
     if not forms:
-        expected = "layers with attention, for a head to be built on"
+        expected = "a target with attention layers, which draft heads are built on"
         raise InputError("target", target.name, expected)
     return min(forms, key=attrgetter("place"))
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class NamedDrafter(NamedTuple):
-    """What a name of a drafter stands for.
+    """A drafter that can be named, and how to make it for a target.
 
     `words` tell it in help; `kind` is what `Drafter.kind` says, by which fits and measurements know
     it; `made_by` makes it, a `Drafter`, for a target, and is None for a look-up, which is its name
@@ -37,7 +37,7 @@ def named_drafters() -> dict[str, NamedDrafter]:
 
 
 def is_lookup(name: object) -> bool:
-    """Return whether this names a look-up, for which nothing runs on the GPU."""
+    """Return whether `name` is a look-up drafter, which runs nothing on the GPU."""
     row = named_drafters().get(str(name))
     return row is not None and row.made_by is None
 

@@ -183,13 +183,13 @@ def markov_step(model: Architecture, run: Pass) -> dict[str, Work]:
 
 @lru_cache(maxsize=256)
 def _projected(model: Architecture) -> Architecture:
-    """Return a head in passes whose features were projected before."""
+    """Return a head without input projection, for passes whose features are projected already."""
     return replace(model, input_projection_size=0)
 
 
 @lru_cache(maxsize=256)
 def _without_indexers(model: Architecture) -> Architecture:
-    """Return a head in passes that read what an earlier one selected."""
+    """Return a head without indexers, for passes that reuse an earlier selection."""
     layers = tuple(
         replace(group, mixer=unchecked(group.mixer, {"has_indexer": False}))
         if group.mixer and group.mixer.selects
@@ -260,7 +260,7 @@ class Drafter:
 
     @property
     def drafting(self) -> str:
-        """How its drafts are made, as engines tell drafters apart: `machines.engine.Drafting`."""
+        """Way of drafting, by which engines distinguish drafters: `machines.engine.Drafting`."""
         if self.is_lookup:
             rows = named_drafters().items()
             return next((name for name, row in rows if row.kind == self.name), "")
@@ -275,7 +275,7 @@ class Drafter:
         return tuple(architecture for architecture, _ in self.parts)
 
     def run_by(self, first: str) -> "Drafter":
-        """Return the drafter of an engine whose draft model starts with the tokens `first`."""
+        """Return the drafter for an engine whose draft models start with the tokens `first`."""
         if self.is_head or self.is_lookup or self.is_chain:
             return self
         return replace(self, parts=tuple((model, MODEL_RULES[first]) for model, _ in self.parts))
@@ -298,7 +298,7 @@ class Drafter:
 
     @cached_property
     def idle_pass(self) -> DraftPasses:
-        """What runs where a loaded drafter, which is no look-up, drafts nothing.
+        """Pass that a loaded drafter, other than a look-up, runs in a step without drafts.
 
         The first pass of a draft, over the token just made, which keeps its cache in step: as
         vLLM 0.33 (``v1/worker/gpu/spec_decode``) runs heads and models, and the context of a block
@@ -326,7 +326,7 @@ class Drafter:
             raise InputError("verify_tokens", value, expected)
 
     def check_target(self, target: Architecture) -> None:
-        """Refuse a target of other sizes than those that the head is for."""
+        """Refuse a target whose sizes are not those that the head was made for."""
         if self.target_sizes is None:
             return
         needed = target.hidden_size, target.vocabulary_size

@@ -34,22 +34,22 @@ class HeadShape(NamedTuple):
     source: str = ""
 
     def given(self, **sizes: int | None) -> "HeadShape":
-        """Return the shape with those of `sizes` that are not None."""
+        """Return the shape with its fields replaced by those of `sizes` that are not None."""
         told: dict[str, Any] = {name: size for name, size in sizes.items() if size is not None}
         return self._replace(**told)
 
     def usually(self, **sizes: int | None) -> "HeadShape":
-        """Return the shape with `sizes` in place of its own that are None."""
+        """Return the shape with its fields that are None filled from `sizes`."""
         return self.given(**{n: size for n, size in sizes.items() if getattr(self, n) is None})
 
     @property
     def told(self) -> tuple[tuple[str, str], ...]:
-        """Assumption that names the source of the head; () if no such head is published."""
+        """Label and text of the published head's source, () if none is published."""
         return (("draft_head", f"as published: {self.source}"),) if self.source else ()
 
 
 def published_head(target: Architecture, drafter: str) -> HeadShape:
-    """Return what is published of the head of a target, by the name of its drafter.
+    """Return the published sizes of a target's head, None for sizes not known.
 
     Targets are known by their names; those of EAGLE-3 heads of SpecForge by their shape, as models
     of one shape have heads of one.
@@ -89,7 +89,7 @@ def published_assistant(target: Architecture) -> Architecture | None:
 
 
 def usual_drafter(target: Architecture) -> str:
-    """Return in words which drafter and draft length are used for a target's name, and by whom.
+    """Describe the drafter and draft length in use for a target, and by whom; "" if none is known.
 
     >>> from specmodel.models.architecture import load_architecture
     >>> usual_drafter(load_architecture("gpt-oss-120b"))
@@ -103,7 +103,7 @@ def usual_drafter(target: Architecture) -> str:
 
 
 def taken_drafter(target: Architecture) -> tuple[str, str]:
-    """Return the drafter that is taken for a target where none is named, and why.
+    """Return the default drafter of a target, and the reason in words.
 
     >>> from specmodel.models.architecture import load_architecture
     >>> taken_drafter(load_architecture("qwen3.5-397b-a17b"))
@@ -127,7 +127,7 @@ def _recipe(target: Architecture) -> dict[str, str] | None:
 
 
 def is_named(name: str, words: str) -> bool:
-    """Tell whether words stand in the name of a model, not as a part of longer words."""
+    """Tell whether `words` occur as whole words in the name of a model."""
     plain = name.lower().replace("_", "-").replace(" ", "-")
     other = r"[a-z0-9.]|-\d{4}\b"  # of a longer name, or of another date
     return words in plain and bool(

@@ -67,11 +67,11 @@ class PublishedHead:
         return f"; smoothed, as gains rise or are losses: {by}"
 
     def is_of(self, target: str) -> bool:
-        """Tell whether a model's name says that it is the target."""
+        """Tell whether a model's name contains the name of this head's target."""
         return is_named(target, self.target)
 
     def tokens_at(self, longest: int) -> FloatArray:
-        """Return the tokens per step at lengths of 1 to so many, held beyond the measured ones."""
+        """Return tokens per step at lengths 1 to `longest`, extended by the last rate [token]."""
         lengths = np.arange(1, longest + 1)
         return np.asarray(expected_tokens_per_step_by_position(self._rates(longest), lengths))
 
@@ -90,7 +90,7 @@ class PublishedHead:
 
 
 def _between(lengths: tuple[int, ...], tokens: tuple[float, ...]) -> FloatArray:
-    """Return rates by position that give the tokens at some lengths, one rate between two [-]."""
+    """Return rates by position that reproduce `tokens` at `lengths`, constant in between [-]."""
     reached, rates = 1.0, list[float]()
     for (first, before), (last, after) in pairwise([(0, 1.0), *zip(lengths, tokens, strict=True)]):
         count = last - first
@@ -103,7 +103,7 @@ def _between(lengths: tuple[int, ...], tokens: tuple[float, ...]) -> FloatArray:
 
 @cache
 def published_acceptance() -> tuple[PublishedHead, ...]:
-    """Return what one benchmark measured, that of "preset" before others of a target and drafter.
+    """Return the heads measured by one benchmark, "preset" ones first for a target and drafter.
 
     >>> [published.name for published in published_acceptance()][:2]
     ['deepseek-v4-pro-mtp', 'glm-5.2-mtp']
@@ -119,7 +119,7 @@ def published_acceptance() -> tuple[PublishedHead, ...]:
 
 @cache
 def published_heads() -> tuple[PublishedHead, ...]:
-    """Return what is published of heads, one entry for each target and kind of drafter.
+    """Return the published heads, one for each target and kind of drafter.
 
     >>> published_heads()[0].drafter
     'dflash'
@@ -136,7 +136,7 @@ def published_heads() -> tuple[PublishedHead, ...]:
 
 
 def acceptance_by_task(target: str, drafter: str) -> dict[str, Acceptance]:
-    """Return what is published of a target, by its name, and a kind of drafter for kinds of tasks.
+    """Return the published acceptance by kind of task, for a target's name and kind of drafter.
 
     >>> list(acceptance_by_task("Gemma-4-26B-A4B", "mtp"))
     ['chat', 'code', 'maths', 'prose']
@@ -151,14 +151,14 @@ def acceptance_by_task(target: str, drafter: str) -> dict[str, Acceptance]:
 
 
 def _head_of(rows: list[dict[str, str]], name: str, source: str) -> PublishedHead:
-    """Return an entry from rows of a table, a draft length each."""
+    """Return a head from rows of a table, one row for each draft length."""
     lengths = tuple(int(row["draft_length"]) for row in rows)
     tokens = tuple(float(row["tokens_per_step"]) for row in rows)
     return PublishedHead(name, rows[0]["target"], rows[0]["drafter"], source, lengths, tokens)
 
 
 def acceptance_by_name() -> dict[str, PublishedHead]:
-    """Return all that is published, by name; that of one benchmark before the same in a table.
+    """Return all published heads by name; the benchmark's replace those of the table.
 
     >>> acceptance_by_name()["qwen3-30b-a3b-eagle3"].lengths
     (3, 5, 7)
@@ -168,7 +168,7 @@ def acceptance_by_name() -> dict[str, PublishedHead]:
 
 @cache
 def measured_acceptance(target: str, drafter: str) -> Acceptance | None:
-    """Return what is published of this very target, by its name, with this kind of drafter.
+    """Return the published acceptance of a target, by name, and drafter; None if there is none.
 
     >>> float(measured_acceptance("Qwen3-30B-A3B", "eagle3").expected_tokens_per_step(5).round(2))
     3.01
@@ -182,7 +182,7 @@ def measured_acceptance(target: str, drafter: str) -> Acceptance | None:
 
 @dataclass(frozen=True)
 class TypicalHeads:
-    """What published heads of a kind reach: three levels, low, middle and high.
+    """Acceptance of published heads of one kind, at three levels: low, middle and high.
 
     `max_draft_length` is the longest draft at which half of them were measured [token].
     """
@@ -193,7 +193,7 @@ class TypicalHeads:
 
     @property
     def num_targets(self) -> int:
-        """How many there are [-]."""
+        """Targets with a published head [-]."""
         return len(self.heads)
 
     @property
@@ -213,7 +213,7 @@ class TypicalHeads:
 
 
 def typical_heads(drafter: str) -> TypicalHeads | None:
-    """Return what published heads of a kind reach, None if fewer than two targets have one.
+    """Return the typical acceptance of a kind of head, None if fewer than two targets have one.
 
     Examples
     --------

@@ -68,7 +68,7 @@ class LatentHeads(TokenMixer):
 
     @property
     def for_head(self) -> ForHeads:
-        """What draft heads take: it, and its heads over all entries, without a gate."""
+        """`ForHeads` of this mixer, with plain MLA of its sizes: no window, no gate."""
         sizes = {name: getattr(self, name) for name in field_names(LatentHeads)}
         plain = LatentAttention(**sizes | {"kind": LatentAttention.kind, "gate_size": 0})
         return ForHeads(1, self, plain)
@@ -107,7 +107,7 @@ class LatentHeads(TokenMixer):
         return _of_share(linear(tokens, layers, weights=weights, values=0.0, depth=depth), share)
 
     def widened_bytes(self, stream: Stream, tensor_parallel: int) -> float:
-        """Return what absorbed matrices take, kept beside those that prompts need [B]."""
+        """Return the bytes of a second copy of absorbed matrices, beside those for prompts [B]."""
         # of weights with 16 bits they are views
         own = BYTES_PER_ELEMENT[stream.weight_dtype]
         each = BYTES_PER_ELEMENT[absorbed_dtype(stream)] if own < 2 else 0.0
@@ -163,12 +163,12 @@ class LatentAttention(LatentHeads):
 
     @property
     def for_head(self) -> ForHeads:
-        """What draft heads take, later with a window: it over all entries."""
+        """`ForHeads` with this mixer without its window; layers without one are preferred."""
         place = 1 if self.window is None else 2
         return replace(super().for_head, place=place, mixer=replace(self, window=None))
 
     def cuts_tokens(self, degree: int, tensor_parallel: int) -> bool:
-        """Tell whether there is no window: each GPU has a copy of the latent otherwise."""
+        """Tell whether GPUs can split a sequence's tokens; with a window each has a full copy."""
         return self.window is None
 
     def sequence_bytes(self, entries: Quantity, stream: Stream, tensor_parallel: int) -> Quantity:
@@ -200,7 +200,7 @@ class LatentAttention(LatentHeads):
         return found | (self._prompts(run, layers, run.prompts) if run.prompts else {})
 
     def _heads(self, run: Pass, key_size: int, value_size: int, holders: int = 1) -> Heads:
-        """Return the heads on each GPU, over one latent of a token."""
+        """Return the query heads on each GPU, all of which share one latent per token."""
         return Heads(
             queries=self.num_heads / run.layout.tensor_parallel,
             groups=1,
@@ -210,7 +210,7 @@ class LatentAttention(LatentHeads):
         )
 
     def _prompts(self, run: Pass, layers: int, prompts: Sequences) -> dict[str, Work]:
-        """Return the work of prompts: keys and values, made anew for contexts, and the core."""
+        """Return the work of prompts by component; keys and values of contexts are recomputed."""
         attended = prompts.attended(self.window)
         heads = self._heads(run, self.qk_nope_head_dim + self.qk_rope_head_dim, self.v_head_dim)
         # weights are read again where there is a context
@@ -231,7 +231,7 @@ class LatentAttention(LatentHeads):
 
 
 def _of_share(work: Work, share: Quantity) -> Work:
-    """Return the work of matrices of which a share is read."""
+    """Return `work` with the reads of its matrices scaled by `share`."""
     shared = {name: share * getattr(work, name) for name in ("weight_bytes", "depth", "kernels")}
     return replace(work, **shared)
 

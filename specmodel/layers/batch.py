@@ -159,7 +159,7 @@ class SequenceGroup:
         return plain + self.speculating_share * (speculating - plain)
 
     def mean_of_verified(self, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        """Return the mean of a function of the tokens after which a sequence could go on."""
+        """Return the mean of a function of a sequence's tokens that may be the last accepted."""
         # These are the tokens with logits, any of which may be the last accepted; of a chunk of a
         # prompt without logits, the last token.
         if self.logits_per_sequence is None:
@@ -240,7 +240,7 @@ class Batch:
 
     @property
     def tokens_of_whole(self) -> FloatArray:
-        """Tokens of all sequences if kernels of the other kind took no share of them [token]."""
+        """Tokens of all sequences, before kernels of the other kind take a share [token]."""
         return self.num_tokens / np.maximum(self.share, NO_SEQUENCE)
 
     @cached_property
@@ -249,7 +249,7 @@ class Batch:
         return self.total(attrgetter("num_logits"))
 
     def total(self, of: Callable[..., FloatArray], *told: Any) -> FloatArray:
-        """Return the sum over all sequences of a function of their group and what it is told."""
+        """Return the sum over all sequences of `of`, a function of their group and of `told`."""
         first, *others = self.groups
         total = first.batch_size * of(first, *told)
         for group in others:
@@ -263,7 +263,7 @@ class Batch:
         return self.total(of) / self.num_sequences
 
     def of_kind(self, *, prompts: bool) -> "Batch":
-        """Return what kernels for prompts, or for decoding, take, where any point has some."""
+        """Return the share of the sequences that prompt kernels, or decode kernels, process."""
         # A group that is of the kind at some points only has `NO_SEQUENCE` at the others.
         kept, shares = [], list[FloatArray]()
         for group in self.groups:
@@ -284,7 +284,7 @@ class Batch:
 
 
 def _of_busiest(group: SequenceGroup, share: FloatArray, replicas: int) -> SequenceGroup:
-    """Return a share of a group, with as many that speculate as the busiest replica has."""
+    """Return `share` of a group, with the speculating share of the busiest replica."""
     size = group.batch_size * share
     if group.all_speculate:
         return replace(group, batch_size=size)
@@ -298,9 +298,9 @@ def _of_busiest(group: SequenceGroup, share: FloatArray, replicas: int) -> Seque
 class Routing:
     """How the tokens of a pass choose experts.
 
-    `correlation` says how far tokens of one sequence share experts, from 0 to 1 [-]; `popularity`
-    is the probability that a token uses each expert, shape (num_experts,). Without it, `spread`
-    says how unequal these are, as the model's own `popularity_spread` if None [-].
+    `correlation` is that of two tokens of a sequence in the use of one expert, from 0 to 1 [-].
+    `popularity` is the probability that a token uses each expert, shape (num_experts,) [-]. Without
+    it, `spread` is how unequal the probabilities are, None for the model's `popularity_spread` [-].
     """
 
     correlation: FloatArray
@@ -332,17 +332,17 @@ class Carried(dict[Measure, FloatArray]):
 
     @cached_property
     def decoding(self) -> Batch:
-        """What kernels for decoding take of these; there must be some."""
+        """Sequences of `replica` that decode kernels process; `taken_by` must have "decoding"."""
         return self.replica.of_kind(prompts=False) if "prompts" in self.taken_by else self.replica
 
     @cached_property
     def prompts(self) -> Batch:
-        """What kernels for prompts take of these; there must be some."""
+        """Sequences of `replica` that prompt kernels process; `taken_by` must have "prompts"."""
         return self.replica.of_kind(prompts=True) if "decoding" in self.taken_by else self.replica
 
     @cached_property
     def taken_by(self) -> tuple[str, ...]:
-        """Which kernels take any of the sequences: those for decoding, for prompts, or both."""
+        """Kernels that process any of the sequences: "decoding", "prompts" or both."""
         taken: dict[str, None] = {}
         for group in self.everything.groups:
             if group.tokens_per_sequence.min() < SHORTEST_PROMPT:

@@ -119,7 +119,7 @@ class BlockSparseAttention(GroupedHeads):
         return self.index_num_heads * self.index_head_dim / (1 if self.is_pooled else ranks)
 
     def _index_made(self, tensor_parallel: int) -> float:
-        """Width of what the indexer's matrices make of a token on each GPU [-]."""
+        """Width of the indexer's projections on each GPU: queries, key and head weights [-]."""
         weights = self.index_head_dim + self.index_num_heads if self.is_weighted else 0
         return self._index_queries(tensor_parallel) + self.index_head_dim + weights
 
@@ -196,10 +196,10 @@ class BlockSparseAttention(GroupedHeads):
 
 
 def _read(group: SequenceGroup, reach: int, shares_prompts: bool) -> FloatArray:
-    """Return the entries that a mean sequence reads, of which each token attends to `reach` [-].
+    """Return the entries that a mean sequence reads; a token attends to at most `reach` [-].
 
-    One that the GPU's cache serves counts as what it costs; `shares_prompts` says whether kernels
-    take many tokens of a prompt together.
+    A read from the GPU's cache counts by its cost; `shares_prompts` tells whether kernels process
+    many tokens of a prompt together.
     """
     first = np.minimum(group.context_length + 1, reach)
     again = FROM_CACHE + shares_prompts * group.prompt_share * (TOGETHER - FROM_CACHE)

@@ -17,7 +17,7 @@ from specmodel.layers.work import Kind, Work
 
 
 class Tokens(NamedTuple):
-    """Tokens that a block takes, where these are not those of a pass."""
+    """Tokens that a block processes, where they differ from the tokens of a pass."""
 
     stream: Stream
     num_tokens: Quantity
@@ -248,10 +248,10 @@ class StateHeads(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Updates:
-    """What all sequences do with their states in a layer.
+    """Updates of recurrent states in one layer, over all sequences.
 
-    States read or written [-], records of tokens that are moved [B], and, where they are timed
-    apart, the tokens of a sequence one after another [token].
+    Sequences, states read or written [-], bytes of token records moved [B], and, where they are
+    timed apart, the tokens of a sequence one after another [token].
     """
 
     num_sequences: Quantity

@@ -94,7 +94,7 @@ class CompressedAttention(TokenMixer):
             raise InputError("index_topk", self.index_topk, expected)
         for name in ("index_num_heads", "index_head_dim"):
             if bool(getattr(self, name)) != bool(self.index_topk):
-                expected = "at least 1" if self.index_topk else "0, as all entries are attended to"
+                expected = "at least 1" if self.index_topk else "0, as index_topk is 0"
                 raise InputError(name, getattr(self, name), expected)
 
     @property
@@ -104,7 +104,7 @@ class CompressedAttention(TokenMixer):
 
     @property
     def for_head(self) -> ForHeads:
-        """What draft heads take, after others: it over a window, without entries."""
+        """`ForHeads` with this mixer over its window alone, preferred after most other mixers."""
         # fields that have a default describe entries
         of_heads = [field.name for field in fields(self) if field.default is MISSING]
         own = type(self)(**{name: getattr(self, name) for name in of_heads})
@@ -127,7 +127,7 @@ class CompressedAttention(TokenMixer):
         return by_head / tensor_parallel + copied + self._wide_weights(hidden_size)
 
     def widened_bytes(self, stream: Stream, tensor_parallel: int) -> float:
-        """Return what the 16-bit matrices take beyond the dtype of the others [B]."""
+        """Return the bytes that 16-bit matrices need beyond the dtype of the other weights [B]."""
         wider = BYTES_PER_ELEMENT[absorbed_dtype(stream)] - BYTES_PER_ELEMENT[stream.weight_dtype]
         return self._wide_weights(stream.hidden_size) * wider
 

@@ -58,7 +58,7 @@ class ShortConvolution(RecurrentMixer):
         return self.num_channels * (4 * hidden_size + self.conv_kernel) / tensor_parallel
 
     def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
-        """Return what matrices make of a token on each GPU, and inputs of all but the last [-]."""
+        """Return a token's elements between matrices on each GPU, and the input widths [-]."""
         return 4 * self.num_channels / tensor_parallel, (hidden_size,)
 
 

@@ -16,7 +16,7 @@ from specmodel.layers.work import Work
 
 
 def look_up(run: Pass, *, width: int, made: int, dtype: str) -> Work:
-    """Return the work of looking up rows of `width` that become `made` values of a token [-]."""
+    """Return the work of looking up rows `width` wide and writing `made` elements of each token."""
     row = width * BYTES_PER_ELEMENT[run.stream.outer_dtype] + made * run.stream.residual_bytes
     return Work(activation_bytes=run.num_tokens * row, kernels=1, kind="elementwise", dtype=dtype)
 
@@ -45,7 +45,7 @@ class LayerInputs(Extra):
         return sum(self._matrices(model))
 
     def weight_bytes(self, model: Around, layout: Layout) -> float:
-        """Return the bytes of these on each GPU, the table aside [B]."""
+        """Return the bytes of `parameters` on each GPU, the table aside [B]."""
         (cut, copied), stream = self._matrices(model), model.stream
         return (cut / layout.tensor_parallel + copied) * BYTES_PER_ELEMENT[stream.outer_dtype]
 
@@ -70,7 +70,7 @@ class LayerInputs(Extra):
         }
 
     def reduced(self, model: Around) -> tuple[int, int]:
-        """Return the embeddings of all layers: their sum over GPUs, and what is made of one [-]."""
+        """Return the elements of a token that GPUs all-reduce, and those that they gather [-]."""
         made = model.num_layers * self.size
         return made, made
 
@@ -105,7 +105,7 @@ class NgramInputs(Extra):
         return self.num_tables * self._width(model.hidden_size) * model.hidden_size
 
     def weight_bytes(self, model: Around, layout: Layout) -> float:
-        """Return the bytes of these on each GPU, the tables aside [B]."""
+        """Return the bytes of `parameters` on each GPU, the tables aside [B]."""
         return self.parameters(model) * BYTES_PER_ELEMENT[model.stream.outer_dtype]
 
     def work(self, run: Pass, model: Around) -> dict[str, Work]:
@@ -127,7 +127,7 @@ class NgramInputs(Extra):
         }
 
     def reduced(self, model: Around) -> tuple[int, int]:
-        """Return the width of what tables give, which GPUs sum [-]."""
+        """Return the elements of a token that GPUs all-reduce, and those they gather: none [-]."""
         return model.hidden_size, 0
 
     def _width(self, hidden_size: int) -> int:
@@ -174,7 +174,7 @@ class NgramMemory(Extra):
         return len(self.num_rows) * read * self.num_outputs * model.hidden_size
 
     def weight_bytes(self, model: Around, layout: Layout) -> float:
-        """Return the bytes of all of it on each GPU [B]."""
+        """Return the bytes of the matrices, and of tables in GPU memory, on each GPU [B]."""
         matrices = self.parameters(model) * BYTES_PER_ELEMENT[model.stream.weight_dtype]
         tables = self.table_bytes if self.is_on_gpu else 0
         return (matrices + tables) / layout.tensor_parallel

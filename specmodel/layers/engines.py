@@ -154,7 +154,7 @@ _CODES = {
 
 
 def has_code(stack: str) -> bool:
-    """Whether a stack is that of an engine with a row."""
+    """Tell whether the engine of a stack has a row in the table."""
     return stack in _CODES
 
 

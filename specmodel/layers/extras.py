@@ -16,7 +16,7 @@ from specmodel.layers.work import Work
 
 @dataclass(frozen=True)
 class Around:
-    """What an extra sees of its model.
+    """Properties of a model that its extras depend on.
 
     `mixed_layers` and `mixed_blocks` count the layers that read the residual stream, and their
     mixers and feed-forward blocks [-].
@@ -61,9 +61,9 @@ class Extra(Record):
         return {}
 
     def fused_norms(self, model: Around) -> int:
-        """Return the norms of layers that its kernels do as well [-]."""
+        """Return how many norms of layers the extra's kernels compute as well [-]."""
         return 0
 
     def reduced(self, model: Around) -> tuple[int, int]:
-        """Return the elements of a token that GPUs sum, and those that they gather [-]."""
+        """Return the elements of a token that GPUs all-reduce, and those that they gather [-]."""
         return 0, 0

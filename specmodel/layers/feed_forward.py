@@ -79,7 +79,7 @@ class RoutedExperts(FeedForwardBlock):
             expected = f"a divisor of num_experts = {self.num_experts}"
             raise InputError("expert_groups", self.expert_groups, expected)
         if self.groups_per_token > min(self.expert_groups, self.experts_per_token):
-            expected = "at most expert_groups and experts_per_token"
+            expected = "at most expert_groups, and at most experts_per_token"
             raise InputError("groups_per_token", self.groups_per_token, expected)
         if self.num_shared_experts and not self.shared_expert_size:
             expected = f"a width above 0, as num_shared_experts = {self.num_shared_experts}"
@@ -91,12 +91,12 @@ class RoutedExperts(FeedForwardBlock):
 
     @property
     def experts(self) -> Self:
-        """Itself."""
+        """The block itself, as it has experts."""
         return self
 
     @property
     def dense_size(self) -> int:
-        """Width that every token passes: of a single expert, 0 where there is a choice [-]."""
+        """Width of the block if it has a single expert, 0 if it routes tokens [-]."""
         return 0 if self.is_routed else self.expert_size
 
     @property
@@ -209,7 +209,7 @@ class RoutedExperts(FeedForwardBlock):
         return found | self._beside(shared, run) | self._exchanged(run, layers)
 
     def _beside(self, shared: dict[str, Work], run: Pass) -> dict[str, Work]:
-        """Return the work of shared experts, run beside the routed ones as far as engines do."""
+        """Return the work of shared experts, on a second CUDA stream where the engine uses one."""
         # Blocks with norms of their own are no part of an engine's experts (``models/gemma4.py``).
         code = run.code
         if not shared or not code.beside or self.is_shared_apart:
@@ -237,13 +237,13 @@ class RoutedExperts(FeedForwardBlock):
         return check_popularity(routing.popularity, self.num_experts, self.mean_experts_per_token)
 
     def _spread(self, routing: Routing) -> FloatArray | float | None:
-        """Return how unequally experts are used; None if equally, or as the popularity of each."""
+        """Return the spread of popularity, None if 0 or if `routing.popularity` is given [-]."""
         spread = self.popularity_spread if routing.spread is None else routing.spread
         is_equal = isinstance(spread, float) and spread == 0
         return None if is_equal or routing.popularity is not None else spread
 
     def _union(self, batch: Batch, routing: Routing, chance: FloatArray) -> FloatArray:
-        """Return the expected union if each group that may speculate does so with a chance [-]."""
+        """Return the expected distinct experts if groups speculate with the given chance [-]."""
         groups, by_expert = batch.groups, routing.popularity is not None
         inclusion, spread = self._inclusion(routing), self._spread(routing)
         correlation = routing.correlation[..., None] if by_expert else routing.correlation

@@ -31,7 +31,7 @@ class Measure(NamedTuple):
 
 
 class Form:
-    """A constant and a sum of measures with coefficients, as immutable as a number.
+    """A linear combination of measures plus a constant, as immutable as a number.
 
     Forms are added, and multiplied or divided by numbers. Whatever would make the result depend on
     the values of measures otherwise (products of two forms, comparisons, functions of NumPy) raises
@@ -124,7 +124,7 @@ def measured(rule: Rule, *told: Any, has_context: bool = False) -> Form:
 
 
 def applied(function: Rule, quantity: Quantity, *told: Any) -> Quantity:
-    """Return a function of a quantity; if this is a form, of one measure alone, as a measure."""
+    """Return `function` of a number, or of a form of one measure as a form of a new measure."""
     if not isinstance(quantity, Form):
         return function(quantity, *told)
     (measure,) = quantity.terms

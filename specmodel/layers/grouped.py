@@ -58,7 +58,7 @@ class GroupedHeads(TokenMixer):
 
     @property
     def for_head(self) -> ForHeads:
-        """What draft heads take, before any other; its heads over all entries, without a gate."""
+        """`ForHeads` of this mixer, preferred to all others, with plain GQA of its sizes."""
         sizes = {name: getattr(self, name) for name in ("num_heads", "num_kv_heads", "head_dim")}
         plain = GroupedAttention(**sizes)
         return ForHeads(0, self, plain, plain)
@@ -129,12 +129,12 @@ class GroupedAttention(GroupedHeads):
 
     @property
     def cached(self) -> Cached:
-        """Shape of the cache that it keeps or reads."""
+        """Shape of the KV cache that the layer keeps, or reads from another layer."""
         return self.num_kv_heads, self.head_dim, self.value_size, self.window
 
     @property
     def for_head(self) -> ForHeads:
-        """What draft heads take, later with a window: it over all entries."""
+        """`ForHeads` with this mixer without its window; layers without one are preferred."""
         place = 1 if self.window is None else 2
         return replace(super().for_head, place=place, mixer=replace(self, window=None))
 

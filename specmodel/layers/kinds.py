@@ -52,7 +52,7 @@ class KernelKind:
 
     @property
     def words(self) -> str:
-        """Its name for people."""
+        """Name of the kind as readers see it."""
         return self.name.replace("_", " ")
 
 
@@ -119,7 +119,7 @@ MAIN_KINDS = tuple(name for name in FITTED_KINDS if not KINDS[name].errors_of)
 
 
 def kernel_kind(name: str) -> KernelKind:
-    """Return the row of a kind of kernels; an InputError names one that the table has not."""
+    """Return the row of a kind of kernels; raise an InputError for an unknown name."""
     try:
         return KINDS[name]
     except KeyError:

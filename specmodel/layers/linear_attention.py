@@ -81,7 +81,7 @@ class GatedDeltaNet(RecurrentMixer):
         return by_head / tensor_parallel + self.value_head_dim
 
     def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
-        """Return what matrices make of a token on each GPU, and inputs of all but the last [-]."""
+        """Return a token's elements between matrices on each GPU, and the input widths [-]."""
         made = self.conv_channels + 2 * self.output_size + 2 * self.num_value_heads
         return made / tensor_parallel, (hidden_size, hidden_size)
 
@@ -142,7 +142,7 @@ class KimiDeltaAttention(SquareStates):
         return by_head / tensor_parallel + (low * h + 1) * self.head_dim
 
     def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
-        """Return what matrices make of a token on each GPU, and inputs of all but the last [-]."""
+        """Return a token's elements between matrices on each GPU, and the input widths [-]."""
         low, size = self._low_rank_gates, self.head_dim
         by_head = self.conv_channels + 3 * self.output_size + self.num_heads
         inputs = (hidden_size,) * (1 if low else 3) + (size,) * low
@@ -198,7 +198,7 @@ class LightningAttention(SquareStates):
         return (5 * hidden_size + 1) * self.output_size / tensor_parallel
 
     def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
-        """Return what matrices make of a token on each GPU, and inputs of all but the last [-]."""
+        """Return a token's elements between matrices on each GPU, and the input widths [-]."""
         return 5 * self.output_size / tensor_parallel, (hidden_size, hidden_size)
 
     def recurrence(self, run: Pass, layers: int) -> Work:
@@ -287,7 +287,7 @@ class Mamba2(RecurrentMixer):
         return into + by_head / n + channels * self.conv_kernel
 
     def products(self, hidden_size: int, tensor_parallel: int) -> tuple[float, tuple[int, ...]]:
-        """Return what matrices make of a token on each GPU, and inputs of all but the last [-]."""
+        """Return a token's elements between matrices on each GPU, and the input widths [-]."""
         made = (2 * self.output_size + self.num_state_heads) / tensor_parallel
         return made + self.channels_on(tensor_parallel), (hidden_size,)
 

@@ -48,7 +48,7 @@ class MarkovHead(Extra):
         return model.vocabulary_size * self.rank + vector
 
     def weight_bytes(self, model: Around, layout: Layout) -> float:
-        """Return the bytes of all of it, on each GPU [B]."""
+        """Return the bytes of the table and the matrix, which each GPU holds whole [B]."""
         weights = self.table_parameters(model) + self.parameters(model)
         return weights * BYTES_PER_ELEMENT[model.stream.outer_dtype]
 

@@ -97,7 +97,7 @@ def partial_outputs(run: Pass, layers: int, tokens: Quantity, heads: Heads) -> d
 
 
 def gathers(run: Pass, gathered_bytes: Quantity, count: int) -> Work:
-    """Return the work of so many gathers or scatters among GPUs that share a sequence's tokens."""
+    """Return the work of `count` gathers or scatters among GPUs that share a sequence's tokens."""
     # each sends half of an all-reduce, in half the hops
     sent = ranks.all_reduce(run.layout.decode_context_parallel, run.layout.gpus_per_node)
     return message(sent, gathered_bytes / 2, collectives=count, rounds=count / 2)

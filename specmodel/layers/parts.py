@@ -28,12 +28,12 @@ of a token, on each GPU [-], and whether engines run those of all layers as one 
 
 @dataclass(frozen=True)
 class ForHeads:
-    """What draft heads take of a mixer of their target.
+    """Mixers that draft heads derive from a mixer of their target.
 
-    `place` is that in the order in which they prefer mixers [-], `mixer` the form that it has in a
-    layer of an MTP module. Heads with a shape of their own have what it is without extras: `plain`,
-    and `grouped` if it has keys for each head, None where they have the usual sizes. `fills_blocks`
-    tells whether heads that draft blocks have layers like those of MTP modules.
+    Heads prefer the mixer with the least `place` [-]; `mixer` is its form in a layer of an MTP
+    module. Heads with a shape of their own use `plain`, the mixer without extras, and `grouped` if
+    the mixer has keys for each head; None stands for heads of the usual sizes. `fills_blocks` tells
+    whether heads that draft blocks have layers like those of MTP modules.
     """
 
     place: int
@@ -73,11 +73,11 @@ class LayerPart(Record):
 
 
 class FeedForwardBlock(LayerPart):
-    """What each token passes by itself."""
+    """Part of a layer that processes each token by itself."""
 
     @property
     def experts(self) -> Any:
-        """Itself if tokens choose among experts, else None."""
+        """The block itself if tokens choose among experts, else None."""
         return None
 
     @property
@@ -99,7 +99,7 @@ class FeedForwardBlock(LayerPart):
 
 
 class TokenMixer(LayerPart):
-    """What mixes the tokens of a sequence."""
+    """Part of a layer that mixes the tokens of a sequence, such as attention."""
 
     is_mixer = True
 
@@ -118,22 +118,22 @@ class TokenMixer(LayerPart):
 
     @property
     def cached(self) -> Cached | None:
-        """Shape of the cache that it keeps or reads, None if no layer reads that of another."""
+        """Shape of the KV cache that the layer keeps or reads, None if no layer reads another's."""
         return None
 
     @property
     def has_own_cache(self) -> bool:
-        """Whether it keeps the cache that it reads."""
+        """Whether the layer has a cache of its own, instead of reading another layer's."""
         return True
 
     @property
     def selects(self) -> bool | None:
-        """Whether it selects what layers of its kind read, None if they need no such layer."""
+        """Whether the layer selects entries for its kind, None if its kind needs no selection."""
         return None
 
     @property
     def for_head(self) -> ForHeads | None:
-        """What draft heads take of it, None for nothing."""
+        """Mixers that draft heads derive from this one, None if they derive none."""
         return ForHeads(1, self)
 
     @abstractmethod
@@ -159,7 +159,7 @@ class TokenMixer(LayerPart):
         return self.sequence_bytes(tokens, stream, tensor_parallel)
 
     def widened_bytes(self, stream: Stream, tensor_parallel: int) -> float:
-        """Return what matrices of a wider dtype take beyond that of the others [B]."""
+        """Return the bytes that matrices of a wider dtype need beyond that of the others [B]."""
         return 0.0
 
     def weight_bytes(self, stream: Stream, layout: Layout) -> float:

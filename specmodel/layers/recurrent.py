@@ -143,7 +143,7 @@ class RecurrentMixer(TokenMixer):
         )
 
     def updates(self, run: Pass, layers: int, steps: Quantity = 0.0, **told: Any) -> Work:
-        """Return the work of states that change as `blocks.recurrence` is told (gates, kind)."""
+        """Return the work of state updates; `told` is passed on to `blocks.recurrence`."""
         sequences, n = run.replica.num_sequences, run.layout.tensor_parallel
         updates = Updates(
             num_sequences=sequences,
@@ -183,10 +183,10 @@ class SquareStates(RecurrentMixer):
 
 
 def verified(run: Pass, name: str, *, is_mean: bool = False) -> Form:
-    """Return a count of recurrent states or tokens, summed over the sequences of a pass [-].
+    """Return the states or tokens that a method of `StateKeeping` counts, over all sequences [-].
 
-    `name` is the method of `StateKeeping` that counts for one sequence, from the number of its
-    tokens that may be the last accepted. If `is_mean`, the mean over sequences is returned.
+    The method, `name`, counts for one sequence, given how many of its tokens may be the last
+    accepted. If `is_mean`, the mean over sequences is returned instead of the sum.
     """
     return measured(_verified, run.states, name, is_mean)
 

@@ -91,7 +91,7 @@ class HyperConnections(Extra):
         return model.mixed_blocks * (made * (wide + 1) + 2 + self.is_mixed) + head
 
     def weight_bytes(self, model: Around, layout: Layout) -> float:
-        """Return the bytes of these on each GPU, in 32 bits [B]."""
+        """Return the bytes of `parameters` on each GPU, in 32 bits [B]."""
         return self.parameters(model) * self._weight_bytes(model.stream)
 
     def fused_norms(self, model: Around) -> int:
@@ -148,7 +148,7 @@ class HyperConnections(Extra):
 
     @property
     def _of_head(self) -> int:
-        """Numbers made of a token that say what is read, as before the LM head [-]."""
+        """Coefficients computed of a token to read the streams, as before the LM head [-]."""
         return 2 * self.gate_rank or self.num_streams
 
     def _weight_bytes(self, stream: Stream) -> float:
@@ -174,7 +174,7 @@ class AttentionResiduals(Extra):
         return 2 * model.hidden_size * (model.mixed_blocks + 1)
 
     def weight_bytes(self, model: Around, layout: Layout) -> float:
-        """Return the bytes of these on each GPU [B]."""
+        """Return the bytes of `parameters` on each GPU [B]."""
         return self.parameters(model) * model.stream.residual_bytes
 
     def work(self, run: Pass, model: Around) -> dict[str, Work]:

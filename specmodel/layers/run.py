@@ -49,7 +49,7 @@ class Sequences:
     share: Quantity = 1.0
 
     def counted(self, name: str) -> Form:
-        """Return what `batch.Batch` counts by this name."""
+        """Return the property `name` of `batch.Batch` for these sequences, as a form."""
         return measured(_counted, self.among, name, has_context="context" in name)
 
     @property
@@ -78,7 +78,7 @@ class Sequences:
     def attended(
         self, window: int | None, walk: Walk | None = None, query_heads: float = 0.0
     ) -> Attended:
-        """Return what so many query heads attend to, each at most to a window."""
+        """Return what queries attend to, at most a window each; `walk` needs `query_heads`."""
         walked: Quantity = 0.0
         if walk:
             walked = measured(_walked, self.among, window, walk, query_heads, has_context=True)
@@ -94,7 +94,7 @@ class Sequences:
         )
 
     def summed(self, of: Rule, *told: Any) -> Form:
-        """Return the sum of a function of groups that depends on how many entries came before."""
+        """Return the sum over sequences of a function of their group that depends on contexts."""
         return measured(_summed, self.among, of, *told, has_context=True)
 
 

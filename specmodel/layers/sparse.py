@@ -58,10 +58,10 @@ class SparseAttention(LatentHeads):
     index_num_heads, index_head_dim
         Heads of the indexer, and width of their queries and of the one key [-].
     index_topk, index_pool
-        Entries that a token attends to at most; tokens whose index keys are pooled into one,
-        weighted by what a matrix makes of each token and by its place in the pool [token].
+        Maximum entries that a token attends to; tokens whose index keys are pooled into one,
+        weighted by a projection of each token and by its place in the pool [token].
     has_indexer
-        Whether the layer has an indexer and index keys, or takes what an earlier layer selected.
+        Whether the layer has an indexer and index keys, or reuses the selection of an earlier one.
 
     Notes
     -----
@@ -81,12 +81,12 @@ class SparseAttention(LatentHeads):
 
     @property
     def selects(self) -> bool:
-        """Whether it selects what layers of its kind read."""
+        """Whether the layer selects entries for the layers of its kind."""
         return self.has_indexer
 
     @property
     def for_head(self) -> ForHeads:
-        """What draft heads take: it with an indexer."""
+        """`ForHeads` with this mixer and an indexer of its own."""
         return replace(super().for_head, mixer=replace(self, has_indexer=True))
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
@@ -238,10 +238,10 @@ def _read(group: SequenceGroup, together: Rows) -> FloatArray:
 
 
 def _choice_rounds(carried: Carried, most: int) -> FloatArray:
-    """Return the tokens that choose `most` of their entries one after another on a processor [-].
+    """Return the selections of `most` entries that run one after another on a processor [-].
 
-    Each token of a sequence with more entries than that takes a processor a time of its own; it
-    counts by the share of the entries that are not chosen.
+    A token of a sequence with more than `most` entries takes a time of its own on a processor; the
+    token counts by the share of the entries that are not selected.
     """
     batch = carried.replica
     left_out = batch.mean(

@@ -52,7 +52,7 @@ class StateKeeping:
 
     @cached_property
     def takes_trees(self) -> bool:
-        """Whether a state is kept for each token, from which any later one can go on."""
+        """Whether drafts may branch: a state is kept for each token, to go on from any."""
         return self.slots == "scratch" and self.rollback == "native"
 
     def tokens(self, tokens: FloatArray) -> FloatArray:
@@ -70,11 +70,11 @@ class StateKeeping:
         return np.asarray(written + 2 * copied + parents)
 
     def recorded(self, tokens: FloatArray) -> FloatArray:
-        """Return the records of tokens that are written and read again [-]."""
+        """Return the records of tokens that a pass writes and reads again, 0 without replay [-]."""
         return tokens - 1 if self.rollback == "replay" else np.zeros_like(tokens)
 
     def states(self, tokens: FloatArray) -> FloatArray:
-        """Return the states reserved for a request that verifies so many tokens [-]."""
+        """Return the states reserved for a request that verifies `tokens` tokens [-]."""
         own = np.ones_like(tokens) if self.rollback == "replay" else tokens
         if self.slots == "scratch":
             return np.where((tokens > 1) & (own > 1), own + 1, 1.0)

@@ -41,7 +41,7 @@ class Stream:
         return max(self.activation_bytes, 2.0)
 
     def arithmetic_dtype(self, stored: str) -> str:
-        """Return the dtype in which activations meet weights or a cache of a dtype."""
+        """Return the dtype of arithmetic between activations and weights or cache in `stored`."""
         return wider_dtype(self.activation_dtype, stored)
 
     @cached_property

@@ -115,12 +115,12 @@ class Work:
 
     @property
     def has_messages(self) -> bool:
-        """Whether it sends anything to other GPUs."""
+        """Whether the component sends anything to other GPUs."""
         return bool(self.collectives or self.reductions or self.network_hops)
 
     @property
     def depends_on_context(self) -> bool:
-        """Whether any of it, in forms, depends on how many entries came before the pass."""
+        """Whether any form of the work depends on the context, the entries before the pass."""
         forms = (value for value in vars(self).values() if isinstance(value, Form))
         return any(measure.has_context for form in forms for measure in form.terms)
 
@@ -131,7 +131,7 @@ class Work:
         return replace(self, **numbers)
 
     def __add__(self, other: "Work") -> "Work":
-        """Return the work of both, done by kernels of the kind, rows and dtypes of this one."""
+        """Return the sum of two works, with the kind, rows and dtypes of the first."""
         sums = {name: getattr(self, name) + getattr(other, name) for name in _ADDITIVE}
         return replace(self, **sums)
 

@@ -262,7 +262,7 @@ class EngineProfile(Record):
 
     @property
     def is_of_mean_host(self) -> bool:
-        """Whether its seconds hold for the mean of several hosts, each of which was left out."""
+        """Whether the overheads are of a mean host, as hosts were left out of the fit in turn."""
         return self.fit is not None and "host" in self.fit.left_out_error
 
     def on_host(self, speed: float) -> "EngineProfile":
@@ -286,7 +286,7 @@ class EngineProfile(Record):
         return engine.with_changes("engine", known)
 
     def told_to(self, switches: Collection[str]) -> "EngineProfile":
-        """Return the engine with the features off that `switches` of `naming.SWITCHES` name."""
+        """Return the engine with features switched off, by the names in `naming.SWITCHES`."""
         engine = self.with_graphs_of(0) if "enforce_eager" in switches else self
         if "sync_scheduling" in switches and engine.hides_host != "none":
             # plain steps wait too: by 2.4 ms at one request, 5.2 at 128 (Qwen3-30B, H200, 0.24)
@@ -306,7 +306,7 @@ class EngineProfile(Record):
     def outside(
         self, hardware: str, drafter: str, batch_size: FloatArray, draft_length: FloatArray
     ) -> tuple[Note, ...]:
-        """Return a note if these lie outside of what the engine was fitted on, else nothing.
+        """Return a note if any point lies outside the engine's fit, else ().
 
         `hardware` is the name of a GPU and `drafter` a kind; a draft length of 0 drafts nothing;
         where all are 0 the drafter does not count.
@@ -331,7 +331,7 @@ class EngineProfile(Record):
     def is_outside(
         self, hardware: str, drafter: str, batch_size: FloatArray, draft_length: FloatArray
     ) -> np.ndarray:
-        """Return which points lie outside the engine's fit; steps that draft nothing never do."""
+        """Return a mask of the points outside the engine's fit, False without a draft."""
         known = self.fit.fitted_on if self.fit else None
         is_drafting = np.asarray(draft_length > 0)
         if known is None or hardware not in known.hardware or drafter not in known.drafters:

@@ -39,7 +39,7 @@ _DATA = Path(__file__).parent / "data"
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking(Record):
-    """What leaving out the tables of a kind showed: candidates in the order of their errors [-].
+    """Candidates to replace a lacking fit, ordered by their error on tables left out [-].
 
     The error of a candidate is the median over tables of its mean error on a table left out, its
     spread the deviation over tables of the part of ln(measured / predicted) each has in common.
@@ -61,7 +61,7 @@ class Rankings(Record):
 
 
 class Fallback(NamedTuple):
-    """A fit that may be taken for one that is lacking, and the stack or dtype that it is of."""
+    """A fit that may replace a lacking one, and the stack or dtype it was fitted to."""
 
     fit: KernelFit
     name: str
@@ -80,7 +80,7 @@ def candidates(
     others: Mapping[str, FittedStack],
     typical: FittedStack,
 ) -> dict[Candidate, Fallback]:
-    """Return what may be taken for the fit of a kind and dtype that a stack lacks.
+    """Return the fits that may replace the one that a stack lacks at a kind and dtype.
 
     The fit of the GPU's other stack with the smallest mean error, the typical one, and the stack's
     own fit of another dtype, as far as there are such.
@@ -180,7 +180,7 @@ def _borrowed(
     typical: FittedStack,
     rankings: Mapping[str, Ranking],
 ) -> dict[tuple[str, str], Fallback]:
-    """Return what is taken at dtypes that a stack lacks, by kind and dtype, with its errors."""
+    """Return the fits borrowed for dtypes that a stack lacks, with errors, by kind and dtype."""
     found = dict[tuple[str, str], Fallback]()
     for kind, ranking in rankings.items():
         mine = set(own.of_kind(kind))

@@ -76,7 +76,7 @@ class GraphLimit:
     def _told_of_earlier(
         self, requests: FloatArray, of_each: FloatArray, replicas: int
     ) -> tuple[Note, ...]:
-        """Return a note if graphs of earlier versions end before some steps."""
+        """Return a note if some steps exceed the largest graph of earlier versions, else ()."""
         is_new = requests * of_each / replicas > (self.earlier or np.inf)
         if not is_new.any():
             return ()
@@ -88,7 +88,7 @@ class GraphLimit:
     def held(
         self, batch_size: FloatArray, verify_tokens: FloatArray, replicas: int, seconds: float
     ) -> Note | None:
-        """Return a note if steps fill the largest graph: one token more a request exceeds it.
+        """Return a note if steps fill the largest graph: one token more per request exceeds it.
 
         Arguments are as in `warnings`.
         """
@@ -103,7 +103,7 @@ class GraphLimit:
     def _note(
         self, kind: str, requests: FloatArray, seconds: float, told: Mapping[str, object]
     ) -> Note:
-        """Return a note on steps of so many requests."""
+        """Return a note on the steps with these numbers of requests."""
         sizes = int(requests.min()), int(requests.max())
         own = {"count": self.count, "option": self.option, "kernel_time": seconds}
         return Note(kind, {"batch_sizes": sizes, **own, **told})

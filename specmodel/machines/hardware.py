@@ -98,7 +98,7 @@ class AllReduceFit(Record):
 
     @property
     def parameters(self) -> AllReduceParameters:
-        """What `all_reduce_time` takes."""
+        """Parameters of this fit for `all_reduce_time`."""
         names = AllReduceParameters.__dataclass_fields__
         return AllReduceParameters(**{name: getattr(self, name) for name in names})
 
@@ -229,7 +229,7 @@ class HardwareProfile(Record):
 
     @property
     def computes_in_fp4(self) -> bool:
-        """Whether it multiplies activations of four bits."""
+        """Whether the GPU multiplies 4-bit activations."""
         return "fp4" in self.dtype or (self.compute_capability or 0.0) >= FP4_CAPABILITY
 
     def compute_dtype(self, dtype: str) -> str:

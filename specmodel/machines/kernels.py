@@ -50,16 +50,16 @@ class KernelFit(Record):
     arithmetic_dtype
         Dtype that the kernels compute in: the fit holds for no other.
     num_points, num_judged, is_held_out
-        Points fitted, points that the errors are of, and whether these are of shapes that were not
-        fitted [-].
+        Number of points fitted and of points for the errors [-]; whether the latter have shapes
+        that were not fitted.
     mean_error, median_error, percentile_90_error
-        Of predicted over measured less one, absolute: mean over points within a shape and then
+        Of abs(predicted / measured - 1): mean over points within a shape and then
         over shapes, median and 90th percentile over points [-].
     shape_spread, row_spread
-        Standard deviation of ln(measured / predicted) that a shape has in common, and of its
-        points around that [-].
+        Standard deviation of ln(measured / predicted) between shapes, and between points within a
+        shape [-].
     at_bound
-        Parameters that the fit left at a bound: what is taken of them is the bound.
+        Parameters that the fit left at a bound, whose value is that bound.
     varied, covariance
         Parameters that were fitted, and the covariance of their logarithms [-].
     """
@@ -105,7 +105,7 @@ class KernelFit(Record):
 
     @cached_property
     def parameters(self) -> KernelParameters:
-        """What the roofline takes."""
+        """Parameters of this fit for the roofline."""
         return KernelParameters(**{name: getattr(self, name) for name in _PARAMETERS})
 
 
@@ -210,7 +210,7 @@ class Kernels:
     def place(
         self, kind: str, stored: str, arithmetic: str | None = None
     ) -> tuple[str, str] | None:
-        """Return kind and dtype of the fit that kernels take; None on the data sheet.
+        """Return the kind and dtype of the fit that kernels use, None if they use the data sheet.
 
         It is the fit of the first of `names_of_fits`, else that of the standard dtype, else the one
         of the kind that this kind falls back to. `stored` is the dtype of weights, cache or state,

@@ -81,7 +81,7 @@ def named_version(name: object) -> tuple[str, str] | None:
 
 
 def of_version(engine: str, version: str) -> dict[str, Any]:
-    """Return what a version changes in its engine's profile; of one that nobody read, the last.
+    """Return the profile changes of the last known version up to `version`, else of the first.
 
     Examples
     --------

@@ -221,7 +221,7 @@ class Architecture(Shape):
         )
 
     def sequence_bytes(self, entries: FloatArray, tensor_parallel: int = 1) -> FloatArray:
-        """Return what all layers keep of one sequence on each GPU: KV cache and state."""
+        """Return the bytes that all layers keep of a sequence on each GPU, cache and state [B]."""
         kept = check("entries", entries, minimum=0)
         parts = self.mixers.items()
         each = (n * part.sequence_bytes(kept, self.stream, tensor_parallel) for part, n in parts)
@@ -251,7 +251,7 @@ class Architecture(Shape):
         layout.check_groups(f"{prefix}expert_parallel")
 
     def token_cuts(self, tensor_parallel: int) -> list[int]:
-        """Return over how many of the GPUs that cut it each sequence's tokens can be spread [-]."""
+        """Return the valid degrees of decode context parallelism for a tensor parallelism [-]."""
         n, mixers = tensor_parallel, self.mixers
         divisors = (i for i in range(2, n + 1) if not n % i)
         return [1, *(i for i in divisors if all(mixer.cuts_tokens(i, n) for mixer in mixers))]
@@ -323,7 +323,7 @@ def load_architecture(
 
 
 def _stored(own: Architecture, dtype: str) -> dict[str, object]:
-    """Return what changes of a model whose linear layers are stored in another dtype.
+    """Return the fields to change where linear layers are stored in another dtype.
 
     In NVFP4, mixers beside experts keep 16 bits, as does the block for multi-token prediction:
     NVIDIA's checkpoints of MiniMax, Kimi-K2, GLM-5, Qwen3.5, Gemma-4 (``exclude_modules``).

@@ -125,7 +125,7 @@ class Shape(Record):
 
     @cached_property
     def experts(self) -> RoutedExperts | None:
-        """Routed experts of its MoE layers; of several kinds, those that most layers have."""
+        """Routed experts of the MoE layers, the most frequent kind; None if all are dense."""
         return max(self.kinds_of_experts, key=self.kinds_of_experts.__getitem__, default=None)
 
     @property
@@ -182,7 +182,7 @@ class Shape(Record):
 
     @cached_property
     def arithmetic_dtypes(self) -> tuple[tuple[str, str, str], ...]:
-        """Each dtype of activations or weights: its field, and the dtype that is computed in."""
+        """Field, dtype and dtype of the arithmetic, for each dtype of activations or weights."""
         stream, told = self.stream, dict(self.own_dtypes)
         alike = (*stream.dtypes.items(), *told.items())
         met = [(field, dtype, stream) for field, dtype in alike if field != "expert_dtype"]
@@ -222,7 +222,7 @@ class Shape(Record):
 
     @cached_property
     def around(self) -> Around:
-        """What `extras` see of the model."""
+        """Properties of the model that its `extras` depend on."""
         # what stands beside others, and has no norm, reads what they read of the residual stream
         own = [group for group in self.layers if group.num_norms != 0]
         blocks = (group.count * (bool(group.mixer) + bool(group.feed_forward)) for group in own)

@@ -65,9 +65,9 @@ def alike_places(gains: FloatArray, place: int) -> tuple[int, int]:
 
 
 def as_good(rates: Mapping[str, float], deployments: Mapping[str, Deployment]) -> list[str]:
-    """Return the name of the largest rate, and of those that are not told apart from it.
+    """Return the name of the largest rate, and the names of rates within the error of it.
 
-    By `ALIKE` where what errs is the same, by `UNLIKE` elsewhere.
+    The error is `ALIKE` where deployments share their sources of error, else `UNLIKE`.
     """
     first = max(rates, key=lambda name: rates[name])
     shared = _erring(deployments[first])

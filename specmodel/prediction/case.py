@@ -78,7 +78,7 @@ class Case:
     acceptance: Acceptance | None
 
     def drafting(self) -> Case:
-        """Return the case, or an InputError if no acceptance is known or a draft length is 0."""
+        """Return the case; raise an InputError if acceptance is unknown or a draft length is 0."""
         _ = self.known_acceptance
         if self.draft_length is not None and not np.all(self.draft_length):
             raise InputError("draft_length", 0, "at least 1")
@@ -96,7 +96,7 @@ class Case:
         return replace(self, points={**self.points, **points})
 
     def laid_out(self, degrees: Mapping[str, Any]) -> Case:
-        """Return the case with its GPUs in other parallel degrees, and what is then assumed."""
+        """Return the case in other parallel degrees, with the assumptions that follow."""
         given = {**self.given, **degrees}
         deployment, assumed = laid_out(self.deployment, with_changes(given), degrees)
         told = {name: self.assumed[name] for name in TOLD if name in self.assumed}
@@ -115,11 +115,11 @@ class Case:
 
     @property
     def known_acceptance(self) -> Acceptance:
-        """The acceptance; an InputError, which says what would do, where none is known."""
+        """Acceptance of the case; an InputError that names the remedies if it is unknown."""
         if self.acceptance is not None:
             return self.acceptance
         if not self.deployment.has_drafter:
-            alone = "without a drafter, decoding stands alone in --view plain"
+            alone = "for decoding without a drafter, use --view plain"
             raise InputError("drafter", "none", f"one that drafts: {alone}")
         typical = "--acceptance typical (the median head published), or " if self.heads else ""
         told = f"{typical}a rate of yours, such as --acceptance-rate 0.7"
@@ -148,7 +148,7 @@ class Case:
         return asked
 
     def longest_told(self, longest: int) -> dict[str, int | Note]:
-        """Return what to say of the longest draft considered, where it was not given."""
+        """Return the assumption on the longest draft considered, {} if it was given."""
         if self.given.get(_LONGEST) is not None:
             return {}
         is_measured = not given_form(self.given) and longest < LONGEST_SEARCHED
@@ -157,7 +157,7 @@ class Case:
         return {_LONGEST: longest}
 
     def turned_lengths(self) -> Sequence[int]:
-        """Return the draft lengths that may be taken where acceptance is not known [token]."""
+        """Return the draft lengths to consider where acceptance is not known [token]."""
         lengths, asked = self.given.get("draft_length"), self.given.get(_LONGEST)
         if lengths is None:
             block = self.deployment.drafter.block_size or 8
@@ -229,7 +229,7 @@ def taken_acceptance(deployment: Deployment, given: Mapping[str, Any]) -> Accept
 
 
 def task_spread(deployment: Deployment) -> float:
-    """Return how much acceptance differs between tasks for the deployment's drafter [-]."""
+    """Return the standard deviation of acceptance between data sets, by kind of drafter [-]."""
     named = named_drafters().get(kind_of(deployment))
     return named.task_spread if named else ACCEPTANCE_SPREAD
 
@@ -246,7 +246,7 @@ def given_form(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, Any]) -> Acceptance:
-    """Return the acceptance that one argument gives; `typed` is that argument by its name."""
+    """Return the acceptance given by one argument; `typed` maps its name to its value."""
     measured = given.get("measured_draft_length")
     value = typed.get("acceptance")
     if isinstance(value, Acceptance):
@@ -255,7 +255,7 @@ def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, 
         if value in TYPICAL:
             return _typical(deployment, value)
         if measured is not None:
-            expected = "none, as what is published says its draft lengths"
+            expected = "none: leave it out, as published acceptance has its own draft lengths"
             raise InputError("measured_draft_length", measured, expected)
         found = load_acceptance(deployment.target, deployment.drafter, value)
         return of_unchanged(_continued(found, given), given)
@@ -269,12 +269,12 @@ def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, 
 
 
 def published_or_none(deployment: Deployment) -> Acceptance | None:
-    """Return what is published of this very target and drafter, None for nothing."""
+    """Return the acceptance published for this target and drafter, None if there is none."""
     return measured_acceptance(deployment.target.name, kind_of(deployment))
 
 
 def _published(deployment: Deployment, given: Mapping[str, Any]) -> Acceptance | None:
-    """Return what is published, for longer drafts continued; refuse what is given beside it."""
+    """Return the published acceptance, extended to longer drafts, None if unknown or for trees."""
     found = published_or_none(deployment)
     if found is None or deployment.tree_width > 1:  # what is published is of chains
         return None

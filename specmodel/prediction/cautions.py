@@ -20,7 +20,7 @@ LONG_CONTEXT = 16_384
 
 
 def notes_with_drafts(e: Evaluation, assumed: Assumed) -> tuple[Note, ...]:
-    """Return what the reader of a prediction with drafts must know."""
+    """Return the notes for readers of a prediction with drafts."""
     best, contexts = e.best_draft_length, e.points["context_length"]
     longest, known = float(np.max(contexts)), e.acceptance.measured_by_context
     found = [
@@ -39,13 +39,13 @@ def notes_with_drafts(e: Evaluation, assumed: Assumed) -> tuple[Note, ...]:
 
 
 def notes_at_best(e: Evaluation, assumed: Assumed) -> tuple[Note, ...]:
-    """Return what the reader must know of the best draft length of each point, not of others."""
+    """Return the notes on the best draft length of each point alone."""
     best = e.at_lengths(e.best_draft_length)
     return notes_with_drafts(replace(best, chains=e.at_lengths(e.lengths)), assumed)
 
 
 def plain_notes(e: Evaluation) -> tuple[Note, ...]:
-    """Return what the reader of plain decoding must know."""
+    """Return the notes for readers of plain decoding."""
     batch_size, none = e.points["batch_size"], np.zeros(())
     return (
         *e.memory.warnings(batch_size),
@@ -56,7 +56,7 @@ def plain_notes(e: Evaluation) -> tuple[Note, ...]:
 
 
 def beyond_context(target: Architecture, context_length: FloatArray | float) -> tuple[Note, ...]:
-    """Return a note where a context is longer than any that the target is made for [token]."""
+    """Return a note if a context is longer than the target's maximum context length, else ()."""
     asked = int(np.max(context_length))
     longest = target.max_context_length or asked
     values = {"context": asked, "longest": longest, "model": target.name}
@@ -64,7 +64,7 @@ def beyond_context(target: Architecture, context_length: FloatArray | float) -> 
 
 
 def notes_of_times(e: Evaluation) -> tuple[Note, ...]:
-    """Return what the reader must know of memory and times, whatever is accepted."""
+    """Return the notes on memory and times, which do not depend on acceptance."""
     sizes, lengths, tokens = _that_fit(e, "batch_size", "draft_length", "verify_tokens")
     return (
         *e.memory.warnings(e.points["batch_size"], e.points["draft_length"]),
@@ -75,7 +75,7 @@ def notes_of_times(e: Evaluation) -> tuple[Note, ...]:
 
 
 def _that_fit(evaluation: Evaluation, *names: str) -> list[FloatArray]:
-    """Return coordinates of the points that fit in memory, of all if none or all of them do."""
+    """Return coordinates of the points that fit in memory, or of all points if none fits."""
     found = [evaluation.points[name] for name in names]
     fits = evaluation.points["batch_size"] <= evaluation.memory.max_batch_size
     if fits.all() or not fits.any():
@@ -151,7 +151,7 @@ def _of_walk(e: Evaluation) -> list[Note]:
 
 
 def _ranges(size: FloatArray, holds: np.ndarray) -> str:
-    """Return the batch sizes of points where something holds, neighbours together."""
+    """Format the batch sizes at which `holds` is True, neighbours joined into ranges."""
     return among(map(int, size.flat), map(int, size[holds]))
 
 
@@ -170,7 +170,7 @@ def _beyond_measured(evaluation: Evaluation, best: FloatArray) -> list[Note]:
 
 
 def beyond_contexts(measured: Sequence[Sequence[float]], context_length: FloatArray) -> list[Note]:
-    """Return a note if contexts lie outside those that acceptance was measured at, if any."""
+    """Return a note if contexts lie outside those measured for acceptance, else []."""
     if not measured:
         return []
     first, last = measured[0][0], measured[-1][0]

@@ -192,7 +192,7 @@ LOAD_COLUMNS = (
 
 
 def with_interval(name: str) -> tuple[str, ...]:
-    """Return a column that has an interval, its ends, and of a speedup the chance of a gain.
+    """Return the names of a column and its interval's ends, for a speedup also of the chance.
 
     >>> with_interval("speedup")
     ('speedup', 'speedup_low', 'speedup_high', 'speedup_chance')
@@ -202,7 +202,7 @@ def with_interval(name: str) -> tuple[str, ...]:
 
 
 def interval_of(name: str, *, is_time: bool = False) -> Column:
-    """Return the column that tells the interval of another.
+    """Return the column that shows the interval of the column `name`.
 
     >>> interval_of("speedup").form
     '{speedup_low:.2f}-{speedup_high:.2f}'

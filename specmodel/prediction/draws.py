@@ -70,7 +70,7 @@ def _drawn(generator: np.random.Generator, count: int, overheads: int | None, ki
 
 
 def _even(generator: np.random.Generator, count: int) -> FloatArray:
-    """Return one normal number from each of as many equally likely parts of its law as draws.
+    """Draw `count` normal numbers, one from each of as many equally likely parts of the law [-].
 
     What outweighs all other errors is drawn evenly, so that few draws give the ends of intervals.
     """

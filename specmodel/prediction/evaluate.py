@@ -374,7 +374,7 @@ def evaluate(
 
 
 def lengths_considered(deployment: Deployment, longest: int, axes: int) -> FloatArray:
-    """Return draft lengths along an axis before those of points, from 0 if none takes time too."""
+    """Return draft lengths on a leading axis, from 0 if an idle drafter costs time [token]."""
     first = 0.0 if deployment.runs_idle_drafter else 1.0
     return np.arange(first, longest + 1).reshape(-1, *(1,) * axes)
 

@@ -121,7 +121,7 @@ def _points_at(
 
 
 def _place(prediction: Prediction, row: Mapping[str, Any]) -> int:
-    """Return where the point of a row is among all, in flat order."""
+    """Return the flat index of a row's point among all points [-]."""
     is_there = np.ones(prediction.evaluation.shape, dtype=bool)
     for name in _COORDINATES:
         if row.get(name) is not None:

@@ -290,7 +290,7 @@ def _factors(
     common: FloatArray,
     row: FloatArray,
 ) -> dict[str, FloatArray]:
-    """Return drawn factors on the time of each kind of kernels."""
+    """Return drawn factors on kernel time by kind, with the spreads of the kind's fit [-]."""
     drawn = {
         kind: np.exp(fits[kind].shape_spread * of_shape + fits[kind].row_spread * of_row)
         for kind, of_shape, of_row in zip(kinds, common, row, strict=True)
@@ -358,7 +358,7 @@ def _spread_outside(
     overheads: Overheads,
     normal: FloatArray,
 ) -> Overheads:
-    """Return overheads with a less certain host where the engine was not fitted."""
+    """Return overheads with a larger spread of the host outside the engine's fit."""
     fit = deployment.engine.fit
     if fit is None or not fit.outside_spread:
         return overheads

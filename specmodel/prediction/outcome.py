@@ -38,7 +38,7 @@ _WHERE_VARIED = ("draft_length", "fits")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Turned:
-    """From which acceptance drafting pays at each point, and what published heads would give.
+    """Acceptance from which drafting pays at each point, and speedups with published heads.
 
     Points are those of a prediction at the draft length that is best with the median head, or,
     without heads, that asks for the least acceptance; its tokens and speedups are the median's.
@@ -46,7 +46,7 @@ class Turned:
     Parameters
     ----------
     heads
-        What published heads of the drafter's kind reach; None where too few are published, for
+        Published heads of the drafter's kind; None where too few are published, for
         trees, and for longer drafts than theirs.
     rate_needed, tokens_needed
         Acceptance rate from which that length pays [-], and the tokens per step that it is; NaN
@@ -114,7 +114,7 @@ class Prediction:
 
     @cached_property
     def notes(self) -> tuple[Note, ...]:
-        """What the reader must know."""
+        """Notes for the reader of the prediction."""
         if self.told is not None:
             return self.told
         if "draft_length" not in self._by_name:
@@ -127,7 +127,7 @@ class Prediction:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the reader must know, a sentence each."""
+        """Notes for the reader of the prediction, a sentence each."""
         return tuple(map(str, self.notes))
 
     def view(self, name: str = "", **how: Any) -> Any:
@@ -208,7 +208,7 @@ class Prediction:
         return found
 
     def rows(self, most: int | None = None) -> list[Row]:
-        """Return one plain dict a point, at most so many; None stands for what has no meaning."""
+        """Return one dict per point, of at most `most` points; None for a value without meaning."""
         columns: dict[str, list[Any]] = {}
         for name, array in self.columns().items():
             values = array[:most].tolist()
@@ -225,7 +225,7 @@ class Prediction:
         Parameters
         ----------
         width, most
-            Most characters of a line, where columns without room are named below the table; most
+            Maximum characters of a line; columns without room are named below the table. Maximum
             points, the first ones, all if None [-].
         """
         rows = self.rows(most)

@@ -240,7 +240,7 @@ ACCEPTANCE = [
     (f"{BASE} --acceptance-by-position 0.8,0.7", "--acceptance-by-position", "[0.8, 0.7]", "3"),
     (f"{GOOD} --tokens-per-step 2.1", "--acceptance-rate", "--tokens-per-step"),
     (f"{BASE} --components", "acceptance", "none given", "--acceptance-rate 0.7"),
-    ("predict qwen3-30b-a3b h100 --drafter none", "--drafter", "alone in --view plain"),
+    ("predict qwen3-30b-a3b h100 --drafter none", "--drafter", "use --view plain"),
     ("predict mixtral-8x7b h200 --verify-tokens 8", "--verify-tokens", "8", "--draft-length with"),
     *(
         (f"predict mixtral-8x7b h200 --max-draft-length {n}", "--max-draft-length", f"got {n};")

@@ -123,7 +123,7 @@ def dspark_drafter(
 def _shape(
     target: Architecture, name: str, usual: HeadShape, *given: int | None
 ) -> tuple[HeadShape, tuple[tuple[str, str], ...]]:
-    """Return the sizes of a head as given, published or usual, and what is assumed of them."""
+    """Return a head's sizes as given, published or usual, and the label and text of assumptions."""
     sizes = ("num_layers", "block_size", "taps", "ffn_size")
     known = published_head(target, name).given(**dict(zip(sizes, given, strict=True)))
     left = {"num_layers": "draft_layers", "block_size": "draft_block"}
@@ -139,7 +139,7 @@ def _shape(
 def _dense_head(
     target: Architecture, kind: str, shape: HeadShape
 ) -> tuple[Architecture, tuple[tuple[str, str], ...]]:
-    """Return a head of dense layers, and what was assumed of their width."""
+    """Return a head of dense layers, and the label and text of its width if that is assumed."""
     dense = 0 if target.is_moe else dense_size(target)
     width = dense or 3 * target.hidden_size
     rule = "as the target" if dense else "3 x hidden_size"
@@ -149,7 +149,7 @@ def _dense_head(
 
 
 def _drafted_at_most(block_size: int, known: int) -> int:
-    """Return the tokens of a block that are drafted, as the first may be known [token]."""
+    """Return how many tokens of a block are drafted: all but the `known` ones [token]."""
     if block_size <= known:
         raise InputError("block_size", block_size, f"at least {known + 1}: some token is drafted")
     return block_size - known

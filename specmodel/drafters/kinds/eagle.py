@@ -137,7 +137,7 @@ def p_eagle_drafter(
 def _eagle_head(
     target: Architecture, kind: str, rule: Rule, ffn_size: int | None, vocabulary_size: int | None
 ) -> Drafter:
-    """Return a head shaped as EAGLE's, of which a rule says the passes."""
+    """Return a head shaped as EAGLE's, with the passes that `rule` returns."""
     block = ffn_size or heads.dense_size(target) or 7 * target.hidden_size // 2
     shape = HeadShape(num_layers=1, taps=2, ffn_size=block, vocabulary_size=vocabulary_size)
     head = heads.derived_head(target, kind, shape, heads.plain_attention(target))

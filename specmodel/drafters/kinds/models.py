@@ -42,7 +42,7 @@ def pard_drafter(model: Architecture) -> Drafter:
 
 
 def usual_pard_drafter(target: Architecture) -> Drafter:
-    """Return the PARD model published for the target's family, which its vocabulary size tells.
+    """Return the PARD model published for the target's family, found by vocabulary size.
 
     >>> usual_pard_drafter(load_architecture("llama-3.1-70b")).name
     'Llama-3.2-1B (PARD model)'

@@ -111,7 +111,7 @@ def _mtp_layer(target: Architecture) -> LayerGroup:
 
 
 def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
-    """Return the dtypes of an MTP head that a checkpoint keeps in another dtype than the rest."""
+    """Return the dtypes of an MTP head stored in another dtype than the target; {} if it is not."""
     dtype = target.mtp_dtype
     if dtype is None:
         return {}

@@ -29,7 +29,7 @@ def by_ratios(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
 def by_shared_entries(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
     """Return the kind of each layer of V4.1, by its compression ratio alone."""
     if listed:
-        raise reader.fault("layer_types", f"none, as {_KEY} says the kinds of these layers")
+        raise reader.fault("layer_types", f"no such key, as {_KEY} gives the kinds of layers")
     ratios = _ratios(reader, num_layers, _SHARED_RATIOS)
     return [COMPRESSED[0] if ratio else SLIDING for ratio in ratios]
 
@@ -70,7 +70,7 @@ def _sharing_mixers(reader: Reader, num_layers: int) -> list[Fields]:
     for i, ratio in enumerate(ratios):
         last = max((maker for maker in makers if maker <= i), default=i)
         if ratio and ratio != ratios[last]:
-            raise reader.fault(_KEY, f"that of layer {last} for layer {i}, which reads its entries")
+            raise reader.fault(_KEY, f"the ratio of layer {last} for layer {i}: they share entries")
         own = {"has_own_cache": i in makers, "has_indexer": i in choosers}
         mixers.append(base | ({"ratio": ratio} | index | own if ratio else {}))
     return mixers

@@ -73,7 +73,7 @@ def _class_of(config: Mapping[str, Any]) -> Any:
 
 
 def check_known(reader: Reader, kinds: Collection[str]) -> None:
-    """Refuse a class of head that is none of these kinds, and say what of it is not modelled."""
+    """Refuse a head whose class is not one of `kinds`; the error names what is not modelled."""
     if head_kind(reader.config) in kinds:
         return
     name, known = str(_class_of(reader.config)), table("draft_heads")

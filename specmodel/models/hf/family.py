@@ -186,7 +186,7 @@ def _read(path: Path) -> dict[str, Family]:
     for name, columns in read_mapping(path, "families").items():
         argument = f"{path.name} {name}"
         if not isinstance(columns, dict) or "name" in columns:
-            raise InputError(argument, columns, "a table, whose heading is the name of the family")
+            raise InputError(argument, columns, "a table [FAMILY] of columns, none called name")
         row = build(Family, columns | {"name": name}, argument)
         _check_names(row, rows, argument)
         own = {column: getattr(row, column) for column in ("name", *columns)}

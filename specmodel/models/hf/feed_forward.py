@@ -32,7 +32,7 @@ def dense_block(reader: Reader) -> Fields:
 
 
 def pass_over_experts(reader: Reader) -> None:
-    """Take keys of experts as known in a model without any, as files with defaults have them."""
+    """Mark keys of experts as known in a model without any, as files hold defaults of them."""
     family = reader.family
     if family.experts:
         own = family.experts, family.expert_size, family.latent_size, family.num_shared
@@ -111,7 +111,7 @@ _Rule = tuple[str | None, list[bool]]
 
 
 def every(reader: Reader, num_layers: int) -> _Rule:
-    """Make each n-th layer dense, where n is what the family's `dense_every` says."""
+    """Make each n-th layer dense, where n is the value of the key `dense_every` of the family."""
     key = str(reader.family.dense_every)
     step = reader.whole(key)
     return key, [(i + 1) % step == 0 for i in range(num_layers)]
@@ -143,7 +143,7 @@ def leading(reader: Reader, num_layers: int) -> _Rule:
 
 
 def by_number(reader: Reader, num_layers: int) -> _Rule:
-    """Make so many leading layers dense."""
+    """Make the first `num_dense_layers` layers dense."""
     num_dense = reader.whole("num_dense_layers", minimum=0)
     return "num_dense_layers", [i < num_dense for i in range(num_layers)]
 

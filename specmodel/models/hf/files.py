@@ -35,11 +35,11 @@ class ConfigFile(NamedTuple):
 
     @property
     def argument(self) -> str:
-        """Name that an error about its content carries."""
+        """Name of the file in errors about its content."""
         return f"{self.named_by} {self.path.name}"
 
     def with_origin(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of an `Architecture` and where they come from; its folder names it."""
+        """Return the fields of an `Architecture` with its name and source, taken from the path."""
         is_plain = self.path.name == "config.json"
         name = model_name(self.path) if is_plain else self.path.stem
         origin = {"schema_version": 2, "name": name, "source": str(self.path)}

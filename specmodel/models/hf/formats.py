@@ -90,11 +90,11 @@ class Source:
         self.name, self.dtype = name, dtype
 
     def key(self, key: str) -> str:
-        """Return how an error names a key."""
+        """Return the full name of a key, for errors."""
         return f"{self.name}.{key}"
 
     def fault(self, key: str, expected: str, value: object = None) -> InputError:
-        """Return the error that names a value, by default that of the key."""
+        """Return the InputError for a key, with `value` or by default the key's own value."""
         return InputError(self.key(key), self.config.get(key) if value is None else value, expected)
 
     def one_of(self, key: str, known: Collection[str], value: object = None) -> str:
@@ -106,14 +106,14 @@ class Source:
         raise self.fault(key, f"one of: {', '.join(known)}", value)
 
     def lists(self, *keys: str) -> dict[str, Any]:
-        """Return the lists under some keys that are not empty, by their names in errors."""
+        """Return the lists under some keys that are not empty, by the full names of the keys."""
         found = {self.key(key): self.config[key] for key in keys if self.config.get(key)}
         return {key: value for key, value in found.items() if value}
 
     def of_groups(
         self, key: str, kind: tuple[str, Any], group: Any, zero_points: bool, needed: bool = True
     ) -> str:
-        """Return the dtype of elements of a type and bits, so many of which share a scale."""
+        """Return the dtype of elements of `kind` (type, bits), `group` of which share a scale."""
         if type(kind[1]) is not int or kind[1] not in (4, 8):
             raise self.fault("bits", "4 or 8", kind[1])
         known, is_int4 = _TENSOR_DTYPES[kind], kind == ("int", 4)
@@ -129,12 +129,12 @@ class Source:
         return "int4"
 
     def refuse(self, *keys: str) -> None:
-        """Refuse keys whose effect is not known, unless they say nothing."""
+        """Refuse keys whose effect is not known, unless their value is empty or dense."""
         for key in keys:
             value = self.config.get(key)
             is_dense = isinstance(value, dict) and value.get("format") == "dense"
             if value and not is_dense:
-                raise self.fault(key, "no such key, as what it changes is not known here")
+                raise self.fault(key, "no such key, as its effect is not known here")
 
 
 def by_name(
@@ -144,7 +144,7 @@ def by_name(
     every: Format | None = None,
     experts: Format | None = None,
 ) -> Recipe:
-    """Return a recipe with modules that have a format of their own, or none, by their names."""
+    """Return a recipe from the format of each named module, None for one that is not quantised."""
     listed: dict[Format | None, list[str]] = {}
     for name, form in forms.items():
         listed.setdefault(form, []).append(name)

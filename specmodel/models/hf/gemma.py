@@ -58,7 +58,7 @@ def gemma_blocks(reader: Reader, num_layers: int) -> Layers:
 
 
 def gemma_fields(reader: Reader, layers: list[Fields]) -> Fields:
-    """Return the embeddings of each layer, if any, and write into each layer how many norms it has.
+    """Return the embeddings of each layer, {} if none; set the number of norms in each layer.
 
     One before and one after each part, three more for experts beside a dense block, one after
     what the embedding of the layer adds.
@@ -153,7 +153,7 @@ _OVERRIDES = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_
 def _full_sizes(
     reader: Reader, num_kv_heads: int, kinds: list[str], *, has_values: bool
 ) -> dict[str, int]:
-    """Return the heads of full layers, by their own keys or by overrides of each layer."""
+    """Return the sizes of full-attention heads, by their own keys or by overrides of layers [-]."""
     own = {
         "head_dim": reader.whole("global_head_dim", _FULL_HEAD_DIM),
         "num_key_value_heads": reader.whole("num_global_key_value_heads", num_kv_heads),
@@ -171,7 +171,7 @@ def _full_sizes(
 
 
 def _given_readers(reader: Reader) -> int:
-    """Return how many of the last layers read caches of earlier layers of their kind [-]."""
+    """Return the number of last layers that read the caches of earlier layers of their kind [-]."""
     return reader.whole("num_kv_shared_layers", 0, minimum=0)
 
 

@@ -40,7 +40,7 @@ def inkling_blocks(reader: Reader, num_layers: int) -> Layers:
 
 
 def inkling2_fields(reader: Reader, layers: list[Fields]) -> Fields:
-    """Add the mixers beside attention as layers; return the residuals, which are attended to.
+    """Add the mixers beside attention to `layers`; return the attention residuals.
 
     Layers with full attention have convolutions whose weights follow from the token, as cheap as
     others, and read three of these residuals for queries, keys and values, counted as one.
@@ -51,7 +51,7 @@ def inkling2_fields(reader: Reader, layers: list[Fields]) -> Fields:
 
 
 def inkling_fields(reader: Reader, layers: list[Fields]) -> Fields:
-    """Add the mixers beside attention as layers; return the layer of MTP modules.
+    """Add the mixers beside attention to `layers`; return the layer of MTP modules.
 
     Modules have dense blocks. What stands beside their attention is left out: 1 % of their weights.
     """

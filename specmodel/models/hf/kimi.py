@@ -64,7 +64,7 @@ def gate_size(reader: Reader, v_head_dim: int) -> int:
 
 
 def residuals(reader: Reader) -> Fields:
-    """Return what replaces the single residual stream, by keys of Kimi or GLM; {} for nothing."""
+    """Return the field `residuals` by keys of Kimi or GLM; {} for a single residual stream."""
     block = reader.whole("attn_res_block_size", 0)
     streams = reader.whole("hc_mult", 1)
     streams = streams if reader.flag("mhc", False) else 1

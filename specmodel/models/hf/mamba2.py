@@ -38,7 +38,7 @@ def block_types(reader: Reader) -> list[str]:
         names = reader.by_layer(LISTED, num_listed, (*_NAMES, *_OTHER_NAMES))
         blocks = [_OTHER_NAMES.get(name, name) for name in names]
     if by_letters not in ([], blocks):
-        raise reader.fault(PATTERN, f"the layers that {LISTED} lists")
+        raise reader.fault(PATTERN, f"the same layers as in {LISTED}, or no such key")
     if reader.whole("num_hidden_layers", len(blocks)) != len(blocks):
         raise reader.fault("num_hidden_layers", f"{len(blocks)}, as many as layers are listed")
     return blocks
@@ -76,7 +76,7 @@ def nemotron_blocks(reader: Reader, num_layers: int) -> Layers:
 
 
 def twice(reader: Reader) -> int:
-    """Return the number of layers with one mixer each [-]."""
+    """Return the number of layers with one mixer each: two for each layer of the model [-]."""
     return 2 * reader.whole("num_hidden_layers")
 
 
@@ -93,16 +93,16 @@ def falcon_blocks(reader: Reader, num_layers: int) -> Layers:
 
 
 def share_norms(reader: Reader, layers: list[Fields]) -> Fields:
-    """Take the norm from attention, which reads what the norm of the state space made."""
+    """Set attention layers to have no norm, as they read the output of the state space's norm."""
     for layer in layers:
         layer |= {} if layer["feed_forward"] else {"num_norms": 0}
     return {}
 
 
 def refuse_quantised(reader: Reader, beside: Mapping[str, Any] | None) -> None:
-    """Refuse a quantised model of such layers: what its lists name them is not known."""
+    """Refuse a quantised model: the names of its layers in lists of modules are not known."""
     if reader.get("quantization_config") or beside:
-        expected = "none, as names of such layers are not known here: --weight-dtype says it"
+        expected = "none, as names of such layers are not known here: pass --weight-dtype"
         raise reader.fault("quantization_config", expected)
 
 

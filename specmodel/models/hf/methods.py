@@ -64,10 +64,10 @@ _MLX_MODES = {("mxfp4", 4): ("mxfp4", 32), ("mxfp8", 8): ("mxfp8", 32), ("nvfp4"
 
 
 def read_recipe(source: Source, expert_dtype: object = None) -> Recipe:
-    """Return the recipe of a record; `expert_dtype` is what stands outside of it about experts."""
+    """Return the recipe of a quantisation record; `expert_dtype` is that key outside the record."""
     method, given = _method(source), source.config.get("expert_dtype")
     if None not in (given, expert_dtype) and given != expert_dtype:
-        raise source.fault("expert_dtype", f"the same as expert_dtype = {expert_dtype!r} outside")
+        raise source.fault("expert_dtype", f"the same as {expert_dtype!r} beside this record")
     given = expert_dtype if given is None else given
     if given is not None and method != "fp8":
         raise source.fault("expert_dtype", f"no such key with quant_method {method}", given)
@@ -116,7 +116,7 @@ def auto_round(source: Source) -> Recipe:
 
 
 def _rounded(source: Source, spec: Mapping[str, Any]) -> Format:
-    """Return the format of AutoRound's integers, or of its other types of data."""
+    """Return the format of an AutoRound record by its `data_type`: int, mx_fp or fp."""
     name = str(spec.get("data_type", "int"))
     bits, group = spec.get("bits"), spec.get("group_size")
     if name == "int":
@@ -158,7 +158,7 @@ def torchao(source: Source) -> Recipe:
 
 
 def _class_of(source: Source, key: str, spec: Any) -> tuple[str, dict[str, Any]]:
-    """Return the name of a class of torchao, and what it was called with."""
+    """Return the name of a class of torchao, and its arguments."""
     form = spec if isinstance(spec, dict) else {}
     kind, data = form.get("_type"), form.get("_data")
     if not isinstance(kind, str) or not isinstance(data, dict):
@@ -206,7 +206,7 @@ def mlx(source: Source) -> Recipe:
 
 
 def _of_mode(source: Source, key: str, spec: Mapping[str, Any]) -> Format:
-    """Return the format of MLX's integers with biases, or of a mode that has none."""
+    """Return the format of MLX's affine integers, or of one of its other modes."""
     bits, group, mode = spec.get("bits"), spec.get("group_size"), spec.get("mode", "affine")
     if mode == "affine":
         weights = source.of_groups(key, ("biased int", bits), group, False)

@@ -60,7 +60,7 @@ def windowed_mtp_layer(reader: Reader, mixers: Sequence[Fields]) -> Fields:
 
 
 def _check_dense(reader: Reader, num_layers: int) -> None:
-    """Refuse modules with experts, by whichever key gives them these."""
+    """Refuse MTP modules with experts, whichever key gives them."""
     expected = "modules without experts, as others are not known here"
     if any(kind != "dense" for kind in _of_modules(reader, "mlp_layer_types", num_layers)):
         is_own = bool(reader.get("mtp_mlp_layer_types"))
@@ -76,7 +76,7 @@ def _check_dense(reader: Reader, num_layers: int) -> None:
 
 
 def _of_modules(reader: Reader, key: str, num_layers: int) -> list[Any]:
-    """Return what is listed for modules: in a list of their own, or after the layers."""
+    """Return the entries for MTP modules: those of the key's `mtp_` form, or after the layers."""
     own, listed = reader.get(f"mtp_{key}"), reader.get(key)
     if not isinstance(own, list | None):
         raise reader.fault(f"mtp_{key}", "a list with the kind of each module")

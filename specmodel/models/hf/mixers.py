@@ -19,7 +19,7 @@ def num_layers(reader: Reader) -> int:
 
 
 def mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
-    """Return the fields of each layer's mixer by its kind, None where nothing mixes tokens."""
+    """Return the fields of the mixer of each layer, None for a layer without one."""
     family = reader.family
     made: dict[str, Fields] = {}
     if not {FULL, SLIDING, CHUNKED}.isdisjoint(kinds):
@@ -106,12 +106,12 @@ def _own_indexers(reader: Reader, num_layers: int) -> list[bool]:
     other = next((name for name in said if said[name] != owns), None)
     if other:
         value = reader.get(other)
-        raise reader.fault(key, f"what {other} = {value!r} says, as keys must not contradict")
+        raise reader.fault(key, f"the same layers as {other} = {value!r} gives an indexer")
     return owns
 
 
 def _said_of_indexers(reader: Reader, num_layers: int) -> dict[str, list[bool]]:
-    """Return which layers have an indexer by each key that says it, or by the default rule."""
+    """Return, for each key that states it or by the default rule, which layers have an indexer."""
     said: dict[str, list[bool]] = {}
     if reader.get("indexer_types") is not None:
         kinds = reader.by_layer("indexer_types", num_layers, _INDEXERS[:2])
@@ -223,7 +223,7 @@ def _interval(reader: Reader, key: str) -> int:
 
 
 def by_rotary_embedding(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
-    """Return chunks in layers with a rotary embedding, which have a 1 in `no_rope_layers`."""
+    """Return chunked attention for the layers with a 1, a rotary embedding, in `no_rope_layers`."""
     if not reader.get("no_rope_layers"):
         return listed or by_interval(reader, [], num_layers)
     rotary = reader.by_layer("no_rope_layers", num_layers, (0, 1))

@@ -103,7 +103,7 @@ class Modules:
 
 
 class Named:
-    """What a list of names means: groups of matrices by layer, the LM head, MTP modules."""
+    """Modules that a list of names covers: groups of matrices by layer, LM head, MTP modules."""
 
     def __init__(self, modules: Modules, key: str, entries: Any) -> None:
         if not isinstance(entries, list | tuple):
@@ -118,7 +118,10 @@ class Named:
             self._add(entry, numbers)
 
     def _by_layer(self, entries: Iterable[Any]) -> dict[str, list[tuple[int, int]]]:
-        """Return entries without their numbers, each with the layers and experts that it names."""
+        """Return entries with `ANY` for numbers, each with the pairs of layer and expert named.
+
+        -1 stands for all layers, or for the whole module.
+        """
         numbers, count = dict[str, list[tuple[int, int]]](), len(self.modules.layers)
         for entry in entries:
             if not isinstance(entry, str):
@@ -143,7 +146,7 @@ class Named:
         return numbers
 
     def _add(self, entry: str, numbers: list[tuple[int, int]]) -> None:
-        """Add the modules that an entry without numbers names in some layers."""
+        """Record the modules that an entry covers, for the layers and experts in `numbers`."""
         names, of_layers = self._matches(entry)
         self.has_mtp |= _is_regex(entry) and all(map(self._pattern(entry).fullmatch, _MTP_NAMES))
         elsewhere = (_table().unquantised, _table().outside, _MTP)
@@ -161,7 +164,7 @@ class Named:
             self._hits[name, layer].add(-1)
 
     def holds(self, layer: int, group: str) -> bool:
-        """Tell whether it names a whole group of matrices of a layer; a part of one is refused."""
+        """Tell whether the list covers a whole group of a layer; refuse a list of a part of it."""
         namings = self.modules.groups[layer].get(group, ())
         whole = any(all(self._has(layer, name) for name in names) for names in namings)
         decisive = {name for names in namings for name in names} - {*_APART}
@@ -178,12 +181,12 @@ class Named:
         return -1 in experts or 0 < block.get("num_experts", 0) <= len(experts)
 
     def _experts(self, layer: int, name: str) -> set[int]:
-        """Return the experts of a module that are named in a layer, -1 for all of it."""
+        """Return the experts of a module that are named in a layer, -1 for the whole module."""
         own = f"layers.{ANY}.{name}"
         return self._hits.get((own, layer), set()) | self._hits.get((own, -1), set())
 
     def _matches(self, entry: str) -> tuple[set[str], set[tuple[str, int]]]:
-        """Return the modules that an entry names in all layers, and those with single layers."""
+        """Return the modules that an entry matches in all layers, and pairs of module and layer."""
         pattern = self._pattern(entry)
 
         def is_named(name: str) -> bool:
@@ -196,7 +199,7 @@ class Named:
         return names, {(n, i) for n, i in places if is_named(n.replace(ANY, str(i), 1))}
 
     def _pattern(self, entry: str) -> re.Pattern[str]:
-        """Return the pattern of an entry; a name also matches those below it."""
+        """Return the regex of an entry; a plain name also matches the modules below it."""
         if _is_regex(entry):
             text = f"(?:{entry.removeprefix('re:')}).*"
         else:
@@ -210,7 +213,7 @@ class Named:
 
 
 def _groups(layer: Mapping[str, Any]) -> dict[str, Namings]:
-    """Return the groups of matrices that a layer has, with the ways of naming each."""
+    """Return the groups of matrices of a layer, each with its alternative sets of names."""
     mixer, block = layer.get("mixer"), layer.get("feed_forward")
     found, blocks = dict[str, Namings](), _table().blocks
     if mixer:
@@ -233,7 +236,7 @@ def _groups(layer: Mapping[str, Any]) -> dict[str, Namings]:
 
 
 def _general(number: re.Pattern[str], entry: str) -> tuple[str, str | None, str]:
-    """Return an entry without a number, that number, None for none, and what is after it."""
+    """Return an entry with `ANY` for its number, the number or None, and the text after it."""
     match = number.search(entry)
     if match is None:
         return entry, None, ""

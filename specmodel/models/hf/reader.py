@@ -33,12 +33,12 @@ _NO_FAMILY = Family(name="none")
 
 
 def is_of_shape(key: str, value: object) -> bool:
-    """Tell whether an unknown key may change a shape: flags and texts only by words in it."""
+    """Tell whether an unknown key may change a shape; flags and texts only by words in the key."""
     return not isinstance(value, bool | str) or _OF_SHAPES.search(key) is not None
 
 
 class Reader:
-    """Values of a configuration by their keys, each of which is known once it was asked for."""
+    """Values of a configuration by key; each key that was asked for counts as known."""
 
     def __init__(self, config: Any, argument: str, family: Family = _NO_FAMILY) -> None:
         if not isinstance(config, Mapping):
@@ -56,7 +56,7 @@ class Reader:
         return InputError(f"{self.argument} {name}", self.config.get(name), expected)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a value by its key or another name of it, all of which must agree."""
+        """Return the value of a key under any of its names, all of which must agree."""
         names = self._names(key)
         self._known.update(names)
         given = [name for name in names if self.config.get(name) is not None]
@@ -72,7 +72,7 @@ class Reader:
         return (key, *own, *other_names().get(key, ()))
 
     def pass_over(self, *keys: str) -> None:
-        """Take keys as known that decide nothing in this configuration."""
+        """Mark keys as known that decide nothing in this configuration."""
         self._known.update(keys)
 
     def nested(self, key: str) -> Self | None:
@@ -81,7 +81,7 @@ class Reader:
         return None if value is None else type(self)(value, f"{self.argument} {key}")
 
     def inner(self, place: str, value: Any) -> Self:
-        """Return a reader of an object at a place inside it, of the same family."""
+        """Return a reader of an object nested at `place`, of the same family."""
         return type(self)(value, f"{self.argument} {place}", self.family)
 
     def is_family(self, name: str) -> bool:
@@ -107,7 +107,7 @@ class Reader:
         self.config = {**self.config, **firsts}
 
     def pass_over_others(self, groups: Iterable[str]) -> list[str]:
-        """Return the keys of a head that are not known and change no shape; refuse others."""
+        """Return a head's unknown keys that change no shape; refuse any that may."""
         known = self._known.union(harmless_keys(groups))
         told = {key: value for key, value in self.config.items() if value and key not in known}
         others = [key for key, value in told.items() if not is_of_shape(key, value)]
@@ -115,7 +115,7 @@ class Reader:
         return others
 
     def refuse_other_keys(self, harmless: Iterable[str] = (), groups: Iterable[str] = ()) -> None:
-        """Refuse a key that says something, but was neither read nor is known to be harmless."""
+        """Refuse a key with a value that was neither read nor is known to be harmless."""
         known = self._known.union(harmless_keys(groups), harmless)
         for key, value in self.config.items():
             if value and key not in known:
@@ -132,7 +132,7 @@ class Reader:
                 )
 
     def refuse_unknown(self, known: Collection[str], expected: str) -> None:
-        """Refuse a key that says something, but is none of those known."""
+        """Refuse a key with a value that is not among `known`."""
         other = next(
             (key for key, value in self.config.items() if value and key not in known), None
         )
@@ -160,14 +160,14 @@ class Reader:
         return value
 
     def only(self, key: str, known: Sequence[Any], expected: str) -> None:
-        """Refuse a value that is none of those known; a missing key stands for one that is."""
+        """Refuse a value that is not among `known`; a missing key is accepted."""
         if self.get(key) not in (None, *known):
             raise self.fault(key, expected)
 
     def longest_context(self) -> int | None:
-        """Return the most positions a model is made for, stretched ones too; None if not told.
+        """Return the maximum context length with RoPE scaling, None if no key has it [token].
 
-        Where they are stretched ``max_position_embeddings`` says so mostly, but not always.
+        With scaling, ``max_position_embeddings`` is mostly, but not always, the scaled length.
         """
         told = [self.get("rope_scaling"), self.get("rope_parameters")]
         rope = next((each for each in told if isinstance(each, dict)), {})
@@ -221,7 +221,7 @@ class Reader:
     def layer_numbers(
         self, key: str, first: int = 0, num_layers: int | None = None
     ) -> set[int] | None:
-        """Return listed numbers of layers, less that of the first; None for a key without any."""
+        """Return the layer numbers under a key, minus `first`; None if the key is missing."""
         listed = self.get(key)
         if listed is None:
             return None
@@ -254,7 +254,7 @@ class Reader:
     def by_layer(
         self, key: str, num_layers: int, known: Sequence[int | str], hint: str = ""
     ) -> list[Any]:
-        """Return one of the known values for each layer, the first where the list is missing."""
+        """Return one of `known` for each layer, the first of them if the list is missing."""
         listed, kind = self.get(key), type(known[0])
         if listed is None:
             return [known[0]] * num_layers
@@ -280,13 +280,13 @@ class Reader:
         return {i for i, flag in enumerate(self.by_layer(key, num_layers, (0, 1))) if flag}
 
     def agreed(self, listed: list[str], kinds: list[str], expected: str) -> list[str]:
-        """Return kinds of layers, with which those that `layer_types` lists, if any, must agree."""
+        """Return `kinds`; refuse kinds in `layer_types` that differ."""
         if listed not in ([], kinds):
             raise self.fault("layer_types", expected)
         return kinds
 
     def check_divides(self, key: str, divisor: int, name: str, number: int) -> None:
-        """Refuse a number by its key that does not divide another, which has a name."""
+        """Refuse `divisor`, the value of a key, unless it divides the `number` called `name`."""
         if number % divisor:
             raise self.fault(key, f"a divisor of {name} = {number}")
 

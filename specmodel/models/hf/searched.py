@@ -67,7 +67,7 @@ def _ffn_size(part: Reader, hidden_size: int) -> int:
 
 
 def _parts(reader: Reader, name: str, known: tuple[str, ...], num_layers: int) -> list[Reader]:
-    """Return a reader of a part of each layer; a key of it that is not known is refused."""
+    """Return a reader of the part `name` of each layer; refuse its keys that are not known."""
     listed = reader.get(_LAYERS)
     if not isinstance(listed, list) or len(listed) != num_layers:
         shown = f"{len(listed)} entries" if isinstance(listed, list) else listed
@@ -105,7 +105,7 @@ def num_layers(reader: Reader) -> int:
     """Return the number of layers, and note their purposes where Nemotron-H lists them [-]."""
     purposes = [part.get(_PURPOSE) for part in _layers(reader, _LAYERS)]
     if reader.get(PATTERN) is not None and by_letter(reader) != purposes:
-        raise reader.fault(PATTERN, f"the layers that {_LAYERS} lists")
+        raise reader.fault(PATTERN, f"the same layers as in {_LAYERS}, or no such key")
     reader.config = {**reader.config, LISTED: purposes}
     reader.pass_over(*(key for keys in _SIZES.values() for key in keys))
     reader.pass_over(_MODULE, "mtp_n_routed_experts", "max_n_routed_experts")
@@ -149,7 +149,7 @@ def _block(part: Reader) -> Fields | None:
 
 
 def _layers(reader: Reader, key: str) -> list[Reader]:
-    """Return a reader of each layer, whose keys stand before those of the model."""
+    """Return a reader of each layer, which falls back to the keys of the model."""
     listed = reader.get(key)
     if not isinstance(listed, list) or not listed:
         raise reader.fault(key, "a list of objects, one for each layer")

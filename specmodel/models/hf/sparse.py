@@ -49,9 +49,9 @@ def dots_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
 
 
 def mistral_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
-    """Return the attention of each layer, in which each so many-th has no rotary part.
+    """Return the attention of each layer; each `no_rope_layer_interval`-th has no rotary part.
 
-    Keys are as wide there, so that their part without position takes the place of it.
+    Its keys are as wide as others: their part without position is wider by the rotary part.
     """
     num_layers = len(kinds)
     key, every = "no_rope_layers", reader.whole("no_rope_layer_interval", 4)
