@@ -77,9 +77,9 @@ class Alternatives(Viewed):
 
 
 def alternatives(arguments: Mapping[str, Any]) -> Alternatives:
-    """Return a prediction for each combination of what is a list.
+    """Return a prediction for each combination of the arguments that are lists.
 
-    One combination alone stands for all layouts of its GPUs.
+    If there is one combination only, return one for each layout of its GPUs.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def _with_acceptance(
 
 
 def _needed(case: Case) -> str:
-    """Say from which acceptance rate a draft pays, where it is easiest and where hardest."""
+    """Return as text the break-even acceptance rates at the easiest and the hardest point."""
     turned = turned_round(case).turned
     assert turned is not None  # noqa: S101 - the question is turned round
     rates = np.sort(turned.rate_needed[np.isfinite(turned.rate_needed)])
@@ -243,7 +243,7 @@ def _laid_out(asked: tuple[str, Case]) -> dict[str, Case]:
 
 
 def _name(varied: Mapping[str, str]) -> str:
-    """Return the labels of what varies as a name, degrees in one word each."""
+    """Return a name from the labels of the varied arguments; degrees are joined by blanks."""
     groups = itertools.groupby(varied, key=lambda name: name in _WHOLE)
     return ", ".join(
         (" " if are_degrees else ", ").join(varied[name] for name in names)
@@ -264,7 +264,7 @@ def gpus_told(num: int) -> str:
 
 
 def listed(name: str, values: Any) -> list[Any]:
-    """Return the values of what may be a list."""
+    """Return a value or list as a list; refuse an empty list and values given twice."""
     listed = list(values) if isinstance(values, list | tuple | range) else [values]
     if isinstance(values, np.ndarray):
         listed = np.ravel(values).astype(int).tolist()
@@ -274,13 +274,13 @@ def listed(name: str, values: Any) -> list[Any]:
 
 
 def _is_count(arguments: Mapping[str, Any]) -> bool:
-    """Tell whether degrees, where all are given, make the number of GPUs that was named."""
+    """Return whether all degrees, if given, multiply to `num_gpus`; True if either is missing."""
     degrees, count = [arguments.get(name) for name in _REPLICAS], arguments.get("num_gpus")
     return not (count and all(degrees)) or math.prod(map(int, filter(None, degrees))) == count
 
 
 def _gpus_of(arguments: Mapping[str, Any]) -> str:
-    """Say how many GPUs degrees make, which are not those that were named."""
+    """Return as text the GPUs that the degrees need, and the `num_gpus` that was given."""
     num = math.prod(arguments[name] for name in _REPLICAS)
     return f"{gpus_told(num)}, not {arguments['num_gpus']}"
 

@@ -103,7 +103,7 @@ def _in_modules(length: int, num_modules: int) -> int:
 
 
 def _vllm_method(drafter: str, path: str) -> str:
-    """Return the keys of vLLM's JSON that name a drafter; "" of one that it has no word for."""
+    """Return the keys of vLLM's JSON that name a drafter; "" for one that vLLM does not know."""
     if drafter not in _VLLM_METHODS:
         return ""
     method = f'"method": "{_VLLM_METHODS[drafter]}", '
@@ -115,9 +115,9 @@ def _vllm_method(drafter: str, path: str) -> str:
 
 
 def one_length(engine: str, drafter: str, length: int, num_modules: int = 1) -> tuple[str, str]:
-    """Return what an engine is told for one draft length at all batch sizes, and where; or "".
+    """Return an engine's options for one draft length [token], and the command that takes them.
 
-    `drafter` is its kind, for whose path DRAFTER stands [token].
+    Both are "" without such options. `drafter` is the kind; DRAFTER stands for its path.
     """
     if engine == "vllm" and (method := _vllm_method(drafter, "")):
         fields = f'{method}"num_speculative_tokens": {_in_modules(length, num_modules)}'
@@ -131,7 +131,7 @@ def one_length(engine: str, drafter: str, length: int, num_modules: int = 1) -> 
 
 
 def _vllm_place(_schedule: Schedule, drafter: str, path: str) -> str:
-    """Name the option, and what it needs beside the fragment."""
+    """Return as text the option for the fragment, and the keys that are still to be filled in."""
     needs = "" if path or _has_no_file(drafter) else ", where DRAFTER is the drafter's path"
     needs = needs if drafter in _VLLM_METHODS else ', with the "method" and the path of its "model"'
     return f"in --speculative-config, between single quotes{needs}"
@@ -162,13 +162,13 @@ def _sglang(schedule: Schedule, *_: Any) -> str:
 
 
 def _sglang_place(schedule: Schedule, drafter: str, path: str) -> str:
-    """Name every option that adaptive drafting needs; the number of steps sizes its buffers."""
+    """Return as text all options of adaptive drafting; the number of steps sizes its buffers."""
     options = _sglang_options(schedule.max_draft_length, drafter, path)
     return f"a FILE, with {options} --speculative-adaptive --speculative-adaptive-config FILE"
 
 
 def _sglang_options(length: int, drafter: str, path: str) -> str:
-    """Return what SGLang is started with for drafts that are chains."""
+    """Return SGLang's start options for drafts that are chains."""
     algorithm = {"eagle3": "EAGLE3", "mtp": "NEXTN"}.get(drafter, "EAGLE")
     path = "" if drafter == "mtp" else f" --speculative-draft-model-path {path or 'DRAFTER'}"
     return (

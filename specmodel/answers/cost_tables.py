@@ -92,7 +92,7 @@ class CostTable:
 def cost_table(
     deployment: Deployment, *, draft_length: int, batch_size: Numeric, context_length: Numeric
 ) -> CostTable:
-    """Return what steps take by context, requests and verified tokens of each request.
+    """Return step times by context, requests and verified tokens of each request.
 
     All requests of a step verify the same number of tokens, 1 to ``draft_length + 1``. Times are
     those of `predict` at the same points: without prefill of other requests, and smooth where an
@@ -152,7 +152,7 @@ def cost_table(
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class StepCosts(Viewed):
-    """What steps take by tokens verified, for an engine that adapts how many it verifies.
+    """Step times by verified tokens, for an engine that adapts how many tokens it verifies.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ class StepCosts(Viewed):
 
     @property
     def fragment(self) -> str:
-        """The file that the engine reads, empty where it reads none."""
+        """The text of the file that the engine reads; "" where the engine reads none."""
         return costs_text(self.costs) if self.costs else ""
 
     @property
@@ -193,7 +193,7 @@ def step_costs(
     needs_file: bool = False,
     **arguments: Any,
 ) -> StepCosts:
-    """Tabulate what the steps of an engine with adaptive verification take, as the command does.
+    """Tabulate the step times of an engine with adaptive verification, as the command does.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def step_costs(
         expected = f"schedule with --for {engine_config}, which reads no other"
         raise InputError("format", FORMAT, expected)
     if needs_file and engine_config == "vllm":
-        expected = "no file with --for vllm, which reads none but measures its own; --csv has it"
+        expected = "--csv with --for vllm: vLLM reads no file, and measures its own step times"
         raise InputError("fragment_only", needs_file, expected)
     refuse_given(arguments, _OF_SCHEDULES, f"none with --format {FORMAT}")
     where = {"target": target, "hardware": hardware}
@@ -260,7 +260,7 @@ def sglang_costs(table: CostTable) -> dict[str, Any]:
     Parameters
     ----------
     table
-        At one context: SGLang's tables have none.
+        Step times at one context, as SGLang's tables do not depend on context.
     """
     from scipy.optimize import nnls
 

@@ -63,7 +63,7 @@ def sweet_spot(batch_size: Numeric, speedup: Numeric) -> SweetSpot:
     if B.ndim != 1 or B.shape != gain.shape:
         raise InputError("speedup", f"shape {gain.shape}", f"one for each of {B.size} batch sizes")
     if (np.diff(B) <= 0).any():
-        raise InputError("batch_size", B.tolist(), "rising numbers")
+        raise InputError("batch_size", B.tolist(), "batch sizes in rising order, each once")
     peak = int(B[gain.argmax()])
     near = _ranges(B, gain >= gain.max() / np.sqrt(2))
     return SweetSpot(
@@ -104,7 +104,7 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
 
 
 def sweet_spots_rows(prediction: Prediction) -> list[Row]:
-    """Return what `sweet_spots` does, as plain rows."""
+    """Return the table of `sweet_spots` as plain rows."""
     is_best = np.array_equal(prediction.draft_length, prediction.best_draft_length)
     others = ("context_length",) if is_best else ("context_length", "draft_length")
     axis = _axis(prediction, others)
@@ -167,7 +167,7 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
 
 
 def break_even_rows(prediction: Prediction) -> list[Row]:
-    """Return what `break_even` does, as plain rows, None where no rate pays."""
+    """Return the table of `break_even` as plain rows, None where no rate pays."""
     p = prediction
     found: dict[str, Any] = {name: getattr(p, name).astype(int) for name in _COORDINATES}
     least = p.break_even_acceptance_rate
@@ -189,7 +189,7 @@ def break_even_rows(prediction: Prediction) -> list[Row]:
 
 
 def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
-    """Return what alternatives gain, below each other, at the draft lengths they are predicted at.
+    """Return a table of the gains of alternatives at their predicted draft lengths.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
 
 
 def compared_rows(predictions: Mapping[str, Prediction]) -> list[Row]:
-    """Return what `compare` does, as plain rows."""
+    """Return the table of `compare` as plain rows."""
     if not predictions:
         raise InputError("predictions", None, "at least one alternative")
     rows: list[Row] = []

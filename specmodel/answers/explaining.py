@@ -72,7 +72,7 @@ class Explanation:
         return pd.DataFrame(self.rows())
 
     def rows(self) -> list[Row]:
-        """Return what `to_frame` does, as plain rows."""
+        """Return the table of `to_frame` as plain rows."""
         p = self.prediction
         steps = [
             {"quantity": quantity, "term": term, "value": np.ravel(values).tolist()}
@@ -180,7 +180,7 @@ def coalition_sums(terms: FloatArray) -> FloatArray:
 
 
 def shapley_values(values: FloatArray) -> FloatArray:
-    """Return what each player adds to a game, averaged over all orders of joining [-]."""
+    """Return the Shapley value of each player: the mean gain over all orders of joining [-]."""
     # L. S. Shapley, "A Value for n-Person Games," in Contributions to the Theory of Games II,
     # Princeton Univ. Press, 1953, pp. 307-317, Eq. 2, exact. Coalitions lie along the first axis of
     # 2^n, bit i of a place saying whether player i is in. Of all n! orders, s! (n - 1 - s)! have
@@ -250,7 +250,7 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
 
 
 def _columns(work: Work, time: ComponentTime, deployment: Deployment) -> dict[str, Any]:
-    """Return what a component does, and the roofs that bound its rates."""
+    """Return the columns of a component: time, work, rates, and the roofs that bound the rates."""
     seconds, own = time.total_time, time.own_time
     kernels = deployment.kernels.parameters(work.kind, work.stored_dtype, work.dtype)
     peak_bytes = deployment.hardware.memory.peak_bytes_per_s

@@ -90,7 +90,7 @@ class Plan(Viewed):
 
     @property
     def assumptions(self) -> Mapping[str, Any]:
-        """What was assumed, by argument."""
+        """The assumptions, by name of the argument."""
         last = {} if self.end == AS_ASKED else {"max_batch_size": self.schedule.batch_size.size}
         return self.prediction.assumptions | last
 
@@ -106,7 +106,7 @@ class Plan(Viewed):
 
     @cached_property
     def notes(self) -> tuple[Note, ...]:
-        """Those of the prediction, with the graphs and the memory that the schedule takes."""
+        """The prediction's notes, with those on graphs and memory made for the schedule."""
         deployment, passed_over = self.deployment, notes_of_times(self.evaluation)
         longest = self.schedule.max_draft_length
         own = self._memory.warnings(self.prediction.batch_size, longest)
@@ -163,19 +163,19 @@ class Plan(Viewed):
 
     @cached_property
     def fragment(self) -> str:
-        """The schedule as the engine reads it; empty if speculation should be off."""
+        """The schedule as text of the engine's configuration; "" if speculation should be off."""
         modules = max(len(self.deployment.drafter.parts), 1)
         return self.config.fragment(self.schedule, self._kind, modules, self.path)
 
     @property
     def place(self) -> str:
-        """Where the fragment goes, and what else must be set."""
+        """Where the fragment goes and which options it needs, as text; "" without a fragment."""
         told = self.config.place(self.schedule, self._kind, self.path) if self.fragment else ""
         return told if self.config.start or not told else f"{told}{self._graphs}"
 
     @property
     def limits(self) -> str:
-        """The engine's options that the schedule is made for, on each replica."""
+        """The engine's options for the largest batch of one replica, as on its command line."""
         requests = min(self.schedule.batch_size.size, self.largest or MAX_VALUES)
         each = max(requests // self.deployment.layout.replicas, 1)
         graphs = self._graphs if self.config.start else ""  # else in `place`
@@ -266,7 +266,7 @@ class Plan(Viewed):
 
 
 def with_engine(name: str, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return arguments with an engine unless they name one, and what was assumed."""
+    """Return arguments with engine `name` unless they have one, and the assumption made."""
     if arguments.get("engine") is not None:
         return {**arguments}, {}
     return {**arguments, "engine": name}, {"engine": f"{name} (fit engine takes your own runs)"}
@@ -371,7 +371,7 @@ def _planned(
 
 
 def _with_room(make: Callable[[int, str, int], Plan], plan: Plan) -> Plan:
-    """Return a plan up to what fits with the longest draft that it makes, not one considered."""
+    """Return a plan up to the batch that fits with its own longest draft, not one considered."""
     room, last = plan.largest, plan.schedule.batch_size.size
     if plan.end != _IN_MEMORY or plan.deployment.recurrent_model is None or room <= last:
         return plan
@@ -394,7 +394,7 @@ def _freed(case: Case, config: ConfigFormat, tolerance: float, plan: Plan) -> Sc
 
 
 def _last_batch(case: Case, context: float, longest: int, asked: int | None) -> tuple[int, str]:
-    """Return the last batch size of the schedule [request], and why it ends there."""
+    """Return the last batch size of the schedule [request], and the reason as text."""
     if asked is not None:
         most = check("max_batch_size", asked, minimum=1, maximum=MAX_VALUES, whole=True)
         return int(most), AS_ASKED

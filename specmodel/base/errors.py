@@ -35,13 +35,13 @@ class InputError(ValueError):
 
 
 def given(arguments: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return which of these arguments were given."""
+    """Return the arguments in `names` that were given: neither None nor an empty tuple."""
     found = {name: arguments.get(name) for name in names}
     return {n: v for n, v in found.items() if not (v is None or (isinstance(v, tuple) and not v))}
 
 
 def refuse_given(arguments: Mapping[str, Any], names: Iterable[str], expected: str) -> None:
-    """Refuse the first of these arguments that was given, because it would be without effect."""
+    """Refuse the first argument in `names` that was given, as it would have no effect."""
     for name, value in given(arguments, names).items():
         raise InputError(name, value, expected)
 
@@ -86,7 +86,7 @@ def _abbreviate(value: Any) -> str:
 
 
 def cut(text: str, most: int = 80) -> str:
-    """Return a text of at most so many characters (80 or more), cut in the middle."""
+    """Return a text of at most `most` characters (80 or more), cut in the middle."""
     return text if len(text) <= most else f"{text[: most - 28]}...{text[-25:]}"
 
 
@@ -95,10 +95,10 @@ _FEW, _MOST = 25, 6
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the known names most like the one typed, with commas.
+    """Return as text the known names most like `name`, joined by commas.
 
-    Those that contain it, six "and N more"; else up to four that are spelt like it; else all, if
-    they are at most 25, or the five nearest "and N more".
+    Names that contain `name`, at most six "and N more"; else up to four of similar spelling; else
+    all known names if at most 25, or the five nearest "and N more".
 
     Examples
     --------

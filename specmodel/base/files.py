@@ -22,7 +22,7 @@ def file_mode(path: Path) -> int:
 
 
 def parsed_json(text: str | bytes) -> Any:
-    """Return what a JSON text says; a ValueError also where it is nested too deep to be read."""
+    """Return the value of a JSON text; a ValueError also if it is nested too deep."""
     import json  # which records that ship do not need
 
     try:
@@ -33,7 +33,7 @@ def parsed_json(text: str | bytes) -> Any:
 
 @contextmanager
 def refusing(path: str | Path, argument: str, expected: str) -> Iterator[None]:
-    """Turn an error of the system into one that names the path, what would do, and the reason."""
+    """Turn an OSError or ValueError into an InputError with path, `expected` and reason."""
     try:
         yield
     except InputError:
@@ -46,7 +46,7 @@ def refusing(path: str | Path, argument: str, expected: str) -> Iterator[None]:
 
 
 def check_readable(path: Path, argument: str, kind: str) -> None:
-    """Refuse what is no ordinary file, as a pipe may never end; `kind` says what it should be."""
+    """Refuse a path that is no ordinary file, such as a pipe; `kind` names the format in errors."""
     with refusing(path, argument, f"a readable {kind} file"):
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):

@@ -119,7 +119,7 @@ def spellings(name: str) -> tuple[str, str, str]:
 
 
 def _letters(name: str) -> str:
-    """Return the letters, digits and dots of a name, in lower case, without what stands before."""
+    """Return the letters, digits and dots of a name in lower case, without the maker's prefix."""
     return re.sub(r"[^a-z0-9.]", "", _MAKERS.sub("", name.lower()))
 
 
@@ -145,7 +145,7 @@ def known_name(typed: str, names: Iterable[str], argument: str) -> str | None:
             return spelling
     starting = [name for name in known if plain and spellings(name)[1].startswith(plain)]
     if len(starting) > 1:
-        raise InputError(argument, typed, f"one of those that start so: {', '.join(starting)}")
+        raise InputError(argument, typed, f"a full name, one of {', '.join(starting)}")
     return starting[0] if starting else None
 
 
@@ -187,12 +187,12 @@ def keeps_cache_in_fp8(typed: str) -> bool:
 
 
 def is_local(text: str) -> bool:
-    """Tell whether a text names a file or folder that is there, or a model in the local cache."""
+    """Return whether a text names an existing file or folder, or a model in the local cache."""
     return os.path.lexists(text) or (is_id(text) and cached_snapshot(text) is not None)
 
 
 def is_id(text: str) -> bool:
-    """Tell whether a text may be the id of a model on a hub: owner/model."""
+    """Return whether a text may be the id of a model on a hub: owner/model."""
     return _ID.fullmatch(text) is not None and not text.endswith(_FILES)
 
 

@@ -73,7 +73,7 @@ def field_names(cls: type[Record]) -> tuple[str, ...]:
 
 
 def is_hidden(field: Field[Any]) -> bool:
-    """Tell whether a field is no part of what is shown of a record."""
+    """Return whether a field is left out when a record is shown."""
     return bool(field.metadata.get("is_hidden"))
 
 
@@ -221,7 +221,7 @@ def _toml_lines(data: dict[str, Any], prefix: str) -> list[str]:
 
 
 def _is_table(value: object) -> bool:
-    """Tell whether a value is a table, or an array of tables."""
+    """Return whether a value is a table, or an array of tables."""
     if isinstance(value, list | tuple):
         return bool(value) and all(isinstance(item, dict) for item in value)
     return isinstance(value, dict)

@@ -62,7 +62,7 @@ _CONFIG = {"strict": True, "allow_inf_nan": False, "extra_fields_behavior": "for
 
 
 def schema_of(kind: Any) -> Schema:
-    """Return how values of a type are checked, as pydantic's core is told."""
+    """Return the pydantic-core schema that checks values of a type."""
     origin, inner = get_origin(kind), get_args(kind)
     if is_dataclass(kind):
         return _of_record(kind)

@@ -120,7 +120,7 @@ def _check_header(stream: IO[bytes], name: str, argument: str) -> None:
 def need_columns(
     table: pd.DataFrame, names: Sequence[str], of: str = "", argument: str = ARGUMENT
 ) -> None:
-    """Refuse a table that lacks columns or has one twice; `of` says in messages what needs them."""
+    """Refuse a table that lacks columns or has one twice; errors show `of` or all columns."""
     doubled = table.columns[table.columns.duplicated()]
     if len(doubled):
         raise InputError(argument, str(doubled[0]), "each column once")

@@ -18,7 +18,7 @@ VERBOSE: ContextVar[bool] = ContextVar("verbose", default=False)
 
 
 def mimebundle(text: str) -> dict[str, str]:
-    """Return what a notebook shows of a text, as it stands."""
+    """Return the MIME bundle with which a notebook shows a text unchanged."""
     from html import escape
 
     return {"text/plain": text, "text/html": f"<pre>{escape(text)}</pre>"}

@@ -82,7 +82,7 @@ def calibrate(device: Device, output: str, length: Length, **options: Any) -> No
 
 
 def missed_text(made: Calibration) -> str:
-    """Return which kinds of kernels a profile misses by far; empty if none."""
+    """Return a warning with the kinds whose mean error exceeds `NOISY`; "" if there are none."""
     from specmodel.fit.calibration import NOISY
 
     errors = {kind: fitting.fit.mean_error for (kind, _), fitting in made.fits.items()}

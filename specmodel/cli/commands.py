@@ -67,7 +67,7 @@ _ELSEWHERE = {
 
 
 def _by_option(called: Mapping[str, str]) -> dict[str, str]:
-    """Return what is said of options by each of their names."""
+    """Return the texts on options, by each name of an option."""
     return {name: told for told, names in called.items() for name in names.split()}
 
 
@@ -167,7 +167,7 @@ def main_group(context: click.Context, version: bool, verbose: bool) -> None:
 
 
 def _versions() -> str:
-    """Return what tells one state of the data from another, and versions of what is installed."""
+    """Return as text a hash of the data files, and the versions of installed packages."""
     from hashlib import sha256
     from importlib.metadata import PackageNotFoundError, version
     from platform import python_version
@@ -185,7 +185,7 @@ def _versions() -> str:
 
 
 def _error_line(error: InputError, words: Sequence[str]) -> str:
-    """Return an error that names the option as it is typed; nothing typed is said in words."""
+    """Return the text of an error with the option as typed; "none given" where no value was."""
     name, rest = re.split(r"[. ]|$", error.argument, maxsplit=1)
     is_set = name in (*SETTABLE, *SETTABLE_OF.get(words[0], ()))
     argument = f"--set {error.argument}" if is_set else error.argument
@@ -198,7 +198,7 @@ def _error_line(error: InputError, words: Sequence[str]) -> str:
 
 
 def _usage(error: click.ClickException, words: Sequence[str]) -> str:
-    """Return what click says of a line, and the help of one that lacks an option."""
+    """Return click's message on a command line, with the help command if a parameter is missing."""
     told = error.format_message()
     group = _command(words)
     if told.startswith("No such command") and isinstance(group, click.Group):

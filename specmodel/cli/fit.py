@@ -264,7 +264,7 @@ def _next_command(
 
 
 def _acceptance(runs: Sequence[measured.Run]) -> list[str]:
-    """Return the options that tell the acceptance of the runs with the longest draft."""
+    """Return ``predict`` options for the acceptance of the runs with the longest draft."""
     kinds = [(run.draft_length or 0, run.topk or 1, run.verify_tokens) for run in runs]
     longest = max(kinds)
     same = [run for run, kind in zip(runs, kinds, strict=True) if kind == longest]
@@ -272,7 +272,7 @@ def _acceptance(runs: Sequence[measured.Run]) -> list[str]:
 
 
 def _lengths(runs: Sequence[measured.Run]) -> list[str]:
-    """Return the options that tell the lengths of the runs, if all have the same."""
+    """Return ``predict`` options for the lengths of the runs; [] if lengths differ."""
     from specmodel.fit.measured.runs import SAME_LOAD
 
     found = []

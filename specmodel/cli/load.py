@@ -101,7 +101,7 @@ _RATES_TRIED = 11
 
 
 def for_load_options(words: str) -> settings.Add:
-    """Add the options with which another command finds what carries most; `words` say what."""
+    """Add the options of a load to another command; `words` is the help of --for-load."""
     return settings.options(settings.owned(_TRAFFIC | _SEARCH), own("for_load", bool, words))
 
 
@@ -178,7 +178,7 @@ def searching(options: Mapping[str, Any], pieces: int) -> Iterator[dict[str, Any
 
 
 def arguments_of_load(options: dict[str, Any]) -> dict[str, Any]:
-    """Return what options say of a case and of a load, by argument."""
+    """Return the arguments of a case and a load from options, by name."""
     from specmodel.cli.options import arguments_from
 
     if not options.get("for_load", True):

@@ -42,7 +42,7 @@ def case_from(options: dict[str, Any], *, is_drafting: bool = True) -> Case:
 
 
 def arguments_from(options: dict[str, Any]) -> dict[str, Any]:
-    """Return what options say of a case, by argument."""
+    """Return the arguments of a case from options, by name."""
     told = given(options, (*_OF_ACCEPTANCE, *_OF_POINTS))
     axes = {name: parse_values(name, str(text)) for name, text in given(options, _AXES).items()}
     check_points("batch_size", {flag(name): len(values) for name, values in axes.items()})
@@ -51,7 +51,7 @@ def arguments_from(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def where_from(options: dict[str, Any]) -> dict[str, Any]:
-    """Return what the options say of what runs where, by argument."""
+    """Return the arguments of the deployment from options, by name."""
     named = given(options, _WHERE)
     if named.get("routing_correlation", 0.0) > _MOST_CORRELATED and not options.get("force"):
         expected = f"at most {_MOST_CORRELATED:g}, published models have 0.3; --force allows more"

@@ -94,9 +94,9 @@ def _is_gpu(word: str) -> bool:
 
 
 def named(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with the names of models and GPUs that are meant by what was typed.
+    """Return options with the shipped names of the models and GPUs that were typed.
 
-    And with `num_gpus`, the count of ``8xh200`` or None, and `taken`, what to say of the names.
+    Also with `num_gpus`, the count of ``8xh200`` or None, and `taken`, notes on the names.
     """
     hardware, gpus = options["hardware"], None
     if hardware and "," not in hardware:
@@ -112,7 +112,7 @@ def named(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _looked_up(argument: str, word: str, taken: list[str]) -> str:
-    """Return a shipped name, a path, or the word as it is; add to `taken` what is to be said."""
+    """Return a shipped name, a path, or the word as it is; append notes to `taken`."""
     is_gpu = argument == "hardware"
     known = specmodel.list_hardware() if is_gpu else specmodel.list_architectures()
     if is_gpu and (count := counted(word))[0]:  # one of several
@@ -137,7 +137,7 @@ _MOST_BYTES = 4_000_000
 
 
 def _standard_input(argument: str) -> str:
-    """Return the path of a file with what stands on standard input, kept until the program ends."""
+    """Return the path of a file with the text of standard input, kept until the program ends."""
     from shutil import rmtree
     from tempfile import mkdtemp
 

@@ -89,7 +89,7 @@ def schedule(**options: Any) -> Answer:
 
 
 def _costs(options: dict[str, Any]) -> StepCosts:
-    """Return what steps take by tokens verified; refuse what is of schedules."""
+    """Return step times by verified tokens; refuse options of schedules."""
     from specmodel.answers.cost_tables import step_costs
     from specmodel.cli.options import arguments_from
 

@@ -101,7 +101,7 @@ def calibrate_rows(
 def _fit_what_can_be(
     table: pd.DataFrame, profile: HardwareProfile
 ) -> tuple[dict[tuple[str, str], KernelFitting], list[str]]:
-    """Return fits, and what is wrong with them; a kind that cannot be fitted is left out."""
+    """Return fits, and errors as text for the kinds that cannot be fitted and are left out."""
     flags, kept = [], table
     try:
         fits = fit_kernels(table, profile)

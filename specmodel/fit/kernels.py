@@ -326,7 +326,7 @@ def _simplest(
 
 
 def _bounds(kind: str, rows: pd.DataFrame, hardware: HardwareProfile, computed: float) -> Bounds:
-    """Return bounds and starts of what is fitted to these rows.
+    """Return bounds and starts of the parameters fitted to these rows.
 
     A GEMM's launch takes at most as long as the shortest fifth of those measured, as large products
     do not tell it from other constant time. `computed` is the compute efficiency of GEMMs [-].
@@ -351,7 +351,7 @@ def _bounds(kind: str, rows: pd.DataFrame, hardware: HardwareProfile, computed: 
 
 
 def _spreads(problem: _Problem, told: pd.DataFrame, sharpness: float) -> tuple[float, float]:
-    """Return the spread of what a series has in common, and of its points, on unseen shapes [-].
+    """Return the common spread of a series and the spread of its points, on unseen shapes [-].
 
     Fitted points err too little, and points of one shape err alike, so that leaving out single
     points would show neither. Whole shapes are left out in turn, in up to four parts, and predicted
@@ -377,7 +377,7 @@ def _spreads(problem: _Problem, told: pd.DataFrame, sharpness: float) -> tuple[f
 
 
 def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:
-    """Return the spreads of what a series has in common, and of its points around that [-].
+    """Return the common spread of a series, and the spread of points around its mean [-].
 
     They are standard deviations of normal distributions with the same central 80 % as the log
     errors, so that a few wild points do not widen them. Variances add up: the common one is what

@@ -55,7 +55,7 @@ class MeasuredSteps:
     def predicted(
         self, overheads: Overheads, verify_factor: FloatArray | float = 1.0
     ) -> FloatArray:
-        """Return what overheads (numbers, or one for each run) predict, as `measured` is [s] [-].
+        """Return the predictions with overheads, scalars or one per run, as `measured` [s] [-].
 
         Steps with a draft take `verify_factor` times as long, for errors of their kernels [-].
         """
@@ -68,7 +68,7 @@ class MeasuredSteps:
     def _predicted(
         self, overheads: Overheads, verify_factor: FloatArray | float, hides: Hiding
     ) -> FloatArray:
-        """Return what is predicted if the host works beside the GPU in these steps."""
+        """Return the predictions if `hides` says in which steps the host overlaps the GPU."""
         engine, gpu = overheads.on_host(), overheads.gpu_time_factor
         waited = self.is_told_to_wait * engine.reject_time  # `EngineProfile.told_to`
         pass_time = engine.pass_time + waited
@@ -176,7 +176,7 @@ def _without_host(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[str, Any]:
-    """Return the work of one prompt, and the prefills of others that a token carries [-]."""
+    """Return the work of one prompt, and the prefills of other requests per output token [-]."""
     read, by_draft, prefills = None, None, np.zeros(())
     if "prompt_length" in points:
         prompts = (whole_prompts(deployment, points["prompt_length"]),)
@@ -194,7 +194,7 @@ def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[s
 
 
 def fitted_on(rows: Sequence[Served], steps: MeasuredSteps, version: str = "") -> dict[str, Any]:
-    """Return what runs are of, as `FittedOn` has it; an empty version is one that is not known."""
+    """Return the fields of `FittedOn` for runs; version "" stands for an unknown one."""
     deployments = [resolve(row.deployment)[0] for row in rows]
     lengths = [*steps.draft_length[steps.draft_length > 0]]
     sizes = [max(round(row.points["batch_size"]), 1) for row in rows]
@@ -208,7 +208,7 @@ def provenance(
     draft_length: Sequence[float],
     version: str,
 ) -> dict[str, Any]:
-    """Return what measurements are of, as `FittedOn` has it; sizes and lengths as their range."""
+    """Return the fields of `FittedOn` for measurements; sizes and lengths as ranges."""
     return {
         "version": version or "version not recorded (fit engine --version tells it)",
         "hardware": sorted({d.hardware.name for d in deployments}),

@@ -64,7 +64,7 @@ runs of a host like those known reach it in 5 % of cases; published hosts have 2
 
 @dataclass(frozen=True, kw_only=True)
 class FitWarning:
-    """What speaks against a fit.
+    """A warning against a fit.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class FitWarning:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Moved:
-    """What became of one overhead [s] or factor [-]: likeliest value, and spread of its log [-]."""
+    """One overhead [s] or factor [-] before and after: likeliest value, spread of its log [-]."""
 
     name: str
     before: float
@@ -96,7 +96,7 @@ class Moved:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EngineUpdate:
-    """An engine moved to what runs measured.
+    """An engine profile updated by measured runs.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def update_engine(
     date: str,
     version: str = "",
 ) -> EngineUpdate:
-    """Return an engine moved to what runs on one host measured, as far as they tell.
+    """Return an engine profile updated by runs on one host, in parameters they determine.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ def update_engine(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Posterior:
-    """What runs make of the parameters that may move: values, covariance of logarithms, and fit."""
+    """Posterior of the free parameters: values, covariance of logarithms, and fit."""
 
     values: FloatArray
     covariance: FloatArray
@@ -242,7 +242,7 @@ def _posterior(
     prior: FloatArray,
     start_log: float = 0.0,
 ) -> _Posterior:
-    """Return what runs make of the base; the search for `PER_REQUEST` begins at `start_log`."""
+    """Return the posterior of the parameters `names`; `PER_REQUEST` starts at `start_log`."""
     from scipy.optimize import least_squares
 
     start = np.array([getattr(base, name) for name in names])
@@ -290,7 +290,7 @@ def _prior(base: EngineProfile) -> tuple[tuple[str, ...], FloatArray]:
 
 
 def _check_units(rows: Sequence[Served], ratios: FloatArray) -> None:
-    """Refuse a run that is far from what any engine takes."""
+    """Refuse a run whose time is more than `MOST_APART` times off that of the fit."""
     for row, ratio in zip(rows, ratios.tolist(), strict=True):
         if not 1 / MOST_APART <= ratio <= MOST_APART:
             expected = "milliseconds of this model on these GPUs; is it in another unit?"
@@ -305,7 +305,7 @@ def _warnings(
     predicted: FloatArray,
     unlike: float,
 ) -> Iterator[FitWarning]:
-    """Yield what speaks against a fit.
+    """Yield the warnings against a fit.
 
     `base` is the engine before the fit, `predicted` what it predicts after the fit, `unlike` as in
     `MOST_UNLIKE` [-].

@@ -107,7 +107,7 @@ class _Line:
 
 
 def logged_acceptance(text: str, where: str) -> LoggedAcceptance | None:
-    """Return the acceptance that a text tells, None if it has no figure of a kind that is known.
+    """Return the acceptance in a text; None if it has no figure of a known kind.
 
     Known are lines of logs, printed results and answers to requests of vLLM, SGLang, llama.cpp and
     TensorRT-LLM, and gauges of SGLang. What llama.cpp counts over all requests is read only where
@@ -164,7 +164,7 @@ def logged_acceptance(text: str, where: str) -> LoggedAcceptance | None:
 
 
 def _records(text: str) -> Iterator[dict[str, list[float]]]:
-    """Yield records of figures by name; a name that occurs again begins a new record."""
+    """Yield records: dicts of values by name; a name that occurs again begins a new record."""
     told: dict[str, list[float]] = {}
     for pattern, form in _REWRITTEN:
         text = re.sub(pattern, form, text)

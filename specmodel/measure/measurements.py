@@ -159,7 +159,7 @@ def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
 def need_known(
     table: pd.DataFrame, name: str, known: Iterable[str], *, also: Iterable[str] = ()
 ) -> None:
-    """Refuse names that are not known in a column; those in `also` are accepted but not told."""
+    """Refuse values of column `name` outside `known` and `also`; the error lists `known` alone."""
     unknown = table[name][~table[name].isin([*known, *also])].to_numpy()
     if len(unknown):
         culprit = unknown[0].item() if isinstance(unknown[0], np.generic) else unknown[0]
@@ -176,7 +176,7 @@ def groups(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
 
 
 def _fitted_as(kind: str, part: pd.DataFrame) -> pd.Series:
-    """Return the name of each row's fit, by the dtypes of what is read and of activations."""
+    """Return the name of each row's fit, by its stored dtype and, for weights, activations."""
     stored, activation = part[STORED[kind]], part["activation_dtype"]
     if STORED[kind] != "weight_dtype":
         return stored

@@ -219,7 +219,7 @@ def samples(text: str, where: str) -> Iterator[tuple[str, dict[str, str], float]
 
 
 def _growth(earlier: Counts, later: Counts) -> Counts:
-    """Return what was counted between two scrapes of the same engines."""
+    """Return the counts added between two scrapes of the same engines."""
     for engine, counter in sorted(earlier.keys() ^ later.keys()):
         expected = "a series of both scrapes, which must have the same engines and positions"
         raise InputError(counter, engine, expected)

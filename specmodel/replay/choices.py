@@ -102,7 +102,7 @@ _NOT_REPLAYED = "entries above batch size 1 belong to serving and are not replay
 
 
 def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
-    """Return a policy by name or class.
+    """Return the `Choice` of a policy given by name, class or function.
 
     Parameters
     ----------
@@ -110,9 +110,9 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
         ``none``, ``fixed:K``, ``best-fixed``, ``oracle``, ``table:FILE``,
         ``table:1-16=3:17-64=2`` or ``below:64:3`` (by batch size), ``cascade``, ``goodput``,
         ``sglang``, ``bandit``, or ``my_module:MyPolicy``, each with settings such as
-        ``:max_trials=3``; or a class or function that gives a policy (`policy_maker`).
+        ``:max_trials=3``; or a class or function that makes a policy (`policy_maker`).
     folder
-        Where ``my_module`` is looked for first, only while it is imported.
+        Folder searched first for ``my_module``, only during the import.
     """
     if isinstance(policy, Choice):
         return policy
@@ -124,7 +124,7 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
         return _learner(policy, KNOWN[name], _settings(policy, words, KNOWN[name].settings_taken()))
     if name in _PLANNERS:
         if words:
-            raise InputError("policy", policy, "no settings, as it has none")
+            raise InputError("policy", policy, "the name alone, as this policy has no settings")
         length = 0 if name == "none" else None
         return Choice(name=name, planner=_PLANNERS[name], draft_length=length)
     if name == "fixed":
@@ -260,7 +260,7 @@ def _imported(
         for path in added:
             sys.path.remove(path)
     if not callable(factory) or inspect.isbuiltin(factory):
-        raise InputError("policy", policy, "a class or function in Python")
+        raise InputError("policy", policy, "a class or function, no built-in or value")
     settings = _settings(policy, words[1:])
     if inspect.isclass(factory):
         check_methods(factory, factory.__name__, policy)
@@ -277,7 +277,7 @@ def _settings(
         if not has_value or not name.isidentifier():
             raise InputError("policy", policy, "settings as name=value, after colons")
         if known is not None and name not in known:
-            raise InputError("policy", policy, f"a setting it has: {nearest(name, known)}")
+            raise InputError("policy", policy, f"a setting of this policy: {nearest(name, known)}")
         if name in settings:
             raise InputError("policy", policy, f"{name} once")
         try:

@@ -80,7 +80,7 @@ class ReplayTimes:
 
     @property
     def rows(self) -> "tuple[ReplayTimes, ...]":
-        """These times and the later ones."""
+        """The times by context: these times first, then those in `later`."""
         return self, *self.later
 
     def by_column(self, *, pauses: bool) -> tuple[FloatArray, FloatArray]:

@@ -56,7 +56,7 @@ def _spread(
             for future in done:
                 yield running.pop(future), future.result()
     except BrokenProcessPool:
-        expected = "fewer, or more memory: one ended before its work was done"
+        expected = "fewer workers, or more memory: one ended before its work was done"
         raise InputError("workers", workers, expected) from None
     finally:
         pool.shutdown(cancel_futures=True)

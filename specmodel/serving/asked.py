@@ -94,7 +94,7 @@ class Loaded(Viewed):
     tried: Sequence[Row] = ()
 
     def answered(self, progress: Callable[[int], object] = lambda done: None, **how: Any) -> Loaded:
-        """Return it answered; `how` says where a search is computed, as `capacities` takes it."""
+        """Return the load with its rows; `how` are workers and client, as for `capacities`."""
         told: dict[str, Any] = {**self.costs, "progress": progress}
         if self.trial is not None:
             rows, tried = largest_rates(self.trial, self.policies, **told, **how)
@@ -112,7 +112,7 @@ class Drained(Loaded):
     drain: Drain
 
     def answered(self, progress: Callable[[int], object] = lambda done: None, **_: Any) -> Drained:
-        """Return it answered."""
+        """Return the drain with its rows."""
         rows = drained(self.drain, self.policies, **self.costs, progress=progress)
         return replace(self, rows=rows)
 
@@ -151,7 +151,7 @@ def load(
 
 
 def load_question(arguments: Mapping[str, Any]) -> Loaded:
-    """Return what arguments by name ask, those of `load`, unanswered; whole, or an InputError."""
+    """Return the question that arguments of `load` ask, checked and not yet answered."""
     asked = given(arguments, arguments)
     if not asked.get("by_formula"):
         asked.pop("by_formula", None)  # a flag that is not set
@@ -188,9 +188,9 @@ def load_question(arguments: Mapping[str, Any]) -> Loaded:
 def trial_of(
     case: Case, arguments: Mapping[str, Any], policies: Sequence[str], *, must_meet: bool = True
 ) -> tuple[Trial, dict[str, Any]]:
-    """Return what is tried under policies for the largest rate, and what was assumed.
+    """Return the `Trial` in which the largest rate is searched, and the assumptions.
 
-    `arguments` are those of the load, beside the case's own. With `must_meet`, targets are refused
+    `arguments` are those of the load, beside the case's own. With `must_meet`, refuse targets
     that a request alone misses under all policies.
     """
     asked = {**case.given, **given(arguments, arguments)}
@@ -219,7 +219,7 @@ def trial_of(
 def _study(
     asked: Mapping[str, Any], case: Case, policies: Sequence[str], *, is_drawn: bool = False
 ) -> tuple[Study, dict[str, Any]]:
-    """Return what is compared, and what was assumed; lengths of a file may be drawn at random."""
+    """Return the `Study` to simulate, and the assumptions; `is_drawn` redraws recorded lengths."""
     drafts = any(name != "none" for name in policies)
     longest = max(map(_length_of, policies))
     typed, seed, acceptance = asked.get("max_draft_length"), asked.get("seed", 0), None

@@ -273,7 +273,7 @@ class _Search:
     tried: dict[float, Load] = field(default_factory=dict)
 
     def passes(self, place: float) -> bool:
-        """Tell whether enough requests meet the targets at a rate."""
+        """Return whether enough requests meet the targets at rate ``GROWTH**place``."""
         if place == -np.inf:
             return False
         if place not in self.tried:

@@ -35,15 +35,15 @@ def largest_rates(
     gpu_hour_price: float | None = None,
     **how: Any,
 ) -> tuple[list[Row], list[Row]]:
-    """Return a row for each policy with the largest rate that it carries, and one for each tried.
+    """Return rows with the largest sustained rate of each policy, and rows of all rates tried.
 
     Parameters
     ----------
     trial, policies
         The study and its targets, and the policies by name.
     for_rate, gpu_hour_price
-        Requests a second for which replicas and GPUs are told, None for none [request/s]; price of
-        a GPU for an hour, where costs are wanted [-].
+        Total rate for which rows have the replicas and GPUs needed, None for neither [request/s];
+        price of a GPU for an hour, where costs are wanted [-].
     **how
         Where it is computed, as `capacities` takes it.
     """
@@ -128,7 +128,7 @@ def best_schedule(
 def carried_by(
     trials: Mapping[str, tuple[Trial, Sequence[str]]], prices: Mapping[str, float], **how: Any
 ) -> list[Row]:
-    """Return what each alternative carries without drafts and at best, per GPU, and at what cost.
+    """Return the capacity of each alternative without drafts, at best and per GPU, and its cost.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def capacities(
     workers, client
         Processes, or a Dask cluster, by a client or the address of its scheduler [-].
     progress
-        Is told how many rates were tried, about [-].
+        Called with the number of rates tried, about [-].
     """
     if client is None and workers == 1:
         return [_capacity(piece, progress) for piece in pieces]

@@ -242,7 +242,7 @@ def users_state(curves: LoadCurves, users: int) -> SteadyState:
 
 
 def _chain(leaves: FloatArray, rate: float) -> tuple[float, float]:
-    """Return mean running and waiting requests; NaN where the rate is not carried [request]."""
+    """Return mean running and waiting requests; NaN where the rate is not sustained [request]."""
     if rate >= leaves.max():
         return float("nan"), float("nan")
     first = int(np.argmax(leaves > rate))

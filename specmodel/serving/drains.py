@@ -99,7 +99,7 @@ class Drain:
     by_formula: bool = False
 
     def waited_for(self, count: int) -> int:
-        """Return how many of so many answers are waited for, one at least [request]."""
+        """Return how many of `count` answers are waited for, one at least [request]."""
         return max(int(np.ceil(self.finished * count - 1e-9)), 1)
 
     @cached_property
@@ -174,7 +174,7 @@ def _time_by_batch(courses: Sequence[Course], until: float) -> tuple[FloatArray,
 
 
 def _by_powers(values: FloatArray) -> list[tuple[int, float]]:
-    """Return sums of values at 0, 1, 2 to 3, 4 to 7 and so on, by the first of each."""
+    """Return the sums over indices 0, 1, 2 to 3, 4 to 7 and so on, each after its first index."""
     first = [0, *(1 << n for n in range(len(values).bit_length()) if 1 << n < len(values))]
     sums = np.add.reduceat(values, first)
     return list(zip(first, sums.tolist(), strict=True))

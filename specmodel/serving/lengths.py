@@ -19,7 +19,7 @@ _USUAL = "chat"
 def lengths_asked(
     asked: Mapping[str, Any], positions: int, *, is_drawn: bool
 ) -> tuple[Lengths | Requests, dict[str, Any]]:
-    """Return lengths of requests, and what was assumed of them."""
+    """Return the law or record of request lengths, and the assumptions made."""
     name = asked.get("workload")
     if given(asked, ("prompt_length", "output_length")):
         refuse_given(asked, ("workload",), "either a workload or lengths")

@@ -58,9 +58,9 @@ def usual_scheduler(deployment: Deployment, max_draft_length: int) -> Scheduler:
 def limits_for(
     deployment: Deployment, scheduler: Scheduler, max_draft_length: int, requests: Requests
 ) -> Limits:
-    """Return what is scheduled in memory beside the weights, what a drafter keeps counted.
+    """Return the scheduler's limits and the KV blocks in memory, the drafter's KV included.
 
-    Bytes of a request are taken as linear between the mean and the largest number of its entries.
+    Bytes per request are linear in KV entries, through the mean and the longest request.
     """
     tokens = max_draft_length + 1
     most = requests.longest

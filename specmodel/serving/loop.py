@@ -45,7 +45,7 @@ def learn(end_step: Function, server: Server, tables: Tables, step: Step) -> Non
 
 
 def blocks_for(limits: Limits, tokens: int) -> int:
-    """Return the KV blocks of a request with so many entries, its fixed state included."""
+    """Return the KV blocks of a request with `tokens` entries, its fixed state included [-]."""
     return (tokens + limits.block_size - 1) // limits.block_size + limits.fixed_blocks
 
 

@@ -73,7 +73,7 @@ class Run:
 
     @property
     def measured(self) -> slice:
-        """The requests that statistics are taken over: all but warm-up and cool-down."""
+        """The slice of requests that count in statistics: all but warm-up and cool-down."""
         count = self.requests.count
         return slice(int(WARM_UP * count), count - int(COOL_DOWN * count))
 
@@ -85,7 +85,7 @@ class Run:
 
     @property
     def running(self) -> float:
-        """Mean requests between start and end, while those that are measured came [request]."""
+        """Mean running requests, over the time in which the measured requests arrived [request]."""
         arrival = self.requests.arrival_time[self.measured]
         since, until = float(arrival[0]), float(arrival[-1])
         if until <= since:
@@ -145,7 +145,7 @@ class Run:
 
 
 def are_steady(runs: Sequence[Run]) -> bool:
-    """Tell whether waiting times do not grow, in the mean over runs.
+    """Return whether waiting times do not grow, in the mean over runs.
 
     They grow if their slope is clear of its error and adds more than half a residence.
     """

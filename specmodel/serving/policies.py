@@ -190,9 +190,9 @@ def _learning(
 
 
 def survival(acceptance: Acceptance, longest: int) -> FloatArray:
-    """Return the chance that at least 1, 2, ... tokens of a draft are accepted, by its length [-].
+    """Return the chances that at least 1, 2, ... tokens are accepted, by draft length [-].
 
-    Of drafters that make all tokens at once each length has chances of its own.
+    For drafters that make all tokens at once, each length has its own chances.
     """
     found = np.zeros((longest + 1, max(longest, 1)))
     rates = None

@@ -47,7 +47,7 @@ class _Format(NamedTuple):
 
     @property
     def columns(self) -> tuple[str, str, str]:
-        """The three that it is known by."""
+        """The names of the three columns that identify the format."""
         return self.time, self.prompt, self.output
 
 
@@ -128,7 +128,7 @@ def read_requests(path: str | Path, time_window: str | None = None) -> Requests:
 
 
 def _table(path: Path) -> tuple[pd.DataFrame, _Format]:
-    """Return the columns of a file, of one request more than is taken at most, and its kind."""
+    """Return the needed columns of at most `MOST_REQUESTS` + 1 requests, and the format."""
     if path.suffix == ".jsonl":
         return _from_lines(path)
     if path.suffix == ".json":
@@ -148,7 +148,7 @@ def _format_of(names: list[str]) -> _Format:
 
 
 def _from_lines(path: Path) -> tuple[pd.DataFrame, _Format]:
-    """Return requests of JSON lines, those of a warm-up left out, with what a cache holds."""
+    """Return the columns of JSON lines, without warm-up requests, and the format."""
     lines = (record for _, record in json_lines(path, _ARGUMENT))
     head = [*islice(lines, _HEAD)]
     if not head:
@@ -162,7 +162,7 @@ def _from_lines(path: Path) -> tuple[pd.DataFrame, _Format]:
 
 
 def _of_lines(lines: Iterator[Any], names: list[str]) -> Iterator[list[Any]]:
-    """Yield the columns of each line, of its blocks how many tokens came before at its head."""
+    """Yield the columns of each line; for blocks, the leading tokens seen before [token]."""
     seen = set[Any]()
     for record in lines:
         if _at(record, _PHASE) == "warmup":
@@ -179,7 +179,7 @@ def _of_lines(lines: Iterator[Any], names: list[str]) -> Iterator[list[Any]]:
 
 
 def _at(record: Any, path: str) -> Any:
-    """Return what a dotted path leads to, None where it ends before."""
+    """Return the value at a dotted path of keys; None where a key is missing."""
     for key in path.split("."):
         record = record.get(key) if isinstance(record, dict) else None
     return record

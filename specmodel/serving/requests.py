@@ -63,7 +63,7 @@ class Arrivals:
             raise InputError("request_rate", given, "either a rate above 0 or users")
 
     def times(self, count: int, seed: int) -> FloatArray:
-        """Return when so many requests come; the same seed gives other rates in proportion [s]."""
+        """Return `count` arrival times, in proportion to 1/rate for the same seed [s]."""
         if self.users:
             return np.zeros(count)
         random = stream(seed, ARRIVALS)
@@ -122,7 +122,7 @@ class Lengths:
         )
 
     def draw(self, count: int, seed: int) -> tuple[Whole, Whole]:
-        """Return the prompts and the outputs of so many requests [token]."""
+        """Return the prompt and the output lengths of `count` requests [token]."""
         first, other = stream(seed, LENGTHS).standard_normal((2, count))
         r = self.correlation
         second = r * first + np.sqrt(1 - r * r) * other
@@ -184,13 +184,13 @@ class Requests:
     def __post_init__(self) -> None:
         check("arrival_time", self.arrival_time, minimum=0)
         if (np.diff(self.arrival_time) < 0).any():
-            raise InputError("arrival_time", "out of order", "times that never fall")
+            raise InputError("arrival_time", "out of order", "times in rising order")
         for name in ("prompt_tokens", "output_tokens"):
             check(name, getattr(self, name), minimum=1, maximum=LONGEST, whole=True)
 
     @property
     def asked(self) -> tuple[Whole, ...]:
-        """The fields of `ASKED` that are told [token]."""
+        """The fields of `ASKED` that are not None, in order [token]."""
         return tuple(own for name in ASKED if (own := getattr(self, name)) is not None)
 
     @property
@@ -199,12 +199,12 @@ class Requests:
         return len(self.prompt_tokens)
 
     def at(self, places: Any) -> "Requests":
-        """Return those at some places, a slice or a mask."""
+        """Return the requests at `places`: indices, a slice or a mask."""
         asked: dict[str, Any] = dict(zip(ASKED, (own[places] for own in self.asked), strict=False))
         return replace(self, arrival_time=self.arrival_time[places], **asked)
 
     def draw(self, count: int, seed: int) -> tuple[Whole, ...]:
-        """Return what so many requests ask, each drawn anew from all [token]."""
+        """Return the lengths in `asked` of `count` requests drawn with replacement [token]."""
         picked = stream(seed, LENGTHS).integers(0, self.count, count)
         return tuple(own[picked] for own in self.asked)
 

@@ -137,7 +137,7 @@ class Service:
         return _run(requests, engine, limits, places)
 
     def cached_tokens(self, requests: Requests) -> NDArray[np.int64]:
-        """Return what of each prompt is found in the prefix cache, in whole blocks [token]."""
+        """Return the tokens of each prompt found in the prefix cache, in whole blocks [token]."""
         prompts, block = requests.prompt_tokens, self.limits.block_size
         found, place = requests.cached_tokens, np.arange(requests.count)
         if found is None:
@@ -154,7 +154,7 @@ class Service:
         return np.zeros_like(prompts), np.minimum(self.shared_prefix, prompts) // block
 
     def _columns(self, requests: Requests, seed: int) -> dict[str, NDArray[Any]]:
-        """Return what requests ask, and what another server did for them, by field."""
+        """Return the initial fields of requests; with disaggregated prefill, after that prefill."""
         prompts, cached = requests.prompt_tokens, self.cached_tokens(requests)
         group, shared = self.shared_blocks(requests)
         columns = {
@@ -174,7 +174,7 @@ class Service:
         return columns | {"emitted_tokens": np.ones_like(prompts)}
 
     def _outcomes(self) -> Outcomes:
-        """Return what is accepted, as thresholds of noise or as recorded."""
+        """Return the outcomes of drafts: thresholds of noise, or accepted tokens of a trace."""
         nothing, longest = np.zeros(0, np.int64), self.drafts.max_draft_length
         if isinstance(self.acceptance, Trace):
             trace = self.acceptance
@@ -187,7 +187,7 @@ class Service:
             )
             return Outcomes(nothing, 1, accepted, starts, lengths, nothing, 1)
         if self.acceptance is None and longest:
-            raise InputError("acceptance", None, "how often drafted tokens are accepted")
+            raise InputError("acceptance", None, "an Acceptance or a Trace, as the policy drafts")
         every = [self.acceptance, *self.by_context.values()] if self.acceptance else []
         chances = np.array([survival(each, longest) for each in every] or [np.zeros((1, 1))])
         by_class = spread_survival(chances, self.acceptance_by_request)
@@ -237,17 +237,17 @@ def prepare(
 
 
 def has_numba() -> bool:
-    """Tell whether numba is installed."""
+    """Return whether numba is installed."""
     return find_spec("numba") is not None
 
 
 def is_worth_compiling(tokens: float) -> bool:
-    """Tell whether numba is there and soon makes up for its start with so many tokens [token]."""
+    """Return whether numba is installed and compiling pays for this many tokens [token]."""
     return tokens >= WORTH_COMPILING and has_numba()
 
 
 def _run(requests: Requests, engine: Engine, limits: Limits, places: NDArray[np.int64]) -> Run:
-    """Return what was recorded of the requests at some places, in the order in which they came."""
+    """Return the run of the requests at `places`, in the order of arrival."""
     found, log = as_array(Request, engine.requests), as_array(Step, engine.log)
     state = engine.state if isinstance(engine.state, State) else State(*engine.state.item())
     own, emitted = found[places], found["emitted_tokens"]

@@ -207,7 +207,7 @@ def records(kind: type, count: int, columns: Mapping[str, Any], *, compiled: boo
 
 
 def as_array(kind: type, found: Any) -> NDArray[Any]:
-    """Return what `records` made as an array."""
+    """Return the records that `records` made, as a structured array."""
     if isinstance(found, np.ndarray):
         return found
     layout = _layout(kind)

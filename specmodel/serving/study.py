@@ -123,7 +123,7 @@ class Study:
 
     @property
     def notes(self) -> list[Note]:
-        """What the reader must know: of a recording, and of contexts beyond those measured."""
+        """Notes on a recording, and on contexts beyond those with a measured acceptance."""
         contexts = np.array([self.typical.prompt_tokens.min(), self.typical.longest])
         of_recording = () if isinstance(self.lengths, Lengths) else self.lengths.notes
         return [*of_recording, *beyond_contexts(self.measured_by_context, contexts)]
@@ -292,7 +292,7 @@ def under_load(
 
 
 def add_costs(rows: Iterable[Row], gpu_hour_price: float | None, num_gpus: int) -> None:
-    """Add to rows what tokens cost, and GPUs in an hour where a row has their number."""
+    """Add to rows the cost of a million tokens, and of an hour where a row has its GPUs."""
     if gpu_hour_price is None:
         return
     for row in rows:
@@ -319,7 +319,10 @@ def not_carried(rows: Sequence[Row]) -> dict[float, float]:
 
 
 def _closed(study: Study, load: Arrivals, name: str) -> Iterator[tuple[str, float | None]]:
-    """Yield running requests and times in closed form, None where there are none."""
+    """Yield name and value of each column in closed form; None where there is no closed form.
+
+    Running requests [request], times [s] and the largest rate [request/s].
+    """
     rate = load.request_rate
     curves = None if study.prefill_servers else study.curves(name, at_random=bool(rate))
     state = chain_state(curves, rate) if curves and rate else None

@@ -56,7 +56,7 @@ def decode_time(tables: Tables, length: int, requests: int, context: float) -> f
 
 
 def prompt_time(tables: Tables, length: int, requests: int, tokens: float, seen: float) -> float:
-    """Return what chunks of prompts add to a step [s]."""
+    """Return the time that chunks of prompts add to a step [s]."""
     sizes, lengths, sights = tables.at_requests, tables.at_tokens, tables.at_seen
     i, j, k = below(sizes, requests), below(lengths, tokens), below(sights, seen)
     a = (requests - sizes[i]) / (sizes[i + 1] - sizes[i])

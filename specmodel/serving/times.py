@@ -82,7 +82,7 @@ class TabulatedTimes:
     def prompt_time(
         self, draft_length: int, requests: Numeric, tokens: Numeric, seen: Numeric
     ) -> FloatArray:
-        """Return what chunks of `tokens` prompt tokens add, at a mean context of `seen` [s].
+        """Return the time that `tokens` prompt tokens add, at a mean context of `seen` [s].
 
         Tokens beyond the token budget of one step are spread over several.
         """
@@ -249,7 +249,7 @@ def drafting_in_full(
 def _draft_times(
     deployment: Deployment, lengths: FloatArray, requests: FloatArray, context: float
 ) -> FloatArray:
-    """Return what drafting takes, by draft length and requests [s]."""
+    """Return the time of drafting, by draft length and requests [s]."""
     at = partial(step_times, deployment, batch_size=requests, context_length=context)
     found = [at(draft_length=length, verify_tokens=length + 1).draft_time for length in lengths]
     return np.array([np.broadcast_to(each, requests.shape) for each in found])

@@ -67,9 +67,10 @@ class Timeline:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pace:
-    """Steps by draft length: tokens, their variance over the mean, and those beyond the last one.
+    """Tokens per step by draft length [token]: mean, variance over mean, and mean overshoot.
 
-    `lengths` are draft lengths by running requests, from 0 to the most [token].
+    The overshoot `beyond` is of the last step, past the end of an output. `lengths` are draft
+    lengths by running requests, from 0 to the most [token].
     """
 
     lengths: NDArray[np.int64]
@@ -108,14 +109,14 @@ class _Slots:
         self.begun, self.first, self.done = [-1] * count, [-1] * count, [0] * count
 
     def held(self, i: int) -> float:
-        """Return the blocks of a request with what it has made, but those that others hold [-]."""
+        """Return the KV blocks of a request with its tokens so far, without shared blocks [-]."""
         limits = self.limits
         entries = self.prompts[i] + self.made[i] + limits.reserved_tokens
         others = self.shared[i] if self.sharers[self.group[i]] else 0.0
         return max(entries / limits.block_size + 0.5, 1.0) + limits.fixed_blocks - others
 
     def admit(self) -> None:
-        """Take in prompts that fit into a step and into memory; they decode from the next on."""
+        """Admit prompts that fit into a step and into memory; they decode from the next step on."""
         while self.ends and self.entry[self.ends[0][2]] != self.ends[0][1]:
             heappop(self.ends)  # of one that was preempted
         others_end = bool(self.ends) and self.ends[0][0] < self.now + _ALIKE
@@ -143,7 +144,7 @@ class _Slots:
             self.prefills.append((len(self.spans), taken, seen / taken, room))
 
     def step(self) -> None:
-        """Go on to what comes next: a prompt is taken in, a request ends, or memory is full."""
+        """Advance to the next event: a prompt is prefilled, a request ends, or memory is full."""
         end = self.ends[0][0] if self.ends else np.inf
         gate = self.gate if self.pending else np.inf
         blocks = self.free * self.limits.block_size

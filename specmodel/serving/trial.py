@@ -156,9 +156,9 @@ class Trial:
         return widened(found, try_rate, (float(ends.min()), float(ends.max())))
 
     def server(self, name: str) -> tuple[Service, LoadCurves]:
-        """Return the server of a policy, and what a request takes by how many run there.
+        """Return the server of a policy, and its times by the number of running requests.
 
-        The second is without drafts of a policy that learns.
+        For a policy that learns, these are the times without drafts.
         """
         if name not in self._servers:
             curves = self.study.curves(name) or self.study.curves("none")
@@ -178,9 +178,9 @@ class Trial:
         return Requests(arrival_time=times * work / rate, **dict(zip(ASKED, asked, strict=False)))
 
     def _drawn(self, replication: int, count: int) -> tuple[Any, ...]:
-        """Return when the first requests of a replication come at a rate of 1, and what they ask.
+        """Return the first arrival times of a replication at rate 1 [s], and request lengths.
 
-        More begin with fewer.
+        A larger `count` adds requests at the end only.
         """
         blocks = [self._block(replication, i) for i in range(-(-count // _BLOCK))]
         times, *asked = (np.concatenate(each) for each in zip(*blocks, strict=True))

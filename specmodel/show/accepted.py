@@ -81,7 +81,7 @@ def of_scrape(measured: measure.MeasuredAcceptance) -> Answer:
 
 
 def of_log(logged: measure.LoggedAcceptance) -> Answer:
-    """Return the acceptance that a log, a printed result or a gauge tells."""
+    """Return the acceptance in a log, a printed result or a metrics gauge, in all forms."""
     from specmodel.algebra.acceptance import conditional_acceptance
 
     reached, length = logged.accepted_by_position, logged.draft_length
@@ -105,7 +105,7 @@ def of_log(logged: measure.LoggedAcceptance) -> Answer:
 
 
 def _of_runs(runs: Sequence[Run]) -> str:
-    """Return the command that predicts runs with one draft length, and what goes further."""
+    """Return the ``predict`` command for runs of one draft length, and for longer drafts."""
     from specmodel.fit.measured import named_model
 
     counts = {run.num_gpus for run in runs}
@@ -135,7 +135,7 @@ def _command(
 
 
 def _run_row(run: Run) -> dict[str, Any]:
-    """Return the acceptance of one run; what its file does not tell is None."""
+    """Return the acceptance of one run as a row; values that its file lacks are None."""
     from specmodel.algebra.acceptance import Acceptance
 
     rate = fraction = None

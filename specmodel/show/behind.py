@@ -56,12 +56,15 @@ _WEIGHTS = {"weight_dtype": "weights", "expert_dtype": "experts", "attention_dty
 
 
 def is_made_up(deployment: Deployment) -> bool:
-    """Tell whether the drafter is an MTP module that the checkpoint has not."""
+    """Return whether the drafter is an MTP module that the checkpoint lacks."""
     return "mtp_block" in dict(deployment.drafter.assumed)
 
 
 def behind(deployment: Deployment) -> list[str]:
-    """Say whose kernels and engine were taken and how wrong they are, a sentence each."""
+    """Return a sentence on the kernels and one on the engine, each with its mean error.
+
+    Without `VERBOSE`, only on kernels not fitted for the stack on the GPU, and an ideal engine.
+    """
     engine = deployment.engine
     told = f"Engine: {engine.name}"
     if engine.fit:
@@ -78,7 +81,7 @@ def behind(deployment: Deployment) -> list[str]:
 
 
 def _dtypes(deployment: Deployment) -> list[str]:
-    """Say in which dtypes quantised weights are kept and computed; nothing if none is quantised."""
+    """Return a sentence on the stored and computed dtypes of quantised weights; [] if none is."""
     from specmodel.base.dtypes import BYTES_PER_ELEMENT
     from specmodel.cost.activations import MXFP4_OPTION
 
@@ -104,7 +107,7 @@ def _dtypes(deployment: Deployment) -> list[str]:
 
 
 def off_by(fit: EngineFit) -> str:
-    """Say how wrong an engine is on the rows it was fitted on, and on those left out."""
+    """Return as text the mean error of an engine on its fitted rows, and on a group left out."""
     errors = fit.left_out_error
     told = f"off by {fit.mean_error:.0%} on the rows it was fitted on"
     return told + next(
@@ -113,7 +116,7 @@ def off_by(fit: EngineFit) -> str:
 
 
 def _kernels(deployment: Deployment) -> str:
-    """Say whose kernels were taken, and how wrong they are."""
+    """Return a sentence on the kernels taken, with the mean error of each kind."""
     from specmodel.cost.kinds import kernels_of
     from specmodel.layers.kinds import KINDS, MAIN_KINDS
     from specmodel.machines.kernels import TYPICAL
@@ -166,13 +169,13 @@ def assumed_text(assumed: Mapping[str, Any]) -> str:
 
 
 def briefly(assumed: Mapping[str, Any]) -> str:
-    """Return what was assumed that moves answers most, and how to see all of it."""
+    """Return a line with the assumptions that matter most and --verbose for all; "" for none."""
     told = [words.format(assumed[name]) for name, words in _MATTERING.items() if name in assumed]
     return wrap(f"Assumed: {', '.join([*told, 'more'])} (--verbose).") if assumed else ""
 
 
 def what_if_text(assumed: Mapping[str, Any]) -> list[str]:
-    """Return what --set changed, as a sentence; nothing if nothing was set."""
+    """Return a list with a sentence on the changes of --set; [] if there are none."""
     return [f"What if: {assumed[CHANGES]}."] if CHANGES in assumed else []
 
 

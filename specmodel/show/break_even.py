@@ -65,16 +65,16 @@ def _published(prediction: report.Prediction, length: int) -> tuple[float, str]:
 
 
 def _own(at_usual: list[Row]) -> str:
-    """Say what the acceptance by context that was given gains at one draft length."""
+    """Return a sentence on the number of points where the given acceptance by context pays."""
     rows = report.fitting(at_usual)
     paying = sum(row["speedup"] > 1 for row in rows)
     return f" With yours it pays at {paying} of {len(rows)} points."
 
 
 def verdict(least: list[Row], prediction: report.Prediction, usual: int) -> str:
-    """Say which acceptance is needed at the easiest and at the hardest point.
+    """Return sentences on the acceptance needed at the easiest and at the hardest point.
 
-    `usual` is the draft length at which is told what a better head is worth.
+    `usual` is the draft length for which they state the gain from a better head [token].
     """
     pays, _ = report.verbs(prediction.deployment)
     kept = report.fitting(least)
@@ -95,7 +95,10 @@ def verdict(least: list[Row], prediction: report.Prediction, usual: int) -> str:
 
 
 def _from(kept: list[Row], kind: str) -> str:
-    """Say from which acceptance something holds, at the easiest and at the hardest point."""
+    """Return as text the least acceptance of `kind`, at the easiest and at the hardest point.
+
+    `kind` is "break_even" or "sure".
+    """
     rate, easiest = f"{kind}_acceptance_rate", dict[tuple[int, int], Row]()
     able = sorted((row for row in kept if row[rate] is not None), key=lambda row: row[rate])
     for row in (*able, *kept):  # at no rate: the last
@@ -117,7 +120,7 @@ def _from(kept: list[Row], kind: str) -> str:
 
 
 def table(least: list[Row], unit: str, usual: int, published: float) -> str:
-    """Return all that is told of the usual draft length, and what is needed at each of several.
+    """Return the table of the usual draft length, and one of the acceptance needed by length.
 
     `published` are the tokens a step published at the usual length, 0 for none [token].
     """

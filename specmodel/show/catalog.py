@@ -55,7 +55,7 @@ def _architecture_row(name: str) -> Row:
 
 
 def _wrapped(told: Mapping[str, str], name: str = "name", what: str = "what") -> Iterable[Row]:
-    """Yield names and what is told of each, wrapped over several rows."""
+    """Yield a row for each line of the wrapped texts; the first of a text has its name."""
     room = 78 - max(map(len, told))
     for each, words in told.items():
         for at, line in enumerate(textwrap.wrap(words, room)):
@@ -63,7 +63,7 @@ def _wrapped(told: Mapping[str, str], name: str = "name", what: str = "what") ->
 
 
 def _engine_words(name: str) -> str:
-    """Return what an engine was fitted on and how wrong it is."""
+    """Return as text the version that an engine was fitted on, and its error; else its source."""
     engine = specmodel.load_engine(name)
     what = engine.source
     if engine.fit:
@@ -77,7 +77,7 @@ _TOKENS = "tokens a step\nat 1, 3, 5 drafted"
 
 
 def _acceptance_rows() -> Iterable[Row]:
-    """Yield what is published of a target with a drafter, then what heads of each kind reach."""
+    """Yield rows of acceptance as published by target and drafter, then of heads by kind."""
     from specmodel.drafters.typical import NAMES, acceptance_by_name, typical_heads
 
     for name, published in sorted(acceptance_by_name().items()):

@@ -14,7 +14,7 @@ from specmodel.prediction.table import Column, Row
 
 
 def _ends(name: str, unit: str, of: str, *shown: Any, **how: Any) -> tuple[Column, Column]:
-    """Return the columns of both ends of an 80 % interval, the first of which may tell them."""
+    """Return the columns of both ends of an 80 % interval; by `shown` the first may print both."""
     low, high = (f"{end} end of the 80 % interval of {of}" for end in ("lower", "upper"))
     return Column(f"{name}_low", unit, low, *shown, **how), Column(f"{name}_high", unit, high)
 
@@ -28,7 +28,7 @@ def _of_capacity(name: str, of: str, title: str) -> tuple[Column, Column]:
 
 
 def _either(name: str, row: Row, form: str) -> str:
-    """Return what a row has without and with speculation, a dash for what it has not."""
+    """Return a cell with the values without and with speculation, "-" for a missing one."""
     ends = (row[f"{name}_plain"], row[name])
     return ">".join("-" if end is None else format(end, form) for end in ends)
 
@@ -293,7 +293,7 @@ _ROOMS = (ALTERNATIVES, BREAK_EVEN, PEAKS, LOADS, DRAINS, REPLAYS, SCHEDULES)
 
 
 def by_name(*first: tuple[Column, ...]) -> dict[str, Column]:
-    """Return all columns by name; of those that several answers have, those named first."""
+    """Return all columns by name; where several answers have one, that in `first` counts."""
     from specmodel.prediction.columns import COLUMNS, DECODE_COLUMNS, LOAD_COLUMNS, interval_of
 
     rooms = (*first, COLUMNS, LOAD_COLUMNS, DECODE_COLUMNS, (interval_of("speedup"),), *_ROOMS)
@@ -301,7 +301,7 @@ def by_name(*first: tuple[Column, ...]) -> dict[str, Column]:
 
 
 def meanings() -> dict[str, str]:
-    """Return what each column means, with its unit, by name."""
+    """Return the meaning of each column with its unit, by name."""
     return {
         name: column.meaning + (f" [{column.unit}]" if column.unit != "-" else "")
         for name, column in sorted(by_name().items())

@@ -90,7 +90,7 @@ def answer(found: Alternatives) -> forms.Answer:
 
 
 def _held(predictions: Mapping[str, report.Prediction], best: list[Row]) -> dict[str, str]:
-    """Say of each alternative where CUDA graphs, and not acceptance, end its drafts."""
+    """Return by alternative a note on drafts ended by CUDA graphs, not by acceptance; else ""."""
     found = {}
     for name, p in predictions.items():
         rows = [row for row in report.fitting(best) if row["alternative"] == name]
@@ -99,14 +99,14 @@ def _held(predictions: Mapping[str, report.Prediction], best: list[Row]) -> dict
 
 
 def _room(prediction: report.Prediction) -> int:
-    """Return how many requests fit in memory with the draft that is given, or with a shortest."""
+    """Return the requests that fit in memory with the given draft, or one of 1 token [request]."""
     memory = prediction.evaluation.memory
     memory = replace(memory, verify_tokens=2.0) if report.is_at_best(prediction) else memory
     return int(memory.max_batch_size.max())
 
 
 def _of_layouts(predictions: Mapping[str, report.Prediction]) -> list[str]:
-    """Say how vLLM is told of layouts, where they differ and it is vLLM."""
+    """Return a sentence on vLLM's options for layouts; [] if all are alike or not all run vLLM."""
     layouts = {(p.deployment.layout, p.deployment.expert_parallel) for p in predictions.values()}
     engines = {p.deployment.engine.stack for p in predictions.values()}
     told = (
@@ -155,18 +155,18 @@ class Ranking:
         self.by_size = dict(sorted(self.by_size.items()))
 
     def fastest(self, rows: Sequence[Row], by: str = "throughput_per_gpu") -> list[str]:
-        """Return the fastest of the rows of a batch size, and those not told apart from it."""
+        """Return the names of the best alternative by column `by`, and of those not told apart."""
         from specmodel.prediction.best import as_good
 
         return as_good({row["alternative"]: row[by] for row in rows}, self.deployments)
 
     def close(self, rows: Sequence[Row]) -> str:
-        """Return the numbers of those that are not told apart from the fastest, the first."""
+        """Return as text the numbers of alternatives not told apart from the fastest."""
         others = self.fastest(rows)[1:]
         return among(self.numbers.values(), (self.numbers[name] for name in others))
 
     def winners(self, by: str = "throughput_per_gpu") -> dict[str, list[str]]:
-        """Return those that are the fastest, or not told apart from it, by runs of batch sizes."""
+        """Return the names of `fastest` that hold in each run of batch sizes, by these sizes."""
         found = list[tuple[int, int, list[str]]]()
         for size, rows in self.by_size.items():
             names = self.fastest(rows, by)
@@ -176,9 +176,9 @@ class Ranking:
         return {ranges_text([(first, last)]): names for first, last, names in found}
 
     def for_all(self) -> tuple[str, float, int] | None:
-        """Return which loses least where it loses most, how much there, and where; None if none.
+        """Return the alternative whose largest loss is least, that loss [-] and its batch size.
 
-        One that does not fit in memory at all the batch sizes is none.
+        None if no alternative fits in memory at all batch sizes.
         """
         lags: dict[str, list[tuple[float, int]]] = {}
         for size, rows in self.by_size.items():
@@ -196,7 +196,7 @@ def _lag(row: Row, rows: Sequence[Row]) -> float:
 
 
 def verdict(ranking: Ranking, *, is_even: bool = True, is_of_models: bool = False) -> str:
-    """Say which alternative is fastest by batch size, and which loses least at all of them.
+    """Return sentences on the fastest alternative by batch size, and on the best one for all.
 
     `is_even` tells whether all are on as many GPUs, and `is_of_models` whether models differ, so
     that speedups come first.
@@ -225,7 +225,7 @@ def verdict(ranking: Ranking, *, is_even: bool = True, is_of_models: bool = Fals
 
 
 def _gains(ranking: Ranking, *, by_size: bool) -> str:
-    """Say which alternative has the largest speedup of all, and by batch size."""
+    """Return a sentence on the largest speedup, of all or by batch size; "" if at most 1."""
     every = (row for rows in ranking.by_size.values() for row in rows)
     top = max(every, key=lambda row: float(row["speedup"]))
     if top["speedup"] <= 1:
@@ -239,7 +239,7 @@ def _gains(ranking: Ranking, *, by_size: bool) -> str:
 
 
 def _paying(ranking: Ranking) -> str:
-    """Say where the fastest surely gains by drafting, where intervals are known."""
+    """Return a sentence on where the fastest surely gains by drafting; "" if nowhere or unknown."""
     if "speedup_low" not in ranking.best[0]:
         return ""
     sizes = [*ranking.by_size]
@@ -249,14 +249,14 @@ def _paying(ranking: Ranking) -> str:
 
 
 def _by_size(winners: Mapping[str, Sequence[str]]) -> str:
-    """Name those that win by runs of batch sizes."""
+    """Return as text the best alternatives for each run of batch sizes."""
     told = [" or ".join(names) for names in winners.values()]
     at = (f"{each} at {sizes}" for each, sizes in zip(told, winners, strict=True))
     return told[0] if len(told) == 1 else "; ".join(at)
 
 
 def _lead(ranking: Ranking) -> str:
-    """Say how much longer the next takes at least, and at most."""
+    """Return as text how much slower the second-best alternative is; "" if there is none."""
     lags = [_lag(rows[1], rows) for rows in ranking.by_size.values() if len(rows) > 1]
     if not lags:
         return ""
@@ -269,7 +269,7 @@ def _at(sizes: Sequence[int]) -> str:
 
 
 def _unfit(best: list[Row]) -> str:
-    """Say which alternatives do not fit in memory everywhere, and so could not be the best."""
+    """Return sentences on where alternatives, or their drafts, do not fit in memory; else ""."""
     sizes: dict[str, int] = {}
     held: dict[str, list[int]] = {}
     for row in best:
@@ -335,7 +335,7 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
 def page(
     predictions: Mapping[str, report.Prediction], words: str, notes: Mapping[str, str], *parts: str
 ) -> str:
-    """Return the page: what holds for all alternatives once, of the others by their numbers.
+    """Return the page; lines that do not hold for all alternatives are marked by number.
 
     `notes` are sentences on alternatives by their names.
     """
@@ -367,9 +367,9 @@ def page(
 
 
 def _by_number(lines: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return lines behind the numbers of those that they hold for.
+    """Return the lines, each after the [numbers] of the alternatives that it holds for.
 
-    Of sentences that differ in numbers alone the first stands for all, and says so.
+    Of lines that differ only in figures the first is kept, and marked "(numbers of [1])".
     """
     owners: dict[str, dict[int, str]] = {}
     for number, of_one in enumerate(lines.values(), 1):

@@ -66,7 +66,7 @@ _FEW_PASSES = 2
 
 
 def _cells(row: Row | None, total: float) -> Row:
-    """Return what is shown of a component, in seconds and in percent."""
+    """Return the cells of a component: times [s], and its shares of step and peak, in per cent."""
     row = row or {}
     spent, peak, hidden = (row.get(n) for n in ("time", "peak_share", "hidden_time"))
     return {

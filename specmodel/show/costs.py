@@ -60,7 +60,7 @@ def answer(found: StepCosts) -> Answer:
 
 
 def _verdict(found: StepCosts) -> list[str]:
-    """Say how a step grows with the tokens verified and with the context."""
+    """Return sentences on how the step time grows with verified tokens and with context."""
     table = found.table
     step, most = table.step_time, table.draft_length + 1
     told = []
@@ -84,7 +84,7 @@ def _verdict(found: StepCosts) -> list[str]:
 
 
 def _for_engine(found: StepCosts) -> str:
-    """Say how the engine takes the table, and where it behaves differently."""
+    """Return a paragraph on how the engine reads the table, and where it behaves differently."""
     if found.engine == "vllm":
         return wrap(CAVEATS["vllm"])
     if found.costs is None:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def with_tokens(prediction: Prediction, best: Row) -> Prediction:
-    """Return a prediction whose acceptance is told in tokens a step, at the best of its rows.
+    """Return a prediction whose assumed acceptance is stated in tokens a step at row `best`.
 
-    At lengths that were typed, how long a draft might have been is no assumption of the table.
+    Where draft lengths were given, `max_draft_length` is no longer among the assumptions.
     """
     assumed = dict(prediction.assumptions)
     if not is_at_best(prediction):
@@ -31,7 +31,10 @@ def with_tokens(prediction: Prediction, best: Row) -> Prediction:
 
 
 def tasks_told(prediction: Prediction, best: Row) -> str:
-    """Say what an acceptance taken as exact, as heads' differ between tasks, gives at the best."""
+    """Return as text the speedups that 80 % of tasks have at row `best`.
+
+    "" where acceptance has a spread between tasks already, or `has_tasks` is false.
+    """
     if prediction.evaluation.acceptance.spread or not has_tasks(best, prediction):
         return ""
     tokens = tokens_of_tasks(best, prediction)
@@ -41,7 +44,7 @@ def tasks_told(prediction: Prediction, best: Row) -> str:
 
 
 def has_tasks(row: Row, prediction: Prediction) -> bool:
-    """Whether tasks tell what is gained: not of look-ups, trees, and steps with prefill."""
+    """Return whether the gain of a row varies by task: not for look-ups, trees or prefill."""
     e = prediction.evaluation
     is_other = e.deployment.drafter.is_lookup or e.prefill or not e.is_chain.all()
     return bool(row["draft_length"]) and not is_other
@@ -72,7 +75,7 @@ def _typed(prediction: Prediction) -> str:
 
 
 def _rates_told(prediction: Prediction, told: str) -> str:
-    """Return an acceptance as told, and what rates by position are of where that may mislead."""
+    """Return `told`, with a note on rates by position that may have been meant as cumulative."""
     import numpy as np
 
     from specmodel.algebra.acceptance import typed_rates

@@ -38,7 +38,7 @@ _POLICIES = (
 
 
 def answer(drained: Drained) -> Answer:
-    """Return what was found of a drain, in all forms."""
+    """Return the answer of a drain in all forms."""
     from specmodel.prediction.cautions import beyond_context
 
     drain, study, rows = drained.drain, drained.study, drained.rows
@@ -73,7 +73,7 @@ def _at_peak(drain: Drain, row: Row) -> Row:
 
 
 def verdict(drain: Drain, rows: Sequence[Row]) -> str:
-    """Say which policy to take, what it saves, and how long few requests run."""
+    """Return sentences on the best policy, its gain, and the share of time with few requests."""
     plain = next((row for row in rows if row["policy"] == "none"), None)
     best = min(rows, key=lambda row: row["makespan"])
     what = f"{drain.prompts} prompts" + (f" x {drain.samples}" if drain.samples > 1 else "")
@@ -93,14 +93,14 @@ def verdict(drain: Drain, rows: Sequence[Row]) -> str:
 
 
 def _sure(row: Row, name: str, told: Callable[[float], str]) -> str:
-    """Say the interval of a column, where errors are known."""
+    """Return the 80 % interval of a column as text; "" where errors are not known."""
     if row.get(f"{name}_low") is None:
         return ""
     return f", 80 % interval {told(row[f'{name}_low'])} to {told(row[f'{name}_high'])}"
 
 
 def _advice(drain: Drain, row: Row) -> str:
-    """Say what to draft when."""
+    """Return as text the advice to speculate, with draft lengths by running requests."""
     name, *numbers = row["policy"].split(":")
     if name == "fixed":
         return f"Speculate throughout with {numbers[0]} drafted"
@@ -116,7 +116,7 @@ def _advice(drain: Drain, row: Row) -> str:
 
 
 def _share_told(row: Row) -> str:
-    """Say how much of the time few requests run, of a policy."""
+    """Return a sentence on the share of time in which few requests run; "" if few is below 2."""
     how = "Without drafts" if row["policy"] == "none" else "Then"
     limit = row["speculates_up_to"] or row["most_running"] // _FEW
     if limit < 2:

@@ -85,7 +85,7 @@ def speedups_text(update: EngineUpdate, rows: Sequence[Served]) -> str:
 
 
 def run_notes(runs: Sequence[Run], rows: Sequence[Served]) -> list[str]:
-    """Return what is to be said of single runs, and how well repeats tell their times."""
+    """Return notes and warnings on single runs, and the noise between repeats, a line each."""
     notes = [f"Note: {run.batch_note}." for run in runs if run.batch_note]
     asking = "if it drafted, --drafter and --draft-length take it so"
     notes += [f"Warning: {run.draft_note}: {asking}." for run in runs if run.may_draft]
@@ -123,7 +123,7 @@ def unlike_texts(update: EngineUpdate) -> list[str]:
 
 
 def moved_text(update: EngineUpdate) -> str:
-    """Return which parameters the runs moved, and which they leave open."""
+    """Return as text the parameters that the runs moved, and those left open."""
     told = [item for item in update.moved if not item.is_open]
     lines = ["What the runs moved, with 80 % intervals:"]
     rows = [
@@ -210,7 +210,7 @@ _WIDE = ("bf16", "fp16", "fp32")  # dtypes than which hardly any weights are wid
 def fit_warnings_text(
     update: EngineUpdate, deployment: Deployment, runs: Sequence[Run], rows: Sequence[Served]
 ) -> str:
-    """Return what speaks against a fit, and what may be behind it; empty if nothing does."""
+    """Return the warning about an unlikely fit with its likely causes; "" without a warning."""
     if not update.fit_warnings:
         return ""
     first, target = update.fit_warnings[0], deployment.target
@@ -234,7 +234,7 @@ def fit_warnings_text(
 
 
 def _count_that_fits(rows: Sequence[Served]) -> str:
-    """Return on how many GPUs a known host takes about as long as the runs; or nothing."""
+    """Return as text a number of GPUs on which a known host matches the runs; "" for none."""
     import numpy as np
 
     from specmodel.base.errors import InputError

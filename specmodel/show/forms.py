@@ -21,7 +21,7 @@ JSON_SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a question is answered. Each form is made only when it is asked for.
+    """The answer to a question in all forms, each made only when it is asked for.
 
     `page` is the text for people, `fields` the JSON, `rows` the CSV, and `fragment` what an engine
     reads. `warnings` go to standard error beside CSV and fragment, `caveats` beside the fragment.
@@ -39,7 +39,7 @@ class Answer:
     figure: str = ""
 
     def report(self, *, verbose: bool = False) -> str:
-        """Return the text that the command prints, with all that it rests on if `verbose`."""
+        """Return the text that the command prints; if `verbose`, with all assumptions."""
         token = VERBOSE.set(verbose)
         try:
             return self.page()
@@ -47,7 +47,7 @@ class Answer:
             VERBOSE.reset(token)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what the command's JSON has."""
+        """Return the fields of the command's JSON, with the versions of schema and package."""
         versions = {"schema_version": JSON_SCHEMA_VERSION, "version": __version__}
         return {**versions, **self.fields()}
 
@@ -100,14 +100,14 @@ def records(frame: DataFrame) -> list[Row]:
 
 
 def table(rows: Sequence[Row], forms: Mapping[str, Form], left: Collection[str] = ()) -> str:
-    """Return rows as a table of columns by title; those titled in `left` are aligned left."""
+    """Return rows as a text table of columns by title; the columns in `left` are aligned left."""
     return align(columns_of(rows, forms.items()), left)
 
 
 def by_batch_size(
     batch_sizes: Iterable[int], groups: Mapping[str, Iterable[Row]], form: Form
 ) -> str:
-    """Return a table with batch sizes down and groups of rows across."""
+    """Return a text table: a row for each batch size, a column for each group, "-" for none."""
     sizes, fill, columns = sorted(set(batch_sizes)), filler(form), Columns()
     for title, rows in groups.items():
         cells = {row["batch_size"]: fill(row) for row in rows}

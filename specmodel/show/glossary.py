@@ -102,7 +102,7 @@ WORDS = {
 
 
 def policy_words() -> dict[str, str]:
-    """Return what policies do, by name: those that ``simulate`` replays, or ``load`` alone."""
+    """Return a description of each policy of ``simulate`` and ``load``, by name."""
     from specmodel.replay.policies.known import KNOWN
 
     learning = {name: kind.words for name, kind in KNOWN.items()}
@@ -126,6 +126,6 @@ def policy_words() -> dict[str, str]:
 
 
 def limits_told(names: set[str], opening: str = "Limited by") -> str:
-    """Return a sentence that says what limits mean, of those that a page names."""
+    """Return a sentence that explains the limits in `names`; "" if there is none."""
     known = [f"{name}: {words}" for name, words in LIMITS.items() if name in names - {"none"}]
     return f"{opening} {'; '.join(known)}." if known else ""

@@ -109,7 +109,7 @@ def _value(row: Row, name: str) -> str:
 
 
 def _headline(judged: forms.DataFrame, errors: forms.DataFrame) -> str:
-    """Say the mean error, its sign, and how many intervals hold."""
+    """Return a sentence on the mean error, the bias, and the share of intervals that hold."""
     every = forms.records(errors)[0]
     held = every.get("coverage")
     holds = "" if held is None else f"; {held:.0%} of the 80 % intervals hold"
@@ -120,7 +120,10 @@ def _headline(judged: forms.DataFrame, errors: forms.DataFrame) -> str:
 
 
 def _told_apart(errors: forms.DataFrame) -> forms.DataFrame:
-    """Return errors without groups of a single value, those of all rows, and of rows told alone."""
+    """Return the errors of all rows, and of the values of groups that have several.
+
+    In tables of at most `_MOST_ROWS` rows, values of a single row are left out.
+    """
     sizes = errors.groupby("group")["value"].transform("size")
     least = 2 if errors["rows"].iloc[0] <= _MOST_ROWS else 1
     return errors[(errors["group"] == "all") | (sizes > 1) & (errors["rows"] >= least)]
@@ -135,7 +138,7 @@ def _reasons(not_taken: dict[str, str]) -> dict[str, list[str]]:
 
 
 def _stood_in(judged: forms.DataFrame) -> list[str]:
-    """Say whose kernels stood in for those of engines that have none."""
+    """Return a sentence on the kernels used for engines without their own; [] if all have."""
     from specmodel.fit.measured.aliases import stack_of
 
     rows = judged[judged["stack"] != judged["engine"].map(stack_of)]

@@ -29,9 +29,9 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
 
 
 def verdict(rows: list[Row], prediction: report.Prediction, found: list[Row]) -> str:
-    """Say in one sentence which draft lengths are best, and where they gain most.
+    """Return a sentence on the best draft lengths, and on the point where they gain most.
 
-    `rows` are those of the best lengths, `found` those of all.
+    `rows` has each point at its best length, `found` each point at all lengths.
     """
     from specmodel.prediction.gains import gains_at
 
@@ -56,9 +56,9 @@ def verdict(rows: list[Row], prediction: report.Prediction, found: list[Row]) ->
 
 
 def _lengths(rows: list[Row], found: list[Row]) -> str:
-    """Name the best lengths by batch size, or from the least to the largest of several contexts.
+    """Return as text the best lengths by batch size, or their range over several contexts.
 
-    Those that gain as much are a range.
+    Lengths that gain as much as the best are shown as a range.
     """
     rows = sorted(rows, key=lambda row: int(row["batch_size"]))
     sizes, lengths = ([row[name] for row in rows] for name in ("batch_size", "draft_length"))

@@ -58,7 +58,7 @@ _INTERVALS = (
 
 
 def answer(loaded: Loaded) -> Answer:
-    """Return what was simulated of a load, in all forms."""
+    """Return the answer of a load in all forms: at the rates asked for, or the largest rate."""
     notes = [USUAL_POLICIES] if loaded.is_usual else []
     return _largest(loaded, loaded.trial, notes) if loaded.trial else _at_rates(loaded, notes)
 
@@ -86,7 +86,7 @@ def framed(
 
 
 def _at_rates(loaded: Loaded, notes: Sequence[str]) -> Answer:
-    """Return what requests meet at the loads asked for, in all forms."""
+    """Return the answer at the loads asked for, in all forms."""
     from specmodel.prediction.cautions import beyond_context
     from specmodel.serving.limits import usual_scheduler
     from specmodel.serving.study import not_carried
@@ -121,7 +121,7 @@ def _at_rates(loaded: Loaded, notes: Sequence[str]) -> Answer:
 
 
 def graph_notes(study: Study, rows: Sequence[Row]) -> tuple[Note, ...]:
-    """Say at which requests that run, in the mean, no CUDA graph holds what they verify."""
+    """Return notes on mean running requests whose verified tokens no CUDA graph holds."""
     from numpy import array
 
     sizes = array([row["running"] for row in rows]).round()
@@ -143,7 +143,7 @@ def table_of(rows: list[Row], names: Sequence[str | Column], spare: Sequence[str
 
 
 def _fastest(rows: list[Row]) -> str:
-    """Say which policies take the least time per token at each load, of many at three."""
+    """Return a sentence on the fastest policies at each load; of many loads, at three."""
     key = "request_rate" if rows[0]["users"] is None else "users"
     loads = [*dict.fromkeys(row[key] for row in rows)]
     told = list[str]()
@@ -175,7 +175,7 @@ def _fastest(rows: list[Row]) -> str:
 
 
 def _not_carried(rate: float, most: float) -> str:
-    """Say that no policy carries a rate, and about how much is carried [request/s]."""
+    """Return a warning that no policy sustains `rate`; about `most` is sustained [request/s]."""
     if rate >= most:
         told = f"{_a_second(rate)} are not carried by any policy: at most about {most:.3g}"
         return f"{told}, above which requests wait ever longer"
@@ -188,7 +188,7 @@ def _a_second(rate: float) -> str:
 
 
 def named(policy: str) -> str:
-    """Return a policy as a sentence names it."""
+    """Return the name of a policy for use in a sentence: "plain decoding" for none."""
     return "plain decoding" if policy == "none" else policy
 
 
@@ -218,21 +218,21 @@ def _largest(loaded: Loaded, trial: Trial, notes: Sequence[str]) -> Answer:
 
 
 def within_targets(targets: Targets) -> str:
-    """Say the targets, and the share of requests that should meet them."""
+    """Return as text the targets, and the share of requests that should meet them."""
     told = {"a token": targets.tpot, "to the first": targets.ttft}
     times = " and ".join(f"{seconds(t)} {what}" for what, t in told.items() if t is not None)
     return f"{times} for {100 * targets.attainment:.4g} % of requests"
 
 
 def _best(rows: list[Row]) -> Row:
-    """Return the row of the policy that carries most; of plain decoding, if none carries more."""
+    """Return the row of the largest capacity; of plain decoding, if that is within 1 % of it."""
     best = max(rows, key=lambda row: row["capacity"])
     alike = (r for r in rows if r["policy"] == "none" and best["capacity"] < 1.01 * r["capacity"])
     return next(alike, best)
 
 
 def _alike(rows: list[Row]) -> str:
-    """Say which policies may carry as much as the best one."""
+    """Return a sentence on policies not told apart from the best one; "" if there are none."""
     best = _best(rows)
     low, others = best["simulated_low"], (row for row in rows if row is not best)
     names = listed([r["policy"] for r in others if low and (r["simulated_high"] or 0) >= low])
@@ -241,7 +241,7 @@ def _alike(rows: list[Row]) -> str:
 
 
 def _carries_most(trial: Trial, rows: list[Row]) -> str:
-    """Say what is carried without and with speculation, and which setting carries most."""
+    """Return sentences on the policy of the largest capacity, beside plain decoding."""
     plain = next((row for row in rows if row["policy"] == "none"), None)
     best = _best(rows)
     ends = best["predicted_low"], best["predicted_high"]
@@ -266,7 +266,7 @@ def _carries_most(trial: Trial, rows: list[Row]) -> str:
 
 
 def of_schedules(plan: Plan) -> str:
-    """Say whether a schedule, a single length or none carries most, and what the others do."""
+    """Return a sentence on the capacities of the schedule, the best single length, and none."""
     from specmodel.serving.capacity import Targets
 
     rates = {row["policy"]: row["capacity"] for row in plan.carried}
@@ -282,7 +282,7 @@ def of_schedules(plan: Plan) -> str:
 
 
 def of_alternatives(found: Alternatives) -> tuple[str, str]:
-    """Return what alternatives carry within targets, in a sentence and a table."""
+    """Return a sentence and a table of the capacities of alternatives within targets."""
     from specmodel.serving.capacity import Targets
 
     best = max(found.carried, key=lambda row: row["capacity_per_gpu"])

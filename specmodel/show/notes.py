@@ -31,7 +31,7 @@ def words(note: Note) -> str:
 
 
 def in_words(assumed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was assumed as JSON has it, notes in words."""
+    """Return the assumptions for JSON, with notes as text."""
     return {name: str(v) if isinstance(v, Note) else v for name, v in assumed.items()}
 
 
@@ -73,7 +73,7 @@ def _not_fitted_on(v: Values) -> str:
 
 
 def _with_drafts(v: Values) -> str:
-    """Say from how many drafted tokens on, if shorter drafts of these batches differ."""
+    """Return as text the draft lengths that a note is about; "" if it is about all."""
     if v.get("scheduled"):
         return f" with drafts of {listed([*map(str, v['scheduled'])])}"
     if not v["drafts"]:
@@ -166,7 +166,7 @@ def _gpus(v: Values) -> str:
 
 
 def _state_slots(v: Values) -> str:
-    """Say how many states a request has reserved by drafted tokens, and which engine does so."""
+    """Return as text the states reserved for a request, and the engine that does so."""
     first, second = v["states"]
     count = f"{first:g}" if first == second else f"draft_length + {first - 1:g}"
     noun = "state" if first == second == 1 else "states"
@@ -174,7 +174,7 @@ def _state_slots(v: Values) -> str:
 
 
 def _kernels(v: Values) -> str:
-    """Say which kernels a kind takes the fit of, and that these are typical ones."""
+    """Return as text the kernels whose fit a kind uses, and whether they are typical ones."""
     from specmodel.layers.kinds import KINDS
 
     taken = [KINDS[v["taken"]].assumption] if v["taken"] else []
@@ -182,7 +182,7 @@ def _kernels(v: Values) -> str:
 
 
 def _borrowed(v: Values) -> str:
-    """Say whose kernels are taken, by the name of a stack or of typical ones."""
+    """Return as text whose kernels are used: those of a stack, or typical ones."""
     from specmodel.machines.kernels import TYPICAL
 
     return "typical kernels" if v["of"] == TYPICAL else f"kernels of {v['of']}, on the same GPU"

@@ -24,7 +24,10 @@ _LEAST_TOLD = 1.01
 
 
 def _times(target: float, row: Row) -> str:
-    """Return a time per token without and with speculation, apart from a target that it is not."""
+    """Return a cell with the times per token without and with speculation.
+
+    A time that would round to the target without being equal has more digits.
+    """
     is_near = seconds(row["tpot"]) != seconds(row["tpot"], target)
     return filler("{forward_time:s}>{tpot:s5}" if is_near else "{forward_time:s}>{tpot:s}")(row)
 
@@ -103,7 +106,7 @@ def _chosen(columns: str, rows: Sequence[Row]) -> list[str]:
 
 
 def verdict(prediction: Prediction, rows: list[Row]) -> list[str]:
-    """Say whether and where speculation pays, by how much, how sure, and what decides it."""
+    """Return sentences on whether and where speculation pays, how much, how sure, and why."""
     judged = [(row, report.gain_of(row)) for row in report.fitting(rows)]
     opening = "Speculation"
     if not any(row["fits"] for row in rows):
@@ -136,7 +139,7 @@ def verdict(prediction: Prediction, rows: list[Row]) -> list[str]:
 
 
 def _advice(words: str, best: Row, top: Gain | None, *, is_typed: bool) -> str:
-    """Say what to do, by how the verdict on gains begins."""
+    """Return the advice as a sentence, by the first words of the verdict on gains."""
     if words.startswith("pays"):
         return "Turn it on where it pays." if "it does not at" in words else "Turn it on."
     if not words.startswith("may"):
@@ -167,7 +170,7 @@ def _best(judged: Sequence[tuple[Row, Gain | None]]) -> tuple[Row, Gain | None]:
 
 
 def _idle(rows: list[Row]) -> str:
-    """Say what steps without a draft gain: nothing, or less where a loaded drafter runs."""
+    """Return a sentence on steps without a draft: speedup 1, or less with a drafter loaded."""
     worst = min(rows, key=lambda row: row["speedup"])
     if worst["speedup"] == 1:
         return "No draft, no speculation: speedup 1 by definition."
@@ -181,7 +184,7 @@ def _gain(
     judged: Sequence[tuple[Row, Gain | None]],
     prediction: Prediction,
 ) -> str:
-    """Say whether speculation pays, where it gains most and least, and where that is open."""
+    """Return as text whether speculation pays, where most and least, and where it may or not."""
     pays, denial = report.verbs(prediction.deployment)
     rows = [row for row, _ in judged]
     worst, bottom = min(judged, key=lambda pair: pair[0]["speedup"])
@@ -204,7 +207,7 @@ def _gain(
 
 
 def _losing(judged: Sequence[tuple[Row, Gain | None]]) -> str:
-    """Say where drafts surely or likely lose, and how much; "" if nowhere."""
+    """Return as text where drafts surely or likely lose, and the least speedup; "" if nowhere."""
     rows = [row for row, _ in judged]
     lost = [row for row, gain in judged if gain and gain.is_lost and row["draft_length"]]
     if not lost:
@@ -218,13 +221,13 @@ def _at(row: Row, rows: list[Row]) -> str:
 
 
 def ends(gain: Gain | None, *, is_held: bool = False) -> str:
-    """Return the ends of an interval as words, and how often that held; "" if it is not known."""
+    """Return an interval as text, and how often intervals held if `is_held`; "" for None."""
     held = f"; {gain.held}" if gain and is_held else ""
     return f" ({report.interval(gain)}{held})" if gain else ""
 
 
 def _risk(judged: Sequence[tuple[Row, Gain | None]], prediction: Prediction) -> str:
-    """Say of what a loss would come where a gain is least sure; nothing where all are sure."""
+    """Return a sentence on the cause of a loss where a gain is least sure; "" if all are sure."""
     chances = {
         i: gain.chance
         for i, (row, gain) in enumerate(judged)
@@ -245,14 +248,17 @@ def _risk(judged: Sequence[tuple[Row, Gain | None]], prediction: Prediction) -> 
 
 
 def place(row: Row, rows: list[Row]) -> str:
-    """Name a point by its batch size, and by what else varies but a length chosen for it."""
+    """Return as text the batch size of a point, and its draft length and context if they vary.
+
+    A draft length chosen for the point is left out.
+    """
     has_one = len({(r["batch_size"], r["context_length"]) for r in rows}) == len(rows)
     known = {"draft_length"} if has_one else set()
     return report.place({key: row[key] for key in row if key not in known}, rows)
 
 
 def places(some: list[Row], rows: list[Row]) -> str:
-    """Return the batch sizes of some rows as ranges; how many points, if more than these vary."""
+    """Return the batch sizes of some rows as text; the number of points, if other inputs vary."""
     sizes = sorted({row["batch_size"] for row in rows})
     if len(sizes) < len(rows):
         return f"{len(some)} of {len(rows)} points"
@@ -261,7 +267,7 @@ def places(some: list[Row], rows: list[Row]) -> str:
 
 
 def would_hold(prediction: Prediction) -> str:
-    """Say how many GPUs would do where those that were typed hold no request; "" where they do."""
+    """Return a sentence on the fewest GPUs that would do if no request fits; "" if one does."""
     from specmodel.cost.layouts import HELD_REQUESTS, HELD_TOKENS, num_gpus, smallest_layout
 
     if prediction.max_batch_size.any() or prediction.deployment.hardware.kind == "cpu":

@@ -30,7 +30,7 @@ def answer(prediction: Prediction, *, components: bool = False) -> forms.Answer:
 
 
 def verdict(decoded: Prediction) -> list[str]:
-    """Say how long a token takes, the largest throughput, and what takes most."""
+    """Return a sentence on the least time per token and the largest throughput."""
     rows = decoded.rows()
     fitting = [row for row in rows if row["batch_size"] <= row["max_batch_size"]]
     opening = "" if fitting else "Nothing fits in memory. If it did: "

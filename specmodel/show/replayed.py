@@ -23,13 +23,13 @@ _TOLD = "told the requests beforehand, as no engine is; not among the best"
 
 
 def heading(question: ReplayQuestion) -> str:
-    """Return what runs where, or whose times they are, and which requests are replayed."""
+    """Return the heading: the deployment, or the source of the times, and the requests."""
     where = question.deployment and report.heading(question.deployment)
     return f"{where or question.heading}; {question.requests}"
 
 
 def answer(found: Replayed) -> Answer:
-    """Return what policies made of the same requests, in all forms."""
+    """Return the answer of a replay of several policies, in all forms."""
     question, case = found.question, heading(found.question)
     known = {} if question.fits is None else {"fits": question.fits}  # unknown of measured times
     assumed, rest = found.summary["assumed"], records(found.summary.drop(columns="assumed"))
@@ -78,7 +78,7 @@ def fields_of(times: replay.ReplayTimes) -> Row:
 
 
 def _verdict(rows: list[Row]) -> str:
-    """Say which policy did best, and how Cascade did if it was there."""
+    """Return a sentence on the best policy, and on Cascade if it was replayed."""
     rows = [row for row in rows if row["time_over_best"] is not None]
     if not rows:
         return "Policies that know the trace only: bounds, nothing to deploy."
@@ -117,7 +117,7 @@ def _gain(row: Row) -> str:
 
 
 def _table(rows: list[Row], labels: dict[str, str]) -> str:
-    """Return a row for each policy, in at most 80 columns, and what labels stand for."""
+    """Return a text table with a row for each policy, and notes that explain its labels."""
     notes = [_fill(f"{label}: {name}") for name, label in labels.items() if label != name]
     by_text: dict[str, list[str]] = {}
     for row in rows:

@@ -49,7 +49,7 @@ def heading(deployment: Deployment) -> str:
 
 
 def caption(case: Case) -> str:
-    """Return the heading of a figure, with the engine and whose acceptance it is."""
+    """Return the caption of a figure: heading, engine, and the source or value of acceptance."""
     d, asked = case.deployment, getattr(getattr(case, "prediction", case), "case", None)
     if source := case.assumptions.get("acceptance"):
         told = f"acceptance {'typical' if 'heads of' in str(source) else 'as published'}"
@@ -59,7 +59,7 @@ def caption(case: Case) -> str:
 
 
 def given_told(acceptance: Acceptance) -> str:
-    """Return an acceptance as it was given, in few words."""
+    """Return an acceptance as text: the form in which it was given, and its values."""
     from numpy import ravel
 
     if pairs := acceptance.acceptance_by_context:
@@ -85,7 +85,7 @@ def with_ends(prediction: Prediction, interval: bool | None) -> Prediction:
 
 
 def gain_of(row: Row) -> Gain | None:
-    """Return how sure the gain of a row of a prediction with intervals is, else None."""
+    """Return the `Gain` of a row, its interval and chance; None in rows without intervals."""
     from specmodel.prediction.gains import Gain
 
     if row.get("speedup_low") is None:
@@ -94,22 +94,22 @@ def gain_of(row: Row) -> Gain | None:
 
 
 def is_sure(gain: Gain | None, row: Row) -> bool:
-    """Tell whether a row is called a gain: its interval is above 1, or without one its number."""
+    """Return whether a row is a gain: its lower end is above 1, or without one its speedup."""
     return gain.low > 1 if gain else round(row["speedup"], 2) > 1
 
 
 def interval(gain: Gain) -> str:
-    """Say the ends of the interval of a speedup."""
+    """Return the 80 % interval of a speedup as text."""
     return f"80 % interval {gain.low:.2f} to {gain.high:.2f}"
 
 
 def chances(gain: Gain) -> str:
-    """Say how sure a gain is."""
+    """Return as text the 80 % interval of a speedup, and the chance of a gain."""
     return f"{interval(gain)}, chance of a gain {gain.chance:.0%}"
 
 
 def paying(sizes: Sequence[int], gains: Sequence[Gain | None]) -> str:
-    """Say at which of neighbouring batch sizes a gain is sure, and at which it is open."""
+    """Return as text the batch sizes that surely pay, and those that may pay or not."""
 
     def where(verb: str, holds: Callable[[Gain], bool]) -> list[str]:
         found = spans(sizes, (gain is not None and holds(gain) for gain in gains))
@@ -122,9 +122,9 @@ def paying(sizes: Sequence[int], gains: Sequence[Gain | None]) -> str:
 
 
 def why(row: Row, rows: list[Row], prediction: Prediction, where: str = "") -> str:
-    """Say in one sentence what decides the speedup of a row of a prediction.
+    """Return a sentence with the figures behind a row's speedup, such as target efficiency.
 
-    `where` names the point, by default by what varies among the rows.
+    `where` names the point; by default `place` does.
     """
     parts = [f"At {where or place(row, rows)}: target efficiency {row['target_efficiency']:.2f}"]
     if prediction.deployment.target.is_moe:
@@ -142,7 +142,7 @@ def why(row: Row, rows: list[Row], prediction: Prediction, where: str = "") -> s
 
 
 def place(row: Row, rows: list[Row]) -> str:
-    """Name a point: its batch size, and its draft length and context if they vary."""
+    """Return as text the batch size of a point, and its draft length and context if they vary."""
     place = f"batch size {row['batch_size']}"
     for title, name in (("draft length", "draft_length"), ("context", "context_length")):
         if name in row and varies(name, rows):
@@ -156,8 +156,8 @@ def page(
     """Return the page of an answer: verdict, heading, other words, warnings, parts, what is behind.
 
     `words` and `notes` are paragraphs, to be wrapped, of which the first is the verdict; `parts`
-    are tables, printed as they are; `tasks` says what acceptance by task would give. What matters
-    of kernels, engine and what was assumed closes the page, or all of it.
+    are tables, printed as they are; `tasks` is a sentence on acceptance by task. Kernels, engine
+    and assumptions close the page: those that matter most, or all if `VERBOSE`.
     """
     from specmodel.prediction.intervals import states_errors
 
@@ -189,7 +189,7 @@ def laid_out(
     parts: Iterable[str],
     notes: Iterable[str] = (),
 ) -> str:
-    """Return the page of an answer whose heading, and what is behind it, are given."""
+    """Return the page of an answer from its heading, its text and the sentences of `behind`."""
     verdict, *others = words
     assumed = dict(assumptions)
     source = assumed.pop("acceptance", None)
@@ -255,12 +255,12 @@ def fitting(rows: Sequence[Row]) -> list[Row]:
 
 
 def is_at_best(prediction: Prediction) -> bool:
-    """Tell whether a prediction is at the best draft length of each point."""
+    """Return whether a prediction is at the best draft length of each point."""
     return prediction.case is None or prediction.case.draft_length is None
 
 
 def with_room(rows: Sequence[Row], prediction: Prediction) -> list[Row]:
-    """Return the rows that a page shows: of the usual batch sizes those that fit."""
+    """Return the rows that a page shows: all; of the default batch sizes, those that fit."""
     from specmodel.prediction.case import DEFAULT_BATCH_SIZES
 
     is_usual = {*prediction.batch_size.flat} == {*DEFAULT_BATCH_SIZES}
@@ -286,7 +286,7 @@ def by_length(found: Sequence[Row], title: str, form: Form) -> str:
 
 
 def ended(rows: Sequence[Row], prediction: Prediction, length: str = "draft_length") -> str:
-    """Say where a CUDA graph, and not acceptance, ends the drafts of rows; else ""."""
+    """Return a note on drafts of rows that end at a CUDA graph, not by acceptance; else ""."""
     from numpy import array
 
     drafts = [row for row in rows if row[length] < prediction.max_draft_length]
@@ -295,7 +295,7 @@ def ended(rows: Sequence[Row], prediction: Prediction, length: str = "draft_leng
 
 
 def left_out(rows: Sequence[Row]) -> str:
-    """Name the batch sizes of which no row fits in memory while others do, as a line; else ""."""
+    """Return a line with the batch sizes that do not fit in memory while others do; else ""."""
     sizes = [row["batch_size"] for row in rows]
     lacking = {*sizes} - {row["batch_size"] for row in fitting(rows)}
     plural, verb = ("s", "do") if len(lacking) > 1 else ("", "does")

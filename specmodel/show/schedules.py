@@ -45,7 +45,7 @@ def answer(plan: Plan) -> Answer:
 
 
 def _verdict(plan: Plan) -> list[str]:
-    """Say whether and where speculation pays, and what the schedule loses."""
+    """Return sentences on where speculation pays, and on how much the schedule loses."""
     schedule, deployment = plan.schedule, plan.deployment
     last = schedule.batch_size[-1]
     where = _counted(plan) if plan.largest == last else ""
@@ -76,7 +76,7 @@ def _advice(plan: Plan) -> list[str]:
 
 
 def _counted(plan: Plan) -> str:
-    """Say what the largest batch size that fits counts of each request."""
+    """Return as text the context, and the room for drafts, that each request is counted with."""
     told = f" at context {max(plan.context_length)}"
     if plan.deployment.recurrent_model and plan.schedule.max_draft_length:
         told += f", with room for drafts of {plan.schedule.max_draft_length} in each request"
@@ -84,7 +84,7 @@ def _counted(plan: Plan) -> str:
 
 
 def _gain(plan: Plan, pays: str) -> str:
-    """Say where speculation pays and by how much, or that it should stay off."""
+    """Return a sentence on where speculation pays and how much, or that it should stay off."""
     schedule, last = plan.schedule, plan.schedule.batch_size[-1]
     if not schedule.max_draft_length:
         return _nothing(plan)
@@ -107,7 +107,7 @@ def _gain(plan: Plan, pays: str) -> str:
 
 
 def _paying(plan: Plan, pays: str) -> str:
-    """Say at which batch sizes a gain is sure and at which it is open, by number if unknown."""
+    """Return as text the batch sizes that surely pay and may pay; by speedup without intervals."""
     sizes, gaining = plan.schedule.batch_size.tolist(), (plan.schedule.speedup > 1).tolist()
     drafts = zip(plan.gains, plan.schedule.draft_length, strict=True)
     if any(length and gain is None for gain, length in drafts):
@@ -119,7 +119,7 @@ def _paying(plan: Plan, pays: str) -> str:
 
 
 def _losing(plan: Plan) -> str:
-    """Say from where to the end no length pays, and what ends the batch before."""
+    """Return a sentence on the batch size above which no length pays; "" if there is none."""
     speedup, most = (plan.whole or plan.schedule).speedup, plan.paying
     if most == speedup.size:
         return ""
@@ -136,7 +136,7 @@ def _losing(plan: Plan) -> str:
 
 
 def _graphs(plan: Plan) -> str:
-    """Say what larger CUDA graphs would gain, where the schedule ends drafts as none holds them."""
+    """Return a sentence on the gain from larger CUDA graphs; "" if there is none."""
     schedule, freed = plan.whole or plan.schedule, plan.freed
     deployment = plan.deployment
     limit = deployment.graph_limit
@@ -159,7 +159,7 @@ def _graphs(plan: Plan) -> str:
 
 
 def _single(schedule: Schedule) -> str:
-    """Say what the schedule gains over the best single draft length."""
+    """Return a sentence on the schedule's gain over the best single length; "" without drafts."""
     from specmodel.answers.schedule import mean_speedup
 
     single, mean = schedule.single_draft_length, mean_speedup(schedule.single_speedup)
@@ -173,7 +173,7 @@ def _single(schedule: Schedule) -> str:
 
 
 def _for_engine(plan: Plan) -> str:
-    """Return the fragment, where it goes, and its caveats."""
+    """Return as text the fragment, where it goes, and its caveats; "" without a fragment."""
     if not plan.fragment:
         return ""
     since = f" {plan.config.since} or newer" if plan.is_schedule and plan.config.since else ""
@@ -199,7 +199,7 @@ def _command(plan: Plan) -> str:
 
 
 def _nothing(plan: Plan) -> str:
-    """Say that speculation should stay off, and what it could gain at most."""
+    """Return a sentence that speculation should stay off, with the most that it could gain."""
     best, last = plan.schedule.best_speedup, plan.schedule.batch_size[-1]
     if best.max() == 1:
         return f"Speculation pays at no batch size up to {last}: leave it off."
@@ -213,7 +213,7 @@ def _nothing(plan: Plan) -> str:
 
 
 def _rule(plan: Plan) -> str:
-    """Say what the rule costs that the longest draft stands at batch size 1."""
+    """Return a sentence on the cost of having the longest draft at batch size 1; "" for none."""
     if plan.schedule.ranges == plan.unbound.ranges or plan.schedule.max_draft_length == 0:
         return ""
     return (
@@ -223,7 +223,7 @@ def _rule(plan: Plan) -> str:
 
 
 def _slowest(plan: Plan) -> str:
-    """Say where one schedule for all contexts slows one of them down."""
+    """Return a sentence on a context that one schedule for all slows down; "" if there is none."""
     least = plan.speedup.min()
     if len(plan.context_length) == 1 or least >= 1:
         return ""
@@ -235,7 +235,7 @@ def _slowest(plan: Plan) -> str:
 
 
 def _ranges_table(plan: Plan) -> str:
-    """Return a row for each range of batch sizes."""
+    """Return a text table with a row for each range of batch sizes."""
     columns: dict[str, Form] = {
         "batch\nsizes": lambda row: ranges_text(
             [(row["first_batch_size"], row["last_batch_size"])]

@@ -67,7 +67,7 @@ def _page(found: Sensitivity) -> str:
 
 
 def _verdict(found: Sensitivity) -> str:
-    """Say what is predicted, which input moves it most, and which makes it most uncertain."""
+    """Return a sentence on the outcome, and on the inputs that move it most."""
     speedup, efficiency = found.outcome.values()
     told = f"Speedup {speedup:.2f}, target efficiency {efficiency:.2f}."
     swing = records(found.swings)[0]
@@ -110,7 +110,7 @@ def _tornado_table(rows: list[Row]) -> str:
 
 
 def _without_range(found: Sensitivity) -> str:
-    """Name the inputs with the largest elasticities that have no range, and so are not moved."""
+    """Return a line on inputs of large elasticity that have no range; "" if all have one."""
     names = [name for name in found.elasticities["input"][:_MOST_ROWS] if name not in found.ranges]
     told = f"Not moved, as without a range (--range gives one): {', '.join(names)}."
     return f"\n{wrap(told)}" if names else ""
@@ -147,7 +147,7 @@ def _table(rows: Sequence[Row], forms: dict[str, Form], rest: int, note: str) ->
 
 
 def _notes(found: Sensitivity) -> list[str]:
-    """Say where ranges come from, and what the errors among the inputs are."""
+    """Return sentences on the sources of ranges, and on the errors among the inputs."""
     sources = {span.source for span in found.ranges.values()}
     told = "; ".join(text for source, text in _SOURCES.items() if source in sources)
     ranges = (

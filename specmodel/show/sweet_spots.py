@@ -26,7 +26,7 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
 
 
 def _without_misfits(p: report.Prediction) -> report.Prediction:
-    """Return a prediction that does not warn of what does not fit where some points do."""
+    """Return a prediction without the notes on points that do not fit, if some points fit."""
     if not p.fits.any():
         return p
     unfit = p.evaluation.memory.warnings(p.batch_size, p.evaluation.points["draft_length"])
@@ -34,7 +34,7 @@ def _without_misfits(p: report.Prediction) -> report.Prediction:
 
 
 def verdict(rows: list[Row], prediction: report.Prediction) -> str:
-    """Say where speculation pays, and where most; with which lengths if not with one throughout."""
+    """Return sentences on where speculation pays, and where most, with draft lengths if varied."""
     pays, denial = report.verbs(prediction.deployment)
     best = max(rows, key=lambda row: row["peak_speedup"])
     where = report.place(best | {"batch_size": best["peak_batch_size"]}, rows)

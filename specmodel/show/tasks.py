@@ -64,7 +64,7 @@ def _ends(case: Case) -> list[int | None]:
 
 
 def _verdict(rows: list[Row]) -> str:
-    """Say which lengths are best, and what they gain, at the least batch size."""
+    """Return a sentence on the best length and speedup of each task, at the least batch size."""
     size = min(row["batch_size"] for row in rows)
     told = [
         f"{row['task']} {row.get('alike', row['draft_length'])} ({row['speedup']:.2f}x)"

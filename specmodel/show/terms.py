@@ -26,7 +26,7 @@ _TITLES = {
 
 
 def answer(prediction: report.Prediction) -> forms.Answer:
-    """Return what takes how much from target efficiency and speedup, in all forms.
+    """Return the losses of target efficiency and speedup by cause, in all forms.
 
     Contributions are Shapley values: they sum exactly, and no order is chosen.
     """
@@ -49,7 +49,7 @@ def answer(prediction: report.Prediction) -> forms.Answer:
 
 
 def verdict(explanation: answers.Explanation) -> str:
-    """Say for each point what is gained of what its draft could give, and what takes most of it."""
+    """Return a sentence for each point: speedup, ideal speedup, and the largest losses."""
     rows, ideals, told = explanation.prediction.rows(), explanation.ideal_speedup.ravel(), ""
     for row, ideal, losses in zip(rows, ideals, _largest(explanation), strict=True):
         drafted, is_new = row["draft_length"], "at best" not in told

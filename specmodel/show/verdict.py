@@ -29,9 +29,9 @@ def answer(
     interval: bool | None = None,
     components: bool = False,
 ) -> forms.Answer:
-    """Return a prediction in all forms, of a time per token with what is within it.
+    """Return the verdict on a prediction in all forms; `tpot_target` adds the largest batch.
 
-    `interval` says whether errors are told, None where they are known.
+    `interval` says whether to show intervals; None shows them where errors are known.
     """
     if prediction.turned:
         judged = {"tpot_target": tpot_target, "columns": columns}
@@ -88,9 +88,9 @@ def answer(
 
 
 def _to_paste(prediction: Prediction, rows: list[Row]) -> list[str]:
-    """Say which length serves all rows best, or was typed, and the options for it.
+    """Return sentences on the length that serves all rows best, or was given, and its options.
 
-    Nothing where contexts vary, no row has a draft, or none that was typed gains.
+    [] where contexts vary, no row has a draft, or the given length gains nowhere.
     """
     case = prediction.case
     drafts = {row["draft_length"] for row in rows if row["fits"]}
@@ -112,7 +112,7 @@ def _to_paste(prediction: Prediction, rows: list[Row]) -> list[str]:
 
 
 def _layout(prediction: Prediction, rows: list[Row]) -> str:
-    """Name a layout of the same GPUs with more tokens/s at the largest batch size; "" if none has.
+    """Return a sentence on a layout with more tokens/s at the largest batch size; else "".
 
     Only one is tried, as all would take too long: of the layouts with experts spread over all GPUs,
     the middle one, if the largest batch fits in its memory.
@@ -147,10 +147,10 @@ def _layout(prediction: Prediction, rows: list[Row]) -> str:
 def _single_length(
     prediction: Prediction,
 ) -> tuple[int, tuple[int, int], float, tuple[int, int] | None]:
-    """Return the length of the best mean speedup, those as good, and what it gives away.
+    """Return the best single length [token], the range as good, its loss, and sizes without room.
 
-    That is a share of the best speedup of each batch size, in the mean over those that it fits at
-    [-], and the batch sizes that it does not fit at though others do.
+    The loss is the share of the best speedup given up, in the mean over batch sizes where the
+    length fits [-]; the last are batch sizes where only other lengths fit, None for none.
     """
     import numpy as np
 
@@ -173,7 +173,7 @@ def _single_length(
 
 
 def _paste(prediction: Prediction, length: int) -> str:
-    """Return what the engine is started with for a length, as a sentence of its own."""
+    """Return a sentence with the engine's start options for a length; "" if there are none."""
     from specmodel.answers.config_formats import one_length
     from specmodel.drafters.by_name import drafter_kind
 
@@ -194,9 +194,9 @@ _TAKEN = ("batch_size", "draft_length", "context_length", "forward_time", "limit
 def turned_answer(
     prediction: Prediction, turned: Turned, judged: Mapping[str, Any], *, components: bool
 ) -> forms.Answer:
-    """Return in all forms from which acceptance it pays, where none is known.
+    """Return the break-even acceptance in all forms, for a prediction without an acceptance.
 
-    Components, and what is `judged`, such as a target, ask for an acceptance.
+    Components and arguments in `judged`, such as a target, are refused: they need one.
     """
     refuse_given(judged, judged, "an acceptance with it")
     if components:
@@ -229,7 +229,7 @@ def turned_answer(
 
 
 def turned_rows(prediction: Prediction, turned: Turned) -> list[Row]:
-    """Return the rows of a question turned round: what is needed, and what heads would give."""
+    """Return rows with the break-even acceptance, and the speedups of published heads."""
     import numpy as np
 
     needed = {
@@ -278,7 +278,7 @@ def turned_table(rows: Sequence[Row], turned: Turned, width: int) -> str:
 
 
 def turned_verdict(prediction: Prediction, turned: Turned, rows: list[Row]) -> list[str]:
-    """Say from which tokens a step drafting pays, and where published heads would gain."""
+    """Return sentences on the break-even tokens a step, and where published heads would gain."""
     able = [row for row in rows if row["fits"] and row["break_even_tokens_per_step"]]
     able = able or [row for row in rows if row["break_even_tokens_per_step"]]
     if not able:
@@ -307,7 +307,7 @@ def turned_verdict(prediction: Prediction, turned: Turned, rows: list[Row]) -> l
 
 
 def _middle(able: list[Row], prediction: Prediction, rows: list[Row]) -> str:
-    """Say what the median head gains at most, and how sure that is beside its acceptance."""
+    """Return as text the largest speedup of the median head, its place and its interval."""
     from specmodel.prediction.gains import gains_at
 
     name = _column("median")
@@ -325,7 +325,7 @@ def _where(row: Row, rows: list[Row]) -> str:
 
 
 def _paying(able: list[Row], name: str, rows: list[Row]) -> str:
-    """Say where a head of some level would gain."""
+    """Return as text the speedups above 1 in column `name`, and where; "nowhere" for none."""
     paying = [row for row in able if round(row[name], 2) > 1]
     if not paying:
         return "nowhere"

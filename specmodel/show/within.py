@@ -33,9 +33,9 @@ _ALTERNATIVES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Within:
-    """A time per token that points should meet [s], and the points among which the largest is.
+    """A target for the time per token [s], and the points searched for the largest batch.
 
-    Intervals are told where `has_interval`.
+    Intervals are shown if `has_interval`.
     """
 
     target: float
@@ -48,18 +48,18 @@ class Within:
         return self.prediction.rows()
 
     def kept(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the rows that fit in memory and meet it."""
+        """Return the rows that fit in memory and meet the target."""
         return [row for row in rows if row["fits"] and row["tpot"] <= self.target]
 
     @cached_property
     def largest(self) -> Row | None:
-        """The fastest row of the largest batch that meets it with speculation."""
+        """The fastest row of the largest batch that meets the target with speculation, or None."""
         rows = self.kept(self.every)
         return max(rows, key=lambda row: (_size(row), -row["tpot"]), default=None)
 
     @cached_property
     def plain(self) -> Row | None:
-        """The row of the largest batch that meets it where no drafter is loaded."""
+        """The row of the largest batch that meets the target without a drafter, or None."""
         rows = (row for row in self.without if row["forward_time"] <= self.target)
         return max(rows, key=_size, default=None)
 
@@ -78,7 +78,7 @@ class Within:
         return [row for row, last in held if row["batch_size"] <= last]
 
     def told(self) -> str:
-        """Say what the largest batches are, what they carry, and what ends the one that drafts."""
+        """Return sentences on the largest batches in the target, and their tokens/s; else ""."""
         largest, plain = self.largest, self.plain
         fitting = [row for row in self.every if row["fits"]]
         if not fitting:
@@ -102,7 +102,7 @@ class Within:
         return f"{told}.{self._most()}{self._end()} {_STEADY} ({load})."
 
     def row(self, price: float | None) -> Row:
-        """Return the largest batches and what they carry, by GPU; at a price of one, the cost."""
+        """Return the largest batches, their tokens/s per GPU, and the cost if `price` is given."""
         from specmodel.algebra.money import cost_per_million_tokens
 
         gpus, row = self.prediction.deployment.layout.num_gpus, Row()
@@ -124,7 +124,7 @@ class Within:
         return f"{_size(row)}{at}"
 
     def _most(self) -> str:
-        """Say where a smaller batch carries more tokens a second than the largest."""
+        """Return a sentence on a smaller batch with more tokens/s than the largest; else ""."""
         rows = self.kept(self.every)
         most = max(rows, key=lambda row: row["throughput"], default=None)
         if not (most and self.largest) or _size(most) == _size(self.largest):
@@ -133,7 +133,7 @@ class Within:
         return f" Most tokens/s with speculation: {rate}."
 
     def _range(self, rows: Sequence[Row], time: str) -> str:
-        """Say where the largest batch is by the interval of a time, where errors are known."""
+        """Return as text the 80 % interval of the largest batch; "" where errors are unknown."""
         from specmodel.prediction.gains import ends_at
 
         step = -(-len(rows) // _MOST_JUDGED)
@@ -154,7 +154,7 @@ class Within:
         return f" (80 % interval {surely or 'none'} to {at_best}{more})"
 
     def _end(self) -> str:
-        """Say what the next larger batch would take, and why."""
+        """Return a sentence on why the next larger batch misses the target; "" if none meets it."""
         from numpy import array
 
         if not self.largest:
@@ -178,7 +178,7 @@ class Within:
 def within_target(
     prediction: Prediction, target: float, *, has_interval: bool
 ) -> tuple[Prediction, Within]:
-    """Return a prediction up to the largest batch that meets a time per token, and what that is.
+    """Return a prediction up to the largest batch that meets `target` [s], and its `Within`.
 
     All batch sizes up to the largest are tried where they are not too many.
     """
@@ -201,10 +201,7 @@ def within_target(
 
 
 def of_alternatives(found: Alternatives) -> tuple[list[Row], str, str]:
-    """Return what the largest batches of alternatives within a time per token carry.
-
-    In rows, a sentence and a table.
-    """
+    """Return the largest batches of alternatives within a target as rows, sentence and table."""
     from specmodel.prediction.predicting import predicted
 
     target, rows = found.targets["tpot"], list[Row]()
@@ -220,7 +217,7 @@ def of_alternatives(found: Alternatives) -> tuple[list[Row], str, str]:
 def within_table(
     rows: Sequence[Row], target: str, deployments: Mapping[str, Deployment]
 ) -> tuple[str, str]:
-    """Return what the largest batches within a time per token carry, in a sentence and a table."""
+    """Return a sentence and a table of the largest batches within a time per token."""
     from specmodel.prediction.best import as_good
 
     rates = {row["alternative"]: row["throughput_per_gpu_within"] or 0.0 for row in rows}

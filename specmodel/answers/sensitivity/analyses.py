@@ -82,7 +82,7 @@ def analyse(
     seed: int = 0,
     **arguments: Any,
 ) -> Sensitivity:
-    """Return what the speedup of one point depends on most, as the command does.
+    """Return the inputs on which the speedup of one point depends most, as the command does.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def analyse_case(
     samples: int = 1024,
     seed: int = 0,
 ) -> Sensitivity:
-    """Return what speedup and target efficiency of a case of one point depend on.
+    """Return the sensitivity of speedup and target efficiency at the one point of a case.
 
     Parameters
     ----------
@@ -297,7 +297,7 @@ def _inputs_of(
 ) -> list[Input]:
     """Return the inputs that have ranges; refuse an empty mapping."""
     if not ranges:
-        raise InputError("ranges", {}, "the range of an input at least, as uncertain_ranges gives")
+        raise InputError("ranges", {}, "at least one range, such as those of uncertain_ranges")
     known = list_inputs(deployment, point)
     return [find_input(known, name, "ranges") for name in ranges]
 

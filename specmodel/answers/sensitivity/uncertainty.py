@@ -76,7 +76,7 @@ def uncertain_ranges(
     *,
     routing_is_known: bool = False,
 ) -> dict[str, Range]:
-    """Return the ranges of what is uncertain, by name: as given, published, and calibrated.
+    """Return the ranges of uncertain inputs, by name: as given, published, and calibrated.
 
     Acceptance is normal, as far as it differs between the tasks that one head is given.
 

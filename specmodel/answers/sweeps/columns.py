@@ -204,7 +204,7 @@ def _column(prediction: Prediction, part: Part, name: str) -> Column:
 
 
 def _dtype(name: str, values: Column, dtype: Any) -> Any:
-    """Return the dtype of a column: one of numbers that are not whole has the one given."""
+    """Return the dtype of a column; `dtype` is that of columns of floats."""
     if name in POINT_AXES:
         return np.int32
     if name in CODED:

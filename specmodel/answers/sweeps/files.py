@@ -43,7 +43,7 @@ _END, _PIECE = 2**14, 2**18
 
 
 class SweepInterrupted(KeyboardInterrupt):
-    """Say what an interrupted sweep leaves.
+    """An interrupted sweep; the message says which points are kept.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def sweep_to_file(
 
 
 def _kept(num_points: int, path: Path) -> str:
-    """Say what is kept, and where."""
+    """Return as text how many points are kept, and in which file."""
     if num_points == 0:
         return "nothing was written yet"
     return f"the first {num_points:,} points are kept in {path}"

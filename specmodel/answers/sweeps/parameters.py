@@ -68,7 +68,7 @@ def check_names(values: Mapping[str, list[Any]]) -> None:
             raise InputError(name, value[0] if len(value) == 1 else value, expected)
     for name in _REQUIRED:
         if name not in values:
-            raise InputError(name, None, "at least one value")
+            raise InputError(name, None, "one value or a list, as every sweep needs one")
     for name in _WITH_LENGTH:
         if name in values and "draft_length" not in values:
             expected = "draft_length with it, as trees have no best length"
@@ -79,10 +79,10 @@ def check_names(values: Mapping[str, list[Any]]) -> None:
 
 
 def with_usual(values: Mapping[str, list[Any]]) -> tuple[dict[str, list[Any]], dict[str, str]]:
-    """Return values with the usual ones for what is not given, and what to say of these.
+    """Return values with defaults for those not given, and a description of these defaults.
 
-    That is the usual drafter of one model, what is published of one model with one drafter, and the
-    batch sizes of `predict`.
+    Defaults are the usual drafter of one model, the published acceptance of one model with one
+    drafter, and the batch sizes of `predict`.
     """
     _check_several(values)
     found: dict[str, list[Any]] = {"batch_size": [*DEFAULT_BATCH_SIZES], **values}

@@ -71,7 +71,7 @@ class Part:
     words: Mapping[str, tuple[str, ...]]
 
     def predict(self, **changes: Any) -> Prediction:
-        """Predict its points, and what tokens cost if there is a price; `changes` are arguments."""
+        """Predict the points, with `changes` of arguments; `gpu_hour_price` adds the cost."""
         arguments = self.arguments | changes
         price = arguments.pop("gpu_hour_price", None)
         if "draft_length" in arguments:
@@ -130,7 +130,7 @@ class Plan:
 
     @property
     def num_parts(self) -> int:
-        """Pieces it is cut into [-]."""
+        """Parts that the sweep is cut into [-]."""
         return len(self.deployments) * sum(1 for _ in blocks(self._shape, self._most))
 
     @property

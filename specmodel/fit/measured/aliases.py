@@ -56,7 +56,7 @@ def shipped_model(name: str) -> str:
 
 
 def model_of(name: str) -> str:
-    """Return the path of a ``config.json`` or profile as it is, else the shipped architecture."""
+    """Return a path to a ``.json`` or ``.toml`` unchanged, else the shipped architecture."""
     plain = re.sub(r"\(.*?\)", "", str(name)).strip()
     return plain if plain.endswith((".json", ".toml")) else shipped_model(name)
 

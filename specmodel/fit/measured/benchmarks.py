@@ -173,7 +173,7 @@ def _checked(table: pd.DataFrame, path: Path) -> pd.DataFrame:
 
 
 def _row_runs(row: Cells, source: str) -> Iterator[Run]:
-    """Yield a row's plain run, its speculative one, and a speedup unless both of them tell it."""
+    """Yield a row's plain run, its speculative one, and its speedup unless both runs have times."""
     own: dict[str, Any] = {
         "source": source,
         "engine": row.text("engine"),
@@ -213,7 +213,7 @@ def _noise(row: Cells) -> float:
 
 
 def _measured(row: Cells, kinds: Sequence[str]) -> dict[str, float]:
-    """Return what a row measured of one run, by the names of columns without base_ and spec_."""
+    """Return the measured values of one run in a row, by column without base_ and spec_."""
     found = {}
     for kind, name in product(kinds, _MEASURED):
         number = row.number(f"{kind}{name}")

@@ -111,13 +111,13 @@ def alike(rows: Sequence[Served]) -> list[list[Served]]:
 
 
 def _named(item: tuple[str, Any]) -> tuple[str, Any]:
-    """Return a name and what identifies its value: a record is the same only as the same object."""
+    """Return a name and a key of its value: a record is the same only as the same object."""
     name, value = item
     return name, value if isinstance(value, str | int | float) else id(value)
 
 
 def _judged(some: Alike) -> dict[str, Any]:
-    """Return what was measured of rows, predictions and their intervals."""
+    """Return the measured values of rows, with predictions and intervals, by column."""
     rows, deployment, assumed, points = some
     quantity, tokens = rows[0].quantity, rows[0].tokens_per_step
     predicted: Prediction
@@ -279,7 +279,7 @@ def constants_of_other_models(judged: pd.DataFrame) -> pd.Series:
 
 
 def _not_taken(row: Served) -> str:
-    """Return why a row is not judged by its first token; empty if it is."""
+    """Return the reason not to judge a row by its first token; "" if there is none."""
     if row.first_token is None:
         return "it has no measured_ttft_ms"
     if row.points["batch_size"] > MOST_REQUESTS:

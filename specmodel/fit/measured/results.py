@@ -116,7 +116,7 @@ def _reached(histogram: Iterable[Any]) -> list[float]:
 
 
 def _vllm(found: Cells) -> dict[str, Any]:
-    """Return engine, model, and drafts as vLLM counted them, if it did."""
+    """Return engine, model, and the counts of drafts by vLLM, if there are any."""
     own: dict[str, Any] = {"engine": "vllm", "model": found.text("model_id")}
     own["concurrency"] = _asked(found, "max_concurrency")
     if "spec_decode_num_drafts" not in found.values:
@@ -131,7 +131,7 @@ def _vllm(found: Cells) -> dict[str, Any]:
 
 
 def _sglang(found: Cells) -> dict[str, Any]:
-    """Return engine, model, acceptance, and what the server said of its draft length."""
+    """Return engine, model, acceptance, and the draft length that the server reported."""
     backend = found.text("backend")
     if not backend.startswith("sglang"):
         expected = "a backend sglang...: of others the file does not tell whether they speculate"
@@ -166,7 +166,7 @@ def _num_gpus(info: Mapping[str, Any]) -> int | None:
 
 
 def _server_info(found: Cells) -> Cells:
-    """Return what SGLang's server said of itself; with separate servers, the one that decodes."""
+    """Return the info of SGLang's server; with separate servers, of the one that decodes."""
     info, servers = found.find("server_info"), found.find("server_info.decode")
     first = servers[0] if isinstance(servers, list) and servers else info
     return Cells(first if isinstance(first, dict) else {}, found.prefix)

@@ -174,7 +174,7 @@ def seen_batch(decoding: float, most: float) -> float:
 
 @cache
 def mean_range(count: float) -> float:
-    """Return the mean range of so many draws of a normal distribution, in its deviations [-].
+    """Return the mean range of `count` normal draws, in standard deviations [-].
 
     L. H. C. Tippett, "On the extreme individuals and the range of samples taken from a normal
     population," Biometrika, vol. 17, no. 3/4, 1925.
@@ -195,7 +195,7 @@ def need_plain(runs: Sequence[Run]) -> None:
 
 
 def named_model(runs: Sequence[Run]) -> str:
-    """Return what to load the model of benchmarks by, empty if they name none or several.
+    """Return the name to load the model of benchmarks by; "" if they name none or several.
 
     Where some names tell the dtype of weights and others none, it is that of all; an InputError
     refuses runs of several.

@@ -114,7 +114,7 @@ _DATA_PARALLEL = ("dp attention", "dp", "data parallel")
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """One row: what ran, and what was measured of it."""
+    """One row: the deployment and point that ran, and the measured quantity."""
 
     row: str  # its name or number
     labels: Mapping[str, str]  # model, dtype and engine in the table's words; profile of the GPU
@@ -314,7 +314,7 @@ def _measured(values: Mapping[str, Any]) -> tuple[str, float]:
     """Return the quantity that was measured of a pair, preferably the speedup, and its value."""
     speedup, step = (_number(values, name, np.nan) for name in ("speedup", "spec_step_ms"))
     if not np.isnan(speedup) and not _SPEEDUPS[0] <= speedup <= _SPEEDUPS[1]:
-        raise InputError("serving.speedup", speedup, "times without over times with speculation")
+        raise InputError("serving.speedup", speedup, "a ratio such as 1.5, not per cent")
     if not np.isfinite([speedup, step]).any():
         raise _NotTaken("it has neither speedup nor spec_step_ms")
     return ("speedup", speedup) if np.isfinite(speedup) else ("step_time", step / 1e3)
@@ -341,12 +341,12 @@ def _layout(gpus: int, spread: int, is_parallel: bool) -> dict[str, int]:
 
 
 def _said(cell: Any) -> str:
-    """Return what a cell says, empty if it is blank."""
+    """Return the text of a cell; "" for a blank one."""
     return "" if pd.isna(cell) else str(cell)
 
 
 def _text(values: Mapping[str, Any], name: str) -> str:
-    """Return the text of a cell that must say something."""
+    """Return the text of a cell; raise `_NotTaken` if it is blank."""
     text = _said(values[name])
     if not text.strip(" :"):
         raise _NotTaken(f"it has no {name}")

@@ -104,5 +104,5 @@ def _seconds(values: Any, calls: int) -> float:
 
 
 def _defer_alarm() -> None:
-    """End this process if it hangs where the timeout of the process group has no effect."""
+    """End this process with a traceback after 1.5 `TIMEOUT`, should the group's timeout fail."""
     faulthandler.dump_traceback_later(1.5 * TIMEOUT, exit=True)

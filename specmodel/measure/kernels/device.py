@@ -37,7 +37,7 @@ class DeviceInfo:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What all rows of one file have in common."""
+        """The columns that must be equal in all rows of one file."""
         return {"device": self.name, "driver": self.driver, "torch": self.torch,
                 "suite_version": SUITE_VERSION, "dtype": self.dtype}  # fmt: skip
 
@@ -164,7 +164,7 @@ def _identity() -> str:
 
 
 def disturbances(kind: str, *, is_idle: bool) -> list[str]:
-    """Return what speaks against timings now; an idle process knows that any use is by others."""
+    """Return disturbances of timings, as text; with `is_idle`, any use of the device by others."""
     if kind == "cpu":
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
         is_busy = is_idle and load > BUSY_SHARE * cores

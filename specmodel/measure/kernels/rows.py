@@ -186,7 +186,7 @@ def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _damage(row: Mapping[Any, Any]) -> str | None:
-    """Return what shows that a row was cut off or joined with another; None if nothing does."""
+    """Return as text the fault of a row that was cut off or joined with another; else None."""
     if None in row or row["note"] is None:
         return "its number of cells"
     if whole_of(row["repeat"]) is None:

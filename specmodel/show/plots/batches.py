@@ -21,7 +21,7 @@ _APART = 0.04
 
 
 def speedup(table: pd.DataFrame, ax: Axes, *, marks: bool = True) -> Axes:
-    """Draw the speedup over the batch size, a line for each value of what else varies.
+    """Draw the speedup over the batch size, with a line for each set of other inputs.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def speedup(table: pd.DataFrame, ax: Axes, *, marks: bool = True) -> Axes:
 
 
 def target_efficiency(table: pd.DataFrame, ax: Axes, *, marks: bool = True) -> Axes:
-    """Draw the target efficiency over the batch size, a line for each value of what else varies.
+    """Draw the target efficiency over the batch size, with a line for each set of other inputs.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def target_efficiency(table: pd.DataFrame, ax: Axes, *, marks: bool = True) -> A
 
 
 def over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, *, marks: bool = True) -> Axes:
-    """Draw any column of numbers over the batch size, a line for each value of what else varies.
+    """Draw any column of numbers over the batch size, with a line for each set of other inputs.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, *, marks: bool
 
 
 def _line(ax: Axes, part: pd.DataFrame, quantity: str, i: int, label: str) -> None:
-    """Draw the points that fit in memory boldly, the others palely, and what was measured."""
+    """Draw points that fit in memory boldly, others palely, and measured ones as crosses."""
     x, y, inside = part["batch_size"], part[quantity], frames.fits(part)
     marker = style.MARKERS[i] if len(part) <= _MOST_MARKED else None
     bold = style.series(i, marker=marker)

@@ -94,7 +94,7 @@ def save_figure(
     argument: str = "figure",
     **settings: Any,
 ) -> None:
-    """Draw a kind as `draw_figure` does; the suffix of the path tells the format."""
+    """Draw a kind as `draw_figure` does, and write the file in the format of its suffix."""
     check_figure(argument, path)
     from io import BytesIO
 
@@ -136,7 +136,7 @@ def draw_figure(
 
 
 def _swept(table: pd.DataFrame) -> list[str]:
-    """Return what a sweep is of, if of one target, drafter and GPU."""
+    """Return as text, in a list, the target, drafter and GPU of a sweep; [] if it has several."""
     names = [name for name in ("target", "drafter", "hardware", "num_gpus") if name in table]
     only = {name: str(table[name].iloc[0]) for name in names if table[name].nunique() == 1}
     if not {"target", "hardware"} <= only.keys() or len(only) < len(names):
@@ -147,9 +147,9 @@ def _swept(table: pd.DataFrame) -> list[str]:
 
 
 def _title(figure: Figure, table: pd.DataFrame) -> float:
-    """Say above a figure which model, drafter and GPU it is of, if one, and what all rows share.
+    """Write the title of a figure: model, drafter and GPU if there is one, and shared inputs.
 
-    Return its height [dot].
+    Return the height of the title, 0 without one [dot].
     """
     cases = list(table["case"].dropna().unique()) if "case" in table else _swept(table)
     width = int(figure.get_figwidth() * _CHARACTERS_AN_INCH)

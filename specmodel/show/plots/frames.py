@@ -53,7 +53,7 @@ def checked(
     texts: Sequence[str] = (),
     may_lack: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Return a table that has these columns and a row, its numbers as floats that can be drawn."""
+    """Return a table with `numbers` as floats; refuse missing columns, no rows and bad numbers."""
     need_columns(table, [*numbers, *texts], argument=ARGUMENT)
     if table.empty:
         raise InputError(ARGUMENT, "no rows", "at least one row")
@@ -96,7 +96,7 @@ def need_single(table: pd.DataFrame, *names: str) -> None:
 
 
 def need_distinct(table: pd.DataFrame, names: Sequence[str]) -> None:
-    """Refuse a table with several rows where a figure has room for one, or with one of no place."""
+    """Refuse rows that are alike in all columns `names`, and rows that lack one of them."""
     for name in names:
         if table[name].isna().any():
             raise InputError(f"{ARGUMENT}.{name}", "no value", "one in each row")
@@ -104,16 +104,16 @@ def need_distinct(table: pd.DataFrame, names: Sequence[str]) -> None:
     if len(doubled):
         row = doubled.iloc[0]
         place = ", ".join(f"{words(name)} {plain(row[name])}" for name in names)
-        expected = "one, with a column that tells why: choose rows (--where)"
+        expected = "one row: choose rows (--where), or add a column in which these rows differ"
         raise InputError(ARGUMENT, f"several rows at {place}", expected)
 
 
 def parts(
     table: pd.DataFrame, names: Sequence[str], x: str, what: str
 ) -> list[tuple[tuple[object, ...], pd.DataFrame]]:
-    """Return the values that tell lines apart, at most six, and the points of each by rising `x`.
+    """Return for each line its values of `names`, and its points by rising `x`; at most six.
 
-    `what` says in a message what there are too many of.
+    `what` is the noun for lines in the error about too many.
     """
     groups = list(table.groupby(list(names), sort=False, dropna=False)) if names else [((), table)]
     need_at_most(MOST_LINES, len(groups), what)
@@ -123,14 +123,14 @@ def parts(
 
 
 def lines(table: pd.DataFrame, x: str, quantity: str) -> tuple[str, list[tuple[str, pd.DataFrame]]]:
-    """Return in words what lines differ in, and the label and points of each, with `x` rising."""
+    """Return the legend's title, and the label of each line with its points by rising `x`."""
     names = _coordinates(table, x, quantity)
     found = parts(table, names, x, f"lines, by {', '.join(map(words, names))}")
     return titled(names), [(", ".join(map(plain, key)), part) for key, part in found]
 
 
 def _of_memory(table: pd.DataFrame) -> tuple[str, ...]:
-    """Return the columns of numbers by which `fits` tells what fits, none where others do."""
+    """Return the two columns that `fits` compares; () if the table has ``fits``, or lacks one."""
     names = ("batch_size", "max_batch_size")
     return names if {*names} <= {*table} and "fits" not in table else ()
 
@@ -145,7 +145,7 @@ def fits(rows: pd.DataFrame) -> pd.Series[bool]:
 
 
 def targets(table: pd.DataFrame) -> dict[str, float]:
-    """Return the targets of a load that a table has, by what they are of [s]."""
+    """Return the targets in the columns of a table, by "TPOT" and "TTFT" [s]."""
     told = {"TPOT": "tpot_target", "TTFT": "ttft_target"}
     return {
         words: float(table[name].iloc[0])
@@ -170,7 +170,7 @@ def unit(name: str) -> str:
 
 
 def words(name: str) -> str:
-    """Return the name of a column, or the dotted one of an input, as a reader says it."""
+    """Return the name of a column or input for a reader: blanks for "_", ": " for "."."""
     return in_one_line(name.replace("_", " ").replace(".", ": "))
 
 
@@ -180,7 +180,7 @@ def plain(value: object) -> str:
 
 
 def _coordinates(table: pd.DataFrame, x: str, quantity: str) -> list[str]:
-    """Return the columns that tell lines apart, leaving out those that follow from others.
+    """Return the columns whose values separate lines, without those that follow from others.
 
     Columns of `_LAST`, such as the draft length, count only if points would else coincide: the best
     draft lengths by batch size are one line. The same holds for tokens per step, where acceptance

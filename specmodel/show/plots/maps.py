@@ -70,9 +70,9 @@ def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
     Parameters
     ----------
     table, ax
-        As `answers.break_even` returns it: batch_size, context_length, draft_length,
-        break_even_acceptance_rate, missing where no rate pays, and, if known, fits; of one
-        context, or of one draft length, over whose contexts it is then drawn.
+        Columns of `answers.break_even`: batch_size, context_length, draft_length,
+        break_even_acceptance_rate (missing where no rate pays), and fits if known. One context;
+        or one draft length and several contexts, which are then the vertical axis.
     """
     quantity = "break_even_acceptance_rate"
     numbers = ("batch_size", "context_length", "draft_length", quantity)

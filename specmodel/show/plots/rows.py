@@ -53,7 +53,7 @@ _QUANTITIES = ("target_efficiency", "speedup")
 
 
 def waterfalls(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
-    """Draw what leads from the ideal to the predicted speedup, or target efficiency.
+    """Draw the losses from the ideal to the predicted speedup, or target efficiency.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ def capacity(table: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def _name_policies(ax: Axes, rows: pd.DataFrame) -> None:
-    """Name the policies beside their rows, of which each has one."""
+    """Label each row with its policy; refuse a policy with several rows."""
     frames.need_distinct(rows, ("policy",))
     frames.need_at_most(MOST_POLICIES, len(rows), "policies")
     style.rows_axis(ax, [style.folded(str(name), _WIDTH) for name in rows["policy"]])
@@ -283,7 +283,7 @@ def _wide(table: pd.DataFrame, analysis: str, columns: Sequence[str], outcome: s
 
 
 def _range(low: float, high: float, unit: str, source: str) -> str:
-    """Return both ends of a range, the unit once where the prefix is the same, and what it is."""
+    """Return a range as text, after its kind ("80 %: "); the unit once if both prefixes agree."""
     told = {"calibration": "80 %: ", "tasks": "80 %: ", "": ""}.get(source, f"{source}: ")
     if unit in ("", "-", "token", "request"):
         return f"{told}{low:.3g} to {high:.3g}" + (f" {unit}s" if unit not in ("", "-") else "")

@@ -71,7 +71,7 @@ def filled(i: int, hatch: int, *, is_hollow: bool = False) -> Style:
 
 
 def key(label: str, **look: Any) -> Line2D:
-    """Return a line of a legend for what no single artist stands for."""
+    """Return a legend entry for a look that no single artist has."""
     from matplotlib.lines import Line2D
 
     return Line2D([], [], label=label, **look)
@@ -85,7 +85,7 @@ def kind_numbers(kinds: Iterable[str]) -> dict[str, int]:
 
 
 def shortened(text: str, width: int) -> str:
-    """Return a text of at most so many characters, cut in the middle, without formulas."""
+    """Return a text of at most `width` characters, cut in the middle, without formulas."""
     # a dollar would open a formula, and a first _ hide a label from its legend
     text = " ".join(text.split())
     if len(text) > width:
@@ -197,7 +197,7 @@ def unity(ax: Axes, *, vertical: bool = False) -> None:
 
 
 def rows_that_fit(ax: Axes, lines: int) -> int:
-    """Return how many rows with labels of so many lines an axes has room for, one at least."""
+    """Return how many rows with labels of `lines` lines have room in an axes, one at least [-]."""
     from matplotlib.font_manager import FontProperties
 
     line = 1.2 * FontProperties(size=SMALL).get_size_in_points() * ax.figure.dpi / 72

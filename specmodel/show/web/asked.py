@@ -79,7 +79,7 @@ class Asked:
         return hash(self.address())
 
     def checked(self) -> Asked:
-        """Return it with what an empty address stands for; refuse fields that cannot be used."""
+        """Return the address with defaults for missing fields; refuse unusable fields."""
         for name in self.fields:
             if name not in _FIELDS:
                 raise InputError("address", name, f"fields such as {nearest(name, _FIELDS)}")
@@ -107,7 +107,7 @@ class Asked:
         return found
 
     def arguments(self, *, second: bool = False) -> dict[str, Any]:
-        """Return what runs where, as arguments of `predict`, of the first setting or the second."""
+        """Return the arguments of `predict` for the first setting, or for the second."""
         found = {name: self.read(name) for name in _OF_CASE}
         if second:
             own = {name: self.read(SECOND + name) for name in _OF_SECOND}
@@ -145,12 +145,12 @@ class Asked:
         return {name: value for name, value in found.items() if name not in _NOT_OF_LOADS}
 
     def without(self, *names: str) -> Asked:
-        """Return it without these fields."""
+        """Return the address without the fields `names`."""
         left = {name: text for name, text in self.fields.items() if name not in names}
         return replace(self, fields=left)
 
     def address(self, **changes: str) -> str:
-        """Return the query of an address that asks the same, but for these fields."""
+        """Return the query string of the address, with `changes` of fields."""
         fields = {**self.fields, **changes}
         return urlencode({name: text for name, text in fields.items() if text})
 

@@ -108,7 +108,7 @@ def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.Dat
 
 
 def waterfall(table: pd.DataFrame) -> Figure:
-    """Draw what takes how much of the gain at one batch size."""
+    """Draw the losses of speedup by cause at one batch size."""
     count = int((table["value"][table["quantity"] == "speedup"] != 0).sum())
     height = _AROUND + _ROW * count
     figure, ax = _figure(height, left=0.4, bottom=0.5 / height, top=1 - 0.15 / height)
@@ -128,7 +128,7 @@ def _figure(height: float, **margins: float) -> tuple[Figure, Axes]:
 
 
 def written(draw: Callable[[], Figure], kind: str) -> bytes:
-    """Return what is drawn as SVG or PNG."""
+    """Return the figure that `draw` makes, as SVG or PNG."""
     from matplotlib import rc_context
 
     file = BytesIO()
@@ -139,7 +139,7 @@ def written(draw: Callable[[], Figure], kind: str) -> bytes:
 
 
 def inline(draw: Callable[[], Figure], name: str, words: str) -> Markup:
-    """Return what is drawn as a part of a page: with names of its own, in colours of its theme."""
+    """Return a figure as inline SVG, its ids prefixed by `name`, in the colours of the theme."""
     _, _, svg = written(draw, "svg").decode().partition("<svg ")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)

@@ -34,7 +34,7 @@ def _simulate(arguments: Mapping[str, Any], pipe: Connection) -> None:
 
 @dataclass(kw_only=True)
 class Job:
-    """A load that is simulated: its process, what it sends, how much it did and what it found."""
+    """A load in simulation: its process, its pipe, the runs done, and its answer or error."""
 
     process: Any
     pipe: Connection
@@ -44,13 +44,13 @@ class Job:
 
     @property
     def runs(self) -> bool:
-        """Whether it is simulated yet; one that nobody asks about any more is ended."""
+        """Whether the load still runs; one not asked about for `_LEFT` is cancelled."""
         if self.look().found is None and monotonic() - self.asked_at > _LEFT:
             self.cancel()
         return self.found is None
 
     def look(self) -> Job:
-        """Take what was sent meanwhile, and return itself."""
+        """Read the messages sent so far, and return the job."""
         try:
             while self.found is None and self.pipe.poll():
                 sent = self.pipe.recv()
@@ -59,18 +59,18 @@ class Job:
                 else:
                     self.found = sent
         except (EOFError, OSError):
-            self.found = InputError("load", "ended", "it to be done: start it again")
+            self.found = InputError("load", "ended", "a load that runs to its end: start it again")
         return self
 
     def cancel(self) -> None:
-        """End it."""
+        """End the process; a load without an answer counts as cancelled."""
         self.process.terminate()
         self.process.join()
-        self.found = self.found or InputError("load", "cancelled", "it to be done")
+        self.found = self.found or InputError("load", "cancelled", "a load that runs to its end")
 
 
 def start(arguments: Mapping[str, Any]) -> Job:
-    """Start a load."""
+    """Start a process that simulates a load, and return its job."""
     pipe, end = _SPAWN.Pipe(duplex=False)
     process = _SPAWN.Process(target=_simulate, args=(arguments, end), daemon=True)
     process.start()

@@ -54,12 +54,12 @@ def page(asked: Asked) -> str:
 
 
 def fragment(asked: Asked) -> str:
-    """Return what a page answers, without its fields, and without what `waterfall` draws."""
+    """Return the answers of a page as HTML, without its fields and the drawing of `waterfall`."""
     return template("answer.html").render(asked=asked, **_answered(asked))
 
 
 def waterfall(asked: Asked) -> str:
-    """Return the drawing of what takes how much, which a page asks for once the rest is there."""
+    """Return the drawing of losses by cause, which a page fetches after the rest."""
     prediction = next(iter(settings_of(asked).values()))
     return str(_terms(_clicked(asked, prediction))["draw"]())
 
@@ -74,7 +74,7 @@ def refused(asked: Asked, error: InputError, *, is_whole: bool) -> str:
 
 
 def load_page(asked: Asked, token: str, job: Job) -> str:
-    """Return the page of a load: how much of it is done, or what it found."""
+    """Return the page of a load: its progress, or its answer."""
     command = command_of("load", asked.load_arguments())
     published = _published(case_of(asked.arguments()))
     how = {"published": published, "token": token, "job": job, "command": command}
@@ -82,7 +82,7 @@ def load_page(asked: Asked, token: str, job: Job) -> str:
 
 
 def static_page(asked: Asked) -> str:
-    """Return a page that no server answers to, with what a load finds where one is asked about."""
+    """Return a page that needs no server, with the answer of a load if one is asked about."""
     css = files("specmodel.show.web").joinpath("static/explore.css").read_text("utf-8")
     shown = _answered(asked, has_links=False)
     if asked.read("drain"):
@@ -91,7 +91,7 @@ def static_page(asked: Asked) -> str:
 
 
 def whole(asked: Asked, **shown: Any) -> str:
-    """Return the whole page, with what it answers."""
+    """Return the whole page as HTML, its template filled with `shown`."""
     how = {"body": "answer.html", "choices": choices(), "scenarios": SCENARIOS, "is_whole": True}
     return template("page.html").render(asked=asked, fields=asked.fields, **how | shown)
 
@@ -115,7 +115,7 @@ def model_of(asked: Asked) -> str:
 
 
 def drawing_of(predictions: dict[str, Prediction]) -> Callable[[], Figure]:
-    """Return what draws the curves of settings; an InputError where no acceptance is known."""
+    """Return a function that draws the curves; an InputError where no acceptance is known."""
     curves, memory = {}, None
     for name, prediction in predictions.items():
         if prediction.turned and not prediction.turned.heads:
@@ -127,7 +127,7 @@ def drawing_of(predictions: dict[str, Prediction]) -> Callable[[], Figure]:
 
 
 def _answered(asked: Asked, *, has_links: bool = True) -> dict[str, Any]:
-    """Return what a page answers, by the names that its template has."""
+    """Return the answers of a page, by the names in its template."""
     settings = settings_of(asked)
     prediction = next(iter(settings.values()))
 
@@ -155,7 +155,7 @@ def _answered(asked: Asked, *, has_links: bool = True) -> dict[str, Any]:
 
 @lru_cache(_KEPT)
 def _curve(asked: Asked) -> dict[str, Any]:
-    """Return the curve as a part of the page, and what was measured by where it is from."""
+    """Return the curve as HTML, and measured points by source; {} without an acceptance."""
     predictions = settings_of(asked)
     try:
         draw = drawing_of(predictions)
@@ -184,7 +184,7 @@ def _first(words: Markup) -> Markup:
 
 
 def _terms(at: Prediction) -> dict[str, Any]:
-    """Return what takes how much of the gain at one batch size."""
+    """Return the losses by cause at one batch size: drawing, tables and words, by name."""
     answer, (row,) = view(at, "terms"), at.rows()
     size = row["batch_size"]
     words = f"What takes how much of the speedup at batch size {size}; the table below has it."
@@ -209,7 +209,7 @@ def _more(asked: Asked, prediction: Prediction, link: Link | None) -> Any:
 
 @lru_cache(_KEPT)
 def settings_of(asked: Asked) -> dict[str, Prediction]:
-    """Return the predictions that stand beside each other, by what differs between them."""
+    """Return the predictions of the settings, by the words in which they differ."""
     prediction = prediction_of(asked)
     if not asked.has_second:
         return {"": prediction}
@@ -227,7 +227,7 @@ def _words(prediction: Prediction) -> tuple[str, ...]:
 
 
 def _second(asked: Asked, both: dict[str, Prediction]) -> dict[str, Any]:
-    """Return a second setting beside the first: what differs, in words and tables."""
+    """Return the comparison of both settings as HTML, and the command of the second."""
     if any(p.turned for p in both.values()):
         raise InputError("acceptance", None, "a rate of yours, as none is published of both")
     found = Alternatives(predictions=both, prefill=dict.fromkeys(both), notes=[])

@@ -83,12 +83,12 @@ class Site:
         self.one = Lock()  # figures are drawn one after the other
 
     def asked(self, fields: Mapping[str, str]) -> Asked:
-        """Return what the fields of an address ask, as they stand."""
+        """Return the fields of an address that are not blank, unchecked."""
         told = {name: text for name, text in fields.items() if text.strip()}
         return Asked(fields=told, uploads=self.uploads)
 
     async def answer(self, request: Request, make: Make, kind: str = _HTML) -> Response:
-        """Return what is made of an address, kept or made now."""
+        """Return the response to an address, cached or made now; 503 if too many wait."""
         asked = self.asked(request.query_params)
         address = f"{request.url.path}?{asked.address()}"
         made = self.kept.get(address)
@@ -108,7 +108,7 @@ class Site:
         return Response(made, media_type=kind)
 
     def made(self, address: str, asked: Asked, make: Make) -> bytes:
-        """Make an answer and keep it."""
+        """Make the answer to an address, cache it, and return its bytes."""
         content = make(asked.checked())
         made = content.encode() if isinstance(content, str) else content
         self.kept[address] = made
@@ -116,7 +116,7 @@ class Site:
         return made
 
     async def refuse(self, request: Request, error: Exception) -> Response:
-        """Answer what cannot be answered: with a message, on the page unless it is of a file."""
+        """Return a response 400 with the error: on the page, or as plain text for a file."""
         assert isinstance(error, InputError)  # noqa: S101 - as it is registered
         if request.url.path[1:] in _FILES:
             return Response(f"{error}\n", 400, media_type="text/plain")
@@ -162,16 +162,16 @@ class Site:
         return job
 
     async def load(self, request: Request) -> Response:
-        """Tell how much of a load is done, or what it found."""
+        """Return the page of a load: its progress, or its answer."""
         asked, token = self.asked(request.query_params).checked(), request.path_params["token"]
         text = pages.load_page(asked, token, self.job(request))
         return Response(text, media_type=_HTML)
 
     async def loaded(self, request: Request) -> Response:
-        """Answer with what a load found, as JSON or CSV."""
+        """Return the answer of a load as JSON or CSV; an InputError while it runs."""
         found, kind = self.job(request).found, request.url.path.rpartition(".")[2]
         if not isinstance(found, dict):
-            raise InputError("load", "running", "it to be done")
+            raise InputError("load", "running", "a load that is done: wait for its answer")
         return Response(found[kind], media_type=_FILES[f"answer.{kind}"][1])
 
     async def cancel(self, request: Request) -> Response:
@@ -198,12 +198,12 @@ class Site:
 
 
 def _forget(kept: dict[str, Any], most: int) -> list[Any]:
-    """Take the oldest out of what is kept, down to so many, and return them."""
+    """Remove and return the oldest entries, so that at most `most` are kept."""
     return [kept.pop(name) for name in [*kept][: max(0, len(kept) - most)]]
 
 
 async def _check(request: Request) -> None:
-    """Refuse what another site sends, and what is too large, which is read to its end."""
+    """Refuse requests from another site, and bodies that are too large, after reading them."""
     origin, host = request.headers.get("origin"), request.headers.get("host")
     if origin is not None and origin.partition("://")[2] != host:
         raise HTTPException(403, "Another site may not ask this page.\n")
@@ -255,9 +255,9 @@ def app(hosts: Iterable[str]) -> Starlette:
 
 
 def serve(hosts: Iterable[str], host: str, port: int, opened: Callable[[str], object]) -> None:
-    """Serve the page until it is stopped; an InputError where it cannot listen there.
+    """Serve the page until stopped; an InputError where the port cannot be listened on.
 
-    `opened` is told the address.
+    `opened` is called with the URL.
     """
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

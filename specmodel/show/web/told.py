@@ -45,7 +45,7 @@ def template(name: str) -> Template:
 
 
 def labels() -> dict[str, str]:
-    """Return what the page calls its fields."""
+    """Return the labels of the page's fields, by name."""
     found: dict[str, str] = vars(template("labels.html").module)["labels"]
     return found
 
@@ -76,7 +76,10 @@ def in_words_of_page(text: str) -> Markup:
 
 @contextmanager
 def _tables() -> Iterator[list[tuple[Columns, Collection[str]]]]:
-    """Keep tables that are laid out meanwhile; each is a number in the text. No line is broken."""
+    """Yield a list that collects the tables laid out meanwhile; no line is broken.
+
+    In the text the index of each table stands between two NULs.
+    """
     found: list[tuple[Columns, Collection[str]]] = []
 
     def kept(columns: Columns, left: Collection[str]) -> str:
@@ -115,13 +118,13 @@ def _block(block: str, tables: list[tuple[Columns, Collection[str]]], link: Link
 
 
 def code(text: str) -> Markup:
-    """Return a text that is pasted as it stands, with what copies it."""
+    """Return a text as a block with a copy button; empty for ""."""
     button = Markup('<button type="button" class="copy">Copy</button>')
     return button + Markup('<pre tabindex="0">{}</pre>').format(text) if text else Markup()
 
 
 def _table(columns: Columns, left: Collection[str], link: Link | None) -> Markup:
-    """Return a table; the best cell of each row, or the best speedup of all, is marked."""
+    """Return a table as HTML; the best cell of each row, or the best speedup, is marked."""
     titles = [" ".join(title.replace("-\n", "-").split()) for title, _ in columns]
     words = [Markup(' class="words"' if title in left else "") for title, _ in columns]
     best = _best({title: cells for title, (_, cells) in zip(titles, columns, strict=True)})
@@ -151,7 +154,7 @@ def _row(starts: Iterable[Markup], ends: Iterable[Markup], cells: Iterable[str])
 
 
 def _best(cells: dict[str, list[str]]) -> int | None:
-    """Return the row of the best speedup of what fits, None where there is none."""
+    """Return the index of the row with the best speedup above 1 that fits, None for none."""
     numbers = [float(cell) if _NUMBER.fullmatch(cell) else 0.0 for cell in cells.get(_BEST, [])]
     fits = cells.get("fits", ["yes"] * len(numbers))
     able = [i for i, number in enumerate(numbers) if number > 1 and fits[i] == "yes"]

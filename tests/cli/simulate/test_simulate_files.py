@@ -178,7 +178,7 @@ def test_nothing_is_written_if_a_policy_fails_on_the_way(option, folder, capsys)
 @pytest.mark.parametrize(
     ("policy", "fragments"),
     [
-        (f"{MINE}:Dies", ("expected fewer, or more memory",)),
+        (f"{MINE}:Dies", ("expected fewer workers, or more memory",)),
         (f"{MINE}:Returns:what=object", ("--policy Returns: got 'object'",)),
     ],
 )

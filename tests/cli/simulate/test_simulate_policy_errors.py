@@ -73,7 +73,7 @@ SETTING = [
         for policy, expected in (
             ("nope", "module:Class, or a known name"),
             ("best_fixed", "best-fixed"),
-            ("cascade:max_trial=3", "a setting it has: max_trials"),
+            ("cascade:max_trial=3", "a setting of this policy: max_trials"),
             ("goodput:step_time=3", "window"),
             ("cascade:max_trials=3:max_trials=4", "max_trials once"),
             ("adaptive-verification", "single requests: this one needs a batch"),

@@ -183,7 +183,7 @@ def test_another_answer_is_shown_where_it_is_asked_for(client, view, words):
         ("target=/etc/passwd", "Model: got"),
         ("target=./config.json", "Model: got"),
         ("target=upload-nothing", "your config.json again"),
-        ("target=qwen3", "one of those that start so"),
+        ("target=qwen3", "a full name, one of"),
         ("hardware=../h200", "GPU: got"),
         ("drafter=./head", "Drafter: got"),
         ("engine=/etc/vllm.toml", "Engine: got"),
