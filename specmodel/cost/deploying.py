@@ -328,7 +328,7 @@ def _drafter(given: Mapping[str, Any], target: Architecture) -> Drafter:
     lookup: dict[str, Any] = {n: float(check(n, given[n])) for n in LOOKUP if n in given}
     if lookup and (drafter == NO_DRAFTER or not drafter.is_lookup):
         name, value = next(iter(lookup.items()))
-        raise InputError(name, value, "a drafter that it is for: ngram or suffix")
+        raise InputError(name, value, "the drafter ngram or suffix with it")
     return replace(drafter, **lookup)
 
 

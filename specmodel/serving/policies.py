@@ -163,11 +163,11 @@ def _learning(
     """Return a policy that learns, with the state of a server."""
     if state not in STATES:
         raise InputError("policy_state", state, " or ".join(STATES))
-    if choice.state == "request" and state != "server":
-        expected = "sglang or goodput, or --policy-state server: one state for all requests"
-        raise InputError("policy", choice.name, expected)
     if not choice.is_ours:
         expected = "none, fixed:K, schedule, table, sglang, goodput, cascade or bandit"
+        raise InputError("policy", choice.name, expected)
+    if choice.state == "request" and state != "server":
+        expected = "sglang or goodput, or --policy-state server: one state for all requests"
         raise InputError("policy", choice.name, expected)
     # of a single request, which policies are made from
     steps = np.array([float(times.step_time(k, 1, context)) for k in range(longest + 1)])

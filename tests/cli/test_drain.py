@@ -58,8 +58,8 @@ def test_json_and_csv_have_the_same_rows_and_all_columns_a_meaning(ended):
 @each_row(
     ("line", "culprit", "remedy"),
     [
-        ("--drain 64 --request-rate 1", "--request-rate", "there at once"),
-        ("--drain 64 --tpot-target 20ms", "--tpot-target", "there at once"),
+        ("--drain 64 --request-rate 1", "--request-rate", "arrive at once"),
+        ("--drain 64 --tpot-target 20ms", "--tpot-target", "arrive at once"),
         ("--drain 0", "--drain", "from 1"),
         ("--drain 100000000", "--drain", "to 2e+06"),
         ("--drain 64 --samples 0", "--samples", "from 1"),

@@ -158,7 +158,7 @@ def test_drafts_go_as_far_as_acceptance_is_known(ended):
             "none beside --shared-prefix",
         ),
         ("--request-rate 1 --arrivals gamma:100", "--arrivals", "at most 20"),
-        ("--request-rate 1 --policy oracle", "--policy", "sees the batch"),
+        ("--request-rate 1 --policy oracle", "--policy", "cascade or bandit"),
         ("--request-rate 1 --prefix-hit-rate 2", "--prefix-hit-rate", "from 0 to 1"),
         ("--request-rate 1 --prompt-length 400000 --output-length 5", "memory", "at most"),
     ],

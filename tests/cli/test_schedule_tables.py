@@ -76,7 +76,7 @@ def test_several_contexts_are_tables_but_no_file_of_sglang(ended):
 @each_row(
     ("command", "argument", "expected"),
     [
-        (VLLM + " --fragment-only", "--fragment-only: got True", "--csv has it"),
+        (VLLM + " --fragment-only", "--fragment-only: got True", "expected --csv with"),
         (VLLM + " --tolerance 0.1", "--tolerance: got 0.1", "none with --format cost-table"),
         (VLLM + " --acceptance-rate 0.1", "--acceptance-rate: got 0.1", "none with --format"),
         (VLLM + " --for-load --tpot-target 9ms", "--for-load", "no --format cost-table"),
@@ -86,7 +86,11 @@ def test_several_contexts_are_tables_but_no_file_of_sglang(ended):
             "--batch-size: got '4'",
             "none of a schedule",
         ),
-        (SGLANG + " --context-length 1,2 --fragment-only", "--context-length", "expected one"),
+        (
+            SGLANG + " --context-length 1,2 --fragment-only",
+            "--context-length",
+            "expected a single one",
+        ),
         (SGLANG + " --json --csv", "--csv: got True", "one of --json"),
         (SGLANG + " --json --fragment-only", "--fragment-only", "one of --json"),
         (SGLANG + " --max-draft-length 2,3", "--max-draft-length", "'2,3'"),

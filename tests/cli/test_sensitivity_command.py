@@ -158,7 +158,7 @@ def test_too_large_a_batch_is_told(run, capsys):
     (
         "--engine ideal --stack datasheet --routing-correlation 0 --draft-length 1 --drafter ngram"
         " --range acceptance_rate=0.9:0.9000000001",
-        "--range: got .'acceptance_rate'.; expected a range that moves speedup",
+        "--range: got .'acceptance_rate'.; expected wider ranges",
     ),
 ])  # fmt: skip
 def test_bad_input_is_one_line(options, message, refuse):

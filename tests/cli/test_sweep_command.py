@@ -212,7 +212,7 @@ CASES = [
     (f"{BASE} --drafter eagle3", "acceptance", "none given", "--acceptance typical", "or a rate"),
     (
         "sweep qwen3-30b-a3b,mixtral-8x7b h200",
-        *("--drafter: none given", "--drafter ngram --acceptance-rate 0.7, as only one model"),
+        *("--drafter: none given", "--drafter ngram --acceptance-rate 0.7, as the defaults"),
     ),
     (f"{BASE} --drafter ngram,eagle3", "--acceptance: none given", "expected --acceptance-rate"),
     ("sweep qwen3-30b-a3b h200 --verify-tokens 4", "--verify-tokens", "no best length"),
