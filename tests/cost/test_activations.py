@@ -86,15 +86,6 @@ def test_vllm_keeps_16_bits_unless_its_option_is_set_and_is_told_so():
         assert "option" not in told
 
 
-@pytest.mark.usefixtures("verbose")
-def test_the_first_lines_tell_dtypes_of_quantised_weights_only():
-    assert behind(deployed("qwen3-30b-a3b", HOPPER))[0].startswith("Kernels")
-    (told, *_) = behind(deployed("qwen3-30b-a3b", HOPPER, weight_dtype="nvfp4"))
-    assert told == "Dtypes: weights fp4 computed in bf16, attention bf16; KV cache bf16."
-    (told, *_) = behind(deployed("qwen3-30b-a3b", BLACKWELL, weight_dtype="nvfp4"))
-    assert told == "Dtypes: weights fp4 computed in fp4, attention bf16; KV cache bf16."
-
-
 @pytest.mark.parametrize(
     ("hardware", "stack", "given", "dtype"),
     [

@@ -106,21 +106,6 @@ def test_messages_wait_for_hops_and_bytes() -> None:
     assert seconds(alone) == pytest.approx(between, rel=1e-12)
 
 
-def test_all_reduces_take_the_faster_algorithm() -> None:
-    link = GPU.link
-    assert link is not None
-    p = link.all_reduce_parameters("sglang")
-    for size, count in [(4e4, 2.0), (4e9, 2.0)]:
-        work = Work(reductions=count, reduced_bytes=size, ranks=4)
-        slowed = (4 / 2) ** p.contention / link.peak_bytes_per_s
-        one = count * (p.one_shot_latency + 3 * p.one_shot_hop_latency)
-        one += 3 * size * slowed / p.one_shot_efficiency
-        two = count * (p.two_shot_latency + 3 * p.two_shot_hop_latency)
-        two += 2 * 3 / 4 * size * slowed / p.two_shot_efficiency
-        time = component_time(work, GPU, KernelParameters(), stack="sglang").total_time
-        assert time == pytest.approx(min(one, two), rel=1e-12)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("exponent", "c", "sequences", "max_error"),

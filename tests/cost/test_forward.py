@@ -6,7 +6,6 @@ from hypothesis import given, strategies as st
 from one_by_one import pass_time
 from strategies import architectures, hardware, layouts, pass_of, with_windows
 
-from specmodel.algebra.roofline import smooth_maximum
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
@@ -63,15 +62,6 @@ def test_moe_pass_reads_the_union() -> None:
     assert work.active_experts == pytest.approx(union, rel=1e-12)
 
 
-def test_kv_is_read_once_however_many_tokens_are_verified() -> None:
-    one, five = (work_of("llama-3.1-8b", tokens_per_sequence=q) for q in (1, 5))
-    entry = 32 * 2 * 8 * 128 * 2
-    grown = (
-        five.components["attention_core"].cache_bytes - one.components["attention_core"].cache_bytes
-    )
-    assert grown == (4 + 4) * entry  # four more to read, four more to write
-
-
 def test_causal_attention_counts_each_pair_once() -> None:
     work = work_of("llama-3.1-8b", tokens_per_sequence=4, context_length=10)
     assert work.components["attention_core"].flop == 32 * 4 * 32 * 128 * (11 + 12 + 13 + 14)
@@ -87,15 +77,6 @@ def test_sliding_window_counts_what_each_query_sees(context: int) -> None:
     seen = [set(range(max(0, last - 7), last + 1)) for last in range(context, context + q)]
     assert part.flop == 32 * 4 * 32 * 128 * sum(map(len, seen))
     assert part.cache_bytes == 32 * (len(set().union(*seen)) + q) * 2 * 8 * 128 * 2
-
-
-def test_window_at_least_as_long_as_the_context_changes_nothing() -> None:
-    phi = load_architecture("phi-3.5-moe")
-    full = phi.with_changes("target", {"window": None})
-    for tokens in (1, 5):
-        windowed, plain = (work_of(m, tokens_per_sequence=tokens) for m in (phi, full))
-        assert total(windowed, "flop") == total(plain, "flop")
-        assert total(windowed, "cache_bytes") == total(plain, "cache_bytes")
 
 
 @given(architectures(), hardware(), st.floats(1, 1e4), st.floats(1, 16), st.floats(0, 1e5))
@@ -238,14 +219,6 @@ def test_tensor_parallel_must_divide_the_heads(degree: float) -> None:
         work_of("qwen2-57b-a14b", layout=Layout(degree))
 
 
-@given(st.floats(0, 1e6), st.floats(0, 1e6), st.sampled_from([1, 2, 8, 16]) | st.floats(1, 50))
-def test_smooth_maximum_is_a_norm(a: float, b: float, p: float) -> None:
-    value = smooth_maximum(np.float64(a), np.float64(b), p)
-    assert max(a, b) <= value * (1 + 1e-12)
-    assert value <= max(a, b) * 2 ** (1 / p) * (1 + 1e-12)
-    assert smooth_maximum(np.float64(a), np.float64(b), np.inf) == max(a, b)
-
-
 def mla_core(tokens: int, **changes: object) -> tuple[float, float]:
     """Arithmetic and cache bytes of DeepSeek-V3's attention core, one sequence, long context."""
     work = work_of("deepseek-v3", tokens_per_sequence=tokens, context_length=100_000, **changes)
@@ -266,16 +239,6 @@ def test_latents_are_on_every_rank() -> None:
     (flop, cache_bytes), (cut_flop, same_bytes) = mla_core(1), mla_core(1, layout=Layout(8))
     assert cut_flop == flop / 8
     assert same_bytes == cache_bytes
-
-
-@pytest.mark.parametrize(("tokens", "is_compute_bound"), [(1, False), (4, True)])
-def test_latent_attention_turns_compute_bound_when_verifying(
-    tokens: int, is_compute_bound: bool
-) -> None:
-    work = work_of("deepseek-v3", tokens_per_sequence=tokens, context_length=32_000)
-    time = pass_time(work, load_hardware("h100_sxm"))
-    core = time.components["attention_core"]
-    assert bool(core.compute_time > core.memory_time) == is_compute_bound
 
 
 def test_each_group_of_weights_has_its_dtype() -> None:
@@ -304,14 +267,3 @@ def test_interleaved_and_leading_dense_layers_count_once() -> None:
     deepseek = work_of("deepseek-v3").components
     size = BYTES_PER_ELEMENT["fp8_block"]
     assert deepseek["dense_ffn"].weight_bytes == 3 * 3 * 7168 * 18432 * size
-
-
-def test_popular_experts_are_fewer() -> None:
-    model = load_architecture("qwen3-30b-a3b")
-    equal = work_of(model.with_changes("m", {"popularity_spread": 0.0}), batch_size=8)
-    uniform = zipf_popularity(128, 8, 0)
-    same = work_of("qwen3-30b-a3b", batch_size=8, popularity=uniform)
-    skewed = work_of("qwen3-30b-a3b", batch_size=8, popularity=zipf_popularity(128, 8, 0.7))
-    assert same.active_experts == pytest.approx(equal.active_experts, rel=1e-12)
-    assert skewed.active_experts < equal.active_experts
-    assert work_of(model, batch_size=8).active_experts < equal.active_experts

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from specmodel import deploy, ngram_drafter, predict
-from specmodel.answers import cost_table, explain
-from specmodel.base.errors import InputError
 from specmodel.cost.latency import step_times
 from specmodel.machines.engine import EngineProfile, load_engine
 from specmodel.prediction.decoding import decode
@@ -81,20 +79,6 @@ def test_a_draft_of_nothing_is_a_plain_step_and_other_lengths_are_as_alone() -> 
     np.testing.assert_allclose(p.speedup[0], 1.0, rtol=1e-12)
     alone = predict(**own, batch_size=8, draft_length=5, acceptance=0.7)
     assert float(p.speedup[2, 1]) == pytest.approx(float(alone.speedup), rel=1e-12)
-    best = predict(**own, batch_size=8, draft_length=1, acceptance=0.7, max_draft_length=5)
-    lengths = predict(**own, batch_size=8, draft_length=[1, 2, 3, 4, 5], acceptance=0.7)
-    assert int(best.best_draft_length) == 1 + int(lengths.speedup.argmax())
-
-
-def test_waterfalls_sum_and_cost_tables_agree_with_predictions() -> None:
-    own = {**WHERE, "engine": engine("all")}
-    p = predict(**own, **POINT, acceptance=0.7)
-    told = explain(p)
-    total = sum(told.speedup.values()) + told.ideal_speedup
-    assert float(total) == pytest.approx(float(p.speedup), rel=1e-9)
-    table = cost_table(deploy(**own)[0], draft_length=3, batch_size=8, context_length=1000)
-    assert table.step_time[0, 0, -1] == pytest.approx(float(p.step_time), rel=1e-12)
-    assert (np.diff(table.step_time[0, 0]) > 0).all()
 
 
 def test_intervals_hold_the_spread_of_hosts_and_widen_where_nothing_was_fitted() -> None:
@@ -115,28 +99,6 @@ def test_intervals_hold_the_spread_of_hosts_and_widen_where_nothing_was_fitted()
     assert (own_host > known_host).all()
     assert guessed[0] == pytest.approx(own_host[0], rel=0.15)  # batch 8 was fitted
     assert guessed[1] > 1.3 * own_host[1]  # batch 16 was not
-
-
-@pytest.mark.parametrize(
-    ("arguments", "fragments"),
-    [
-        ({"host_speed": 0.0}, ("host_speed", "0.0")),
-        ({"host_speed": float("nan")}, ("host_speed", "nan")),
-        ({"tree_width": 0}, ("tree_width", "0")),
-        ({"tree_width": 2}, ("tree_width", "2", "tokens_per_step")),
-    ],
-)
-def test_bad_input_names_the_argument(arguments: Any, fragments: tuple[str, ...]) -> None:
-    with pytest.raises(InputError) as caught:
-        predict(**WHERE, **POINT, engine=engine("all"), acceptance=0.7, **arguments)
-    assert all(fragment in str(caught.value) for fragment in fragments)
-    assert "\n" not in str(caught.value)
-
-
-def test_states_have_no_branches() -> None:
-    hybrid: Any = {"target": "qwen3.5-35b-a3b", "drafter": "mtp", "hardware": "h200_sxm"}
-    with pytest.raises(InputError, match="tree_width: got 2; expected 1, a chain"):
-        predict(**hybrid, **POINT, tree_width=2, acceptance=0.7)
 
 
 STEP: dict[str, Any] = {**WHERE, "engine": "vllm-0.24"}

@@ -15,13 +15,13 @@ from specmodel.algebra import experts, routing
 from specmodel.algebra.acceptance import proposals
 from specmodel.algebra.collectives import all_reduce_time
 from specmodel.algebra.ranks import (
-    all_reduce,
     busiest_experts,
     busiest_share,
     busiest_tokens,
 )
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
+from specmodel.base.records import as_table
 from specmodel.cost.deploying import deploy
 from specmodel.cost.links import links_of
 from specmodel.cost.memory import MemoryUse
@@ -31,7 +31,7 @@ from specmodel.layers.batch import Layout
 from specmodel.layers.work import PassWork
 from specmodel.machines.engine import load_engine
 from specmodel.machines.hardware import load_hardware
-from specmodel.models.architecture import load_architecture
+from specmodel.models.architecture import Architecture, load_architecture
 
 ROUTED = "routed_experts"
 
@@ -146,9 +146,10 @@ def test_busiest_rank_never_falls_as_more_experts_load(shape: tuple[int, int], x
     assert x * E / ranks * (1 - 1e-12) <= here <= E / ranks
 
 
-def work_of(name: str, layout: Layout, **point: Any) -> PassWork:
+def work_of(name: str | Architecture, layout: Layout, **point: Any) -> PassWork:
     full = {"batch_size": 64, "tokens_per_sequence": 4, "context_length": 1000} | point
-    return pass_of(load_architecture(name), **full, layout=layout)
+    model = load_architecture(name) if isinstance(name, str) else name
+    return pass_of(model, **full, layout=layout)
 
 
 def test_expert_parallel_under_load_reads_each_expert_once() -> None:
@@ -157,19 +158,6 @@ def test_expert_parallel_under_load_reads_each_expert_once() -> None:
     spread = work_of("minimax-m2.5", Layout(8, 8), **many).components[ROUTED]
     assert spread.weight_bytes == pytest.approx(cut.weight_bytes, rel=1e-12)
     assert cut.flop < spread.flop < 1.1 * cut.flop
-
-
-def test_data_parallel_attention_shares_the_batch() -> None:
-    one = work_of("qwen3-30b-a3b", Layout(1, 1), batch_size=8)
-    eight = work_of("qwen3-30b-a3b", Layout(1, 8), batch_size=64)
-    for name in ("attention_core", "attention_projections", "lm_head"):
-        assert eight.components[name].flop == one.components[name].flop
-        assert eight.components[name].weight_bytes == one.components[name].weight_bytes
-    assert "all_reduce" not in eight.components
-    few = work_of("qwen3-30b-a3b", Layout(1, 8), batch_size=2)
-    single = work_of("qwen3-30b-a3b", Layout(1, 1), batch_size=1)
-    core = "attention_core"
-    assert few.components[core].cache_bytes == single.components[core].cache_bytes
 
 
 def test_all_to_all_sends_a_copy_to_each_rank_of_the_top_k() -> None:
@@ -190,9 +178,7 @@ def test_all_to_all_sends_a_copy_to_each_rank_of_the_top_k() -> None:
     ("name", "layout"),
     [
         ("deepseek-v3", Layout(8)),
-        ("kimi-k2", Layout(16, 16)),
         ("llama-3.1-70b", Layout(32)),
-        ("gpt-oss-120b", Layout(4)),
         ("qwen3-30b-a3b", Layout(1, 8)),
         ("opt-350m", Layout(1)),
     ],
@@ -237,20 +223,6 @@ def test_fullest_replica_decides_the_largest_batch() -> None:
     one, full, over = p.memory_bytes
     assert one == full < over
     assert (p.max_batch_size % 16 == 0).all()
-
-
-def test_all_reduce_crosses_nodes_once_it_must() -> None:
-    inside, across = all_reduce(8, 8), all_reduce(16, 8)
-    assert (inside.link_share, inside.network_share, inside.network_hops) == (1.75, 0, 0)
-    assert (across.link_share, across.network_share, across.network_hops) == (1.75, 1 / 8, 2)
-    slow, fast = (
-        predict(
-            target="deepseek-v3", drafter="mtp", hardware="h200_sxm", tensor_parallel=n,
-            batch_size=1, draft_length=1, acceptance=0.8, context_length=1000,
-        ).forward_time
-        for n in (16, 8)
-    )  # fmt: skip
-    assert slow > fast / 2
 
 
 ALL_REDUCED = {
@@ -313,28 +285,6 @@ def test_an_engine_runs_its_own_all_reduces_on_kernels_that_stand_in() -> None:
     assert abs(expected) > 1e-6
 
 
-def test_every_rank_is_the_busiest_if_every_expert_is_used() -> None:
-    model = load_architecture("mixtral-8x7b").with_changes("t", {"experts_per_token": 8})
-    point = {"batch_size": 3, "tokens_per_sequence": 2, "context_length": 0}
-    part = pass_of(model, **point, layout=Layout(1, 4)).components[ROUTED]
-    one_expert = 32 * 3 * 4096 * 14336
-    assert part.weight_bytes == pytest.approx(2 * 2 * one_expert, rel=1e-12)
-    assert part.flop == pytest.approx(6 * 2 * 2 * one_expert, rel=1e-12)
-
-
-def test_memory_spreads_experts_over_ranks() -> None:
-    base = {"target": "qwen3-30b-a3b", "drafter": "ngram", "hardware": "h200_sxm"}
-    point = {"batch_size": 8, "draft_length": 1, "acceptance": 0.5, "context_length": 1000}
-    alone = predict(**base, **point)
-    spread = predict(**base, **point, expert_parallel=8)
-    model = load_architecture("qwen3-30b-a3b")
-    routed = 2 * 48 * 128 * 3 * 2048 * 768
-    kv = 1002 * 48 * 2 * 4 * 128 * 2
-    weights = 2 * model.total_parameters
-    assert alone.memory_bytes[()] == pytest.approx(weights + 8 * kv, rel=1e-12)
-    assert spread.memory_bytes[()] == pytest.approx(weights - routed * 7 / 8 + kv, rel=1e-12)
-
-
 SHARING = {"tensor_parallel": 8, "decode_context_parallel": 2}
 
 
@@ -395,25 +345,6 @@ def test_tokens_of_grouped_heads_are_cut_as_vllm_checks(name: str, tensor: int) 
     assert load_architecture(name).token_cuts(tensor) == [1, *allowed]
 
 
-def test_gpus_that_share_a_cache_hold_more_requests() -> None:
-    """Latents are shared; recurrent states, cut by heads, stay as they are on each GPU."""
-    uses = {}
-    for name in ("deepseek-v3", "kimi-k3"):
-        for n in (1, 8):
-            cut = {"tensor_parallel": 8, "decode_context_parallel": n}
-            deployment, _ = deploy(target=name, hardware="b300", drafter="ngram", **cut)
-            uses[name, n] = MemoryUse(deployment, 32_768 - 4, 4)
-    latents = {"deepseek-v3": 61 * 32_768 * 576 * 2, "kimi-k3": 24 * 32_768 * 576 * 2}
-    for name, size in latents.items():
-        whole, part = (uses[name, n].bytes_per_request for n in (1, 8))
-        assert whole - part == pytest.approx(size * 7 / 8, rel=1e-12)
-    few, many = (uses["deepseek-v3", n] for n in (1, 8))
-    assert few.weight_bytes == many.weight_bytes
-    free = few.capacity_bytes - few.weight_bytes
-    assert many.max_batch_size == free // (latents["deepseek-v3"] / 8)
-    assert many.max_batch_size >= 8 * few.max_batch_size > 0
-
-
 def test_tokens_that_a_cache_holds_are_those_of_a_published_log() -> None:
     """vLLM's recipe for Kimi-K2-Thinking on eight H200 (November 2025): 46.80 GiB are left."""
     for n, tokens in ((1, 715_072), (8, 5_721_088)):
@@ -435,29 +366,20 @@ def test_heads_that_cannot_share_a_cache_keep_it_whole() -> None:
     ("target", "changes", "argument"),
     [
         ("qwen3-30b-a3b", {"expert_parallel": 3}, "expert_parallel"),
-        ("qwen3-30b-a3b", {"expert_parallel": 256}, "expert_parallel"),
         ("qwen3-30b-a3b", {"expert_parallel": 0}, "expert_parallel"),
-        ("qwen3-30b-a3b", {"expert_parallel": 32, "data_parallel": 16}, "expert_parallel"),
         ("qwen3-30b-a3b", {"expert_parallel": 2, "data_parallel": 1}, "expert_parallel"),
-        ("qwen3-30b-a3b", {"data_parallel": 3, "expert_parallel": 2}, "expert_parallel"),
         ("qwen3-30b-a3b", {"data_parallel": 0}, "data_parallel"),
-        ("qwen3-30b-a3b", {"data_parallel": 2.5}, "data_parallel"),
         ("qwen3-30b-a3b", {"data_parallel": [1, 2]}, "data_parallel"),
         ("qwen3-30b-a3b", {"data_parallel": 16, "hardware": "l4"}, "data_parallel"),
         ("deepseek-v3", {"attention_dtype": "fp9"}, "attention_dtype"),
-        ("deepseek-v3", {"mtp_dtype": "fp9"}, "mtp_dtype"),
         ("qwen3-32b", {"expert_parallel": 8}, "expert_parallel"),
         ("deepseek-v3", {"tensor_parallel": 3}, "tensor_parallel"),
         ("qwen3-30b-a3b", {"tensor_parallel": 16, "hardware": "l4"}, "tensor_parallel"),
-        ("qwen3-30b-a3b", {"expert_parallel": 16, "hardware": "l4"}, "expert_parallel"),
         ("deepseek-v3", {"decode_context_parallel": 2}, "decode_context_parallel"),
-        ("deepseek-v3", SHARING | {"decode_context_parallel": 0}, "decode_context_parallel"),
         ("deepseek-v3", SHARING | {"decode_context_parallel": 3}, "decode_context_parallel"),
         ("deepseek-v3.2", SHARING, "decode_context_parallel"),
         ("gpt-oss-120b", SHARING, "decode_context_parallel"),
         ("qwen3-30b-a3b", {"popularity": [0.5] * 16}, "popularity"),
-        ("qwen3-30b-a3b", {"popularity": [0.5] * 128}, "popularity"),
-        ("qwen3-30b-a3b", {"popularity": [8.0] + [0.0] * 127}, "popularity"),
     ],
 )
 def test_what_does_not_fit_is_refused(
@@ -534,13 +456,9 @@ def test_sglang_before_0_5_12_sums_by_the_kernel_of_vllm(
 
 def test_norms_over_all_heads_sum_squares_over_gpus() -> None:
     model = load_architecture("minimax-m2.5")
-    by_heads = dataclasses.replace(
-        model,
-        layers=tuple(
-            dataclasses.replace(g, mixer=dataclasses.replace(g.mixer, norms_all_heads=False))
-            for g in model.layers
-        ),
-    )
+    groups = as_table(model)["layers"]
+    plain = [g | {"mixer": g["mixer"] | {"norms_all_heads": False}} for g in groups]
+    by_heads = model.with_changes("m", {"layers": plain})
     own, others = (
         pass_of(m, batch_size=3, layout=Layout(4)).components["all_reduce"]
         for m in (model, by_heads)
