@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import specmodel
 from specmodel import deploy
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.cost.latency import KernelErrors, step_times
@@ -140,38 +139,3 @@ def test_a_fitted_engine_has_no_factor_beside_its_own():
     for name, span in default.items():
         assert (span.low == none[name].low).all()
         assert (span.high == none[name].high).all()
-
-
-def test_intervals_hold_for_eight_in_ten_engines_that_are_as_they_say(monkeypatch):
-    """Engines made with known factors and errors of kernels, by draws of another generator."""
-    monkeypatch.setattr(intervals, "DRAWS", 4000)
-    deployment = deployed(drafter="ngram")
-    points = POINTS | {"draft_length": np.zeros(()), "verify_tokens": np.ones(())}
-    found = drawn(deployment, points=points)["tpot"]
-    generator = np.random.default_rng(11)
-    fits = intervals.fits_of_models(deployment)
-    engines = 4000
-    kinds = {
-        kind: np.exp(
-            np.hypot(fit.shape_spread, fit.row_spread) * generator.standard_normal((engines, 1))
-        )
-        for kind, fit in fits.items()
-    }
-    kinds = {
-        kind: kinds[deployment.kernels.kind_of_errors(kind)] for kind in (*kinds, "elementwise")
-    }
-    shared = stats.lognorm(intervals.DEPLOYMENT_SPREAD).rvs((engines, 1), random_state=generator)
-    errors = KernelErrors(kinds, kinds, kinds, shared)
-    tpot = evaluate(deployment, points, RATE, errors=errors).step_time
-    held = ((found.low <= tpot) & (tpot <= found.high)).mean(axis=0)
-    assert held == pytest.approx(0.8, abs=0.03)
-
-
-def test_intervals_of_times_repeat_and_a_prediction_has_them():
-    given = {"target": "qwen3-30b-a3b", "hardware": "h100_sxm", "batch_size": [1, 64]}
-    given |= {"prompt_length": 4000, "output_length": 500, "interval": True}
-    first, second = (specmodel.decode(**given).intervals for _ in range(2))
-    for name in ("tpot", "prefill_time"):
-        span, least = first[name], np.exp(Z * intervals.DEPLOYMENT_SPREAD)
-        assert (span.low == second[name].low).all()
-        assert (np.sqrt(span.high / span.low) > 0.98 * least).all()

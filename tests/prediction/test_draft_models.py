@@ -35,16 +35,6 @@ def test_a_user_may_say_what_an_engine_gives_first():
     assert less < more
 
 
-def test_heads_and_look_ups_run_alike_everywhere():
-    for drafter in ("eagle3", "ngram"):
-        own = {**WHERE, "drafter": drafter}
-        one, other = (deploy(**own, engine=name)[0].drafter for name in ("vllm", "ideal"))
-        tokens = [
-            [float(p.tokens_per_sequence) for p in drafts.passes(3)] for drafts in (one, other)
-        ]
-        assert tokens[0] == tokens[1]
-
-
 def test_heads_read_prompts_too():
     """A head in a pass of its layers, a block drafter for its context alone, a look-up nothing."""
     deployments = {name: deploy(**{**WHERE, "drafter": name})[0] for name in ("eagle3", "dflash")}

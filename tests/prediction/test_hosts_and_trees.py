@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from specmodel import Acceptance, InputError, load_engine, predict
-from specmodel.answers import explain
 from specmodel.answers.sweeps import plan_sweep
 from specmodel.cost.deploying import deploy
 from specmodel.machines.engine import ON_HOST
@@ -59,9 +58,6 @@ def test_a_speed_that_decides_nothing_is_refused() -> None:
     expected = r"^host_speed: got 2\.0; expected an engine with overheads.*: ideal has none$"
     with pytest.raises(InputError, match=expected):
         predicted(engine="ideal", host_speed=2)
-    asked = {"engine": "ideal", "acceptance_rate": 0.7, "host_speed": [2.0, 3.0]}
-    with pytest.raises(InputError, match=expected):
-        plan_sweep(WHERE | POINT | asked)
     own = load_engine("ideal").with_changes("engine", {"pass_time": 1e-3})
     assert (predicted(engine=own, host_speed=2).tpot < predicted(engine=own).tpot).all()
 
@@ -81,16 +77,12 @@ def test_a_tree_takes_more_on_the_gpu_of_an_engine_that_hides_nothing(drafted: i
     np.testing.assert_allclose(tree.verify_time, chain.verify_time, rtol=1e-12)
     assert np.isnan(tree.best_draft_length).all()
     assert (predicted(tree_width=4).step_time > predicted(tree_width=1).step_time).all()
-    terms = explain(tree).speedup
-    total = explain(tree).ideal_speedup + sum(terms.values())
-    np.testing.assert_allclose(total, tree.speedup, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
     "acceptance",
     [
         0.7,
-        Acceptance(step_efficiency=0.6),
         Acceptance(accepted_fraction=0.6),
         Acceptance(acceptance_by_position=[0.8, 0.7, 0.6]),
     ],
@@ -109,11 +101,6 @@ def test_sweeps_refuse_trees_before_they_compute() -> None:
     parts = [part.predict().speedup.ravel() for part in plan.parts()]
     expected = [predicted(tree_width=width).speedup for width in (1, 4)]
     np.testing.assert_allclose(parts, expected, rtol=1e-12)
-    recurrent = {"target": ["mixtral-8x7b", "qwen3.5-35b-a3b"], "drafter": "mtp"}
-    for name in ("tree_width", "verify_tokens"):
-        own = axes | recurrent | {"tree_width": 1, "tokens_per_step": 2.0} | {name: 8}
-        with pytest.raises(InputError, match=f"^{name}: got 8; expected .* a chain"):
-            plan_sweep(own)
 
 
 def test_replays_walk_no_trees() -> None:

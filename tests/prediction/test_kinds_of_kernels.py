@@ -120,17 +120,6 @@ def test_a_kind_that_a_model_does_not_run_leaves_its_intervals_as_they_are():
     assert ends(without) == ends(beside)
 
 
-@pytest.mark.usefixtures("verbose")
-def test_words_tell_the_kinds_that_the_target_runs():
-    (_, told, _) = behind(deployed(stack(attention={}, latent_attention={"mean_error": 0.07})))
-    assert "latent attention 7%" in told
-    assert ", attention" not in told
-    dtypes, told = behind(deployed(stack(attention={}), "gpt-oss-120b"))[-3:-1]
-    assert dtypes == "Dtypes: weights bf16, experts mxfp4 computed in bf16; KV cache bf16."
-    assert "attention 10%" in told
-    assert "latent" not in told
-
-
 def test_assumptions_say_what_stands_in_and_bounds_of_kinds_that_run():
     from specmodel.cost.deploying import assumed_of_kernels as assumed
 
@@ -151,13 +140,6 @@ def test_kinds_that_a_model_runs_are_those_of_its_passes(name):
     assert set(kernels_of(model)) == {part.kind for part in work.components.values()}
 
 
-def test_typical_kernels_that_stand_in_are_said():
-    point = {"target": "qwen3.5-35b-a3b", "drafter": "mtp"}
-    assert str(deploy(**point, hardware="a100_sxm_80gb")[1]["recurrence"]) == "typical kernels"
-    assert "recurrence" not in deploy(**point, hardware="h200_sxm")[1]
-    assert "recurrence" not in deploy(**point, hardware="h200_sxm", stack="datasheet")[1]
-
-
 @pytest.mark.usefixtures("verbose")
 def test_kernels_fitted_in_another_dtype_are_not_said_to_be_taken():
     """As by `calibrate` in fp32: a model in bf16 takes typical ones, one in fp32 its own."""
@@ -175,8 +157,6 @@ def test_kernels_fitted_in_another_dtype_are_not_said_to_be_taken():
         assert ("none were fitted on NVIDIA H200 SXM in these dtypes by torch 1" in told) != is_own
         assert all((f"{kind}_bf16" in assumed) != is_own for kind in kinds)
         assert not {*kinds} & assumed.keys()
-    mixed = behind(deploy(**names, weight_dtype="fp32")[0])[0]
-    assert "attention (typical) 24% on" in mixed
 
 
 def test_nobody_timed_state_spaces_so_that_recurrences_stand_in_with_larger_errors():
