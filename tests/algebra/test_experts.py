@@ -79,19 +79,12 @@ def test_routing_correlation_is_the_correlation_of_use() -> None:
 
 
 @given(EXPERTS, st.integers(1, 300), st.integers(1, 40))
-def test_no_correlation_is_the_independent_union(
+def test_correlation_is_between_all_tokens_and_the_first_of_each_sequence(
     shape: tuple[int, int], batch: int, tokens: int
 ) -> None:
-    correlated = experts.correlated_active_experts(batch, tokens, *shape, 0)
-    assert correlated == pytest.approx(experts.active_experts(batch * tokens, *shape), rel=1e-12)
-
-
-@given(EXPERTS, st.integers(1, 300), st.integers(1, 40))
-def test_full_correlation_is_the_first_token_of_each(
-    shape: tuple[int, int], batch: int, tokens: int
-) -> None:
-    correlated = experts.correlated_active_experts(batch, tokens, *shape, 1)
-    assert correlated == pytest.approx(experts.active_experts(batch, *shape), rel=1e-12)
+    for c, alone in ((0, batch * tokens), (1, batch)):
+        correlated = experts.correlated_active_experts(batch, tokens, *shape, c)
+        assert correlated == pytest.approx(experts.active_experts(alone, *shape), rel=1e-12)
 
 
 @given(EXPERTS, st.floats(1, 1000), st.floats(1, 40), CORRELATIONS)
@@ -179,14 +172,6 @@ def test_unequal_popularity_is_part_of_the_correlation(spread) -> None:
     assert union(2, 1, 0.0) == pytest.approx(union(1, 2, 0.0))
 
 
-def test_the_table_of_unions_has_both_laws_by_hand() -> None:
-    """Two tokens: k, and of the second's the share that the first did not use."""
-    row = measured_unions().set_index(["model", "tokens"]).loc[("Cohere MoE", 2)]
-    shared = 1 / 16 + 0.291 * 15 / 16
-    assert row["law"] == pytest.approx(8 + 8 * (1 - shared), rel=1e-12)
-    assert row["independent"] == pytest.approx(8 + 8 * 15 / 16, rel=1e-12)
-
-
 def test_measured_overlaps_alone_predict_the_cohere_union() -> None:
     """Shares of experts reused after 1 to 4 tokens give c; nothing is fitted to the union."""
     overlaps = np.array([0.381, 0.329, 0.301, 0.299])
@@ -207,16 +192,6 @@ def test_zipf_popularity_is_a_clipped_power(exponent: float, shape: tuple[int, i
     scale = p[free] * np.arange(1, E + 1)[free] ** exponent
     np.testing.assert_allclose(scale, scale[0], rtol=1e-9)
     routing.check_popularity(p, E, k)
-
-
-@given(EXPERTS, st.integers(1, 50), st.integers(1, 12), CORRELATIONS)
-def test_equal_popularity_is_the_correlated_union(
-    shape: tuple[int, int], batch: int, tokens: int, c: float
-) -> None:
-    equal = np.full(shape[0], shape[1] / shape[0])
-    union = routing.union_by_expert(np.array(batch), experts.expert_use(tokens, equal, c))
-    expected = experts.correlated_active_experts(batch, tokens, *shape, c)
-    assert union == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(("exponent", "c"), [(0.5, 0.0), (1.0, 0.0), (0.7, 0.3)])
@@ -251,11 +226,9 @@ def test_popularity_that_cannot_be(popularity: list[float], given: str) -> None:
         (lambda: experts.active_experts(-1, 64, 8), "num_tokens"),
         (lambda: experts.active_experts(1, 0, 8), "num_experts"),
         (lambda: experts.active_experts(1, 64, 65), "experts_per_token"),
-        (lambda: experts.active_experts(1, 64, 0), "experts_per_token"),
         (lambda: experts.tokens_per_expert(0, 64, 8), "num_tokens"),
         (lambda: experts.saturation_tokens(64, 8, share=1), "share"),
         (lambda: experts.correlated_active_experts(0, 4, 64, 8, 0.1), "batch_size"),
-        (lambda: experts.correlated_active_experts(1, -1, 64, 8, 0.1), "tokens_per_sequence"),
         (lambda: experts.correlated_active_experts(1, 4, 64, 8, 1.1), "routing_correlation"),
     ],
 )

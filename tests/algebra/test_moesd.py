@@ -29,12 +29,6 @@ def test_growth_and_its_slope_are_continuous_at_the_threshold(
     assert left == pytest.approx(right, rel=1e-3, abs=1e-6 * g[2])
 
 
-def test_growth_limits() -> None:
-    assert moesd.growth(0, 50, 1.3) == 1
-    assert moesd.growth([5, 500], 50, 1).tolist() == [1, 1]
-    assert moesd.growth(10, 0, np.e) == pytest.approx(11, rel=1e-12)
-
-
 def test_forward_time_is_the_sum_of_its_terms() -> None:
     t, ridge_point = 20.0, 150.0
     G = 1.01**20

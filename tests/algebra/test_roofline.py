@@ -35,14 +35,6 @@ def test_short_reads_take_twice_their_time_and_long_ones_the_ramp_more() -> None
     assert k.ramped(1.0, 5.0) - 1.0 == pytest.approx(5e-6, rel=1e-4)
 
 
-def test_a_ramp_is_that_of_a_bandwidth_that_rises_with_size() -> None:
-    """Reads of s seconds at a bandwidth of (s + r) / (s + 2 r) of the peak: it rises from 1/2."""
-    ramp, s = 3e-6, np.logspace(-9, -2, 30)
-    share_of_peak = s / np.asarray(KernelParameters(ramp_time=ramp).ramped(s, np.ones(30)))
-    np.testing.assert_allclose(share_of_peak, (s + ramp) / (s + 2 * ramp), rtol=1e-12)
-    assert (np.diff(share_of_peak) > 0).all()
-
-
 @given(SECONDS, st.floats(1, 100), st.floats(1e-8, 1e-4))
 def test_one_ramp_more_takes_longer_but_no_more_than_a_ramp(
     seconds: float, kernels: float, ramp: float
@@ -91,11 +83,6 @@ def test_walking_overlaps_with_streaming() -> None:
             assert time == pytest.approx(expected, rel=1e-8)
 
 
-def test_nothing_is_walked_without_depth() -> None:
-    k = KernelParameters(depth_time=1e-9)
-    assert k.walked(np.asarray(3e-6), 0.0, 0.0) == 3e-6
-
-
 # tiles
 
 
@@ -111,15 +98,6 @@ def test_nothing_is_walked_without_depth() -> None:
 def test_padded_rows_by_hand(rows: float, matrices: float, factor: float) -> None:
     k = KernelParameters(tile_rows=6.0)
     assert k.tiled_arithmetic(3e-6, rows, matrices) == pytest.approx(factor * 3e-6, rel=1e-11)
-
-
-def test_few_rows_cost_a_tile_and_many_their_number() -> None:
-    """Arithmetic of r rows takes r times that of one row without tiles, here 1 ns."""
-    k = KernelParameters(tile_rows=64.0)
-    for rows in (1e-3, 1.0, 30.0, 64.0, 200.0, 1e5):
-        as_on = k.tiled_arithmetic(1e-9 * rows, rows, 1.0) / 1e-9
-        assert max(rows, 64) <= as_on <= rows + 64
-        assert as_on**2 == pytest.approx(rows**2 + 64**2, rel=1e-12)
 
 
 def test_tiles_that_grow_with_the_rows() -> None:
@@ -153,14 +131,6 @@ def test_narrow_matrices_are_padded_by_hand() -> None:
 
 
 # all together
-
-
-def test_the_data_sheet_adds_nothing() -> None:
-    k, time = KernelParameters(), 1e-6
-    assert k.ramped(time, 3.0) == time
-    assert k.walked(time, 1e4, 3.0) == time
-    assert k.tiled_arithmetic(time, 1.0, 1.0) == time
-    assert k.tiled_weights(1e6, 1.0) == 1e6
 
 
 @pytest.mark.parametrize("sharpness", [1.0, 1.5, 2.0, 3.0, 8.0, 10.0])

@@ -38,18 +38,6 @@ def test_every_expert_is_used_as_often_as_the_law_says() -> None:
     assert (np.abs(used.mean(axis=0) - law) < 4.5 * error).all()
 
 
-def test_two_tokens_of_a_sequence_correlate_as_asked() -> None:
-    drawn = sample_routing(20_000, 2, 12, 3, 0.35, np.random.default_rng(3))
-    used = (drawn[:, :, :, None] == np.arange(12)).any(axis=2).astype(float)
-    first, second = used[:, 0, 0], used[:, 1, 0]
-    assert np.corrcoef(first, second)[0, 1] == pytest.approx(0.35, abs=4 / np.sqrt(20_000))
-
-
-def test_one_seed_gives_one_routing() -> None:
-    one, other = (sample_routing(2, 3, 16, 4, 0.2, np.random.default_rng(7)) for _ in range(2))
-    assert (one == other).all()
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
