@@ -280,6 +280,9 @@ def test_beyond_memory_warns_with_figures() -> None:
     (warning,) = p.warnings
     assert str(int(p.max_batch_size.min())) in warning
     assert "of the 77.3 GB (90 % of 85.9 GB) that an engine uses" in warning
+    too_small = predict("mixtral-8x7b", "1xt4", drafter="ngram", batch_size=1, acceptance=0.5)
+    assert "not even the weights fit" in too_small.warnings[0]
+    assert too_small.max_batch_size[()] == 0
 
 
 def test_windowed_layers_keep_their_window_only() -> None:
