@@ -1,7 +1,6 @@
 """Closed forms beside textbooks, beside each other, and beside the simulator."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from specmodel.serving.closed_forms import (
     load_curves,
 )
 from specmodel.serving.limits import usual_scheduler
-from specmodel.serving.policies import drafting, fixed
+from specmodel.serving.policies import fixed
 from specmodel.serving.requests import WORKLOADS, Arrivals, Lengths, draw_requests
 from specmodel.serving.run import prepare
 
@@ -135,17 +134,3 @@ def test_a_wave_of_equal_requests_is_in_lockstep(prompt: int) -> None:
     )
     assert run.tpot.mean() == pytest.approx(together, rel=0.04)
     assert run.tpot.mean() < 0.95 * at_random
-
-
-def test_closed_forms_learn_nothing() -> None:
-    deployment, _ = deploy(target="qwen3-8b", hardware="h100", drafter="eagle3")
-    requests = draw_requests(Arrivals(request_rate=1.0), WORKLOADS["code"], 50, 1)
-    service = prepare(deployment, usual_scheduler(deployment, 3), requests, 3)
-    drafts = drafting(
-        "sglang",
-        times=service.times,
-        acceptance=Acceptance(acceptance_rate=0.7),
-        max_draft_length=3,
-        context=requests.mean_context,
-    )
-    assert load_curves(replace(service, drafts=drafts), requests) is None

@@ -29,7 +29,6 @@ def drain_asked(**asked: Any) -> Drain:
     "asked",
     [
         {"drain": 48, **EQUAL},
-        {"drain": 48, **SPREAD},
         {"drain": 96, "max_running": 32, **EQUAL},
         {"drain": 32, "samples": 3, "max_running": 24, **SPREAD},
         {"drain": 60, "samples": 2, "servers": 2, "workload": "code"},
@@ -65,14 +64,6 @@ def test_a_shared_prefix_is_held_once_by_those_that_run() -> None:
     (row,) = load(**WHERE, **asked).rows
     assert row["running"] > 25  # of which 13 fit, if each held its whole prompt
     assert row["running_closed"] == pytest.approx(row["running"], rel=0.25)
-
-
-def test_intervals_hold_the_predictions_and_none_speeds_up_itself() -> None:
-    none, fixed = load(**WHERE, drain=24, policy="none,fixed:3", **SPREAD).rows
-    for row in (none, fixed):
-        assert row["makespan_low"] < row["makespan"] < row["makespan_high"]
-    assert none["speedup_low"] == none["speedup_high"] == 1.0
-    assert fixed["speedup_low"] < fixed["speedup"] < fixed["speedup_high"]
 
 
 @pytest.mark.parametrize("servers", [1, 3])
@@ -113,24 +104,6 @@ def test_below_is_the_table_that_says_the_same() -> None:
     for own in ({"drain": 32}, {"request_rate": 4.0, "requests": 60}):
         below, table = load(**asked, **own, policy=names).rows
         assert {**below, "policy": ""} == {**table, "policy": ""}
-
-
-def test_usual_policies_have_at_most_three_lengths_and_the_best_below() -> None:
-    question = load_question({**WHERE, "drain": 64, **SPREAD})
-    assert isinstance(question, Drained)
-    fixed = [name for name in question.policies if name.startswith("fixed")]
-    assert [question.policies[0], question.policies[-2]] == ["none", "schedule"]
-    assert 1 <= len(fixed) <= 3
-    drain, best = question.drain, question.policies[-1]
-    size, length = map(int, best.split(":")[1:])
-    others = [f"below:{size // 2}:{length}", f"below:{size}:{length - 1}"]
-
-    def takes(name: str) -> float:
-        courses = drain.closed(name)
-        assert courses is not None
-        return float(drain.outcome(courses)["makespan"])
-
-    assert takes(best) < 1.01 * min(map(takes, others))
 
 
 def test_answers_to_a_prompt_share_it_and_lengths_keep_their_law() -> None:
@@ -194,12 +167,6 @@ def test_each_server_reads_a_shared_prefix_once() -> None:
 def test_formulas_are_refused_where_requests_differ(more: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="by_formula"):
         drain_asked(drain=8, by_formula=True, **EQUAL, **more)
-
-
-def test_both_lengths_of_a_law_fit_the_context() -> None:
-    laws = {"prompt_length": "lognormal:900:1", "output_length": "lognormal:900:1"}
-    asked = {"target": "opt-30b", "hardware": "h200", "drain": 200, "acceptance": 0.7, **laws}
-    assert load_question(asked).study.typical.longest <= 2050
 
 
 def test_policies_that_learn_have_no_formula() -> None:

@@ -31,7 +31,7 @@ def test_one_request_at_a_time_waits_as_pollaczek_and_khinchine_say(work: str, l
     mean, square = (steps * chances).sum(), (steps**2 * chances).sum()
     rate = load / mean
     waits = []
-    for replication in range(24):
+    for replication in range(12):
         random = np.random.default_rng([replication, len(work)])
         count = 4000
         requests = Requests(
@@ -59,13 +59,8 @@ def test_one_user_decodes_as_predicted_at_batch_size_one(
     how = {"drafts": fixed(draft_length), "acceptance": Acceptance(acceptance_rate=0.7)}
     run = prepare(deployment, usual_scheduler(deployment, 3), requests, 3, **how).run(requests)
     contexts = np.linspace(500, 2500, 41)
-    predicted = specmodel.predict(
-        **QWEN,
-        batch_size=1,
-        draft_length=draft_length,
-        context_length=contexts,
-        acceptance=0.7,
-    )
+    at: dict[str, Any] = {"batch_size": 1, "draft_length": draft_length}
+    predicted = specmodel.predict(**QWEN, **at, context_length=contexts, acceptance=0.7)
     assert run.mean_tpot == pytest.approx(predicted.tpot.mean(), rel=0.01)
     assert run.ttft.max() == pytest.approx(run.ttft.min(), rel=1e-6)
 
@@ -89,13 +84,8 @@ def test_a_closed_loop_of_endless_outputs_is_a_batch(users: int, draft_length: i
     )
     run = service.run(requests, log_steps=400)
     full = run.log["decoding"] == users
-    predicted = specmodel.predict(
-        **QWEN,
-        batch_size=users,
-        draft_length=draft_length,
-        context_length=700,
-        acceptance=0.7,
-    )
+    at: dict[str, Any] = {"batch_size": users, "draft_length": draft_length}
+    predicted = specmodel.predict(**QWEN, **at, context_length=700, acceptance=0.7)
     emitted = run.log["emitted_tokens"][full].sum() / full.sum() / users
     assert run.log["step_time"][full] == pytest.approx(float(predicted.step_time), rel=2e-3)
     noise = 4 * 1.2 / (full.sum() * users) ** 0.5
@@ -133,7 +123,6 @@ def test_drafts_fare_as_acceptance_does_at_the_context_of_their_step() -> None:
     "form",
     [
         {"acceptance_rate": 0.6},
-        {"tokens_per_step": 1.3},
         {"acceptance_by_context": {100: 1.3, 10_000: 1.3}},
     ],
 )

@@ -138,17 +138,12 @@ def test_whole_times_that_come_rarely_may_be_milliseconds(write: Any) -> None:
         ("load.txt", "", "a .csv, .parquet, .jsonl or .json file"),
         ("load.csv", "a,b\n1,2\n", "a trace of Azure, BurstGPT or Mooncake"),
         ("load.csv", OWN + "1,0,3\n", "prompt_tokens: got 0"),
-        ("load.csv", OWN + "1,5,0\n", "output_tokens: got 0"),
         ("burst.csv", BURST + "5,ChatGPT,5,0,5,API log\n", "at least one request"),
         ("conv.csv", AZURE + "yesterday,5,3\n", "a date such as 2023-11-16"),
-        ("t.jsonl", "", "at least one request"),
         ("t.jsonl", MOONCAKE.replace("27000", "31000"), "timestamp: got 30"),
         ("t.jsonl", MOONCAKE.replace("[9, 1]", "9"), "hash_ids: got 9"),
-        ("t.jsonl", MOONCAKE.replace("27000", "-1"), "timestamp: got -1"),
-        ("r.json", "[1, 2]", "no columns"),
         ("r.json", "{", "well-formed JSON"),
         ("r.json", json.dumps({**DETAILED, "start_times": [1]}), "lists of equal length"),
-        ("r.json", json.dumps({"input_lens": [5], "output_lens": [3]}), "since 0.15"),
     ],
 )
 def test_what_is_no_recording_is_refused_in_one_line(
@@ -173,7 +168,7 @@ def test_of_more_requests_than_are_taken_a_window_is_read(
     assert serving.read_requests(path, "2:7").count == 5
 
 
-@pytest.mark.parametrize("window", ["5", "a:b", "7:3", "1:2:3", "-1:4", ":"])
+@pytest.mark.parametrize("window", ["5", "a:b", "7:3", "-1:4"])
 def test_a_window_is_from_a_time_to_a_later_one(window: str, write: Any) -> None:
     with pytest.raises(InputError, match="FROM:TO"):
         serving.read_requests(write("load.csv", OWN + "0,5,3\n"), window)

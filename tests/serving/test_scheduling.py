@@ -176,20 +176,6 @@ def test_noise_is_of_a_position_and_not_of_the_order_of_steps() -> None:
     assert (ran(requests, alone, seed=5).accepted_tokens != accepted).any()
 
 
-def test_drafts_fare_as_their_acceptance_says() -> None:
-    requests = draw_requests(Arrivals(users=1), Lengths(prompt_tokens=5, output_tokens=60_001), 1)
-    requests = replace(requests, output_tokens=np.array([60_001]))
-    run = Service(
-        times=growing_times(3, 1),
-        limits=Limits(blocks=10_000),
-        drafts=fixed(3),
-        acceptance=ACCEPTED,
-    ).run(requests)
-    expected = float(ACCEPTED.expected_tokens_per_step(3))
-    error = 1.2 / (60_000 / expected) ** 0.5
-    assert run.tokens_per_step == pytest.approx(expected, abs=4 * error)
-
-
 def test_recorded_acceptance_is_met_position_by_position() -> None:
     trace = make_trace([[3] * 10], [[2, 0, 0, 1, 0, 3, 0, 0, 0, 0]], 3)
     requests = Requests(

@@ -10,6 +10,7 @@ from engine_rules import verified_drafts
 import under_load
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.cost.deploying import deploy
+from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times
 from specmodel.cost.prefill import draft_prefill_pass, prefill_pass
 from specmodel.layers.batch import SequenceGroup, sequence_group
@@ -25,6 +26,16 @@ def chunk(tokens: float, context: float = 0.0) -> SequenceGroup:
     )
 
 
+@pytest.fixture(scope="module")
+def tabled() -> tuple[Deployment, times.TabulatedTimes]:
+    """A deployment and the table of its steps."""
+    deployment, _ = deploy(**QWEN)
+    return deployment, times.tabulate(
+        deployment, max_draft_length=3, max_requests=200, max_context=4000, mean_context=500,
+        token_budget=4096,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("drafter", ["eagle3", "qwen2-0.5b"])
 def test_a_prompt_alone_takes_its_prefill_pass(drafter: str) -> None:
     deployment, _ = deploy(**QWEN | {"drafter": drafter})
@@ -35,13 +46,9 @@ def test_a_prompt_alone_takes_its_prefill_pass(drafter: str) -> None:
         assert taken == whole + (own.total_time if own else 0.0)
 
 
-def test_the_step_of_a_prompt_drafts_too() -> None:
+def test_the_step_of_a_prompt_drafts_too(tabled) -> None:
     """As vLLM does: drafts follow the token that the prompt emits, also where nothing decodes."""
-    deployment, _ = deploy(**QWEN)
-    table = times.tabulate(
-        deployment, max_draft_length=3, max_requests=4, max_context=2000, mean_context=500,
-        token_budget=2048,
-    )  # fmt: skip
+    deployment, table = tabled
     reads = times.prompts_step_time(deployment, chunk(256.0))
     for k in (0, 3):
         at: dict[str, Any] = {"batch_size": 1, "draft_length": k, "verify_tokens": k + 1}
@@ -105,16 +112,8 @@ def test_replicas_that_share_experts_wait_for_a_prompt_of_one() -> None:
     assert added[1] > 0.8 * added[0]  # not half, as if both read a part
 
 
-def test_the_loop_reads_the_table_as_it_stands() -> None:
-    deployment, _ = deploy(**QWEN)
-    table = times.tabulate(
-        deployment,
-        max_draft_length=2,
-        max_requests=40,
-        max_context=3000,
-        mean_context=500,
-        token_budget=2048,
-    )
+def test_the_loop_reads_the_table_as_it_stands(tabled) -> None:
+    _, table = tabled
     flat = table.flat()
     random = np.random.default_rng(0)
     for _ in range(50):
@@ -139,16 +138,8 @@ def test_the_table_is_near_the_program_in_mixed_steps(name: str) -> None:
     assert errors.max() < 0.045
 
 
-def test_times_never_fall_with_work() -> None:
-    deployment, _ = deploy(**QWEN)
-    table = times.tabulate(
-        deployment,
-        max_draft_length=3,
-        max_requests=200,
-        max_context=4000,
-        mean_context=500,
-        token_budget=4096,
-    )
+def test_times_never_fall_with_work(tabled) -> None:
+    _, table = tabled
     assert (np.diff(table.base, axis=2) >= -1e-12).all()
     assert (np.diff(table.base[:, 1:], axis=1) >= -1e-12).all()
     in_graphs, beyond = np.split(table.more[:, 1:], 2)
@@ -158,16 +149,8 @@ def test_times_never_fall_with_work() -> None:
     assert (beyond[:, :, is_large] > in_graphs[:, :, is_large] - 1e-12).all()
 
 
-def test_drafts_in_full_cost_their_drafting_whatever_is_verified() -> None:
-    deployment, _ = deploy(**QWEN)
-    table = times.tabulate(
-        deployment,
-        max_draft_length=3,
-        max_requests=20,
-        max_context=2000,
-        mean_context=500,
-        token_budget=2048,
-    )
+def test_drafts_in_full_cost_their_drafting_whatever_is_verified(tabled) -> None:
+    deployment, table = tabled
     full = times.drafting_in_full(deployment, table, 500.0)
     at: dict[str, Any] = {"batch_size": 8, "context_length": 500}
     drafts = [
