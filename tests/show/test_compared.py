@@ -2,7 +2,6 @@
 
 import pytest
 
-from specmodel.answers import alternatives
 from specmodel.cli import main
 from specmodel.cost.deploying import resolve
 from specmodel.show import compared, within
@@ -82,20 +81,6 @@ def test_lengths_are_alike_by_the_same_rule_in_predict_and_compare(size, capsys)
     assert sorted(named) == [f"length {length}" for length in lengths]
 
 
-def test_a_config_goes_by_the_name_of_its_model(tmp_path):
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-    configs = [str(tmp_path / name / "config.json") for name in ("one", "two")]
-    assert alternatives._labels("target", configs) == ["one", "two"]
-
-
-def test_one_everywhere_has_its_lead():
-    ranking = ranked({"a": [120, 150], "b": [100, 100]})
-    words = compared.verdict(ranking, is_even=False)
-    told = "Most tokens/s per GPU with speculation, at every batch size: a; the next is 20% to 50%"
-    assert words == f"{told} slower. Largest speedup: 1.50x, a at batch size 1."
-
-
 def test_what_does_not_fit_wins_nowhere_and_is_none_for_all():
     ranking = ranked({"a": [100, 100], "b": [90, 300]}, fits={"b": [True, False]})
     words = compared.verdict(ranking)
@@ -123,10 +108,3 @@ def test_the_table_of_a_target_names_who_carries_most_and_who_is_too_close():
         "Within 9ms a token no alternative has a batch.",
         "",
     )
-
-
-def test_one_that_is_never_far_behind_wins_over_ties():
-    ranking = ranked({"a": [101, 100, 130], "b": [100, 102, 100]})
-    words = compared.verdict(ranking)
-    told = "Fastest with speculation, or not told apart from it, at every batch size: a."
-    assert words.startswith(told)
