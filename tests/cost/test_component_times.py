@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from one_by_one import pass_time
 from scipy import stats
-from test_parallel import draw_counts, uniform_counts
 
 from specmodel.algebra import ranks
 from specmodel.algebra.roofline import KernelParameters
-from specmodel.algebra.routing import rate_of, zipf_popularity
+from specmodel.algebra.routing import rate_of
 from specmodel.cost.deploying import deploy
 from specmodel.cost.forward import pass_work
 from specmodel.cost.passes import component_time
@@ -104,43 +103,6 @@ def test_messages_wait_for_hops_and_bytes() -> None:
     assert seconds(work) == pytest.approx(in_node + between, rel=1e-12)
     alone = dataclasses.replace(work, collectives=0.0)
     assert seconds(alone) == pytest.approx(between, rel=1e-12)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("exponent", "c", "sequences", "max_error"),
-    [(0.0, 0.0, 4, 0.15), (0.0, 0.3, 16, 0.15), (0.5, 0.2, 16, 0.15), (0.8, 0.0, 16, 0.05)],
-)
-def test_moments_of_an_experts_tokens_are_those_drawn(
-    exponent: float, c: float, sequences: int, max_error: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Mean, variance and third central moment over experts and passes of 4 tokens a sequence.
-
-    The mean is exact, the variance too; the third moment takes clumps of tokens as Poisson counts.
-    """
-    rng, s, trials = np.random.default_rng(11), 4, 4000
-    popularity = zipf_popularity(128, 8, exponent)
-    if exponent == c == 0:
-        counts = uniform_counts(rng, 128, 8, sequences * s, trials)
-    else:
-        counts = draw_counts(rng, popularity, sequences, s, c, trials)
-    asked = []
-    monkeypatch.setattr(ranks, "busiest_tokens", lambda *a: asked.append(a) or np.ones(()))
-    pass_work(
-        load_architecture("qwen3-30b-a3b").with_changes("m", {"popularity_spread": 0.0}),
-        sequence_group(batch_size=sequences, tokens_per_sequence=s),
-        routing_correlation=c,
-        popularity=popularity if exponent else None,
-        layout=Layout(8, 8),
-    )
-    mean, variance, third, num_experts, degree = asked[0]
-    assert (num_experts, degree) == (128, 8)
-    assert mean == pytest.approx(sequences * s * 8 / 128, rel=1e-12)
-    moved = counts - float(mean)
-    for power, formula, slack in [(2, variance, 0.0), (3, third, max_error)]:
-        of_trials = (moved**power).mean(axis=1)
-        error = 4 * of_trials.std() / math.sqrt(trials) + slack * of_trials.mean()
-        assert abs(float(formula) - of_trials.mean()) <= error
 
 
 def test_a_spread_of_popularity_has_the_moments_of_such_popularities(monkeypatch) -> None:

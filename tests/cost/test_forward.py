@@ -10,14 +10,10 @@ from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.records import as_table
-from specmodel.cost.passes import growth_by_cause
 from specmodel.layers.batch import Layout
 from specmodel.layers.work import PassWork
-from specmodel.machines.engine import Overheads
-from specmodel.machines.hardware import HardwareProfile, load_hardware
+from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture, load_architecture
-
-LAUNCHES = Overheads(kernel_time=1e-6)
 
 
 def work_of(model: str | Architecture, **changes: object) -> PassWork:
@@ -139,51 +135,6 @@ def test_time_is_continuous_and_monotone(
     for name in ("batch_size", "tokens_per_sequence", "context_length"):
         more = seconds(model, gpu, **(point | {name: point[name] * 1.001}))
         assert here * (1 - 1e-12) <= more <= here * 1.01, name
-
-
-@given(architectures(), hardware(), st.floats(1, 1e4), st.floats(1, 16), st.floats(0, 1))
-def test_growth_by_cause_sums_exactly(
-    model: Architecture, gpu: HardwareProfile, batch: float, tokens: float, correlation: float
-) -> None:
-    before, after = (
-        pass_time(
-            pass_of(
-                model,
-                batch_size=batch,
-                tokens_per_sequence=q,
-                context_length=512,
-                routing_correlation=correlation,
-            ),
-            gpu,
-            overheads=Overheads(kernel_time=1e-6, pass_time=1e-4),
-        )
-        for q in (1.0, tokens)
-    )
-    growth = growth_by_cause(before, after)
-    total_growth = after.total_time - before.total_time
-    assert sum(growth.values()) == pytest.approx(total_growth, abs=1e-12 * after.total_time)
-
-
-def test_broadcasting_changes_no_number() -> None:
-    model, gpu = load_architecture("qwen2-57b-a14b"), load_hardware("a800_sxm_80gb")
-    batch, tokens, context = np.array([1, 7, 300]), np.array([1, 5]), np.array([0, 512, 9000])
-    work = pass_of(
-        model,
-        batch_size=batch[:, None, None],
-        tokens_per_sequence=tokens[:, None],
-        context_length=context,
-    )
-    grid = pass_time(work, gpu, overheads=LAUNCHES).total_time
-    assert grid.shape == (3, 2, 3)
-    for i, j, k in np.ndindex(grid.shape):
-        point = pass_of(
-            model,
-            batch_size=batch[i].item(),
-            tokens_per_sequence=tokens[j].item(),
-            context_length=context[k].item(),
-        )
-        one = pass_time(point, gpu, overheads=LAUNCHES).total_time
-        assert grid[i, j, k] == one
 
 
 def test_plain_and_speculating_sequences_mix_linearly_in_tokens() -> None:

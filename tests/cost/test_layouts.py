@@ -8,13 +8,10 @@ from carried import added_by_prompt
 from rows import each_row
 from test_parallel import assert_mean, busiest, draw_counts, uniform_counts, work_of
 
-from specmodel import predict
 from specmodel.algebra import routing
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.records import as_table
 from specmodel.cost.deploying import deploy
-from specmodel.cost.forward import pass_work
-from specmodel.layers.batch import Layout, sequence_group
+from specmodel.layers.batch import Layout
 from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import load_architecture
 from specmodel.prediction.decoding import decode
@@ -196,23 +193,6 @@ def test_memory_of_a_gpu_is_its_share(spread: int) -> None:
     assert cut.memory_bytes == pytest.approx(weights + 20 * kv / 4, rel=1e-12)
 
 
-def test_experts_of_a_draft_model_are_cut_over_its_replicas() -> None:
-    """As for a target: a draft model of routed experts on eight replicas does what that does."""
-    deployment, _ = deploy(
-        target="qwen3-235b-a22b", hardware="h200_sxm", drafter="qwen3-30b-a3b", data_parallel=8
-    )
-    assert deployment.draft_layout == spread_over(1, 8, 1)
-    drafted = predict(
-        target="qwen3-235b-a22b", hardware="h200_sxm", drafter="qwen3-30b-a3b", data_parallel=8,
-        engine="ideal", draft_length=1, batch_size=64, context_length=1000, acceptance=0.7,
-    )  # fmt: skip
-    own = decode(
-        target="qwen3-30b-a3b", hardware="h200_sxm", data_parallel=8, batch_size=64,
-        context_length=1000, routing_correlation=0.18, engine="ideal",
-    )  # fmt: skip
-    assert drafted.draft_time == pytest.approx(own.tpot, rel=1e-12)
-
-
 def test_replicas_prefill_side_by_side_and_share_the_experts() -> None:
     """A replica has its own prompts; experts see those of all, and one GPU alone takes longer."""
     base = {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "context_length": 4352}
@@ -249,17 +229,3 @@ def test_dtypes_of_parts_are_those_of_a_what_if(drafter: str) -> None:
     if drafter == "mtp":
         sizes = [d.drafter.architectures[0].weight_bytes(layout) for d in (plain, given)]
         assert sizes[1] > 1.5 * sizes[0]
-
-
-def test_a_dtype_of_attention_replaces_those_of_single_layers() -> None:
-    model = load_architecture("qwen3-32b")
-    group = as_table(model.layers[0]) | {"count": 1, "mixer_dtype": "fp8"}
-    other = as_table(model.layers[0]) | {"output_dtype": "fp4"}
-    mixed = model.with_changes("target", {"layers": [group, other]})
-    changed, _ = deploy(target=mixed, hardware="h100_sxm", attention_dtype="int8")
-    alike = model.with_changes("target", {"attention_dtype": "int8"})
-    one = sequence_group(batch_size=4, context_length=100)
-    layers = 64 + 1
-    a, b = (pass_work(m, one).components["attention_projections"] for m in (changed.target, alike))
-    assert a.stored_dtype == b.stored_dtype == "int8"
-    assert a.weight_bytes == pytest.approx(b.weight_bytes * layers / 64, rel=1e-12)

@@ -266,25 +266,6 @@ def test_all_reduces_take_the_fit_of_their_stack(stack: str, taken: str) -> None
     assert large == pytest.approx(REDUCTIONS * two + gather + 4096 * per_token, rel=1e-9)
 
 
-def test_an_engine_runs_its_own_all_reduces_on_kernels_that_stand_in() -> None:
-    """RTX PRO 6000 has kernels of TensorRT-LLM, and all-reduces of SGLang as well."""
-    hardware = load_hardware("rtx_pro_6000")
-    assert "sglang" not in hardware.fitted
-    ours, theirs = (
-        predict(**ALL_REDUCED, hardware=hardware, batch_size=4, **given)
-        for given in ({"engine": "sglang"}, {"stack": "trtllm"})
-    )
-    own, other = (p.times.forward.components["all_reduce"].link_time for p in (ours, theirs))
-    fits, rate = hardware.link.all_reduce, hardware.link.peak_bytes_per_s
-    times = (
-        all_reduce_time(4 * 8192 * 2, 8, rate, fits[stack].parameters)
-        for stack in ("sglang", "trtllm")
-    )
-    expected = REDUCTIONS * np.subtract(*times)
-    assert own - other == pytest.approx(expected, rel=1e-9)
-    assert abs(expected) > 1e-6
-
-
 SHARING = {"tensor_parallel": 8, "decode_context_parallel": 2}
 
 

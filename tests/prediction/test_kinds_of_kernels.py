@@ -114,12 +114,6 @@ def test_intervals_know_the_errors_of_latent_attention():
     assert as_attention[1] - as_attention[0] == pytest.approx(high - low, rel=0.2)
 
 
-def test_a_kind_that_a_model_does_not_run_leaves_its_intervals_as_they_are():
-    without = deployed(stack(attention={}), "gpt-oss-120b")
-    beside = deployed(stack(attention={}, latent_attention={}, recurrence={}), "gpt-oss-120b")
-    assert ends(without) == ends(beside)
-
-
 def test_assumptions_say_what_stands_in_and_bounds_of_kinds_that_run():
     from specmodel.cost.deploying import assumed_of_kernels as assumed
 
@@ -138,25 +132,6 @@ def test_kinds_that_a_model_runs_are_those_of_its_passes(name):
     model = load_architecture(name)
     work = pass_work(model, sequence_group(batch_size=2, context_length=9.0))
     assert set(kernels_of(model)) == {part.kind for part in work.components.values()}
-
-
-@pytest.mark.usefixtures("verbose")
-def test_kernels_fitted_in_another_dtype_are_not_said_to_be_taken():
-    """As by `calibrate` in fp32: a model in bf16 takes typical ones, one in fp32 its own."""
-    fit = KernelFit(**(FIT | {"arithmetic_dtype": "fp32", "mean_error": 0.42}))
-    own = replace(stack(), experts={"fp32": fit}, gemm={"fp32": fit}, attention={"fp32": fit})
-    gpu = replace(load_hardware("h200_sxm"), fitted={"torch": own})
-    gpu = replace(gpu, dtype={"fp32": gpu.dtype["bf16"]})
-    names = {"target": "qwen3-30b-a3b", "hardware": gpu, "stack": "torch"}
-    wide = dict.fromkeys(("weight_dtype", "kv_dtype"), "fp32")
-    kinds = ("experts", "gemm", "attention")
-    for dtypes, is_own in (({}, False), (wide, True)):
-        deployment, assumed = deploy(**names, **dtypes)
-        told = behind(deployment)[0]
-        assert ("fitted; off by experts 42%, gemm 42%, attention 42%" in told) == is_own
-        assert ("none were fitted on NVIDIA H200 SXM in these dtypes by torch 1" in told) != is_own
-        assert all((f"{kind}_bf16" in assumed) != is_own for kind in kinds)
-        assert not {*kinds} & assumed.keys()
 
 
 def test_nobody_timed_state_spaces_so_that_recurrences_stand_in_with_larger_errors():

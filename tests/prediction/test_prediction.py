@@ -340,19 +340,6 @@ def test_fitted_kernels_give_monotone_and_continuous_times(
         assert growth[:, leap:].max() < 1.01
 
 
-def test_what_was_not_given_is_assumed_aloud() -> None:
-    least = predict(
-        target="mixtral-8x7b", drafter="ngram", hardware="b200", batch_size=1, draft_length=3,
-        acceptance=0.5,
-    )  # fmt: skip
-    assert least.assumptions["context_length"] == 1024
-    assert least.assumptions["engine"] == "vllm"
-    assert least.assumptions["routing_correlation"] == 0.18
-    given = qwen2(routing_correlation=0.0, weight_dtype="bf16")
-    for name in ("context_length", "engine", "routing_correlation", "weight_dtype"):
-        assert name not in given.assumptions
-
-
 @each_row(
     ("changes", "argument"),
     [

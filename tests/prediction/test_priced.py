@@ -55,13 +55,3 @@ def test_a_price_on_the_command_line_adds_a_column(capsys, line):
     page = capsys.readouterr().out
     assert "$/M" in page
     assert max(map(len, page.splitlines())) <= 80
-
-
-def test_a_price_is_refused_where_acceptance_is_not_known(capsys):
-    assert (
-        carry_out(
-            ["predict", "olmoe-1b-7b", "h100", "--drafter", "eagle3", "--gpu-hour-price", "3"]
-        )
-        == 2
-    )
-    assert "--gpu-hour-price" in capsys.readouterr().err

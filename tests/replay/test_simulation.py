@@ -24,7 +24,7 @@ from specmodel.replay import (
     summarise,
     timeline,
 )
-from specmodel.replay.blocks import block_bounds, replay_adapted
+from specmodel.replay.blocks import replay_adapted
 from specmodel.replay.feedback import Policies
 from specmodel.replay.machine_code import compiled_function
 from specmodel.replay.policies import (
@@ -511,20 +511,6 @@ def test_the_same_seed_gives_the_same_records_on_any_number_of_workers(times, mo
             steps = timeline(source, times, "bandit:width=0.1", request=request, seed=18)
             assert len(steps) == row["steps"]
             assert steps["step_time"].sum() == pytest.approx(row["time"], rel=1e-12)
-
-
-def test_blocks_hold_all_requests_once(monkeypatch) -> None:
-    monkeypatch.setattr("specmodel.replay.blocks.BLOCK_POSITIONS", 500)
-    monkeypatch.setattr("specmodel.replay.blocks.BLOCK_REQUESTS", 7)
-    trace = bursty_trace(40, 20)
-    for source in (trace, iid_sample(0.5, 23, 100), iid_sample(0.5, 3, 10_000)):
-        bounds = block_bounds(source)
-        assert [first for first, _ in bounds] == [0, *(last for _, last in bounds[:-1])]
-        assert bounds[-1][1] == source.num_requests
-        for first, last in bounds:
-            assert 1 <= last - first <= 7
-            if isinstance(source, Trace):
-                assert source.output_tokens[first:last].sum() <= 500 or last == first + 1
 
 
 def test_runaways_are_as_many_as_asked_for_and_as_long_as_known(times, monkeypatch) -> None:

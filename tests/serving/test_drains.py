@@ -144,16 +144,6 @@ def test_only_the_first_answer_to_a_prompt_is_prefilled_whole() -> None:
         assert run.state.prefilled_tokens == count * (200 + 3 * left)
 
 
-def test_what_a_recording_had_cached_stays_cached() -> None:
-    asked = np.array([600, 900, 1200, 700])
-    recorded = Requests(
-        arrival_time=np.zeros(4), prompt_tokens=asked, output_tokens=asked, cached_tokens=asked // 2
-    )
-    drain = drain_asked(drain=4, servers=2, workload=recorded)
-    found = np.concatenate([part.cached_tokens for part in drain.parts])
-    assert sorted(found) == sorted(asked // 2)
-
-
 def test_each_server_reads_a_shared_prefix_once() -> None:
     drain = drain_asked(drain=4, samples=2, servers=2, shared_prefix=64, **EQUAL)
     service = drain.study.service("none")

@@ -10,13 +10,13 @@ from constant_steps import constant_times
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
-from specmodel.serving.capacity import Capacity, Targets, load_of
+from specmodel.serving.capacity import Capacity, Targets
 from specmodel.serving.carried import capacities, capacity_row, check_alone
 from specmodel.serving.requests import Arrivals, Lengths, Requests
 from specmodel.serving.run import Service
 from specmodel.serving.state import Limits
 from specmodel.serving.study import Study
-from specmodel.serving.trial import RESIDENCES, Trial
+from specmodel.serving.trial import Trial
 
 DEPLOYMENT, _ = deploy(target="qwen3-30b-a3b", hardware="h100", drafter="eagle3")
 SHORT = Lengths(prompt_tokens=120, output_tokens=40, output_spread=0.3)
@@ -79,33 +79,6 @@ def test_where_only_slots_limit_the_capacity_is_that_at_which_requests_wait_ever
     tried.study.plain_service.times.more[:] = 0.0
     found = tried.capacity("none")
     assert found.rate == pytest.approx(0.8, rel=0.06)
-
-
-@pytest.mark.search
-def test_runs_are_long_and_others_come_until_the_measured_have_left(monkeypatch):
-    seen, asked, run_one = [], {}, Trial._run
-
-    def note(rate, runs, own, targets, added):
-        seen.append((rate, list(runs), own))
-        return load_of(rate, runs, own, targets, added)
-
-    def run(self, service, rate, until, tpot, place):
-        found = run_one(self, service, rate, until, tpot, place)
-        asked[found] = self._requests(place, rate, until, tpot).arrival_time
-        return found
-
-    monkeypatch.setattr("specmodel.serving.trial.load_of", note)
-    monkeypatch.setattr(Trial, "_run", run)
-    found = trial(SHORT).capacity("fixed:3")
-    passing = [(runs, own) for rate, runs, own in seen if rate <= found.rate]
-    assert len(passing) >= 3
-    for runs, own in passing:
-        for each in runs:
-            arrival = each.requests.arrival_time
-            assert each.requests.count == own.stop < len(asked[each])
-            assert each.last.max() <= each.state.now <= asked[each][-1]
-            stay = (each.last - arrival)[own].mean()
-            assert arrival[own.stop - 1] - arrival[own.start] >= 0.9 * RESIDENCES * stay
 
 
 @pytest.mark.search

@@ -63,40 +63,6 @@ def test_a_line_for_each_draft_length_and_one_at_1(kind) -> None:
     assert [tick.get_text() for tick in drawn.get_xticklabels()] == ["1", "4"]
 
 
-def test_best_lengths_are_one_line_that_says_where_they_change() -> None:
-    """Also with a band, and by context; of lengths that share a batch size each is a line."""
-    best = pd.DataFrame({"batch_size": [1, 2, 8, 64], "draft_length": [3, 3, 2, 10]})
-    best = best.assign(speedup=[1.5, 1.4, 1.6, 1.2], context_length=512)
-    best = best.assign(speedup_low=1, speedup_high=2, limited_by=["experts"] * 3 + ["overhead"])
-    longer = best.assign(
-        context_length=4096, speedup=[2.5, 2.4, 2.6, 2.2], draft_length=[1, 1, 1, 4]
-    )
-    drawn = plots.speedup(best, ax())
-    assert [text.get_text() for text in drawn.texts] == ["3", "2", "10"]
-    assert "numbers: draft length" in drawn.get_xlabel()
-    assert len(drawn.collections) == 1
-    drawn = plots.speedup(pd.concat([best, longer]), ax())
-    assert [
-        len(line.get_xdata()) for line in drawn.lines if line.get_label() in ("512", "4096")
-    ] == [4, 4]
-    typed = pd.concat([best.assign(draft_length=length) for length in (1, 3)])
-    drawn = plots.speedup(typed, ax())
-    assert {"1", "3"} < {line.get_label() for line in drawn.lines}
-    assert not any(map(str.isdigit, "".join(text.get_text() for text in drawn.texts)))
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_panels_may_share_a_labelled_axis(order) -> None:
-    axes = Figure().subplots(2, sharex=True)
-    table = pd.DataFrame({"batch_size": range(1, 2001), "speedup": 1.2})
-    for i in order:
-        plots.speedup(table, axes[i])
-    boxes = [label.get_window_extent() for label in axes[1].get_xticklabels()]
-    assert not axes[0].get_xticklabels()
-    assert len(boxes) > 3
-    assert all(a.x1 < b.x0 for a, b in pairwise(boxes))
-
-
 def test_bands_span_the_intervals() -> None:
     table = pd.DataFrame({"batch_size": [1, 2], "speedup": [1.2, 1.5]})
     table = table.assign(speedup_low=[1.1, 1.3], speedup_high=[1.4, 1.9])
@@ -107,17 +73,6 @@ def test_bands_span_the_intervals() -> None:
     assert "80 % interval" in legend(drawn)
     _, swatch, _ = drawn.get_legend().legend_handles
     assert swatch.get_facecolor() == tuple(band.get_facecolor()[0])
-
-
-def test_marks_can_be_left_out() -> None:
-    """With them the line of the axis that says what they mean."""
-    table = pd.DataFrame({"batch_size": [1, 2, 8], "draft_length": [3, 3, 2], "speedup": 1.5})
-    table["in_graph"] = [True, True, False]
-    marked, plain = (plots.speedup(table, ax(), marks=marks) for marks in (True, False))
-    assert [text.get_text() for text in marked.texts] == ["3", "2"]
-    assert "CUDA graphs end" in legend(marked)
-    assert (list(plain.texts), plain.get_xlabel()) == ([], "batch size (requests)")
-    assert "CUDA graphs end" not in legend(plain)
 
 
 def test_what_was_measured_is_drawn_as_crosses() -> None:
@@ -223,15 +178,6 @@ def test_of_one_context_the_speedup_of_each_length_is_drawn_and_the_best_framed(
     longer = table.assign(context_length=4096, best_draft_length=0)
     drawn = plots.best_draft_length(pd.concat([table, longer]), ax())
     assert [text.get_text() for text in drawn.texts] == ["2", "0", "0", "0"]
-
-
-def test_a_map_may_lack_points() -> None:
-    points = {"batch_size": [1, 8, 8], "context_length": 512, "draft_length": [1, 1, 2]}
-    rates = {"break_even_acceptance_rate": [0.25, np.nan, 0.5]}
-    drawn = plots.break_even(pd.DataFrame(points | rates), ax())
-    assert written(drawn) == {(0.5, 0.5): ".25", (1.5, 1.5): ".50"}
-    (hatches,) = (found for found in drawn.collections if found.get_hatch())
-    assert len(hatches.get_paths()) == 1
 
 
 def passes():
