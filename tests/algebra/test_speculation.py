@@ -13,17 +13,17 @@ RATES = st.floats(0, 1)
 LENGTHS = st.integers(0, 200)
 
 
-def geometric_sum(rate: float, length: int) -> float:
+def geometric_sum(rate, length):
     """The definition: 1 + α + α² + … + α^γ, added from the small end."""
     return float(sum(rate**i for i in range(length, -1, -1)))
 
 
-def measured(**form: float) -> Acceptance:
+def measured(**form):
     return Acceptance(**form, measured_draft_length=3)
 
 
 @given(RATES, LENGTHS)
-def test_expected_tokens_are_the_geometric_sum(rate: float, length: int) -> None:
+def test_expected_tokens_are_the_geometric_sum(rate, length):
     expected = geometric_sum(rate, length)
     tokens = speculation.expected_tokens_per_step(rate, length)
     assert tokens == pytest.approx(expected, rel=1e-12)
@@ -31,7 +31,7 @@ def test_expected_tokens_are_the_geometric_sum(rate: float, length: int) -> None
     assert speculation.expected_tokens_per_step(rate, 0) == 1
 
 
-def test_three_numbers_called_acceptance_rate() -> None:
+def test_three_numbers_called_acceptance_rate():
     """α = 0.8, γ = 4: 0.800, 0.590, 0.672 and 3.36 tokens per step (published, rounded)."""
     assert round(float(speculation.accepted_fraction(0.8, 4)), 3) == 0.590
     assert round(float(speculation.step_efficiency(0.8, 4)), 3) == 0.672
@@ -39,7 +39,7 @@ def test_three_numbers_called_acceptance_rate() -> None:
 
 
 @given(RATES, st.integers(1, 200))
-def test_every_form_gives_the_rate_back(rate: float, length: int) -> None:
+def test_every_form_gives_the_rate_back(rate, length):
     tokens = speculation.expected_tokens_per_step(rate, length)
     given = {
         "step_efficiency": tokens / (length + 1),
@@ -51,7 +51,7 @@ def test_every_form_gives_the_rate_back(rate: float, length: int) -> None:
         assert found == pytest.approx(rate, abs=1e-12 * (length + 1))
 
 
-def test_solved_rate_is_exact_to_rounding_everywhere() -> None:
+def test_solved_rate_is_exact_to_rounding_everywhere():
     rng = np.random.default_rng(1)
     near_one = 1 - 10.0 ** rng.uniform(-16, 0, 2000)
     rate = np.concatenate([rng.random(2000), near_one, 1 - near_one, [0.0, 1.0]])
@@ -63,13 +63,13 @@ def test_solved_rate_is_exact_to_rounding_everywhere() -> None:
 
 
 @given(RATES, st.integers(0, 40))
-def test_mean_is_the_sum_over_chances_of_each_number_accepted(rate: float, length: int) -> None:
+def test_mean_is_the_sum_over_chances_of_each_number_accepted(rate, length):
     chances = [rate**n * (1 - rate) for n in range(length)] + [rate**length]
     mean = sum(chance * (n + 1) for n, chance in enumerate(chances))
     assert speculation.expected_tokens_per_step(rate, length) == pytest.approx(mean, rel=1e-12)
 
 
-def test_the_least_bound_is_named_where_several_lengths_were_measured() -> None:
+def test_the_least_bound_is_named_where_several_lengths_were_measured():
     """Half of the steps have a proposal of at most 2 or 4 tokens: 2 or 3 tokens a step."""
     given = Acceptance(tokens_per_step=[2.5, 2.5], measured_draft_length=[2, 4])
     with pytest.raises(InputError, match=r"at most 2, as 0\.5 of the steps"):
@@ -79,7 +79,7 @@ def test_the_least_bound_is_named_where_several_lengths_were_measured() -> None:
         share.where_proposed(0.5)
 
 
-def test_mean_by_position_against_monte_carlo() -> None:
+def test_mean_by_position_against_monte_carlo():
     rng = np.random.default_rng(2)
     rates = np.array([0.9, 0.7, 0.4, 0.6])
     accepted = np.cumprod(rng.random((200_000, rates.size)) < rates, axis=1).sum(axis=1)
@@ -88,7 +88,7 @@ def test_mean_by_position_against_monte_carlo() -> None:
 
 
 @given(st.lists(RATES, min_size=1, max_size=12))
-def test_equal_rates_by_position_are_one_rate(rates: list[float]) -> None:
+def test_equal_rates_by_position_are_one_rate(rates):
     length = len(rates)
     by_position = forms.expected_tokens_per_step_by_position([rates[0]] * length, length)
     expected = speculation.expected_tokens_per_step(rates[0], length)
@@ -98,7 +98,7 @@ def test_equal_rates_by_position_are_one_rate(rates: list[float]) -> None:
     np.testing.assert_allclose(np.cumprod(back), cumulative, rtol=1e-12, atol=0)
 
 
-def test_published_cumulative_rates() -> None:
+def test_published_cumulative_rates():
     """vLLM, MT-Bench, K = 10: tokens per step is one plus the sum of the cumulative rates."""
     cumulative = [0.74, 0.54, 0.41, 0.30, 0.22, 0.16, 0.12, 0.08, 0.05, 0.02]
     conditional = forms.conditional_acceptance(cumulative)
@@ -107,7 +107,7 @@ def test_published_cumulative_rates() -> None:
 
 
 @given(st.floats(0.2, 12), st.integers(0, 10))
-def test_break_even_rate_breaks_even(cost: float, length: int) -> None:
+def test_break_even_rate_breaks_even(cost, length):
     rate = speculation.break_even_acceptance_rate(cost, length)
     if length == 0 or cost > length + 1:
         assert np.isnan(rate)
@@ -118,7 +118,7 @@ def test_break_even_rate_breaks_even(cost: float, length: int) -> None:
         assert speculation.utility(tokens, cost) == pytest.approx(1, rel=1e-12)
 
 
-def test_best_draft_length_prefers_none_and_the_shortest_of_equals() -> None:
+def test_best_draft_length_prefers_none_and_the_shortest_of_equals():
     gains = [[0.9, 0.99, 0.5], [1.2, 1.2, 1.1], [1.0, 1.3, 1.2]]
     assert speculation.best_draft_length(gains, [1, 2, 3]).tolist() == [0, 1, 2]
     assert speculation.best_draft_length(np.transpose(gains), [1, 2, 3], axis=0).tolist() == [
@@ -155,6 +155,6 @@ def test_best_draft_length_prefers_none_and_the_shortest_of_equals() -> None:
         ),
     ],
 )
-def test_bad_input_names_the_argument(call, argument: str) -> None:
+def test_bad_input_names_the_argument(call, argument):
     with pytest.raises(InputError, match=f"^{argument}: got"):
         call()

@@ -5,8 +5,6 @@ Blackwell; gpt-oss has 16 bits on Blackwell too unless ``moe.activation`` is mxf
 mxfp8 in any case); SGLang 0.5.23, ``quantization/mxfp4.py`` (mxfp8 on Blackwell, else 16 bits).
 """
 
-from typing import Any
-
 import pytest
 
 import specmodel
@@ -97,10 +95,8 @@ def test_vllm_keeps_16_bits_unless_its_option_is_set_and_is_told_so():
         ("b200", "sglang", {"target.kv_dtype": "bf16"}, "bf16"),
     ],
 )
-def test_sglang_narrows_caches_of_sparse_attention(
-    hardware: str, stack: str, given: dict[str, Any], dtype: str
-) -> None:
-    where: dict[str, Any] = {"tensor_parallel": 8, "engine": stack} | given
+def test_sglang_narrows_caches_of_sparse_attention(hardware, stack, given, dtype):
+    where = {"tensor_parallel": 8, "engine": stack} | given
     deployment, _ = resolve(where | {"target": "glm-5.2", "hardware": hardware})
     assert deployment.target.kv_dtype == dtype
     dense, _ = resolve(where | {"target": "deepseek-v3", "hardware": hardware})
@@ -113,9 +109,7 @@ def test_sglang_narrows_caches_of_sparse_attention(
         ("h200", 8, 3.03, 12.44, 662), ("b200", 8, 2.30, 6.84, 334), ("gb300", 4, 2.78, 8.53, 393),
     ],
 )  # fmt: skip
-def test_a_benchmark_in_lockstep(
-    hardware: str, gpus: int, alone: float, sixteen: float, prefill: float
-) -> None:
+def test_a_benchmark_in_lockstep(hardware, gpus, alone, sixteen, prefill):
     """GLM-5.2 in blocks of fp8 by SGLang 0.5.13, five MTP drafts, TPOT and TTFT published [ms].
 
     The file ``glm-5.2-benchmarks.jsx`` of its documentation at 00081a0; 8,192 tokens for 1,024.

@@ -11,27 +11,25 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.records import as_table
 from specmodel.layers.batch import Layout
-from specmodel.layers.work import PassWork
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.models.architecture import Architecture, load_architecture
+from specmodel.models.architecture import load_architecture
 
 
-def work_of(model: str | Architecture, **changes: object) -> PassWork:
+def work_of(model, **changes):
     architecture = load_architecture(model) if isinstance(model, str) else model
     point = {"batch_size": 1, "tokens_per_sequence": 1, "context_length": 1000} | changes
     return pass_of(architecture, **point)
 
 
-def seconds(architecture: Architecture, gpu: HardwareProfile, **point: object) -> float:
+def seconds(architecture, gpu, **point):
     work = pass_of(architecture, **point)
     return float(pass_time(work, gpu).total_time)
 
 
-def total(work: PassWork, field: str) -> float:
+def total(work, field):
     return float(sum(np.asarray(getattr(part, field)) for part in work.components.values()))
 
 
-def test_dense_pass_reads_every_active_weight_once() -> None:
+def test_dense_pass_reads_every_active_weight_once():
     """Llama-3.1-8B by hand: 2 FLOP a weight and token, 2 bytes a weight, 128 KiB of KV a token."""
     work = work_of("llama-3.1-8b", batch_size=3)
     active = load_architecture("llama-3.1-8b").active_parameters
@@ -45,7 +43,7 @@ def test_dense_pass_reads_every_active_weight_once() -> None:
     assert matrices == pytest.approx(2 * 3 * (active - 65 * 4096), rel=1e-12)
 
 
-def test_moe_pass_reads_the_union() -> None:
+def test_moe_pass_reads_the_union():
     work = work_of("mixtral-8x7b", batch_size=4, tokens_per_sequence=3, routing_correlation=0.0)
     one_expert = 3 * 4096 * 14336 * 2
     union = 8 * (1 - 0.75**12)
@@ -58,13 +56,13 @@ def test_moe_pass_reads_the_union() -> None:
     assert work.active_experts == pytest.approx(union, rel=1e-12)
 
 
-def test_causal_attention_counts_each_pair_once() -> None:
+def test_causal_attention_counts_each_pair_once():
     work = work_of("llama-3.1-8b", tokens_per_sequence=4, context_length=10)
     assert work.components["attention_core"].flop == 32 * 4 * 32 * 128 * (11 + 12 + 13 + 14)
 
 
 @pytest.mark.parametrize("context", [0, 3, 7, 8, 30])
-def test_sliding_window_counts_what_each_query_sees(context: int) -> None:
+def test_sliding_window_counts_what_each_query_sees(context):
     model = with_windows(load_architecture("llama-3.1-8b"), 8, 32)
     q = 5
     part = work_of(model, tokens_per_sequence=q, context_length=context).components[
@@ -76,9 +74,7 @@ def test_sliding_window_counts_what_each_query_sees(context: int) -> None:
 
 
 @given(architectures(), hardware(), st.floats(1, 1e4), st.floats(1, 16), st.floats(0, 1e5))
-def test_one_expert_is_a_dense_model(
-    model: Architecture, gpu: HardwareProfile, batch: float, tokens: float, context: float
-) -> None:
+def test_one_expert_is_a_dense_model(model, gpu, batch, tokens, context):
     blocks = (
         {"kind": "dense", "ffn_size": 1000},
         {"kind": "experts", "num_experts": 1, "experts_per_token": 1, "expert_size": 1000},
@@ -107,16 +103,8 @@ def test_one_expert_is_a_dense_model(
     st.data(),
 )
 def test_time_is_continuous_and_monotone(
-    model: Architecture,
-    gpu: HardwareProfile,
-    batch: float,
-    tokens: float,
-    context: float,
-    correlation: float,
-    share: float,
-    exponent: float,
-    data: st.DataObject,
-) -> None:
+    model, gpu, batch, tokens, context, correlation, share, exponent, data
+):
     """0.1 % more work never changes time by more than 1 %, and never the wrong way."""
     popularity = None
     if model.is_moe:
@@ -137,14 +125,14 @@ def test_time_is_continuous_and_monotone(
         assert here * (1 - 1e-12) <= more <= here * 1.01, name
 
 
-def test_plain_and_speculating_sequences_mix_linearly_in_tokens() -> None:
+def test_plain_and_speculating_sequences_mix_linearly_in_tokens():
     half = work_of("llama-3.1-8b", batch_size=2, tokens_per_sequence=5, speculating_share=0.5)
     one, five = (work_of("llama-3.1-8b", tokens_per_sequence=q) for q in (1, 5))
     for field in ("flop", "cache_bytes", "activation_bytes"):
         assert total(half, field) == pytest.approx(total(one, field) + total(five, field))
 
 
-def test_tensor_parallel_cuts_the_work_and_adds_communication() -> None:
+def test_tensor_parallel_cuts_the_work_and_adds_communication():
     whole, half = (work_of("qwen2-57b-a14b", layout=Layout(n)) for n in (1, 2))
     for name in ("attention_core", "routed_experts", "shared_experts", "lm_head"):
         assert half.components[name].flop == whole.components[name].flop / 2
@@ -157,7 +145,7 @@ def test_tensor_parallel_cuts_the_work_and_adds_communication() -> None:
     assert messages.link_bytes == 151936 * 2 / 2
 
 
-def test_key_value_heads_are_replicated_beyond_their_number() -> None:
+def test_key_value_heads_are_replicated_beyond_their_number():
     four, eight = (work_of("qwen3-30b-a3b", layout=Layout(n)) for n in (4, 8))
     core = "attention_core"
     assert four.components[core].cache_bytes == eight.components[core].cache_bytes
@@ -165,19 +153,19 @@ def test_key_value_heads_are_replicated_beyond_their_number() -> None:
 
 
 @pytest.mark.parametrize("degree", [3, 5, 8, 0, -1, 1.5])
-def test_tensor_parallel_must_divide_the_heads(degree: float) -> None:
+def test_tensor_parallel_must_divide_the_heads(degree):
     with pytest.raises(InputError, match="tensor_parallel: got"):
         work_of("qwen2-57b-a14b", layout=Layout(degree))
 
 
-def mla_core(tokens: int, **changes: object) -> tuple[float, float]:
+def mla_core(tokens, **changes):
     """Arithmetic and cache bytes of DeepSeek-V3's attention core, one sequence, long context."""
     work = work_of("deepseek-v3", tokens_per_sequence=tokens, context_length=100_000, **changes)
     part = work.components["attention_core"]
     return float(part.flop), float(part.cache_bytes)
 
 
-def test_latent_attention_by_hand() -> None:
+def test_latent_attention_by_hand():
     """Absorbed MLA: 2 heads (2 kv_lora + rope) FLOP a query and entry, kv_lora + rope elements."""
     flop, cache_bytes = mla_core(1)
     assert flop == 61 * 2 * 128 * (2 * 512 + 64) * 100_001
@@ -186,13 +174,13 @@ def test_latent_attention_by_hand() -> None:
     assert np.divide(*mla_core(4)) == pytest.approx(967, rel=0.005)
 
 
-def test_latents_are_on_every_rank() -> None:
+def test_latents_are_on_every_rank():
     (flop, cache_bytes), (cut_flop, same_bytes) = mla_core(1), mla_core(1, layout=Layout(8))
     assert cut_flop == flop / 8
     assert same_bytes == cache_bytes
 
 
-def test_each_group_of_weights_has_its_dtype() -> None:
+def test_each_group_of_weights_has_its_dtype():
     """gpt-oss-120b: mxfp4 experts at 4.25 bits, everything else bf16, arithmetic in bf16."""
     work = work_of("gpt-oss-120b", batch_size=10_000).components
     experts_read = 36 * 128 * 3 * 2880 * 2880
@@ -201,7 +189,7 @@ def test_each_group_of_weights_has_its_dtype() -> None:
     assert {part.dtype for part in work.values()} == {"bf16"}
 
 
-def test_arithmetic_runs_in_the_wider_of_weights_and_activations() -> None:
+def test_arithmetic_runs_in_the_wider_of_weights_and_activations():
     """DeepSeek-V3: fp8 matrices, but LM head, router and the core over a bf16 cache in bf16."""
     work = work_of("deepseek-v3").components
     for name in ("attention_projections", "routed_experts", "shared_experts", "dense_ffn"):
@@ -211,7 +199,7 @@ def test_arithmetic_runs_in_the_wider_of_weights_and_activations() -> None:
     assert work["lm_head"].weight_bytes == 2 * 7168 * 129280
 
 
-def test_interleaved_and_leading_dense_layers_count_once() -> None:
+def test_interleaved_and_leading_dense_layers_count_once():
     maverick = work_of("llama-4-maverick").components
     assert maverick["dense_ffn"].weight_bytes == 2 * 24 * 3 * 5120 * 16384
     assert maverick["shared_experts"].weight_bytes == 2 * 24 * 3 * 5120 * 8192

@@ -160,7 +160,7 @@ def test_where_graphs_of_earlier_versions_ended_is_told():
     assert not predicted(**point, enforce_eager=True).deployment.graph_limit.count
 
 
-def test_a_version_that_nobody_read_is_that_of_the_nearest_and_said() -> None:
+def test_a_version_that_nobody_read_is_that_of_the_nearest_and_said():
     told = {
         version: deploy(target="mixtral-8x7b", hardware="gb200", engine=f"vllm-{version}")[1].get(
             "engine_version"

@@ -30,15 +30,13 @@ CUTS = [
 """GPUs that attention is cut over, its replicas, and groups that experts are spread over [-]."""
 
 
-def spread_over(cut: int, replicas: int, spread: int, per_node: int = 8) -> Layout:
+def spread_over(cut, replicas, spread, per_node=8):
     return Layout(cut, spread, per_node, replicas)
 
 
 @each_row(("cut", "replicas", "spread"), CUTS)
 @each_row("name", ["qwen3-30b-a3b", "deepseek-v3"])
-def test_gpus_hold_the_experts_once_and_the_rest_in_each_replica(
-    name: str, cut: int, replicas: int, spread: int
-) -> None:
+def test_gpus_hold_the_experts_once_and_the_rest_in_each_replica(name, cut, replicas, spread):
     model = load_architecture(name)
     experts = model.experts
     layers = model.feed_forwards[experts]
@@ -50,7 +48,7 @@ def test_gpus_hold_the_experts_once_and_the_rest_in_each_replica(
 
 
 @pytest.mark.parametrize("spread", [1, 2, 4, 8])
-def test_attention_is_that_of_a_replica_and_experts_are_those_of_all(spread: int) -> None:
+def test_attention_is_that_of_a_replica_and_experts_are_those_of_all(spread):
     """The experts of eight GPUs do the same whether attention is cut or replicated."""
     apart = work_of("qwen3-30b-a3b", spread_over(1, 8, spread)).components
     alone = work_of("qwen3-30b-a3b", Layout(), batch_size=8).components
@@ -62,7 +60,7 @@ def test_attention_is_that_of_a_replica_and_experts_are_those_of_all(spread: int
 
 
 @pytest.mark.parametrize(("cut", "replicas"), [(1, 8), (2, 4), (8, 1)])
-def test_cut_experts_share_the_arithmetic_evenly(cut: int, replicas: int) -> None:
+def test_cut_experts_share_the_arithmetic_evenly(cut, replicas):
     one = work_of("qwen3-30b-a3b", Layout()).components[ROUTED]
     eight = work_of("qwen3-30b-a3b", spread_over(cut, replicas, 1)).components[ROUTED]
     assert 8 * eight.flop == pytest.approx(one.flop, rel=1e-12)
@@ -71,7 +69,7 @@ def test_cut_experts_share_the_arithmetic_evenly(cut: int, replicas: int) -> Non
     assert eight.groups == one.groups
 
 
-def test_every_group_is_the_busiest_if_every_token_uses_all_experts() -> None:
+def test_every_group_is_the_busiest_if_every_token_uses_all_experts():
     model = load_architecture("mixtral-8x7b").with_changes("t", {"experts_per_token": 8})
     one_expert = 32 * 3 * 4096 * 14336
     for cut, replicas, spread in [(4, 1, 2), (1, 4, 2), (2, 2, 1), (8, 1, 4), (2, 4, 2)]:
@@ -91,9 +89,7 @@ def test_every_group_is_the_busiest_if_every_token_uses_all_experts() -> None:
         for j, law in enumerate([(0.0, 0.0), (0.0, 0.3), (0.5, 0.2)])
     ],
 )
-def test_busiest_group_against_monte_carlo(
-    cut: int, replicas: int, spread: int, exponent: float, c: float, sequences: int
-) -> None:
+def test_busiest_group_against_monte_carlo(cut, replicas, spread, exponent, c, sequences):
     """Experts are dealt to groups at random; all GPUs of a group do a share of its work."""
     rng, s, trials = np.random.default_rng(9), 4, 300
     popularity = routing.zipf_popularity(128, 8, exponent)
@@ -111,7 +107,7 @@ def test_busiest_group_against_monte_carlo(
     assert_mean(part.flop / (2 * sliced), most_tokens, max_error=0.03)
 
 
-def test_tokens_of_replicas_are_gathered_and_sums_scattered() -> None:
+def test_tokens_of_replicas_are_gathered_and_sums_scattered():
     """Each GPU of eight sends 7/8 of the gathered tokens twice: all-gather and reduce-scatter."""
     for spread in (1, 2, 4):
         parts = work_of("qwen3-30b-a3b", spread_over(1, 8, spread)).components
@@ -126,7 +122,7 @@ def test_tokens_of_replicas_are_gathered_and_sums_scattered() -> None:
 
 
 @pytest.mark.parametrize(("cut", "replicas"), [(2, 4), (4, 2), (2, 2)])
-def test_gathering_sends_as_much_in_the_ways_of_both_engines(cut: int, replicas: int) -> None:
+def test_gathering_sends_as_much_in_the_ways_of_both_engines(cut, replicas):
     """SGLang sums within a replica by a reduce-scatter and gathers slices over all GPUs; back too.
 
     vLLM sums by all-reduces in a replica, before and after it gathers over replicas.
@@ -144,7 +140,7 @@ def test_gathering_sends_as_much_in_the_ways_of_both_engines(cut: int, replicas:
     assert sent == pytest.approx(expected, rel=1e-12)
 
 
-def test_replicas_of_several_nodes_gather_over_the_network() -> None:
+def test_replicas_of_several_nodes_gather_over_the_network():
     """Four replicas of four GPUs on nodes of eight: two in each, so that half crosses once."""
     near = work_of("qwen3-30b-a3b", spread_over(4, 4, 1, 16)).components["gather_scatter"]
     far = work_of("qwen3-30b-a3b", spread_over(4, 4, 1, 8)).components["gather_scatter"]
@@ -156,7 +152,7 @@ def test_replicas_of_several_nodes_gather_over_the_network() -> None:
 
 
 @pytest.mark.parametrize(("name", "layers"), [("qwen3-30b-a3b", 48), ("deepseek-v3", 61)])
-def test_cut_attention_sums_in_each_replica(name: str, layers: int) -> None:
+def test_cut_attention_sums_in_each_replica(name, layers):
     """After each block and the embedding, whether experts are cut or spread; logits gathered."""
     for layout in (spread_over(4, 1, 2), spread_over(4, 2, 1), spread_over(4, 2, 4)):
         assert work_of(name, layout).components["all_reduce"].reductions == 2 * layers + 1
@@ -164,7 +160,7 @@ def test_cut_attention_sums_in_each_replica(name: str, layers: int) -> None:
     assert apart.reductions == 48 + 1
 
 
-def test_dense_replicas_share_the_batch_and_nothing_else() -> None:
+def test_dense_replicas_share_the_batch_and_nothing_else():
     base = {"target": "llama-3.1-8b", "hardware": "h100_sxm", "context_length": 1000}
     four = decode(**base, batch_size=64, data_parallel=4)
     one = decode(**base, batch_size=16)
@@ -178,7 +174,7 @@ def test_dense_replicas_share_the_batch_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("spread", [1, 2, 8])
-def test_memory_of_a_gpu_is_its_share(spread: int) -> None:
+def test_memory_of_a_gpu_is_its_share(spread):
     base = {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "context_length": 1000}
     model = load_architecture("qwen3-30b-a3b")
     parallel = decode(**base, batch_size=20, data_parallel=8, expert_parallel=spread)
@@ -193,7 +189,7 @@ def test_memory_of_a_gpu_is_its_share(spread: int) -> None:
     assert cut.memory_bytes == pytest.approx(weights + 20 * kv / 4, rel=1e-12)
 
 
-def test_replicas_prefill_side_by_side_and_share_the_experts() -> None:
+def test_replicas_prefill_side_by_side_and_share_the_experts():
     """A replica has its own prompts; experts see those of all, and one GPU alone takes longer."""
     base = {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "context_length": 4352}
     load = {"prompt_length": 4096, "output_length": 256}
@@ -209,7 +205,7 @@ def test_replicas_prefill_side_by_side_and_share_the_experts() -> None:
 
 
 @pytest.mark.parametrize("drafter", ["mtp", "ngram"])
-def test_dtypes_of_parts_are_those_of_a_what_if(drafter: str) -> None:
+def test_dtypes_of_parts_are_those_of_a_what_if(drafter):
     base = {"target": "deepseek-v3", "hardware": "h200_sxm", "drafter": drafter}
     base |= {"tensor_parallel": 8}
     plain, _ = deploy(**base)

@@ -7,7 +7,7 @@ from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.cost.forward import pass_work
 from specmodel.layers.batch import Layout, sequence_group
-from specmodel.layers.work import PassWork, Work
+from specmodel.layers.work import Work
 from specmodel.models.architecture import load_architecture
 
 DECODE = {"batch_size": 6, "tokens_per_sequence": 4, "context_length": 3000}
@@ -19,7 +19,7 @@ CHUNK = {
 }
 
 
-def mixed_and_apart(name: str, layout: Layout | None = None) -> tuple[PassWork, PassWork, PassWork]:
+def mixed_and_apart(name, layout=None):
     """One pass of both groups, and a pass of each."""
     decode, chunk = sequence_group(**DECODE), sequence_group(**CHUNK)
     model, layout = load_architecture(name), layout or Layout()
@@ -31,7 +31,7 @@ def mixed_and_apart(name: str, layout: Layout | None = None) -> tuple[PassWork, 
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt-oss-20b", "deepseek-v3", "qwen2-57b-a14b"])
-def test_what_goes_by_token_or_by_sequence_adds_up_over_groups(name: str) -> None:
+def test_what_goes_by_token_or_by_sequence_adds_up_over_groups(name):
     """Tokens, attention pairs and KV bytes: full heads, windows, latents, shared experts."""
     mixed, decode, chunk = mixed_and_apart(name)
     for component, work in mixed.components.items():
@@ -43,7 +43,7 @@ def test_what_goes_by_token_or_by_sequence_adds_up_over_groups(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt-oss-20b", "deepseek-v3", "qwen2-57b-a14b"])
-def test_weights_are_read_once_for_all_groups(name: str) -> None:
+def test_weights_are_read_once_for_all_groups(name):
     mixed, decode, chunk = mixed_and_apart(name)
     for component in mixed.components.keys() - {"routed_experts"}:
         own = (one.components.get(component) for one in (mixed, decode, chunk))
@@ -53,7 +53,7 @@ def test_weights_are_read_once_for_all_groups(name: str) -> None:
     assert most <= mixed.active_experts <= decode.active_experts + chunk.active_experts
 
 
-def test_attention_of_two_groups_by_hand() -> None:
+def test_attention_of_two_groups_by_hand():
     """Every query sees its context and the queries before it; entries are read once each."""
     components = mixed_and_apart("llama-3.1-8b")[0].components
     core, prompt = components["attention_core"], components["prompt_attention"]
@@ -65,7 +65,7 @@ def test_attention_of_two_groups_by_hand() -> None:
     assert prompt.cache_bytes == (1200 + 500) * 32 * 2 * 8 * 128 * 2
 
 
-def test_messages_add_up_over_groups() -> None:
+def test_messages_add_up_over_groups():
     mixed, decode, chunk = mixed_and_apart("qwen2-57b-a14b", Layout(2))
     sent, *parts = (one.components["all_reduce"] for one in (mixed, decode, chunk))
     for field in ("link_bytes", "reduced_bytes"):
@@ -75,7 +75,7 @@ def test_messages_add_up_over_groups() -> None:
         assert {getattr(sent, field)} == {getattr(part, field) for part in parts}
 
 
-def test_a_share_that_speculates_is_as_two_groups_but_for_the_union() -> None:
+def test_a_share_that_speculates_is_as_two_groups_but_for_the_union():
     model = load_architecture("qwen3-30b-a3b")
     share = sequence_group(**DECODE, speculating_share=0.5)
     three = DECODE | {"batch_size": 3}
@@ -89,7 +89,7 @@ def test_a_share_that_speculates_is_as_two_groups_but_for_the_union() -> None:
 
 @pytest.mark.parametrize("exponent", [None, 0.7])
 @pytest.mark.parametrize("correlation", [0.1, 0.4])
-def test_union_of_a_mixture_against_monte_carlo(exponent: float | None, correlation: float) -> None:
+def test_union_of_a_mixture_against_monte_carlo(exponent, correlation):
     """Each sequence draws every expert's chance of use from a Beta law; its tokens follow it."""
     rng = np.random.default_rng(6)
     model = load_architecture("qwen3-30b-a3b").with_changes("m", {"popularity_spread": 0.0})

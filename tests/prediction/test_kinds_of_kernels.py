@@ -11,7 +11,6 @@ from published import datasets
 from published.mixers import recurrence
 from specmodel import deploy, list_architectures, load_architecture
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.cost.deploying import Deployment
 from specmodel.cost.forward import pass_work
 from specmodel.cost.kinds import kernels_of
 from specmodel.fit.timed_work import predicted_time
@@ -41,14 +40,14 @@ FIT = {
 }
 
 
-def stack(**kinds: dict[str, float]) -> FittedStack:
+def stack(**kinds):
     """A stack with one fit of each kind, of which some numbers are given."""
     dtypes = {kind: "fp32" if kind == "recurrence" else "bf16" for kind in kinds}
     fits = {k: {dtypes[k]: KernelFit(**(FIT | changes))} for k, changes in kinds.items()}
     return FittedStack(version="1", source="made up", date="2026-11-22", **fits)
 
 
-def deployed(record: FittedStack | None, target: str = "deepseek-v3") -> Deployment:
+def deployed(record, target="deepseek-v3"):
     deployment = deploy(target=target, hardware="h200_sxm", drafter="mtp", tensor_parallel=8)[0]
     kernels = deployment.kernels
     if record:
@@ -90,7 +89,7 @@ def test_data_sheets_have_kinds_of_their_own_and_no_fits():
     assert kernels.place("latent_attention", "bf16") is None
 
 
-def ends(deployment: Deployment, **changes: float) -> tuple[float, float]:
+def ends(deployment, **changes):
     point = {"batch_size": 16.0, "draft_length": 2.0, "verify_tokens": 3.0, "context_length": 9e4}
     point |= changes
     found = intervals.central_intervals(

@@ -7,7 +7,7 @@ import pytest
 from rows import each_row
 
 import specmodel
-from specmodel.machines.hardware import HardwareProfile, list_hardware, load_hardware
+from specmodel.machines.hardware import list_hardware, load_hardware
 
 SIZES = (1, 16, 128)
 MODELS = (
@@ -35,7 +35,7 @@ MESSAGE_ERROR = 0.15
 """Mean error of all-reduces on sizes left out, of the worst stack but one (``links.py``) [-]."""
 
 
-def has_more(gpu: HardwareProfile, other: HardwareProfile) -> bool:
+def has_more(gpu, other):
     """Whether a GPU has more bandwidth, and no less arithmetic in any dtype that both have."""
     shared = gpu.dtype.keys() & other.dtype.keys()
     return gpu.memory.peak_bytes_per_s > other.memory.peak_bytes_per_s and all(

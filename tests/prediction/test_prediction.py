@@ -18,7 +18,6 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy, resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times, target_pass
-from specmodel.cost.passes import PassTime
 from specmodel.layers.batch import sequence_group
 from specmodel.layers.work import CAUSES
 from specmodel.machines.engine import EngineProfile, load_engine
@@ -26,7 +25,6 @@ from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import load_architecture
 from specmodel.prediction import intervals
 from specmodel.prediction.columns import COLUMN_UNITS
-from specmodel.prediction.outcome import Prediction
 
 ENGINE = EngineProfile(
     schema_version=1, name="test", source="invented for tests", kernel_time=2e-6, pass_time=3e-4,
@@ -43,17 +41,17 @@ BY_POSITION = Acceptance(acceptance_by_position=[0.8, 0.6, 0.4])
 MEASURED = Acceptance(tokens_per_step=4.7)
 
 
-def qwen2(**changes: object) -> Prediction:
+def qwen2(**changes):
     point = {"batch_size": [1, 16, 64], "draft_length": 4, "acceptance": 0.8, "engine": ENGINE}
     return predict(**(QWEN2 | point | changes))
 
 
-def launches(part: PassTime) -> float:
+def launches(part):
     return sum(np.asarray(time.launch_time).item() for time in part.components.values())
 
 
 @pytest.mark.parametrize("drafter", ["qwen2-0.5b", "eagle", "eagle3", "mtp", "parallel", "ngram"])
-def test_identities(drafter: str) -> None:
+def test_identities(drafter):
     p = qwen2(drafter=drafter, draft_length=[[1], [4], [9]])
     close = {"rtol": 1e-12, "atol": 0}
     np.testing.assert_allclose(p.utility, p.speedup, **close)
@@ -74,7 +72,7 @@ def test_identities(drafter: str) -> None:
 
 
 @pytest.mark.parametrize("drafter", ["qwen2-0.5b", "eagle", "mtp", "parallel", "ngram"])
-def test_no_draft_is_no_speculation(drafter: str) -> None:
+def test_no_draft_is_no_speculation(drafter):
     p = qwen2(drafter=drafter, draft_length=0)
     assert (p.speedup == 1).all()
     assert (p.target_efficiency == 1).all()
@@ -84,7 +82,7 @@ def test_no_draft_is_no_speculation(drafter: str) -> None:
     assert np.isnan(p.break_even_acceptance_rate).all()
 
 
-def test_break_even_and_best_length_agree_with_predictions() -> None:
+def test_break_even_and_best_length_agree_with_predictions():
     p = qwen2(acceptance=0.6, max_draft_length=7)
     at_break_even = qwen2(acceptance=p.break_even_acceptance_rate)
     np.testing.assert_allclose(at_break_even.speedup, 1, rtol=1e-9)
@@ -94,7 +92,7 @@ def test_break_even_and_best_length_agree_with_predictions() -> None:
 
 
 @pytest.mark.parametrize("stack", ["datasheet", None])
-def test_overheads_add_up_as_stated(stack: str | None) -> None:
+def test_overheads_add_up_as_stated(stack):
     """The engine's time of a kernel adds to the kernel's own, which is 0 by the data sheet."""
     ideal, real = qwen2(engine="ideal", stack=stack), qwen2(stack=stack)
     assert (launches(ideal.times.forward) == 0) == (stack == "datasheet")
@@ -109,7 +107,7 @@ def test_overheads_add_up_as_stated(stack: str | None) -> None:
     )
 
 
-def test_points_broadcast_and_rows_hold_plain_numbers() -> None:
+def test_points_broadcast_and_rows_hold_plain_numbers():
     grid = qwen2(draft_length=np.array([0, 2, 5])[:, None], engine=None)
     assert grid.speedup.shape == (3, 3)
     rows = grid.rows()
@@ -124,7 +122,7 @@ def test_points_broadcast_and_rows_hold_plain_numbers() -> None:
 
 
 @given(st.floats(0.05, 0.95), st.integers(1, 8))
-def test_every_form_of_acceptance_gives_the_same_speedup(rate: float, length: int) -> None:
+def test_every_form_of_acceptance_gives_the_same_speedup(rate, length):
     by_rate = qwen2(acceptance=rate, draft_length=length)
     tokens = by_rate.tokens_per_step[0].item()
     forms = [
@@ -138,7 +136,7 @@ def test_every_form_of_acceptance_gives_the_same_speedup(rate: float, length: in
         np.testing.assert_allclose(other.speedup, by_rate.speedup, rtol=1e-9)
 
 
-def test_measured_acceptance_carries_to_other_lengths_through_the_rate() -> None:
+def test_measured_acceptance_carries_to_other_lengths_through_the_rate():
     measured = Acceptance(tokens_per_step=3.3616, measured_draft_length=4)
     p = qwen2(acceptance=measured, draft_length=[[2], [6]])
     np.testing.assert_allclose(p.speedup, qwen2(draft_length=[[2], [6]]).speedup, rtol=1e-9)
@@ -146,7 +144,7 @@ def test_measured_acceptance_carries_to_other_lengths_through_the_rate() -> None
         qwen2(acceptance=Acceptance(tokens_per_step=2.0), draft_length=[[2], [6]])
 
 
-def test_trees_take_tokens_per_step_and_verify_tokens() -> None:
+def test_trees_take_tokens_per_step_and_verify_tokens():
     tree = qwen2(acceptance=Acceptance(tokens_per_step=3.5), verify_tokens=32, drafter="eagle")
     chain = qwen2(acceptance=Acceptance(tokens_per_step=3.5), drafter="eagle")
     assert (tree.verify_time > chain.verify_time).all()
@@ -162,7 +160,7 @@ def test_trees_take_tokens_per_step_and_verify_tokens() -> None:
         qwen2(acceptance=Acceptance(tokens_per_step=1), verify_tokens=3, draft_length=0)
 
 
-def test_step_without_a_proposal_costs_a_plain_pass() -> None:
+def test_step_without_a_proposal_costs_a_plain_pass():
     """At batch size 1 a share r of the steps is speculative, the others are plain."""
     full, rate = qwen2(drafter=drafters.ngram_drafter(), batch_size=1), 0.3
     part = qwen2(drafter=drafters.ngram_drafter(proposal_rate=rate), batch_size=1)
@@ -176,7 +174,7 @@ def test_step_without_a_proposal_costs_a_plain_pass() -> None:
     assert np.isnan(never.break_even_acceptance_rate).all()
 
 
-def test_tokens_per_step_of_an_ngram_drafter_is_the_mean_over_all_steps() -> None:
+def test_tokens_per_step_of_an_ngram_drafter_is_the_mean_over_all_steps():
     """What was given comes back: 1.40 over all steps, 44 % of which have a proposal."""
     some = drafters.ngram_drafter(proposal_rate=0.44)
     p = qwen2(drafter=some, acceptance=Acceptance(tokens_per_step=1.4))
@@ -187,7 +185,7 @@ def test_tokens_per_step_of_an_ngram_drafter_is_the_mean_over_all_steps() -> Non
         qwen2(drafter=some, acceptance=Acceptance(tokens_per_step=4.0))
 
 
-def test_popularity_is_not_passed_to_another_model() -> None:
+def test_popularity_is_not_passed_to_another_model():
     popularity = zipf_popularity(128, 8, 0.7)
     base = {"target": "qwen3-235b-a22b", "hardware": "h200_sxm", "tensor_parallel": 8}
     base |= {"engine": "ideal"}
@@ -201,7 +199,7 @@ def test_popularity_is_not_passed_to_another_model() -> None:
     assert head.draft_time < equal.draft_time
 
 
-def test_batches_where_some_propose_against_enumeration() -> None:
+def test_batches_where_some_propose_against_enumeration():
     """The mean over how many of 6 sequences have a proposal, each number run as its own pass."""
     rate, batch, length = 0.4, 6, 3
     deployment = Deployment(
@@ -237,7 +235,7 @@ def test_batches_where_some_propose_against_enumeration() -> None:
 
 @pytest.mark.parametrize("exponent", [0.0, 0.6])
 @pytest.mark.parametrize("rate", [0.05, 0.4, 0.9])
-def test_experts_of_a_batch_where_some_propose(rate: float, exponent: float) -> None:
+def test_experts_of_a_batch_where_some_propose(rate, exponent):
     """The mean over all patterns of proposals is the union of sequences that each may have one."""
     batch, length, c = np.array([1, 3, 8]), 4, 0.2
     popularity = zipf_popularity(128, 8, exponent)
@@ -251,13 +249,13 @@ def test_experts_of_a_batch_where_some_propose(rate: float, exponent: float) -> 
     np.testing.assert_allclose(p.active_experts_verify, exact, rtol=1e-9)
 
 
-def test_an_engine_beyond_its_fit_is_said() -> None:
+def test_an_engine_beyond_its_fit_is_said():
     assert qwen2(engine="vllm-moesd-2025", batch_size=[1, 64]).warnings == ()
     (warning,) = qwen2(engine="sglang", batch_size=[1, 64]).warnings
     assert "not fitted on NVIDIA A800 SXM 80 GB, draft model, batch size 64" in warning
 
 
-def test_memory_adds_weights_cache_and_drafter() -> None:
+def test_memory_adds_weights_cache_and_drafter():
     p = qwen2(batch_size=8)
     target, drafter = load_architecture("qwen2-57b-a14b"), load_architecture("qwen2-0.5b")
     kv = 517 * (28 * 2 * 2 * 128 * 2 + 24 * 2 * 2 * 64 * 2)  # two of four KV heads, all of two
@@ -272,7 +270,7 @@ def test_memory_adds_weights_cache_and_drafter() -> None:
     assert "memory_utilization" not in whole.assumptions
 
 
-def test_beyond_memory_warns_with_figures() -> None:
+def test_beyond_memory_warns_with_figures():
     p = predict(
         target="mixtral-8x7b", drafter="eagle", hardware="h100_sxm", tensor_parallel=2,
         engine="ideal", batch_size=[1, 4096], draft_length=3, acceptance=0.5, context_length=4096,
@@ -285,14 +283,14 @@ def test_beyond_memory_warns_with_figures() -> None:
     assert too_small.max_batch_size[()] == 0
 
 
-def test_windowed_layers_keep_their_window_only() -> None:
+def test_windowed_layers_keep_their_window_only():
     full = load_architecture("llama-3.1-8b")
     half = with_windows(full, 100, 16)
     assert half.sequence_bytes(1000) == pytest.approx(full.sequence_bytes(1000) * 1100 / 2000)
     assert half.sequence_bytes(50) == full.sequence_bytes(50)
 
 
-def test_dtypes_move_bytes_and_arithmetic() -> None:
+def test_dtypes_move_bytes_and_arithmetic():
     sheet = {"hardware": "h100_sxm", "stack": "datasheet"}
     plain = qwen2(engine="ideal", batch_size=1, **sheet)
     halved = qwen2(engine="ideal", batch_size=1, weight_dtype="fp8", **sheet)
@@ -302,7 +300,7 @@ def test_dtypes_move_bytes_and_arithmetic() -> None:
     assert str(on_a800.assumptions["arithmetic"]) == "bf16 (no fp8 peak)"
 
 
-def fine(last: float, first: float = 1.0) -> np.ndarray:
+def fine(last, first=1.0):
     """Real numbers 0.1 % apart."""
     return first * 1.001 ** np.arange(np.log(last / first) / np.log(1.001))
 
@@ -312,9 +310,7 @@ def fine(last: float, first: float = 1.0) -> np.ndarray:
 @each_row("dtype", ["bf16", "fp8"])
 @each_row("target", ["qwen3-30b-a3b", "deepseek-v3", "llama-3.1-8b", "gpt-oss-120b"])
 @each_row(("hardware", "stack"), [("h200_sxm", "vllm"), ("a100_sxm_80gb", None), ("l40s", None)])
-def test_fitted_kernels_give_monotone_and_continuous_times(
-    hardware: str, stack: str | None, target: str, dtype: str, tokens: int
-) -> None:
+def test_fitted_kernels_give_monotone_and_continuous_times(hardware, stack, target, dtype, tokens):
     """Plain and verify passes: whatever parameters were fitted, nothing jumps and nothing falls."""
     dtypes = {"weight_dtype": dtype, "activation_dtype": dtype, "kv_dtype": dtype}
     deployment, _ = deploy(target=target, drafter="ngram", hardware=hardware, stack=stack, **dtypes)
@@ -359,12 +355,12 @@ def test_fitted_kernels_give_monotone_and_continuous_times(
         ({"draft_tensor_parallel": 14}, "draft_tensor_parallel"),
     ],
 )
-def test_bad_input_names_the_argument(changes: dict[str, object], argument: str) -> None:
+def test_bad_input_names_the_argument(changes, argument):
     with pytest.raises(InputError, match=f"^{argument}: got"):
         qwen2(**changes)
 
 
-def test_a_point_does_not_depend_on_its_neighbours() -> None:
+def test_a_point_does_not_depend_on_its_neighbours():
     """Chains beside trees keep their best length."""
     measured = Acceptance(tokens_per_step=2.5, measured_draft_length=4)
     tree = {"acceptance": measured, "drafter": "eagle", "batch_size": 16}
@@ -427,7 +423,7 @@ def test_an_interval_holds_its_own_prediction(engine):
         assert (own <= ends.high).all(), name
 
 
-def test_a_prediction_is_a_table_of_80_columns() -> None:
+def test_a_prediction_is_a_table_of_80_columns():
     p = qwen2(draft_length=[[0], [4]])
     lines = p.to_text(80).splitlines()
     assert all(len(line) <= 80 for line in (*lines, *str(p).splitlines()))
@@ -450,13 +446,13 @@ def test_a_prediction_is_a_table_of_80_columns() -> None:
         ({"drafter": drafters.ngram_drafter(proposal_rate=0.4), "draft_length": 3}, None),
     ],
 )
-def test_what_was_not_measured_is_said(given, told) -> None:
+def test_what_was_not_measured_is_said(given, told):
     p = qwen2(batch_size=1, **{"acceptance": 0.85} | given)
     assert len(p.warnings) == (told is not None)
     assert told is None or told in p.warnings[0]
 
 
-def test_how_often_a_look_up_proposes_is_given_or_taken_from_traces() -> None:
+def test_how_often_a_look_up_proposes_is_given_or_taken_from_traces():
     """Given, it is no assumption; else it is that of measured traces."""
     named = {"target": "mixtral-8x7b", "hardware": "h100_sxm", "drafter": "ngram"}
     deployment, assumed = resolve(named)
@@ -466,7 +462,7 @@ def test_how_often_a_look_up_proposes_is_given_or_taken_from_traces() -> None:
     assert "proposal_rate" not in assumed
 
 
-def test_what_does_not_fit_is_a_column_and_the_warning_names_the_draft_length() -> None:
+def test_what_does_not_fit_is_a_column_and_the_warning_names_the_draft_length():
     """With recurrent layers a drafted token takes a state, so that longer drafts fit fewer."""
     p = predict(
         target="qwen3.5-397b-a17b",

@@ -36,9 +36,8 @@ from specmodel.replay.policies import (
 )
 from specmodel.replay.policies.policy import LearningPolicy, Step, learn_nothing
 from specmodel.replay.sampling import draw_noise
-from specmodel.replay.serial_loop import DrawnBlock, RequestTotals, serial_loop
+from specmodel.replay.serial_loop import DrawnBlock, serial_loop
 from specmodel.replay.traces import (
-    Trace,
     load_preset,
     trace_statistics,
 )
@@ -53,24 +52,24 @@ POLICIES = (
 
 
 @pytest.fixture(scope="module")
-def times() -> ReplayTimes:
+def times():
     deployment, _ = deploy(**OLMOE, drafter="ngram")
     return replay_times(deployment, max_draft_length=7, context_length=1024)
 
 
 @pytest.fixture(scope="module")
-def eagle_times() -> ReplayTimes:
+def eagle_times():
     deployment, _ = deploy(**OLMOE, drafter="eagle")
     return replay_times(deployment, max_draft_length=7, context_length=1024, drafter_upkeep=0.03)
 
 
 @pytest.fixture(scope="module")
-def growing_times() -> ReplayTimes:
+def growing_times():
     deployment, _ = deploy(**OLMOE, drafter="eagle")
     return replay_times(deployment, max_draft_length=7, context_length=700, growth=800)
 
 
-def bursty_trace(num_requests: int, seed: int, longest: int = 9) -> Trace:
+def bursty_trace(num_requests, seed, longest=9):
     """Requests of uneven length, with stretches that have a proposal and stretches without."""
     generator = np.random.default_rng(seed)
     lengths = generator.integers(1, 400, num_requests)
@@ -84,7 +83,7 @@ def bursty_trace(num_requests: int, seed: int, longest: int = 9) -> Trace:
     return make_trace(*columns, max_draft_length=longest)
 
 
-def iid_sample(rate: float, num_requests: int = 400, output_tokens: int = 400) -> Sample:
+def iid_sample(rate, num_requests=400, output_tokens=400):
     process = iid_process(rate, 12)
     return Sample(processes=[process], num_requests=num_requests, output_tokens=output_tokens)
 
@@ -97,7 +96,7 @@ def iid_sample(rate: float, num_requests: int = 400, output_tokens: int = 400) -
     ("rate", "drafter"),
     [(0.0, "eagle"), (0.3, ngram_drafter(proposal_rate=1)), (0.8, SMALL), (1.0, "eagle")],
 )
-def test_a_fixed_length_on_independent_tokens_gives_the_prediction(rate, drafter) -> None:
+def test_a_fixed_length_on_independent_tokens_gives_the_prediction(rate, drafter):
     deployment, _ = deploy(**OLMOE, drafter=drafter)
     times = replay_times(deployment, max_draft_length=7, context_length=700)
     lengths = (1, 2, 4, 7)
@@ -120,7 +119,7 @@ def test_a_fixed_length_on_independent_tokens_gives_the_prediction(rate, drafter
         assert abs(speedup - expected) < 4 * error + cut * expected
 
 
-def test_no_speculation_gives_exactly_1_with_and_without_a_drafter(times, eagle_times) -> None:
+def test_no_speculation_gives_exactly_1_with_and_without_a_drafter(times, eagle_times):
     for own in (times, eagle_times):
         records = simulate(bursty_trace(50, 3), own, ["none", "fixed:0", "table:1-8=0"], seed=4)
         assert (records["time"] == records["plain_time"]).all()
@@ -128,7 +127,7 @@ def test_no_speculation_gives_exactly_1_with_and_without_a_drafter(times, eagle_
         assert summarise(records, np.random.default_rng(0))["speedup"].tolist() == [1.0] * 3
 
 
-def test_steps_advance_as_recorded(times) -> None:
+def test_steps_advance_as_recorded(times):
     trace = make_trace([[3, 0, 2, 2, 1, 0, 3]], [[2, 0, 1, 2, 0, 0, 3]], max_draft_length=3)
     steps = timeline(trace, times, "fixed:2", request=0, seed=0, variation=NONE)
     assert steps["position"].tolist() == [0, 3, 6]
@@ -139,7 +138,7 @@ def test_steps_advance_as_recorded(times) -> None:
     assert steps["step_time"].tolist() == [times.step_time[0], times.step_time[2]]
 
 
-def test_a_look_up_takes_its_time_whether_it_finds_anything_or_not(times) -> None:
+def test_a_look_up_takes_its_time_whether_it_finds_anything_or_not(times):
     deployment, _ = deploy(**OLMOE, drafter="ngram")
     drafter = replace(deployment.drafter, lookup_time=2e-3)
     deployment = replace(deployment, drafter=drafter)
@@ -154,7 +153,7 @@ def test_a_look_up_takes_its_time_whether_it_finds_anything_or_not(times) -> Non
     np.testing.assert_allclose(spent[1] - spent[0], [0, 0, 0.1, 0.1], rtol=1e-9, atol=1e-12)
 
 
-def test_upkeep_is_paid_by_policies_that_may_resume(eagle_times) -> None:
+def test_upkeep_is_paid_by_policies_that_may_resume(eagle_times):
     trace = make_trace([[3] * 300], [[0] * 300], max_draft_length=3)
     records = simulate(trace, eagle_times, ["cascade", "fixed:0"], seed=0, variation=NONE)
     for name in ("cascade", "oracle"):
@@ -170,11 +169,11 @@ def test_upkeep_is_paid_by_policies_that_may_resume(eagle_times) -> None:
 # the oracle
 
 
-def best_by_hand(trace: Trace, times: ReplayTimes) -> float:
+def best_by_hand(trace, times):
     """Least time of a short request, over all choices of draft lengths."""
     proposed = trace.proposed_tokens.tolist()
 
-    def least(position: int) -> float:
+    def least(position):
         if position >= len(proposed):
             return 0.0
         options = [times.paused_time + least(position + 1)]
@@ -190,7 +189,7 @@ def best_by_hand(trace: Trace, times: ReplayTimes) -> float:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_oracle_is_the_least_time_of_all_choices(seed: int, times, eagle_times) -> None:
+def test_the_oracle_is_the_least_time_of_all_choices(seed, times, eagle_times):
     generator = np.random.default_rng(seed)
     size = int(generator.integers(1, 8))
     proposed = generator.integers(0, 4, size)
@@ -203,13 +202,13 @@ def test_the_oracle_is_the_least_time_of_all_choices(seed: int, times, eagle_tim
             assert records["expected_time"].iloc[0] == pytest.approx(best_by_hand(each, own))
 
 
-def shorter_drafts(trace: Trace, lengths, generator) -> dict[int, np.ndarray]:
+def shorter_drafts(trace, lengths, generator):
     """What is accepted of drafts of some lengths, whatever longer ones have."""
     proposed = trace.proposed_tokens
     return {n: generator.integers(0, np.minimum(proposed, n) + 1, dtype=np.uint8) for n in lengths}
 
 
-def test_acceptance_may_depend_on_the_length_asked_for(times) -> None:
+def test_acceptance_may_depend_on_the_length_asked_for(times):
     trace = make_trace([[3] * 8], [[3, 0, 0, 0, 3, 0, 0, 0]], max_draft_length=3)
     ones = np.array([0, 1, 0, 1, 0, 1, 0, 1], np.uint8)
     trace = replace(trace, accepted_at={1: ones})
@@ -220,7 +219,7 @@ def test_acceptance_may_depend_on_the_length_asked_for(times) -> None:
 
 
 @pytest.mark.parametrize("drafter", ["ngram", "eagle"])
-def test_nothing_beats_the_oracles_expected_time(drafter: str, times, eagle_times) -> None:
+def test_nothing_beats_the_oracles_expected_time(drafter, times, eagle_times):
     own = times if drafter == "ngram" else eagle_times
     records = simulate(bursty_trace(80, 7), own, POLICIES, seed=8)
     expected = records.pivot_table(
@@ -236,7 +235,7 @@ def test_nothing_beats_the_oracles_expected_time(drafter: str, times, eagle_time
     assert summary["speedup"].idxmax() == "oracle"
 
 
-def test_the_best_fixed_length_is_the_best_of_all_and_named(times) -> None:
+def test_the_best_fixed_length_is_the_best_of_all_and_named(times):
     trace = bursty_trace(40, 10)
     every = [f"fixed:{length}" for length in range(8)]
     records = simulate(trace, times, [*every, "best-fixed"], seed=0)
@@ -268,7 +267,7 @@ VARIED = [
 ]
 
 
-def assert_equal(totals: RequestTotals, others: RequestTotals) -> None:
+def assert_equal(totals, others):
     for name in totals._fields:
         np.testing.assert_array_equal(getattr(totals, name), getattr(others, name), name)
 
@@ -284,7 +283,7 @@ LEARNING = [
 
 
 @pytest.mark.parametrize("servers", [0, 8])
-def test_machine_code_and_python_replay_the_same(servers, growing_times) -> None:
+def test_machine_code_and_python_replay_the_same(servers, growing_times):
     """Totals of every request: in Python, of policies as objects, and by numba if it is there."""
     usual, generator = bursty_trace(25, 13), np.random.default_rng(14)
     noise = draw_noise(usual, Variation(timing_noise=0.1), generator)
@@ -296,7 +295,7 @@ def test_machine_code_and_python_replay_the_same(servers, growing_times) -> None
         )
         plan = np.arange(len(trace.proposed_tokens), dtype=np.uint8) % 8
 
-        def both(policy: LearningPolicy, slow=slow, fast=fast, **options) -> RequestTotals:
+        def both(policy, slow=slow, fast=fast, **options):
             rule = type(policy).rule
             plain, compiled = (
                 each.replayed(rule, each.states(policy, servers), **options)
@@ -312,7 +311,7 @@ def test_machine_code_and_python_replay_the_same(servers, growing_times) -> None
             assert_equal(replay_adapted(own_copies, slow), both(policy))
 
 
-def test_numba_compiles_the_loop() -> None:
+def test_numba_compiles_the_loop():
     """Where it is installed; the test above would pass without."""
     pytest.importorskip("numba")
     loop = compiled_function(serial_loop, (learn_nothing,))
@@ -323,7 +322,7 @@ def test_numba_compiles_the_loop() -> None:
 # context
 
 
-def test_a_fixed_context_gives_what_it_always_gave() -> None:
+def test_a_fixed_context_gives_what_it_always_gave():
     """Figures of the release before context grew: steps, drafted tokens and seconds, exactly."""
     times = ReplayTimes(
         forward_time=1.0,
@@ -348,11 +347,11 @@ BEFORE = {
 }
 
 
-def by_context(times: ReplayTimes, context: float, pauses: bool = True) -> ReplayTimes:
+def by_context(times, context, pauses=True):
     """Times at so much more context, by NumPy's interpolation."""
     at = np.arange(len(times.rows)) * times.context_step
 
-    def of(name: str):
+    def of(name):
         columns = np.array([np.atleast_1d(getattr(row, name)) for row in times.rows]).T
         found = [np.interp(context, at, column) for column in columns]
         return np.array(found) if len(found) > 1 else found[0]
@@ -361,7 +360,7 @@ def by_context(times: ReplayTimes, context: float, pauses: bool = True) -> Repla
     return ReplayTimes(**{name: of(name) for name in names})
 
 
-def test_steps_take_longer_as_context_grows(growing_times) -> None:
+def test_steps_take_longer_as_context_grows(growing_times):
     trace = bursty_trace(3, 30)
     for request in range(3):
         steps = timeline(trace, growing_times, "fixed:3", request=request, seed=0, variation=NONE)
@@ -381,7 +380,7 @@ def test_steps_take_longer_as_context_grows(growing_times) -> None:
         assert (longer["expected_time"] > shorter["expected_time"]).all()
 
 
-def test_requests_begin_with_their_prompts(growing_times) -> None:
+def test_requests_begin_with_their_prompts(growing_times):
     trace = replace(bursty_trace(3, 32), prompt_tokens=np.array([700, 900, 1000]))
     steps = [
         timeline(trace, growing_times, "fixed:2", request=request, seed=0, variation=NONE)
@@ -404,7 +403,7 @@ def test_requests_begin_with_their_prompts(growing_times) -> None:
 # whose state
 
 
-def test_servers_keep_what_they_learned(times) -> None:
+def test_servers_keep_what_they_learned(times):
     """A bandit begins by trying every arm: once a request, or once a server."""
     trace = bursty_trace(40, 33)
     own = {state: simulate(trace, times, ["bandit"], seed=0, policy_state=state)
@@ -416,14 +415,14 @@ def test_servers_keep_what_they_learned(times) -> None:
 
 
 @pytest.mark.parametrize("name", ["goodput", "sglang"])
-def test_policies_of_servers_are_kept_by_servers(name, times) -> None:
+def test_policies_of_servers_are_kept_by_servers(name, times):
     trace = bursty_trace(40, 34)
     usual = simulate(trace, times, [name], seed=0)
     assert usual.equals(simulate(trace, times, [name], seed=0, policy_state="server"))
     assert not usual.equals(simulate(trace, times, [name], seed=0, policy_state="request"))
 
 
-def test_an_unknown_state_is_refused(times) -> None:
+def test_an_unknown_state_is_refused(times):
     with pytest.raises(InputError, match="policy_state: got 'batch'; expected request or server"):
         simulate(bursty_trace(3, 0), times, ["cascade"], seed=0, policy_state="batch")
 
@@ -431,7 +430,7 @@ def test_an_unknown_state_is_refused(times) -> None:
 # noise, seeds, workers
 
 
-def test_noise_has_the_spread_that_was_asked_for() -> None:
+def test_noise_has_the_spread_that_was_asked_for():
     trace = make_trace([[1] * 500] * 400, [[0] * 500] * 400, max_draft_length=1)
     wanted = Variation(timing_noise=0.1, request_expert_spread=0.08, step_expert_spread=0.05)
     drawn_noise = draw_noise(trace, wanted, np.random.default_rng(15))
@@ -454,7 +453,7 @@ def test_noise_has_the_spread_that_was_asked_for() -> None:
     assert set(still.expert_levels) == {0}
 
 
-def test_expert_time_is_what_more_experts_take() -> None:
+def test_expert_time_is_what_more_experts_take():
     """A routing correlation between two others lies on the line through them."""
     for target in ("mixtral-8x7b", "olmoe-1b-7b"):
         at = {}
@@ -476,7 +475,7 @@ def test_expert_time_is_what_more_experts_take() -> None:
         assert (np.diff(at[0.18].expert_time) > 0).all()
 
 
-def test_the_default_spread_of_a_step_is_that_of_random_routing() -> None:
+def test_the_default_spread_of_a_step_is_that_of_random_routing():
     """Layers independent of each other, four MoEs of the paper, three draft lengths."""
     spreads = []
     for num_experts, per_token, layers in ((8, 2, 32), (16, 2, 32), (64, 8, 16), (60, 4, 24)):
@@ -491,14 +490,14 @@ def test_the_default_spread_of_a_step_is_that_of_random_routing() -> None:
     assert np.median(spreads) == pytest.approx(Variation().step_expert_spread, rel=0.2)
 
 
-def test_the_same_seed_gives_the_same_records_on_any_number_of_workers(times, monkeypatch) -> None:
+def test_the_same_seed_gives_the_same_records_on_any_number_of_workers(times, monkeypatch):
     monkeypatch.setattr("specmodel.replay.blocks.BLOCK_REQUESTS", 16)
     policies = ["cascade", "goodput", "sglang", "bandit:width=0.1", "oracle", "best-fixed"]
     sample = Sample(
         processes=[iid_process(0.6, 9), iid_process(0.2, 9)], num_requests=50, output_tokens=60
     )
     for source, workers in ((sample, 1), (bursty_trace(50, 17), 2)):  # drawn ones: by the command
-        seen: list[int] = []
+        seen = []
         alone = simulate(source, times, policies, seed=18, progress=seen.append)
         assert seen == [16, 16, 16, 2]
         again = simulate(source, times, policies, seed=18, workers=workers)
@@ -513,7 +512,7 @@ def test_the_same_seed_gives_the_same_records_on_any_number_of_workers(times, mo
             assert steps["step_time"].sum() == pytest.approx(row["time"], rel=1e-12)
 
 
-def test_runaways_are_as_many_as_asked_for_and_as_long_as_known(times, monkeypatch) -> None:
+def test_runaways_are_as_many_as_asked_for_and_as_long_as_known(times, monkeypatch):
     monkeypatch.setattr("specmodel.replay.blocks.BLOCK_REQUESTS", 60)
     processes = [load_preset("code-ngram"), load_preset("chat-ngram")]
     sizes = {"num_requests": 200, "output_tokens": 30}
@@ -526,7 +525,7 @@ def test_runaways_are_as_many_as_asked_for_and_as_long_as_known(times, monkeypat
         Sample(processes=[load_preset("math-ngram")], runaway_share=0.1, **sizes)
 
 
-def test_intervals_cover_the_speedup_of_the_process(times) -> None:
+def test_intervals_cover_the_speedup_of_the_process(times):
     """Of 60 workloads of 40 requests, some 95 % hold the speedup of a large one."""
     truth = simulate(iid_sample(0.6, 4000, 100), times, ["fixed:3"], seed=99)
     speedup = truth["plain_time"].sum() / truth["time"].sum()
@@ -538,7 +537,7 @@ def test_intervals_cover_the_speedup_of_the_process(times) -> None:
     assert 51 <= held <= 60
 
 
-def test_policies_are_compared_by_a_bootstrap_over_the_same_requests(times) -> None:
+def test_policies_are_compared_by_a_bootstrap_over_the_same_requests(times):
     """Ends are those of resampled requests, within what 20,000 draws against 1,000 differ by.
 
     Noise that both share leaves the ratio: two workloads apart would tell less.
@@ -563,17 +562,17 @@ def test_policies_are_compared_by_a_bootstrap_over_the_same_requests(times) -> N
 # a policy of the user's own
 
 
-def test_a_policy_may_take_all_of_a_step(growing_times) -> None:
+def test_a_policy_may_take_all_of_a_step(growing_times):
     class Told:
         seen: ClassVar[list[Step]] = []
 
-        def propose(self) -> int:
+        def propose(self):
             return 2
 
-        def observe(self, emitted_tokens: int, step_time: float) -> None:
+        def observe(self, emitted_tokens, step_time):
             raise AssertionError("the step is taken in its place")
 
-        def observe_step(self, step: Step) -> None:
+        def observe_step(self, step):
             self.seen.append(step)
 
     trace = make_trace([[3, 0, 2, 1, 1, 0, 0]], [[2, 0, 1, 0, 1, 0, 0]], max_draft_length=3)
@@ -597,6 +596,6 @@ def test_a_policy_may_take_all_of_a_step(growing_times) -> None:
         ([3], 0, "policy: got 3"),
     ],
 )
-def test_what_cannot_be_simulated(policies, seed, message, times) -> None:
+def test_what_cannot_be_simulated(policies, seed, message, times):
     with pytest.raises(InputError, match=message):
         simulate(bursty_trace(3, 0), times, policies, seed=seed)

@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from rows import each_row
 from specmodel import cli
 from specmodel.base.errors import InputError
 from specmodel.replay.traces import (
-    Trace,
     ngram_trace,
     read_tokens,
     read_trace,
@@ -122,7 +120,7 @@ def some_trace(count=30):
     return make_trace(proposed, accepted, 255, {"source": 'ü "quoted"\n', "note": ""})
 
 
-def assert_same(trace: Trace, other: Trace) -> None:
+def assert_same(trace, other):
     assert pairs_of(trace) == pairs_of(other)
     assert trace.output_tokens.tolist() == other.output_tokens.tolist()
     assert trace.max_draft_length == other.max_draft_length
@@ -357,7 +355,7 @@ def lines_of(values):
     return "".join(json.dumps(value) + "\n" for value in values)
 
 
-def token_file(path: Path, text=None) -> str:
+def token_file(path, text=None):
     path.write_text(lines_of(REQUESTS) if text is None else text, encoding="utf-8")
     return str(path)
 

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import pytest
 from constant_steps import constant_times
@@ -10,9 +9,9 @@ from constant_steps import constant_times
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
-from specmodel.serving.capacity import Capacity, Targets
+from specmodel.serving.capacity import Targets
 from specmodel.serving.carried import capacities, capacity_row, check_alone
-from specmodel.serving.requests import Arrivals, Lengths, Requests
+from specmodel.serving.requests import Arrivals, Lengths
 from specmodel.serving.run import Service
 from specmodel.serving.state import Limits
 from specmodel.serving.study import Study
@@ -22,7 +21,7 @@ DEPLOYMENT, _ = deploy(target="qwen3-30b-a3b", hardware="h100", drafter="eagle3"
 SHORT = Lengths(prompt_tokens=120, output_tokens=40, output_spread=0.3)
 
 
-def trial(lengths: Lengths | Requests = SHORT, *, tpot: float | None = 0.015, **fields: Any):
+def trial(lengths=SHORT, *, tpot=0.015, **fields):
     study = {"num_requests": 200} | {
         n: fields.pop(n) for n in ("seed", "num_requests") if n in fields
     }
@@ -38,7 +37,7 @@ def trial(lengths: Lengths | Requests = SHORT, *, tpot: float | None = 0.015, **
 
 
 @cache
-def capacity(policy: str) -> Capacity:
+def capacity(policy):
     """What the usual trial finds, which several tests look at."""
     return trial().capacity(policy)
 
@@ -60,7 +59,7 @@ def test_one_server_with_constant_work_has_the_capacity_of_its_waits():
     assert high > 0.15 * 0.96
 
 
-def on_constant_times(tried: Trial, limits: Limits, requests: int) -> Trial:
+def on_constant_times(tried, limits, requests):
     """Return a trial on a server whose steps take a second, whatever they carry."""
     times = constant_times(1.0, 1.0, limits.max_running)
     own = Service(times=times, limits=limits)

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -98,7 +97,7 @@ def best(sizes, contexts):
     return compare({"": found})
 
 
-def carried(policies: list[str], rates: list[float]) -> pd.DataFrame:
+def carried(policies, rates):
     """What a search of capacities tries, the first policy carrying nothing."""
     rows = [
         {
@@ -119,7 +118,7 @@ def carried(policies: list[str], rates: list[float]) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"predicted_low": float, "predicted_high": float})
 
 
-def drained(policies: list[str], sizes: list[int]) -> pd.DataFrame:
+def drained(policies, sizes):
     """What is found of drains in which more and more run, in ever less of the time."""
     rows = [
         {"policy": name, "makespan": 10.0 + i}
@@ -130,7 +129,7 @@ def drained(policies: list[str], sizes: list[int]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def cases() -> Iterator[tuple[str, str, object]]:
+def cases():
     """What the gallery has none of: many or few of a thing, and names that are long or odd."""
     for name, sizes in SIZES.items():
         yield "speedup", f"{name} sizes", partial(curve, sizes, ["a"])
@@ -175,12 +174,12 @@ DRAWN = [
 
 
 @pytest.mark.parametrize("start", slow(0, 1, 2))
-def test_every_text_can_be_read(start) -> None:
+def test_every_text_can_be_read(start):
     for kind, name, table, width in DRAWN[start::3]:
         check_texts(f"{kind} of {name}, {width} inches", kind, table(), width)
 
 
-def check_texts(told, kind, table, width) -> None:
+def check_texts(told, kind, table, width):
     with mpl.rc_context({"font.size": FONT_SIZE}):
         figure = draw_figure(kind, table, width=width)
         texts = written(figure)
@@ -194,13 +193,13 @@ def check_texts(told, kind, table, width) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_global_is_touched(tmp_path) -> None:
+def test_nothing_global_is_touched(tmp_path):
     before = dict(mpl.rcParams)
     save_figure("speedup", curve([1, 2], ["a"]), str(tmp_path / "a.png"), width=4.5)
     assert dict(mpl.rcParams) == before
 
 
-def test_files_hold_text_and_no_type_3_fonts(tmp_path) -> None:
+def test_files_hold_text_and_no_type_3_fonts(tmp_path):
     for suffix in (".pdf", ".svg"):
         save_figure("speedup", curve([1, 2], ["a"]), str(tmp_path / f"a{suffix}"))
     pdf, svg = ((tmp_path / f"a{suffix}").read_bytes() for suffix in (".pdf", ".svg"))
@@ -209,7 +208,7 @@ def test_files_hold_text_and_no_type_3_fonts(tmp_path) -> None:
     assert re.search(rb"<text[^>]*>batch size \(requests\)</text>", svg)
 
 
-def test_a_title_says_what_all_rows_share_and_can_be_left_out() -> None:
+def test_a_title_says_what_all_rows_share_and_can_be_left_out():
     table = explain(points([16], [3])).to_frame().assign(case="a on b")
     told = "a on b\nbatch size 16, draft length 3, context length 1024"
     assert draw_figure("waterfalls", table).get_suptitle() == told
@@ -218,7 +217,7 @@ def test_a_title_says_what_all_rows_share_and_can_be_left_out() -> None:
     assert draw_figure("waterfalls", several).get_suptitle().startswith("draft length 3")
 
 
-def test_drawing_needs_no_pyplot_and_importing_no_matplotlib() -> None:
+def test_drawing_needs_no_pyplot_and_importing_no_matplotlib():
     code = """if True:
         import sys, specmodel.show.plots, specmodel.show.plots.figures
         print("matplotlib" in sys.modules)
@@ -231,7 +230,7 @@ def test_drawing_needs_no_pyplot_and_importing_no_matplotlib() -> None:
 
 
 @pytest.mark.parametrize("width", [LEAST_WIDTH, 3.3, 7.0])
-def test_a_figure_is_as_wide_as_asked(width) -> None:
+def test_a_figure_is_as_wide_as_asked(width):
     figure = draw_figure("active_experts", measured_unions(), width=width)
     assert isinstance(figure, Figure)
     assert figure.get_figwidth() == width

@@ -50,7 +50,7 @@ def curve(**columns):
 
 
 @pytest.mark.parametrize("kind", ["speedup", "target_efficiency"])
-def test_a_line_for_each_draft_length_and_one_at_1(kind) -> None:
+def test_a_line_for_each_draft_length_and_one_at_1(kind):
     drawn = getattr(plots, kind)(curve(**{kind: [1.4, 1.1, 0.9, 1.6]}), ax())
     named = [line for line in drawn.lines if line.get_label() in "35"]
     assert [line.get_label() for line in named] == ["3", "5"]
@@ -63,7 +63,7 @@ def test_a_line_for_each_draft_length_and_one_at_1(kind) -> None:
     assert [tick.get_text() for tick in drawn.get_xticklabels()] == ["1", "4"]
 
 
-def test_bands_span_the_intervals() -> None:
+def test_bands_span_the_intervals():
     table = pd.DataFrame({"batch_size": [1, 2], "speedup": [1.2, 1.5]})
     table = table.assign(speedup_low=[1.1, 1.3], speedup_high=[1.4, 1.9])
     drawn = plots.speedup(table, ax())
@@ -75,7 +75,7 @@ def test_bands_span_the_intervals() -> None:
     assert swatch.get_facecolor() == tuple(band.get_facecolor()[0])
 
 
-def test_what_was_measured_is_drawn_as_crosses() -> None:
+def test_what_was_measured_is_drawn_as_crosses():
     """Where there is a number; it tells no lines apart."""
     table = pd.DataFrame({"batch_size": [1, 4], "speedup": [1.2, 1.3], "measured": [1.1, None]})
     drawn = plots.speedup(table, ax())
@@ -85,7 +85,7 @@ def test_what_was_measured_is_drawn_as_crosses() -> None:
 
 
 @pytest.mark.parametrize("limit", [{"max_batch_size": 4}, {"fits": [True, True, False]}])
-def test_what_does_not_fit_is_pale(limit) -> None:
+def test_what_does_not_fit_is_pale(limit):
     table = pd.DataFrame({"batch_size": [1, 4, 8], "speedup": [1.2, 1.3, 1.4]} | limit)
     drawn = plots.speedup(table, ax())
     *lines, unity = drawn.lines
@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_pale(limit) -> None:
         ({"draft_length": [1, 2], "throughput": [7, 8]}, "draft length (tokens)", ["1", "2"]),
     ],
 )  # fmt: skip
-def test_lines_are_told_apart_by_what_varies_and_no_result(columns, told, labels) -> None:
+def test_lines_are_told_apart_by_what_varies_and_no_result(columns, told, labels):
     one = pd.DataFrame(
         {"batch_size": [1, 2], "speedup": [1.1, 1.2], "limited_by": ["KV", "compute"]}
     )
@@ -117,7 +117,7 @@ def test_lines_are_told_apart_by_what_varies_and_no_result(columns, told, labels
     assert legend(drawn) == [*labels, "break-even"]
 
 
-def test_active_experts_draws_both_laws_and_the_measured() -> None:
+def test_active_experts_draws_both_laws_and_the_measured():
     columns = {"num_experts": 64, "experts_per_token": 6, "tokens": [1, 2]}
     table = pd.DataFrame({"model": "m"} | columns)
     table = table.assign(measured=[np.nan, 10], law=[6, 10.5], independent=[6, 11.4])
@@ -135,7 +135,7 @@ def written(drawn):
     return {text.get_position(): text.get_text() for text in drawn.texts}
 
 
-def test_best_draft_length_writes_each_number_and_hatches_what_does_not_fit() -> None:
+def test_best_draft_length_writes_each_number_and_hatches_what_does_not_fit():
     points = {"batch_size": [1, 8, 1, 8], "context_length": [10, 10, 99, 99]}
     table = pd.DataFrame(points | {"best_draft_length": [4, 2, 3, 0]})
     drawn = plots.best_draft_length(table.assign(fits=["True", "True", "True", "False"]), ax())
@@ -155,7 +155,7 @@ def test_best_draft_length_writes_each_number_and_hatches_what_does_not_fit() ->
     ("y", "label"),
     [("draft_length", "draft length (tokens)"), ("context_length", "context length (tokens)")],
 )
-def test_break_even_writes_rates_and_hatches_where_none_pays(y, label) -> None:
+def test_break_even_writes_rates_and_hatches_where_none_pays(y, label):
     points = {"batch_size": [1, 8, 1, 8], "context_length": 512, "draft_length": 3, y: [1, 1, 2, 2]}
     rates = {"break_even_acceptance_rate": [0.254, np.nan, 1, 0.5]}
     drawn = plots.break_even(pd.DataFrame(points | rates), ax())
@@ -164,7 +164,7 @@ def test_break_even_writes_rates_and_hatches_where_none_pays(y, label) -> None:
     assert "hatched: none pays" in drawn.get_title(loc="left")
 
 
-def test_of_one_context_the_speedup_of_each_length_is_drawn_and_the_best_framed() -> None:
+def test_of_one_context_the_speedup_of_each_length_is_drawn_and_the_best_framed():
     points = {
         "batch_size": [1, 1, 8, 8],
         "draft_length": [0, 2, 0, 2],
@@ -195,12 +195,12 @@ def passes():
     return pd.DataFrame(rows, columns=names).assign(**point, **roofs)
 
 
-def test_roofs_of_0_are_refused() -> None:
+def test_roofs_of_0_are_refused():
     with pytest.raises(InputError, match=r"^table\.peak_bytes_per_s: got 0\.0; expected above 0"):
         plots.roofline(passes().assign(peak_bytes_per_s=0.0), ax())
 
 
-def test_roofline_draws_components_under_the_roofs() -> None:
+def test_roofline_draws_components_under_the_roofs():
     drawn = plots.roofline(passes(), ax())
     assert [[2, 4e12], [5, 9e12]] in data(drawn.lines)
     hollow, filled = (line for line in drawn.lines if len(line.get_xdata()) == 1)
@@ -222,7 +222,7 @@ def test_roofline_draws_components_under_the_roofs() -> None:
     assert drawn.get_ylabel() == "attained (FLOP/s)"
 
 
-def test_components_stack_to_the_time_of_each_pass() -> None:
+def test_components_stack_to_the_time_of_each_pass():
     drawn = plots.components(passes(), ax())
     tops = {}
     for left, bottom, width, height in bars(drawn):
@@ -236,7 +236,7 @@ def test_components_stack_to_the_time_of_each_pass() -> None:
     assert [tick.get_text() for tick in drawn.get_xticklabels()] == ["4"]
 
 
-def test_a_component_has_the_colour_of_its_kind() -> None:
+def test_a_component_has_the_colour_of_its_kind():
     blue, orange = COLOURS[:2]
     more = passes().query("component == 'routed_experts'").assign(component="shared_experts")
     table = pd.concat([passes(), more])
@@ -248,7 +248,7 @@ def test_a_component_has_the_colour_of_its_kind() -> None:
     assert labels["routed experts"].get_hatch() != labels["shared experts"].get_hatch()
 
 
-def test_components_beyond_seven_are_one() -> None:
+def test_components_beyond_seven_are_one():
     names = [f"c{i}" for i in range(10)]
     table = pd.DataFrame({"component": names, "time": np.arange(1, 11) * 1e-6})
     drawn = plots.components(table.assign(batch_size=1, **{"pass": "forward"}), ax())
@@ -257,7 +257,7 @@ def test_components_beyond_seven_are_one() -> None:
     assert drawn.get_ylabel() == "time of a pass (µs)"
 
 
-def test_fronts_hold_what_no_other_outdoes_plain_and_with_speculation() -> None:
+def test_fronts_hold_what_no_other_outdoes_plain_and_with_speculation():
     """By GPU, of all alternatives that fit; plain rates are of the same batches."""
     rows = [  # alternative, TPOT with and without, tokens a second and GPU
         ("a", 0.01, 0.02, 100.0, True),
@@ -275,7 +275,7 @@ def test_fronts_hold_what_no_other_outdoes_plain_and_with_speculation() -> None:
     assert (drawn.get_xlabel(), drawn.get_ylabel()) == ("tokens/s of a user", "tokens/s of a GPU")
 
 
-def test_waterfalls_lead_from_the_ideal_to_the_predicted() -> None:
+def test_waterfalls_lead_from_the_ideal_to_the_predicted():
     values = {
         "target_efficiency": {"ideal": 1, "experts": -0.25, "KV": 0, "predicted": 0.75},
         "speedup": {"ideal": 4, "experts": -1, "drafting": -0.5, "predicted": 2.5},
@@ -316,7 +316,7 @@ SWINGS = pd.DataFrame({"input": ["a", "b"], "low": [0.1, 2], "high": [0.2, 3]}).
         ("target_efficiency", [(0.2, 0.9), (0.3, 0.4)], ["a\n0.1 to 0.2", "b\n2 to 3"]),
     ],
 )
-def test_tornado_draws_both_ends_the_largest_swing_first(outcome, spans, order) -> None:
+def test_tornado_draws_both_ends_the_largest_swing_first(outcome, spans, order):
     drawn = plots.tornado(SWINGS, ax(), outcome=outcome)
     nominal, low, high = drawn.lines
     assert set(nominal.get_xdata()) == {SWINGS[f"{outcome}_nominal"].iloc[0]}
@@ -328,7 +328,7 @@ def test_tornado_draws_both_ends_the_largest_swing_first(outcome, spans, order) 
     assert drawn.yaxis_inverted()
 
 
-def test_a_tornado_has_the_units_of_its_ranges() -> None:
+def test_a_tornado_has_the_units_of_its_ranges():
     ends = pd.DataFrame({
         "input": ["pass_time", "bandwidth", "batch_size", "rate", "peak"],
         "low": [2e-6, 9e11, 1, 0.5, 4e12], "high": [5e-6, 1.5e12, 8, 0.7, 5e12],
@@ -344,7 +344,7 @@ def test_a_tornado_has_the_units_of_its_ranges() -> None:
 
 @pytest.mark.parametrize("height", [2.2, 4.8])
 @pytest.mark.parametrize("kind", ["tornado", "sobol"])
-def test_no_more_inputs_are_drawn_than_have_room(kind, height) -> None:
+def test_no_more_inputs_are_drawn_than_have_room(kind, height):
     names = [f"kernels.experts.bf16.activation_efficiency_{i}" for i in range(20)]
     ends = {"speedup_at_low": 1.0, "speedup_at_high": 2.0, "low": 1e-6, "high": 2e-6}
     ends |= {"unit": "s", "speedup_nominal": 1.5}
@@ -367,7 +367,7 @@ SHARES = pd.DataFrame({"input": ["a", "b", "c"], "output": "speedup"}).assign(
 )  # fmt: skip
 
 
-def test_sobol_draws_shares_with_intervals_the_largest_first() -> None:
+def test_sobol_draws_shares_with_intervals_the_largest_first():
     drawn = plots.sobol(SHARES, ax())
     assert [width for _, _, width, _ in bars(drawn)] == [0.6, 0.1, 0.7, 0.2]
     assert [tick.get_text() for tick in drawn.get_yticklabels()] == ["b", "a"]
@@ -381,7 +381,7 @@ def test_sobol_draws_shares_with_intervals_the_largest_first() -> None:
     assert drawn.get_xlabel() == f"share of the variance\nof speedup (of 1)\n{note}"
 
 
-def test_closed_loop_draws_points_with_bars_and_a_line_for_each_draft_length() -> None:
+def test_closed_loop_draws_points_with_bars_and_a_line_for_each_draft_length():
     table = pd.DataFrame({
         "batch_size": [4, 1, 1, 4], "draft_length": [1, 1, 5, 5],
         "measured": [0.8, 0.7, 0.4, 0.5], "predicted": [0.82, 0.69, 0.41, 0.52], "spread": 0.02,
@@ -400,7 +400,7 @@ def test_closed_loop_draws_points_with_bars_and_a_line_for_each_draft_length() -
     assert drawn.get_ylabel() == "target efficiency (ratio)"
 
 
-def test_policies_are_dots_with_intervals_hollow_in_hindsight() -> None:
+def test_policies_are_dots_with_intervals_hollow_in_hindsight():
     names = ["none", "cascade", "best-fixed:7", "oracle"]
     table = pd.DataFrame({"policy": names, "speedup": [1.0, 1.4, 1.5, 1.9]})
     table = table.assign(speedup_low=[np.nan, 1.3, 1.45, 1.8], speedup_high=[np.nan, 1.6, 1.55, 2])
@@ -415,7 +415,7 @@ def test_policies_are_dots_with_intervals_hollow_in_hindsight() -> None:
     assert drawn.get_xlabel() == "speedup (×)\n95 % interval (requests)"
 
 
-def test_timeline_draws_lengths_accepted_tokens_and_utility() -> None:
+def test_timeline_draws_lengths_accepted_tokens_and_utility():
     table = pd.DataFrame({
         "draft_length": [0, 3, 3], "emitted_tokens": [1, 3, 4],
         "phase": ["baseline", "test", "set"], "utility": [np.nan, 1.5, 1.5],
@@ -482,14 +482,14 @@ BAD = [
 
 
 @each_row(("kind", "text", "fragments"), [(k, t, f) for k, t, *f in BAD])
-def test_a_table_that_cannot_be_drawn_is_refused_by_name(kind, text, fragments) -> None:
+def test_a_table_that_cannot_be_drawn_is_refused_by_name(kind, text, fragments):
     with pytest.raises(InputError) as caught:
         getattr(plots, kind)(pd.read_csv(StringIO(text)), ax())
     for fragment in fragments:
         assert fragment in str(caught.value)
 
 
-def test_an_outcome_is_one_of_two() -> None:
+def test_an_outcome_is_one_of_two():
     with pytest.raises(InputError, match="outcome: got 'tpot'; expected one of"):
         plots.tornado(SWINGS, ax(), outcome="tpot")
     with pytest.raises(InputError, match=r"table\.output: got 'target_efficiency'"):

@@ -54,19 +54,19 @@ def browser():
         browser.close()
 
 
-def opened(browser, url: str, width: int = 1280, **how):
+def opened(browser, url, width=1280, **how):
     """A page of its own, that has loaded."""
     page = browser.new_context(viewport={"width": width, "height": 900}, **how).new_page()
     page.goto(url)
     return page
 
 
-def told_at(page, size: str) -> None:
+def told_at(page, size):
     """Wait until what takes how much is told at a batch size."""
     page.get_by_role("heading", name=re.compile(f"how much at {size} request")).wait_for()
 
 
-def redrawn(page) -> None:
+def redrawn(page):
     """Wait until an answer is there."""
     expect(page.locator("#answer")).not_to_have_attribute("aria-busy", "true")
 
@@ -199,7 +199,7 @@ def test_a_redraw_is_quick(browser, server, address):
     assert min(spent) < 0.6
 
 
-def used(process: int) -> float:
+def used(process):
     """Time that a process has run, all threads together [s]."""
     fields = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")

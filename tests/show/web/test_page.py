@@ -53,7 +53,7 @@ def client():
         yield client
 
 
-def printed(command: str) -> str:
+def printed(command):
     """What a command line that succeeds prints."""
     out = io.StringIO()
     with redirect_stdout(out):
@@ -61,13 +61,13 @@ def printed(command: str) -> str:
     return out.getvalue()
 
 
-def typed(text: str) -> list[str]:
+def typed(text):
     """What the page gives to type: the command line, and the Python."""
     shown = [html.unescape(each) for each in re.findall(r"<pre[^>]*>(.*?)</pre>", text, re.DOTALL)]
     return [each for each in shown if each.startswith(("specmodel", "import specmodel"))]
 
 
-def told(text: str) -> str:
+def told(text):
     """The words of a page."""
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text)).split())
 
@@ -187,7 +187,7 @@ def test_other_sites_may_send_nothing(client):
             assert sent.status_code == 403
 
 
-def uploaded(client, content: bytes):
+def uploaded(client, content):
     return client.post("/upload", files={"config": ("config.json", content)})
 
 
@@ -234,7 +234,7 @@ def test_uploads_are_forgotten_in_turn(client):
     assert client.get(first).status_code == 400
 
 
-def fuzzed(rng: random.Random) -> str:
+def fuzzed(rng):
     """An address of fields and values that are likely, and likely wrong."""
     names = [*server.OF_LOAD, "target", "hardware", "num_gpus", "drafter", "acceptance", "engine"]
     names += ["acceptance_rate", "draft_length", "context_length", "prompt_length", "batch_size"]
@@ -274,7 +274,7 @@ def test_too_many_at_once_are_turned_away(client, monkeypatch):
     assert (got.status_code, got.headers["retry-after"]) == (503, "5")
 
 
-def loaded(client, address: str) -> str:
+def loaded(client, address):
     """The page of a load that is done."""
     for _ in range(3000):
         text = client.get(address).text
