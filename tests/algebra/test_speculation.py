@@ -145,10 +145,8 @@ def test_best_draft_length_prefers_none_and_the_shortest_of_equals():
             "acceptance_by_position",
         ),
         (lambda: speculation.target_efficiency(0, 1), "forward_time"),
-        (lambda: speculation.relative_step_time(1, float("inf")), "step_time"),
         (lambda: speculation.best_draft_length([1, 2], [1, 2, 3]), "draft_length"),
         (lambda: Acceptance(), "acceptance"),
-        (lambda: Acceptance(tokens_per_step=2).rate(), "measured_draft_length"),
         (
             lambda: Acceptance(acceptance_rate=0.5, measured_draft_length=2),
             "measured_draft_length",

@@ -18,32 +18,24 @@ from specmodel.layers.batch import sequence_group
 from specmodel.layers.kinds import KINDS
 from specmodel.machines.fallbacks import stack_kernels
 from specmodel.machines.hardware import load_hardware
-from specmodel.machines.kernels import DATA_SHEET_KERNELS, FittedStack, KernelFit
+from specmodel.machines.kernels import DATA_SHEET_KERNELS, FittedStack
 from specmodel.prediction import intervals
 from specmodel.show.behind import behind
 
-FIT = {
-    "launch_time": 1e-6,
-    "memory_efficiency": 0.8,
-    "sharpness": 4.0,
-    "arithmetic_dtype": "bf16",
-    "num_points": 9,
-    "num_judged": 9,
-    "is_held_out": True,
-    "mean_error": 0.1,
-    "median_error": 0.1,
-    "percentile_90_error": 0.2,
-    "shape_spread": 0.1,
-    "row_spread": 0.1,
-    "varied": [],
-    "covariance": [],
-}
+FIT = replace(
+    load_hardware("h200_sxm").fitted["vllm"].gemm["bf16"],
+    **dict.fromkeys(("mean_error", "shape_spread", "row_spread"), 0.1),
+    varied=[],
+    covariance=[],
+    at_bound=[],
+    memory_efficiency=0.8,
+)
 
 
 def stack(**kinds):
     """A stack with one fit of each kind, of which some numbers are given."""
     dtypes = {kind: "fp32" if kind == "recurrence" else "bf16" for kind in kinds}
-    fits = {k: {dtypes[k]: KernelFit(**(FIT | changes))} for k, changes in kinds.items()}
+    fits = {k: {dtypes[k]: replace(FIT, **changes)} for k, changes in kinds.items()}
     return FittedStack(version="1", source="made up", date="2026-11-22", **fits)
 
 
@@ -51,7 +43,7 @@ def deployed(record, target="deepseek-v3"):
     deployment = deploy(target=target, hardware="h200_sxm", drafter="mtp", tensor_parallel=8)[0]
     kernels = deployment.kernels
     if record:
-        every = {k: {"bf16": KernelFit(**FIT)} for k in ("experts", "gemm", "elementwise")}
+        every = {k: {"bf16": FIT} for k in ("experts", "gemm", "elementwise")}
         kernels = stack_kernels("made", replace(record, **every))
     return dataclasses.replace(deployment, kernels=kernels)
 

@@ -230,8 +230,6 @@ def test_tables_have_prompts(tmp_path):
     [
         ("2\n1\n", r"expected columns accepted_tokens as well"),
         ("request,accepted_tokens\na,x\n", "request a accepted_tokens: got 'x'; expected a list"),
-        ("accepted_tokens\n1.5\n", "accepted_tokens: got 1.5; expected a list of whole"),
-        ("request,accepted_tokens\n", "expected a header"),
         ("accepted_tokens,seed\n1,2\n", "seed: got .*expected only accepted_tokens"),
     ],
 )
@@ -337,7 +335,7 @@ def test_writing_is_refused(name, tmp_path):
 
 
 def test_metadata_that_would_not_read_is_not_written(tmp_path):
-    trace = make_trace([[1]], [[1]], 1, {"seed": 1})  # type: ignore[dict-item]  # no text
+    trace = make_trace([[1]], [[1]], 1, {"seed": 1})  # no text
     with pytest.raises(InputError, match=r"^trace.metadata.seed: got 1; expected a valid string"):
         write_trace(trace, tmp_path / "mine.jsonl")
     assert not list(tmp_path.iterdir())
@@ -425,11 +423,9 @@ def test_command_writes_the_trace_and_says_what_it_is(run):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--output in.jsonl", "--output: got 'in.jsonl'; expected another file than in.jsonl"),
         ("--output absent/out.jsonl", "--output: got 'absent/out.jsonl'; expected a file that can"),
         ("--output o.jsonl --ngram 3:2", "--ngram: got '3:2'; expected two whole"),
         ("--output o.jsonl --tokenizer o.jsonl", "--tokenizer"),
-        ("", "Missing option '--output'"),
     ],
 )
 def test_command_refuses(options, message, run, tmp_path):

@@ -135,6 +135,8 @@ def test_whole_times_that_come_rarely_may_be_milliseconds(write):
         ("load.txt", "", "a .csv, .parquet, .jsonl or .json file"),
         ("load.csv", "a,b\n1,2\n", "a trace of Azure, BurstGPT or Mooncake"),
         ("load.csv", OWN + "1,0,3\n", "prompt_tokens: got 0"),
+        ("load.csv", OWN + "1,5,3\n0.5,7,2\n", "arrival_time"),
+        ("load.csv", OWN, "workload"),
         ("burst.csv", BURST + "5,ChatGPT,5,0,5,API log\n", "at least one request"),
         ("conv.csv", AZURE + "yesterday,5,3\n", "a date such as 2023-11-16"),
         ("t.jsonl", MOONCAKE.replace("27000", "31000"), "timestamp: got 30"),

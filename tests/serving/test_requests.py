@@ -44,22 +44,6 @@ def test_lengths_have_their_means_spreads_and_correlation(name):
 
 
 @pytest.mark.parametrize(
-    ("rows", "culprit"),
-    [
-        ("", "workload"),
-        ("1,5,3\n0.5,7,2\n", "arrival_time"),
-        ("-1,5,3\n", "arrival_time"),
-        ("1,0,3\n", "prompt_tokens"),
-    ],
-)
-def test_bad_files_are_refused_in_one_line(tmp_path, rows, culprit):
-    file = tmp_path / "load.csv"
-    file.write_text("arrival_time,prompt_tokens,output_tokens\n" + rows)
-    with pytest.raises(InputError, match=culprit):
-        serving.read_requests(file)
-
-
-@pytest.mark.parametrize(
     ("given", "culprit"),
     [
         ({}, "request_rate"),

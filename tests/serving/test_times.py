@@ -62,9 +62,8 @@ def test_the_step_of_a_prompt_drafts_too(tabled):
 def test_without_prompts_it_is_the_step_of_predict():
     deployment, _ = deploy(**QWEN)
     at = {"draft_length": 3, "batch_size": 20, "verify_tokens": 4, "context_length": 700}
-    # `at` is typed by its values, not by the arguments that they are for
     taken = times.mixed_step_time(deployment, requests=20, draft_length=3, context=700)
-    assert taken == step_times(deployment, **at).step_time  # type: ignore[arg-type]
+    assert taken == step_times(deployment, **at).step_time
 
 
 @pytest.mark.parametrize(

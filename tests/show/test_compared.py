@@ -65,22 +65,6 @@ def test_half_a_per_cent_is_a_tie_and_more_than_the_error_of_both_is_not(faster,
     assert (" or memory" in told) == ("or not told apart from it" in told) == is_tie
 
 
-@pytest.mark.parametrize("size", [1, 8, 32])
-def test_lengths_are_alike_by_the_same_rule_in_predict_and_compare(size, capsys):
-    asked = ["qwen3-30b-a3b", "h200", "--batch-size", str(size)]
-    main(["predict", *asked])
-    row = next(r for r in capsys.readouterr().out.splitlines() if r.split()[:1] == [str(size)])
-    first, _, last = row.split()[5].partition("-")
-    main(["predict", *asked, "--view", "lengths"])
-    told = capsys.readouterr().out.partition(f" at {size}")[0]
-    assert told == f"Best draft length: {first}-{last}"
-    main(["compare", *asked, "--draft-length", "1,2,3,4,5,6,7"])
-    page = " ".join(capsys.readouterr().out.split())
-    lengths = [*range(int(first), int(last or first) + 1)]
-    named = page.partition(": ")[2].partition(";")[0].partition(".")[0].split(" or ")
-    assert sorted(named) == [f"length {length}" for length in lengths]
-
-
 def test_what_does_not_fit_wins_nowhere_and_is_none_for_all():
     ranking = ranked({"a": [100, 100], "b": [90, 300]}, fits={"b": [True, False]})
     words = compared.verdict(ranking)

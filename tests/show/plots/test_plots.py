@@ -128,7 +128,6 @@ def test_active_experts_draws_both_laws_and_the_measured():
     assert independent.get_linestyle() == "--" != law.get_linestyle()
     assert legend(drawn) == ["m (64/6)", "law", "independent"]
     assert "tokens" in drawn.get_xlabel()
-    assert drawn.get_ylabel() == "experts loaded per layer"
 
 
 def written(drawn):
@@ -144,11 +143,8 @@ def test_best_draft_length_writes_each_number_and_hatches_what_does_not_fit():
     assert mesh.get_array().tolist() == [[4, 2], [3, 0]]
     (area,) = (collection for collection in hatched if collection.get_hatch())
     assert area.get_datalim(drawn.transData).extents.tolist() == [1, 1, 2, 2]
-    assert [tick.get_text() for tick in drawn.get_xticklabels()] == ["1", "8"]
-    assert [tick.get_text() for tick in drawn.get_yticklabels()] == ["10", "99"]
     assert "(tokens)" in drawn.get_title(loc="left")
     assert "hatched: does not fit" in drawn.get_title(loc="left")
-    assert drawn.get_ylabel() == "context length (tokens)"
 
 
 @pytest.mark.parametrize(
@@ -218,8 +214,6 @@ def test_roofline_draws_components_under_the_roofs():
         "experts, fitted",
         "routed experts",
     ]
-    assert drawn.get_xlabel() == "arithmetic intensity (FLOP/B)"
-    assert drawn.get_ylabel() == "attained (FLOP/s)"
 
 
 def test_components_stack_to_the_time_of_each_pass():
@@ -231,9 +225,6 @@ def test_components_stack_to_the_time_of_each_pass():
         tops[middle] = bottom + height
     assert list(tops.values()) == pytest.approx([3, 7, 0.5])
     assert legend(drawn) == ["host", "routed experts", "embedding"]
-    assert drawn.get_ylabel() == "time of a pass (ms)"
-    assert [tick.get_text() for tick in drawn.get_xticklabels(minor=True)] == ["P", "V", "D"]
-    assert [tick.get_text() for tick in drawn.get_xticklabels()] == ["4"]
 
 
 def test_a_component_has_the_colour_of_its_kind():
@@ -254,7 +245,6 @@ def test_components_beyond_seven_are_one():
     drawn = plots.components(table.assign(batch_size=1, **{"pass": "forward"}), ax())
     assert legend(drawn) == [f"c{i}" for i in range(9, 2, -1)] + ["others"]
     assert bars(drawn)[-1][3] == pytest.approx(1 + 2 + 3)
-    assert drawn.get_ylabel() == "time of a pass (µs)"
 
 
 def test_fronts_hold_what_no_other_outdoes_plain_and_with_speculation():
@@ -292,7 +282,6 @@ def test_waterfalls_lead_from_the_ideal_to_the_predicted():
     assert spans["speedup"] == [[0, 4], [3, 4], [2.5, 3], [0, 2.5]] * 2
     words = ["loading more experts", "the drafter's passes", "predicted"]
     assert [tick.get_text() for tick in drawn.get_yticklabels()][1:] == words
-    assert drawn.get_xlabel() == "speedup (×)"
     assert drawn.get_legend().get_title().get_text() == "batch size (requests)"
     one = plots.waterfalls(table[table["batch_size"] == 8], ax())
     assert [text.get_text() for text in one.texts] == ["4.00", "-1.00", "-0.50", "2.50"]
@@ -370,7 +359,6 @@ SHARES = pd.DataFrame({"input": ["a", "b", "c"], "output": "speedup"}).assign(
 def test_sobol_draws_shares_with_intervals_the_largest_first():
     drawn = plots.sobol(SHARES, ax())
     assert [width for _, _, width, _ in bars(drawn)] == [0.6, 0.1, 0.7, 0.2]
-    assert [tick.get_text() for tick in drawn.get_yticklabels()] == ["b", "a"]
     ends = [path.get_segments() for path in drawn.collections]
     assert [[tuple(s[:, 0].round(9)) for s in part] for part in ends] == [
         [(0.5, 0.7), (0.05, 0.2)], [(0.6, 0.8), (0.1, 0.3)],
@@ -396,8 +384,6 @@ def test_closed_loop_draws_points_with_bars_and_a_line_for_each_draft_length():
     ]  # fmt: skip
     lines = data(line for line in drawn.lines if line.get_linestyle() != "None")
     assert lines == [[[1, 0.69], [4, 0.82]], [[1, 0.41], [4, 0.52]]]
-    assert drawn.get_xlabel() == "batch size (requests)"
-    assert drawn.get_ylabel() == "target efficiency (ratio)"
 
 
 def test_policies_are_dots_with_intervals_hollow_in_hindsight():
@@ -412,7 +398,6 @@ def test_policies_are_dots_with_intervals_hollow_in_hindsight():
     bars = drawn.containers[0][2][0]
     assert [s[:, 0].tolist() for s in bars.get_segments()] == [[1, 1], [1.3, 1.6]]
     assert [tick.get_text() for tick in drawn.get_yticklabels()] == names
-    assert drawn.get_xlabel() == "speedup (×)\n95 % interval (requests)"
 
 
 def test_timeline_draws_lengths_accepted_tokens_and_utility():
@@ -439,7 +424,6 @@ BAD = [
     ("speedup", "batch_size\n1", "table", "columns speedup"),
     ("speedup", "batch_size,speedup", "table: got 'no rows'"),
     ("speedup", "batch_size,speedup\n1,fast", "table.speedup: got 'fast'", "a number"),
-    ("speedup", "batch_size,speedup\n1,inf", "table.speedup: got inf"),
     ("speedup", "batch_size,speedup\n0,1", "table.batch_size: got 0.0", "above 0"),
     ("speedup", "batch_size,speedup\n1e-308,1", "table.batch_size: got 1e-308", "1e-100 or more"),
     ("speedup", "batch_size,speedup\n1,1\n1,2", "several rows at batch size 1"),
@@ -462,16 +446,9 @@ BAD = [
     ),
     (
         "components",
-        "batch_size,pass,component,time\n" + "\n".join(f"{i},verify,a,1" for i in SEVEN),
-        "7 batch sizes",
-        "at most 6",
-    ),
-    (
-        "components",
         "batch_size,pass,component,time\n1,,a,1\n1,verify,a,1",
         "table.pass: got 'no value'",
     ),
-    ("policies", "policy,speedup,speedup_low,speedup_high\na,1,1,1\na,1,1,1", "at policy a"),
     ("sobol", "analysis,input,output,quantity,value\ntornado,a,speedup,low,1", "got 'sobol'"),
     (
         "closed_loop",

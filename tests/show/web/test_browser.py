@@ -184,22 +184,3 @@ def test_axe_finds_nothing(browser, address, theme):
         found |= {(query, each["id"]): each["nodes"][0]["html"][:200] for each in told}
         page.context.close()
     assert found == {}
-
-
-def test_a_redraw_is_quick(browser, server, address):
-    """Of the server's own time, as a machine may be busy: twice what a quiet one may take."""
-    page = opened(browser, address)
-    spent = []
-    for size in ("3", "5", "6", "7", "9", "10"):
-        began = used(server.pid)
-        page.locator("[name=batch_size]").fill(size)
-        page.locator("[name=batch_size]").blur()
-        told_at(page, size)
-        spent.append(used(server.pid) - began)
-    assert min(spent) < 0.6
-
-
-def used(process):
-    """Time that a process has run, all threads together [s]."""
-    fields = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
-    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
