@@ -9,7 +9,6 @@ from strategies import architectures, hardware, layouts, pass_of, with_windows
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
-from specmodel.base.records import as_table
 from specmodel.layers.batch import Layout
 from specmodel.models.architecture import load_architecture
 
@@ -71,24 +70,6 @@ def test_sliding_window_counts_what_each_query_sees(context):
     seen = [set(range(max(0, last - 7), last + 1)) for last in range(context, context + q)]
     assert part.flop == 32 * 4 * 32 * 128 * sum(map(len, seen))
     assert part.cache_bytes == 32 * (len(set().union(*seen)) + q) * 2 * 8 * 128 * 2
-
-
-@given(architectures(), hardware(), st.floats(1, 1e4), st.floats(1, 16), st.floats(0, 1e5))
-def test_one_expert_is_a_dense_model(model, gpu, batch, tokens, context):
-    blocks = (
-        {"kind": "dense", "ffn_size": 1000},
-        {"kind": "experts", "num_experts": 1, "experts_per_token": 1, "expert_size": 1000},
-    )
-    groups = as_table(model)["layers"]
-    dense, moe = (
-        model.with_changes(
-            "m", {"layers": [g | {"feed_forward": block} for g in groups], "expert_dtype": None}
-        )
-        for block in blocks
-    )
-    point = {"batch_size": batch, "tokens_per_sequence": tokens, "context_length": context}
-    assert seconds(moe, gpu, **point) == pytest.approx(seconds(dense, gpu, **point), rel=1e-12)
-    assert moe.total_parameters == dense.total_parameters
 
 
 @given(

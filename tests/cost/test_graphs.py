@@ -98,19 +98,6 @@ def test_requests_count_by_replica():
     assert "--cuda-graph-max-bs-decode 257" in told
 
 
-@pytest.mark.parametrize(("engine", "replicas", "held"), [
-    ("vllm", 1, "Graphs (512 tokens) end drafts at 64-128: --max-cudagraph-capture-size 1024"),
-    ("vllm", 2, "Graphs (512 tokens) end drafts at 128-256: --max-cudagraph-capture-size 1024"),
-    ("sglang", 1, ""), ("ideal", 1, ""),
-])  # fmt: skip
-def test_drafts_that_a_graph_ends_are_told(engine, replicas, held):
-    d = predicted(engine=engine, tensor_parallel=2, data_parallel=replicas).deployment
-    sizes = np.array([32, 64, 128, 129]) * replicas  # steps of 256, 512, 512 and 258 tokens
-    note = d.graph_note(sizes, np.array([8, 8, 4, 2]))
-    assert str(note or "").startswith(held)
-    assert bool(note) is bool(held)
-
-
 def test_a_larger_limit_is_a_field_of_the_engine():
     own = load_engine("vllm").with_changes("engine", {"graph_limit": 4096})
     lifted = predicted(engine=own, batch_size=256, draft_length=7)

@@ -79,17 +79,6 @@ def test_the_activation_function_of_shared_experts_runs_with_them(alone):
     assert (-more > launches * 1e-6).all()
 
 
-def test_beside_the_router_alone_less_hides():
-    engine = load_engine("vllm")
-    both, one = (
-        decoded(replace(engine, shared_beside=beside)).times.forward.components["shared_experts"]
-        for beside in (engine.shared_beside, ("router",))
-    )
-    assert (one.hidden_time[:3] < both.hidden_time[:3]).all()
-    assert (one.hidden_time[:3] > 0).all()
-    np.testing.assert_allclose(one.own_time, both.own_time, rtol=1e-12)
-
-
 @pytest.mark.parametrize("name", ["attention_core", "shared_experts", "lm_head", "routers"])
 def test_what_cannot_run_beside_shared_experts_is_refused(name):
     with pytest.raises(InputError, match=rf"shared_beside.*{name}.*router.*routed_experts") as told:

@@ -177,26 +177,3 @@ def test_long_context_raises_target_efficiency_at_large_batches(target, kernels)
         **KERNELS[kernels],
     )
     assert p.target_efficiency[1] > p.target_efficiency[0] + 0.02
-
-
-@every_kernels
-@pytest.mark.parametrize("hardware", ["h200_sxm", "b200"])
-@pytest.mark.parametrize("target", ["deepseek-v3", "kimi-k2"])
-@pytest.mark.parametrize("layout", [(8, 1), (8, 8), (1, 8)])
-def test_large_models_have_monotone_times(target, hardware, layout, kernels):
-    p = predict(
-        target=target,
-        drafter="eagle3",
-        hardware=hardware,
-        tensor_parallel=layout[0],
-        expert_parallel=layout[1],
-        batch_size=np.arange(1, 513),
-        draft_length=3,
-        acceptance=0.7,
-        context_length=4096,
-        **KERNELS[kernels],
-    )
-    for name in ("forward_time", "verify_time", "step_time", "throughput"):
-        assert (np.diff(getattr(p, name)) > 0).all(), name
-    assert 5e-4 < p.forward_time[0] < 2e-2
-    assert ((p.target_efficiency > 0.25) & (p.target_efficiency <= 1)).all()

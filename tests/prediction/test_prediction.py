@@ -17,14 +17,11 @@ from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy, resolve
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import step_times, target_pass
-from specmodel.layers.batch import sequence_group
-from specmodel.layers.work import CAUSES
+from specmodel.cost.latency import step_times
 from specmodel.machines.engine import EngineProfile, load_engine
 from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import load_architecture
 from specmodel.prediction import intervals
-from specmodel.prediction.columns import COLUMN_UNITS
 
 ENGINE = EngineProfile(
     schema_version=1, name="test", source="invented for tests", kernel_time=2e-6, pass_time=3e-4,
@@ -50,47 +47,6 @@ def launches(part):
     return sum(np.asarray(time.launch_time).item() for time in part.components.values())
 
 
-@pytest.mark.parametrize("drafter", ["qwen2-0.5b", "eagle", "eagle3", "mtp", "parallel", "ngram"])
-def test_identities(drafter):
-    p = qwen2(drafter=drafter, draft_length=[[1], [4], [9]])
-    close = {"rtol": 1e-12, "atol": 0}
-    np.testing.assert_allclose(p.utility, p.speedup, **close)
-    np.testing.assert_allclose(p.step_efficiency * (p.draft_length + 1), p.tokens_per_step, **close)
-    np.testing.assert_allclose(p.step_time, p.draft_time + p.verify_time + p.reject_time, **close)
-    np.testing.assert_allclose(p.target_efficiency, p.forward_time / p.verify_time, **close)
-    np.testing.assert_allclose(p.speedup, p.tokens_per_step * p.forward_time / p.step_time, **close)
-    np.testing.assert_allclose(p.throughput * p.tpot, p.batch_size, **close)
-    parts = sum(part.total_time for part in p.times.forward.components.values())
-    np.testing.assert_allclose(
-        np.broadcast_to(parts + ENGINE.pass_time, p.forward_time.shape), p.forward_time, **close
-    )
-    growth = sum(p.times.growth_by_cause().values())
-    np.testing.assert_allclose(
-        np.broadcast_to(growth, p.step_time.shape), p.step_time - p.forward_time, rtol=1e-9
-    )
-    assert set(p.limited_by.ravel()) <= set(CAUSES)
-
-
-@pytest.mark.parametrize("drafter", ["qwen2-0.5b", "eagle", "mtp", "parallel", "ngram"])
-def test_no_draft_is_no_speculation(drafter):
-    p = qwen2(drafter=drafter, draft_length=0)
-    assert (p.speedup == 1).all()
-    assert (p.target_efficiency == 1).all()
-    assert (p.draft_time == 0).all()
-    assert (p.reject_time == 0).all()
-    assert set(p.limited_by) == {"none"}
-    assert np.isnan(p.break_even_acceptance_rate).all()
-
-
-def test_break_even_and_best_length_agree_with_predictions():
-    p = qwen2(acceptance=0.6, max_draft_length=7)
-    at_break_even = qwen2(acceptance=p.break_even_acceptance_rate)
-    np.testing.assert_allclose(at_break_even.speedup, 1, rtol=1e-9)
-    lengths = np.arange(8)
-    gains = np.stack([qwen2(acceptance=0.6, draft_length=n).speedup for n in lengths])
-    np.testing.assert_array_equal(p.best_draft_length, lengths[gains.argmax(axis=0)])
-
-
 @pytest.mark.parametrize("stack", ["datasheet", None])
 def test_overheads_add_up_as_stated(stack):
     """The engine's time of a kernel adds to the kernel's own, which is 0 by the data sheet."""
@@ -105,20 +61,6 @@ def test_overheads_add_up_as_stated(stack):
     np.testing.assert_allclose(
         real.draft_time - ideal.draft_time, 4 * (draft_kernels + 1e-4), rtol=1e-9
     )
-
-
-def test_points_broadcast_and_rows_hold_plain_numbers():
-    grid = qwen2(draft_length=np.array([0, 2, 5])[:, None], engine=None)
-    assert grid.speedup.shape == (3, 3)
-    rows = grid.rows()
-    assert len(rows) == 9
-    assert list(rows[0]) == list(COLUMN_UNITS)
-    for i, length in enumerate([0, 2, 5]):
-        for j, batch in enumerate([1, 16, 64]):
-            one = qwen2(draft_length=length, batch_size=batch, engine=None)
-            row = rows[3 * i + j]
-            assert row == one.rows()[0]
-            assert not any(isinstance(v, float) and not math.isfinite(v) for v in row.values())
 
 
 @given(st.floats(0.05, 0.95), st.integers(1, 8))
@@ -298,42 +240,6 @@ def test_dtypes_move_bytes_and_arithmetic():
     assert 0.5 < ratio < 0.56  # embedding and head stay in bf16
     on_a800 = qwen2(activation_dtype="fp8")
     assert str(on_a800.assumptions["arithmetic"]) == "bf16 (no fp8 peak)"
-
-
-def fine(last, first=1.0):
-    """Real numbers 0.1 % apart."""
-    return first * 1.001 ** np.arange(np.log(last / first) / np.log(1.001))
-
-
-@pytest.mark.slow
-@each_row("tokens", [1, 4])
-@each_row("dtype", ["bf16", "fp8"])
-@each_row("target", ["qwen3-30b-a3b", "deepseek-v3", "llama-3.1-8b", "gpt-oss-120b"])
-@each_row(("hardware", "stack"), [("h200_sxm", "vllm"), ("a100_sxm_80gb", None), ("l40s", None)])
-def test_fitted_kernels_give_monotone_and_continuous_times(hardware, stack, target, dtype, tokens):
-    """Plain and verify passes: whatever parameters were fitted, nothing jumps and nothing falls."""
-    dtypes = {"weight_dtype": dtype, "activation_dtype": dtype, "kv_dtype": dtype}
-    deployment, _ = deploy(target=target, drafter="ngram", hardware=hardware, stack=stack, **dtypes)
-    assert deployment.kernels.stack == (stack or deployment.hardware.default_stack)
-    assert deployment.kernels.record is not None
-    batches, contexts = [[1.0], [16.0], [256.0]], [[0.0], [1024.0], [32_768.0]]
-    leap = int(deployment.walk(deployment.target) is not None)  # to a second token of a sequence
-
-    def seconds(batch, tokens, context):
-        of_pass = {"batch_size": batch, "tokens_per_sequence": tokens, "context_length": context}
-        return target_pass(deployment, sequence_group(**of_pass)).total_time
-
-    whole = seconds(np.arange(1.0, 513.0), tokens, contexts)
-    assert (np.diff(whole) > 0).all()
-    for point in (
-        (fine(512), tokens, contexts),
-        (batches, fine(64, first=tokens), 1024.0),
-        (batches, tokens, fine(131_072)),
-    ):
-        times = seconds(*point)
-        growth = times[:, 1:] / times[:, :-1]
-        assert growth.min() > 1
-        assert growth[:, leap:].max() < 1.01
 
 
 @each_row(

@@ -448,24 +448,21 @@ def test_noise_has_the_spread_that_was_asked_for():
 
 def test_expert_time_is_what_more_experts_take():
     """A routing correlation between two others lies on the line through them."""
-    for target in ("mixtral-8x7b", "olmoe-1b-7b"):
-        at = {}
-        for correlation in (0.15, 0.18, 0.21):
-            deployment, _ = deploy(
-                target=target, hardware="l40s", drafter="ngram", routing_correlation=correlation
-            )
-            at[correlation] = replay_times(deployment, max_draft_length=5, context_length=512)
-            union = predict(
-                target=target, hardware="l40s", drafter="ngram", batch_size=1, acceptance=0.5,
-                draft_length=np.arange(6), routing_correlation=correlation, context_length=512,
-            )  # fmt: skip
-            at[correlation, "extra"] = union.active_experts_verify - union.active_experts
-        for other in (0.15, 0.21):
-            change = at[other, "extra"][1:] / at[0.18, "extra"][1:] - 1
-            line = at[0.18].step_time[1:] + at[0.18].expert_time[1:] * change
-            np.testing.assert_allclose(line, at[other].step_time[1:], rtol=0.01)
-        assert at[0.18].expert_time[0] == 0
-        assert (np.diff(at[0.18].expert_time) > 0).all()
+    where = {"target": "olmoe-1b-7b", "hardware": "l40s", "drafter": "ngram"}
+    times, extra = {}, {}
+    for correlation in (0.15, 0.18, 0.21):
+        own = where | {"routing_correlation": correlation}
+        times[correlation] = replay_times(deploy(**own)[0], max_draft_length=5, context_length=512)
+        point = {"batch_size": 1, "acceptance": 0.5, "context_length": 512}
+        union = predict(**own, **point, draft_length=np.arange(6))
+        extra[correlation] = union.active_experts_verify - union.active_experts
+    middle = times[0.18]
+    for other in (0.15, 0.21):
+        change = extra[other][1:] / extra[0.18][1:] - 1
+        line = middle.step_time[1:] + middle.expert_time[1:] * change
+        np.testing.assert_allclose(line, times[other].step_time[1:], rtol=0.01)
+    assert middle.expert_time[0] == 0
+    assert (np.diff(middle.expert_time) > 0).all()
 
 
 def test_the_default_spread_of_a_step_is_that_of_random_routing():

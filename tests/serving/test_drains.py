@@ -86,16 +86,6 @@ def test_tokens_and_time_are_conserved(servers):
         assert row["gpu_hours"] == pytest.approx(servers * row["makespan"] / 3600)
 
 
-def test_partial_rollouts_end_with_the_share_asked_for():
-    whole, part = (
-        load(**WHERE, drain=40, policy="none", finished=share, **SPREAD).rows[0]
-        for share in (1.0, 0.9)
-    )
-    assert part["makespan"] == whole["done_p90"]
-    assert part["output_tokens"] < whole["output_tokens"]
-    assert part["share_at_1"] == 0 < whole["share_at_1"]
-
-
 def test_below_is_the_table_that_says_the_same():
     asked = {**WHERE, **SPREAD, "max_draft_length": 4}
     names = "below:8:3,table:1-8=3:9-1000=0"
