@@ -8,7 +8,6 @@ import pytest
 from specmodel import deploy, ngram_drafter, predict
 from specmodel.cost.latency import step_times
 from specmodel.machines.engine import load_engine
-from specmodel.prediction.decoding import decode
 
 HOST = {"pass_time": 2e-3, "draft_pass_time": 5e-4, "reject_time": 1e-3}
 HOST |= {"reject_time_per_request": 4e-5, "tree_time": 3e-4}
@@ -67,17 +66,6 @@ def test_a_slower_gpu_takes_longer_in_all_passes_and_the_host_does_not():
     found = times("none", gpu_time_factor=1.25)
     assert float(found.forward_time) == pytest.approx(float(1.25 * GPU.forward_time + 2e-3))
     assert float(found.step_time) == pytest.approx(float(1.25 * GPU.step_time + HOST_OF_STEP))
-
-
-def test_a_draft_of_nothing_is_a_plain_step_and_other_lengths_are_as_alone():
-    own = {**WHERE, "engine": engine("all")}
-    p = predict(**own, batch_size=[1, 8], draft_length=[[0], [1], [5]], acceptance=0.7)
-    plain = decode(target=WHERE["target"], hardware="h200_sxm", engine=engine("all"),
-                   stack="sglang", batch_size=[1, 8])  # fmt: skip
-    np.testing.assert_allclose(p.forward_time[0], plain.tpot, rtol=1e-12)
-    np.testing.assert_allclose(p.speedup[0], 1.0, rtol=1e-12)
-    alone = predict(**own, batch_size=8, draft_length=5, acceptance=0.7)
-    assert float(p.speedup[2, 1]) == pytest.approx(float(alone.speedup), rel=1e-12)
 
 
 def test_intervals_hold_the_spread_of_hosts_and_widen_where_nothing_was_fitted():

@@ -85,18 +85,10 @@ def test_moe_gains_more_than_dense_at_moderate_batches(kernels):
 
 def test_a_higher_ridge_point_gives_a_larger_peak():
     """On the data sheet: launches weigh more on a faster GPU, and drafting is mostly launches."""
-    changes = {
-        "stack": "datasheet",
-        "engine": "ideal",
-        "batch_size": BATCH,
-        "draft_length": 4,
-        "acceptance": 0.8,
-        "context_length": 256,
-    }
+    models = {"target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "stack": "datasheet"}
+    point = {"batch_size": BATCH, "draft_length": 4, "acceptance": 0.8, "context_length": 256}
     peaks = [
-        predict(
-            target="qwen2-57b-a14b", drafter="qwen2-0.5b", hardware=name, **changes
-        ).speedup.max()
+        predict(**models, hardware=name, engine="ideal", **point).speedup.max()
         for name in ("h20", "a800_sxm_80gb", "h100_sxm")
     ]
     assert peaks == sorted(peaks)
@@ -165,15 +157,7 @@ def test_overhead_of_each_pass_raises_the_speedup_at_batch_size_1():
 @pytest.mark.parametrize("target", ["qwen3-235b-a22b", "mixtral-8x7b", "llama-3.1-70b"])
 def test_long_context_raises_target_efficiency_at_large_batches(target, kernels):
     """KV is shared by the verified tokens: batch size 128, 32k against 1k."""
-    p = predict(
-        target=target,
-        drafter="ngram",
-        hardware="h100_sxm",
-        tensor_parallel=8,
-        batch_size=128,
-        draft_length=3,
-        acceptance=0.7,
-        context_length=[1024, 32_768],
-        **KERNELS[kernels],
-    )
+    where = {"target": target, "drafter": "ngram", "hardware": "h100_sxm", "tensor_parallel": 8}
+    point = {"batch_size": 128, "draft_length": 3, "acceptance": 0.7}
+    p = predict(**where, **KERNELS[kernels], **point, context_length=[1024, 32_768])
     assert p.target_efficiency[1] > p.target_efficiency[0] + 0.02

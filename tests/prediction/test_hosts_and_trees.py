@@ -43,7 +43,7 @@ def test_a_host_that_is_given_is_known():
     assert (known.high - known.low < unknown.high - unknown.low).all()
 
 
-@pytest.mark.parametrize("bad", [0, -1, float("nan"), float("inf"), "x", 1e9, True])
+@pytest.mark.parametrize("bad", [0, float("nan"), "x", 1e9, True])
 def test_what_is_no_speed_is_refused(bad):
     with pytest.raises(InputError, match=r"^host_speed: got .*; expected .*number"):
         predicted(host_speed=bad)
@@ -76,17 +76,10 @@ def test_a_tree_takes_more_on_the_gpu_of_an_engine_that_hides_nothing(drafted):
     assert (predicted(tree_width=4).step_time > predicted(tree_width=1).step_time).all()
 
 
-@pytest.mark.parametrize(
-    "acceptance",
-    [
-        0.7,
-        Acceptance(accepted_fraction=0.6),
-        Acceptance(acceptance_by_position=[0.8, 0.7, 0.6]),
-    ],
-)
-def test_acceptance_of_chains_says_nothing_of_trees(acceptance):
+@pytest.mark.parametrize("form", ["acceptance_rate", "accepted_fraction"])
+def test_acceptance_of_chains_says_nothing_of_trees(form):
     with pytest.raises(InputError, match=r"^tree_width: got 4; expected 1, .* tokens_per_step"):
-        predicted(tree_width=4, acceptance=acceptance)
+        predicted(tree_width=4, acceptance=Acceptance(**{form: 0.6}))
 
 
 def test_sweeps_refuse_trees_before_they_compute():

@@ -20,7 +20,6 @@ from specmodel.machines.fallbacks import stack_kernels
 from specmodel.machines.hardware import load_hardware
 from specmodel.machines.kernels import DATA_SHEET_KERNELS, FittedStack
 from specmodel.prediction import intervals
-from specmodel.show.behind import behind
 
 FIT = replace(
     load_hardware("h200_sxm").fitted["vllm"].gemm["bf16"],
@@ -138,21 +137,6 @@ def test_nobody_timed_state_spaces_so_that_recurrences_stand_in_with_larger_erro
     assert (same.mean_error, same.shape_spread) == (0.02, 0.1)
     own = stack_kernels("made", stack(recurrence={}, state_space={"mean_error": 0.03}))
     assert own.fit("state_space", "bf16").mean_error == 0.03
-
-
-@pytest.mark.usefixtures("verbose")
-def test_what_stands_in_for_state_spaces_is_said_and_widens_intervals(monkeypatch):
-    names = {"target": "nemotron-3-nano-30b-a3b", "engine": "ideal"}
-    deployment, assumed = deploy(**names, hardware="h200_sxm")
-    assert str(assumed["state_space"]).startswith("as fast as other recurrences by bytes of state")
-    assert "recurrence 1" in behind(deployment)[0]  # 16 %, where recurrences alone are 1 % off
-    older = deploy(**names, hardware="a100_sxm_80gb")[1]
-    assert str(older["state_space"]).endswith("typical kernels")
-    low, high = ends(deployment, batch_size=256.0, context_length=1e3)
-    timed = dataclasses.replace(KINDS["state_space"], untimed=(0.0, 0.0, 0.0))
-    monkeypatch.setitem(KINDS, "state_space", timed)
-    least, most = ends(deployment, batch_size=256.0, context_length=1e3)
-    assert high - low > 1.3 * (most - least)
 
 
 @pytest.mark.dataset

@@ -36,18 +36,11 @@ def test_each_context_has_what_its_own_tokens_give(drafter):
     where = {"drafter": drafter, "batch_size": [1, 16]}
     own = {"acceptance_by_context": {2048: 1.5, 32_768: 1.2}, "measured_draft_length": 3}
     for length in (None, 3):
-        found = specmodel.predict(
-            *WORDS, **where, **own, context_length=contexts, draft_length=length
-        )
+        asked = {**where, "draft_length": length}
+        found = specmodel.predict(*WORDS, **asked, **own, context_length=contexts)
         for place, (context, mean) in enumerate(tokens.items()):
-            alone = specmodel.predict(
-                *WORDS,
-                **where,
-                tokens_per_step=mean,
-                measured_draft_length=3,
-                context_length=context,
-                draft_length=length,
-            )
+            alike = {"tokens_per_step": mean, "measured_draft_length": 3}
+            alone = specmodel.predict(*WORDS, **asked, **alike, context_length=context)
             for name in ("draft_length", "tokens_per_step", "speedup"):
                 expected = np.broadcast_to(alone.value(name), 2)
                 of_context = np.broadcast_to(found.value(name), (5, 2))[place]

@@ -310,18 +310,10 @@ def test_intervals_are_those_of_errors_left_out_and_count_nothing_twice(monkeypa
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "sglang-v1", "vllm-moesd-2025"])
 def test_an_interval_holds_its_own_prediction(engine):
     """Also where an overhead near 0, which no draw goes below, lets most draws lie to one side."""
-    found = predict(
-        "qwen3-30b-a3b",
-        "rtx_4090",
-        drafter="eagle3",
-        engine=engine,
-        tensor_parallel=1,
-        acceptance_rate=0.3,
-        batch_size=[1, 7, 54, 400],
-        context_length=[[[0]], [[30_000]]],
-        draft_length=[[1], [8]],
-        interval=True,
-    )
+    points = {"batch_size": [1, 54, 400], "context_length": [[[0]], [[30_000]]]}
+    points |= {"draft_length": [[1], [8]], "acceptance_rate": 0.3}
+    where = {"drafter": "eagle3", "engine": engine, "tensor_parallel": 1}
+    found = predict("qwen3-30b-a3b", "rtx_4090", **where, **points, interval=True)
     assert len(found.intervals) > 5
     for name, ends in found.intervals.items():
         own = np.broadcast_to(found.value(name), ends.low.shape)
@@ -370,16 +362,9 @@ def test_how_often_a_look_up_proposes_is_given_or_taken_from_traces():
 
 def test_what_does_not_fit_is_a_column_and_the_warning_names_the_draft_length():
     """With recurrent layers a drafted token takes a state, so that longer drafts fit fewer."""
-    p = predict(
-        target="qwen3.5-397b-a17b",
-        drafter="mtp",
-        hardware="h200_sxm",
-        engine="vllm",
-        tensor_parallel=8,
-        draft_length=[[1], [9]],
-        batch_size=[1, 120, 2000],
-        acceptance=0.7,
-    )
+    where = {"drafter": "mtp", "engine": "vllm", "tensor_parallel": 8, "acceptance": 0.7}
+    points = {"draft_length": [[1], [9]], "batch_size": [1, 120, 2000]}
+    p = predict("qwen3.5-397b-a17b", "h200_sxm", **where, **points)
     assert p.fits.tolist() == [[True, True, False], [True, False, False]]
     (told,) = [warning for warning in p.warnings if "largest batch" in warning]
     assert told.endswith(

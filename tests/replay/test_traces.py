@@ -420,25 +420,6 @@ def test_command_writes_the_trace_and_says_what_it_is(run):
     assert trace.metadata["source"] == "in.jsonl"
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--output absent/out.jsonl", "--output: got 'absent/out.jsonl'; expected a file that can"),
-        ("--output o.jsonl --ngram 3:2", "--ngram: got '3:2'; expected two whole"),
-        ("--output o.jsonl --tokenizer o.jsonl", "--tokenizer"),
-    ],
-)
-def test_command_refuses(options, message, run, tmp_path):
-    before = (tmp_path / "in.jsonl").read_bytes()
-    status, out, err = run(f"trace ngram in.jsonl {options}")
-    assert (status, out) == (2, "")
-    assert message in err
-    assert err.startswith("specmodel: error: ")
-    assert err.count("\n") == 1
-    assert (tmp_path / "in.jsonl").read_bytes() == before
-    assert [file.name for file in tmp_path.iterdir()] == ["in.jsonl"]
-
-
 def test_a_link_to_the_input_is_not_written(run, tmp_path):
     (tmp_path / "hard.jsonl").hardlink_to(tmp_path / "in.jsonl")
     (tmp_path / "soft.jsonl").symlink_to(tmp_path / "in.jsonl")

@@ -1,7 +1,6 @@
 """Figures draw the data they are given, with labels and units."""
 
 from io import StringIO
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -10,14 +9,13 @@ from rows import each_row
 
 pytest.importorskip("matplotlib")
 
-import matplotlib as mpl
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 
 from specmodel.base.errors import InputError
 from specmodel.show import plots
-from specmodel.show.plots.style import COLOURS, folded, shortened
+from specmodel.show.plots.style import folded, shortened
 
 
 def test_labels_are_cut_in_the_middle_or_folded_after_a_mark():
@@ -227,18 +225,6 @@ def test_components_stack_to_the_time_of_each_pass():
     assert legend(drawn) == ["host", "routed experts", "embedding"]
 
 
-def test_a_component_has_the_colour_of_its_kind():
-    blue, orange = COLOURS[:2]
-    more = passes().query("component == 'routed_experts'").assign(component="shared_experts")
-    table = pd.concat([passes(), more])
-    stacked = plots.components(table, ax())
-    labels = {c.get_label(): c.patches[0] for c in stacked.containers}
-    colours = {name: mpl.colors.to_hex(bar.get_facecolor()) for name, bar in labels.items()}
-    assert colours["routed experts"] == colours["shared experts"] == blue
-    assert colours["embedding"] == orange
-    assert labels["routed experts"].get_hatch() != labels["shared experts"].get_hatch()
-
-
 def test_components_beyond_seven_are_one():
     names = [f"c{i}" for i in range(10)]
     table = pd.DataFrame({"component": names, "time": np.arange(1, 11) * 1e-6})
@@ -329,24 +315,6 @@ def test_a_tornado_has_the_units_of_its_ranges():
     assert [tick.get_text().split("\n")[1] for tick in drawn.get_yticklabels()] == [
         "2 to 5 us", "900 GB/s to 1.5 TB/s", "1 to 8 requests", "0.5 to 0.7", "4 to 5 TFLOP/s",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("height", [2.2, 4.8])
-@pytest.mark.parametrize("kind", ["tornado", "sobol"])
-def test_no_more_inputs_are_drawn_than_have_room(kind, height):
-    names = [f"kernels.experts.bf16.activation_efficiency_{i}" for i in range(20)]
-    ends = {"speedup_at_low": 1.0, "speedup_at_high": 2.0, "low": 1e-6, "high": 2e-6}
-    ends |= {"unit": "s", "speedup_nominal": 1.5}
-    shares = {f"{n}{e}": 0.5 for n in ("first_order", "total") for e in ("", "_low", "_high")}
-    table = pd.DataFrame({"input": names, "output": "speedup"} | ends | shares)
-    figure = Figure(figsize=(3.3, height), layout="constrained")
-    drawn = getattr(plots, kind)(table, figure.add_subplot())
-    figure.draw_without_rendering()
-    boxes = [label.get_window_extent() for label in drawn.get_yticklabels()]
-    assert len(boxes) == len(drawn.get_yticks())
-    assert all(above.y0 > below.y1 for above, below in pairwise(boxes))
-    assert f"{20 - len(boxes)} more, at most\n100 % of the largest" in drawn.get_xlabel()
-    assert drawn.xaxis.label.get_window_extent().x1 <= figure.bbox.x1
 
 
 SHARES = pd.DataFrame({"input": ["a", "b", "c"], "output": "speedup"}).assign(
@@ -476,18 +444,6 @@ def test_an_outcome_is_one_of_two():
 def hollow(container):
     """Which bars are white."""
     return {patch.get_facecolor()[:3] == (1, 1, 1) for patch in container}
-
-
-def test_waterfalls_of_what_does_not_fit_are_hollow():
-    point = {"draft_length": 3, "context_length": 9, "term": ["ideal", "predicted"], "value": 1.0}
-    parts = [
-        pd.DataFrame({"batch_size": size, "fits": size == 1, "quantity": name} | point)
-        for size in (1, 64)
-        for name in ("target_efficiency", "speedup")
-    ]
-    drawn = plots.waterfalls(pd.concat(parts), ax())
-    assert legend(drawn) == ["1", "64 (does not fit in memory)"]
-    assert [hollow(container) for container in drawn.containers] == [{False}, {True}]
 
 
 def test_bars_of_what_does_not_fit_are_pale_and_said():

@@ -114,20 +114,6 @@ def test_three_questions_take_three_clicks_at_most(browser, address):
     page.wait_for_url("**#load")
 
 
-def test_a_click_on_the_curve_chooses_the_batch_size_there(browser, address):
-    page = opened(browser, address)
-    for size in ("1", "16", "256"):
-        label = page.locator("#curve + figure text").get_by_text(size, exact=True).last
-        box = label.bounding_box()
-        page.mouse.click(box["x"] + box["width"] / 2, box["y"] - 60)
-        told_at(page, size)
-    page.locator("#asked").get_by_label("Requests at once").fill("32")
-    page.keyboard.press("Tab")
-    told_at(page, "32")
-    page.evaluate("history.back()")
-    told_at(page, "256")
-
-
 def test_on_a_phone_the_answer_comes_first_and_the_form_is_one_click_away(browser, address):
     page = opened(browser, address, 400)
     expect(page.locator("#verdict + p")).to_be_in_viewport(ratio=1)
