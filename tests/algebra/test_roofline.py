@@ -131,6 +131,14 @@ def test_narrow_matrices_are_padded_by_hand():
 # all together
 
 
+def test_the_data_sheet_adds_nothing():
+    k, time = KernelParameters(), 1e-6
+    assert k.ramped(time, 3.0) == time
+    assert k.walked(time, 1e4, 3.0) == time
+    assert k.tiled_arithmetic(time, 1.0, 1.0) == time
+    assert k.tiled_weights(1e6, 1.0) == 1e6
+
+
 @pytest.mark.parametrize("sharpness", [1.0, 1.5, 2.0, 3.0, 8.0, 10.0])
 def test_the_smooth_maximum_at_the_ridge_point_and_beside_it(sharpness):
     for a, b in [(1.0, 1.0), (1.0, 0.5), (0.25, 2.0), (0.0, 3.0)]:

@@ -316,6 +316,17 @@ def test_tokens_of_grouped_heads_are_cut_as_vllm_checks(name, tensor):
     assert load_architecture(name).token_cuts(tensor) == [1, *allowed]
 
 
+def test_latents_are_shared_and_recurrent_states_stay_on_each_gpu():
+    """Of Kimi-K3's layers 24 keep latents of 576 numbers, cut by tokens; the others are states."""
+    held = []
+    for n in (1, 8):
+        cut = {"tensor_parallel": 8, "decode_context_parallel": n, "drafter": "ngram"}
+        deployment, _ = deploy(target="kimi-k3", hardware="b300", **cut)
+        held.append(MemoryUse(deployment, 32_768 - 4, 4).bytes_per_request)
+    latents = 24 * 32_768 * 576 * 2
+    assert held[0] - held[1] == pytest.approx(latents * 7 / 8, rel=1e-12)
+
+
 def test_tokens_that_a_cache_holds_are_those_of_a_published_log():
     """vLLM's recipe for Kimi-K2-Thinking on eight H200 (November 2025): 46.80 GiB are left."""
     for n, tokens in ((1, 715_072), (8, 5_721_088)):

@@ -152,3 +152,31 @@ def test_policies_that_learn_have_no_formula():
     assert row["makespan_closed"] is None
     with pytest.raises(InputError, match="does not learn"):
         load(**WHERE, drain=16, policy="goodput", by_formula=True, **EQUAL)
+
+
+def test_intervals_hold_the_predictions_and_none_speeds_up_itself():
+    none, fixed = load(**WHERE, drain=24, policy="none,fixed:3", **SPREAD).rows
+    for row in (none, fixed):
+        assert row["makespan_low"] < row["makespan"] < row["makespan_high"]
+    assert none["speedup_low"] == none["speedup_high"] == 1.0
+    assert fixed["speedup_low"] < fixed["speedup"] < fixed["speedup_high"]
+
+
+def test_partial_rollouts_end_with_the_share_asked_for():
+    whole, part = (
+        load(**WHERE, drain=40, policy="none", finished=share, **SPREAD).rows[0]
+        for share in (1.0, 0.9)
+    )
+    assert part["makespan"] == whole["done_p90"]
+    assert part["output_tokens"] < whole["output_tokens"]
+    assert part["share_at_1"] == 0 < whole["share_at_1"]
+
+
+def test_what_a_recording_had_cached_stays_cached():
+    asked = np.array([600, 900, 1200, 700])
+    recorded = Requests(
+        arrival_time=np.zeros(4), prompt_tokens=asked, output_tokens=asked, cached_tokens=asked // 2
+    )
+    drain = drain_asked(drain=4, servers=2, workload=recorded)
+    found = np.concatenate([part.cached_tokens for part in drain.parts])
+    assert sorted(found) == sorted(asked // 2)
