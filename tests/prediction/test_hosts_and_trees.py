@@ -1,5 +1,6 @@
 """The speed of the host and the width of trees as arguments, right and wrong."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from specmodel.answers.sweeps import plan_sweep
 from specmodel.cost.deploying import deploy
 from specmodel.machines.engine import ON_HOST
 from specmodel.prediction.decoding import decode
+from specmodel.replay import replay_times
 
 WHERE = {"target": "mixtral-8x7b", "hardware": "h200_sxm"}
 POINT = {"drafter": "eagle3", "draft_length": 3, "batch_size": [1, 16]}
@@ -100,3 +102,10 @@ def test_nothing_runs_beside_the_host_where_it_computes_itself():
     deployment, _ = deploy(**own, hardware=profile)
     assert deployment.engine.hides_host == "none"
     assert deployment.engine.pass_time == load_engine("vllm").pass_time
+
+
+def test_replays_walk_no_trees():
+    chain, _ = deploy(**WHERE, drafter="eagle3", engine="vllm")
+    tree = replace(chain, tree_width=4)
+    with pytest.raises(InputError, match=r"^tree_width: got 4; expected 1, a chain: .*"):
+        replay_times(tree, max_draft_length=3, context_length=100)

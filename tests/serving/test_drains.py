@@ -180,3 +180,21 @@ def test_what_a_recording_had_cached_stays_cached():
     drain = drain_asked(drain=4, servers=2, workload=recorded)
     found = np.concatenate([part.cached_tokens for part in drain.parts])
     assert sorted(found) == sorted(asked // 2)
+
+
+def test_usual_policies_have_at_most_three_lengths_and_the_best_below():
+    question = load_question({**WHERE, "drain": 64, **SPREAD})
+    assert isinstance(question, Drained)
+    fixed = [name for name in question.policies if name.startswith("fixed")]
+    assert [question.policies[0], question.policies[-2]] == ["none", "schedule"]
+    assert 1 <= len(fixed) <= 3
+    drain, best = question.drain, question.policies[-1]
+    size, length = map(int, best.split(":")[1:])
+    others = [f"below:{size // 2}:{length}", f"below:{size}:{length - 1}"]
+
+    def takes(name):
+        courses = drain.closed(name)
+        assert courses is not None
+        return float(drain.outcome(courses)["makespan"])
+
+    assert takes(best) < 1.01 * min(map(takes, others))
