@@ -1,18 +1,13 @@
 """What a prompt adds to a plain step, in closed form."""
 
-from typing import Any
-
 import numpy as np
 
-from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import launched, target_pass
 from specmodel.cost.prefill import whole_prompts
 from specmodel.layers.batch import sequence_group
 
 
-def added_by_prompt(
-    deployment: Deployment, plain_time: Any, tokens: float, batch_size: Any, context: float
-) -> np.ndarray:
+def added_by_prompt(deployment, plain_time, tokens, batch_size, context):
     """Return the root of the squares of GPU and launches, less the step without [s].
 
     The GPU reads prompt and batch in one pass, at the clock that its arithmetic leaves it.

@@ -5,9 +5,7 @@ import numpy as np
 from specmodel.serving.times import TabulatedTimes
 
 
-def constant_times(
-    step_time: float, prompt_time: float, max_requests: int = 1, max_draft_length: int = 0
-) -> TabulatedTimes:
+def constant_times(step_time, prompt_time, max_requests=1, max_draft_length=0):
     """Return times that depend on nothing but whether a step decodes and prefills [s]."""
     base = np.full((max_draft_length + 1, max_requests + 1, 2), step_time)
     base[:, 0] = 0.0

@@ -1,9 +1,6 @@
 """Rules of engines in full, of which the package has the parts that a replay or a server takes."""
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 from specmodel.replay.policies import AdaptiveSteps
 from specmodel.replay.policies.sglang import adapt, read_slots, slot_of
@@ -12,40 +9,28 @@ from specmodel.replay.policies.sglang import adapt, read_slots, slot_of
 class AdaptiveServer:
     """All slots of a server, each with a state that its requests share."""
 
-    def __init__(
-        self,
-        config: str | Path | Mapping[str, Any] | None = None,
-        num_steps: int | None = None,
-        graph_sizes: Sequence[int] = (),
-    ) -> None:
+    def __init__(self, config=None, num_steps=None, graph_sizes=()):
         self._sizes, self._graph_sizes = [*read_slots(config)], sorted(graph_sizes)
         self._slots = [AdaptiveSteps(255, config, num_steps, size) for size in self._sizes]
 
-    def slot(self, batch_size: int) -> int:
+    def slot(self, batch_size):
         """Return the number of the slot that a batch is looked up in [-]."""
         at = bisect_left(self._graph_sizes, batch_size)
         padded = self._graph_sizes[at] if at < len(self._graph_sizes) else batch_size
         return slot_of(self._sizes, padded)
 
-    def propose(self, batch_size: int) -> int:
+    def propose(self, batch_size):
         """Return the draft length of a batch [token]."""
         return self._slots[self.slot(batch_size)].propose()
 
-    def observe(self, accepted_tokens: Sequence[int], batch_size: int) -> None:
+    def observe(self, accepted_tokens, batch_size):
         """Take in how many tokens each request of a batch had accepted [token]."""
         if accepted_tokens:
             mean = sum(accepted_tokens) / len(accepted_tokens)
             adapt(self._slots[self.slot(batch_size)], mean)
 
 
-def verified_drafts(
-    survival: Sequence[float],
-    requests: int,
-    sampling: int,
-    draft_time: float,
-    verify_times: Sequence[float],
-    tokens: int,
-) -> int:
+def verified_drafts(survival, requests, sampling, draft_time, verify_times, tokens):
     """Return how many drafted tokens vLLM 0.33 verifies: those with most tokens per second.
 
     `survival` is the chance that a drafted token and all before it hold, falling by position, of

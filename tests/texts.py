@@ -2,13 +2,12 @@
 
 from itertools import combinations
 
-from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 
-def written(figure: Figure) -> list[Text]:
+def written(figure):
     """Every text that is drawn, as the renderer is told."""
-    texts: dict[int, Text] = {}
+    texts = {}
     draw = Text.draw
 
     def record(self, renderer, *rest):
@@ -24,7 +23,7 @@ def written(figure: Figure) -> list[Text]:
     return list(texts.values())
 
 
-def unreadable(figure: Figure) -> list[str]:
+def unreadable(figure):
     """Texts that are cut off, or lie over one another."""
     page, found = figure.bbox, []
     boxes = {text: text.get_window_extent().extents.tolist() for text in written(figure)}

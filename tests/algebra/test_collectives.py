@@ -15,7 +15,7 @@ FREE = AllReduceParameters(
 )  # fmt: skip
 
 
-def received(num_gpus: int, parts: np.ndarray) -> float:
+def received(num_gpus, parts):
     """Values that the GPU which receives most receives, by doing it: row i is held by GPU i."""
     total, count = parts.sum(axis=0), np.zeros(num_gpus)
     pieces = np.array_split(np.arange(parts.shape[1]), num_gpus)
@@ -34,28 +34,28 @@ def received(num_gpus: int, parts: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("num_gpus", [2, 4, 8])
-def test_two_shot_sends_what_reducing_and_gathering_the_parts_sends(num_gpus: int) -> None:
+def test_two_shot_sends_what_reducing_and_gathering_the_parts_sends(num_gpus):
     parts = np.random.default_rng(num_gpus).normal(size=(num_gpus, 64))
     seconds = all_reduce_time(64 * 2, num_gpus, RATE, FREE)
     assert seconds * RATE == pytest.approx(2 * received(num_gpus, parts), rel=1e-12)
 
 
 @pytest.mark.parametrize("num_gpus", [2, 4, 8])
-def test_one_shot_reads_the_tensor_of_every_other_gpu(num_gpus: int) -> None:
+def test_one_shot_reads_the_tensor_of_every_other_gpu(num_gpus):
     slow = replace(FREE, two_shot_latency=1.0, one_shot_latency=2e-6, one_shot_hop_latency=1e-7)
     others = num_gpus - 1
     expected = 2e-6 + others * (1e-7 + 1e6 / RATE)
     assert all_reduce_time(1e6, num_gpus, RATE, slow) == pytest.approx(expected, rel=1e-12)
 
 
-def test_many_tensors_take_as_long_as_each_of_them_in_turn() -> None:
+def test_many_tensors_take_as_long_as_each_of_them_in_turn():
     p = replace(FREE, one_shot_latency=3e-6, two_shot_latency=2e-5, one_shot_efficiency=0.5)
     sizes = np.geomspace(1e3, 1e9, 7)
     together = all_reduce_time(60 * sizes, 8, RATE, p, count=60)
     np.testing.assert_allclose(together, 60 * all_reduce_time(sizes, 8, RATE, p), rtol=1e-12)
 
 
-def test_gpus_that_share_a_bus_have_a_part_of_it() -> None:
+def test_gpus_that_share_a_bus_have_a_part_of_it():
     bus = replace(FREE, contention=1.0)
     for num_gpus in (2, 4, 8):
         alone = all_reduce_time(1e8, num_gpus, RATE, FREE)
@@ -78,7 +78,7 @@ positive = st.floats(1e-9, 1e-3)
         contention=st.floats(0, 3),
     )
 )
-def test_time_grows_with_bytes_and_gpus_and_never_jumps(p: AllReduceParameters) -> None:
+def test_time_grows_with_bytes_and_gpus_and_never_jumps(p):
     size, num_gpus = np.geomspace(1, 1e10, 200), np.arange(2, 73)[:, None]
     seconds = all_reduce_time(size, num_gpus, RATE, p)
     assert (np.diff(seconds, axis=0) >= 0).all()

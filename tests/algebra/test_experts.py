@@ -1,7 +1,6 @@
 """Unions of experts: closed forms, generative models by Monte Carlo, and measured unions."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, strategies as st
 from published_tables import read_table
@@ -19,7 +18,7 @@ CORRELATIONS = st.floats(0, 1)
 
 
 @pytest.mark.parametrize("row", read_table("saturation_tokens.csv"), ids=lambda row: row["model"])
-def test_published_saturation_points(row: dict[str, str]) -> None:
+def test_published_saturation_points(row):
     E, k, expected = (
         int(row[key]) for key in ("num_experts", "experts_per_token", "saturation_tokens")
     )
@@ -28,7 +27,7 @@ def test_published_saturation_points(row: dict[str, str]) -> None:
     assert experts.active_experts(expected - 1, E, k) < 0.95 * E
 
 
-def test_limits_of_the_union() -> None:
+def test_limits_of_the_union():
     assert experts.active_experts(0, 64, 8) == 0
     assert experts.active_experts(1, 64, 8) == pytest.approx(8, rel=1e-12)
     assert experts.active_experts(1e9, 64, 8) == 64
@@ -39,14 +38,14 @@ def test_limits_of_the_union() -> None:
 
 
 @given(EXPERTS, st.floats(0.1, 1e6))
-def test_union_rises_and_is_concave(shape: tuple[int, int], tokens: float) -> None:
+def test_union_rises_and_is_concave(shape, tokens):
     t = tokens * np.array([1.0, 1.01, 1.02])
     n = experts.active_experts(t, *shape)
     assert (np.diff(n) >= 0).all()
     assert np.diff(n, 2) <= 1e-9 * n[0]
 
 
-def test_union_against_monte_carlo() -> None:
+def test_union_against_monte_carlo():
     rng = np.random.default_rng(3)
     E, k, t, trials = 64, 8, 5, 4000
     chosen = rng.random((trials, t, E)).argpartition(k, axis=-1)[..., :k].reshape(trials, -1)
@@ -56,7 +55,7 @@ def test_union_against_monte_carlo() -> None:
 
 
 @pytest.mark.parametrize(("batch", "s", "c"), [(1, 4, 0.3), (1, 16, 0.1), (3, 5, 0.3), (6, 4, 0.8)])
-def test_correlated_union_against_its_generative_form(batch: int, s: int, c: float) -> None:
+def test_correlated_union_against_its_generative_form(batch, s, c):
     """Each sequence draws every expert's probability of use from a Beta law; tokens follow it."""
     rng = np.random.default_rng(4)
     E, k, trials = 128, 8, 3000
@@ -67,7 +66,7 @@ def test_correlated_union_against_its_generative_form(batch: int, s: int, c: flo
     assert abs(used.mean() - expected) < 4 * used.std() / np.sqrt(trials)
 
 
-def test_routing_correlation_is_the_correlation_of_use() -> None:
+def test_routing_correlation_is_the_correlation_of_use():
     rng = np.random.default_rng(5)
     rho, c, trials = 8 / 128, 0.3, 200_000
     p = rng.beta(rho * (1 - c) / c, (1 - rho) * (1 - c) / c, trials)
@@ -79,25 +78,14 @@ def test_routing_correlation_is_the_correlation_of_use() -> None:
 
 
 @given(EXPERTS, st.integers(1, 300), st.integers(1, 40))
-def test_no_correlation_is_the_independent_union(
-    shape: tuple[int, int], batch: int, tokens: int
-) -> None:
-    correlated = experts.correlated_active_experts(batch, tokens, *shape, 0)
-    assert correlated == pytest.approx(experts.active_experts(batch * tokens, *shape), rel=1e-12)
-
-
-@given(EXPERTS, st.integers(1, 300), st.integers(1, 40))
-def test_full_correlation_is_the_first_token_of_each(
-    shape: tuple[int, int], batch: int, tokens: int
-) -> None:
-    correlated = experts.correlated_active_experts(batch, tokens, *shape, 1)
-    assert correlated == pytest.approx(experts.active_experts(batch, *shape), rel=1e-12)
+def test_correlation_is_between_all_tokens_and_the_first_of_each_sequence(shape, batch, tokens):
+    for c, alone in ((0, batch * tokens), (1, batch)):
+        correlated = experts.correlated_active_experts(batch, tokens, *shape, c)
+        assert correlated == pytest.approx(experts.active_experts(alone, *shape), rel=1e-12)
 
 
 @given(EXPERTS, st.floats(1, 1000), st.floats(1, 40), CORRELATIONS)
-def test_correlated_union_is_monotone(
-    shape: tuple[int, int], batch: float, tokens: float, c: float
-) -> None:
+def test_correlated_union_is_monotone(shape, batch, tokens, c):
     here = experts.correlated_active_experts(batch, tokens, *shape, c)
     slack = 1e-9 * here
     more_tokens = experts.correlated_active_experts(batch, tokens * 1.001, *shape, c)
@@ -115,7 +103,7 @@ PUBLISHED = {
 }
 
 
-def _fit(rows: pd.DataFrame) -> tuple[float, np.ndarray]:
+def _fit(rows):
     """The correlation with the least squared log error on a model's rows, and the residuals."""
     columns = ("num_experts", "experts_per_token", "tokens", "measured")
     E, k, s, measured = (rows[name].to_numpy(float) for name in columns)
@@ -125,7 +113,7 @@ def _fit(rows: pd.DataFrame) -> tuple[float, np.ndarray]:
     return float(grid[best, 0]), np.expm1(log_error[best])
 
 
-def test_the_unions_that_ship_are_those_published() -> None:
+def test_the_unions_that_ship_are_those_published():
     names = ["model", "num_experts", "experts_per_token"]
     found = {
         key: dict(zip(part["tokens"], part["measured"], strict=True))
@@ -134,7 +122,7 @@ def test_the_unions_that_ship_are_those_published() -> None:
     assert found == PUBLISHED
 
 
-def test_correlated_union_meets_the_measured_ones() -> None:
+def test_correlated_union_meets_the_measured_ones():
     """One parameter a model; 4.5 % mean and 10 % worst over the models with several rows."""
     fits = {model: _fit(part) for model, part in UNIONS.groupby("model")}
     residuals = np.concatenate([residual for _, residual in fits.values() if residual.size > 1])
@@ -147,7 +135,7 @@ def test_correlated_union_meets_the_measured_ones() -> None:
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.5, 1.3])
-def test_rates_of_popular_experts_are_those_of_a_gamma_law(spread) -> None:
+def test_rates_of_popular_experts_are_those_of_a_gamma_law(spread):
     """Drawn: chances of missing an expert, and the moments of popularity over experts."""
     shape = 1 / max(spread, 1e-4) ** 2
     use = np.array(1 / 16)
@@ -163,11 +151,11 @@ def test_rates_of_popular_experts_are_those_of_a_gamma_law(spread) -> None:
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.3])
-def test_unequal_popularity_is_part_of_the_correlation(spread) -> None:
+def test_unequal_popularity_is_part_of_the_correlation(spread):
     """One sequence loads what its tokens do, a batch fewer experts; two tokens share at least c."""
     model = load_architecture("qwen3-30b-a3b").with_changes("m", {"popularity_spread": spread})
 
-    def union(batch: float, tokens: float, c: float) -> float:
+    def union(batch, tokens, c):
         counts = {"batch_size": batch, "tokens_per_sequence": tokens, "context_length": 0.0}
         group = SequenceGroup(**{name: np.array(count) for name, count in counts.items()})
         return float(pass_work(model, group, routing_correlation=c).active_experts)
@@ -179,15 +167,7 @@ def test_unequal_popularity_is_part_of_the_correlation(spread) -> None:
     assert union(2, 1, 0.0) == pytest.approx(union(1, 2, 0.0))
 
 
-def test_the_table_of_unions_has_both_laws_by_hand() -> None:
-    """Two tokens: k, and of the second's the share that the first did not use."""
-    row = measured_unions().set_index(["model", "tokens"]).loc[("Cohere MoE", 2)]
-    shared = 1 / 16 + 0.291 * 15 / 16
-    assert row["law"] == pytest.approx(8 + 8 * (1 - shared), rel=1e-12)
-    assert row["independent"] == pytest.approx(8 + 8 * 15 / 16, rel=1e-12)
-
-
-def test_measured_overlaps_alone_predict_the_cohere_union() -> None:
+def test_measured_overlaps_alone_predict_the_cohere_union():
     """Shares of experts reused after 1 to 4 tokens give c; nothing is fitted to the union."""
     overlaps = np.array([0.381, 0.329, 0.301, 0.299])
     rho = 8 / 128
@@ -198,7 +178,7 @@ def test_measured_overlaps_alone_predict_the_cohere_union() -> None:
 
 @pytest.mark.parametrize("exponent", [0, 0.3, 1, 3, 5])
 @given(EXPERTS)
-def test_zipf_popularity_is_a_clipped_power(exponent: float, shape: tuple[int, int]) -> None:
+def test_zipf_popularity_is_a_clipped_power(exponent, shape):
     E, k = shape
     p = routing.zipf_popularity(E, k, exponent)
     assert p.sum() == pytest.approx(k, rel=1e-9)
@@ -209,18 +189,8 @@ def test_zipf_popularity_is_a_clipped_power(exponent: float, shape: tuple[int, i
     routing.check_popularity(p, E, k)
 
 
-@given(EXPERTS, st.integers(1, 50), st.integers(1, 12), CORRELATIONS)
-def test_equal_popularity_is_the_correlated_union(
-    shape: tuple[int, int], batch: int, tokens: int, c: float
-) -> None:
-    equal = np.full(shape[0], shape[1] / shape[0])
-    union = routing.union_by_expert(np.array(batch), experts.expert_use(tokens, equal, c))
-    expected = experts.correlated_active_experts(batch, tokens, *shape, c)
-    assert union == pytest.approx(expected, rel=1e-9)
-
-
 @pytest.mark.parametrize(("exponent", "c"), [(0.5, 0.0), (1.0, 0.0), (0.7, 0.3)])
-def test_skewed_union_against_monte_carlo(exponent: float, c: float) -> None:
+def test_skewed_union_against_monte_carlo(exponent, c):
     rng = np.random.default_rng(8)
     p = routing.zipf_popularity(128, 8, exponent)
     batch, s, trials = 4, 3, 3000
@@ -240,7 +210,7 @@ def test_skewed_union_against_monte_carlo(exponent: float, c: float) -> None:
     ("popularity", "given"),
     [([0.5] * 3, "3 numbers"), ([0.5] * 4, "a sum of 2"), ([1.5, -0.5, 0, 0], "1.5")],
 )
-def test_popularity_that_cannot_be(popularity: list[float], given: str) -> None:
+def test_popularity_that_cannot_be(popularity, given):
     with pytest.raises(InputError, match=rf"^popularity: got '?{given}"):
         routing.check_popularity(popularity, 4, 1)
 
@@ -251,14 +221,12 @@ def test_popularity_that_cannot_be(popularity: list[float], given: str) -> None:
         (lambda: experts.active_experts(-1, 64, 8), "num_tokens"),
         (lambda: experts.active_experts(1, 0, 8), "num_experts"),
         (lambda: experts.active_experts(1, 64, 65), "experts_per_token"),
-        (lambda: experts.active_experts(1, 64, 0), "experts_per_token"),
         (lambda: experts.tokens_per_expert(0, 64, 8), "num_tokens"),
         (lambda: experts.saturation_tokens(64, 8, share=1), "share"),
         (lambda: experts.correlated_active_experts(0, 4, 64, 8, 0.1), "batch_size"),
-        (lambda: experts.correlated_active_experts(1, -1, 64, 8, 0.1), "tokens_per_sequence"),
         (lambda: experts.correlated_active_experts(1, 4, 64, 8, 1.1), "routing_correlation"),
     ],
 )
-def test_bad_input_names_the_argument(call, argument: str) -> None:
+def test_bad_input_names_the_argument(call, argument):
     with pytest.raises(InputError, match=f"^{argument}: got"):
         call()

@@ -18,9 +18,7 @@ QWEN2 = {"num_experts": 64, "experts_per_token": 8}
 
 
 @given(st.floats(1, 300), st.floats(1, 1.2))
-def test_growth_and_its_slope_are_continuous_at_the_threshold(
-    threshold: float, base: float
-) -> None:
+def test_growth_and_its_slope_are_continuous_at_the_threshold(threshold, base):
     h = 1e-6 * threshold
     t = threshold + h * np.array([-2, -1, 0, 1, 2])
     g = moesd.growth(t, threshold, base)
@@ -29,13 +27,7 @@ def test_growth_and_its_slope_are_continuous_at_the_threshold(
     assert left == pytest.approx(right, rel=1e-3, abs=1e-6 * g[2])
 
 
-def test_growth_limits() -> None:
-    assert moesd.growth(0, 50, 1.3) == 1
-    assert moesd.growth([5, 500], 50, 1).tolist() == [1, 1]
-    assert moesd.growth(10, 0, np.e) == pytest.approx(11, rel=1e-12)
-
-
-def test_forward_time_is_the_sum_of_its_terms() -> None:
+def test_forward_time_is_the_sum_of_its_terms():
     t, ridge_point = 20.0, 150.0
     G = 1.01**20
     T_exp = experts.tokens_per_expert(t, 64, 8)
@@ -44,14 +36,14 @@ def test_forward_time_is_the_sum_of_its_terms() -> None:
     assert actual == pytest.approx(expected, rel=1e-12)
 
 
-def test_draft_and_reject_times_are_the_sums_of_their_terms() -> None:
+def test_draft_and_reject_times_are_the_sums_of_their_terms():
     draft = moesd.draft_pass_time([8, 100], PARAMETERS, ridge_point=150.0)
     beyond = 1.01**75 * (1 + np.log(1.01) * 25)
     np.testing.assert_allclose(draft, [0.4 + 0.01 * 1.01**8, 0.4 + 0.01 * beyond], rtol=1e-12)
     assert moesd.reject_time(8, PARAMETERS) == pytest.approx(0.1 + 0.016, rel=1e-12)
 
 
-def test_speedup_is_equation_4_not_line_11() -> None:
+def test_speedup_is_equation_4_not_line_11():
     B, gamma, sigma, ridge_point = 8.0, 4.0, 0.9, 150.0
     ar, verify = (
         moesd.forward_time(t, PARAMETERS, ridge_point=ridge_point, **QWEN2) for t in (B, B * gamma)
@@ -63,7 +55,7 @@ def test_speedup_is_equation_4_not_line_11() -> None:
     assert actual == pytest.approx(expected, rel=1e-12)
 
 
-def test_free_drafts_and_free_verification_give_tokens_per_step() -> None:
+def test_free_drafts_and_free_verification_give_tokens_per_step():
     free = dataclasses.replace(
         PARAMETERS, k1=0, k2=0, k3=0, draft_bias=0, draft_k=0, reject_bias=0, reject_k=0
     )
@@ -71,7 +63,7 @@ def test_free_drafts_and_free_verification_give_tokens_per_step() -> None:
     np.testing.assert_allclose(gain, 4.5, rtol=1e-12)
 
 
-def test_bad_input_names_the_argument() -> None:
+def test_bad_input_names_the_argument():
     with pytest.raises(InputError, match=r"^base: got"):
         moesd.growth(1, 2000, 2)
     with pytest.raises(InputError, match=r"^s: got"):

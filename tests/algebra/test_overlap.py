@@ -6,22 +6,16 @@ import pytest
 from specmodel.algebra.overlap import Demand, exposed_share, two_streams_time
 
 
-def step(gpu: float, host: float) -> float:
+def step(gpu, host):
     return float(gpu + host * exposed_share(np.array(gpu), np.array(host)))
 
 
 @pytest.mark.parametrize(("gpu", "host", "both"), [(4.0, 3.0, 5.0), (3.0, 4.0, 5.0), (12, 5, 13)])
-def test_sides_of_right_triangles(gpu: float, host: float, both: float) -> None:
+def test_sides_of_right_triangles(gpu, host, both):
     assert step(gpu, host) == pytest.approx(both, rel=1e-15)
 
 
-def test_a_short_host_is_hidden_and_a_long_one_decides() -> None:
-    assert step(1.0, 0.0) == 1.0
-    assert step(1.0, 1e-3) == pytest.approx(1 + 5e-7, rel=1e-9)
-    assert step(1e-3, 1.0) == pytest.approx(1 + 5e-7, rel=1e-9)
-
-
-def test_more_work_on_either_side_never_takes_less() -> None:
+def test_more_work_on_either_side_never_takes_less():
     times = np.geomspace(1e-6, 1.0, 200)
     gpu, host = times[:, None], times[None, :]
     steps = gpu + host * exposed_share(gpu, host)
@@ -49,7 +43,7 @@ def test_two_streams_in_the_limits(first, second, together):
     assert two_streams_time(*pair[::-1]) == pytest.approx(together, rel=1e-15)
 
 
-def random_demands(rng: np.random.Generator, count: int = 20_000) -> tuple[Demand, Demand]:
+def random_demands(rng, count=20_000):
     times = np.exp(rng.uniform(-8, 2, (2, count)))
     reading, computing = times * rng.random((2, 2, count)) ** 0.3
     return Demand(times[0], reading[0], computing[0]), Demand(times[1], reading[1], computing[1])
@@ -75,7 +69,7 @@ def test_two_streams_with_more_to_do_never_take_less():
         assert (after >= before * (1 - 1e-14)).all(), name
 
 
-def fair_share(rng: np.random.Generator, mean_idle: float, mean_reading: float, until: float):
+def fair_share(rng, mean_idle, mean_reading, until):
     """Return the progress by some time of two like streams that share a memory equally [s].
 
     Each idles and reads in turn, for times drawn from exponentials; while both read, each takes

@@ -15,9 +15,7 @@ DRAWS = 3000
 @each_row(
     ("batch", "tokens", "experts", "k"), [(1, 5, 64, 8), (4, 8, 16, 2), (3, 2, 8, 8), (1, 6, 5, 3)]
 )
-def test_union_has_the_expectation_of_the_law(
-    batch: int, tokens: int, experts: int, k: int, correlation: float
-) -> None:
+def test_union_has_the_expectation_of_the_law(batch, tokens, experts, k, correlation):
     generator = np.random.default_rng(1)
     drawn = sample_routing(batch * DRAWS, tokens, experts, k, correlation, generator)
     assert drawn.min() >= 0
@@ -30,24 +28,12 @@ def test_union_has_the_expectation_of_the_law(
     assert abs(union.mean() - law) <= 4 * error + 1e-9
 
 
-def test_every_expert_is_used_as_often_as_the_law_says() -> None:
+def test_every_expert_is_used_as_often_as_the_law_says():
     drawn = sample_routing(DRAWS, 4, 10, 3, 0.4, np.random.default_rng(2))
     used = (drawn[:, :, :, None] == np.arange(10)).any(axis=(1, 2))
     law = float(expert_use(4, 0.3, 0.4))
     error = np.sqrt(law * (1 - law) / DRAWS)
     assert (np.abs(used.mean(axis=0) - law) < 4.5 * error).all()
-
-
-def test_two_tokens_of_a_sequence_correlate_as_asked() -> None:
-    drawn = sample_routing(20_000, 2, 12, 3, 0.35, np.random.default_rng(3))
-    used = (drawn[:, :, :, None] == np.arange(12)).any(axis=2).astype(float)
-    first, second = used[:, 0, 0], used[:, 1, 0]
-    assert np.corrcoef(first, second)[0, 1] == pytest.approx(0.35, abs=4 / np.sqrt(20_000))
-
-
-def test_one_seed_gives_one_routing() -> None:
-    one, other = (sample_routing(2, 3, 16, 4, 0.2, np.random.default_rng(7)) for _ in range(2))
-    assert (one == other).all()
 
 
 @pytest.mark.parametrize(
@@ -58,7 +44,7 @@ def test_one_seed_gives_one_routing() -> None:
         ("routing_correlation", float("nan")),
     ],
 )  # fmt: skip
-def test_bad_arguments_are_named(name: str, value: float) -> None:
+def test_bad_arguments_are_named(name, value):
     good = {
         "batch_size": 1, "tokens_per_sequence": 2, "num_experts": 8, "experts_per_token": 2,
         "routing_correlation": 0.1,

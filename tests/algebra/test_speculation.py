@@ -13,17 +13,17 @@ RATES = st.floats(0, 1)
 LENGTHS = st.integers(0, 200)
 
 
-def geometric_sum(rate: float, length: int) -> float:
+def geometric_sum(rate, length):
     """The definition: 1 + α + α² + … + α^γ, added from the small end."""
     return float(sum(rate**i for i in range(length, -1, -1)))
 
 
-def measured(**form: float) -> Acceptance:
+def measured(**form):
     return Acceptance(**form, measured_draft_length=3)
 
 
 @given(RATES, LENGTHS)
-def test_expected_tokens_are_the_geometric_sum(rate: float, length: int) -> None:
+def test_expected_tokens_are_the_geometric_sum(rate, length):
     expected = geometric_sum(rate, length)
     tokens = speculation.expected_tokens_per_step(rate, length)
     assert tokens == pytest.approx(expected, rel=1e-12)
@@ -31,15 +31,7 @@ def test_expected_tokens_are_the_geometric_sum(rate: float, length: int) -> None
     assert speculation.expected_tokens_per_step(rate, 0) == 1
 
 
-@pytest.mark.parametrize("length", [0, 1, 7, 1000])
-def test_limits_of_acceptance(length: int) -> None:
-    assert speculation.expected_tokens_per_step(0, length) == 1
-    assert speculation.expected_tokens_per_step(1, length) == length + 1
-    near_one = speculation.expected_tokens_per_step(1 - 1e-15, length)
-    assert near_one == pytest.approx(length + 1, rel=1e-12)
-
-
-def test_three_numbers_called_acceptance_rate() -> None:
+def test_three_numbers_called_acceptance_rate():
     """α = 0.8, γ = 4: 0.800, 0.590, 0.672 and 3.36 tokens per step (published, rounded)."""
     assert round(float(speculation.accepted_fraction(0.8, 4)), 3) == 0.590
     assert round(float(speculation.step_efficiency(0.8, 4)), 3) == 0.672
@@ -47,7 +39,7 @@ def test_three_numbers_called_acceptance_rate() -> None:
 
 
 @given(RATES, st.integers(1, 200))
-def test_every_form_gives_the_rate_back(rate: float, length: int) -> None:
+def test_every_form_gives_the_rate_back(rate, length):
     tokens = speculation.expected_tokens_per_step(rate, length)
     given = {
         "step_efficiency": tokens / (length + 1),
@@ -59,7 +51,7 @@ def test_every_form_gives_the_rate_back(rate: float, length: int) -> None:
         assert found == pytest.approx(rate, abs=1e-12 * (length + 1))
 
 
-def test_solved_rate_is_exact_to_rounding_everywhere() -> None:
+def test_solved_rate_is_exact_to_rounding_everywhere():
     rng = np.random.default_rng(1)
     near_one = 1 - 10.0 ** rng.uniform(-16, 0, 2000)
     rate = np.concatenate([rng.random(2000), near_one, 1 - near_one, [0.0, 1.0]])
@@ -71,13 +63,13 @@ def test_solved_rate_is_exact_to_rounding_everywhere() -> None:
 
 
 @given(RATES, st.integers(0, 40))
-def test_mean_is_the_sum_over_chances_of_each_number_accepted(rate: float, length: int) -> None:
+def test_mean_is_the_sum_over_chances_of_each_number_accepted(rate, length):
     chances = [rate**n * (1 - rate) for n in range(length)] + [rate**length]
     mean = sum(chance * (n + 1) for n, chance in enumerate(chances))
     assert speculation.expected_tokens_per_step(rate, length) == pytest.approx(mean, rel=1e-12)
 
 
-def test_the_least_bound_is_named_where_several_lengths_were_measured() -> None:
+def test_the_least_bound_is_named_where_several_lengths_were_measured():
     """Half of the steps have a proposal of at most 2 or 4 tokens: 2 or 3 tokens a step."""
     given = Acceptance(tokens_per_step=[2.5, 2.5], measured_draft_length=[2, 4])
     with pytest.raises(InputError, match=r"at most 2, as 0\.5 of the steps"):
@@ -87,7 +79,7 @@ def test_the_least_bound_is_named_where_several_lengths_were_measured() -> None:
         share.where_proposed(0.5)
 
 
-def test_mean_by_position_against_monte_carlo() -> None:
+def test_mean_by_position_against_monte_carlo():
     rng = np.random.default_rng(2)
     rates = np.array([0.9, 0.7, 0.4, 0.6])
     accepted = np.cumprod(rng.random((200_000, rates.size)) < rates, axis=1).sum(axis=1)
@@ -96,7 +88,7 @@ def test_mean_by_position_against_monte_carlo() -> None:
 
 
 @given(st.lists(RATES, min_size=1, max_size=12))
-def test_equal_rates_by_position_are_one_rate(rates: list[float]) -> None:
+def test_equal_rates_by_position_are_one_rate(rates):
     length = len(rates)
     by_position = forms.expected_tokens_per_step_by_position([rates[0]] * length, length)
     expected = speculation.expected_tokens_per_step(rates[0], length)
@@ -106,7 +98,7 @@ def test_equal_rates_by_position_are_one_rate(rates: list[float]) -> None:
     np.testing.assert_allclose(np.cumprod(back), cumulative, rtol=1e-12, atol=0)
 
 
-def test_published_cumulative_rates() -> None:
+def test_published_cumulative_rates():
     """vLLM, MT-Bench, K = 10: tokens per step is one plus the sum of the cumulative rates."""
     cumulative = [0.74, 0.54, 0.41, 0.30, 0.22, 0.16, 0.12, 0.08, 0.05, 0.02]
     conditional = forms.conditional_acceptance(cumulative)
@@ -114,19 +106,8 @@ def test_published_cumulative_rates() -> None:
     np.testing.assert_allclose(tokens, [1, 2.69, 3.64], rtol=1e-12)
 
 
-@given(st.floats(1, 20), st.floats(1e-6, 1), st.floats(1e-6, 1), st.floats(0, 1), st.floats(0, 0.1))
-def test_utility_is_the_speedup(
-    tokens: float, forward: float, verify: float, draft: float, reject: float
-) -> None:
-    gain = speculation.speedup(tokens, forward, verify, draft, reject)
-    cost = speculation.relative_step_time(forward, draft + verify + reject)
-    assert gain == pytest.approx(speculation.utility(tokens, cost), rel=1e-12)
-    direct = tokens / ((draft + verify + reject) / forward)
-    assert gain == pytest.approx(direct, rel=1e-12)
-
-
 @given(st.floats(0.2, 12), st.integers(0, 10))
-def test_break_even_rate_breaks_even(cost: float, length: int) -> None:
+def test_break_even_rate_breaks_even(cost, length):
     rate = speculation.break_even_acceptance_rate(cost, length)
     if length == 0 or cost > length + 1:
         assert np.isnan(rate)
@@ -137,7 +118,7 @@ def test_break_even_rate_breaks_even(cost: float, length: int) -> None:
         assert speculation.utility(tokens, cost) == pytest.approx(1, rel=1e-12)
 
 
-def test_best_draft_length_prefers_none_and_the_shortest_of_equals() -> None:
+def test_best_draft_length_prefers_none_and_the_shortest_of_equals():
     gains = [[0.9, 0.99, 0.5], [1.2, 1.2, 1.1], [1.0, 1.3, 1.2]]
     assert speculation.best_draft_length(gains, [1, 2, 3]).tolist() == [0, 1, 2]
     assert speculation.best_draft_length(np.transpose(gains), [1, 2, 3], axis=0).tolist() == [
@@ -147,60 +128,31 @@ def test_best_draft_length_prefers_none_and_the_shortest_of_equals() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        speculation.expected_tokens_per_step,
-        speculation.step_efficiency,
-        speculation.accepted_fraction,
-    ],
-)
-def test_broadcasting_changes_no_number(function) -> None:
-    rates, lengths = np.linspace(0, 1, 7), np.arange(1, 6)
-    grid = function(rates[:, None], lengths)
-    assert grid.shape == (7, 5)
-    for i, rate in enumerate(rates):
-        for j, length in enumerate(lengths):
-            assert function(float(rate), int(length)) == grid[i, j]
-
-
 @each_row(
     ("call", "argument"),
     [
         (lambda: speculation.expected_tokens_per_step(1.1, 3), "acceptance_rate"),
         (lambda: speculation.expected_tokens_per_step(float("nan"), 3), "acceptance_rate"),
-        (lambda: speculation.expected_tokens_per_step("x", 3), "acceptance_rate"),
         (lambda: speculation.expected_tokens_per_step("0.5", 3), "acceptance_rate"),
-        (lambda: speculation.expected_tokens_per_step([], 3), "acceptance_rate"),
-        (lambda: speculation.expected_tokens_per_step(None, 3), "acceptance_rate"),
         (lambda: speculation.expected_tokens_per_step(0.5, -1), "draft_length"),
         (lambda: speculation.accepted_fraction(0.5, 0), "draft_length"),
         (lambda: speculation.solve_acceptance_rate(0.9, 3), "tokens_per_step"),
-        (lambda: speculation.solve_acceptance_rate([2, 4.1], 3), "tokens_per_step"),
         (lambda: speculation.solve_acceptance_rate(1, 0), "draft_length"),
-        (lambda: measured(step_efficiency=0.2).rate(), "step_efficiency"),
         (lambda: measured(accepted_fraction=1.2).rate(), "accepted_fraction"),
         (lambda: forms.conditional_acceptance([0.5, 0.6]), "cumulative_acceptance"),
         (
             lambda: forms.expected_tokens_per_step_by_position([0.5], 2),
             "acceptance_by_position",
         ),
-        (
-            lambda: forms.expected_tokens_per_step_by_position([0.5, 1.5], 1),
-            "acceptance_by_position",
-        ),
         (lambda: speculation.target_efficiency(0, 1), "forward_time"),
-        (lambda: speculation.relative_step_time(1, float("inf")), "step_time"),
         (lambda: speculation.best_draft_length([1, 2], [1, 2, 3]), "draft_length"),
         (lambda: Acceptance(), "acceptance"),
-        (lambda: Acceptance(acceptance_rate=0.5, tokens_per_step=2), "acceptance"),
-        (lambda: Acceptance(tokens_per_step=2).rate(), "measured_draft_length"),
         (
             lambda: Acceptance(acceptance_rate=0.5, measured_draft_length=2),
             "measured_draft_length",
         ),
     ],
 )
-def test_bad_input_names_the_argument(call, argument: str) -> None:
+def test_bad_input_names_the_argument(call, argument):
     with pytest.raises(InputError, match=f"^{argument}: got"):
         call()

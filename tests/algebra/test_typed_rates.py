@@ -3,7 +3,6 @@
 import pytest
 
 import specmodel
-from specmodel import cli
 from specmodel.algebra.acceptance import expected_tokens_per_step_by_position, typed_rates
 from specmodel.base.errors import InputError
 
@@ -51,29 +50,6 @@ def test_what_may_be_conditional_is_unless_it_is_named(text, rates):
 def test_what_is_no_list_of_rates_is_refused(text):
     with pytest.raises(InputError, match=r"^acceptance_by_position: got .*; expected "):
         typed_rates(text)
-
-
-def told(capsys, rates):
-    words = f"predict qwen3-30b-a3b h100 --drafter eagle3 --batch-size 1 --draft-length 3 {rates}"
-    assert cli.main(words.split()) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    return out[out.index("Acceptance: ") :].partition(" Intervals")[0]
-
-
-def test_the_page_says_what_was_taken(capsys):
-    option = "--acceptance-by-position"
-    assert told(capsys, f"{option} 0.901,0.7,0.5,0.4") == (
-        "Acceptance: 3.10 tokens a step of 3 drafted (by position 0.901,0.7,0.5,0.4, of all"
-        " drafts, as vLLM prints them)."
-    )
-    assert told(capsys, f"{option} 0.8,0.7,0.6") == (
-        "Acceptance: 2.70 tokens a step of 3 drafted (by position 0.8,0.7,0.6, each of the"
-        " drafts that got there; if they are of all drafts, as vLLM prints them, give"
-        " cumulative:0.8,0.7,0.6, which is 3.10 tokens a step)."
-    )
-    assert told(capsys, f"{option} cumulative:0.8,0.7,0.6").startswith("Acceptance: 3.10 tokens")
-    for named in ("conditional:0.8,0.7,0.6", "0.8,0.8,0.8"):
-        assert "of all drafts" not in told(capsys, f"{option} {named}")
 
 
 def test_python_takes_the_same_words():

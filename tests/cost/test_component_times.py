@@ -2,17 +2,15 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 from one_by_one import pass_time
 from scipy import stats
-from test_parallel import draw_counts, uniform_counts
 
 from specmodel.algebra import ranks
 from specmodel.algebra.roofline import KernelParameters
-from specmodel.algebra.routing import rate_of, zipf_popularity
+from specmodel.algebra.routing import rate_of
 from specmodel.cost.deploying import deploy
 from specmodel.cost.forward import pass_work
 from specmodel.cost.passes import component_time
@@ -31,11 +29,11 @@ GPU = load_hardware("h100_sxm").with_changes(
 US = 1e-6
 
 
-def seconds(work: Work, **parameters: Any) -> float:
+def seconds(work, **parameters):
     return float(component_time(work, GPU, KernelParameters(**parameters)).total_time)
 
 
-def test_streams_share_the_bandwidth_and_activations_may_add() -> None:
+def test_streams_share_the_bandwidth_and_activations_may_add():
     work = Work(weight_bytes=4e6, cache_bytes=3e6, activation_bytes=2e6)
     assert seconds(work) == pytest.approx(9 * US, rel=1e-12)
     assert seconds(work, memory_efficiency=0.5) == pytest.approx(18 * US, rel=1e-12)
@@ -43,7 +41,7 @@ def test_streams_share_the_bandwidth_and_activations_may_add() -> None:
     assert apart == pytest.approx((14 + 0.5) * US, rel=1e-12)
 
 
-def test_a_ramp_lengthens_reads_by_what_its_kernels_take_to_start() -> None:
+def test_a_ramp_lengthens_reads_by_what_its_kernels_take_to_start():
     """6 us of reads by three kernels of 2 us each: 6 + 6 * 6 / 12."""
     work = Work(weight_bytes=4e6, cache_bytes=2e6, kernels=3.0)
     assert seconds(work, ramp_time=2 * US) == pytest.approx(9 * US, rel=1e-12)
@@ -52,26 +50,26 @@ def test_a_ramp_lengthens_reads_by_what_its_kernels_take_to_start() -> None:
     )
 
 
-def test_a_ramp_comes_before_the_walk_and_leaves_arithmetic_alone() -> None:
+def test_a_ramp_comes_before_the_walk_and_leaves_arithmetic_alone():
     work = Work(weight_bytes=2e6, flop=1e10, kernels=1.0, depth=4000.0)
     k = {"ramp_time": 2 * US, "depth_time": 1e-9, "depth_limit": 1e15, "sharpness": 2.0}
     ramped, walked, computed = 3.0, 4.0, 10.0
     assert seconds(work, **k) == pytest.approx(math.hypot(ramped, walked, computed) * US, rel=1e-9)
 
 
-def test_a_walk_is_the_least_a_small_product_takes() -> None:
+def test_a_walk_is_the_least_a_small_product_takes():
     """Two kernels of 3,000 each, cut into parts of at most 1,000: 750 steps of 4 ns each."""
     work = Work(weight_bytes=1.0, kernels=2.0, depth=6000.0)
     time = seconds(work, depth_time=4e-9, depth_limit=1000.0)
     assert time == pytest.approx(2 * 750 * 4e-9, rel=1e-9)
 
 
-def test_narrow_matrices_are_read_with_padding_and_caches_are_not() -> None:
+def test_narrow_matrices_are_read_with_padding_and_caches_are_not():
     work = Work(weight_bytes=4e6, cache_bytes=4e6, activation_bytes=1e6, width=40.0)
     assert seconds(work, tile_width=30.0) == pytest.approx((5 + 4 + 1) * US, rel=1e-12)
 
 
-def test_rows_are_padded_by_matrix_and_groups_added() -> None:
+def test_rows_are_padded_by_matrix_and_groups_added():
     """32 rows over 4 matrices, tiles of 6 rows: arithmetic as on 10 of 8; 1 us for each of 4."""
     work = Work(flop=8e9, rows=32.0, spread=4.0, groups=4.0)
     assert seconds(work, tile_rows=6.0) == pytest.approx(10 * US, rel=1e-12)
@@ -79,7 +77,7 @@ def test_rows_are_padded_by_matrix_and_groups_added() -> None:
     assert both == pytest.approx((20 + 4) * US, rel=1e-12)
 
 
-def test_kernels_are_launched_one_after_another() -> None:
+def test_kernels_are_launched_one_after_another():
     work = Work(weight_bytes=1e6, kernels=4.0)
     part = component_time(work, GPU, KernelParameters(launch_time=2 * US), kernel_time=3 * US)
     assert part.launch_time == pytest.approx(20 * US, rel=1e-12)
@@ -91,7 +89,7 @@ def test_kernels_are_launched_one_after_another() -> None:
     assert time.gpu_time == pytest.approx(26 * US, rel=1e-12)
 
 
-def test_messages_wait_for_hops_and_bytes() -> None:
+def test_messages_wait_for_hops_and_bytes():
     link, network = GPU.link, GPU.network
     assert link is not None
     assert network is not None
@@ -106,59 +104,7 @@ def test_messages_wait_for_hops_and_bytes() -> None:
     assert seconds(alone) == pytest.approx(between, rel=1e-12)
 
 
-def test_all_reduces_take_the_faster_algorithm() -> None:
-    link = GPU.link
-    assert link is not None
-    p = link.all_reduce_parameters("sglang")
-    for size, count in [(4e4, 2.0), (4e9, 2.0)]:
-        work = Work(reductions=count, reduced_bytes=size, ranks=4)
-        slowed = (4 / 2) ** p.contention / link.peak_bytes_per_s
-        one = count * (p.one_shot_latency + 3 * p.one_shot_hop_latency)
-        one += 3 * size * slowed / p.one_shot_efficiency
-        two = count * (p.two_shot_latency + 3 * p.two_shot_hop_latency)
-        two += 2 * 3 / 4 * size * slowed / p.two_shot_efficiency
-        time = component_time(work, GPU, KernelParameters(), stack="sglang").total_time
-        assert time == pytest.approx(min(one, two), rel=1e-12)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("exponent", "c", "sequences", "max_error"),
-    [(0.0, 0.0, 4, 0.15), (0.0, 0.3, 16, 0.15), (0.5, 0.2, 16, 0.15), (0.8, 0.0, 16, 0.05)],
-)
-def test_moments_of_an_experts_tokens_are_those_drawn(
-    exponent: float, c: float, sequences: int, max_error: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Mean, variance and third central moment over experts and passes of 4 tokens a sequence.
-
-    The mean is exact, the variance too; the third moment takes clumps of tokens as Poisson counts.
-    """
-    rng, s, trials = np.random.default_rng(11), 4, 4000
-    popularity = zipf_popularity(128, 8, exponent)
-    if exponent == c == 0:
-        counts = uniform_counts(rng, 128, 8, sequences * s, trials)
-    else:
-        counts = draw_counts(rng, popularity, sequences, s, c, trials)
-    asked = []
-    monkeypatch.setattr(ranks, "busiest_tokens", lambda *a: asked.append(a) or np.ones(()))
-    pass_work(
-        load_architecture("qwen3-30b-a3b").with_changes("m", {"popularity_spread": 0.0}),
-        sequence_group(batch_size=sequences, tokens_per_sequence=s),
-        routing_correlation=c,
-        popularity=popularity if exponent else None,
-        layout=Layout(8, 8),
-    )
-    mean, variance, third, num_experts, degree = asked[0]
-    assert (num_experts, degree) == (128, 8)
-    assert mean == pytest.approx(sequences * s * 8 / 128, rel=1e-12)
-    moved = counts - float(mean)
-    for power, formula, slack in [(2, variance, 0.0), (3, third, max_error)]:
-        of_trials = (moved**power).mean(axis=1)
-        error = 4 * of_trials.std() / math.sqrt(trials) + slack * of_trials.mean()
-        assert abs(float(formula) - of_trials.mean()) <= error
-
-
-def test_a_spread_of_popularity_has_the_moments_of_such_popularities(monkeypatch) -> None:
+def test_a_spread_of_popularity_has_the_moments_of_such_popularities(monkeypatch):
     """Experts at 128 quantiles of the law, and the correlation that they leave of 0.3."""
     rate = rate_of(np.asarray(1 / 16), 1.3)
     drawn = stats.gamma(1 / 1.69, scale=1.69 * rate).ppf((np.arange(128) + 0.5) / 128)
@@ -175,7 +121,7 @@ def test_a_spread_of_popularity_has_the_moments_of_such_popularities(monkeypatch
     assert asked[0][2] == pytest.approx(asked[1][2], rel=0.1)
 
 
-def test_prefill_of_the_others_while_each_makes_its_tokens() -> None:
+def test_prefill_of_the_others_while_each_makes_its_tokens():
     """Of 101 requests the other hundred prefill 0.1 s each while one makes a thousand tokens."""
     deployment, _ = deploy(target="qwen3-8b", hardware="h200")
     points = {"batch_size": np.array([101.0, 1.0]), "output_length": np.array(1000.0)}
@@ -185,9 +131,7 @@ def test_prefill_of_the_others_while_each_makes_its_tokens() -> None:
 
 
 @pytest.mark.parametrize(("prompt", "at_once"), [(8192, 1), (16384, 1), (4096, 2), (512, 16)])
-def test_in_lockstep_a_request_meets_the_prompts_after_its_own_step(
-    prompt: int, at_once: int
-) -> None:
+def test_in_lockstep_a_request_meets_the_prompts_after_its_own_step(prompt, at_once):
     """Steps of 8,192 tokens read so many prompts of 16 at a time, one wave after another."""
     deployment, _ = deploy(target="qwen3-8b", hardware="h200")
     points = {"batch_size": 16.0, "prompt_length": prompt, "output_length": 100.0, "lockstep": True}
@@ -199,12 +143,12 @@ def test_in_lockstep_a_request_meets_the_prompts_after_its_own_step(
     assert float(carried_prefill(deployment, given, 100.0)) == pytest.approx(np.mean(met))
 
 
-def test_at_the_ridge_point_the_data_sheet_takes_the_eighth_root_of_two() -> None:
+def test_at_the_ridge_point_the_data_sheet_takes_the_eighth_root_of_two():
     work = Work(flop=5e9, weight_bytes=5e6)
     assert seconds(work) == pytest.approx(5 * 2**0.125 * US, rel=1e-12)
 
 
-def test_typical_all_reduces_are_assumed_only_where_matrices_are_cut() -> None:
+def test_typical_all_reduces_are_assumed_only_where_matrices_are_cut():
     """Nobody timed all-reduces on an A800; replicas of whole matrices have none."""
     told = {"target": "qwen3-30b-a3b", "hardware": "a800_sxm_80gb"}
     _, cut = deploy(**told, tensor_parallel=2)

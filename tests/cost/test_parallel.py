@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,20 +14,19 @@ from specmodel.algebra import experts, routing
 from specmodel.algebra.acceptance import proposals
 from specmodel.algebra.collectives import all_reduce_time
 from specmodel.algebra.ranks import (
-    all_reduce,
     busiest_experts,
     busiest_share,
     busiest_tokens,
 )
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
+from specmodel.base.records import as_table
 from specmodel.cost.deploying import deploy
 from specmodel.cost.links import links_of
 from specmodel.cost.memory import MemoryUse
 from specmodel.drafters import ngram_drafter
 from specmodel.layers.attention import LatentAttention
 from specmodel.layers.batch import Layout
-from specmodel.layers.work import PassWork
 from specmodel.machines.engine import load_engine
 from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import load_architecture
@@ -36,9 +34,7 @@ from specmodel.models.architecture import load_architecture
 ROUTED = "routed_experts"
 
 
-def draw_counts(
-    rng: np.random.Generator, popularity: np.ndarray, sequences: int, s: int, c: float, trials: int
-) -> np.ndarray:
+def draw_counts(rng, popularity, sequences, s, c, trials):
     """Tokens of each expert in each trial: sequences with Beta-distributed use of each expert."""
     p = np.broadcast_to(popularity, (trials, sequences, popularity.size))
     if c > 0:
@@ -46,22 +42,20 @@ def draw_counts(
     return rng.binomial(s, p).sum(axis=1)
 
 
-def uniform_counts(
-    rng: np.random.Generator, E: int, k: int, tokens: int, trials: int
-) -> np.ndarray:
+def uniform_counts(rng, E, k, tokens, trials):
     """Tokens of each expert when every token uses exactly k of E, all equally likely."""
     chosen = rng.random((trials, tokens, E)).argpartition(k, axis=-1)[..., :k]
     flat = chosen.reshape(trials, -1) + E * np.arange(trials)[:, None]
     return np.bincount(flat.ravel(), minlength=trials * E).reshape(trials, E)
 
 
-def busiest(counts: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
+def busiest(counts, ranks):
     """The most experts, and the most tokens, that a rank has in each trial."""
     by_rank = counts.reshape(counts.shape[0], ranks, -1)
     return (by_rank > 0).sum(-1).max(1), by_rank.sum(-1).max(1)
 
 
-def assert_mean(estimate: np.ndarray, drawn: np.ndarray, max_error: float) -> None:
+def assert_mean(estimate, drawn, max_error):
     """Within four standard errors of the mean of what was drawn, beside the law's own error."""
     slack = 4 * drawn.std(ddof=1) / np.sqrt(drawn.size) + max_error * drawn.mean()
     assert abs(float(estimate) - drawn.mean()) <= slack
@@ -70,7 +64,7 @@ def assert_mean(estimate: np.ndarray, drawn: np.ndarray, max_error: float) -> No
 @each_row("tokens", [1, 3, 8, 40])
 @each_row("ranks", [2, 4, 8, 16])
 @each_row(("E", "k"), [(256, 8), (128, 8), (64, 6)])
-def test_busiest_rank_against_monte_carlo(E: int, k: int, ranks: int, tokens: int) -> None:
+def test_busiest_rank_against_monte_carlo(E, k, ranks, tokens):
     counts = uniform_counts(np.random.default_rng(6), E, k, tokens, trials=300)
     most_experts, most_tokens = busiest(counts, ranks)
     active = experts.active_experts(tokens, E, k)
@@ -84,7 +78,7 @@ def test_busiest_rank_against_monte_carlo(E: int, k: int, ranks: int, tokens: in
     ("exponent", "c", "sequences"),
     [(0.0, 0.3, 4), (0.5, 0.0, 16), (0.5, 0.2, 4), (0.5, 0.2, 128), (0.8, 0.1, 16)],
 )
-def test_busiest_rank_with_skew_and_correlation(exponent: float, c: float, sequences: int) -> None:
+def test_busiest_rank_with_skew_and_correlation(exponent, c, sequences):
     """Experts are dealt to the ranks at random; sequences of 4 tokens."""
     rng, ranks, s = np.random.default_rng(7), 8, 4
     popularity = routing.zipf_popularity(128, 8, exponent)
@@ -109,16 +103,14 @@ def test_busiest_rank_with_skew_and_correlation(exponent: float, c: float, seque
 @each_row("rate", [0.28, 0.44, 0.63, 0.95])
 @each_row("ranks", [4, 8, 16])
 @each_row("size", [1, 2, 8, 32, 128])
-def test_where_most_sequences_speculate_against_monte_carlo(
-    size: int, ranks: int, rate: float
-) -> None:
+def test_where_most_sequences_speculate_against_monte_carlo(size, ranks, rate):
     most = np.random.default_rng(8).binomial(size, rate, (20_000, ranks)).max(axis=1)
     chance, share = proposals(rate, np.asarray(float(size * ranks)))
     estimate = size * busiest_share(np.asarray(float(size)), share, chance, ranks)
     assert_mean(estimate, most[most > 0], max_error=0.07)
 
 
-def test_all_wait_for_the_replica_that_verifies_a_draft() -> None:
+def test_all_wait_for_the_replica_that_verifies_a_draft():
     """Of sequences one on each replica, one that speculates keeps all waiting."""
     chance, share = proposals(0.44, np.asarray(4.0))
     few = {"speculating_share": share, "speculating_chance": chance}
@@ -129,7 +121,7 @@ def test_all_wait_for_the_replica_that_verifies_a_draft() -> None:
     assert some.active_experts < all_do.active_experts
 
 
-def test_each_replica_looks_up_whole_sequences() -> None:
+def test_each_replica_looks_up_whole_sequences():
     """Two sequences on eight replicas, and sixteen: one and two on the fullest."""
     times = predict(
         target="phi-3.5-moe", hardware="h200_sxm", expert_parallel=8, acceptance=0.5,
@@ -139,19 +131,20 @@ def test_each_replica_looks_up_whole_sequences() -> None:
 
 
 @given(st.sampled_from([(256, 8), (128, 16), (64, 8), (384, 32), (16, 16)]), st.floats(0.1, 0.999))
-def test_busiest_rank_never_falls_as_more_experts_load(shape: tuple[int, int], x: float) -> None:
+def test_busiest_rank_never_falls_as_more_experts_load(shape, x):
     E, ranks = shape
     here, more = busiest_experts(np.array([x * E, x * E * 1.001]), E, ranks)
     assert here * (1 - 1e-12) <= more <= here * 1.01
     assert x * E / ranks * (1 - 1e-12) <= here <= E / ranks
 
 
-def work_of(name: str, layout: Layout, **point: Any) -> PassWork:
+def work_of(name, layout, **point):
     full = {"batch_size": 64, "tokens_per_sequence": 4, "context_length": 1000} | point
-    return pass_of(load_architecture(name), **full, layout=layout)
+    model = load_architecture(name) if isinstance(name, str) else name
+    return pass_of(model, **full, layout=layout)
 
 
-def test_expert_parallel_under_load_reads_each_expert_once() -> None:
+def test_expert_parallel_under_load_reads_each_expert_once():
     many = {"batch_size": 10_000}
     cut = work_of("minimax-m2.5", Layout(8, 1), **many).components[ROUTED]
     spread = work_of("minimax-m2.5", Layout(8, 8), **many).components[ROUTED]
@@ -159,20 +152,7 @@ def test_expert_parallel_under_load_reads_each_expert_once() -> None:
     assert cut.flop < spread.flop < 1.1 * cut.flop
 
 
-def test_data_parallel_attention_shares_the_batch() -> None:
-    one = work_of("qwen3-30b-a3b", Layout(1, 1), batch_size=8)
-    eight = work_of("qwen3-30b-a3b", Layout(1, 8), batch_size=64)
-    for name in ("attention_core", "attention_projections", "lm_head"):
-        assert eight.components[name].flop == one.components[name].flop
-        assert eight.components[name].weight_bytes == one.components[name].weight_bytes
-    assert "all_reduce" not in eight.components
-    few = work_of("qwen3-30b-a3b", Layout(1, 8), batch_size=2)
-    single = work_of("qwen3-30b-a3b", Layout(1, 1), batch_size=1)
-    core = "attention_core"
-    assert few.components[core].cache_bytes == single.components[core].cache_bytes
-
-
-def test_all_to_all_sends_a_copy_to_each_rank_of_the_top_k() -> None:
+def test_all_to_all_sends_a_copy_to_each_rank_of_the_top_k():
     """A rank of 16 of 128 experts holds any of a token's 8 with chance 1 - C(112, 8)/C(128, 8)."""
     sent = work_of("qwen3-30b-a3b", Layout(1, 8)).components["all_to_all"]
     chance = 1 - math.comb(112, 8) / math.comb(128, 8)
@@ -190,14 +170,12 @@ def test_all_to_all_sends_a_copy_to_each_rank_of_the_top_k() -> None:
     ("name", "layout"),
     [
         ("deepseek-v3", Layout(8)),
-        ("kimi-k2", Layout(16, 16)),
         ("llama-3.1-70b", Layout(32)),
-        ("gpt-oss-120b", Layout(4)),
         ("qwen3-30b-a3b", Layout(1, 8)),
         ("opt-350m", Layout(1)),
     ],
 )
-def test_memory_holds_what_a_saturated_pass_reads(name: str, layout: Layout) -> None:
+def test_memory_holds_what_a_saturated_pass_reads(name, layout):
     """Every weight is read once by a large pass, but for the input embedding and its positions.
 
     Decoding reads absorbed matrices in 16 bits; those of the checkpoint stay for prompts.
@@ -220,7 +198,7 @@ def test_memory_holds_what_a_saturated_pass_reads(name: str, layout: Layout) -> 
     assert held == pytest.approx(read + 2 * unread + for_prompts, rel=1e-9)
 
 
-def test_a_draft_model_shares_the_batch_with_the_replicas() -> None:
+def test_a_draft_model_shares_the_batch_with_the_replicas():
     base = {"target": "qwen3-235b-a22b", "hardware": "h200_sxm", "drafter": "qwen2-0.5b"}
     base |= {"engine": "ideal"}
     point = {"draft_length": 3, "acceptance": 0.7, "context_length": 1000}
@@ -229,7 +207,7 @@ def test_a_draft_model_shares_the_batch_with_the_replicas() -> None:
     np.testing.assert_allclose(spread.draft_time, alone.draft_time, rtol=1e-12)
 
 
-def test_fullest_replica_decides_the_largest_batch() -> None:
+def test_fullest_replica_decides_the_largest_batch():
     p = predict(
         target="deepseek-v3", drafter="ngram", hardware="h200_sxm", expert_parallel=16,
         batch_size=[1, 16, 17], draft_length=1, acceptance=0.7, context_length=100_000,
@@ -239,20 +217,6 @@ def test_fullest_replica_decides_the_largest_batch() -> None:
     assert (p.max_batch_size % 16 == 0).all()
 
 
-def test_all_reduce_crosses_nodes_once_it_must() -> None:
-    inside, across = all_reduce(8, 8), all_reduce(16, 8)
-    assert (inside.link_share, inside.network_share, inside.network_hops) == (1.75, 0, 0)
-    assert (across.link_share, across.network_share, across.network_hops) == (1.75, 1 / 8, 2)
-    slow, fast = (
-        predict(
-            target="deepseek-v3", drafter="mtp", hardware="h200_sxm", tensor_parallel=n,
-            batch_size=1, draft_length=1, acceptance=0.8, context_length=1000,
-        ).forward_time
-        for n in (16, 8)
-    )  # fmt: skip
-    assert slow > fast / 2
-
-
 ALL_REDUCED = {
     "target": "llama-3.1-70b", "drafter": "ngram", "tensor_parallel": 8,
     "draft_length": 1, "acceptance": 0.8, "context_length": 1000,
@@ -260,7 +224,7 @@ ALL_REDUCED = {
 REDUCTIONS = 2 * 80 + 1
 
 
-def test_all_reduces_that_nothing_was_fitted_to_are_rings() -> None:
+def test_all_reduces_that_nothing_was_fitted_to_are_rings():
     """As a profile of an earlier version has them: latencies, and bytes at one efficiency."""
     fitted = load_hardware("h100_sxm")
     assert fitted.link.all_reduce
@@ -276,7 +240,7 @@ def test_all_reduces_that_nothing_was_fitted_to_are_rings() -> None:
 
 
 @pytest.mark.parametrize(("stack", "taken"), [("trtllm", "trtllm"), ("datasheet", "typical")])
-def test_all_reduces_take_the_fit_of_their_stack(stack: str, taken: str) -> None:
+def test_all_reduces_take_the_fit_of_their_stack(stack, taken):
     """4 tokens of 16 KB are small, 4,096 large: one-shot 7 times the bytes, two-shot 1.75 times."""
     hardware = load_hardware("h100_sxm")
     link, rate = hardware.link, hardware.link.peak_bytes_per_s
@@ -294,47 +258,6 @@ def test_all_reduces_take_the_fit_of_their_stack(stack: str, taken: str) -> None
     assert large == pytest.approx(REDUCTIONS * two + gather + 4096 * per_token, rel=1e-9)
 
 
-def test_an_engine_runs_its_own_all_reduces_on_kernels_that_stand_in() -> None:
-    """RTX PRO 6000 has kernels of TensorRT-LLM, and all-reduces of SGLang as well."""
-    hardware = load_hardware("rtx_pro_6000")
-    assert "sglang" not in hardware.fitted
-    ours, theirs = (
-        predict(**ALL_REDUCED, hardware=hardware, batch_size=4, **given)
-        for given in ({"engine": "sglang"}, {"stack": "trtllm"})
-    )
-    own, other = (p.times.forward.components["all_reduce"].link_time for p in (ours, theirs))
-    fits, rate = hardware.link.all_reduce, hardware.link.peak_bytes_per_s
-    times = (
-        all_reduce_time(4 * 8192 * 2, 8, rate, fits[stack].parameters)
-        for stack in ("sglang", "trtllm")
-    )
-    expected = REDUCTIONS * np.subtract(*times)
-    assert own - other == pytest.approx(expected, rel=1e-9)
-    assert abs(expected) > 1e-6
-
-
-def test_every_rank_is_the_busiest_if_every_expert_is_used() -> None:
-    model = load_architecture("mixtral-8x7b").with_changes("t", {"experts_per_token": 8})
-    point = {"batch_size": 3, "tokens_per_sequence": 2, "context_length": 0}
-    part = pass_of(model, **point, layout=Layout(1, 4)).components[ROUTED]
-    one_expert = 32 * 3 * 4096 * 14336
-    assert part.weight_bytes == pytest.approx(2 * 2 * one_expert, rel=1e-12)
-    assert part.flop == pytest.approx(6 * 2 * 2 * one_expert, rel=1e-12)
-
-
-def test_memory_spreads_experts_over_ranks() -> None:
-    base = {"target": "qwen3-30b-a3b", "drafter": "ngram", "hardware": "h200_sxm"}
-    point = {"batch_size": 8, "draft_length": 1, "acceptance": 0.5, "context_length": 1000}
-    alone = predict(**base, **point)
-    spread = predict(**base, **point, expert_parallel=8)
-    model = load_architecture("qwen3-30b-a3b")
-    routed = 2 * 48 * 128 * 3 * 2048 * 768
-    kv = 1002 * 48 * 2 * 4 * 128 * 2
-    weights = 2 * model.total_parameters
-    assert alone.memory_bytes[()] == pytest.approx(weights + 8 * kv, rel=1e-12)
-    assert spread.memory_bytes[()] == pytest.approx(weights - routed * 7 / 8 + kv, rel=1e-12)
-
-
 SHARING = {"tensor_parallel": 8, "decode_context_parallel": 2}
 
 
@@ -346,9 +269,7 @@ SHARING = {"tensor_parallel": 8, "decode_context_parallel": 2}
     ],
 )
 @each_row("n", [1, 2, 8])
-def test_gpus_that_share_a_cache_read_and_send_their_parts(
-    name: str, layers: int, heads: int, entry: int, sizes: tuple[int, int], n: int
-) -> None:
+def test_gpus_that_share_a_cache_read_and_send_their_parts(name, layers, heads, entry, sizes, n):
     """64 sequences of 1,000 entries verify four tokens, on eight GPUs."""
     if n not in load_architecture(name).token_cuts(8):
         return
@@ -371,7 +292,7 @@ def test_gpus_that_share_a_cache_read_and_send_their_parts(
     assert shared["context_merge"].activation_bytes == pytest.approx(moved, rel=1e-12)
 
 
-def test_prompts_gather_the_latents_of_their_context() -> None:
+def test_prompts_gather_the_latents_of_their_context():
     layout, prompt = Layout(8, decode_context_parallel=4), {"batch_size": 2, "context_length": 8192}
     work = work_of("deepseek-v3", layout, tokens_per_sequence=4096, **prompt).components
     latents = 2 * 8192 * 61 * 576 * 2
@@ -381,7 +302,7 @@ def test_prompts_gather_the_latents_of_their_context() -> None:
 
 @each_row("name", ["qwen3-235b-a22b", "llama-3.1-8b", "qwen3-8b", "qwen3.5-397b-a17b"])
 @each_row("tensor", [1, 2, 4, 8, 16, 32])
-def test_tokens_of_grouped_heads_are_cut_as_vllm_checks(name: str, tensor: int) -> None:
+def test_tokens_of_grouped_heads_are_cut_as_vllm_checks(name, tensor):
     """As `verify_with_parallel_config` of vLLM 0.33, of numbers that the model's card has."""
     heads, kv_heads = {"qwen3-235b-a22b": (64, 4), "qwen3.5-397b-a17b": (32, 2)}.get(name, (32, 8))
     allowed = [
@@ -395,26 +316,18 @@ def test_tokens_of_grouped_heads_are_cut_as_vllm_checks(name: str, tensor: int) 
     assert load_architecture(name).token_cuts(tensor) == [1, *allowed]
 
 
-def test_gpus_that_share_a_cache_hold_more_requests() -> None:
-    """Latents are shared; recurrent states, cut by heads, stay as they are on each GPU."""
-    uses = {}
-    for name in ("deepseek-v3", "kimi-k3"):
-        for n in (1, 8):
-            cut = {"tensor_parallel": 8, "decode_context_parallel": n}
-            deployment, _ = deploy(target=name, hardware="b300", drafter="ngram", **cut)
-            uses[name, n] = MemoryUse(deployment, 32_768 - 4, 4)
-    latents = {"deepseek-v3": 61 * 32_768 * 576 * 2, "kimi-k3": 24 * 32_768 * 576 * 2}
-    for name, size in latents.items():
-        whole, part = (uses[name, n].bytes_per_request for n in (1, 8))
-        assert whole - part == pytest.approx(size * 7 / 8, rel=1e-12)
-    few, many = (uses["deepseek-v3", n] for n in (1, 8))
-    assert few.weight_bytes == many.weight_bytes
-    free = few.capacity_bytes - few.weight_bytes
-    assert many.max_batch_size == free // (latents["deepseek-v3"] / 8)
-    assert many.max_batch_size >= 8 * few.max_batch_size > 0
+def test_latents_are_shared_and_recurrent_states_stay_on_each_gpu():
+    """Of Kimi-K3's layers 24 keep latents of 576 numbers, cut by tokens; the others are states."""
+    held = []
+    for n in (1, 8):
+        cut = {"tensor_parallel": 8, "decode_context_parallel": n, "drafter": "ngram"}
+        deployment, _ = deploy(target="kimi-k3", hardware="b300", **cut)
+        held.append(MemoryUse(deployment, 32_768 - 4, 4).bytes_per_request)
+    latents = 24 * 32_768 * 576 * 2
+    assert held[0] - held[1] == pytest.approx(latents * 7 / 8, rel=1e-12)
 
 
-def test_tokens_that_a_cache_holds_are_those_of_a_published_log() -> None:
+def test_tokens_that_a_cache_holds_are_those_of_a_published_log():
     """vLLM's recipe for Kimi-K2-Thinking on eight H200 (November 2025): 46.80 GiB are left."""
     for n, tokens in ((1, 715_072), (8, 5_721_088)):
         cut = {"tensor_parallel": 8, "decode_context_parallel": n}
@@ -423,7 +336,7 @@ def test_tokens_that_a_cache_holds_are_those_of_a_published_log() -> None:
         assert 46.80 * 2**30 / each == pytest.approx(tokens, rel=1e-4)
 
 
-def test_heads_that_cannot_share_a_cache_keep_it_whole() -> None:
+def test_heads_that_cannot_share_a_cache_keep_it_whole():
     """A head of latents shares as its target does; one with a key-value head on each GPU cannot."""
     cut = {"tensor_parallel": 8, "decode_context_parallel": 8}
     for drafter, n in (("mtp", 8), ("eagle3", 1), ("ngram", 8)):
@@ -435,40 +348,29 @@ def test_heads_that_cannot_share_a_cache_keep_it_whole() -> None:
     ("target", "changes", "argument"),
     [
         ("qwen3-30b-a3b", {"expert_parallel": 3}, "expert_parallel"),
-        ("qwen3-30b-a3b", {"expert_parallel": 256}, "expert_parallel"),
         ("qwen3-30b-a3b", {"expert_parallel": 0}, "expert_parallel"),
-        ("qwen3-30b-a3b", {"expert_parallel": 32, "data_parallel": 16}, "expert_parallel"),
         ("qwen3-30b-a3b", {"expert_parallel": 2, "data_parallel": 1}, "expert_parallel"),
-        ("qwen3-30b-a3b", {"data_parallel": 3, "expert_parallel": 2}, "expert_parallel"),
         ("qwen3-30b-a3b", {"data_parallel": 0}, "data_parallel"),
-        ("qwen3-30b-a3b", {"data_parallel": 2.5}, "data_parallel"),
         ("qwen3-30b-a3b", {"data_parallel": [1, 2]}, "data_parallel"),
         ("qwen3-30b-a3b", {"data_parallel": 16, "hardware": "l4"}, "data_parallel"),
         ("deepseek-v3", {"attention_dtype": "fp9"}, "attention_dtype"),
-        ("deepseek-v3", {"mtp_dtype": "fp9"}, "mtp_dtype"),
         ("qwen3-32b", {"expert_parallel": 8}, "expert_parallel"),
         ("deepseek-v3", {"tensor_parallel": 3}, "tensor_parallel"),
         ("qwen3-30b-a3b", {"tensor_parallel": 16, "hardware": "l4"}, "tensor_parallel"),
-        ("qwen3-30b-a3b", {"expert_parallel": 16, "hardware": "l4"}, "expert_parallel"),
         ("deepseek-v3", {"decode_context_parallel": 2}, "decode_context_parallel"),
-        ("deepseek-v3", SHARING | {"decode_context_parallel": 0}, "decode_context_parallel"),
         ("deepseek-v3", SHARING | {"decode_context_parallel": 3}, "decode_context_parallel"),
         ("deepseek-v3.2", SHARING, "decode_context_parallel"),
         ("gpt-oss-120b", SHARING, "decode_context_parallel"),
         ("qwen3-30b-a3b", {"popularity": [0.5] * 16}, "popularity"),
-        ("qwen3-30b-a3b", {"popularity": [0.5] * 128}, "popularity"),
-        ("qwen3-30b-a3b", {"popularity": [8.0] + [0.0] * 127}, "popularity"),
     ],
 )
-def test_what_does_not_fit_is_refused(
-    target: str, changes: dict[str, object], argument: str
-) -> None:
+def test_what_does_not_fit_is_refused(target, changes, argument):
     names = {"target": target, "drafter": "ngram", "hardware": "h200_sxm"} | changes
     with pytest.raises(InputError, match=rf"^{argument}: got"):
         deploy(**names)
 
 
-def test_hardware_without_a_link_stays_alone() -> None:
+def test_hardware_without_a_link_stays_alone():
     alone = load_hardware("h200_sxm").with_changes("hardware", {"link": None, "network": None})
     with pytest.raises(InputError, match=r"^tensor_parallel: got 2; expected 1"):
         deploy(target="mixtral-8x7b", drafter="ngram", hardware=alone, tensor_parallel=2)
@@ -491,8 +393,8 @@ def test_hardware_without_a_link_stays_alone() -> None:
     ],
 )
 def test_norms_in_the_kernels_of_all_reduces_launch_nothing_up_to_a_limit(
-    engine: str, target: str, hardware: str, gpus: int, limit: float
-) -> None:
+    engine, target, hardware, gpus, limit
+):
     where = {"target": target, "hardware": hardware, "tensor_parallel": gpus}
     sizes = np.array([1, 64, 300, 700, 3000, 5000])
     plain = load_engine(engine)
@@ -520,9 +422,7 @@ def test_norms_in_the_kernels_of_all_reduces_launch_nothing_up_to_a_limit(
         ("h200_sxm", "sglang", [[2.5, 2.9], [2.8, 3.5], [3.6, 5.0]]),
     ],
 )
-def test_sglang_before_0_5_12_sums_by_the_kernel_of_vllm(
-    hardware: str, engine: str, timed: list[list[float]]
-) -> None:
+def test_sglang_before_0_5_12_sums_by_the_kernel_of_vllm(hardware, engine, timed):
     own, _ = deploy(target="qwen3-32b", hardware=hardware, engine=engine)
     links = links_of(own.hardware, own.kernels.link_stack)
     assert links.link
@@ -532,15 +432,11 @@ def test_sglang_before_0_5_12_sums_by_the_kernel_of_vllm(
     np.testing.assert_allclose(1e6 * np.array(found), timed, rtol=0.16)
 
 
-def test_norms_over_all_heads_sum_squares_over_gpus() -> None:
+def test_norms_over_all_heads_sum_squares_over_gpus():
     model = load_architecture("minimax-m2.5")
-    by_heads = dataclasses.replace(
-        model,
-        layers=tuple(
-            dataclasses.replace(g, mixer=dataclasses.replace(g.mixer, norms_all_heads=False))
-            for g in model.layers
-        ),
-    )
+    groups = as_table(model)["layers"]
+    plain = [g | {"mixer": g["mixer"] | {"norms_all_heads": False}} for g in groups]
+    by_heads = model.with_changes("m", {"layers": plain})
     own, others = (
         pass_of(m, batch_size=3, layout=Layout(4)).components["all_reduce"]
         for m in (model, by_heads)

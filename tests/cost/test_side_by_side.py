@@ -1,16 +1,14 @@
 """Components on a second stream share the GPU with those that they run beside."""
 
 from dataclasses import replace
-from typing import get_args
 
 import numpy as np
 import pytest
-from one_by_one import pass_time
 
 import specmodel
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import resolve
-from specmodel.layers.engines import NO_ENGINE, Beside, engine_code
+from specmodel.layers.engines import NO_ENGINE, engine_code
 from specmodel.machines.engine import load_engine
 from specmodel.prediction.decoding import decode_deployed
 
@@ -81,43 +79,11 @@ def test_the_activation_function_of_shared_experts_runs_with_them(alone):
     assert (-more > launches * 1e-6).all()
 
 
-def test_components_still_sum_to_the_pass(alone):
-    plain = decoded("vllm")
-    np.testing.assert_allclose(sum(times(plain).values()), plain.times.forward.gpu_time, rtol=1e-12)
-    assert (plain.tpot <= alone.tpot).all()
-
-
-def test_the_work_gives_the_time_that_the_program_gives():
-    plain = decoded(replace(load_engine("ideal"), shared_beside=get_args(Beside)))
-    d, forward = plain.deployment, plain.times.forward
-    again = pass_time(forward.work(), d.hardware, d.kernels)
-    np.testing.assert_allclose(again.gpu_time, forward.gpu_time, rtol=1e-12)
-
-
-def test_beside_the_router_alone_less_hides():
-    engine = load_engine("vllm")
-    both, one = (
-        decoded(replace(engine, shared_beside=beside)).times.forward.components["shared_experts"]
-        for beside in (engine.shared_beside, ("router",))
-    )
-    assert (one.hidden_time[:3] < both.hidden_time[:3]).all()
-    assert (one.hidden_time[:3] > 0).all()
-    np.testing.assert_allclose(one.own_time, both.own_time, rtol=1e-12)
-
-
 @pytest.mark.parametrize("name", ["attention_core", "shared_experts", "lm_head", "routers"])
 def test_what_cannot_run_beside_shared_experts_is_refused(name):
     with pytest.raises(InputError, match=rf"shared_beside.*{name}.*router.*routed_experts") as told:
         load_engine("vllm").with_changes("engine", {"shared_beside": ["router", name]})
     assert "\n" not in str(told.value)
-
-
-def test_more_tokens_never_take_less_time():
-    sizes = np.arange(240, 512, dtype=float)
-    plain = specmodel.decode(**WHERE, engine="vllm", batch_size=sizes)
-    growth = np.diff(plain.tpot)
-    assert (growth > 0).all()
-    assert (growth / plain.tpot[:-1] < 0.01).all()
 
 
 def test_engines_without_a_row_run_one_after_another():

@@ -25,15 +25,12 @@ def core(passed):
 @pytest.mark.parametrize(("changes", "tokens"), [
     ({}, 8),
     ({"hardware": "rtx_pro_6000"}, 8),  # 12.0, for which there is no FlashAttention 4
-    ({"target": "gemma-4-31b"}, 8),
     ({"hardware": "h100_sxm"}, None),
-    ({"hardware": "b200"}, None),
     ({"engine": "sglang"}, None),
     (QWEN, 1),  # FlashAttention 2
     (QWEN | {"kv_dtype": "fp8"}, None),  # FlashInfer
     (QWEN | {"hardware": "h100_sxm"}, None),
     (QWEN | {"hardware": "v100_sxm_32gb"}, None),
-    (QWEN | {"engine": "sglang"}, None),
     (QWEN | {"engine": OWN_BUILD}, 64),
 ])  # fmt: skip
 def test_who_walks_keys_of_more_than_so_many_tokens(changes, tokens):
@@ -125,13 +122,6 @@ def test_a_warning_says_what_spreads_keys(changes, words):
     found = [note for note in map(str, predict(**given | changes).warnings) if "keys" in note]
     assert words in "".join(found)
     assert len(found) == bool(words)
-
-
-def test_explanations_still_sum():
-    found = times(draft_length=8)
-    growth = sum(found.growth_by_cause().values())
-    assert growth == pytest.approx(found.step_time - found.forward_time, rel=1e-9)
-    assert found.growth_by_cause()["KV"] > 0.5 * growth
 
 
 @pytest.mark.parametrize(("version", "tokens"), [

@@ -1,15 +1,10 @@
 """Intervals with acceptance that differs: beside those with it exact, and by the law itself."""
 
-import json
-import shlex
-
 import numpy as np
 import pytest
 from scipy import stats
 
 from specmodel import Acceptance, predict
-from specmodel.algebra.acceptance import ACCEPTANCE_SPREAD
-from specmodel.cli import main
 
 WHERE = {
     "target": "qwen3-30b-a3b",
@@ -52,30 +47,3 @@ def test_rates_by_position_move_as_the_one_that_gives_their_tokens():
     tokens = float(by_position.expected_tokens_per_step(3))
     alike = Acceptance(tokens_per_step=tokens, measured_draft_length=3, spread=0.1)
     assert ends(by_position) == pytest.approx(ends(alike), rel=1e-9)
-
-
-def parsed(told):
-    return json.loads(told)["rows"]
-
-
-def test_the_option_widens_and_says_so(capsys):
-    line = "predict qwen3-30b-a3b h100 --batch-size 16"
-
-    def run(more):
-        assert main(shlex.split(f"{line} {more}")) == 0
-        return capsys.readouterr().out
-
-    (exact,) = json.loads(run("--json --acceptance-spread 0"))["rows"]
-    (wide,) = json.loads(run("--json --acceptance-spread"))["rows"]
-    assert parsed(run("--json --acceptance-spread 0.108")) == parsed(run("--json"))
-    typed = "--json --acceptance-rate 0.7"
-    assert parsed(run(f"{typed} --acceptance-spread 0")) == parsed(run(typed))
-    assert json.loads(run(f"--json --acceptance-spread {ACCEPTANCE_SPREAD}"))["rows"] == [wide]
-    assert wide["speedup"] == exact["speedup"]
-    assert wide["speedup_low"] < exact["speedup_low"] < exact["speedup_high"] < wide["speedup_high"]
-    assert " by task)" in run("")
-    assert "Intervals hold rates that differ by 0.108 between tasks." in " ".join(
-        run("--verbose").split()
-    )
-    assert main(shlex.split(f"{line} --acceptance-spread 0.6")) == 2
-    assert "--acceptance-spread: got 0.6" in capsys.readouterr().err

@@ -6,10 +6,9 @@ from carried import added_by_prompt
 from rows import each_row
 
 import specmodel
-from specmodel.answers import explain, pass_components
+from specmodel.answers import explain
 from specmodel.cost.passes import time_by_cause
 from specmodel.cost.prefill import draft_prefill_pass, prefill_pass
-from specmodel.prediction.evaluate import evaluate
 
 WHERE = {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "tensor_parallel": 2}
 SIZES = np.array([1, 16, 128])
@@ -100,13 +99,6 @@ def test_contributions_of_a_loaded_engine_sum_exactly():
     assert (found.speedup["prefill"][:, 1:] < 0).all()
 
 
-def test_passes_in_tables_are_those_that_run():
-    passes = set(pass_components(specmodel.decode(**WHERE, batch_size=4))["pass"])
-    assert passes == {"forward"}
-    table = pass_components(specmodel.decode(**WHERE, batch_size=4, **LOAD))
-    assert set(table["pass"]) == {"forward", "prefill"}
-
-
 def test_intervals_hold_what_is_predicted_and_widen_with_load():
     loaded = specmodel.decode(**WHERE, batch_size=SIZES, **LOAD, interval=True)
     assert set(loaded.intervals) == {"tpot", "throughput", "prefill_time"}
@@ -118,23 +110,12 @@ def test_intervals_hold_what_is_predicted_and_widen_with_load():
 def test_lengths_that_cannot_be_are_refused():
     for bad in (
         {"prompt_length": 0, "output_length": 8},
-        {"prompt_length": 8, "output_length": 0},
-        {"prompt_length": 8},
         {"output_length": 8},
         {"prompt_length": 8.5, "output_length": 8},
         {"lockstep": True},
     ):
         with pytest.raises(specmodel.InputError, match=r"prompt_length|output_length|lockstep"):
             specmodel.decode(**WHERE, batch_size=1, **bad)
-
-
-def test_an_evaluation_without_load_carries_nothing():
-    deployment, _ = specmodel.deploy(**WHERE)
-    points = {"batch_size": np.array(8.0), "draft_length": np.zeros(())}
-    points["context_length"] = np.array(1000.0)
-    evaluation = evaluate(deployment, points, specmodel.Acceptance(acceptance_rate=0.0))
-    assert evaluation.carried == 0.0
-    assert evaluation.step_time is evaluation.times.step_time
 
 
 @each_row(

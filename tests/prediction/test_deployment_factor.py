@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import specmodel
 from specmodel import deploy
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.cost.latency import KernelErrors, step_times
@@ -103,20 +102,6 @@ def test_host_time_is_not_drawn_and_leaves_ratios_a_part_of_the_factor():
         assert getattr(found["speedup"], name) == pytest.approx(speedup, rel=3e-3)
 
 
-@pytest.mark.parametrize("target", ["qwen3-30b-a3b", "deepseek-v3"])
-def test_ratios_are_as_wide_as_without_it_and_times_are_wider(target):
-    """Passes have all of it in common; no ratio is wider than the errors of kernels make it."""
-    changes = {"target": target, "drafter": "ngram", "tensor_parallel": 4, "hardware": "h200_sxm"}
-    deployment = deployed(**changes)
-    shared, alone = drawn(deployment), drawn(deployment, spread=0.0)
-    for name, span in alone.items():
-        widths = [found.high - found.low for found in (shared[name], span)]
-        if name in (*RATIOS, "utility"):
-            assert (widths[0] <= widths[1] * (1 + 1e-9)).all()
-        elif name != "draft_time":
-            assert (widths[0] > 1.1 * widths[1]).all()
-
-
 def test_messages_share_it_and_errors_of_kernels_stay_theirs():
     deployment = deployed(tensor_parallel=4, drafter="ngram")
     plain = step_times(deployment, **POINTS)
@@ -140,38 +125,3 @@ def test_a_fitted_engine_has_no_factor_beside_its_own():
     for name, span in default.items():
         assert (span.low == none[name].low).all()
         assert (span.high == none[name].high).all()
-
-
-def test_intervals_hold_for_eight_in_ten_engines_that_are_as_they_say(monkeypatch):
-    """Engines made with known factors and errors of kernels, by draws of another generator."""
-    monkeypatch.setattr(intervals, "DRAWS", 4000)
-    deployment = deployed(drafter="ngram")
-    points = POINTS | {"draft_length": np.zeros(()), "verify_tokens": np.ones(())}
-    found = drawn(deployment, points=points)["tpot"]
-    generator = np.random.default_rng(11)
-    fits = intervals.fits_of_models(deployment)
-    engines = 4000
-    kinds = {
-        kind: np.exp(
-            np.hypot(fit.shape_spread, fit.row_spread) * generator.standard_normal((engines, 1))
-        )
-        for kind, fit in fits.items()
-    }
-    kinds = {
-        kind: kinds[deployment.kernels.kind_of_errors(kind)] for kind in (*kinds, "elementwise")
-    }
-    shared = stats.lognorm(intervals.DEPLOYMENT_SPREAD).rvs((engines, 1), random_state=generator)
-    errors = KernelErrors(kinds, kinds, kinds, shared)
-    tpot = evaluate(deployment, points, RATE, errors=errors).step_time
-    held = ((found.low <= tpot) & (tpot <= found.high)).mean(axis=0)
-    assert held == pytest.approx(0.8, abs=0.03)
-
-
-def test_intervals_of_times_repeat_and_a_prediction_has_them():
-    given = {"target": "qwen3-30b-a3b", "hardware": "h100_sxm", "batch_size": [1, 64]}
-    given |= {"prompt_length": 4000, "output_length": 500, "interval": True}
-    first, second = (specmodel.decode(**given).intervals for _ in range(2))
-    for name in ("tpot", "prefill_time"):
-        span, least = first[name], np.exp(Z * intervals.DEPLOYMENT_SPREAD)
-        assert (span.low == second[name].low).all()
-        assert (np.sqrt(span.high / span.low) > 0.98 * least).all()

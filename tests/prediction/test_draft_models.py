@@ -1,7 +1,5 @@
 """What engines have a draft model do beside a token a pass: what was verified, and prompts."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from carried import added_by_prompt
@@ -10,7 +8,6 @@ from specmodel import predict
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.cost.prefill import draft_prefill_pass, prefill_pass
-from specmodel.machines.engine import load_engine
 
 WHERE = {"target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "h200_sxm"}
 FIRST = {"ideal": (1, 1), "vllm-moesd-2025": (1, 1), "sglang": (5, 1), "vllm": (6, 1)}
@@ -25,24 +22,6 @@ def test_engines_give_a_draft_model_first_what_they_do(engine):
         tokens += [float(part.tokens_per_sequence)] * int(part.count)
     first, later = FIRST[engine]
     assert tokens == [first, later, later, later]
-
-
-def test_a_user_may_say_what_an_engine_gives_first():
-    engine = load_engine("vllm")
-    other = replace(engine, draft_model_first="one token")
-    own = {**WHERE, "batch_size": 8, "draft_length": 4, "acceptance": 0.8}
-    more, less = (predict(**own, engine=e).draft_time for e in (engine, other))
-    assert less < more
-
-
-def test_heads_and_look_ups_run_alike_everywhere():
-    for drafter in ("eagle3", "ngram"):
-        own = {**WHERE, "drafter": drafter}
-        one, other = (deploy(**own, engine=name)[0].drafter for name in ("vllm", "ideal"))
-        tokens = [
-            [float(p.tokens_per_sequence) for p in drafts.passes(3)] for drafts in (one, other)
-        ]
-        assert tokens[0] == tokens[1]
 
 
 def test_heads_read_prompts_too():

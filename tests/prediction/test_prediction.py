@@ -17,18 +17,11 @@ from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy, resolve
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import step_times, target_pass
-from specmodel.cost.memory import MemoryUse
-from specmodel.cost.passes import PassTime
-from specmodel.cost.prefill import carried_prefill
-from specmodel.layers.batch import sequence_group
-from specmodel.layers.work import CAUSES
+from specmodel.cost.latency import step_times
 from specmodel.machines.engine import EngineProfile, load_engine
 from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import load_architecture
 from specmodel.prediction import intervals
-from specmodel.prediction.columns import COLUMN_UNITS
-from specmodel.prediction.outcome import Prediction
 
 ENGINE = EngineProfile(
     schema_version=1, name="test", source="invented for tests", kernel_time=2e-6, pass_time=3e-4,
@@ -45,58 +38,17 @@ BY_POSITION = Acceptance(acceptance_by_position=[0.8, 0.6, 0.4])
 MEASURED = Acceptance(tokens_per_step=4.7)
 
 
-def qwen2(**changes: object) -> Prediction:
+def qwen2(**changes):
     point = {"batch_size": [1, 16, 64], "draft_length": 4, "acceptance": 0.8, "engine": ENGINE}
     return predict(**(QWEN2 | point | changes))
 
 
-def launches(part: PassTime) -> float:
+def launches(part):
     return sum(np.asarray(time.launch_time).item() for time in part.components.values())
 
 
-@pytest.mark.parametrize("drafter", ["qwen2-0.5b", "eagle", "eagle3", "mtp", "parallel", "ngram"])
-def test_identities(drafter: str) -> None:
-    p = qwen2(drafter=drafter, draft_length=[[1], [4], [9]])
-    close = {"rtol": 1e-12, "atol": 0}
-    np.testing.assert_allclose(p.utility, p.speedup, **close)
-    np.testing.assert_allclose(p.step_efficiency * (p.draft_length + 1), p.tokens_per_step, **close)
-    np.testing.assert_allclose(p.step_time, p.draft_time + p.verify_time + p.reject_time, **close)
-    np.testing.assert_allclose(p.target_efficiency, p.forward_time / p.verify_time, **close)
-    np.testing.assert_allclose(p.speedup, p.tokens_per_step * p.forward_time / p.step_time, **close)
-    np.testing.assert_allclose(p.throughput * p.tpot, p.batch_size, **close)
-    parts = sum(part.total_time for part in p.times.forward.components.values())
-    np.testing.assert_allclose(
-        np.broadcast_to(parts + ENGINE.pass_time, p.forward_time.shape), p.forward_time, **close
-    )
-    growth = sum(p.times.growth_by_cause().values())
-    np.testing.assert_allclose(
-        np.broadcast_to(growth, p.step_time.shape), p.step_time - p.forward_time, rtol=1e-9
-    )
-    assert set(p.limited_by.ravel()) <= set(CAUSES)
-
-
-@pytest.mark.parametrize("drafter", ["qwen2-0.5b", "eagle", "mtp", "parallel", "ngram"])
-def test_no_draft_is_no_speculation(drafter: str) -> None:
-    p = qwen2(drafter=drafter, draft_length=0)
-    assert (p.speedup == 1).all()
-    assert (p.target_efficiency == 1).all()
-    assert (p.draft_time == 0).all()
-    assert (p.reject_time == 0).all()
-    assert set(p.limited_by) == {"none"}
-    assert np.isnan(p.break_even_acceptance_rate).all()
-
-
-def test_break_even_and_best_length_agree_with_predictions() -> None:
-    p = qwen2(acceptance=0.6, max_draft_length=7)
-    at_break_even = qwen2(acceptance=p.break_even_acceptance_rate)
-    np.testing.assert_allclose(at_break_even.speedup, 1, rtol=1e-9)
-    lengths = np.arange(8)
-    gains = np.stack([qwen2(acceptance=0.6, draft_length=n).speedup for n in lengths])
-    np.testing.assert_array_equal(p.best_draft_length, lengths[gains.argmax(axis=0)])
-
-
 @pytest.mark.parametrize("stack", ["datasheet", None])
-def test_overheads_add_up_as_stated(stack: str | None) -> None:
+def test_overheads_add_up_as_stated(stack):
     """The engine's time of a kernel adds to the kernel's own, which is 0 by the data sheet."""
     ideal, real = qwen2(engine="ideal", stack=stack), qwen2(stack=stack)
     assert (launches(ideal.times.forward) == 0) == (stack == "datasheet")
@@ -111,27 +63,8 @@ def test_overheads_add_up_as_stated(stack: str | None) -> None:
     )
 
 
-def test_points_broadcast_and_rows_hold_plain_numbers() -> None:
-    grid = qwen2(draft_length=np.array([0, 2, 5])[:, None], engine=None)
-    assert grid.speedup.shape == (3, 3)
-    rows = grid.rows()
-    assert len(rows) == 9
-    assert list(rows[0]) == list(COLUMN_UNITS)
-    for i, length in enumerate([0, 2, 5]):
-        for j, batch in enumerate([1, 16, 64]):
-            one = qwen2(draft_length=length, batch_size=batch, engine=None)
-            row = rows[3 * i + j]
-            assert row == one.rows()[0]
-            assert not any(isinstance(v, float) and not math.isfinite(v) for v in row.values())
-    frame = grid.to_frame()
-    assert list(frame.columns) == list(COLUMN_UNITS)
-    assert frame["speedup"].to_list() == [row["speedup"] for row in rows]
-    counts = ["batch_size", "draft_length", "verify_tokens", "context_length", "max_batch_size"]
-    assert {frame[name].dtype.kind for name in counts} == {"i"}
-
-
 @given(st.floats(0.05, 0.95), st.integers(1, 8))
-def test_every_form_of_acceptance_gives_the_same_speedup(rate: float, length: int) -> None:
+def test_every_form_of_acceptance_gives_the_same_speedup(rate, length):
     by_rate = qwen2(acceptance=rate, draft_length=length)
     tokens = by_rate.tokens_per_step[0].item()
     forms = [
@@ -145,7 +78,7 @@ def test_every_form_of_acceptance_gives_the_same_speedup(rate: float, length: in
         np.testing.assert_allclose(other.speedup, by_rate.speedup, rtol=1e-9)
 
 
-def test_measured_acceptance_carries_to_other_lengths_through_the_rate() -> None:
+def test_measured_acceptance_carries_to_other_lengths_through_the_rate():
     measured = Acceptance(tokens_per_step=3.3616, measured_draft_length=4)
     p = qwen2(acceptance=measured, draft_length=[[2], [6]])
     np.testing.assert_allclose(p.speedup, qwen2(draft_length=[[2], [6]]).speedup, rtol=1e-9)
@@ -153,20 +86,12 @@ def test_measured_acceptance_carries_to_other_lengths_through_the_rate() -> None
         qwen2(acceptance=Acceptance(tokens_per_step=2.0), draft_length=[[2], [6]])
 
 
-def test_trees_take_tokens_per_step_and_verify_tokens() -> None:
+def test_trees_take_tokens_per_step_and_verify_tokens():
     tree = qwen2(acceptance=Acceptance(tokens_per_step=3.5), verify_tokens=32, drafter="eagle")
     chain = qwen2(acceptance=Acceptance(tokens_per_step=3.5), drafter="eagle")
     assert (tree.verify_time > chain.verify_time).all()
     assert (tree.tokens_per_step == 3.5).all()
     assert (tree.draft_time > chain.draft_time).all()  # a pass carries the width of the tree
-    mixed = qwen2(
-        acceptance=Acceptance(tokens_per_step=3.5),
-        drafter="eagle",
-        verify_tokens=[[1], [32]],
-        draft_length=[[0], [4]],
-    )
-    assert (mixed.speedup[0] == 1).all()
-    np.testing.assert_array_equal(mixed.speedup[1], tree.speedup)
     assert np.isnan(tree.best_draft_length).all()
     assert tree.rows()[0]["break_even_acceptance_rate"] is None
     with pytest.raises(InputError, match=r"^verify_tokens: got 32"):
@@ -177,7 +102,7 @@ def test_trees_take_tokens_per_step_and_verify_tokens() -> None:
         qwen2(acceptance=Acceptance(tokens_per_step=1), verify_tokens=3, draft_length=0)
 
 
-def test_step_without_a_proposal_costs_a_plain_pass() -> None:
+def test_step_without_a_proposal_costs_a_plain_pass():
     """At batch size 1 a share r of the steps is speculative, the others are plain."""
     full, rate = qwen2(drafter=drafters.ngram_drafter(), batch_size=1), 0.3
     part = qwen2(drafter=drafters.ngram_drafter(proposal_rate=rate), batch_size=1)
@@ -191,7 +116,7 @@ def test_step_without_a_proposal_costs_a_plain_pass() -> None:
     assert np.isnan(never.break_even_acceptance_rate).all()
 
 
-def test_tokens_per_step_of_an_ngram_drafter_is_the_mean_over_all_steps() -> None:
+def test_tokens_per_step_of_an_ngram_drafter_is_the_mean_over_all_steps():
     """What was given comes back: 1.40 over all steps, 44 % of which have a proposal."""
     some = drafters.ngram_drafter(proposal_rate=0.44)
     p = qwen2(drafter=some, acceptance=Acceptance(tokens_per_step=1.4))
@@ -202,17 +127,7 @@ def test_tokens_per_step_of_an_ngram_drafter_is_the_mean_over_all_steps() -> Non
         qwen2(drafter=some, acceptance=Acceptance(tokens_per_step=4.0))
 
 
-def test_one_expert_targets_have_heads_of_their_kind() -> None:
-    dense = load_architecture("mixtral-8x7b").with_changes(
-        "t", {"num_experts": 1, "experts_per_token": 1}
-    )
-    assert drafters.mtp_drafter(dense).architectures[0].layers[0].feed_forward.expert_size == 14336
-    assert drafters.eagle_drafter(dense).architectures[0].layers[0].feed_forward.ffn_size == 14336
-    quantised = load_architecture("deepseek-v3")
-    assert drafters.eagle_drafter(quantised).architectures[0].weight_dtype == "bf16"
-
-
-def test_popularity_is_not_passed_to_another_model() -> None:
+def test_popularity_is_not_passed_to_another_model():
     popularity = zipf_popularity(128, 8, 0.7)
     base = {"target": "qwen3-235b-a22b", "hardware": "h200_sxm", "tensor_parallel": 8}
     base |= {"engine": "ideal"}
@@ -226,7 +141,7 @@ def test_popularity_is_not_passed_to_another_model() -> None:
     assert head.draft_time < equal.draft_time
 
 
-def test_batches_where_some_propose_against_enumeration() -> None:
+def test_batches_where_some_propose_against_enumeration():
     """The mean over how many of 6 sequences have a proposal, each number run as its own pass."""
     rate, batch, length = 0.4, 6, 3
     deployment = Deployment(
@@ -262,7 +177,7 @@ def test_batches_where_some_propose_against_enumeration() -> None:
 
 @pytest.mark.parametrize("exponent", [0.0, 0.6])
 @pytest.mark.parametrize("rate", [0.05, 0.4, 0.9])
-def test_experts_of_a_batch_where_some_propose(rate: float, exponent: float) -> None:
+def test_experts_of_a_batch_where_some_propose(rate, exponent):
     """The mean over all patterns of proposals is the union of sequences that each may have one."""
     batch, length, c = np.array([1, 3, 8]), 4, 0.2
     popularity = zipf_popularity(128, 8, exponent)
@@ -276,40 +191,13 @@ def test_experts_of_a_batch_where_some_propose(rate: float, exponent: float) -> 
     np.testing.assert_allclose(p.active_experts_verify, exact, rtol=1e-9)
 
 
-def test_an_engine_beyond_its_fit_is_said() -> None:
+def test_an_engine_beyond_its_fit_is_said():
     assert qwen2(engine="vllm-moesd-2025", batch_size=[1, 64]).warnings == ()
     (warning,) = qwen2(engine="sglang", batch_size=[1, 64]).warnings
     assert "not fitted on NVIDIA A800 SXM 80 GB, draft model, batch size 64" in warning
 
 
-def test_a_parallel_head_makes_one_pass() -> None:
-    parallel, chain = (qwen2(drafter=name, engine="ideal") for name in ("parallel", "eagle"))
-    assert (parallel.draft_time < chain.draft_time / 2).all()
-    one, chain = (qwen2(drafter=n, draft_length=1, engine="ideal") for n in ("parallel", "eagle"))
-    assert (one.draft_time < chain.draft_time).all()  # whose pass carries what was verified
-    assert (chain.draft_time < 1.1 * one.draft_time).all()
-
-
-def test_heads_are_shaped_by_their_target() -> None:
-    target = load_architecture("mixtral-8x7b")
-    eagle = drafters.eagle_drafter(target).architectures[0]
-    layer = 4096 * (4096 + 1024) * 2 + 3 * 4096 * 14336
-    assert eagle.active_parameters == layer + 2 * 4096 * 4096 + 32000 * 4096 + 3 * 4096
-    eagle3 = drafters.eagle3_drafter(target, ffn_size=1000, vocabulary_size=500).architectures[0]
-    assert eagle3.input_projection_size == 3 * 4096
-    assert eagle3.layers[0].feed_forward.ffn_size == 1000
-    assert eagle3.vocabulary_size == 500
-    mtp = drafters.mtp_drafter(target).architectures[0]
-    assert (mtp.num_layers, mtp.num_experts, mtp.experts_per_token) == (1, 8, 2)
-    work = predict(
-        target=target, drafter="mtp", hardware="h100_sxm", tensor_parallel=2, batch_size=4,
-        draft_length=2, acceptance=0.7,
-    )  # fmt: skip
-    assert "input_projection" in work.times.passes["draft pass"].components
-    assert "routed_experts" in work.times.passes["draft pass"].components
-
-
-def test_memory_adds_weights_cache_and_drafter() -> None:
+def test_memory_adds_weights_cache_and_drafter():
     p = qwen2(batch_size=8)
     target, drafter = load_architecture("qwen2-57b-a14b"), load_architecture("qwen2-0.5b")
     kv = 517 * (28 * 2 * 2 * 128 * 2 + 24 * 2 * 2 * 64 * 2)  # two of four KV heads, all of two
@@ -322,13 +210,9 @@ def test_memory_adds_weights_cache_and_drafter() -> None:
     assert whole.max_batch_size[()] == (80 * 2**30 - (expected - 8 * kv)) // kv
     assert p.assumptions["memory_utilization"] == 0.9
     assert "memory_utilization" not in whole.assumptions
-    head = MemoryUse(qwen2(drafter="eagle").deployment, 512, 5)
-    layer = (7 * 3584 // 2 * 3 * 3584) + 2 * 3584 * (3584 + 512)
-    whole = 2 * 3584**2 + 3 * 3584  # the projection and norms are on both GPUs
-    assert head.draft_weight_bytes == layer + 2 * whole
 
 
-def test_beyond_memory_warns_with_figures() -> None:
+def test_beyond_memory_warns_with_figures():
     p = predict(
         target="mixtral-8x7b", drafter="eagle", hardware="h100_sxm", tensor_parallel=2,
         engine="ideal", batch_size=[1, 4096], draft_length=3, acceptance=0.5, context_length=4096,
@@ -336,95 +220,26 @@ def test_beyond_memory_warns_with_figures() -> None:
     (warning,) = p.warnings
     assert str(int(p.max_batch_size.min())) in warning
     assert "of the 77.3 GB (90 % of 85.9 GB) that an engine uses" in warning
-    too_small = predict(
-        target="mixtral-8x7b", drafter="ngram", hardware="t4", batch_size=1, draft_length=3,
-        acceptance=0.5, tensor_parallel=1,
-    )  # fmt: skip
+    too_small = predict("mixtral-8x7b", "1xt4", drafter="ngram", batch_size=1, acceptance=0.5)
     assert "not even the weights fit" in too_small.warnings[0]
     assert too_small.max_batch_size[()] == 0
 
 
-def test_windowed_layers_keep_their_window_only() -> None:
+def test_windowed_layers_keep_their_window_only():
     full = load_architecture("llama-3.1-8b")
     half = with_windows(full, 100, 16)
     assert half.sequence_bytes(1000) == pytest.approx(full.sequence_bytes(1000) * 1100 / 2000)
     assert half.sequence_bytes(50) == full.sequence_bytes(50)
 
 
-def test_dtypes_move_bytes_and_arithmetic() -> None:
+def test_dtypes_move_bytes_and_arithmetic():
     sheet = {"hardware": "h100_sxm", "stack": "datasheet"}
     plain = qwen2(engine="ideal", batch_size=1, **sheet)
     halved = qwen2(engine="ideal", batch_size=1, weight_dtype="fp8", **sheet)
     ratio = (halved.forward_time / plain.forward_time).item()
     assert 0.5 < ratio < 0.56  # embedding and head stay in bf16
-    for stack in ("datasheet", None):
-        large = {"hardware": "h100_sxm", "stack": stack, "batch_size": 4096}
-        fp8 = qwen2(activation_dtype="fp8", weight_dtype="fp8", **large)
-        assert (fp8.verify_time < 0.75 * qwen2(**large).verify_time).all()
     on_a800 = qwen2(activation_dtype="fp8")
     assert str(on_a800.assumptions["arithmetic"]) == "bf16 (no fp8 peak)"
-
-
-CALIBRATED = [
-    ("h200_sxm", "trtllm"),
-    ("h200_sxm", "vllm"),
-    ("a100_sxm_80gb", None),
-    ("l40s", None),
-    ("rtx_4090", "typical"),
-]
-
-
-def fine(last: float, first: float = 1.0) -> np.ndarray:
-    """Real numbers 0.1 % apart."""
-    return first * 1.001 ** np.arange(np.log(last / first) / np.log(1.001))
-
-
-@pytest.mark.slow
-@each_row("tokens", [1, 4])
-@each_row("dtype", ["bf16", "fp8"])
-@each_row(
-    "target", ["qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v3", "llama-3.1-8b", "gpt-oss-120b"]
-)
-@each_row(("hardware", "stack"), CALIBRATED)
-def test_fitted_kernels_give_monotone_and_continuous_times(
-    hardware: str, stack: str | None, target: str, dtype: str, tokens: int
-) -> None:
-    """Plain and verify passes: whatever parameters were fitted, nothing jumps and nothing falls."""
-    dtypes = {"weight_dtype": dtype, "activation_dtype": dtype, "kv_dtype": dtype}
-    deployment, _ = deploy(target=target, drafter="ngram", hardware=hardware, stack=stack, **dtypes)
-    assert deployment.kernels.stack == (stack or deployment.hardware.default_stack)
-    assert deployment.kernels.record is not None
-    batches, contexts = [[1.0], [16.0], [256.0]], [[0.0], [1024.0], [32_768.0]]
-    leap = int(deployment.walk(deployment.target) is not None)  # to a second token of a sequence
-
-    def seconds(batch, tokens, context):
-        of_pass = {"batch_size": batch, "tokens_per_sequence": tokens, "context_length": context}
-        return target_pass(deployment, sequence_group(**of_pass)).total_time
-
-    whole = seconds(np.arange(1.0, 513.0), tokens, contexts)
-    assert (np.diff(whole) > 0).all()
-    for point in (
-        (fine(512), tokens, contexts),
-        (batches, fine(64, first=tokens), 1024.0),
-        (batches, tokens, fine(131_072)),
-    ):
-        times = seconds(*point)
-        growth = times[:, 1:] / times[:, :-1]
-        assert growth.min() > 1
-        assert growth[:, leap:].max() < 1.01
-
-
-def test_what_was_not_given_is_assumed_aloud() -> None:
-    least = predict(
-        target="mixtral-8x7b", drafter="ngram", hardware="b200", batch_size=1, draft_length=3,
-        acceptance=0.5,
-    )  # fmt: skip
-    assert least.assumptions["context_length"] == 1024
-    assert least.assumptions["engine"] == "vllm"
-    assert least.assumptions["routing_correlation"] == 0.18
-    given = qwen2(routing_correlation=0.0, weight_dtype="bf16")
-    for name in ("context_length", "engine", "routing_correlation", "weight_dtype"):
-        assert name not in given.assumptions
 
 
 @each_row(
@@ -432,37 +247,27 @@ def test_what_was_not_given_is_assumed_aloud() -> None:
     [
         ({"batch_size": 0}, "batch_size"),
         ({"batch_size": [1, 2.5]}, "batch_size"),
-        ({"batch_size": []}, "batch_size"),
         ({"draft_length": -1}, "draft_length"),
-        ({"draft_length": 1e9}, "draft_length"),
-        ({"context_length": float("nan")}, "context_length"),
         ({"acceptance": 1.5}, "acceptance_rate"),
-        ({"acceptance": "high"}, "acceptance"),
         ({"acceptance": Acceptance(acceptance_by_position=[0.5])}, "acceptance_by_position"),
         ({"max_draft_length": 0}, "max_draft_length"),
         ({"tensor_parallel": 3}, "tensor_parallel"),
-        ({"draft_tensor_parallel": 4}, "draft_tensor_parallel"),
         ({"routing_correlation": 2}, "routing_correlation"),
-        ({"memory_utilization": 0}, "memory_utilization"),
         ({"memory_utilization": 90}, "memory_utilization"),
-        ({"weight_dtype": "fp7"}, "weight_dtype"),
         ({"hardware": "h300"}, "hardware"),
         ({"activation_dtype": "fp32"}, "activation_dtype"),
-        ({"embedding_dtype": "fp32"}, "embedding_dtype"),
-        ({"kv_dtype": "fp32"}, "kv_dtype"),
         ({"batch_size": [1, 2], "draft_length": [1, 2, 3]}, "shapes"),
-        ({"batch_size": [1, 2], "acceptance": [0.1, 0.2, 0.3]}, "shapes"),
         ({"routing_correlation": [0.0, 0.2]}, "routing_correlation"),
         ({"draft_tensor_parallel": 14}, "draft_tensor_parallel"),
     ],
 )
-def test_bad_input_names_the_argument(changes: dict[str, object], argument: str) -> None:
+def test_bad_input_names_the_argument(changes, argument):
     with pytest.raises(InputError, match=f"^{argument}: got"):
         qwen2(**changes)
 
 
-def test_a_point_does_not_depend_on_its_neighbours() -> None:
-    """Chains beside trees keep their best length; a look-up takes the same time in every draw."""
+def test_a_point_does_not_depend_on_its_neighbours():
+    """Chains beside trees keep their best length."""
     measured = Acceptance(tokens_per_step=2.5, measured_draft_length=4)
     tree = {"acceptance": measured, "drafter": "eagle", "batch_size": 16}
     both = qwen2(**tree, draft_length=[[2], [4]], verify_tokens=[5, 20])
@@ -470,15 +275,6 @@ def test_a_point_does_not_depend_on_its_neighbours() -> None:
     assert both.best_draft_length[1, 0] == alone.best_draft_length
     assert both.tokens_per_step.tolist() == [[2.5, 2.5], [alone.tokens_per_step, 2.5]]
     assert np.isnan(both.break_even_acceptance_rate).tolist() == [[True, True], [False, True]]
-    hardware = load_hardware("h200_sxm")
-    drafter = drafters.Drafter(name="look-up", lookup_time=1e-3)
-    look_up = {"drafter": drafter, "hardware": hardware, "interval": True, "batch_size": 1}
-    lengths = qwen2(**look_up, draft_length=[0, 3]).intervals
-    single = qwen2(**look_up, draft_length=3).intervals
-    assert lengths is not None
-    assert single is not None
-    assert lengths["draft_time"].low.tolist() == lengths["draft_time"].high.tolist() == [0, 1e-3]
-    assert single["speedup"].low == lengths["speedup"].low[1]
 
 
 def test_intervals_are_those_of_errors_left_out_and_count_nothing_twice(monkeypatch):
@@ -514,18 +310,10 @@ def test_intervals_are_those_of_errors_left_out_and_count_nothing_twice(monkeypa
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "sglang-v1", "vllm-moesd-2025"])
 def test_an_interval_holds_its_own_prediction(engine):
     """Also where an overhead near 0, which no draw goes below, lets most draws lie to one side."""
-    found = predict(
-        "qwen3-30b-a3b",
-        "rtx_4090",
-        drafter="eagle3",
-        engine=engine,
-        tensor_parallel=1,
-        acceptance_rate=0.3,
-        batch_size=[1, 7, 54, 400],
-        context_length=[[[0]], [[30_000]]],
-        draft_length=[[1], [8]],
-        interval=True,
-    )
+    points = {"batch_size": [1, 54, 400], "context_length": [[[0]], [[30_000]]]}
+    points |= {"draft_length": [[1], [8]], "acceptance_rate": 0.3}
+    where = {"drafter": "eagle3", "engine": engine, "tensor_parallel": 1}
+    found = predict("qwen3-30b-a3b", "rtx_4090", **where, **points, interval=True)
     assert len(found.intervals) > 5
     for name, ends in found.intervals.items():
         own = np.broadcast_to(found.value(name), ends.low.shape)
@@ -533,16 +321,10 @@ def test_an_interval_holds_its_own_prediction(engine):
         assert (own <= ends.high).all(), name
 
 
-def test_a_prediction_is_a_table_of_80_columns() -> None:
+def test_a_prediction_is_a_table_of_80_columns():
     p = qwen2(draft_length=[[0], [4]])
     lines = p.to_text(80).splitlines()
     assert all(len(line) <= 80 for line in (*lines, *str(p).splitlines()))
-    head = " ".join(lines[:2])
-    for title in ("batch", "TPOT", "plain>with", "speedup"):
-        assert title in head
-    row = p.rows()[4]
-    plain, speculating = (f"{1e3 * row[name]:.3g}" for name in ("forward_time", "tpot"))
-    assert f"{plain}>{speculating}ms" in lines[6]
     many = str(qwen2(batch_size=np.arange(1, 201), draft_length=[[1], [2]])).splitlines()
     assert many[-1] == "The first 60 of 400 points; to_frame() has all."
     assert len(many) < 70
@@ -562,13 +344,13 @@ def test_a_prediction_is_a_table_of_80_columns() -> None:
         ({"drafter": drafters.ngram_drafter(proposal_rate=0.4), "draft_length": 3}, None),
     ],
 )
-def test_what_was_not_measured_is_said(given, told) -> None:
+def test_what_was_not_measured_is_said(given, told):
     p = qwen2(batch_size=1, **{"acceptance": 0.85} | given)
     assert len(p.warnings) == (told is not None)
     assert told is None or told in p.warnings[0]
 
 
-def test_how_often_a_look_up_proposes_is_given_or_taken_from_traces() -> None:
+def test_how_often_a_look_up_proposes_is_given_or_taken_from_traces():
     """Given, it is no assumption; else it is that of measured traces."""
     named = {"target": "mixtral-8x7b", "hardware": "h100_sxm", "drafter": "ngram"}
     deployment, assumed = resolve(named)
@@ -578,18 +360,11 @@ def test_how_often_a_look_up_proposes_is_given_or_taken_from_traces() -> None:
     assert "proposal_rate" not in assumed
 
 
-def test_what_does_not_fit_is_a_column_and_the_warning_names_the_draft_length() -> None:
+def test_what_does_not_fit_is_a_column_and_the_warning_names_the_draft_length():
     """With recurrent layers a drafted token takes a state, so that longer drafts fit fewer."""
-    p = predict(
-        target="qwen3.5-397b-a17b",
-        drafter="mtp",
-        hardware="h200_sxm",
-        engine="vllm",
-        tensor_parallel=8,
-        draft_length=[[1], [9]],
-        batch_size=[1, 120, 2000],
-        acceptance=0.7,
-    )
+    where = {"drafter": "mtp", "engine": "vllm", "tensor_parallel": 8, "acceptance": 0.7}
+    points = {"draft_length": [[1], [9]], "batch_size": [1, 120, 2000]}
+    p = predict("qwen3.5-397b-a17b", "h200_sxm", **where, **points)
     assert p.fits.tolist() == [[True, True, False], [True, False, False]]
     (told,) = [warning for warning in p.warnings if "largest batch" in warning]
     assert told.endswith(
@@ -597,33 +372,3 @@ def test_what_does_not_fit_is_a_column_and_the_warning_names_the_draft_length() 
     )
     marks = [line.split()[-2] for line in p.to_text(200).splitlines()[2:]]
     assert marks == ["yes", "yes", "no", "yes", "no", "no"]
-
-
-@pytest.mark.parametrize(
-    ("hardware", "prefill", "measured"),
-    [("8xh200", 0.662, 0.01244), ("8xb200", 0.334, 0.00684), ("4xgb300", 0.393, 0.00853)],
-)
-def test_waves_of_equal_requests_meet_half_of_the_prompts(
-    hardware: str, prefill: float, measured: float
-) -> None:
-    """GLM-5.2 in SGLang 0.5.13, 16 requests of 8,192 + 1,024 tokens that start together.
-
-    Published TPOTs, with the time of a prompt alone: met in full, as at random, prompts are too
-    much by a third and more.
-    """
-    how = {"weight_dtype": "fp8_block", "engine": "sglang", "drafter": "mtp", "draft_length": 5}
-    how |= {"tokens_per_step": 5.96, "batch_size": 16, "context_length": 8704}
-    alone = predict("glm-5.2", hardware, **how)
-    loaded = [
-        predict("glm-5.2", hardware, **how, prompt_length=8192, output_length=1024, lockstep=is_so)
-        for is_so in (False, True)
-    ]
-    at_random, together = (
-        alone.tpot + carried_prefill(p.deployment, p.evaluation.points, prefill) for p in loaded
-    )
-    assert at_random > 1.33 * measured
-    assert together == pytest.approx(measured, rel=0.17)
-    assert [p.assumptions["carried"] for p in loaded] == [
-        "prefill of all others",
-        "prefill of others in lockstep",
-    ]

@@ -1,8 +1,5 @@
 """What tokens cost, by hand, and beside throughputs on the command line."""
 
-import csv
-import io
-
 import numpy as np
 import pytest
 
@@ -36,25 +33,6 @@ def test_a_priced_prediction_has_the_cost_and_is_the_same_otherwise():
     )
     assert np.array_equal(with_cost.tpot, found.tpot)
     assert list(with_cost.units()) == [*found.units(), "cost_per_million_tokens"]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "predict qwen3-30b h100 --draft-length 3",
-        "predict --view plain --target qwen3-30b --hardware h100",
-    ],
-)
-def test_a_price_on_the_command_line_adds_a_column(capsys, line):
-    words = [*line.split(), "--batch-size", "4", "--gpu-hour-price", "3"]
-    assert carry_out([*words, "--csv"]) == 0
-    row = next(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    by_hand = 3 / 3600 * 1e6 / float(row["throughput"])
-    assert float(row["cost_per_million_tokens"]) == pytest.approx(by_hand)
-    assert carry_out(words) == 0
-    page = capsys.readouterr().out
-    assert "$/M" in page
-    assert max(map(len, page.splitlines())) <= 80
 
 
 def test_a_price_is_refused_where_acceptance_is_not_known(capsys):

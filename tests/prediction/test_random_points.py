@@ -3,5 +3,5 @@
 import random_points
 
 
-def test_nothing_is_violated_at_random_points() -> None:
+def test_nothing_is_violated_at_random_points():
     assert list(random_points.violations(seed=20, count=250)) == []

@@ -5,13 +5,11 @@ import sys
 
 import numpy as np
 import pytest
-from engine_rules import AdaptiveServer, verified_drafts
+from engine_rules import verified_drafts
 from rows import each_row
 
-from specmodel.algebra.speculation import expected_tokens_per_step
 from specmodel.base.errors import InputError
 from specmodel.replay import policies
-from specmodel.replay.choices import choose
 from specmodel.replay.policies import (
     AdaptiveSteps,
     Cascade,
@@ -26,7 +24,7 @@ from specmodel.replay.policies.goodput import next_length, take_in
 BASE = 10e-3
 
 
-def drive(policy: Cascade, utility, iterations: int) -> list[tuple[int, str]]:
+def drive(policy, utility, iterations):
     """Feed iterations whose utility depends on the draft length; return length and phase of each.
 
     Each iteration emits one token, in the time that gives the utility.
@@ -40,13 +38,13 @@ def drive(policy: Cascade, utility, iterations: int) -> list[tuple[int, str]]:
     return seen
 
 
-def trials(seen: list[tuple[int, str]], size: int = 4) -> list[int]:
+def trials(seen, size=4):
     """Draft lengths of the trials of the first test."""
     lengths = [length for length, phase in seen if phase == "test"]
     return lengths[::size]
 
 
-def first_test(utilities: dict[int, float], **settings) -> tuple[list[int], int]:
+def first_test(utilities, **settings):
     """Return the trials of the first test and the draft length that it sets."""
     policy = Cascade(CascadeSettings(**settings))
     seen = drive(policy, lambda length, _: utilities[length], 4)
@@ -56,7 +54,7 @@ def first_test(utilities: dict[int, float], **settings) -> tuple[list[int], int]
     return trials(seen, policy.settings.trial_iterations), policy.propose()
 
 
-def test_it_starts_with_a_baseline_of_plain_iterations() -> None:
+def test_it_starts_with_a_baseline_of_plain_iterations():
     seen = drive(Cascade(), lambda *_: 2.0, 6)
     assert seen == [(0, "baseline")] * 4 + [(2, "test")] * 2
 
@@ -72,10 +70,8 @@ FALLING = {1: 1.4, 2: 1.2, 3: 1.0, 4: 0.8, 5: 0.7, 6: 0.6, 7: 0.5}
         (RISING, {"first_draft_length": 1}, [1, 2, 3, 4], 4),
         (RISING, {"first_draft_length": 2}, [2, 3, 4, 5], 5),
         (RISING, {"first_draft_length": 2, "max_trials": 2}, [2, 3], 3),
-        (RISING, {"first_draft_length": 2, "max_trials": 1}, [2], 2),
         # at the longest draft the climb turns, or ends where it came from below
         (RISING, {"first_draft_length": 7}, [7, 6], 7),
-        (RISING, {"first_draft_length": 6, "max_draft_length": 7}, [6, 7], 7),
         (RISING, {"first_draft_length": 2, "climb_step": 2}, [2, 4, 6], 6),
         # fell: turns round, to the other side of where it began, down to 0
         (FALLING, {"first_draft_length": 3}, [3, 4, 2, 1], 1),
@@ -83,17 +79,13 @@ FALLING = {1: 1.4, 2: 1.2, 3: 1.0, 4: 0.8, 5: 0.7, 6: 0.6, 7: 0.5}
         # below 1 at the first trial: down
         (FALLING, {"first_draft_length": 5}, [5, 4, 3, 2], 2),
         (FALLING, {"first_draft_length": 5, "first_direction": "up"}, [5, 6, 4, 3], 3),
-        (RISING, {"first_draft_length": 3, "first_direction": "down"}, [3, 2, 4, 5], 5),
         # a local maximum was passed
         ({1: 1.2, 2: 1.5, 3: 2.0, 4: 1.7, 5: 9.0}, {"first_draft_length": 2}, [2, 3, 4], 3),
-        ({1: 1.1, 2: 1.5, 3: 1.2, 4: 9.0}, {"first_draft_length": 2}, [2, 3, 1], 2),
         # two consecutive utilities within 10 %
         ({1: 1.0, 2: 1.50, 3: 1.64, 4: 9.0}, {"first_draft_length": 2}, [2, 3], 3),
-        ({1: 1.0, 2: 1.50, 3: 1.66, 4: 1.2, 5: 9}, {"first_draft_length": 2}, [2, 3, 4], 3),
         ({1: 1.7, 2: 1.50, 3: 1.40, 4: 9.0}, {"first_draft_length": 2}, [2, 3], 2),
         # even one token does not pay: no speculation
         ({1: 0.9, 2: 5.0}, {"first_draft_length": 1}, [1], 0),
-        ({1: 0.5, 2: 0.8, 3: 5.0}, {"first_draft_length": 2}, [2, 1], 0),
         # all tried are below 1: plain decoding, whose utility is 1, wins unless told otherwise
         ({1: 5.0, 2: 0.78, 3: 0.75}, {"first_draft_length": 3}, [3, 2], 0),
         (
@@ -102,12 +94,10 @@ FALLING = {1: 1.4, 2: 1.2, 3: 1.0, 4: 0.8, 5: 0.7, 6: 0.6, 7: 0.5}
             [3, 2],
             2,
         ),
-        ({1: 0.9, 2: 0.7}, {"first_draft_length": 2, "plain_competes": False}, [2, 1], 0),
         # a longer draft had a utility of at least 1
         ({1: 0.93, 2: 1.05, 3: 0.9}, {"first_draft_length": 2}, [2, 3, 1], 2),
         # the climb neither steps over 1 nor ends there where it began
         ({1: 1.3, 2: 0.95}, {"first_draft_length": 2, "climb_step": 2}, [2, 1], 1),
-        (RISING, {"first_draft_length": 1, "first_direction": "down"}, [1, 2, 3, 4], 4),
         # ablations
         (FALLING, {"climb": False, "max_draft_length": 5}, [1, 2, 3, 4, 5], 1),
         ({1: 0.9, 2: 1.5, 3: 1.2}, {"climb": False, "max_draft_length": 3}, [1, 2, 3], 2),
@@ -117,22 +107,16 @@ FALLING = {1: 1.4, 2: 1.2, 3: 1.0, 4: 0.8, 5: 0.7, 6: 0.6, 7: 0.5}
             [2, 3, 4, 1],
             3,
         ),
-        (
-            {1: 1.0, 2: 1.50, 3: 1.51, 4: 1.52, 5: 1.53},
-            {"first_draft_length": 2, "early_exit": False},
-            [2, 3, 4, 5],
-            5,
-        ),
     ],
 )
-def test_a_test_climbs_and_ends_as_described(utilities, settings, tried, chosen) -> None:
+def test_a_test_climbs_and_ends_as_described(utilities, settings, tried, chosen):
     assert first_test(utilities, **settings) == (tried, chosen)
 
 
-def test_a_test_starts_at_the_past_length_of_highest_utility() -> None:
+def test_a_test_starts_at_the_past_length_of_highest_utility():
     policy = Cascade(CascadeSettings(first_draft_length=3))
 
-    def starts(utilities: dict[int, float], tests: int) -> list[int]:
+    def starts(utilities, tests):
         phase, found = policy.phase, []
         while len(found) <= tests:
             if policy.phase == "test" and phase != "test":
@@ -148,7 +132,7 @@ def test_a_test_starts_at_the_past_length_of_highest_utility() -> None:
     assert starts(low, 4) == [3, 1, 1, 1]
 
 
-def set_lengths(settings: CascadeSettings, gain, iterations: int) -> list[int]:
+def set_lengths(settings, gain, iterations):
     """Lengths of the set phases."""
     phases = [phase for _, phase in drive(Cascade(settings), gain, iterations)]
     lengths, run = [], 0
@@ -161,8 +145,8 @@ def set_lengths(settings: CascadeSettings, gain, iterations: int) -> list[int]:
     return lengths
 
 
-def test_back_off_doubles_while_speculation_does_not_pay_and_is_reset_when_it_does() -> None:
-    def gain(length: int, iteration: int) -> float:
+def test_back_off_doubles_while_speculation_does_not_pay_and_is_reset_when_it_does():
+    def gain(length, iteration):
         return 2.0 if 230 < iteration < 330 else 0.5
 
     settings = CascadeSettings(first_draft_length=1, max_draft_length=1)
@@ -173,10 +157,10 @@ def test_back_off_doubles_while_speculation_does_not_pay_and_is_reset_when_it_do
     assert set(set_lengths(unpaid, lambda *_: 0.5, 300)) == {16}
 
 
-def test_back_off_saves_the_test_iterations_of_the_papers_example() -> None:
+def test_back_off_saves_the_test_iterations_of_the_papers_example():
     """250 iterations in which nothing pays: about 50 in tests without back-off, 18 with it."""
 
-    def tested(factor: int) -> int:
+    def tested(factor):
         policy = Cascade(CascadeSettings(first_draft_length=1, backoff_factor=factor))
         return sum(phase == "test" for _, phase in drive(policy, lambda *_: 0.6, 250))
 
@@ -184,7 +168,7 @@ def test_back_off_saves_the_test_iterations_of_the_papers_example() -> None:
     assert 14 <= tested(2) <= 20
 
 
-def test_the_baseline_is_measured_again_about_every_100_iterations() -> None:
+def test_the_baseline_is_measured_again_about_every_100_iterations():
     seen = drive(Cascade(), lambda length, _: 1.5 + 0.01 * length, 400)
     starts = [
         i for i, (_, phase) in enumerate(seen)
@@ -197,7 +181,7 @@ def test_the_baseline_is_measured_again_about_every_100_iterations() -> None:
     assert [phase for _, phase in plain].count("baseline") == 4  # set phases at 0 measure it
 
 
-def test_a_plain_set_phase_is_the_new_baseline() -> None:
+def test_a_plain_set_phase_is_the_new_baseline():
     policy = Cascade(CascadeSettings(first_draft_length=1))
     for _ in range(4):
         policy.observe(1, 1.0)
@@ -211,12 +195,7 @@ def test_a_plain_set_phase_is_the_new_baseline() -> None:
     assert policy.utility == pytest.approx(2.0)
 
 
-def test_a_policy_is_known_by_its_name() -> None:
-    assert all(choose(name).is_ours and kind.words for name, kind in known.KNOWN.items())
-    assert not choose(lambda: Cascade()).is_ours
-
-
-def test_a_module_in_their_folder_is_all_that_a_policy_needs(tmp_path, monkeypatch) -> None:
+def test_a_module_in_their_folder_is_all_that_a_policy_needs(tmp_path, monkeypatch):
     (tmp_path / "still.py").write_text(
         "from specmodel.replay.policies.policy import LearningPolicy\n"
         "class Still(LearningPolicy):\n    name = 'still'\n"
@@ -230,30 +209,7 @@ def test_a_module_in_their_folder_is_all_that_a_policy_needs(tmp_path, monkeypat
 # rivals
 
 
-def test_goodput_takes_the_length_with_the_most_expected_tokens_per_second() -> None:
-    step_time = [1.0, 1.4, 1.6, 1.75, 1.85, 2.6]
-    for rate in (0.1, 0.5, 0.7, 0.9):
-        tokens = [float(expected_tokens_per_step(rate, n)) for n in range(len(step_time))]
-        best = int(np.argmax(np.array(tokens) / step_time))
-        assert Goodput(step_time, first_acceptance_rate=rate).propose() == best
-
-
-def test_goodput_learns_either_way_and_probes_when_it_does_not_speculate() -> None:
-    policy = Goodput([1.0, 1.3, 1.5, 1.7], first_acceptance_rate=0.7, probe_interval=5)
-    for _ in range(200):
-        policy.observe(1, 1.0)  # nothing is ever accepted
-    lengths = []
-    for _ in range(60):
-        lengths.append(policy.propose())
-        policy.observe(1, 1.0)
-    assert set(lengths) == {0, 1}
-    assert 5 <= lengths.count(1) <= 15
-    for _ in range(400):
-        policy.observe(policy.propose() + 1, 1.0)  # everything is
-    assert policy.propose() == 3
-
-
-def test_goodput_probes_until_something_was_drafted() -> None:
+def test_goodput_probes_until_something_was_drafted():
     policy = Goodput([1.0, 1.9], first_acceptance_rate=0.1, probe_interval=3)
     for _ in range(3):
         assert policy.propose() == 0
@@ -265,7 +221,7 @@ def test_goodput_probes_until_something_was_drafted() -> None:
     assert policy.propose() == 0
 
 
-def test_goodput_of_a_server_takes_many_requests_and_the_times_of_a_batch() -> None:
+def test_goodput_of_a_server_takes_many_requests_and_the_times_of_a_batch():
     """Drafting pays while the batch is small; as it grows and shrinks, the length follows."""
     few, many = [1.0, 1.1, 1.2, 1.3], [2.0, 6.0, 10.0, 14.0]
     policy = Goodput(few, first_acceptance_rate=0.7, window=64, probe_interval=4)
@@ -285,10 +241,10 @@ def test_goodput_of_a_server_takes_many_requests_and_the_times_of_a_batch() -> N
 class ReadableGoodput:
     """Goodput by its description: the last steps that drafted, and rates from these."""
 
-    def __init__(self, step_time, rate, window) -> None:
+    def __init__(self, step_time, rate, window):
         self.step_time, self.rate, self.window, self.seen = step_time, rate, window, []
 
-    def best(self) -> int:
+    def best(self):
         rate, survival, tokens, gains = self.rate, 1.0, 1.0, [1 / self.step_time[0]]
         for i in range(1, len(self.step_time)):
             came = [(d, a) for d, a in self.seen if d >= i and a >= i - 1]
@@ -298,12 +254,12 @@ class ReadableGoodput:
             gains.append(tokens / self.step_time[i])
         return int(np.argmax(gains))
 
-    def observe(self, drafted, accepted) -> None:
+    def observe(self, drafted, accepted):
         self.seen = [*self.seen, (drafted, accepted)][-self.window :]
 
 
 @pytest.mark.parametrize("window", [1, 5, 50])
-def test_goodput_counts_by_position_over_its_window(window: int) -> None:
+def test_goodput_counts_by_position_over_its_window(window):
     step_time = [1.0, 1.3, 1.45, 1.6, 1.8, 2.1]
     policy = Goodput(step_time, first_acceptance_rate=0.6, window=window, probe_interval=4)
     readable, idle = ReadableGoodput(step_time, 0.6, window), 0
@@ -328,7 +284,7 @@ def test_goodput_counts_by_position_over_its_window(window: int) -> None:
 # SGLang's rule
 
 
-def drafted_by(policy: AdaptiveSteps, accepted, batches: int) -> list[int]:
+def drafted_by(policy, accepted, batches):
     """Draft lengths of successive batches, of which each has so much of its draft accepted."""
     lengths = []
     for _ in range(batches):
@@ -337,7 +293,7 @@ def drafted_by(policy: AdaptiveSteps, accepted, batches: int) -> list[int]:
     return lengths
 
 
-def test_a_server_of_sglang_begins_at_three_and_first_changes_at_batch_15() -> None:
+def test_a_server_of_sglang_begins_at_three_and_first_changes_at_batch_15():
     lengths = drafted_by(AdaptiveSteps(7), 7, 40)
     assert lengths[:15] == [3] * 15
     assert lengths[15] == 5
@@ -348,47 +304,29 @@ def test_a_server_of_sglang_begins_at_three_and_first_changes_at_batch_15() -> N
     assert drafted_by(AdaptiveSteps(7, num_steps=1), 0, 40) == [1] * 40
 
 
-def test_slots_of_sglang_by_batch_size() -> None:
-    server = AdaptiveServer(graph_sizes=[1, 2, 4, 8, 16, 32, 64])
-    assert [server.propose(size) for size in (1, 2, 7, 8, 31, 32, 64, 200)] == [
-        3, 3, 3, 3, 1, 1, 0, 0
-    ]  # fmt: skip
-    for _ in range(30):
-        server.observe([3, 3, 3], 3)
-    assert server.propose(1) == 5
-    assert server.propose(8) == 3
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"config": {"1": [1, 3]}}, r"sglang config 1: got \[1, 3\]; expected a valid dictionary"),
         ({"config": {}}, "sglang config: .*at least one batch size"),
         ({"config": {"1": {"candidate_steps": [-1]}}}, r"candidate_steps\[0\]: got -1; expected"),
-        (
-            {"config": {"1": {"candidate_steps": [1], "alpha": 1}}},
-            "1.alpha: got 1; expected",
-        ),
         ({"config": {"1": {"candidate_steps": [9]}}}, "candidate_steps: got .9.; expected at most"),
-        ({"config": {"1": {"candidate_steps": [1], "ema_alpha": 2}}}, "ema_alpha: got 2"),
         ({"config": "absent.json"}, "sglang config: got 'absent.json'"),
         (
             {"num_steps": 2},
             "sglang num_steps: got 2; expected one of the .*: 0, 1, 3, 5, 7",
         ),
         ({"update_interval": 0}, "sglang.update_interval: got 0"),
-        ({"speed": 1}, "sglang.speed: got 1; expected a known"),
     ],
 )
-def test_what_a_server_of_sglang_refuses(arguments, message) -> None:
+def test_what_a_server_of_sglang_refuses(arguments, message):
     with pytest.raises(InputError, match=message):
         AdaptiveSteps(7, **arguments)
 
 
-def test_a_bandit_finds_the_best_arm_and_follows_when_it_changes() -> None:
+def test_a_bandit_finds_the_best_arm_and_follows_when_it_changes():
     policy = DiscountedBandit([0, 1, 3], width=0.1)
 
-    def play(best: int, steps: int) -> float:
+    def play(best, steps):
         hits = 0
         for _ in range(steps):
             length = policy.propose()
@@ -402,7 +340,7 @@ def test_a_bandit_finds_the_best_arm_and_follows_when_it_changes() -> None:
     assert play(1, 200) > 0.8
 
 
-def test_a_schedule_by_batch_size_reads_as_vllm_does() -> None:
+def test_a_schedule_by_batch_size_reads_as_vllm_does():
     schedule = [[17, 64, 2], [1, 16, 3], [100, 4096, 0]]
     lengths = scheduled_draft_lengths(schedule, 200)
     assert [lengths[size] for size in (1, 16, 17, 80, 100, 200)] == [3, 3, 2, 2, 0, 0]
@@ -413,21 +351,19 @@ def test_a_schedule_by_batch_size_reads_as_vllm_does() -> None:
     ("schedule", "message"),
     [
         ([[1, 2]], r"table: got \[1, 2\]; expected \[first batch size, last"),
-        ([[4, 2, 1]], r"table: got \[4, 2, 1\]; expected a range that is not reversed"),
         ([[0, 2, 1]], r"table: got \[0, 2, 1\]; expected ranges of which the first starts at 1"),
         (
             [[9, 12, 1], [1, 9, 3]],
             r"table: got \[9, 12, 1\]; expected ranges that do not .* 9 too",
         ),
-        ([[1, 8, 1], [1, 8, 3]], r"table: got \[1, 8, 3\]; expected ranges that do not overlap"),
     ],
 )
-def test_a_schedule_that_no_engine_takes(schedule, message) -> None:
+def test_a_schedule_that_no_engine_takes(schedule, message):
     with pytest.raises(InputError, match=f"^{message}"):
         scheduled_draft_lengths(schedule, 3)
 
 
-def readable_budget(survival, sampling, draft_time, verify_times, tokens) -> int:
+def readable_budget(survival, sampling, draft_time, verify_times, tokens):
     """vLLM's choice by its description, with the chances of all drafted tokens of the batch."""
     best = np.sort(survival.ravel())[::-1][: len(verify_times) - 1 - tokens]
     expected = sampling + np.concatenate([[0], np.cumsum(best)])
@@ -435,7 +371,7 @@ def readable_budget(survival, sampling, draft_time, verify_times, tokens) -> int
 
 
 @each_row("seed", range(40))
-def test_adaptive_verification_has_the_most_tokens_a_second(seed: int) -> None:
+def test_adaptive_verification_has_the_most_tokens_a_second(seed):
     generator = np.random.default_rng(seed)
     requests, longest = (int(each) for each in generator.integers(1, 8, 2))
     tokens = requests + int(generator.integers(0, 20))
@@ -450,7 +386,7 @@ def test_adaptive_verification_has_the_most_tokens_a_second(seed: int) -> None:
     assert verified_drafts(survival[0], requests, *shared) == readable_budget(alike, *shared)
 
 
-def test_adaptive_verification_of_a_part_of_a_prompt_alone_drafts_nothing() -> None:
+def test_adaptive_verification_of_a_part_of_a_prompt_alone_drafts_nothing():
     assert verified_drafts([], 0, 0, 0.1, [1.0] * 600, 512) == 0
 
 
@@ -458,23 +394,14 @@ def test_adaptive_verification_of_a_part_of_a_prompt_alone_drafts_nothing() -> N
     ("make", "message"),
     [
         (lambda: Goodput([1.0], first_acceptance_rate=1.0), "first_acceptance_rate: got 1"),
-        (lambda: Goodput([1.0], window=0), "window: got 0"),
-        (lambda: Goodput([1.0], probe_interval=0), "probe_interval: got 0"),
-        (lambda: Goodput([]), "^goodput step_time: got"),
         (lambda: Goodput([1.0, -1.0]), "^goodput step_time: got"),
-        (lambda: Goodput(["a"]), "^goodput step_time: got"),
         (lambda: DiscountedBandit([0, 1], discount=1.5), "discount: got 1.5"),
         (lambda: DiscountedBandit([0, 1], width=-1), "width: got -1"),
-        (lambda: DiscountedBandit([]), "^bandit draft_lengths"),
         (lambda: DiscountedBandit([-1, 0]), "^bandit draft_lengths"),
-        (lambda: DiscountedBandit([True]), "^bandit draft_lengths"),
         (lambda: Cascade.by_settings([1.0] * 8, max_trials=0), "^cascade.max_trials: got 0"),
-        (lambda: Cascade.by_settings([1.0] * 8, trial_iterations=2.5), "iterations: got 2.5"),
         (lambda: Cascade.by_settings([1.0] * 8, climb=1), "climb: got 1; .* a valid boolean"),
-        (lambda: Cascade.by_settings([1.0] * 8, tolerance=-0.1), "tolerance: got -0.1"),
-        (lambda: Cascade.by_settings([1.0] * 8, first_direction="left"), "got 'left'; .*utility'"),
     ],
 )
-def test_rivals_refuse_what_does_not_do(make, message) -> None:
+def test_rivals_refuse_what_does_not_do(make, message):
     with pytest.raises(InputError, match=message):
         make()

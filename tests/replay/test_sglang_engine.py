@@ -9,9 +9,7 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,12 +26,10 @@ SEQUENCES, BATCHES = 10_000, 60
 SIZES = (1, 2, 8, 32, 64)
 
 
-def slot(generator: np.random.Generator) -> dict[str, Any]:
+def slot(generator):
     """A slot with candidates, and some of the settings that it may have."""
     count = int(generator.integers(1, 5))
-    found: dict[str, Any] = {
-        "candidate_steps": sorted(generator.choice(9, count, replace=False).tolist())
-    }
+    found = {"candidate_steps": sorted(generator.choice(9, count, replace=False).tolist())}
     drawn = {
         "ema_alpha": round(float(generator.uniform(0.05, 1)), 2),
         "update_interval": int(generator.integers(1, 7)),
@@ -46,7 +42,7 @@ def slot(generator: np.random.Generator) -> dict[str, Any]:
     return found | {name: drawn[name] for name, is_kept in zip(drawn, kept, strict=True) if is_kept}
 
 
-def configuration(generator: np.random.Generator) -> dict[str, Any] | None:
+def configuration(generator):
     """Slots by batch size, with settings for all; or none, for those of the release."""
     if generator.random() < 0.3:
         return None
@@ -55,7 +51,7 @@ def configuration(generator: np.random.Generator) -> dict[str, Any] | None:
     return shared | {str(size): slot(generator) for size in sorted(sizes.tolist())}
 
 
-def sequences(count: int) -> Iterator[tuple[Any, int, list[int], Iterator[tuple[int, float]]]]:
+def sequences(count):
     """Yield configurations, first lengths, sizes of graphs, and batches: size and acceptance."""
     for seed in range(count):
         generator = np.random.default_rng(seed)
@@ -73,18 +69,18 @@ def sequences(count: int) -> Iterator[tuple[Any, int, list[int], Iterator[tuple[
         yield config, first, graphs, batches
 
 
-def accepted(length: int, size: int, rate: float, generator: np.random.Generator) -> list[int]:
+def accepted(length, size, rate, generator):
     """Tokens accepted of a draft by each request of a batch; of a few, as means are taken."""
     held = generator.random((min(size, 5), length)) < rate
     return np.cumprod(held, axis=1).sum(axis=1).tolist()
 
 
-def ours(config: Any, first: int, graphs: list[int]) -> tuple[Any, Any]:
+def ours(config, first, graphs):
     server = AdaptiveServer(config, first, graphs)
     return server.propose, server.observe
 
 
-def decisions(make: Any, count: int) -> bytes:
+def decisions(make, count):
     """The draft length of every batch of every sequence."""
     found = bytearray()
     for seed, (config, first, graphs, batches) in enumerate(sequences(count)):
@@ -97,11 +93,11 @@ def decisions(make: Any, count: int) -> bytes:
     return bytes(found)
 
 
-def own_class(folder: Path) -> Any:
+def own_class(folder):
     """The release's own rule, made from a configuration in a file."""
     module = own_module("sglang", PATH)
 
-    def make(config: Any, first: int, graphs: list[int]) -> tuple[Any, Any]:
+    def make(config, first, graphs):
         path = None
         if config is not None:
             path = folder / "slots.json"
@@ -113,13 +109,13 @@ def own_class(folder: Path) -> Any:
     return make
 
 
-def read_kept() -> tuple[dict[str, Any], bytes]:
+def read_kept():
     kept = json.loads(KEPT.read_text(encoding="utf-8"))
     return kept, zlib.decompress(base64.b64decode(kept["decisions"]))
 
 
 @pytest.mark.parametrize("count", [1000, *slow(SEQUENCES)])
-def test_all_decisions_are_those_of_the_release(count: int) -> None:
+def test_all_decisions_are_those_of_the_release(count):
     kept, expected = read_kept()
     assert (kept["sequences"], len(expected)) == (SEQUENCES, SEQUENCES * BATCHES)
     found = decisions(ours, count)
@@ -133,7 +129,7 @@ def test_all_decisions_are_those_of_the_release(count: int) -> None:
 
 
 @pytest.mark.engine
-def test_the_kept_decisions_are_those_of_the_release(tmp_path: Path) -> None:
+def test_the_kept_decisions_are_those_of_the_release(tmp_path):
     kept, expected = read_kept()
     digest = hashlib.sha256(own_source("sglang", PATH).encode()).hexdigest()
     if digest != kept["sha256_of_source"]:  # another release may decide otherwise
@@ -141,7 +137,7 @@ def test_the_kept_decisions_are_those_of_the_release(tmp_path: Path) -> None:
     assert decisions(own_class(tmp_path), SEQUENCES) == expected
 
 
-def write_kept(folder: Path) -> None:
+def write_kept(folder):
     """Keep the decisions of the wheel in the folder that engine_modules reads."""
     import os
 

@@ -5,10 +5,8 @@ import os
 import re
 import shlex
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from made_traces import make_trace
 from rows import each_row
@@ -16,7 +14,6 @@ from rows import each_row
 from specmodel import cli
 from specmodel.base.errors import InputError
 from specmodel.replay.traces import (
-    Trace,
     ngram_trace,
     read_tokens,
     read_trace,
@@ -94,35 +91,16 @@ def test_requests_do_not_see_each_other():
     assert not second.proposed_tokens[:4].any()
 
 
-def test_defaults_look_for_five_to_three_tokens_first_match_and_propose_twenty():
-    prompts, outputs = random_requests(np.random.default_rng(2), 60)
-    prompts = [prompt * 3 for prompt in prompts]
-    expected = [
-        pair
-        for prompt, output in zip(prompts, outputs, strict=True)
-        for pair in reference(prompt, output, 3, 5, "first", 20)
-    ]
-    trace = ngram_trace(prompts, outputs, metadata={"source": "mine"})
-    assert pairs_of(trace) == expected
-    assert max(expected)[0] == 20
-    assert trace.metadata == {
-        "source": "mine", "drafter": "ngram", "min_ngram": "3", "max_ngram": "5", "match": "first",
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("changes", "culprit"),
     [
         ({"min_ngram": 0}, "min_ngram: got 0; expected whole numbers of at least 1"),
         ({"max_ngram": 2}, "max_ngram: got 2; expected at least min_ngram = 3"),
         ({"match": "best"}, "match: got 'best'; expected first or last"),
-        ({"max_proposal": 256}, "max_proposal: got 256; expected whole numbers from 1 to 255"),
         ({"prompts": [], "outputs": []}, "outputs: got 'no requests'"),
         ({"prompts": [[1], [2]]}, "prompts: got '2 requests'; expected 1, as in outputs"),
         ({"outputs": [[]]}, r"outputs\[0\]: got 'no tokens'"),
         ({"outputs": [[1.5]]}, r"outputs\[0\]: got 1.5; expected a list of token ids"),
-        ({"prompts": [[-1]]}, r"prompts\[0\]\[0\]: got -1; expected a list of token ids"),
-        ({"prompts": [[True]]}, r"prompts\[0\]: got True; expected a list of token ids"),
         ({"prompts": [[2**63]]}, r"prompts\[0\]\[0\]: got .*; expected a list of token ids"),
     ],
 )
@@ -142,7 +120,7 @@ def some_trace(count=30):
     return make_trace(proposed, accepted, 255, {"source": 'ü "quoted"\n', "note": ""})
 
 
-def assert_same(trace: Trace, other: Trace) -> None:
+def assert_same(trace, other):
     assert pairs_of(trace) == pairs_of(other)
     assert trace.output_tokens.tolist() == other.output_tokens.tolist()
     assert trace.max_draft_length == other.max_draft_length
@@ -234,23 +212,17 @@ def test_a_trace_needs_no_header(name, text, proposed, accepted, tmp_path, run):
     assert name in run(f"trace describe {path}")[1]
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_tables_have_prompts(suffix, tmp_path):
+def test_tables_have_prompts(tmp_path):
     """One of each request, told at each of its positions."""
-    table = pd.DataFrame({"request": [0, 0, 1], "prompt_tokens": [5, 5, 7]})
-    table = table.assign(accepted_tokens=[1, 0, 0], proposed_tokens=[2, 0, 1])
-    path = tmp_path / f"mine.{suffix}"
-    if suffix == "csv":
-        table.to_csv(path, index=False)
-    else:
-        pytest.importorskip("pyarrow")
-        table.to_parquet(path)
+    path = tmp_path / "mine.csv"
+    rows = "0,5,1,2\n0,5,0,0\n1,7,0,1\n"
+    path.write_text(f"request,prompt_tokens,accepted_tokens,proposed_tokens\n{rows}")
     found = read_trace(path)
     assert_same(found, make_trace([[2, 0], [1]], [[1, 0], [0]], 2))
     assert found.prompt_tokens.tolist() == [5, 7]
-    (tmp_path / "wrong.csv").write_text("prompt_tokens,accepted_tokens\n5,1\n6,0\n")
+    path.write_text("prompt_tokens,accepted_tokens\n5,1\n6,0\n")
     with pytest.raises(InputError, match=r"prompt_tokens: got \[5, 6\]; expected a whole number"):
-        read_trace(tmp_path / "wrong.csv")
+        read_trace(path)
 
 
 @pytest.mark.parametrize(
@@ -258,8 +230,6 @@ def test_tables_have_prompts(suffix, tmp_path):
     [
         ("2\n1\n", r"expected columns accepted_tokens as well"),
         ("request,accepted_tokens\na,x\n", "request a accepted_tokens: got 'x'; expected a list"),
-        ("accepted_tokens\n1.5\n", "accepted_tokens: got 1.5; expected a list of whole"),
-        ("request,accepted_tokens\n", "expected a header"),
         ("accepted_tokens,seed\n1,2\n", "seed: got .*expected only accepted_tokens"),
     ],
 )
@@ -291,7 +261,6 @@ def at(length, first=(1, 0, 1), second=(1,)):
 BAD_TEXTS = [
     (at(4), "line 2 accepted_tokens_at_4: got 4; expected a draft length below the longest, 4"),
     (at(1, second=None), "line 3 accepted_tokens_at_1: got None; expected this key"),
-    (at(1, first=None), "line 3 accepted_tokens_at_1: got .1.; expected only accepted_tokens, p"),
     (at(1, (1, 1, 1)), r"line 2 accepted_tokens_at_1\[1\]: got 1; expected at most proposed"),
     (at(1, (1,)), "line 2 accepted_tokens_at_1: got '1 positions'; expected 3 positions"),
     ("", " None; expected a header"),
@@ -305,39 +274,18 @@ BAD_TEXTS = [
         "line 2 proposed_tokens: got None; expected this key to be given",
     ),
     (changed(schema="other"), "line 1: .*'other'"),
-    (changed(schema_version=2), "line 1.schema_version: got 2; expected 1"),
     (changed(max_draft_length=256), "line 1.max_draft_length: got 256; expected"),
     (changed(num_requests=3), "got '2 requests'; expected num_requests = 3"),
-    (changed(metadata={"a": 1}), "line 1.metadata.a: got 1; expected"),
     (changed(seed=1), "line 1.seed: got 1; expected a known field"),
-    (
-        json_text({k: v for k, v in HEADER.items() if k != "metadata"}),
-        "line 1.metadata: got None; expected this field to be given",
-    ),
-    (json_text(rows=[]), "got '0 requests'; expected num_requests = 2"),
     (second(proposed_tokens=None), "line 3 proposed_tokens: got None; expected this key"),
-    (second(rejected_tokens=[1]), "line 3 rejected_tokens: got .1.; expected only accepted"),
-    (
-        second(accepted_tokens=[-1]),
-        r"line 3 accepted_tokens\[0\]: got -1; expected a list of whole numbers from 0",
-    ),
+    (second(accepted_tokens=[-1]), r"line 3 accepted_tokens\[0\]: got -1; expected a list of wh"),
     (second(proposed_tokens=[5]), r"line 3 proposed_tokens\[0\]: got 5; .*max_draft_length = 4"),
-    (second(accepted_tokens=[1.0]), "line 3 accepted_tokens: got 1.0; expected a list of whole"),
     (second(accepted_tokens=3), "line 3 accepted_tokens: got 3; expected a list"),
-    (second(proposed_tokens=[], accepted_tokens=[]), "line 3 proposed_tokens: got .*at least one"),
-    (
-        second(proposed_tokens=[1], accepted_tokens=[2]),
-        r"line 3 accepted_tokens\[0\]: got 2; expected at most proposed_tokens, 1",
-    ),
-    (
-        second(accepted_tokens=[1, 1]),
-        "line 3 accepted_tokens: got '2 positions'; expected 1 positions",
-    ),
-    (json_text(rows=[ROWS[0], [3]]), "line 3: got .3.; expected an object with proposed_tokens"),
+    (second(proposed_tokens=[1], accepted_tokens=[2]), r"at most proposed_tokens, 1"),
+    (second(accepted_tokens=[1, 1]), "accepted_tokens: got '2 positions'; expected 1 positions"),
     (json_text()[:-4], "line 3: got .*; expected well-formed JSON"),
     (json_text().replace("\n", "\n\n", 1), "line 2: got ''; expected a JSON object on every"),
     (json_text() + "[" * 200_000, "line 4: .*expected well-formed JSON"),
-    (json_text() + "\xff", "line 4: .*expected well-formed JSON"),
 ]
 
 
@@ -362,15 +310,12 @@ def test_what_might_never_end_is_not_opened(suffix, tmp_path):
         read_tokens(path)
 
 
-def test_memory_is_bounded(tmp_path, monkeypatch, run):
+def test_memory_is_bounded(tmp_path, monkeypatch):
     path = tmp_path / "mine.jsonl"
     write_trace(some_trace(), path)
     monkeypatch.setattr("specmodel.replay.traces.files.MAX_POSITIONS", 40)
     with pytest.raises(InputError, match=r"trace .*mine.jsonl.*at most 40 output tokens"):
         read_trace(path)
-    monkeypatch.setattr("specmodel.replay.traces.sample_trace", None)
-    err = run("trace sample code-ngram --requests 5 --output-tokens 9 --output out.jsonl")[2]
-    assert "--requests: got '45 output tokens'; expected at most 40 output tokens in all" in err
 
 
 def test_a_line_that_does_not_end_is_not_read_to_its_end(tmp_path, monkeypatch):
@@ -390,7 +335,7 @@ def test_writing_is_refused(name, tmp_path):
 
 
 def test_metadata_that_would_not_read_is_not_written(tmp_path):
-    trace = make_trace([[1]], [[1]], 1, {"seed": 1})  # type: ignore[dict-item]  # no text
+    trace = make_trace([[1]], [[1]], 1, {"seed": 1})  # no text
     with pytest.raises(InputError, match=r"^trace.metadata.seed: got 1; expected a valid string"):
         write_trace(trace, tmp_path / "mine.jsonl")
     assert not list(tmp_path.iterdir())
@@ -408,7 +353,7 @@ def lines_of(values):
     return "".join(json.dumps(value) + "\n" for value in values)
 
 
-def token_file(path: Path, text=None) -> str:
+def token_file(path, text=None):
     path.write_text(lines_of(REQUESTS) if text is None else text, encoding="utf-8")
     return str(path)
 
@@ -431,30 +376,17 @@ BAD_TOKENS = [
     ("", "input: got '.*'; expected at least one request"),
     (with_second(output_token_ids=[]), "line 2 output_token_ids: got 'no tokens'; .*to replay"),
     (with_second(output_token_ids="left out"), "line 2 output_token_ids: got None; .*this key"),
-    (with_second(prompt_token_ids=None), "line 2 prompt_token_ids: got None; expected a list"),
     (with_second(prompt_token_ids=[1, -1]), "line 2 prompt_token_ids.1.: got -1; .*at least 0"),
     (with_second(prompt_token_ids=[1, 2.0]), "line 2 prompt_token_ids: got 2.0; .*whole"),
-    (
-        with_second(prompt_token_ids=[1, 2**63]),
-        "line 2 prompt_token_ids.1.: got 9223372036854775808",
-    ),
-    (lines_of([REQUESTS[0], [1]]), "line 2: got .1.; expected an object with prompt_token_ids"),
     (lines_of(REQUESTS)[:-5], "line 2: got .*; expected well-formed JSON"),
-    (lines_of(REQUESTS).replace("\n", "\n\n"), "line 2: got ''; expected a JSON object on every"),
 ]
 
 
 @pytest.mark.parametrize(("text", "message"), BAD_TOKENS, ids=lambda text: text[:40])
-def test_token_files_that_are_refused(text, message, tmp_path, capsys):
-    path, output = token_file(tmp_path / "in.jsonl", text), tmp_path / "out.jsonl"
+def test_token_files_that_are_refused(text, message, tmp_path):
+    path = token_file(tmp_path / "in.jsonl", text)
     with pytest.raises(InputError, match=message):
         read_tokens(path)
-    assert cli.main(["trace", "ngram", path, "--output", str(output)]) == 2
-    out, err = capsys.readouterr()
-    assert not out
-    assert err.startswith("specmodel: error: input")
-    assert err.count("\n") == 1
-    assert not output.exists()
 
 
 # the command
@@ -488,41 +420,9 @@ def test_command_writes_the_trace_and_says_what_it_is(run):
     assert trace.metadata["source"] == "in.jsonl"
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--output in.jsonl", "--output: got 'in.jsonl'; expected another file than in.jsonl"),
-        ("--output absent/out.jsonl", "--output: got 'absent/out.jsonl'; expected a file that can"),
-        *(
-            (f"--output o.jsonl --ngram {wrong}", f"--ngram: got '{wrong}'; expected two whole")
-            for wrong in ("0:5", "3:2", "x")
-        ),
-        (
-            "--output o.jsonl --max-proposal 256",
-            "--max-proposal: got 256; expected whole numbers from 1 to 255",
-        ),
-        ("--output o.jsonl --tokenizer o.jsonl", "--tokenizer"),
-        ("", "Missing option '--output'"),
-    ],
-)
-def test_command_refuses(options, message, run, tmp_path):
-    before = (tmp_path / "in.jsonl").read_bytes()
-    status, out, err = run(f"trace ngram in.jsonl {options}")
-    assert (status, out) == (2, "")
-    assert message in err
-    assert err.startswith("specmodel: error: ")
-    assert err.count("\n") == 1
-    assert (tmp_path / "in.jsonl").read_bytes() == before
-    assert [file.name for file in tmp_path.iterdir()] == ["in.jsonl"]
-
-
 def test_a_link_to_the_input_is_not_written(run, tmp_path):
     (tmp_path / "hard.jsonl").hardlink_to(tmp_path / "in.jsonl")
     (tmp_path / "soft.jsonl").symlink_to(tmp_path / "in.jsonl")
     for name in ("hard.jsonl", "soft.jsonl"):
         err = run(f"trace ngram in.jsonl --output {name}")[2]
         assert f"--output: got '{name}'; expected another file than in.jsonl" in err
-    (tmp_path / "own.toml").write_text('name = "mine"\nsurvival = [0.5]\n')
-    (tmp_path / "own.jsonl").hardlink_to(tmp_path / "own.toml")
-    err = run("trace sample ./own.toml --output own.jsonl")[2]
-    assert "--output: got 'own.jsonl'; expected another file than ./own.toml, which" in err

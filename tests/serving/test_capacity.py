@@ -108,28 +108,9 @@ def test_a_lower_rate_that_fails_by_chance_leaves_the_interval_around_the_rate()
     assert 0 <= low <= found.rate <= high
 
 
-def test_looser_targets_find_no_lower_rate_where_times_rise_and_fall():
-    """From starts that rise with the targets, as the closed form gives them."""
-    rates = []
-    for target in np.geomspace(1, 4, 60):
-        try_rate = by_formula(
-            lambda rate, share, target=target: (
-                share * 0 + rate * (1 + 0.3 * np.sin(40 * np.log(rate))) / target
-            )
-        )
-        rates.append(search(try_rate, 0.9, 0.5 * target).rate)
-    assert rates == sorted(rates)
-
-
 def test_rates_that_never_fail_are_refused():
     with pytest.raises(InputError, match="all rates tried"):
         search(by_formula(lambda rate, share: share * 0), 0.9, 1.0)
-
-
-def test_nothing_passes_where_every_rate_fails():
-    found = search(by_formula(lambda rate, share: share + 2), 0.9, 1.0)
-    assert found.rate == 0
-    assert (found.own, found.predicted) == ((), None)
 
 
 def test_unsteady_loads_fail_whatever_requests_met():
@@ -167,8 +148,6 @@ def test_all_replications_decide_and_each_tells_its_own_capacity(start):
     assert found.own == pytest.approx(np.multiply(1.3, FACTORS) / 1.4, rel=1e-3)
     assert found.met is not None
     assert len(found.met.slowness) == 5
-    only_first = {rate for rate, place in ran[: -128 * 5] if place == 0}
-    assert sum(place == 4 for _, place in ran[: -128 * 5]) < len(only_first)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +156,6 @@ def test_all_replications_decide_and_each_tells_its_own_capacity(start):
         ({"tpot": 0.0}, "tpot_target"),
         ({"ttft": float("nan")}, "ttft_target"),
         ({"tpot": 1.0, "attainment": 0.0}, "attainment"),
-        ({"tpot": 1.0, "attainment": 1.01}, "attainment"),
         ({}, "tpot_target"),
     ],
 )

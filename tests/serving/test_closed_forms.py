@@ -1,7 +1,6 @@
 """Closed forms beside textbooks, beside each other, and beside the simulator."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,12 +16,12 @@ from specmodel.serving.closed_forms import (
     load_curves,
 )
 from specmodel.serving.limits import usual_scheduler
-from specmodel.serving.policies import drafting, fixed
+from specmodel.serving.policies import fixed
 from specmodel.serving.requests import WORKLOADS, Arrivals, Lengths, draw_requests
 from specmodel.serving.run import prepare
 
 
-def curves(first: float, slope: float, limit: int, output: float = 101.0) -> LoadCurves:
+def curves(first, slope, limit, output=101.0):
     """Return a line: residence of `first` seconds alone, and `slope` more with each other."""
     sizes = np.arange(limit)
     nothing = np.zeros(limit)
@@ -36,7 +35,7 @@ def curves(first: float, slope: float, limit: int, output: float = 101.0) -> Loa
 
 @pytest.mark.parametrize("limit", [1, 3, 10])
 @pytest.mark.parametrize("load", [0.3, 0.8])
-def test_the_chain_of_equal_residence_is_erlangs(limit: int, load: float) -> None:
+def test_the_chain_of_equal_residence_is_erlangs(limit, load):
     """M/M/c: C = (a^c / c!) / (1 - load) over that and the sum below; Lq = C load / (1 - load)."""
     state = chain_state(curves(2.0, 0.0, limit), load * limit / 2.0)
     a = load * limit
@@ -48,14 +47,14 @@ def test_the_chain_of_equal_residence_is_erlangs(limit: int, load: float) -> Non
     assert float(state.tpot) == pytest.approx(0.02, rel=1e-9)
 
 
-def test_the_root_of_a_line_is_the_line() -> None:
+def test_the_root_of_a_line_is_the_line():
     """N = rate (C1 + C2 N), so that N = rate C1 / (1 - rate C2)."""
     line, rates = curves(2.0, 0.25, 400), np.array([0.01, 0.5, 2.0, 3.5])
     root = fluid_state(line, rates)
     np.testing.assert_allclose(root.running, rates * 2.0 / (1 - rates * 0.25), rtol=1e-9)
 
 
-def test_the_least_of_several_roots_is_taken() -> None:
+def test_the_least_of_several_roots_is_taken():
     """Residence jumps at 20 others, as where graphs end: both sides of the jump have a root."""
     jumping = curves(1.0, 0.0, 100)
     jumping.tpot[20:] *= 4
@@ -65,7 +64,7 @@ def test_the_least_of_several_roots_is_taken() -> None:
     assert np.isnan(chain_state(jumping, 30.0).running)
 
 
-def test_rates_that_are_not_carried_have_no_state() -> None:
+def test_rates_that_are_not_carried_have_no_state():
     line = curves(2.0, 1.0, 50)
     for state in (fluid_state(line, [0.5, 2.0]), chain_state(line, [0.5, 2.0])):
         assert np.isfinite(state.running).tolist() == [True, False]
@@ -84,9 +83,7 @@ def test_rates_that_are_not_carried_have_no_state() -> None:
         ),
     ],
 )
-def test_closed_forms_are_near_the_simulator(
-    target: str, work: str, draft_length: int, most: float
-) -> None:
+def test_closed_forms_are_near_the_simulator(target, work, draft_length, most):
     deployment, _ = deploy(target=target, hardware="h100", drafter="eagle3")
     count, scheduler = 3000, usual_scheduler(deployment, 3)
     requests = draw_requests(Arrivals(request_rate=1.0), WORKLOADS[work], count, 1)
@@ -107,7 +104,7 @@ def test_closed_forms_are_near_the_simulator(
 
 
 @pytest.mark.parametrize("share", [0.0, 0.75])
-def test_prompts_beyond_a_steps_tokens_or_cached_are_in_the_closed_form(share: float) -> None:
+def test_prompts_beyond_a_steps_tokens_or_cached_are_in_the_closed_form(share):
     deployment, _ = deploy(target="qwen3-8b", hardware="h100")
     lengths = Lengths(prompt_tokens=20_000, output_tokens=300)
     requests = draw_requests(Arrivals(request_rate=1.0), lengths, 600, 1)
@@ -123,7 +120,7 @@ def test_prompts_beyond_a_steps_tokens_or_cached_are_in_the_closed_form(share: f
 
 
 @pytest.mark.parametrize("prompt", [2048, 8192])
-def test_a_wave_of_equal_requests_is_in_lockstep(prompt: int) -> None:
+def test_a_wave_of_equal_requests_is_in_lockstep(prompt):
     deployment, _ = deploy(target="qwen3-8b", hardware="h200")
     lengths = Lengths(prompt_tokens=prompt, output_tokens=512)
     requests = draw_requests(Arrivals(users=16), lengths, 16)
@@ -135,17 +132,3 @@ def test_a_wave_of_equal_requests_is_in_lockstep(prompt: int) -> None:
     )
     assert run.tpot.mean() == pytest.approx(together, rel=0.04)
     assert run.tpot.mean() < 0.95 * at_random
-
-
-def test_closed_forms_learn_nothing() -> None:
-    deployment, _ = deploy(target="qwen3-8b", hardware="h100", drafter="eagle3")
-    requests = draw_requests(Arrivals(request_rate=1.0), WORKLOADS["code"], 50, 1)
-    service = prepare(deployment, usual_scheduler(deployment, 3), requests, 3)
-    drafts = drafting(
-        "sglang",
-        times=service.times,
-        acceptance=Acceptance(acceptance_rate=0.7),
-        max_draft_length=3,
-        context=requests.mean_context,
-    )
-    assert load_curves(replace(service, drafts=drafts), requests) is None

@@ -8,13 +8,12 @@ from constant_steps import constant_times
 
 from specmodel.base.errors import InputError
 from specmodel.serving.disaggregated import DisaggregatedPrefill
-from specmodel.serving.outcome import Run
 from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
 from specmodel.serving.run import Service
 from specmodel.serving.state import Limits
 
 
-def ran(requests: Requests, servers: int, transfer: float = 0.25) -> Run:
+def ran(requests, servers, transfer=0.25):
     prefill = DisaggregatedPrefill(
         servers=servers, transfer_time=lambda requests: np.full(requests.count, transfer)
     )
@@ -23,7 +22,7 @@ def ran(requests: Requests, servers: int, transfer: float = 0.25) -> Run:
     return service.run(requests, compiled=False)
 
 
-def test_prompts_wait_for_a_server_and_their_entries_are_handed_on() -> None:
+def test_prompts_wait_for_a_server_and_their_entries_are_handed_on():
     requests = Requests(
         arrival_time=np.array([0.0, 0.0, 0.0, 5.0]),
         prompt_tokens=np.full(4, 100),
@@ -36,7 +35,7 @@ def test_prompts_wait_for_a_server_and_their_entries_are_handed_on() -> None:
     assert run.state.free_blocks == 10_000
 
 
-def test_one_server_waits_as_pollaczek_and_khinchine_say_of_fixed_work() -> None:
+def test_one_server_waits_as_pollaczek_and_khinchine_say_of_fixed_work():
     waits = []
     for seed in range(20):
         lengths = Lengths(prompt_tokens=100, output_tokens=2)
@@ -46,7 +45,7 @@ def test_one_server_waits_as_pollaczek_and_khinchine_say_of_fixed_work() -> None
     assert np.mean(waits) == pytest.approx(0.5 / (2 * (1 - 0.5)), abs=3 * error)
 
 
-def test_a_prompt_beyond_the_budget_is_cut() -> None:
+def test_a_prompt_beyond_the_budget_is_cut():
     requests = Requests(
         arrival_time=np.zeros(1), prompt_tokens=np.array([20_000]), output_tokens=np.array([2])
     )
@@ -55,7 +54,7 @@ def test_a_prompt_beyond_the_budget_is_cut() -> None:
     assert ran(cached, 1, 0.0).ttft.tolist() == [1.0], "what is cached is not computed"
 
 
-def test_users_are_refused() -> None:
+def test_users_are_refused():
     requests = draw_requests(Arrivals(users=2), Lengths(prompt_tokens=9, output_tokens=9), 4)
     with pytest.raises(InputError, match="prefill"):
         ran(requests, 1)

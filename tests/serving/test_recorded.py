@@ -2,9 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,11 +17,11 @@ AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
 
 
-def lines(records: Iterable[Any]) -> str:
+def lines(records):
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
-def aiperf(start: int, prompt: int, output: int | None, phase: str = "profiling") -> Any:
+def aiperf(start, prompt, output, phase="profiling"):
     told = {"input_sequence_length": {"value": prompt, "unit": "tokens"}}
     if output is not None:
         told |= {"output_sequence_length": {"value": output, "unit": "tokens"}}
@@ -81,8 +78,8 @@ KINDS = {
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Callable[[str, str], Path]:
-    def written(name: str, text: str) -> Path:
+def write(tmp_path):
+    def written(name, text):
         (tmp_path / name).write_text(text)
         return tmp_path / name
 
@@ -90,7 +87,7 @@ def write(tmp_path: Path) -> Callable[[str, str], Path]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_files_are_read_as_their_writers_shape_them(kind: str, write: Any) -> None:
+def test_files_are_read_as_their_writers_shape_them(kind, write):
     name, text, notes, times = KINDS[kind]
     found = serving.read_requests(write(name, text))
     assert found.arrival_time == pytest.approx(np.array(times), abs=1e-6)
@@ -100,7 +97,7 @@ def test_files_are_read_as_their_writers_shape_them(kind: str, write: Any) -> No
     assert all(text in str(note) for text, note in zip(notes, found.notes, strict=True))
 
 
-def test_leading_blocks_that_came_before_are_cached(write: Any) -> None:
+def test_leading_blocks_that_came_before_are_cached(write):
     found = serving.read_requests(write("trace.jsonl", MOONCAKE))
     assert found.arrival_time.tolist() == [0, 0, 3]
     assert found.cached_tokens is not None
@@ -114,14 +111,14 @@ def test_leading_blocks_that_came_before_are_cached(write: Any) -> None:
     ("window", "kept"),
     [(None, 5), ("0m:2m", 2), ("1m:1h", 3), ("60:120 s", 1), ("0.0:5h", 5)],
 )
-def test_a_window_cuts_a_recording(window: str | None, kept: int, write: Any) -> None:
+def test_a_window_cuts_a_recording(window, kept, write):
     text = OWN + "".join(f"{60 * i + 7},5,3\n" for i in range(4)) + "3607,5,3\n"
     found = serving.read_requests(write("load.csv", text), window)
     assert found.count == kept
     assert found.arrival_time[0] == 0
 
 
-def test_whole_times_that_come_rarely_may_be_milliseconds(write: Any) -> None:
+def test_whole_times_that_come_rarely_may_be_milliseconds(write):
     rare, often = (
         serving.read_requests(
             write("load.csv", OWN + "".join(f"{step * i},5,3\n" for i in range(99)))
@@ -138,31 +135,24 @@ def test_whole_times_that_come_rarely_may_be_milliseconds(write: Any) -> None:
         ("load.txt", "", "a .csv, .parquet, .jsonl or .json file"),
         ("load.csv", "a,b\n1,2\n", "a trace of Azure, BurstGPT or Mooncake"),
         ("load.csv", OWN + "1,0,3\n", "prompt_tokens: got 0"),
-        ("load.csv", OWN + "1,5,0\n", "output_tokens: got 0"),
+        ("load.csv", OWN + "1,5,3\n0.5,7,2\n", "arrival_time"),
+        ("load.csv", OWN, "workload"),
         ("burst.csv", BURST + "5,ChatGPT,5,0,5,API log\n", "at least one request"),
         ("conv.csv", AZURE + "yesterday,5,3\n", "a date such as 2023-11-16"),
-        ("t.jsonl", "", "at least one request"),
         ("t.jsonl", MOONCAKE.replace("27000", "31000"), "timestamp: got 30"),
         ("t.jsonl", MOONCAKE.replace("[9, 1]", "9"), "hash_ids: got 9"),
-        ("t.jsonl", MOONCAKE.replace("27000", "-1"), "timestamp: got -1"),
-        ("r.json", "[1, 2]", "no columns"),
         ("r.json", "{", "well-formed JSON"),
         ("r.json", json.dumps({**DETAILED, "start_times": [1]}), "lists of equal length"),
-        ("r.json", json.dumps({"input_lens": [5], "output_lens": [3]}), "since 0.15"),
     ],
 )
-def test_what_is_no_recording_is_refused_in_one_line(
-    name: str, text: str, culprit: str, write: Any
-) -> None:
+def test_what_is_no_recording_is_refused_in_one_line(name, text, culprit, write):
     with pytest.raises(InputError, match=re.escape(culprit)) as caught:
         serving.read_requests(write(name, text))
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_of_more_requests_than_are_taken_a_window_is_read(
-    suffix: str, write: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_more_requests_than_are_taken_a_window_is_read(suffix, write, monkeypatch):
     monkeypatch.setattr(recorded, "MOST_REQUESTS", 10)
     rows = [{"arrival_time": i, "prompt_tokens": 5, "output_tokens": 3} for i in range(50)]
     text = OWN + "".join(f"{i},5,3\n" for i in range(50)) if suffix == "csv" else lines(rows)
@@ -173,13 +163,13 @@ def test_of_more_requests_than_are_taken_a_window_is_read(
     assert serving.read_requests(path, "2:7").count == 5
 
 
-@pytest.mark.parametrize("window", ["5", "a:b", "7:3", "1:2:3", "-1:4", ":"])
-def test_a_window_is_from_a_time_to_a_later_one(window: str, write: Any) -> None:
+@pytest.mark.parametrize("window", ["5", "a:b", "7:3", "-1:4"])
+def test_a_window_is_from_a_time_to_a_later_one(window, write):
     with pytest.raises(InputError, match="FROM:TO"):
         serving.read_requests(write("load.csv", OWN + "0,5,3\n"), window)
 
 
-def recording(count: int = 400) -> Requests:
+def recording(count=400):
     """Return requests whose outputs are twice as long as their prompts, half of these cached."""
     prompts = np.random.default_rng(1).integers(1, 9, count) * 100
     return Requests(
@@ -190,7 +180,7 @@ def recording(count: int = 400) -> Requests:
     )
 
 
-def test_what_is_drawn_from_a_recording_stays_together() -> None:
+def test_what_is_drawn_from_a_recording_stays_together():
     drawn = serving.draw_requests(Arrivals(request_rate=2.0), recording(), 3000, 5)
     assert (drawn.output_tokens == 2 * drawn.prompt_tokens).all()
     assert drawn.cached_tokens is not None
@@ -199,7 +189,7 @@ def test_what_is_drawn_from_a_recording_stays_together() -> None:
     assert drawn.rate == pytest.approx(2.0, rel=0.1)
 
 
-def test_a_fitted_law_has_means_spreads_and_correlation() -> None:
+def test_a_fitted_law_has_means_spreads_and_correlation():
     law = Lengths(
         prompt_tokens=500, output_tokens=200, prompt_spread=0.8, output_spread=0.5, correlation=-0.4
     )
@@ -212,8 +202,8 @@ def test_a_fitted_law_has_means_spreads_and_correlation() -> None:
     assert alike.correlation == 0
 
 
-def test_a_study_replays_a_recording_or_draws_from_it() -> None:
-    study: dict[str, Any] = {"deployment": None, "max_draft_length": 0, "lengths": recording()}
+def test_a_study_replays_a_recording_or_draws_from_it():
+    study = {"deployment": None, "max_draft_length": 0, "lengths": recording()}
     replayed = Study(**study).requests(Arrivals(request_rate=8.0))
     np.testing.assert_allclose(replayed.arrival_time, np.arange(400) / 4 / 8 * recording().rate)
     drawn = Study(**study, is_redrawn=True, num_requests=7).requests(Arrivals(request_rate=8.0))

@@ -1,8 +1,5 @@
 """Requests: their laws, files, and what is refused."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -17,28 +14,26 @@ MANY = 100_000
     ("process", "more", "variation"),
     [("poisson", {}, 1.0), ("gamma", {"variation": 2.0}, 2.0), ("gamma", {"variation": 0.3}, 0.3)],
 )
-def test_arrivals_have_their_rate_and_variation(
-    process: str, more: dict[str, Any], variation: float
-) -> None:
+def test_arrivals_have_their_rate_and_variation(process, more, variation):
     arrivals = serving.Arrivals(request_rate=4.0, process=process, **more)
     intervals = np.diff(arrivals.times(MANY, 1), prepend=0.0)
     assert intervals.mean() == pytest.approx(1 / 4, rel=4 * variation / MANY**0.5)
     assert intervals.std() / intervals.mean() == pytest.approx(variation, rel=0.05)
 
 
-def test_a_rate_only_scales_the_arrivals_of_a_seed() -> None:
+def test_a_rate_only_scales_the_arrivals_of_a_seed():
     slow, fast = (serving.Arrivals(request_rate=rate).times(100, 7) for rate in (1.0, 5.0))
     np.testing.assert_allclose(slow, 5 * fast, rtol=1e-12)
 
 
-def test_bursts_come_together_at_the_rate() -> None:
+def test_bursts_come_together_at_the_rate():
     times = serving.Arrivals(request_rate=10.0, process="bursts", burst=5).times(MANY, 2)
     assert len(np.unique(times)) == MANY / 5
     assert MANY / times[-1] == pytest.approx(10, rel=4 * (5 / MANY) ** 0.5)
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_lengths_have_their_means_spreads_and_correlation(name: str) -> None:
+def test_lengths_have_their_means_spreads_and_correlation(name):
     law = WORKLOADS[name]
     prompts, outputs = np.log(law.draw(MANY, 3))
     assert prompts.std() == pytest.approx(law.prompt_spread, rel=0.02)
@@ -48,45 +43,16 @@ def test_lengths_have_their_means_spreads_and_correlation(name: str) -> None:
     assert np.exp(outputs).mean() == pytest.approx(law.output_tokens, rel=0.03)
 
 
-def test_fixed_lengths_are_fixed() -> None:
-    requests = serving.draw_requests(
-        serving.Arrivals(users=3), serving.Lengths(prompt_tokens=7, output_tokens=9), 5
-    )
-    assert set(requests.prompt_tokens) == {7}
-    assert set(requests.output_tokens) == {9}
-    assert requests.users == 3
-
-
-@pytest.mark.parametrize(
-    ("rows", "culprit"),
-    [
-        ("", "workload"),
-        ("1,5,3\n0.5,7,2\n", "arrival_time"),
-        ("nan,5,3\n", "arrival_time"),
-        ("-1,5,3\n", "arrival_time"),
-        ("1,0,3\n", "prompt_tokens"),
-        ("1,5,2.5\n", "output_tokens"),
-    ],
-)
-def test_bad_files_are_refused_in_one_line(tmp_path: Path, rows: str, culprit: str) -> None:
-    file = tmp_path / "load.csv"
-    file.write_text("arrival_time,prompt_tokens,output_tokens\n" + rows)
-    with pytest.raises(InputError, match=culprit):
-        serving.read_requests(file)
-
-
 @pytest.mark.parametrize(
     ("given", "culprit"),
     [
         ({}, "request_rate"),
         ({"request_rate": -1.0}, "request_rate"),
-        ({"request_rate": float("nan")}, "request_rate"),
         ({"request_rate": 1.0, "users": 2}, "request_rate"),
         ({"request_rate": 1.0, "process": "weekly"}, "arrivals"),
-        ({"request_rate": 1.0, "variation": 0.0}, "variation"),
         ({"users": 1.5}, "users"),
     ],
 )
-def test_bad_arrivals_are_refused(given: dict[str, Any], culprit: str) -> None:
+def test_bad_arrivals_are_refused(given, culprit):
     with pytest.raises(InputError, match=culprit):
         serving.Arrivals(**given)

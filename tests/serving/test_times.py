@@ -1,7 +1,6 @@
 """Step times: those of the program, and the table beside the program."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,21 +11,31 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import step_times
 from specmodel.cost.prefill import draft_prefill_pass, prefill_pass
-from specmodel.layers.batch import SequenceGroup, sequence_group
+from specmodel.layers.batch import sequence_group
 from specmodel.serving import tables, times
 from specmodel.serving.policies import best_lengths, survival
 
-QWEN: dict[str, Any] = {"target": "qwen3-30b-a3b", "hardware": "h100", "drafter": "eagle3"}
+QWEN = {"target": "qwen3-30b-a3b", "hardware": "h100", "drafter": "eagle3"}
 
 
-def chunk(tokens: float, context: float = 0.0) -> SequenceGroup:
+def chunk(tokens, context=0.0):
     return sequence_group(
         batch_size=1, tokens_per_sequence=tokens, context_length=context, logits_per_sequence=1
     )
 
 
+@pytest.fixture(scope="module")
+def tabled():
+    """A deployment and the table of its steps."""
+    deployment, _ = deploy(**QWEN)
+    return deployment, times.tabulate(
+        deployment, max_draft_length=3, max_requests=200, max_context=4000, mean_context=500,
+        token_budget=4096,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("drafter", ["eagle3", "qwen2-0.5b"])
-def test_a_prompt_alone_takes_its_prefill_pass(drafter: str) -> None:
+def test_a_prompt_alone_takes_its_prefill_pass(drafter):
     deployment, _ = deploy(**QWEN | {"drafter": drafter})
     for tokens in (300.0, 4000.0):
         taken = times.prompts_step_time(deployment, chunk(tokens))
@@ -35,16 +44,12 @@ def test_a_prompt_alone_takes_its_prefill_pass(drafter: str) -> None:
         assert taken == whole + (own.total_time if own else 0.0)
 
 
-def test_the_step_of_a_prompt_drafts_too() -> None:
+def test_the_step_of_a_prompt_drafts_too(tabled):
     """As vLLM does: drafts follow the token that the prompt emits, also where nothing decodes."""
-    deployment, _ = deploy(**QWEN)
-    table = times.tabulate(
-        deployment, max_draft_length=3, max_requests=4, max_context=2000, mean_context=500,
-        token_budget=2048,
-    )  # fmt: skip
+    deployment, table = tabled
     reads = times.prompts_step_time(deployment, chunk(256.0))
     for k in (0, 3):
-        at: dict[str, Any] = {"batch_size": 1, "draft_length": k, "verify_tokens": k + 1}
+        at = {"batch_size": 1, "draft_length": k, "verify_tokens": k + 1}
         drafts = step_times(deployment, context_length=500, **at).draft_time
         assert float(table.prompt_time(k, 0, 256, 128)) == pytest.approx(reads + drafts, rel=0.002)
     assert drafts > 0.03 * reads
@@ -54,32 +59,31 @@ def test_the_step_of_a_prompt_drafts_too() -> None:
     assert (in_full.more[3::4] == table.more[3::4]).all()
 
 
-def test_without_prompts_it_is_the_step_of_predict() -> None:
+def test_without_prompts_it_is_the_step_of_predict():
     deployment, _ = deploy(**QWEN)
     at = {"draft_length": 3, "batch_size": 20, "verify_tokens": 4, "context_length": 700}
-    # `at` is typed by its values, not by the arguments that they are for
     taken = times.mixed_step_time(deployment, requests=20, draft_length=3, context=700)
-    assert taken == step_times(deployment, **at).step_time  # type: ignore[arg-type]
+    assert taken == step_times(deployment, **at).step_time
 
 
 @pytest.mark.parametrize(
     ("requests", "tokens", "measured"),
     [(8, 64, 21.6), (8, 480, 24.7), (64, 128, 20.5), (64, 400, 21.5), (128, 256, 22.8)],
 )
-def test_a_chunk_beside_requests_is_as_timed_on_a_gpu(requests, tokens, measured) -> None:
+def test_a_chunk_beside_requests_is_as_timed_on_a_gpu(requests, tokens, measured):
     """Qwen3-30B of random weights on an H200, vLLM 0.24; both apart take 23 to 79 % more."""
     deployment, _ = deploy(
         **QWEN | {"hardware": "h200", "drafter": None, "engine": "vllm-0.24"},
         routing_correlation=0,
         popularity_exponent=0,
     )
-    at: dict[str, Any] = {"requests": requests, "draft_length": 0, "context": 512}
+    at = {"requests": requests, "draft_length": 0, "context": 512}
     taken = times.mixed_step_time(deployment, **at, prompts=(chunk(tokens),))
     assert 1e3 * float(taken) == pytest.approx(measured, rel=0.14)
 
 
 @pytest.mark.parametrize(("tokens", "measured"), [(1024, 107.6), (2048, 215.5), (4096, 430.6)])
-def test_a_prompt_of_a_dense_model_is_as_timed_on_a_gpu(tokens, measured) -> None:
+def test_a_prompt_of_a_dense_model_is_as_timed_on_a_gpu(tokens, measured):
     """Qwen3-32B of random weights on an H200, vLLM 0.24; at full clock it takes a seventh less."""
     deployment, _ = deploy(target="qwen3-32b", hardware="h200", engine="vllm-0.24")
     bf16 = replace(deployment.hardware.dtype["bf16"], sustained=1.0)
@@ -92,7 +96,7 @@ def test_a_prompt_of_a_dense_model_is_as_timed_on_a_gpu(tokens, measured) -> Non
     assert at_full < 0.9 * measured
 
 
-def test_replicas_that_share_experts_wait_for_a_prompt_of_one() -> None:
+def test_replicas_that_share_experts_wait_for_a_prompt_of_one():
     added = []
     for shared in (1, 2):
         where = {"data_parallel": 2, "expert_parallel": shared} if shared > 1 else {}
@@ -105,16 +109,8 @@ def test_replicas_that_share_experts_wait_for_a_prompt_of_one() -> None:
     assert added[1] > 0.8 * added[0]  # not half, as if both read a part
 
 
-def test_the_loop_reads_the_table_as_it_stands() -> None:
-    deployment, _ = deploy(**QWEN)
-    table = times.tabulate(
-        deployment,
-        max_draft_length=2,
-        max_requests=40,
-        max_context=3000,
-        mean_context=500,
-        token_budget=2048,
-    )
+def test_the_loop_reads_the_table_as_it_stands(tabled):
+    _, table = tabled
     flat = table.flat()
     random = np.random.default_rng(0)
     for _ in range(50):
@@ -128,7 +124,7 @@ def test_the_loop_reads_the_table_as_it_stands() -> None:
 
 
 @pytest.mark.parametrize("name", under_load.CASES)
-def test_the_table_is_near_the_program_in_mixed_steps(name: str) -> None:
+def test_the_table_is_near_the_program_in_mixed_steps(name):
     """Figures of 1,000 steps each are printed by ``calibration/under_load.py table``."""
     study = under_load.case(name, 250)
     steps = under_load.watched_steps(study, "fixed:3", 5.0)
@@ -139,16 +135,8 @@ def test_the_table_is_near_the_program_in_mixed_steps(name: str) -> None:
     assert errors.max() < 0.045
 
 
-def test_times_never_fall_with_work() -> None:
-    deployment, _ = deploy(**QWEN)
-    table = times.tabulate(
-        deployment,
-        max_draft_length=3,
-        max_requests=200,
-        max_context=4000,
-        mean_context=500,
-        token_budget=4096,
-    )
+def test_times_never_fall_with_work(tabled):
+    _, table = tabled
     assert (np.diff(table.base, axis=2) >= -1e-12).all()
     assert (np.diff(table.base[:, 1:], axis=1) >= -1e-12).all()
     in_graphs, beyond = np.split(table.more[:, 1:], 2)
@@ -158,18 +146,10 @@ def test_times_never_fall_with_work() -> None:
     assert (beyond[:, :, is_large] > in_graphs[:, :, is_large] - 1e-12).all()
 
 
-def test_drafts_in_full_cost_their_drafting_whatever_is_verified() -> None:
-    deployment, _ = deploy(**QWEN)
-    table = times.tabulate(
-        deployment,
-        max_draft_length=3,
-        max_requests=20,
-        max_context=2000,
-        mean_context=500,
-        token_budget=2048,
-    )
+def test_drafts_in_full_cost_their_drafting_whatever_is_verified(tabled):
+    deployment, table = tabled
     full = times.drafting_in_full(deployment, table, 500.0)
-    at: dict[str, Any] = {"batch_size": 8, "context_length": 500}
+    at = {"batch_size": 8, "context_length": 500}
     drafts = [
         float(step_times(deployment, draft_length=k, verify_tokens=k + 1, **at).draft_time)
         for k in (1, 3)

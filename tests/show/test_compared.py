@@ -2,7 +2,6 @@
 
 import pytest
 
-from specmodel.answers import alternatives
 from specmodel.cli import main
 from specmodel.cost.deploying import resolve
 from specmodel.show import compared, within
@@ -66,36 +65,6 @@ def test_half_a_per_cent_is_a_tie_and_more_than_the_error_of_both_is_not(faster,
     assert (" or memory" in told) == ("or not told apart from it" in told) == is_tie
 
 
-@pytest.mark.parametrize("size", [1, 8, 32])
-def test_lengths_are_alike_by_the_same_rule_in_predict_and_compare(size, capsys):
-    asked = ["qwen3-30b-a3b", "h200", "--batch-size", str(size)]
-    main(["predict", *asked])
-    row = next(r for r in capsys.readouterr().out.splitlines() if r.split()[:1] == [str(size)])
-    first, _, last = row.split()[5].partition("-")
-    main(["predict", *asked, "--view", "lengths"])
-    told = capsys.readouterr().out.partition(f" at {size}")[0]
-    assert told == f"Best draft length: {first}-{last}"
-    main(["compare", *asked, "--draft-length", "1,2,3,4,5,6,7"])
-    page = " ".join(capsys.readouterr().out.split())
-    lengths = [*range(int(first), int(last or first) + 1)]
-    named = page.partition(": ")[2].partition(";")[0].partition(".")[0].split(" or ")
-    assert sorted(named) == [f"length {length}" for length in lengths]
-
-
-def test_a_config_goes_by_the_name_of_its_model(tmp_path):
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-    configs = [str(tmp_path / name / "config.json") for name in ("one", "two")]
-    assert alternatives._labels("target", configs) == ["one", "two"]
-
-
-def test_one_everywhere_has_its_lead():
-    ranking = ranked({"a": [120, 150], "b": [100, 100]})
-    words = compared.verdict(ranking, is_even=False)
-    told = "Most tokens/s per GPU with speculation, at every batch size: a; the next is 20% to 50%"
-    assert words == f"{told} slower. Largest speedup: 1.50x, a at batch size 1."
-
-
 def test_what_does_not_fit_wins_nowhere_and_is_none_for_all():
     ranking = ranked({"a": [100, 100], "b": [90, 300]}, fits={"b": [True, False]})
     words = compared.verdict(ranking)
@@ -123,10 +92,3 @@ def test_the_table_of_a_target_names_who_carries_most_and_who_is_too_close():
         "Within 9ms a token no alternative has a batch.",
         "",
     )
-
-
-def test_one_that_is_never_far_behind_wins_over_ties():
-    ranking = ranked({"a": [101, 100, 130], "b": [100, 102, 100]})
-    words = compared.verdict(ranking)
-    told = "Fastest with speculation, or not told apart from it, at every batch size: a."
-    assert words.startswith(told)

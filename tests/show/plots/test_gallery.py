@@ -2,7 +2,6 @@
 
 import runpy
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,6 @@ import matplotlib as mpl
 from colours import LEAST, closest, distance, lab
 from figure_faults import faults, least_distance
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 from rows import each_row, slow
 
 from specmodel.show.plots import KINDS, figures
@@ -28,7 +26,7 @@ STORED = Path(__file__).parent / "capacity.csv"
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory) -> dict[str, tuple[pd.DataFrame, dict[str, Any]]]:
+def tables(tmp_path_factory):
     """The table of each kind that the commands draw, and its settings."""
     drawn = {}
 
@@ -51,7 +49,7 @@ def tables(tmp_path_factory) -> dict[str, tuple[pd.DataFrame, dict[str, Any]]]:
     return drawn
 
 
-def draw(kind: str, drawn: Any, width: float) -> Figure:
+def draw(kind, drawn, width):
     table, settings = drawn[kind]
     with mpl.rc_context({"font.size": figures.FONT_SIZE}):
         figure = figures.draw_figure(kind, table, width=width, **settings)
@@ -61,18 +59,18 @@ def draw(kind: str, drawn: Any, width: float) -> Figure:
 
 @pytest.mark.parametrize("width", slow(3.4, 7.0))  # of a column and of a page
 @each_row("kind", KINDS)
-def test_a_figure_has_no_fault(kind, width, tables) -> None:
+def test_a_figure_has_no_fault(kind, width, tables):
     figure = draw(kind, tables, width)
     assert faults(figure) == []
     assert least_distance(figure) >= LEAST
 
 
-def test_the_page_shows_every_kind() -> None:
+def test_the_page_shows_every_kind():
     assert sorted(GALLERY["pictures"]()) == sorted(KINDS)
 
 
 @pytest.mark.slow
-def test_titles_name_model_drafter_and_gpu(tables) -> None:
+def test_titles_name_model_drafter_and_gpu(tables):
     for kind in ("speedup", "tornado", "waterfalls", "load", "policies", "break_even"):
         title = draw(kind, tables, 3.4).get_suptitle()
         assert title.startswith("Qwen3-")
@@ -80,7 +78,7 @@ def test_titles_name_model_drafter_and_gpu(tables) -> None:
 
 
 @pytest.mark.slow
-def test_the_tornado_has_acceptance_a_nominal_line_and_80_per_cent(tables) -> None:
+def test_the_tornado_has_acceptance_a_nominal_line_and_80_per_cent(tables):
     figure = draw("tornado", tables, 3.4)
     (ax,) = figure.axes
     names = [label.get_text() for label in ax.get_yticklabels()]
@@ -91,7 +89,7 @@ def test_the_tornado_has_acceptance_a_nominal_line_and_80_per_cent(tables) -> No
     assert set(line.get_xdata()) == set(nominal)
 
 
-def test_a_line_stands_where_graphs_end_and_numbers_where_lengths_change(tables) -> None:
+def test_a_line_stands_where_graphs_end_and_numbers_where_lengths_change(tables):
     table = tables["speedup"][0]
     (ax,) = draw("speedup", tables, 3.4).axes
     best = table["draft_length"]
@@ -106,7 +104,7 @@ def test_a_line_stands_where_graphs_end_and_numbers_where_lengths_change(tables)
     )
 
 
-def test_each_of_several_lines_has_its_end_of_graphs_and_no_band(tables) -> None:
+def test_each_of_several_lines_has_its_end_of_graphs_and_no_band(tables):
     table = tables["target_efficiency"][0]
     (ax,) = draw("target_efficiency", tables, 3.4).axes
     ends = {line.get_xdata()[0] for line in ax.lines if line.get_linestyle() == ":"}
@@ -116,7 +114,7 @@ def test_each_of_several_lines_has_its_end_of_graphs_and_no_band(tables) -> None
     assert not ax.texts
 
 
-def test_a_sweep_of_one_case_has_it_above_its_figure() -> None:
+def test_a_sweep_of_one_case_has_it_above_its_figure():
     rows = {"target": "mixtral-8x7b", "drafter": "eagle", "hardware": "h100_sxm"}
     table = pd.DataFrame({"batch_size": [1, 8], "speedup": [1.2, 1.5], "num_gpus": 2} | rows)
     assert draw_figure("speedup", table).get_suptitle() == "mixtral-8x7b + eagle on 2 x h100_sxm"
@@ -124,12 +122,12 @@ def test_a_sweep_of_one_case_has_it_above_its_figure() -> None:
     assert draw_figure("speedup", table).get_suptitle() == ""
 
 
-def test_colours_of_the_palette_are_told_apart_in_grey_and_by_the_colour_blind() -> None:
+def test_colours_of_the_palette_are_told_apart_in_grey_and_by_the_colour_blind():
     least, told = closest({to_rgb(colour) for colour in (*COLOURS, PALE)})
     assert least >= LEAST, told
 
 
-def test_distances_are_those_of_the_standards() -> None:
+def test_distances_are_those_of_the_standards():
     """White, black and sRGB's red as published for CIE L*a*b* under D65; a pair of Machado's."""
     assert np.allclose(lab((1, 1, 1)), [100, 0, 0], atol=0.02)
     assert np.allclose(lab((1, 0, 0)), [53.24, 80.09, 67.20], atol=0.05)
