@@ -34,16 +34,6 @@ def rows_of(table):
     )  # fmt: skip
 
 
-def test_rows_time_the_work_of_a_pass():
-    timed = work_of(KIND, rows_of(TIMES))
-    for i, (batch, tokens) in enumerate(zip(TIMES.batch_size, TIMES.verify_tokens, strict=True)):
-        work = pass_of(one_delta_layer(HEADS), batch_size=batch, tokens_per_sequence=tokens)
-        part = work.components["recurrence"]
-        for name in ("flop", "activation_bytes", "cache_bytes", "depth", "groups"):
-            assert getattr(timed, name)[i] == pytest.approx(getattr(part, name)), name
-        assert (timed.kind, timed.dtype, timed.stored_dtype) == (part.kind, *DTYPES[::-1])
-
-
 def test_a_chunk_of_a_prompt_is_no_walk():
     """Kernels for prompts compute many tokens at once: one step, as one state is written."""
     work = pass_of(

@@ -3,57 +3,14 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hybrids import hybrid
-from strategies import pass_of
 
 from published import datasets
 from published.mixers import RECURRENCES, core_of_modules, latent_attention, recurrences
 from specmodel.fit.kernels import fit_kernels
-from specmodel.fit.timed_work import judge, predicted_time, work_of
+from specmodel.fit.timed_work import judge, predicted_time
 from specmodel.layers.attention import latent_arithmetic
 from specmodel.machines.hardware import HardwareProfile, load_hardware
 from specmodel.measure.measurements import check_measurements
-from specmodel.models.architecture import load_architecture
-
-DEEPSEEK = load_architecture("deepseek-v3")
-QWEN = hybrid("Qwen3.5-397B-A17B")
-FIELDS = ("flop", "weight_bytes", "activation_bytes", "groups", "kernels")
-
-
-@pytest.mark.parametrize("queries", [1, 4])
-def test_latent_attention_timed_is_that_of_a_pass(queries):
-    row = pd.DataFrame([{
-        "batch_size": 4, "context_length": 600, "query_tokens": queries, "num_heads": 128,
-        "kv_lora_rank": 512, "qk_rope_head_dim": 64, "kv_dtype": "bf16", "activation_dtype": "bf16",
-    }])  # fmt: skip
-    timed, layers = work_of("latent_attention", row), DEEPSEEK.num_layers
-    work = pass_of(
-        DEEPSEEK, batch_size=4, tokens_per_sequence=queries, context_length=600 - queries
-    )
-    core = work.components["attention_core"]
-    for name in FIELDS:
-        each = float(np.ravel(getattr(timed, name))[0])
-        assert each * layers == pytest.approx(float(getattr(core, name)), rel=1e-12), name
-    assert timed.cache_bytes.item() == 4 * 600 * 576 * 2
-    assert timed.flop.item() == 4 * (queries * 600 - queries * (queries - 1) / 2) * 2 * 128 * 1088
-    assert timed.rows.item() == core.rows == 128
-    assert timed.kind == core.kind == "latent_attention"
-
-
-@pytest.mark.parametrize("queries", [1, 4])
-def test_a_recurrence_timed_is_that_of_a_pass(queries):
-    row = pd.DataFrame([{
-        "batch_size": 4, "query_tokens": queries, "num_key_heads": 16, "num_value_heads": 64,
-        "key_head_dim": 128, "value_head_dim": 128, "state_dtype": "fp32",
-        "activation_dtype": "bf16",
-    }])  # fmt: skip
-    timed = work_of("recurrence", row)
-    part = pass_of(QWEN, batch_size=4, tokens_per_sequence=queries).components["recurrence"]
-    for name in (*FIELDS, "cache_bytes"):
-        each = float(np.ravel(getattr(timed, name))[0])
-        assert each * 45 == pytest.approx(float(getattr(part, name)), rel=1e-12), name
-    assert timed.cache_bytes.item() == 4 * (1 + queries) * 64 * 128 * 128 * 4
-    assert (timed.kind, timed.stored_dtype, timed.dtype) == ("recurrence", "fp32", "bf16")
 
 
 def test_the_core_is_what_a_module_takes_longer_than_without_context():

@@ -16,7 +16,7 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import target_pass
 from specmodel.fit.kernels import fit_kernels
-from specmodel.fit.timed_work import error_table, predict_measured, predicted_time, work_of
+from specmodel.fit.timed_work import error_table, predict_measured, predicted_time
 from specmodel.layers.batch import sequence_group
 from specmodel.machines.fallbacks import stack_kernels
 from specmodel.machines.hardware import load_hardware
@@ -70,18 +70,6 @@ def test_fits_give_planted_times_back(kind):
     assert fit.percentile_90_error < 1e-3
     assert fit.launch_time == pytest.approx(PLANTED["launch_time"], rel=0.01)
     assert fit.tile_rows == pytest.approx(PLANTED["tile_rows"], rel=0.01)
-
-
-def test_a_row_counts_what_a_pass_counts():
-    rows = _table("prompt_attention")
-    row = rows[(rows["num_heads"] == 32) & (rows["query_tokens"] == 2048)]
-    timed = work_of("prompt_attention", row)
-    deployment, _ = deploy(target="llama-3.1-8b", hardware="h200_sxm")
-    group = sequence_group(batch_size=1, tokens_per_sequence=2048, logits_per_sequence=1)
-    own = target_pass(deployment, group).work().components["prompt_attention"]
-    for name in ("flop", "activation_bytes", "cache_bytes", "groups", "kernels"):
-        assert getattr(own, name) == pytest.approx(32 * np.asarray(getattr(timed, name)).item())
-    assert own.rows == pytest.approx(timed.rows.item())
 
 
 def test_few_blocks_take_a_whole_round_and_many_their_number():

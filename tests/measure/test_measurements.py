@@ -6,13 +6,12 @@ import pytest
 from planted import H200, KINDS, SHAPES, planted, points
 from rows import each_row
 from sampled import sampled
-from strategies import one_layer, pass_of
 
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.errors import InputError
 from specmodel.fit import fit_kernels
 from specmodel.fit.kernels import KIND_FITS
-from specmodel.fit.timed_work import check_plausible, predicted_time, work_of
+from specmodel.fit.timed_work import check_plausible, predicted_time
 from specmodel.machines.hardware import load_hardware
 from specmodel.measure.measurements import (
     COLUMNS,
@@ -22,7 +21,6 @@ from specmodel.measure.measurements import (
     groups,
     read_measurements,
 )
-from specmodel.models.architecture import load_architecture
 
 
 def with_cell(table: pd.DataFrame, column: str, value: object) -> pd.DataFrame:
@@ -293,81 +291,3 @@ def test_a_dtype_without_a_peak_names_those_there_are() -> None:
     table = check_measurements(GEMM.assign(activation_dtype="fp32"))
     with pytest.raises(InputError, match=r"^activation_dtype: got 'fp32'; .*fp16"):
         check_plausible(table, t4)
-
-
-def assert_same_work(kind: str, row: dict[str, object], part, *, leave_out=()) -> None:
-    """What was timed is what a pass counts for a layer."""
-    work = work_of(kind, pd.DataFrame([row]))
-    numbers = ("flop", "weight_bytes", "activation_bytes", "cache_bytes", "kernels", "rows",
-               "spread", "width", "groups")  # fmt: skip
-    for name in numbers:
-        if name not in leave_out:
-            measured, counted = (np.ravel(getattr(w, name)) for w in (work, part))
-            np.testing.assert_allclose(measured, counted, rtol=1e-12, err_msg=name)
-    for name in ("kind", "dtype", "stored_dtype"):
-        assert getattr(work, name) == getattr(part, name)
-
-
-@pytest.mark.parametrize(
-    ("name", "tokens", "dtype"),
-    sampled(["mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-120b"], [1, 7, 300], [None, "fp8"]),
-)
-def test_experts_timed_are_those_of_one_layer(name: str, tokens: int, dtype: str | None) -> None:
-    model = load_architecture(name)
-    changes = {}
-    if dtype:
-        changes |= {"weight_dtype": dtype, "expert_dtype": dtype, "activation_dtype": dtype}
-    model = one_layer(model).with_changes("target", changes)
-    work = pass_of(model, batch_size=tokens, tokens_per_sequence=1, context_length=1000)
-    row = {
-        "num_tokens": tokens,
-        "hidden_size": model.hidden_size,
-        "expert_size": model.experts.expert_size,
-        "num_experts": model.num_experts,
-        "experts_per_token": model.experts_per_token,
-        "active_experts": float(work.active_experts),
-        "num_matrices": 3,
-        "weight_dtype": model.expert_dtype or model.weight_dtype,
-        "activation_dtype": model.activation_dtype,
-    }
-    assert_same_work("experts", row, work.components["routed_experts"])
-
-
-@pytest.mark.parametrize("tokens", [1, 7, 300])
-@pytest.mark.parametrize("name", ["llama-3.1-8b", "mixtral-8x7b"])
-def test_a_product_timed_is_that_of_the_head(name: str, tokens: int) -> None:
-    model = load_architecture(name)
-    work = pass_of(model, batch_size=tokens, tokens_per_sequence=1, context_length=1000)
-    row = {
-        "num_tokens": tokens,
-        "input_size": model.hidden_size,
-        "output_size": model.vocabulary_size,
-        "weight_dtype": model.outer_dtype,
-        "activation_dtype": model.activation_dtype,
-    }
-    assert_same_work("gemm", row, work.components["lm_head"])
-
-
-@pytest.mark.parametrize("batch", [1, 64])
-@pytest.mark.parametrize("kv_dtype", ["bf16", "fp8"])
-@pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen3-30b-a3b"])
-def test_attention_timed_is_that_of_one_layer(name: str, kv_dtype: str, batch: int) -> None:
-    """A table counts the token itself in the context, a pass the entries before it."""
-    model = load_architecture(name)
-    model = one_layer(model).with_changes("target", {"kv_dtype": kv_dtype})
-    (mixer,) = model.mixers
-    context = 5000
-    work = pass_of(model, batch_size=batch, tokens_per_sequence=1, context_length=context - 1)
-    part = work.components["attention_core"]
-    row = {
-        "batch_size": batch,
-        "context_length": context,
-        "num_heads": mixer.num_heads,
-        "num_kv_heads": mixer.num_kv_heads,
-        "head_dim": mixer.head_dim,
-        "kv_dtype": kv_dtype,
-        "activation_dtype": model.activation_dtype,
-    }
-    assert_same_work("attention", row, part, leave_out=("cache_bytes",))
-    measured = work_of("attention", pd.DataFrame([row])).cache_bytes
-    np.testing.assert_allclose(measured, part.cache_bytes, rtol=1.01 / context)
