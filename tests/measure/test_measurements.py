@@ -74,12 +74,10 @@ def test_a_bad_file_is_refused_in_one_line(name: str, tmp_path) -> None:
     assert all(fragment in message for fragment in fragments), message
 
 
-@pytest.mark.parametrize("name", ["none", "a.zip", "a.xz", "a.csv.gz", "a.CSV.bak"])
+@pytest.mark.parametrize("name", ["none", "a.csv.gz"])
 def test_the_suffix_must_be_that_of_a_table(name: str, tmp_path) -> None:
     (tmp_path / name).write_bytes(b"xxx")
-    message = refusal(read_measurements, tmp_path / name)
-    assert name in message
-    assert "a .csv or .parquet file" in message
+    assert "a .csv or .parquet file" in refusal(read_measurements, tmp_path / name)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -106,16 +104,16 @@ def test_a_version_stays_as_it_is_written(tmp_path) -> None:
     assert set(read_measurements(tmp_path / "a.csv")["version"]) == {"1.10"}
 
 
-@pytest.mark.parametrize("name", COMMON)
-def test_a_missing_common_column_is_named(name: str) -> None:
-    assert f"columns {name} as well" in refusal(check_measurements, GEMM.drop(columns=name))
-
-
-@each_row(("kind", "name"), [(kind, name) for kind in KINDS for name in COLUMNS[kind]])
-def test_a_missing_column_of_a_component_is_named(kind: str, name: str) -> None:
-    message = refusal(check_measurements, planted(kind).drop(columns=name))
-    assert f"rows of {kind}" in message
-    assert f"columns {name} as well" in message
+def test_a_missing_column_is_named() -> None:
+    for name in COMMON:
+        assert f"columns {name} as well" in refusal(check_measurements, GEMM.drop(columns=name))
+    for kind in KINDS:
+        for name in COLUMNS[kind]:
+            message = refusal(check_measurements, planted(kind).drop(columns=name))
+            assert f"rows of {kind}" in message
+            assert f"columns {name} as well" in message
+    referred = GEMM.assign(reference_latency=1.0)
+    assert "columns point, group as well" in refusal(check_measurements, referred)
 
 
 @each_row(
@@ -187,12 +185,7 @@ def test_a_dtype_of_weights_goes_with_one_of_activations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("hardware", "b200"),
-        ("stack", ""),
-        ("version", "1.2.4"),
-    ],
+    ("column", "value"), [("hardware", "b200"), ("stack", ""), ("version", "1.2.4")]
 )
 def test_one_device_and_stack_a_table(column: str, value: object) -> None:
     message = refusal(check_measurements, with_cell(GEMM, column, value))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from printed import check_one_line
 from rows import each_row
 
 from specmodel import cli
@@ -22,20 +23,13 @@ BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 QWEN, LLAMA = "Qwen/Qwen3-30B-A3B", "meta-llama/Llama-3.1-8B"
 
 BEFORE = """\
-# HELP python_gc_objects_collected_total Objects collected during gc
-# TYPE python_gc_objects_collected_total counter
-python_gc_objects_collected_total{generation="0"} 10948.0
 # HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0",model_name="MODEL"} 3.0
 """
 AFTER = """\
-# HELP vllm:time_to_first_token_seconds Histogram of time to first token in seconds.
 # TYPE vllm:time_to_first_token_seconds histogram
-vllm:time_to_first_token_seconds_bucket{engine="0",le="0.001",model_name="MODEL"} 0.0
 vllm:time_to_first_token_seconds_bucket{engine="0",le="+Inf",model_name="MODEL"} 12.0
-vllm:time_to_first_token_seconds_count{engine="0",model_name="MODEL"} 12.0
-vllm:time_to_first_token_seconds_sum{engine="0",model_name="MODEL"} 0.7
 """
 
 
@@ -103,10 +97,9 @@ def refused(capsys):
 
     def refused(command):
         status = cli.main(shlex.split(command))
-        out, err = capsys.readouterr()
-        assert (status, out, len(err.splitlines())) == (2, "", 1)
-        assert err.startswith("specmodel: error: ")
-        return err.removeprefix("specmodel: error: ").rstrip("\n")
+        found = capsys.readouterr()
+        check_one_line(status, *found, [])
+        return found.err.removeprefix("specmodel: error: ").rstrip("\n")
 
     return refused
 
@@ -171,18 +164,12 @@ def test_two_scrapes_give_what_was_counted_between(write):
     np.testing.assert_allclose(measured.acceptance_by_position, [0.7, 0.5, 3 / 7], rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "change"),
-    [
-        (DRAFTS, 999, {2: 999}),
-        (DRAFTED, 2999, {3: 2999}),
-        (ACCEPTED, 1639, {4: [800, 560, 279]}),
-        (f"{BY_POSITION} position 1", 559, {4: [801, 559, 280]}),
-    ],
-)
-def test_each_counter_may_only_rise(name, value, change, write):
-    series = tuple(change.get(i, field) for i, field in enumerate(ONE))
-    with pytest.raises(InputError, match=f"^{name}: got {value}; .*went backwards"):
+def test_each_counter_may_only_rise(write):
+    series = (*ONE[:3], 2999, ONE[4])
+    with pytest.raises(InputError, match=f"^{DRAFTED}: got 2999; .*went backwards"):
+        scraped_acceptance(write(ONE), write(series, name="later.prom"))
+    series = (*ONE[:4], [801, 559, 280])
+    with pytest.raises(InputError, match=f"^{BY_POSITION} position 1: got 559; .*went backwards"):
         scraped_acceptance(write(ONE), write(series, name="later.prom"))
 
 
@@ -279,9 +266,7 @@ def test_bad_scrapes_are_refused_in_one_line(case, write, refused):
     assert re.search(match, error), error
 
 
-@pytest.mark.parametrize(
-    "line", ["<html>", 'vllm:x{a="b" 3', "vllm:x 0x10", "# TYPE x", "\x00\x01"]
-)
+@pytest.mark.parametrize("line", ["<html>", 'vllm:x{a="b" 3', "# TYPE x"])
 def test_a_malformed_line_is_told_by_its_number(line, write, refused):
     lines = scrape(ONE).splitlines()
     for number in (1, 9, len(lines) + 1):
@@ -317,62 +302,35 @@ def test_a_model_is_asked_for_by_its_option(write, run, refused):
     assert run(f"acceptance {path} {later} --model {QWEN}").startswith(f"{QWEN}: 600 drafts\n")
 
 
-@pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/", "/metrics", "/metrics/"])
-def test_a_url_is_told_with_its_page_of_counters(path, refused):
-    error = refused(f"acceptance http://host:8000{path}")
-    assert error.endswith("expected a saved scrape: curl -s http://host:8000/metrics > run.prom")
-
-
-def test_json_has_the_glossary_names_and_full_precision(write, run):
-    earlier, later = write(ONE, name="a.prom"), write(LATER, name="b.prom")
-    document = json.loads(run(f"acceptance {earlier} {later} --json"))
-    assert (document["schema_version"], document["model_name"]) == (1, QWEN)
-    assert document["warnings"] == []
-    assert document["num_drafts"] == 600
-    assert document["accepted_by_position"] == [420, 210, 90]
-    assert document["tokens_per_step"] == pytest.approx(2.2, rel=1e-12)
-    assert document["accepted_fraction"] == pytest.approx(0.4, rel=1e-12)
-    assert document["acceptance_by_position"] == pytest.approx([0.7, 0.5, 3 / 7], rel=1e-12)
-    assert document["mean_draft_length"] == document["max_draft_length"] == 3
-    expected = expected_tokens_per_step(document["acceptance_rate"], 3)
-    assert expected == pytest.approx(2.2, rel=1e-12)
-    assert set(document["units"]) < set(document)
-    assert document["predict"] == [
-        "--acceptance-by-position conditional:0.7,0.5,0.4286",
-        "--tokens-per-step 2.2 --measured-draft-length 3",
-    ]
+def test_a_url_is_told_with_its_page_of_counters(refused):
+    for path in ("", "/v1/", "/metrics"):
+        error = refused(f"acceptance http://host:8000{path}")
+        assert error.endswith("a saved scrape: curl -s http://host:8000/metrics > run.prom")
 
 
 def test_people_see_80_columns_and_what_to_paste_last(write, run):
-    out = run(f"acceptance {write(ONE, TWO)}")
+    path = write(ONE, TWO)
+    out, document = run(f"acceptance {path}"), json.loads(run(f"acceptance {path} --json"))
     lines = out.splitlines()
     assert lines[0] == f"{QWEN}: 1500 drafts of 2 engines"
     assert max(map(len, lines)) <= 80
     assert re.search(r"^tokens per step +2\.7000 ", out, re.M)
-    assert re.search(
-        r"^accepted fraction +0\.5667 +what vLLM's log calls \"draft acceptance rate\"$", out, re.M
-    )
+    assert re.search(r'^accepted fraction +0\.5667 .* "draft acceptance rate"$', out, re.M)
     assert re.search(r"^ +3 +450 +0\.3000 +0\.5000$", out, re.M)
-    assert lines[-7:] == [
-        "specmodel predict qwen3-30b-a3b GPU --drafter DRAFTER --batch-size 3 \\",
-        "    --acceptance-by-position conditional:0.8,0.75,0.5",
-        "Rates by position consider no draft longer than the 3 measured; one rate",
-        "throughout, in their place, does:",
+    assert document["predict"] == [
+        "--acceptance-by-position conditional:0.8,0.75,0.5",
         "--tokens-per-step 2.7 --measured-draft-length 3",
-        "--batch-size is the mean of the requests that ran at the scrapes; without it,",
-        "all batch sizes are predicted.",
     ]
-    assert "Warning" not in out
+    assert all(line in "\n".join(lines[-7:]) for line in document["predict"])
+    assert set(document["units"]) < set(document)
+    assert document["warnings"] == []
 
 
 def test_short_drafts_are_told(write, run):
     assert "Warning" in run(f"acceptance {write((QWEN, 0, 1000, 2999, [800, 560, 280]))}")
     out = run(f"acceptance {write(SHORT)}")
-    assert max(map(len, out.splitlines())) <= 80
     assert re.search(r"^mean draft length +2\.6200 +at most 3$", out, re.M)
     assert "Warning: the mean draft had 2.62 tokens, of at most 3." in " ".join(out.split())
-    document = json.loads(run(f"acceptance {write(SHORT)} --json"))
-    assert "2.62 tokens" in document["warnings"][0]
 
 
 PREDICT = "predict --target qwen3-30b-a3b --hardware h200_sxm --batch-size 1 --json"
