@@ -324,16 +324,6 @@ def test_a_replayed_pass_is_the_pass(gpu: Gpu, architecture: Architecture) -> No
         assert replayed._graph
 
 
-def test_before_hopper_a_pass_of_experts_is_not_captured(gpu: Gpu) -> None:
-    gpu.properties.major = 8
-    with torch.inference_mode():
-        decoder = Decoder(MOE, CUDA)
-        plain = Pass(decoder, decoder.new_cache(2, 64), 1)
-        tokens = torch.zeros((2, 1), dtype=torch.int64, device=CUDA)
-        assert plain(tokens, torch.tensor([3, 4], device=CUDA)).shape == (2, 1)
-    assert plain._graph is None
-
-
 def test_a_tiny_loop_runs_on_graphs(gpu: Gpu) -> None:
     with torch.inference_mode():
         rows, unions = loop.measure(loop.SETTINGS["tiny"], CUDA)
