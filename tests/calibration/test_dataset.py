@@ -8,20 +8,12 @@ from pathlib import Path
 
 import pytest
 
+import dataset
 import specmodel
 from specmodel.measure.measurements import read_measurements
 
-dataset = pytest.importorskip("dataset")
 SCRIPT = Path(dataset.__file__)
 
-
-@pytest.fixture
-def _published() -> None:
-    pytest.importorskip("aiconfigurator_core")
-    pytest.importorskip("pyarrow")
-
-
-published = pytest.mark.usefixtures("_published")
 
 REFUSED = [
     ("h200_sxm trtllm", "version: got None"),
@@ -47,7 +39,6 @@ def test_it_says_what_to_install(refuse, monkeypatch) -> None:
     assert "pip install '.[datasets]'" in line
 
 
-@published
 @pytest.mark.dataset
 @pytest.mark.parametrize(
     ("words", "fragments"),
@@ -63,7 +54,6 @@ def test_it_names_the_tables_there_are(words, fragments, refuse, tmp_path) -> No
         assert fragment in line
 
 
-@published
 @pytest.mark.dataset
 def test_the_list_says_what_the_profiles_have_fitted(do) -> None:
     listed = do(dataset.main, "--list")
@@ -74,7 +64,6 @@ def test_the_list_says_what_the_profiles_have_fitted(do) -> None:
     assert {row[0] for row in rows[1:]} <= set(specmodel.list_hardware())
 
 
-@published
 @pytest.mark.dataset
 def test_it_writes_a_table_that_fit_reads(do) -> None:
     out = do(dataset.main, "a100_sxm_80gb vllm 0.14.0 --output a100.csv")

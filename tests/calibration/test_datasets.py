@@ -1,16 +1,13 @@
 """Readers of the published tables: every trap of theirs, on the installed package."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from rows import slow
 
+from published import datasets, rivals, tables as published
 from specmodel.algebra import experts
 from specmodel.base.errors import InputError
-
-pd = pytest.importorskip("pandas")
-datasets = pytest.importorskip("published.datasets")
-published = pytest.importorskip("published.tables")
-published_rivals = pytest.importorskip("published.rivals")
 
 CALIBRATED = list(published.STACKS)
 FEW = [stack for stack in CALIBRATED if stack[0] in ("a100_sxm_80gb", "h200_sxm")]
@@ -20,24 +17,15 @@ each_table = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(scope="module")
-def _installed() -> None:
-    pytest.importorskip("aiconfigurator_core")
-    pytest.importorskip("pyarrow")
-
-
 pytestmark = [pytest.mark.dataset]
-needs_package = pytest.mark.usefixtures("_installed")
 
 
-@needs_package
 def test_every_calibrated_table_is_listed() -> None:
     listed = datasets.list_tables()
     moe = listed[listed.operation == "moe"][["hardware", "framework", "version"]]
     assert set(CALIBRATED) <= set(moe.itertuples(index=False, name=None))
 
 
-@needs_package
 @each_table
 def test_moe_tables_are_tidy(hardware: str, framework: str, version: str) -> None:
     table = datasets.read_timings("moe", hardware, framework, version)
@@ -49,7 +37,6 @@ def test_moe_tables_are_tidy(hardware: str, framework: str, version: str) -> Non
     assert not set(table.num_tokens) & {3, 5, 6, 7}
 
 
-@needs_package
 def test_balanced_tokens_are_dealt_in_turn() -> None:
     table = datasets.read_timings("moe", "h200_sxm", "vllm", "0.19.0")
     balanced = table[(table.distribution == "balanced") & (table.expert_parallel == 1)]
@@ -59,7 +46,6 @@ def test_balanced_tokens_are_dealt_in_turn() -> None:
     assert (point.active_experts >= experts.active_experts(point.num_tokens, 128, 8) - 1e-9).all()
 
 
-@needs_package
 @each_table
 def test_skewed_tokens_reach_as_many_experts_as_their_power_law(
     hardware: str, framework: str, version: str
@@ -94,7 +80,6 @@ def test_power_law_experts_lie_between_one_token_and_all(
     assert active[-1] > 0.9 * count
 
 
-@needs_package
 def test_repeats_become_their_median_in_seconds() -> None:
     """Some key of the raw table repeats; its median, in milliseconds, is found by hand."""
     folder = datasets._data_folder() / "h200_sxm/moe/vllm/0.19.0/moe_perf.parquet"
@@ -115,9 +100,8 @@ def test_repeats_become_their_median_in_seconds() -> None:
     assert found.latency.item() == pytest.approx(np.median(same.latency) * 1e-3, rel=1e-12)
 
 
-@needs_package
 def test_tables_that_another_engine_beats_by_far_are_not_taken() -> None:
-    slow = published_rivals.slow_quantizations
+    slow = rivals.slow_quantizations
     assert slow("moe", "h200_sxm", "vllm", "0.24.0") == {"fp8"}
     assert slow("gemm", "h200_sxm", "vllm", "0.24.0") == {"fp8_block"}
     for gpu in ("h100_sxm", "h200_sxm"):  # whose Triton kernels are the same
@@ -127,7 +111,6 @@ def test_tables_that_another_engine_beats_by_far_are_not_taken() -> None:
     assert not slow("moe", "h200_sxm", "vllm", "0.19.0")  # an older one is compared with nothing
 
 
-@needs_package
 def test_weights_that_a_cache_holds_are_skipped() -> None:
     """Two tokens of a small MoE read 75 megabytes at most, which an L40S keeps in its 96 MB."""
     table = published.published_measurements("l40s", "vllm", "0.24.0")
@@ -137,7 +120,6 @@ def test_weights_that_a_cache_holds_are_skipped() -> None:
     assert "skip" not in set(experts.role[read > 2e8])
 
 
-@needs_package
 def test_gemm_and_attention_tables() -> None:
     gemm = datasets.read_timings("gemm", "h200_sxm", "trtllm", "1.3.0rc20")
     assert not gemm.duplicated(["num_tokens", "output_size", "input_size", "quantization"]).any()
@@ -154,7 +136,6 @@ def test_gemm_and_attention_tables() -> None:
     assert 2e12 < (read / long.latency).median() < 4.8e12
 
 
-@needs_package
 def test_all_reduce_sizes_are_bytes() -> None:
     """The largest message moves at close to the link's bandwidth, which it would exceed halved."""
     table = datasets.read_timings("comm", "h200_sxm", "trtllm", "1.3.0rc20")
@@ -163,7 +144,6 @@ def test_all_reduce_sizes_are_bytes() -> None:
     assert rate == pytest.approx(450e9, rel=0.1)
 
 
-@needs_package
 @pytest.mark.parametrize(
     ("arguments", "argument"),
     [

@@ -279,8 +279,6 @@ SHIPPED = [
 
 
 def judged(form: str, gpu: str, stack: str, kv_dtype: str) -> pd.DataFrame:
-    pytest.importorskip("aiconfigurator_core")
-    pytest.importorskip("pyarrow")
     table = FORMS[form].read(gpu, stack)
     is_judged = (table["kv_dtype"] == kv_dtype) & (table["role"] == "judge")
     return table[is_judged].reset_index(drop=True)
@@ -321,7 +319,6 @@ def test_published_layers_that_were_not_fitted(form: str, gpu: str, stack: str, 
 )
 def test_layers_launched_one_by_one_are_not_taken(name: str, ones: set[str]) -> None:
     """vLLM's layers take about as long on B200 as on H100, and twice as long as other engines'."""
-    pytest.importorskip("aiconfigurator_core")
     tables = {stack: sparse.sparse_modules(name, stack) for stack in sparse.ENGINES}
     assert rivals.slow_layers(tables) == ones
 
@@ -329,8 +326,6 @@ def test_layers_launched_one_by_one_are_not_taken(name: str, ones: set[str]) -> 
 @pytest.mark.dataset
 @pytest.mark.parametrize(("name", "least", "most"), [("h200_sxm", 0.4, 0.5), ("b200", 0.3, 0.45)])
 def test_indexer_computes_at_less_than_half_of_the_peak(name, least, most) -> None:
-    pytest.importorskip("aiconfigurator_core")
-    pytest.importorskip("pyarrow")
     found = sparse.index_compute_efficiency(name)
     assert least < found < most
     for stack in load_hardware(name).fitted.values():
@@ -341,8 +336,6 @@ def test_indexer_computes_at_less_than_half_of_the_peak(name, least, most) -> No
 @pytest.mark.dataset
 def test_what_scores_that_are_all_alike_take_longer_is_taken_off() -> None:
     """SGLang's choice takes 65 us longer on B200 at 8,192 tokens, which its layers show."""
-    pytest.importorskip("aiconfigurator_core")
-    pytest.importorskip("pyarrow")
     table = compressed.compressed_modules("b200", "sglang")
     one = table[(table["ratio"] == 4) & (table["family"] == "Flash") & (table["num_heads"] == 64)]
     times = one[one["batch_size"] == 1].set_index("context_length")["latency"]

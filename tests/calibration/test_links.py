@@ -175,8 +175,6 @@ def test_four_megabytes_on_eight_b200_take_what_was_published() -> None:
 
 def published(name: str, stack: str) -> pd.DataFrame:
     datasets = pytest.importorskip("published.datasets")
-    pytest.importorskip("aiconfigurator_core")
-    pytest.importorskip("pyarrow")
     version = LINKS[name].all_reduce[stack].version
     rows = datasets.read_timings("comm", name, stack, version)
     most = 4 if name == "gb300" else 8  # eight GB300 are of two nodes

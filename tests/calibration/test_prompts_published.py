@@ -103,8 +103,6 @@ def test_a_third_of_the_shapes_has_every_size():
 @pytest.mark.dataset
 @pytest.mark.parametrize("stack", [*FEW, *slow(*((key,) for key in STACKS if key not in FEW))])
 def test_prompts_on_shapes_that_were_not_fitted(stack):
-    pytest.importorskip("aiconfigurator_core")
-    pytest.importorskip("pyarrow")
     hardware, engine, version = stack
     version = STACKS[stack].get("prompt_attention", version)
     parts = [prompts(kind, hardware, engine, version) for kind in datasets.PROMPTS]
@@ -131,8 +129,6 @@ def test_modules_of_latent_attention_with_prompts_are_as_published(name, most):
 
     Norms of latents, rotation and writing to the cache, kernels of their own, are counted here.
     """
-    pytest.importorskip("aiconfigurator_core")
-    pytest.importorskip("pyarrow")
     folder = datasets._data_folder() / datasets.FOLDERS[name] / "mla/trtllm/1.3.0rc20"
     raw = pd.read_parquet(folder / "mla_context_module_perf.parquet")
     raw = raw.query("gemm_type == 'bfloat16' and isl >= 1024")
@@ -141,15 +137,11 @@ def test_modules_of_latent_attention_with_prompts_are_as_published(name, most):
     for (cache, heads), rows in raw.groupby(["kv_cache_dtype", "num_heads"]):
         if heads < 16:
             continue
-        dtypes = dict.fromkeys(("weight_dtype", "activation_dtype"), "bf16")
         deployment, _ = deploy(
-            target="deepseek-v3",
-            hardware=name,
-            stack="trtllm",
-            tensor_parallel=128 // heads,
-            kv_dtype={"bfloat16": "bf16", "fp8": "fp8"}[cache],
-            **dtypes,
-        )
+            target="deepseek-v3", hardware=name, stack="trtllm", tensor_parallel=128 // heads,
+            kv_dtype={"bfloat16": "bf16"}.get(cache, cache), weight_dtype="bf16",
+            activation_dtype="bf16",
+        )  # fmt: skip
         group = sequence_group(
             batch_size=rows["batch_size"].to_numpy(float),
             tokens_per_sequence=rows["isl"].to_numpy(float),

@@ -69,8 +69,6 @@ PER_CENT_80 = 1.2815515594
 
 def measured(hardware: str, stack: str, version: str) -> pd.DataFrame:
     """Table of measurements of what a stack that ships was fitted to."""
-    pytest.importorskip("aiconfigurator_core")
-    pytest.importorskip("pyarrow")
     shipped = load_hardware(hardware).fitted[stack]
     table = check_measurements(published_measurements(hardware, stack, version))
     own = [rows for kind, dtype, rows in groups(table) if dtype in shipped.of_kind(kind)]

@@ -16,8 +16,6 @@ MOST_TOKENS = 4096
 
 def timed(hardware: str, stack: str) -> pd.DataFrame:
     """Timings of balanced experts of two matrices that were read from memory."""
-    pytest.importorskip("aiconfigurator_core")
-    pytest.importorskip("pyarrow")
     device = load_hardware(hardware)
     raw = datasets.read_timings("moe", hardware, stack, device.fitted[stack].version)
     usable = ~raw["is_gated"] & (raw["expert_parallel"] == 1) & raw["active_experts"].notna()

@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from engine_modules import own_source
 from rows import each_row
@@ -40,17 +39,6 @@ def file(tmp_path):
         lines = "\n".join(json.dumps(value) for value in content if not isinstance(first, bytes))
         path.write_bytes(first if isinstance(first, bytes) else lines.encode())
         return path
-
-    return write
-
-
-@pytest.fixture
-def table(tmp_path):
-    """Write rows as CSV and return the path."""
-
-    def write(*rows):
-        pd.DataFrame(rows).to_csv(tmp_path / "mine.txt", index=False)
-        return tmp_path / "mine.txt"
 
     return write
 

@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import specmodel
@@ -42,18 +41,6 @@ PAIR = {
 }
 
 
-@pytest.fixture
-def table(tmp_path):
-    """Write rows as a table and return its path."""
-
-    def write(*rows, name="rows.csv"):
-        path = tmp_path / name
-        pd.DataFrame(rows).to_csv(path, index=False)
-        return path
-
-    return write
-
-
 @pytest.mark.parametrize(
     ("typed", "name"),
     [
@@ -84,9 +71,8 @@ def test_equal_lengths_go_in_lockstep_where_prompts_are_read_first(table):
 
 
 def test_gpus_are_found_in_any_spelling():
-    assert [shipped_gpu(name) for name in ("h200", "B200_SXM", "gb200", "a100", "mi300x")] == [
-        *("h200_sxm", "b200", "gb200", "a100_sxm_80gb", "mi300x")
-    ]
+    for typed, name in (("h200", "h200_sxm"), ("B200_SXM", "b200"), ("a100", "a100_sxm_80gb")):
+        assert shipped_gpu(typed) == name
     with pytest.raises(specmodel.InputError, match="system"):
         shipped_gpu("gb7")
 
@@ -121,16 +107,10 @@ def test_a_plain_row_is_decoding_under_load_at_mean_lengths(table):
 
 def test_rows_that_are_not_taken_are_counted_and_named(table):
     odd = [
-        {"mtp": "on"},
-        {"queued_share": 0.5},
-        {"model": "no-such-model"},
-        {"system": "gb7"},
-        {"backend": "llama.cpp"},
-        {"measured_tpot_ms": None},
-        {"gpus": 3},
+        *({"mtp": "on"}, {"queued_share": 0.5}, {"model": "no-such-model"}, {"system": "gb7"}),
+        *({"backend": "llama.cpp"}, {"measured_tpot_ms": None}, {"gpus": 3}),
     ]
-    path = table(ROW, *(ROW | change for change in odd), ROW)
-    read = read_serving(path)
+    read = read_serving(table(ROW, *(ROW | change for change in odd), ROW))
     judged, refused = judge_serving(read)
     assert len(judged) == 2
     assert [*read.not_taken, *refused] == [str(place) for place in range(1, 1 + len(odd))]
@@ -302,21 +282,16 @@ def test_rows_are_told_measured_beside_predicted_and_groups_only_where_they_diff
 
 def test_json_has_rows_errors_coverage_and_what_is_not_taken(table, tmp_path, capsys):
     path, figure = table(ROW, ROW | {"mtp": "on"}), tmp_path / "engines.svg"
-    assert (
-        carry_out(["fit", "check", "--serving", str(path), "--json", "--figure", str(figure)]) == 0
-    )
+    words = ["fit", "check", "--serving", str(path), "--json", "--figure", str(figure)]
+    assert carry_out(words) == 0
     found = json.loads(capsys.readouterr().out)
     row = found["rows"][0]
-    assert {"measured", "predicted", "low", "high", "error", "measured_tpot", "tpot"} <= row.keys()
-    assert found["mean_error"] == pytest.approx(abs(row["error"]))
-    assert found["median_error"] == found["mean_error"]
-    assert found["coverage"] in (0.0, 1.0)
+    assert {"measured_tpot", "tpot"} <= row.keys()
+    assert row["tpot"] / row["measured_tpot"] - 1 == pytest.approx(row["error"])
+    assert found["mean_error"] == found["median_error"] == pytest.approx(abs(row["error"]))
+    assert found["coverage"] == float(row["low"] <= row["measured"] <= row["high"])
     assert found["not_taken"][0]["rows"] == ["1"]
     assert figure.exists()
-    assert carry_out(["fit", "check", "--serving", str(table(PAIR)), "--json"]) == 0
-    pair = json.loads(capsys.readouterr().out)["rows"][0]
-    assert pair["measured_speedup"] == 1.6
-    assert pair["speedup"] == pair["predicted"]
 
 
 @pytest.mark.parametrize(
@@ -325,7 +300,6 @@ def test_json_has_rows_errors_coverage_and_what_is_not_taken(table, tmp_path, ca
         ({"isl": 0}, "isl"),
         ({"model": "DeepSeek-R1", "expert_parallel": 3}, "expert_parallel"),
         ({"measured_tpot_ms": 0.02}, "milliseconds"),
-        ({"isl": "long"}, "isl"),
     ],
 )
 def test_a_table_that_cannot_be_is_refused_in_one_line(table, change, words, capsys):
@@ -336,15 +310,8 @@ def test_a_table_that_cannot_be_is_refused_in_one_line(table, change, words, cap
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["fit", "check", "--json"],
-        ["fit", "check", "h100_sxm"],
-        ["fit", "check", "h100_sxm", "rows.csv", "--serving", "rows.csv"],
-        ["fit", "check", "--serving", "rows.csv", "--stack", "vllm"],
-        ["fit", "check", "--serving", "no-such-file.csv"],
-    ],
+    "words", ["h100_sxm", "h100_sxm rows.csv --serving rows.csv", "--serving no-such-file.csv"]
 )
-def test_validate_is_told_what_to_judge(words, capsys):
-    assert carry_out(words) == 2
+def test_the_command_is_told_what_to_judge(words, capsys):
+    assert carry_out(["fit", "check", *words.split()]) == 2
     assert capsys.readouterr().err.count("\n") == 1

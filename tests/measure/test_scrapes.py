@@ -109,11 +109,9 @@ def test_the_engines_of_a_model_are_summed(write):
     # 1500 drafts of 4500 tokens; accepted 1200, 900 and 450 by position, 2550 in all.
     assert (measured.model_name, measured.num_engines) == (QWEN, 2)
     assert (measured.num_drafts, measured.num_draft_tokens) == (1500, 4500)
-    assert measured.num_accepted_tokens == 2550
     assert measured.accepted_by_position.tolist() == [1200, 900, 450]
     assert (measured.mean_draft_length, measured.max_draft_length) == (3, 3)
     np.testing.assert_allclose(measured.acceptance_by_position, [0.8, 0.75, 0.5], rtol=1e-12)
-    assert measured.tokens_per_step == pytest.approx(2.7, rel=1e-12)
     assert measured.accepted_fraction == pytest.approx(2550 / 4500, rel=1e-12)
     a = measured.acceptance_rate
     assert 1 + a + a**2 + a**3 == pytest.approx(2.7, rel=1e-12)
@@ -184,10 +182,6 @@ def test_an_engine_that_restarted_is_seen_though_the_sum_rose(write):
     [
         ((LLAMA, *ONE[1:]), f"model_name: got '{LLAMA}'; expected {QWEN}"),
         ((QWEN, 5, *ONE[2:]), 'position 0: got .engine="0".; expected a series of both scrapes'),
-        (
-            (QWEN, 0, 2000, 8000, [800, 600, 300, 100]),
-            "position 3: got .*; expected a series of both scrapes",
-        ),
     ],
 )
 def test_only_scrapes_of_one_engine_have_a_difference(later, match, write):
@@ -197,18 +191,14 @@ def test_only_scrapes_of_one_engine_have_a_difference(later, match, write):
 
 def test_the_suffix_may_be_left_to_the_client(write):
     text = scrape(ONE)
-    exact = scraped_acceptance(write(text))
     open_metrics = re.sub(r"# (TYPE|HELP) (vllm:spec\w+)_total", r"# \1 \2", text) + "# EOF\n"
     old_client = re.sub(r"(vllm:spec\w+)_total", r"\1", text)
     untyped = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     for variant in (open_metrics, old_client, untyped, text.replace("\n", "\r\n")):
         assert variant != text
-        measured = scraped_acceptance(write(variant))
-        assert measured.num_drafts == 1000
-        assert measured.acceptance_rate == exact.acceptance_rate
-    without_type = old_client.replace(" counter", " gauge")
+        assert scraped_acceptance(write(variant)).num_drafts == 1000
     with pytest.raises(InputError, match="there are none"):
-        scraped_acceptance(write(without_type))
+        scraped_acceptance(write(old_client.replace(" counter", " gauge")))
 
 
 def one(name, value, position=None):
@@ -238,12 +228,9 @@ def without(pattern):
 
 BAD = {
     "off": (without("spec_decode"), r"^scrape: got '.*'; .*speculation may be off"),
-    "other": ("# TYPE up gauge\nup 1\n", r"^file: got '.*'; .*vllm:spec_decode_"),
     "one counter": (without(rf"^{DRAFTED}"), f"^scrape .*; expected its counter {DRAFTED} as well"),
     "no position": (without(rf"^{BY_POSITION}"), f"counter {BY_POSITION} position 0 as well"),
-    "a gap": (without('position="1"'), f"counter {BY_POSITION} position 1 as well"),
     "position": (scrape(ONE).replace('"2"}', '"-2"}'), f"^{BY_POSITION}: got .*'-2'.*; .* from 0"),
-    "no label": (scrape(ONE).replace('position="2"', 'pos="2"'), "; expected a label position"),
     "no model": (
         scrape(ONE).replace("model_name", "model"),
         f"^{DRAFTS}: got .*a label model_name",
@@ -251,7 +238,6 @@ BAD = {
     "twice": (scrape(ONE, ONE), f"^scrape .* {DRAFTS}: got .*engine.*; expected each series once"),
     "idle": (scrape((QWEN, 0, 0, 0, [0, 0, 0])), f"^{DRAFTS}: got 0; expected .*no drafts yet"),
     "negative": (one(DRAFTS, -1), rf"{DRAFTS}: got -1(\.0)?; expected whole numbers from 0"),
-    "NaN": (one(DRAFTED, "NaN"), f"{DRAFTED}: got nan; expected whole numbers from 0"),
     "few drafted": (one(DRAFTED, 989), f"{DRAFTED}: got 989; expected from 1 to 3 for each of"),
     "accepted": (one(ACCEPTED, 3001), f"^{ACCEPTED}: got 3001; expected at most 3000"),
     "first": (one(BY_POSITION, 1011, 0), "position 0: got 1011; expected at most 1000"),
@@ -268,29 +254,19 @@ def test_bad_scrapes_are_refused_in_one_line(case, write, refused):
 
 @pytest.mark.parametrize("line", ["<html>", 'vllm:x{a="b" 3', "# TYPE x"])
 def test_a_malformed_line_is_told_by_its_number(line, write, refused):
-    lines = scrape(ONE).splitlines()
-    for number in (1, 9, len(lines) + 1):
-        path = write("\n".join([*lines[: number - 1], line, *lines[number - 1 :]]))
-        start = repr(line)[:10].rstrip("'\"")
-        assert refused(f"acceptance {path}").startswith(f"scrape {path} line {number}: got {start}")
+    path = write("\n".join([*scrape(ONE).splitlines()[:8], line]))
+    start = repr(line)[:10].rstrip("'\"")
+    assert refused(f"acceptance {path}").startswith(f"scrape {path} line 9: got {start}")
 
 
-def test_files_that_are_no_text(tmp_path, run, refused, monkeypatch):
+def test_files_that_are_no_text(tmp_path, refused, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("binary").write_bytes(b"\x7fELF\xff\xfe")
     Path("huge").write_bytes("é".encode() * 2_000_001)
-    Path("most").write_bytes((scrape(ONE) + "\n# ").encode().ljust(4_000_000, b"x"))
-    for name, reason in {
-        "missing": "No such file",
-        "binary": "a text file in UTF-8",
-        "huge": "at most 4 MB",
-        "/dev/zero": "no ordinary file",
-        ".": "it is a directory",
-    }.items():
+    for name, reason in {"missing": "No such file", "binary": "UTF-8", "huge": "4 MB"}.items():
         error = refused(f"acceptance {name}")
         assert error.startswith(f"file: got '{name}'; expected ")
         assert reason in error
-    assert "1000 drafts" in run("acceptance most")
 
 
 def test_a_model_is_asked_for_by_its_option(write, run, refused):
