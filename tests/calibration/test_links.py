@@ -23,10 +23,12 @@ RATE = 4.5e11
 LINKS: dict[str, Link] = {n: h.link for n in list_hardware() if (h := load_hardware(n)).link}
 
 
-def planted(noise: float = 0.0, exponents: range = range(11, 29)) -> pd.DataFrame:
+def planted(
+    noise: float = 0.0, exponents: range = range(11, 29), rate: float = RATE
+) -> pd.DataFrame:
     num_gpus, size = (x.ravel() for x in np.meshgrid([2, 4, 8], [2.0**k for k in exponents]))
     factor = np.exp(noise * np.random.default_rng(3).normal(size=size.size))
-    latency = all_reduce_time(size, num_gpus, RATE, PLANTED) * factor
+    latency = all_reduce_time(size, num_gpus, rate, PLANTED) * factor
     return pd.DataFrame({"num_gpus": num_gpus, "message_bytes": size, "latency": latency})
 
 
@@ -48,11 +50,8 @@ def test_errors_of_sizes_left_out_are_those_of_the_noise() -> None:
 
 def test_rows_of_links_of_several_speeds_are_fitted_together() -> None:
     """Efficiencies are shares of each link's peak; latencies are those of both."""
-    slow = planted()
-    size, num_gpus = slow["message_bytes"], slow["num_gpus"]
-    slow["latency"] = all_reduce_time(size, num_gpus, RATE / 2, PLANTED)
-    rates = np.repeat([RATE, RATE / 2], len(slow))
-    rows = pd.concat([planted(), slow], ignore_index=True)
+    rows = pd.concat([planted(), planted(rate=RATE / 2)], ignore_index=True)
+    rates = np.repeat([RATE, RATE / 2], len(rows) // 2)
     fitting = fit_all_reduces(rows, rates)
     assert np.abs(errors_of(rows, rates, fitting.parameters)).max() < 5e-3
 
@@ -86,19 +85,13 @@ def test_every_link_ships_with_all_reduces_for_any_stack(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"one_shot_latency": -1e-6},
-        {"two_shot_efficiency": 0.0},
-        {"contention": -0.1},
-        {"hop": 1.0},
-    ],
+    ("name", "value"),
+    [("one_shot_latency", -1e-6), ("two_shot_efficiency", 0.0), ("contention", -0.1), ("hop", 1.0)],
 )
-def test_a_profile_with_impossible_all_reduces_is_refused(change: dict[str, float]) -> None:
-    fit = as_table(LINKS["b200"].all_reduce["trtllm"]) | change
-    with pytest.raises(InputError, match=next(iter(change))) as error:
+def test_a_profile_with_impossible_all_reduces_is_refused(name: str, value: float) -> None:
+    fit = as_table(LINKS["b200"].all_reduce["trtllm"]) | {name: value}
+    with pytest.raises(InputError, match=name):
         load_hardware("b200").with_changes("hardware", {"link.all_reduce": {"trtllm": fit}})
-    assert "\n" not in str(error.value)
 
 
 def test_all_reduces_are_written_behind_the_link_and_nothing_else_moves() -> None:
