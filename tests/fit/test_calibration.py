@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from published_tables import read_table
-from sampled import sampled
 
 from overheads import fit_engine, read_served
 from published.tables import STACKS
@@ -181,25 +180,6 @@ def test_decode_times_of_a_model_and_engine_that_nothing_was_fitted_to() -> None
     assert np.mean(np.abs(errors)) <= 0.09
     assert np.max(np.abs(errors)) <= 0.20
     assert abs(np.mean(errors)) <= 0.03
-
-
-@pytest.mark.parametrize(
-    ("hardware", "dtype"),
-    sampled(
-        ["h20", "a100_sxm_80gb", "h200_sxm", "b200", "l40s", "l4"], [None, "fp8", "int4", "mxfp4"]
-    ),
-)
-def test_one_token_stays_bound_by_what_it_reads(hardware: str, dtype: str | None) -> None:
-    """Tiles, or a fit that stands in for another dtype, do not make it compute-bound."""
-    busy = {}
-    for stack in (None, "datasheet"):
-        p = predict(
-            target="mixtral-8x7b", drafter="ngram", hardware=hardware, batch_size=1, draft_length=0,
-            acceptance=0.5, expert_dtype=dtype, stack=stack,
-        )  # fmt: skip
-        busy[stack] = p.times.forward.components["routed_experts"].busy_time[()]
-    largest = 3.3 if hardware == "h20" else 1.8
-    assert busy["datasheet"] < busy[None] < largest * busy["datasheet"]
 
 
 @pytest.mark.parametrize("layouts", [[(8, 1), (8, 4), (8, 8)], [(8, 8), (16, 16), (4, 4)]])

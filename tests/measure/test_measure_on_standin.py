@@ -25,6 +25,8 @@ import closed_loop as loop
 from decoder import Decoder, Pass
 from specmodel.base.errors import InputError
 from specmodel.cli import main
+from specmodel.cli.calibrate import calibration_text
+from specmodel.fit.calibration import calibrate_rows
 from specmodel.machines.hardware import load_hardware
 from specmodel.measure.kernels import bench as benches, collectives, device, layers
 from specmodel.measure.kernels.bench import NO_KERNEL, OUT_OF_MEMORY, Arena, Bench, Workload
@@ -292,11 +294,12 @@ def test_all_reduces_of_a_group(lent: tuple[Gpu, Group], tmp_path: Path, monkeyp
     rows = pd.read_csv(tmp_path / "mine.csv")
     reduced = rows[rows["component"] == "all_reduce"]
     assert len(reduced) == 6
-    times = reduced.groupby("bytes")["latency"].median()
-    assert times.tolist() == pytest.approx(
-        [cuda_standin.KERNEL_SECONDS + size / cuda_standin.BYTES_PER_S for size in times.index],
-        rel=0.05,
-    )
+    made = calibrate_rows(tmp_path / "mine.csv", find_device("cuda"), date="2026-11-21")
+    link = made.links[1]
+    assert (link.kind, link.num_gpus) == ("nvlink", 2)
+    assert link.collective_latency == pytest.approx(cuda_standin.KERNEL_SECONDS, rel=0.05)
+    assert link.peak_bytes_per_s == pytest.approx(cuda_standin.BYTES_PER_S, rel=0.05)
+    assert "All-reduce over 2 GPUs: 1 us and 2000 GB/s" in calibration_text(made, 0, 1)
     assert not group.is_there
     assert group.calls > len(reduced)
     assert held == pytest.approx([0, 0], abs=2**20)  # ranks find the memory free

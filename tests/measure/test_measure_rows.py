@@ -6,7 +6,6 @@ import resource
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -18,7 +17,6 @@ from benched import INFO, OUT_OF_MEMORY, FakeBench, put
 
 from specmodel.base.errors import InputError
 from specmodel.cli import main
-from specmodel.cli.calibrate import calibration_text
 from specmodel.fit.calibration import calibrate_rows
 from specmodel.machines.hardware import load_hardware
 from specmodel.measure.kernels.rows import COLUMNS, RowFile
@@ -260,39 +258,6 @@ def test_suites_name_each_point_once_and_judge_other_shapes(device: str, length:
         assert fitted
         assert length == "tiny" or judged
         assert not fitted & judged
-
-
-def test_all_reduces_of_several_gpus_make_a_link(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The path of a node, on planted times: 20 us and 200 GB/s over four GPUs."""
-    sizes = [2.0**e for e in range(12, 27, 2)]
-    planted = pd.DataFrame([
-        {"component": "all_reduce", "num_gpus": 4, "bytes": int(size), "repeat": repeat,
-         "latency": 2e-5 + 1.5 * size / 2e11}
-        for size in sizes for repeat in range(20)
-    ])  # fmt: skip
-    timed = []
-    place = "specmodel.measure.kernels.collectives"
-    monkeypatch.setattr(f"{place}.time_all_reduces", lambda *on: timed.append(on) or planted)
-    monkeypatch.setattr(f"{place}.SIZES", [int(size) for size in sizes])
-    for name, value in (("num_gpus", lambda: 4), ("gpu_state", dict)):
-        monkeypatch.setattr(f"specmodel.measure.kernels.device.{name}", value)
-    info = replace(INFO, kind="cuda", name="Some GPU", hardware="some_gpu")
-    path = tmp_path / "rows.csv"
-    for _ in range(2):  # the second time nothing is missing
-        list(run_suite(path, info, "tiny"))
-    assert timed == [("cuda", 4)]
-    made = calibrate_rows(path, info, date="2026-11-21")
-    assert made.links
-    link = made.links[1]
-    assert link.collective_latency == pytest.approx(2e-5, rel=1e-3)
-    assert link.peak_bytes_per_s == pytest.approx(2e11, rel=1e-3)
-    assert link.kind == "nvlink"
-    (tmp_path / "made.toml").write_text(made.text)
-    assert load_hardware(tmp_path / "made.toml").link == link
-    text = calibration_text(made, 0, 1)
-    assert "All-reduce over 4 GPUs: 20 us and 200 GB/s" in text
 
 
 @pytest.fixture
