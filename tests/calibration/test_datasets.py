@@ -68,12 +68,9 @@ def test_skewed_tokens_reach_as_many_experts_as_their_power_law(
     assert (table.active_experts.notna() == known).all()
 
 
-@pytest.mark.parametrize("exponent", [1.01, 1.2])
-@pytest.mark.parametrize(("count", "k"), [(8, 2), (64, 6), (128, 8), (256, 8), (512, 10)])
-def test_power_law_experts_lie_between_one_token_and_all(
-    count: int, k: int, exponent: float
-) -> None:
-    tokens = [1, 2, 3, 5, 8, 16, 31, 64, 100, 1000, 16_384]
+@pytest.mark.parametrize(("exponent", "count", "k"), [(1.01, 8, 2), (1.2, 128, 8), (1.01, 512, 10)])
+def test_power_law_experts_lie_between_one_token_and_all(exponent, count, k) -> None:
+    tokens = [1, 2, 5, 16, 100, 1000, 16_384]
     active = [datasets.power_law_active_experts(t, count, k, exponent) for t in tokens]
     assert all(1 <= n <= min(count, t * k) for n, t in zip(active, tokens, strict=True))
     assert active[0] == k

@@ -229,23 +229,6 @@ def test_committed_predictions_are_those_of_today() -> None:
     assert now["predicted"].to_numpy() == pytest.approx(then["predicted"].to_numpy(), rel=1e-4)
 
 
-@pytest.mark.slow
-def test_target_efficiency_falls_as_it_must() -> None:
-    """One token routed alone loads 2 of 64 experts, eight tokens some 14: seven times the work."""
-    target = loop.moe(512, 512, 64, 2, 2, vocabulary_size=256)
-    drafter = loop.dense(64, 64, 1, num_kv_heads=1, vocabulary_size=256)
-    setting = loop.Setting(
-        targets=(target,), drafter=drafter, batch_sizes=(1,), draft_lengths=(1, 7),
-        contexts=(16,), repeats=5, end_to_end_repeats=1, steps=1,
-    )  # fmt: skip
-    with torch.inference_mode():
-        rows, _ = loop.measure(setting, CPU)
-    chosen = rows[(rows["quantity"] == "target_efficiency") & (rows["routing_correlation"] == 0)]
-    short, long = chosen.groupby("draft_length")["value"].median()
-    assert long < 0.75 * short
-    assert long < 0.7
-
-
 def test_the_check_of_measurements_takes_references_out_of_a_drift() -> None:
     rows = pd.DataFrame({
         "component": "gemm", "hardware": "x", "stack": "torch", "version": "1",
