@@ -184,11 +184,13 @@ def planted_fits(form: str) -> dict[tuple[str, str], Any]:
 def test_planted_parameters_come_back(form: str) -> None:
     layers, found = FORMS[form], planted_fits(form)
     assert list(found) == [(kind, layers.dtype) for kind in layers.of_kind]
+    num_judged = (layers.timed()["role"] == "judge").sum()
     for (kind, _), fitting in found.items():
         assert fitting.fit.sharpness == 2
         for name, of in layers.of_kind[kind].items():
             assert getattr(fitting.fit, name) == pytest.approx(layers.planted[of], rel=2e-3)
         assert fitting.fit.is_held_out
+        assert fitting.fit.num_judged == num_judged
         assert fitting.fit.percentile_90_error < 1e-4
         for name, value in layers.held_values.get(kind, {}).items():
             assert getattr(fitting.fit, name) == value
