@@ -8,6 +8,7 @@ import pytest
 from rows import each_row, slow
 
 from links import with_all_reduces
+from published import datasets
 from published.all_reduces import PARAMETERS, errors_of, fit_all_reduces
 from specmodel.algebra.collectives import AllReduceParameters, all_reduce_time
 from specmodel.base.errors import InputError
@@ -138,7 +139,7 @@ def test_published_all_reduces_of_sizes_left_out_are_met(name: str, stack: str) 
     shipped = errors_of(rows, link.peak_bytes_per_s, fit.parameters)
     ring = replace(link, all_reduce={}).all_reduce_parameters(stack)
     as_ring = errors_of(rows, link.peak_bytes_per_s, ring)
-    assert np.abs(shipped).mean() < 0.95 * np.abs(as_ring).mean() < 0.95 * 0.4
+    assert np.abs(shipped).mean() < 0.95 * np.abs(as_ring).mean()
 
 
 @pytest.mark.dataset
@@ -150,6 +151,25 @@ def test_published_all_reduces_of_four_gpus_follow_from_two_and_eight(name: str)
         fitting = fit_all_reduces(rows[~is_four], rate)
         error = errors_of(rows[is_four], rate, fitting.parameters)
         assert np.median(np.abs(error)) <= 0.10
+
+
+@pytest.mark.dataset
+@pytest.mark.parametrize(
+    "name", ["a100_sxm_80gb", *slow("h100_sxm", "h200_sxm", "b200", "rtx_pro_6000")]
+)
+def test_rings_give_published_all_reduces_back_roughly(name: str) -> None:
+    """At the link's peak they come out too short by 20 to 40 % in the median."""
+    tables = datasets.list_tables().query("operation == 'comm' and framework == 'trtllm'")
+    version = tables[tables["hardware"] == name]["version"].max()
+    rows, link = datasets.read_timings("comm", name, "trtllm", version), LINKS[name]
+    rows = rows[rows["num_gpus"].between(2, 8) & rows["message_bytes"].between(2**11, 2**25)]
+    hops = 2 * (rows["num_gpus"] - 1)
+    sent = hops / rows["num_gpus"] * rows["message_bytes"] / link.peak_bytes_per_s
+    fixed = link.collective_latency + hops * link.hop_latency
+    error = (fixed + sent / link.efficiency) / rows["latency"] - 1
+    assert error.abs().mean() <= (0.25 if name == "a100_sxm_80gb" else 0.16)
+    assert abs(error.median()) <= 0.15
+    assert ((fixed + sent) / rows["latency"] - 1).abs().mean() > 1.4 * error.abs().mean()
 
 
 @pytest.mark.dataset
@@ -167,7 +187,6 @@ def test_four_megabytes_on_eight_b200_take_what_was_published() -> None:
 
 
 def published(name: str, stack: str) -> pd.DataFrame:
-    datasets = pytest.importorskip("published.datasets")
     version = LINKS[name].all_reduce[stack].version
     rows = datasets.read_timings("comm", name, stack, version)
     most = 4 if name == "gb300" else 8  # eight GB300 are of two nodes
