@@ -102,6 +102,8 @@ def test_a_draft_length_that_the_file_does_not_tell_is_for_the_user_to_give(file
     assert (tree.draft_length, tree.topk, tree.verify_tokens) == (5, 4, 16)
     with pytest.raises(InputError, match=r"tokens_per_step: got 2\.2; .*draft_length \+ 1 = 2"):
         run.drafting(1)
+    with pytest.raises(InputError, match=r"draft_length: got 2\.5"):
+        run.drafting(2.5)
     with pytest.raises(InputError, match="verify_tokens: got None"):
         run.drafting(3, topk=2)
 
@@ -245,7 +247,10 @@ ADAPTIVE = {"speculative_adaptive": True, "speculative_algorithm": "EAGLE"}
 @each_row(
     ("result", "message"),
     [
+        (vllm(completed=0), "completed: got 0; expected at least one finished request"),
+        (vllm(mean_tpot_ms=0.0), r"mean_tpot_ms: got 0\.0; .*more than one token"),
         (vllm(mean_tpot_ms=None), "mean_tpot_ms: got None; .*--percentile-metrics"),
+        (vllm(spec_decode_num_drafts=0), "spec_decode_num_drafts: got 0"),
         (sglang(mean_tpot_ms=0.0058), r"mean_tpot_ms: got 0\.0058; expected milliseconds, not"),
         (vllm(output_throughput=-1.0), r"output_throughput: got -1\.0"),
         (vllm(spec_decode_acceptance_length=4.2), r"tokens_per_step: got 4\.2; .* \+ 1 = 4"),
@@ -274,7 +279,11 @@ def test_a_result_that_cannot_be_says_so_in_one_line(file, result, message):
         (b"\x89PNG\r\n\x1a\n\xff,1", "well-formed CSV"),
         (b"============ Serving Benchmark Result ============\nSuccessful requests: 6\n", "CSV"),
         (b"concurrency,isl\n8,1000\n", "got 'concurrency, prompt_length'"),
+        (b"tpot_ms,tpot_ms\n8,8\n", "each column once"),
         (b"tpot_ms,TPOT_ms\n8,8\n", "each column once"),
+        (b"PK\x03\x04\0\0\0\0", "a file of text or Parquet"),
+        (b"PAR1", r"a \.csv or \.parquet file"),
+        (b"[]", "at least one result"),
     ],
 )
 def test_a_file_that_is_none_of_these_says_so(file, content, message):

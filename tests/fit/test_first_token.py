@@ -104,6 +104,7 @@ def test_a_row_is_prefill_waiting_and_constant(table):
         ([ROW], "measured_ttft_ms"),
         ([LONG | {"concurrency": 8}], "more than 4 requests"),
         ([LONG | {"measured_ttft_ms": 0.3}], "milliseconds, not seconds"),
+        ([LONG | {"measured_ttft_ms": -1}], "milliseconds from"),
         ([LONG | {"gpus": 3}], "no row that is taken"),
     ],
 )

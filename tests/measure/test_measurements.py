@@ -115,6 +115,11 @@ def test_a_missing_column_is_named() -> None:
     assert "columns point, group as well" in refusal(check_measurements, referred)
 
 
+def test_rows_have_a_router_all_or_none() -> None:
+    mixed = planted("experts").assign(includes_router=[0, 1] * 20)
+    assert "one of them in all rows" in refusal(check_measurements, mixed)
+
+
 @each_row(
     ("column", "value", "expected"),
     [
