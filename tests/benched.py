@@ -2,7 +2,6 @@
 
 import math
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -20,7 +19,7 @@ OUT_OF_MEMORY = "out of memory"
 class FakeBench:
     """Times that depend on the point and on how often it was timed, by a smooth law."""
 
-    pause, fault = 0.0, ""
+    fault = ""
 
     def __init__(self, info: DeviceInfo, points: list[Point]) -> None:
         self.calls: dict[str, int] = {}
@@ -32,8 +31,6 @@ class FakeBench:
         pass
 
     def measure(self, point: Point) -> dict[str, str]:
-        time.sleep(self.pause)
-
         def seconds(sizes: dict[str, float]) -> float:
             if point.component == "copy":
                 return 2 * sizes["bytes"] / 2e10

@@ -1,36 +1,26 @@
 """The script that writes published timings as a table, and lists what there is."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import dataset
 import specmodel
 from specmodel.measure.measurements import read_measurements
 
-dataset = pytest.importorskip("dataset")
 SCRIPT = Path(dataset.__file__)
 
-
-@pytest.fixture
-def _published() -> None:
-    pytest.importorskip("aiconfigurator_core")
-    pytest.importorskip("pyarrow")
-
-
-published = pytest.mark.usefixtures("_published")
 
 REFUSED = [
     ("h200_sxm trtllm", "version: got None"),
     ("h200_sxm trtllm 1.3.0rc20", "--output: got None"),
-    ("--output out.csv", "hardware: got None"),
     ("--list h200_sxm", "hardware: got 'h200_sxm'", "none with --list"),
-    ("--list --output out.csv", "--output: got 'out.csv'", "none with --list"),
     ("h200 trtllm 1.3.0rc20 --output out.csv", "hardware: got 'h200'", "h200_sxm"),
     ("t4 trtllm 1.3.0rc20 --output out.csv", "hardware: got 't4'", "with tables"),
-    ("h200_sxm trtllm 1.3.0rc20 more", "unexpected extra argument"),
 ]
 
 
@@ -42,23 +32,19 @@ def test_one_line_names_the_argument(case, refuse) -> None:
         assert fragment in line
 
 
-@pytest.mark.parametrize("words", ["h200_sxm trtllm 1.3.0rc20 --output out.csv", "--list", ""])
-def test_it_says_what_to_install(words, refuse, monkeypatch) -> None:
+def test_it_says_what_to_install(refuse, monkeypatch) -> None:
     monkeypatch.setattr("published.datasets.find_spec", lambda _name: None)
-    line = refuse(dataset.main, words)
+    line = refuse(dataset.main, "--list")
     assert "aiconfigurator_core" in line
     assert "pip install '.[datasets]'" in line
 
 
-@published
 @pytest.mark.dataset
 @pytest.mark.parametrize(
     ("words", "fragments"),
     [
-        ("h200_sxm trt 1.3.0rc20", ["'trt/1.3.0rc20'", "trtllm/1.3.0rc20", "vllm/0.24.0"]),
         ("h200_sxm trtllm 9.9", ["'trtllm/9.9'", "trtllm/1.3.0rc20", "h200_sxm"]),
         ("h200_sxm ../.. 9.9", ["'../../9.9'", "trtllm/1.3.0rc20"]),
-        ("h200_sxm '' ''", ["'/'", "trtllm/1.3.0rc20"]),
     ],
 )
 def test_it_names_the_tables_there_are(words, fragments, refuse, tmp_path) -> None:
@@ -68,7 +54,6 @@ def test_it_names_the_tables_there_are(words, fragments, refuse, tmp_path) -> No
         assert fragment in line
 
 
-@published
 @pytest.mark.dataset
 def test_the_list_says_what_the_profiles_have_fitted(do) -> None:
     listed = do(dataset.main, "--list")
@@ -79,7 +64,6 @@ def test_the_list_says_what_the_profiles_have_fitted(do) -> None:
     assert {row[0] for row in rows[1:]} <= set(specmodel.list_hardware())
 
 
-@published
 @pytest.mark.dataset
 def test_it_writes_a_table_that_fit_reads(do) -> None:
     out = do(dataset.main, "a100_sxm_80gb vllm 0.14.0 --output a100.csv")
@@ -93,16 +77,8 @@ def test_it_writes_a_table_that_fit_reads(do) -> None:
 
 def test_it_runs_as_a_program(tmp_path) -> None:
     command = [sys.executable, str(SCRIPT), "t4", "trtllm", "1", "--output", "out.csv"]
-    root = SCRIPT.parents[1]
-    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    path = os.pathsep.join([str(SCRIPT.parents[1]), os.environ.get("PYTHONPATH", "")])
+    own = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("dataset: error: ")
-    assert len(done.stderr.splitlines()) == 1
+    assert re.fullmatch(r"dataset: error: .*\n", done.stderr)

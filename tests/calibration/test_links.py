@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from rows import each_row
+from rows import each_row, slow
 
 from links import with_all_reduces
+from published import datasets
 from published.all_reduces import PARAMETERS, errors_of, fit_all_reduces
 from specmodel.algebra.collectives import AllReduceParameters, all_reduce_time
 from specmodel.base.errors import InputError
@@ -23,10 +24,12 @@ RATE = 4.5e11
 LINKS: dict[str, Link] = {n: h.link for n in list_hardware() if (h := load_hardware(n)).link}
 
 
-def planted(noise: float = 0.0, exponents: range = range(11, 29)) -> pd.DataFrame:
+def planted(
+    noise: float = 0.0, exponents: range = range(11, 29), rate: float = RATE
+) -> pd.DataFrame:
     num_gpus, size = (x.ravel() for x in np.meshgrid([2, 4, 8], [2.0**k for k in exponents]))
     factor = np.exp(noise * np.random.default_rng(3).normal(size=size.size))
-    latency = all_reduce_time(size, num_gpus, RATE, PLANTED) * factor
+    latency = all_reduce_time(size, num_gpus, rate, PLANTED) * factor
     return pd.DataFrame({"num_gpus": num_gpus, "message_bytes": size, "latency": latency})
 
 
@@ -48,11 +51,8 @@ def test_errors_of_sizes_left_out_are_those_of_the_noise() -> None:
 
 def test_rows_of_links_of_several_speeds_are_fitted_together() -> None:
     """Efficiencies are shares of each link's peak; latencies are those of both."""
-    slow = planted()
-    size, num_gpus = slow["message_bytes"], slow["num_gpus"]
-    slow["latency"] = all_reduce_time(size, num_gpus, RATE / 2, PLANTED)
-    rates = np.repeat([RATE, RATE / 2], len(slow))
-    rows = pd.concat([planted(), slow], ignore_index=True)
+    rows = pd.concat([planted(), planted(rate=RATE / 2)], ignore_index=True)
+    rates = np.repeat([RATE, RATE / 2], len(rows) // 2)
     fitting = fit_all_reduces(rows, rates)
     assert np.abs(errors_of(rows, rates, fitting.parameters)).max() < 5e-3
 
@@ -61,10 +61,8 @@ def test_rows_of_links_of_several_speeds_are_fitted_together() -> None:
     ("table", "named"),
     [
         (planted(exponents=range(11, 18)), "message_bytes"),
-        (planted().drop(columns="num_gpus"), "num_gpus"),
         (planted().assign(num_gpus=1), "num_gpus"),
         (planted().assign(latency=0.0), "latency"),
-        (planted().assign(message_bytes=np.nan), "message_bytes"),
     ],
 )
 def test_a_table_that_does_not_do_is_refused_in_one_line(table: pd.DataFrame, named: str) -> None:
@@ -88,20 +86,13 @@ def test_every_link_ships_with_all_reduces_for_any_stack(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"one_shot_latency": -1e-6},
-        {"two_shot_efficiency": 0.0},
-        {"one_shot_efficiency": 60.0},
-        {"contention": -0.1},
-        {"hop": 1.0},
-    ],
+    ("name", "value"),
+    [("one_shot_latency", -1e-6), ("two_shot_efficiency", 0.0), ("contention", -0.1), ("hop", 1.0)],
 )
-def test_a_profile_with_impossible_all_reduces_is_refused(change: dict[str, float]) -> None:
-    fit = as_table(LINKS["b200"].all_reduce["trtllm"]) | change
-    with pytest.raises(InputError, match=next(iter(change))) as error:
+def test_a_profile_with_impossible_all_reduces_is_refused(name: str, value: float) -> None:
+    fit = as_table(LINKS["b200"].all_reduce["trtllm"]) | {name: value}
+    with pytest.raises(InputError, match=name):
         load_hardware("b200").with_changes("hardware", {"link.all_reduce": {"trtllm": fit}})
-    assert "\n" not in str(error.value)
 
 
 def test_all_reduces_are_written_behind_the_link_and_nothing_else_moves() -> None:
@@ -129,7 +120,10 @@ FITTED = [
 
 
 @pytest.mark.dataset
-@each_row(("name", "stack"), FITTED)
+@pytest.mark.parametrize(
+    ("name", "stack"),
+    [("b200", "vllm"), *slow(*(row for row in FITTED if row != ("b200", "vllm")))],
+)
 def test_published_all_reduces_of_sizes_left_out_are_met(name: str, stack: str) -> None:
     """Every third size left out, 2 KB to 256 MB on 2 to 8 GPUs: median 10 %, L40S 12 %."""
     rows, link = published(name, stack), LINKS[name]
@@ -149,7 +143,7 @@ def test_published_all_reduces_of_sizes_left_out_are_met(name: str, stack: str) 
 
 
 @pytest.mark.dataset
-@pytest.mark.parametrize("name", ["a100_sxm_80gb", "h100_sxm", "h200_sxm", "b200", "b300"])
+@pytest.mark.parametrize("name", ["a100_sxm_80gb", *slow("h100_sxm", "h200_sxm", "b200", "b300")])
 def test_published_all_reduces_of_four_gpus_follow_from_two_and_eight(name: str) -> None:
     for stack in ("trtllm", "vllm", "sglang"):
         rows, rate = published(name, stack), LINKS[name].peak_bytes_per_s
@@ -157,6 +151,25 @@ def test_published_all_reduces_of_four_gpus_follow_from_two_and_eight(name: str)
         fitting = fit_all_reduces(rows[~is_four], rate)
         error = errors_of(rows[is_four], rate, fitting.parameters)
         assert np.median(np.abs(error)) <= 0.10
+
+
+@pytest.mark.dataset
+@pytest.mark.parametrize(
+    "name", ["a100_sxm_80gb", *slow("h100_sxm", "h200_sxm", "b200", "rtx_pro_6000")]
+)
+def test_rings_give_published_all_reduces_back_roughly(name: str) -> None:
+    """At the link's peak they come out too short by 20 to 40 % in the median."""
+    tables = datasets.list_tables().query("operation == 'comm' and framework == 'trtllm'")
+    version = tables[tables["hardware"] == name]["version"].max()
+    rows, link = datasets.read_timings("comm", name, "trtllm", version), LINKS[name]
+    rows = rows[rows["num_gpus"].between(2, 8) & rows["message_bytes"].between(2**11, 2**25)]
+    hops = 2 * (rows["num_gpus"] - 1)
+    sent = hops / rows["num_gpus"] * rows["message_bytes"] / link.peak_bytes_per_s
+    fixed = link.collective_latency + hops * link.hop_latency
+    error = (fixed + sent / link.efficiency) / rows["latency"] - 1
+    assert error.abs().mean() <= (0.25 if name == "a100_sxm_80gb" else 0.16)
+    assert abs(error.median()) <= 0.15
+    assert ((fixed + sent) / rows["latency"] - 1).abs().mean() > 1.4 * error.abs().mean()
 
 
 @pytest.mark.dataset
@@ -174,9 +187,6 @@ def test_four_megabytes_on_eight_b200_take_what_was_published() -> None:
 
 
 def published(name: str, stack: str) -> pd.DataFrame:
-    datasets = pytest.importorskip("published.datasets")
-    pytest.importorskip("aiconfigurator_core")
-    pytest.importorskip("pyarrow")
     version = LINKS[name].all_reduce[stack].version
     rows = datasets.read_timings("comm", name, stack, version)
     most = 4 if name == "gb300" else 8  # eight GB300 are of two nodes

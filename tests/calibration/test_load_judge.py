@@ -1,38 +1,31 @@
 """A real engine under load: what was recorded, beside what is predicted of it."""
 
-import importlib
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-SCRIPTS = Path(__file__).parents[2] / "calibration"
-RECORDED = SCRIPTS / "results/vllm_cpu_load"
+import load_judge
+
+RECORDED = Path(load_judge.__file__).parent / "results/vllm_cpu_load"
 
 
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    return importlib.import_module("load_judge")
-
-
-def test_capacity_is_where_the_share_crosses(load: Any) -> None:
+def test_capacity_is_where_the_share_crosses() -> None:
     found = pd.Series({1.0: 1.0, 2.0: 0.95, 4.0: 0.85, 8.0: 0.2})
-    assert load.crossing(found, 0.9) == pytest.approx((2.0, 4.0, 8**0.5))
+    assert load_judge.crossing(found, 0.9) == pytest.approx((2.0, 4.0, 8**0.5))
     with pytest.raises(SystemExit, match="no rate below"):
-        load.crossing(found[found < 0.9], 0.9)
+        load_judge.crossing(found[found < 0.9], 0.9)
 
 
 def test_recorded_runs_are_predicted_as_they_are_stored(
-    load: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of plain runs exactly; of drafts with fewer draws of what is accepted."""
-    monkeypatch.setattr(load, "LUCKS", 2)
+    monkeypatch.setattr(load_judge, "LUCKS", 2)
     shutil.copytree(RECORDED, tmp_path / "load")
-    judged, was = load.judge(tmp_path / "load"), pd.read_csv(RECORDED / "judged.csv")
+    judged, was = load_judge.judge(tmp_path / "load"), pd.read_csv(RECORDED / "judged.csv")
     assert len(judged) == len(was)
     for name in ("tpot", "ttft", "tpot_chain", "tpot_root", "ttft_chain"):
         assert judged[name].to_numpy() == pytest.approx(was[name].to_numpy(), rel=1e-3, nan_ok=True)

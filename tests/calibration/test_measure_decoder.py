@@ -23,9 +23,13 @@ DENSE = build(Architecture, plain_shape(name="dense", ffn_size=24, **SMALL), "mo
 
 
 @pytest.fixture(autouse=True)
-def _no_gradients():
+def _one_thread_and_no_gradients():
+    """Threads that wait for each other on a busy machine take long."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     with torch.inference_mode():
         yield
+    torch.set_num_threads(threads)
 
 
 def start(decoder: Decoder, batch: int, context: int = 5) -> State:
@@ -55,8 +59,8 @@ def plain(target: Decoder, batch: int) -> Pass:
 
 @pytest.mark.parametrize(
     ("architecture", "is_own_drafter", "batch", "gamma"),
-    [(MOE, True, 3, 4), (MOE, False, 1, 1), (DENSE, True, 1, 1), (DENSE, False, 3, 4)],
-    ids=["moe-own", "moe-other", "dense-own", "dense-other"],
+    [(MOE, False, 3, 4), (DENSE, True, 1, 1)],
+    ids=["moe-other", "dense-own"],
 )
 def test_speculation_emits_what_plain_decoding_does(
     architecture: Architecture, is_own_drafter: bool, batch: int, gamma: int

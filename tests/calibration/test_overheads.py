@@ -112,8 +112,7 @@ def test_noisy_rows_are_predicted_within_their_noise(seed: int) -> None:
 
 def test_overheads_held_stay_and_are_counted() -> None:
     held = {"kernel_time": 3e-6}
-    table = served(ideal(**PASSES, **held))
-    fitting = fit(table, PASSES, base=ideal(**held))
+    fitting = fit(served(ideal(**PASSES, **held)), PASSES, base=ideal(**held))
     assert fitting.result.parameters == pytest.approx(PASSES, rel=1e-4)
     assert fitting.profile.kernel_time == held["kernel_time"]
 
@@ -135,7 +134,7 @@ def test_rows_left_out_are_predicted_by_the_others() -> None:
     assert wrong.profile.fit.left_out_error["batch_size"] > wrong.profile.fit.mean_error
 
 
-@pytest.mark.parametrize("name", COLUMNS)
+@each_row("name", COLUMNS)
 def test_fit_engine_names_a_missing_column(name: str) -> None:
     with pytest.raises(InputError, match=rf"^measurements: got .*columns {name} as well"):
         fit(served(ideal()).drop(columns=name), ["pass_time"])
@@ -152,148 +151,88 @@ def test_times_that_are_not_linear_in_overheads_are_refused(name: str) -> None:
 ENGINE = f"engine.csv --output out.toml --name mine{VARY}"
 
 
-def cell(table: pd.DataFrame, column: str, value: object) -> pd.DataFrame:
-    cells = [value, *table[column].iloc[1:]]
-    return table.assign(**{column: pd.Series(cells, table.index, dtype=object)})
-
-
-@pytest.fixture(scope="module")
-def tables() -> dict[str, pd.DataFrame]:
-    """Tables by the name of their file."""
-    engine = served(ideal(**PASSES))
-    speedups = served(ideal(pass_time=2e-3), ("speedup",))
-    times = served(ideal(**PASSES), ("forward_time", "step_time"))
-    blanks = np.where(np.arange(len(engine)) < 2, np.nan, np.arange(len(engine)) % 2)
-    return {
-        "engine": engine,
-        "engine_few": engine.head(3),
-        "engine_header": engine.head(0),
-        "no_quantity": engine.drop(columns="quantity"),
-        "no_value": engine.drop(columns="value"),
-        "no_efficiency": engine.drop(columns="step_efficiency"),
-        "efficiency_blank": cell(speedups, "step_efficiency", np.nan),
-        "efficiency_low": cell(speedups, "step_efficiency", 0.1),
-        "efficiency_high": cell(speedups, "step_efficiency", 1.2),
-        "efficiency_infinite": cell(speedups, "step_efficiency", np.inf),
-        "efficiency_text": cell(speedups, "step_efficiency", "x"),
-        "quantity": cell(engine, "quantity", "sped"),
-        "target": cell(engine, "target", "mixtrall"),
-        "drafter": cell(engine, "drafter", "egle"),
-        "hardware": cell(engine, "hardware", "a80_sxm_80gb"),
-        "three_gpus": cell(engine, "tensor_parallel", 3),
-        "no_gpu": cell(engine, "tensor_parallel", 0),
-        "half_a_gpu": cell(engine, "tensor_parallel", 1.5),
-        "gpu_text": cell(engine, "tensor_parallel", "two"),
-        "batch_text": cell(engine, "batch_size", "four"),
-        "batch_list": cell(engine, "batch_size", "1 2 x"),
-        "batch_comma": cell(engine, "batch_size", "1,2"),
-        "batch_zero": cell(engine, "batch_size", "1 0"),
-        "batch_blank": cell(engine, "batch_size", ""),
-        "length_fraction": cell(engine, "draft_length", 1.5),
-        "length_negative": cell(engine, "draft_length", -1),
-        "length_blank": cell(engine, "draft_length", np.nan),
-        "length_text": cell(engine, "draft_length", "four").iloc[::-1],
-        "context_negative": cell(engine, "context_length", -1),
-        "context_text": cell(engine, "context_length", "long"),
-        "value_zero": cell(engine, "value", 0),
-        "value_negative": cell(engine, "value", -1),
-        "value_blank": cell(engine, "value", np.nan),
-        "value_text": cell(engine, "value", "fast"),
-        "value_infinite": cell(engine, "value", np.inf),
-        "batch_huge": cell(engine, "batch_size", "1e300"),
-        "length_huge": cell(engine, "draft_length", 1e300),
-        "value_huge": cell(engine, "value", 1e300),
-        "engine_milliseconds": times.assign(value=1e3 * times["value"]),
-        "blanks": engine.assign(day=blanks),
-    }
-
-
 @pytest.fixture
-def written(tables, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name, table in tables.items():
-        table.to_csv(tmp_path / f"{name}.csv", index=False)
-    (tmp_path / "empty.csv").write_bytes(b"")
-    (tmp_path / "binary.csv").write_bytes(bytes(range(256)) * 20)
+def write(tmp_path):
+    """Write the rows of an engine, with a cell of the first changed if one is given."""
+
+    def write(column="", value=None, table=None) -> None:
+        table = served(ideal(**PASSES)) if table is None else table
+        if column:
+            cells = [value, *table[column].iloc[1:]]
+            table[column] = pd.Series(cells, table.index, dtype=object)
+        table.to_csv(tmp_path / "engine.csv", index=False)
+
+    return write
 
 
-FAULTS = [
-    *(
-        (ENGINE.replace("engine.csv", f"{table}.csv"), *fragments)
-        for table, *fragments in (
-            ("none", "measurements", "none.csv", "No such file"),
-            ("empty", "measurements", "empty.csv"),
-            ("engine_header", "measurements", "0 rows", "more than 3"),
-            ("engine_few", "measurements", "3 rows", "more than 3"),
-            ("binary", "measurements", "expected"),
-            ("no_quantity", "measurements", "columns quantity as well"),
-            ("no_value", "measurements", "columns value as well"),
-            ("no_efficiency", "measurements", "rows of speedup", "columns step_efficiency"),
-            ("efficiency_blank", "measurements.step_efficiency", "got nan", "at most 1"),
-            ("efficiency_low", "measurements.step_efficiency", "got 0.1"),
-            ("efficiency_high", "measurements.step_efficiency", "got 1.2", "at most 1"),
-            ("efficiency_infinite", "measurements.step_efficiency", "got inf", "at most 1"),
-            ("efficiency_text", "measurements.step_efficiency", "got 'x'", "at most 1"),
-            ("quantity", "measurements.quantity", "'sped'", *QUANTITIES),
-            ("target", "measurements.target", "'mixtrall'", "mixtral-8x7b"),
-            ("drafter", "measurements.drafter", "'egle'", "eagle"),
-            ("hardware", "measurements.hardware", "'a80_sxm_80gb'", "a800_sxm_80gb"),
-            ("three_gpus", "measurements.tensor_parallel", "got 3", "1, 2, 4"),
-            ("no_gpu", "measurements.tensor_parallel", "got 0", "a whole number above 0"),
-            ("half_a_gpu", "measurements.tensor_parallel", "got 1.5", "a whole number"),
-            ("gpu_text", "measurements.tensor_parallel", "'two'", "a whole number"),
-            ("batch_text", "measurements.batch_size", "'four'", "number"),
-            ("batch_list", "measurements.batch_size", "'1 2 x'", "number"),
-            ("batch_comma", "measurements.batch_size", "'1,2'", "number"),
-            ("batch_zero", "measurements.batch_size", "got 0", "from 1 to"),
-            ("batch_blank", "measurements.batch_size", "nan", "from 1 to"),
-            ("length_fraction", "measurements.draft_length", "got 1.5", "a whole number"),
-            ("length_negative", "measurements.draft_length", "got -1", "at least 0"),
-            ("length_blank", "measurements.draft_length", "got nan", "a whole number"),
-            ("length_text", "measurements.draft_length", "'four'", "a whole number"),
-            ("context_negative", "measurements.context_length", "got -1", "at least 0"),
-            ("context_text", "measurements.context_length", "'long'", "a number"),
-            ("value_zero", "measurements.value", "0", "above 1e-12"),
-            ("value_negative", "measurements.value", "-1", "above 1e-12"),
-            ("value_blank", "measurements.value", "nan", "above 1e-12"),
-            ("value_text", "measurements.value", "'fast'", "above 1e-12"),
-            ("value_infinite", "measurements.value", "inf", "above 1e-12"),
-            ("batch_huge", "measurements.batch_size", "1e+300", "from 1 to 1e+09"),
-            ("length_huge", "measurements.draft_length", "1e+300", "at most"),
-            ("value_huge", "measurements.value", "1e+300", "at most"),
-            ("engine_milliseconds", "measurements.value", "218 times", "seconds", "another unit"),
-        )
-    ),
-    (f"{ENGINE} --vary pass_tim", "--vary", "'pass_tim'", "pass_time"),
-    (f"{ENGINE} --vary ''", "--vary", "''", "reject_time_per_token"),
-    (f"{ENGINE} --vary pass_time", "--vary", "'pass_time', ", "each overhead once"),
-    (f"{ENGINE} --leave-out nope", "--leave-out", "'nope'", "a column", "batch_size"),
-    (f"{ENGINE} --leave-out target", "--leave-out", "'target'", "several values"),
-    (
-        ENGINE.replace("engine.csv", "blanks.csv") + " --leave-out day",
-        *("--leave-out", "'day'", "without blank cells"),
-    ),
-    (f"{ENGINE} --engine idael", "--engine", "'idael'", "ideal"),
-    (f"{ENGINE} extra", "extra"),
-    (ENGINE.replace(" --name mine", ""), "Missing option", "--name"),
-    (ENGINE.replace(VARY, ""), "Missing option", "--vary"),
-    (ENGINE.replace(" --output out.toml", ""), "Missing option", "--output"),
-]
+@each_row(
+    ("column", "value", "fragments"),
+    [
+        ("step_efficiency", np.nan, ["got nan", "at most 1"]),
+        ("step_efficiency", 0.1, ["got 0.1"]),
+        ("step_efficiency", 1.2, ["got 1.2", "at most 1"]),
+        ("step_efficiency", "x", ["got 'x'", "at most 1"]),
+        ("quantity", "sped", ["'sped'", *QUANTITIES]),
+        ("target", "mixtrall", ["'mixtrall'", "mixtral-8x7b"]),
+        ("drafter", "egle", ["'egle'", "eagle"]),
+        ("hardware", "a80_sxm_80gb", ["'a80_sxm_80gb'", "a800_sxm_80gb"]),
+        ("tensor_parallel", 3, ["got 3", "1, 2, 4"]),
+        ("tensor_parallel", 1.5, ["got 1.5", "a whole number"]),
+        ("tensor_parallel", "two", ["'two'", "a whole number"]),
+        ("batch_size", "1 2 x", ["'1 2 x'", "number"]),
+        ("batch_size", "1 0", ["got 0", "from 1 to"]),
+        ("batch_size", "", ["nan", "from 1 to"]),
+        ("batch_size", "1e300", ["1e+300", "from 1 to 1e+09"]),
+        ("draft_length", -1, ["got -1", "at least 0"]),
+        ("draft_length", np.nan, ["got nan", "a whole number"]),
+        ("draft_length", 1e300, ["1e+300", "at most"]),
+        ("context_length", -1, ["got -1", "at least 0"]),
+        ("context_length", "long", ["'long'", "a number"]),
+        ("value", 0, ["0", "above 1e-12"]),
+        ("value", np.nan, ["nan", "above 1e-12"]),
+        ("value", "fast", ["'fast'", "above 1e-12"]),
+        ("value", 1e300, ["1e+300", "at most"]),
+    ],
+)
+def test_one_line_names_a_cell_that_cannot_be(column, value, fragments, write, refuse) -> None:
+    write(column, value, served(ideal(pass_time=2e-3), ("speedup",)))
+    line = refuse(main, ENGINE)
+    assert f"measurements.{column}" in line
+    for fragment in fragments:
+        assert fragment in line
 
 
-@each_row(("words", "fragments"), [(case[0], case[1:]) for case in FAULTS])
-def test_one_line_names_what_is_wrong(words, fragments, written, refuse) -> None:
+@each_row(
+    ("words", "fragments"),
+    [
+        (ENGINE.replace("engine.csv", "none.csv"), ["measurements", "none.csv", "No such file"]),
+        (f"{ENGINE} --vary pass_tim", ["--vary", "'pass_tim'", "pass_time"]),
+        (f"{ENGINE} --vary pass_time", ["--vary", "'pass_time', ", "each overhead once"]),
+        (f"{ENGINE} --leave-out nope", ["--leave-out", "'nope'", "a column", "batch_size"]),
+        (f"{ENGINE} --leave-out target", ["--leave-out", "'target'", "several values"]),
+        (f"{ENGINE} --leave-out day", ["--leave-out", "'day'", "without blank cells"]),
+        (f"{ENGINE} --engine idael", ["--engine", "'idael'", "ideal"]),
+        (ENGINE.replace(VARY, ""), ["Missing option", "--vary"]),
+    ],
+)
+def test_one_line_names_an_option_that_cannot_be(words, fragments, write, refuse) -> None:
+    table = served(ideal(**PASSES))
+    write(table=table.assign(day=[np.nan, *np.arange(1, len(table)) % 2]))
     line = refuse(main, words)
     for fragment in fragments:
         assert fragment in line
 
 
-def test_help_names_every_column_and_overhead(do) -> None:
-    told = set(re.findall(r"\w+", do(main, "--help")))
-    assert told >= {*BOUNDS, *COLUMNS, *QUANTITIES}
+def test_few_rows_and_another_unit_are_refused(write, refuse) -> None:
+    times = served(ideal(**PASSES), ("forward_time", "step_time"))
+    write(table=times.head(3))
+    assert "got '3 rows'; expected more than 3" in refuse(main, ENGINE)
+    write(table=times.assign(value=1e3 * times["value"]))
+    assert re.search(r"measurements\.value: got .* 218 times .* seconds", refuse(main, ENGINE))
 
 
-def test_fit_engine_writes_an_engine_that_predicts_what_was_planted(do, written) -> None:
+def test_fit_engine_writes_an_engine_that_predicts_what_was_planted(do, write) -> None:
+    write()
     out = do(main, f"{ENGINE} --leave-out batch_size --source 'a test'")
     engine = load_engine("out.toml")
     assert (engine.name, engine.source) == ("mine", "a test")
@@ -305,43 +244,20 @@ def test_fit_engine_writes_an_engine_that_predicts_what_was_planted(do, written)
         assert f"{name} = {value:.4g} s" in out
     assert "with each batch_size left out in turn" in out
     assert "Written: out.toml" in out
-
-
-def test_fit_engine_shows_every_row_measured_and_predicted(do, written) -> None:
-    table = pd.read_csv("engine.csv").assign(batch_size="1 4 16")
-    table.loc[0, "value"] *= 1.5
-    table.to_csv("rows.csv", index=False)
-    out = do(main, f"rows.csv --output out.toml --name mine{VARY} --leave-out draft_length")
-    lines = out[out.index("target") :].splitlines()
-    rows = [line.split() for line in lines[1 : len(table) + 1]]
-    fitting = fit_engine(table, ideal(name="mine"), list(PASSES), date="2026-11-21")
-    for row, (_, measured), predicted in zip(
-        rows, table.iterrows(), fitting.predicted, strict=True
-    ):
-        assert row[:2] == [measured["target"], measured["quantity"]]
-        assert row[2:4] == ["1-16", f"{measured['draft_length']:g}"]
-        assert row[-1] == f"{predicted / measured['value'] - 1:+.1%}"
-        if not measured["quantity"].endswith("ward_time") and measured["quantity"] != "step_time":
-            assert row[-3:-1] == [f"{measured['value']:.3f}", f"{predicted:.3f}"]
+    assert len(re.findall(r"[+-]0\.0%\n", out)) == len(table)  # each row, measured and predicted
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_an_engine_fitted_without_leaving_out_loads(do, written) -> None:
-    do(main, ENGINE)
-    assert load_engine("out.toml").fit.left_out_error == {}
-
-
-def test_fit_engine_keeps_what_it_does_not_vary(do, written) -> None:
+def test_fit_engine_keeps_what_it_does_not_vary_and_warns_of_what_is_not_determined(
+    do, write
+) -> None:
     Path("held.toml").write_text(
         'schema_version = 1\nname = "held"\nsource = "a"\nkernel_time = 3e-6\n'
     )
-    do(main, f"{ENGINE} --engine held.toml --stack vllm --leave-out batch_size")
-    engine = load_engine("out.toml")
-    assert (engine.name, engine.stack, engine.kernel_time) == ("mine", "vllm", 3e-6)
-
-
-def test_fit_engine_warns_of_what_is_not_determined(do, written) -> None:
-    served(ideal(**PASSES), ("target_efficiency",)).to_csv("a.csv", index=False)
-    out = " ".join(do(main, f"a.csv --output out.toml --name mine{VARY}").split())
+    write(table=served(ideal(**PASSES), ("target_efficiency",)))
+    out = " ".join(do(main, f"{ENGINE} --engine held.toml --stack vllm").split())
     for name in ("draft_pass_time", "reject_time"):
         assert f"Warning: {name} is not determined by the points." in out
+    engine = load_engine("out.toml")
+    assert (engine.name, engine.stack, engine.kernel_time) == ("mine", "vllm", 3e-6)
+    assert engine.fit.left_out_error == {}

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import pytest
-from rows import each_row
+from rows import slow
 
 from published import datasets
 from published.tables import NORMS, STACKS, published_measurements
@@ -20,29 +20,17 @@ from specmodel.measure.measurements import check_measurements, groups
 pytestmark = pytest.mark.dataset
 
 BALANCED = {
+    "trtllm": (0.055, 0.03),
+    "vllm": (0.07, 0.04),
+    "sglang": (0.085, 0.06),
     ("a100_sxm_80gb", "sglang"): (0.10, 0.07),
-    ("h100_sxm", "trtllm"): (0.05, 0.03),
-    ("h200_sxm", "trtllm"): (0.05, 0.03),
-    ("b200", "trtllm"): (0.05, 0.03),
-    ("b300", "trtllm"): (0.05, 0.03),
-    ("gb200", "trtllm"): (0.055, 0.03),
-    ("gb300", "trtllm"): (0.055, 0.03),
-    ("h100_sxm", "vllm"): (0.06, 0.04),
     ("h200_sxm", "vllm"): (0.08, 0.055),
-    ("b200", "vllm"): (0.07, 0.04),
-    ("b300", "vllm"): (0.07, 0.04),
-    ("gb200", "vllm"): (0.07, 0.04),
-    ("gb300", "vllm"): (0.07, 0.04),
     ("h100_sxm", "sglang"): (0.13, 0.08),
     ("h200_sxm", "sglang"): (0.15, 0.09),
-    ("b200", "sglang"): (0.085, 0.06),
-    ("b300", "sglang"): (0.085, 0.06),
-    ("gb200", "sglang"): (0.085, 0.06),
-    ("gb300", "sglang"): (0.085, 0.06),
-    ("rtx_pro_6000", "trtllm"): (0.05, 0.03),
     ("l40s", "vllm"): (0.05, 0.03),
 }
-"""Largest mean and median error of experts, bf16, balanced, shapes not fitted [-]. On Hopper,
+"""Largest mean and median error of experts, bf16, balanced, shapes not fitted [-], of an engine
+and of a GPU that differs. On Hopper,
 Triton's kernels in SGLang take 1.4 times as long on many tokens of shapes that nobody tuned."""
 
 HELD = {
@@ -68,9 +56,8 @@ the smallest of those fitted misses it by more than any that is judged, which ar
 FEW_TOKENS, HELD_ON_FEW = 256, (0.75, 0.96)
 """Tokens of a pass of decoding [token], and the share of experts in them that intervals hold."""
 
-REFITTED = {("a100_sxm_80gb", "sglang"), ("h100_sxm", "trtllm"), ("b200", "vllm")}
-"""An engine and a generation each that are fitted anew here, every kind and dtype. Of the others,
-the errors recorded are those of the parameters that ship, from which no step costs less."""
+FEW = [("a100_sxm_80gb", "sglang", "0.5.10"), ("h200_sxm", "trtllm", "1.3.0rc20")]
+"""Two generations. All others are studies: reading a stack and its rivals takes seconds."""
 
 ONE_OF_EACH = [
     key for key in STACKS if key[0] in ("a100_sxm_80gb", "h200_sxm", "b200", "rtx_pro_6000", "l40s")
@@ -81,28 +68,27 @@ PER_CENT_80 = 1.2815515594
 
 
 def measured(hardware: str, stack: str, version: str) -> pd.DataFrame:
-    """Table of measurements of a stack."""
-    pytest.importorskip("aiconfigurator_core")
-    pytest.importorskip("pyarrow")
-    return check_measurements(published_measurements(hardware, stack, version))
+    """Table of measurements of what a stack that ships was fitted to."""
+    shipped = load_hardware(hardware).fitted[stack]
+    table = check_measurements(published_measurements(hardware, stack, version))
+    own = [rows for kind, dtype, rows in groups(table) if dtype in shipped.of_kind(kind)]
+    return pd.concat(own)
 
 
-@each_row("key", STACKS)
+@pytest.mark.parametrize("key", [*FEW, *slow(*((key,) for key in STACKS if key not in FEW))])
 def test_a_stack_that_ships_is_as_published(key: tuple[str, str, str]) -> None:
     """In one test, for which the tables of the stack are read once."""
     hardware, name, _ = key
-    device = load_hardware(hardware)
-    stack, table = device.fitted[name], measured(*key)
-    table = pd.concat([rows for kind, dtype, rows in groups(table) if dtype in stack.of_kind(kind)])
+    device, table = load_hardware(hardware), measured(*key)
+    stack = device.fitted[name]
     judged = predict_measured(table, device, name)
     errors = error_table(judged).set_index(["component", "dtype", "rows"])
     recorded_errors_are_of_what_ships(table, stack, errors)
     no_step_from_what_ships_costs_less(table, device, stack)
-    kernels_not_fitted_are_met(errors, BALANCED[hardware, name])
+    largest = BALANCED.get((hardware, name), BALANCED[name])
+    kernels_not_fitted_are_met(errors, largest)
     norms_take_as_long_as_rows_quantised(device, stack, errors)
     intervals_hold(judged, (hardware, name), stack)
-    if (hardware, name) in REFITTED:
-        the_fit_gives_what_ships(table, device, stack)
 
 
 def recorded_errors_are_of_what_ships(
@@ -146,15 +132,14 @@ def cost(
     return float(np.sum(2 * (np.sqrt(1 + (error / 0.05) ** 2) - 1)))
 
 
-def the_fit_gives_what_ships(
-    table: pd.DataFrame, device: HardwareProfile, stack: FittedStack
-) -> None:
-    for (kind, dtype), fitting in fit_kernels(table, device).items():
-        shipped = stack.of_kind(kind)[dtype]
-        assert shipped is not None
-        assert fitting.fit.num_points == shipped.num_points
-        assert fitting.fit.sharpness == shipped.sharpness
-        assert fitting.fit.varied == shipped.varied
+@pytest.mark.parametrize("key", [FEW[0], *slow((FEW[1],), (("b200", "vllm", "0.24.0"),))])
+def test_the_fit_gives_what_ships(key: tuple[str, str, str]) -> None:
+    """Every kind and dtype; from what others have, no step costs less."""
+    device = load_hardware(key[0])
+    for (kind, dtype), fitting in fit_kernels(measured(*key), device).items():
+        shipped = device.fitted[key[1]].of_kind(kind)[dtype]
+        for name in ("num_points", "sharpness", "varied"):
+            assert getattr(fitting.fit, name) == getattr(shipped, name)
         assert fitting.fit.mean_error == pytest.approx(shipped.mean_error, rel=0.02)
         assert fitting.fit.row_spread == pytest.approx(shipped.row_spread, rel=0.05)
 
@@ -168,7 +153,7 @@ def kernels_not_fitted_are_met(errors: pd.DataFrame, largest: tuple[float, float
         skewed = errors.loc["experts", "bf16", distribution]["mean_error"]
         assert skewed <= (0.17 if mean > 0.12 else 0.12)
     assert errors.loc["gemm", "bf16", "streamed"]["median_error"] <= 0.08
-    limit = 0.10 if largest == BALANCED["a100_sxm_80gb", "sglang"] else 0.08
+    limit = 0.10 if largest == BALANCED["a100_sxm_80gb", "sglang"] else 0.08  # a generation older
     assert errors.loc["attention", "bf16", "streamed"]["median_error"] <= limit
 
 
@@ -199,10 +184,6 @@ def norms_take_as_long_as_rows_quantised(
     predicted = predicted_time("elementwise", norms, device, k.parameters)
     np.testing.assert_allclose(predicted, law, rtol=0.05)  # but for its arithmetic and weights
     few = rows[rows["num_tokens"] == 8].groupby("width")["latency"].median()
-    narrow = few[few.index <= 2048]
-    assert k.launch_time + k.depth_time * narrow.index.to_numpy() == pytest.approx(
-        narrow.to_numpy(), rel=0.16
-    )
     wide = few[few.index <= 8192]  # wider rows are walked in more steps than are fitted
     walked = k.launch_time + k.depth_time * wide.index.to_numpy()
     assert np.abs(walked / wide - 1).max() <= 0.20

@@ -1,5 +1,7 @@
 """The spread of a deployment's factor, found again in tables of engines made with one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -78,10 +80,8 @@ def judge_at(table, spread, monkeypatch):
 def test_rows_that_kernels_cover_need_none_and_far_ones_no_spread_covers(made):
     table = made(0.0, 6)
     assert (least_spreads(table)["least_spread"] == 0).all()
-    far = [type(row)(**(vars(row) | {"measured": 50 * row.measured})) for row in table.rows]
-    assert np.isinf(
-        least_spreads(type(table)(**(vars(table) | {"rows": far})))["least_spread"]
-    ).all()
+    far = [replace(row, measured=50 * row.measured) for row in table.rows]
+    assert np.isinf(least_spreads(replace(table, rows=far))["least_spread"]).all()
 
 
 def test_the_spread_is_the_least_with_the_share_inside():
@@ -95,11 +95,8 @@ def test_the_spread_is_the_least_with_the_share_inside():
 
 
 def test_a_table_without_plain_rows_is_refused(made):
-    table = made(0.0, 3)
-    with pytest.raises(
-        InputError, match="serving: got 'no row that is taken'; expected one of plain"
-    ):
-        least_spreads(type(table)(**(vars(table) | {"rows": []})))
+    with pytest.raises(InputError, match=r"serving: got 'no row that is taken'; .* plain"):
+        least_spreads(replace(made(0.0, 3), rows=[]))
 
 
 def test_ratios_compare_rows_of_one_deployment_with_as_many_requests(made):

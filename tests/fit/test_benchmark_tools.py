@@ -12,6 +12,7 @@ from specmodel.fit.measured import need_plain, read_benchmarks
 
 DATA = Path(__file__).parents[1] / "data" / "benchmarks"
 TOOLS = ("guidellm", "aiperf")
+OF_DRAFTS = "benchmarks.0.requests.successful.0.response_metrics.speculative_decoding"
 
 
 def values(tool, kind="eagle3"):
@@ -115,24 +116,12 @@ def test_each_benchmark_of_a_report_of_guidellm_is_a_run(file):
         ("aiperf", "request_count", None, r"request_count\.avg: got None; .*finished request"),
         ("aiperf", "inter_token_latency", None, r"latency\.avg: got None; .*AIPerf: --streaming"),
         ("aiperf", "inter_token_latency.avg", 0.0033, r"got 0\.0033; .*milliseconds, not seconds"),
-        ("aiperf", "total_osl", 5, r"total_osl\.avg: got None; expected a positive number"),
         ("aiperf", "input_config.phases.0.concurrency", "2", r"concurrency: got '2'"),
-        (
-            "aiperf",
-            "total_draft_tokens.avg",
-            600.0,
-            r"total_draft_tokens\.avg: got '2\.54 a draft'",
-        ),
+        ("aiperf", "total_draft_tokens.avg", 600.0, r"tokens\.avg: got '2\.54 a draft'"),
         ("aiperf", "is_complete", False, "is_complete: got False"),
-        ("guidellm", "benchmarks.0.metrics.request_totals.successful", 0, "successful: got 0"),
         ("guidellm", "benchmarks.0.metrics.inter_token_latency_ms", None, "mean: got None"),
         ("guidellm", "benchmarks.0.duration", None, "expected JSON of vllm bench serve"),
-        (
-            "guidellm",
-            "benchmarks.0.requests.successful.0.response_metrics.speculative_decoding",
-            {"num_spec_steps": "many"},
-            "num_spec_steps: got nan",
-        ),
+        ("guidellm", OF_DRAFTS, {"num_spec_steps": "many"}, "num_spec_steps: got nan"),
     ],
 )
 def test_a_result_that_cannot_be_says_so_in_one_line(tool, path, value, message, file):
@@ -141,13 +130,6 @@ def test_a_result_that_cannot_be_says_so_in_one_line(tool, path, value, message,
         read_benchmarks([mine])
     assert "mine.json" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("tool", TOOLS)
-def test_a_file_that_is_cut_off_says_so(tool, tmp_path):
-    (tmp_path / "cut.json").write_bytes((DATA / f"{tool}_eagle3.json").read_bytes()[:-40])
-    with pytest.raises(InputError, match=r"line 1: .*not cut off"):
-        read_benchmarks([tmp_path / "cut.json"])
 
 
 @pytest.mark.engine

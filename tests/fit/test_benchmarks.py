@@ -2,10 +2,10 @@
 
 import ast
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from engine_modules import own_source
 from rows import each_row
@@ -33,24 +33,12 @@ def sglang(line=1, **changes):
 
 @pytest.fixture
 def file(tmp_path):
-    """Write results as JSON lines, rows as CSV, or a text, and return the path."""
+    """Write results as JSON lines, or a text, and return the path."""
 
-    def write(*content, name="mine.txt"):
-        path = tmp_path / name
-        if isinstance(content[0], bytes):
-            path.write_bytes(content[0])
-        else:
-            path.write_text("\n".join(json.dumps(value) for value in content))
-        return path
-
-    return write
-
-
-@pytest.fixture
-def table(tmp_path):
-    def write(*rows, name="mine.txt"):
-        path = tmp_path / name
-        pd.DataFrame(rows).to_csv(path, index=False)
+    def write(*content):
+        path, first = tmp_path / "mine.txt", content[0]
+        lines = "\n".join(json.dumps(value) for value in content if not isinstance(first, bytes))
+        path.write_bytes(first if isinstance(first, bytes) else lines.encode())
         return path
 
     return write
@@ -109,19 +97,18 @@ def test_a_draft_length_that_the_file_does_not_tell_is_for_the_user_to_give(file
     assert (run.draft_length, run.topk, run.verify_tokens) == (None, None, None)
     assert run.is_speculative
     assert run.tokens_per_step == 2.2
-    chain, tree = run.drafting(3), run.drafting(5, topk=4, verify_tokens=16)
-    assert (chain.draft_length, chain.topk, chain.verify_tokens) == (3, 1, 4)
+    tree = run.drafting(5, topk=4, verify_tokens=16)
+    assert run.drafting(3).verify_tokens == 4
     assert (tree.draft_length, tree.topk, tree.verify_tokens) == (5, 4, 16)
     with pytest.raises(InputError, match=r"tokens_per_step: got 2\.2; .*draft_length \+ 1 = 2"):
         run.drafting(1)
-    with pytest.raises(InputError, match="verify_tokens: got None"):
-        run.drafting(3, topk=2)
     with pytest.raises(InputError, match=r"draft_length: got 2\.5"):
         run.drafting(2.5)
+    with pytest.raises(InputError, match="verify_tokens: got None"):
+        run.drafting(3, topk=2)
 
 
-@pytest.mark.parametrize("indent", [None, 2])
-@pytest.mark.parametrize("as_list", [False, True])
+@pytest.mark.parametrize(("indent", "as_list"), [(None, False), (2, False), (None, True)])
 def test_results_may_be_appended_or_be_a_list(tmp_path, indent, as_list):
     path, results = tmp_path / "mine", [vllm(), sglang(0)]
     texts = [json.dumps(result, indent=indent) for result in results]
@@ -213,19 +200,11 @@ def test_what_a_row_measured_becomes_a_step(table, row, step, batch):
     assert run.is_speculative == ("draft_length" in row and row["draft_length"] > 0)
 
 
-@pytest.mark.parametrize(
-    ("spread", "repeats", "noise"),
-    [
-        (0.1, 2, 0.1 / 1.128 / 2**0.5),
-        (1.06, 3, 1.06 / 1.693 / 3**0.5),
-        (0.0, 1, 0.0),
-        (0.1, 1, 0.0),
-    ],
-)
-def test_repeats_of_a_row_tell_its_noise(table, spread, repeats, noise):
+def test_repeats_of_a_row_tell_its_noise(table):
     """The mean range of two and three normal draws is 1.128 and 1.693 deviations."""
-    row = {"step_ms": 5.0, "concurrency": 2, "step_spread": spread, "repeats": repeats}
-    assert only(table(row)).noise == pytest.approx(noise, rel=1e-3)
+    row = {"step_ms": 5.0, "concurrency": 2, "step_spread": 0.1}
+    for repeats, noise in ((2, 0.1 / 1.128 / 2**0.5), (3, 0.1 / 1.693 / 3**0.5), (1, 0.0)):
+        assert only(table(row | {"repeats": repeats})).noise == pytest.approx(noise, rel=1e-3)
     assert only(table({"step_ms": 5.0, "concurrency": 2})).noise == 0.0
 
 
@@ -262,6 +241,8 @@ def test_published_rows_read_as_files_of_their_engine():
 
 # What is refused
 
+ADAPTIVE = {"speculative_adaptive": True, "speculative_algorithm": "EAGLE"}
+
 
 @each_row(
     ("result", "message"),
@@ -269,29 +250,21 @@ def test_published_rows_read_as_files_of_their_engine():
         (vllm(completed=0), "completed: got 0; expected at least one finished request"),
         (vllm(mean_tpot_ms=0.0), r"mean_tpot_ms: got 0\.0; .*more than one token"),
         (vllm(mean_tpot_ms=None), "mean_tpot_ms: got None; .*--percentile-metrics"),
+        (vllm(spec_decode_num_drafts=0), "spec_decode_num_drafts: got 0"),
         (sglang(mean_tpot_ms=0.0058), r"mean_tpot_ms: got 0\.0058; expected milliseconds, not"),
         (vllm(output_throughput=-1.0), r"output_throughput: got -1\.0"),
         (vllm(spec_decode_acceptance_length=4.2), r"tokens_per_step: got 4\.2; .* \+ 1 = 4"),
-        (vllm(spec_decode_num_drafts=0), "spec_decode_num_drafts: got 0"),
         (vllm(spec_decode_draft_tokens=66), r"spec_decode_draft_tokens: got '2\.44 a draft'"),
         (sglang(accept_length=None), "accept_length: got None; .*40 steps"),
         (sglang(backend="vllm"), "backend: got 'vllm'"),
-        (
-            sglang(server_info={"speculative_adaptive": True, "speculative_algorithm": "EAGLE"}),
-            "speculative_adaptive: got True",
-        ),
+        (sglang(server_info=ADAPTIVE), "speculative_adaptive: got True"),
         ({"avg_latency": 3.0, "latencies": [3.0]}, "got 'avg_latency, latencies'; expected JSON"),
-        ([], "expected at least one result"),
         ([3], "entry 1: got 3; expected JSON of vllm"),
     ],
 )
 def test_a_result_that_cannot_be_says_so_in_one_line(file, result, message):
-    path = file(result)
     with pytest.raises(InputError, match=message) as caught:
-        read_benchmarks([PLAIN, path])
-    assert "mine.txt" in str(caught.value) or str(path)[:40] in str(
-        caught.value
-    )  # long ones are cut
+        read_benchmarks([PLAIN, file(result)])
     assert "\n" not in str(caught.value)
 
 
@@ -299,21 +272,18 @@ def test_a_result_that_cannot_be_says_so_in_one_line(file, result, message):
     ("content", "message"),
     [
         (b"", "not empty"),
-        (b" \n", "not empty"),
         (PLAIN.read_bytes()[:400], r"line 1: .*not cut off"),
         (SGLANG.read_bytes()[:-200], r"line 2: .*not cut off"),
-        (b"{" * 100_000, "line 1: "),
         (b'{"a": ' * 100_000, "line 1: "),
         (b'{"model_id": "\xff"}', "UTF-8"),
-        (b"PK\x03\x04\0\0\0\0", "a file of text or Parquet"),
         (b"\x89PNG\r\n\x1a\n\xff,1", "well-formed CSV"),
-        (b"PAR1", r"a \.csv or \.parquet file"),
         (b"============ Serving Benchmark Result ============\nSuccessful requests: 6\n", "CSV"),
-        (b"a,b\r1,2\r", "well-formed CSV"),
         (b"concurrency,isl\n8,1000\n", "got 'concurrency, prompt_length'"),
-        (b"tpot_ms,concurrency\n", "no usable row"),
         (b"tpot_ms,tpot_ms\n8,8\n", "each column once"),
         (b"tpot_ms,TPOT_ms\n8,8\n", "each column once"),
+        (b"PK\x03\x04\0\0\0\0", "a file of text or Parquet"),
+        (b"PAR1", r"a \.csv or \.parquet file"),
+        (b"[]", "at least one result"),
     ],
 )
 def test_a_file_that_is_none_of_these_says_so(file, content, message):
@@ -338,16 +308,12 @@ CHAIN = {"tpot_ms": 8.0, "concurrency": 4, "tokens_per_step": 2.5, "draft_length
     ("row", "message"),
     [
         ({"tpot_ms": 0.008, "concurrency": 1}, r"tpot_ms: got 0\.008; expected milliseconds, not"),
-        ({"base_step_ms": 1e-4, "concurrency": 1}, r"base_step_ms: got 0\.0001; .*from 0\.001"),
         ({"tokens_per_s": 0.0, "concurrency": 1}, r"row 1 tokens_per_s: got 0\.0"),
         ({"tpot_ms": 8.0}, "row 1 concurrency: got None"),
         ({"tpot_ms": None, "concurrency": 4}, "row 1: got 'no measured number'"),
-        ({"speedup": 0.0} | CHAIN | {"tpot_ms": None}, "row 1 speedup: got 0"),
         (CHAIN | {"tokens_per_step": None}, "row 1 tokens_per_step: got None"),
         (CHAIN | {"tokens_per_step": 4.5}, r"row 1 tokens_per_step: got 4\.5; .*\+ 1 = 4"),
-        (CHAIN | {"draft_length": 2.5}, r"row 1 draft_length: got 2\.5"),
         (CHAIN | {"verify_tokens": 16}, "row 1 verify_tokens: got 16; .* = 4 for a chain"),
-        (CHAIN | {"topk": 2}, "row 1 verify_tokens: got None"),
         (CHAIN | {"topk": 4, "verify_tokens": 2}, r"tokens_per_step: got 2\.5; .* = 2"),
         (CHAIN | {"usable": False}, "no usable row"),
         (CHAIN | {"step_spread": -0.1}, r"row 1 step_spread: got -0\.1; .*from 0 to 100"),
@@ -368,24 +334,15 @@ def test_a_plain_run_is_asked_for_where_only_speculative_ones_are_timed():
         need_plain([chain])
 
 
-@pytest.mark.parametrize(
-    ("model", "target", "is_other"),
-    [
-        ("Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b", False),
-        ("/models/Qwen3-30B-A3B-Instruct-2507/", "qwen3-30b-a3b", False),
-        ("meta-llama/Llama-3.3-70B-Instruct", "llama-3.1-70b", False),
-        ("openai/gpt-oss-120b", "qwen3-30b-a3b", True),
-        ("openai/gpt-oss-120b", "gpt-oss-20b", True),
-        ("openai/gpt-oss-120b", "my-own/config.json", False),
-    ],
-)
-def test_a_benchmark_of_another_model_is_refused(model, target, is_other):
-    run = Run(source="a.json", model=model, quantity="step_time", value=0.01, batch_size=1.0)
-    if not is_other:
-        check_model([run], target)
-        return
+def test_a_benchmark_of_another_model_is_refused():
+    run = Run(source="a.json", model="", quantity="step_time", value=0.01, batch_size=1.0)
+    for model, target in (
+        ("/models/Qwen3-30B-A3B-Instruct-2507/", "qwen3-30b-a3b"),
+        ("openai/gpt-oss-120b", "my-own/config.json"),
+    ):
+        check_model([replace(run, model=model)], target)
     with pytest.raises(InputError, match=r"a\.json model: got .*gpt-oss-120b.*target gpt-oss-120b"):
-        check_model([run], target)
+        check_model([replace(run, model="openai/gpt-oss-120b")], "gpt-oss-20b")
 
 
 # The engines' own lists of keys
@@ -409,7 +366,6 @@ def dictionaries(source):
     [
         ([0.8, 0.4, 0.1], (0.8, 0.5, 0.25)),
         ([0.8, 0.4], ()),  # not one for each position
-        ([0.8, 1.4, 0.1], ()),
         ([0.5, 0.50001, 0.25], (0.5, 1.0, 0.5)),  # counters that were read while they rose
         (None, ()),
     ],
@@ -426,7 +382,6 @@ def test_acceptance_by_position_is_given_that_of_all_before(told, rates, file):
         ({"tp_size": 4, "dp_size": 2, "pp_size": 1}, 8),
         ({"tp_size": 8, "dp_size": 8, "enable_dp_attention": True}, 8),
         ({"tp_size": "4"}, None),
-        ({}, None),
     ],
 )
 def test_the_gpus_are_those_of_sglang_s_degrees(info, gpus, file):
@@ -472,11 +427,8 @@ def test_keys_are_those_that_sglang_writes():
     assert all(f'"{key}"' in server for key in (*ours, "model_path"))
 
 
-def test_the_batch_of_a_step_that_a_table_tells_is_taken(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text(
-        "concurrency,tokens_per_s,tpot_ms,step_batch\n16,127,123.5,15.84\n16,126,123.6,\n"
-    )
-    told, other = read_benchmarks([path])
+def test_the_batch_of_a_step_that_a_table_tells_is_taken(table):
+    row = {"concurrency": 16, "tokens_per_s": 126, "tpot_ms": 123.6, "step_batch": None}
+    told, other = read_benchmarks([table(row | {"step_batch": 15.84}, row)])
     assert told.batch_size == 15.84
     assert other.batch_size == pytest.approx(seen_batch(126 * 0.1236, 16))

@@ -1,11 +1,9 @@
 """Times to the first token: what they are made of, the constant of an engine, what is judged."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
-from test_serving import PAIR, ROW
+from test_serving import ROW
 
 from specmodel.cli.commands import carry_out
 from specmodel.cost.deploying import deploy
@@ -19,24 +17,8 @@ from specmodel.fit.measured.judge import (
 from specmodel.machines.engine import first_token_constants
 
 LONG = ROW | {
-    "isl": 8192,
-    "osl": 1024,
-    "mean_context": 7834,
-    "concurrency": 4,
-    "measured_ttft_ms": 300.0,
-}
-
-
-@pytest.fixture
-def table(tmp_path):
-    """Write rows as a table and return its path."""
-
-    def write(*rows):
-        path = tmp_path / "rows.csv"
-        pd.DataFrame(rows).to_csv(path, index=False)
-        return path
-
-    return write
+    "isl": 8192, "osl": 1024, "mean_context": 7834, "concurrency": 4, "measured_ttft_ms": 300.0,
+}  # fmt: skip
 
 
 def test_alone_a_request_waits_for_its_prefill_and_the_engine():
@@ -116,32 +98,13 @@ def test_a_row_is_prefill_waiting_and_constant(table):
     assert "coverage" not in serving_errors(judged)
 
 
-def test_json_has_rows_and_errors_of_models_left_out(table, capsys):
-    other = LONG | {"model": "Llama-3.1-8B", "gpus": 1, "measured_ttft_ms": 450.0}
-    path = str(table(LONG, other, LONG | {"concurrency": 16}))
-    assert carry_out(["fit", "check", "--serving", path, "--ttft", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert len(found["rows"]) == 2
-    own = found["rows"][0]
-    assert {"measured_ttft", "ttft", "prefill_time", "left_out"} <= own.keys()
-    constant = own["left_out"] - own["base_time"]
-    assert constant == pytest.approx(0.45 - found["rows"][1]["base_time"])
-    errors = [abs(row["left_out_error"]) for row in found["rows"]]
-    assert found["left_out_median_error"] == pytest.approx(np.median(errors))
-    assert found["not_taken"][0]["rows"] == ["2"]
-    assert carry_out(["fit", "check", "--serving", path, "--ttft"]) == 0
-    assert "Models left out, with constants fitted to the others: mean" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
         ([ROW], "measured_ttft_ms"),
-        ([PAIR], "measured_ttft_ms"),
         ([LONG | {"concurrency": 8}], "more than 4 requests"),
         ([LONG | {"measured_ttft_ms": 0.3}], "milliseconds, not seconds"),
         ([LONG | {"measured_ttft_ms": -1}], "milliseconds from"),
-        ([LONG | {"measured_ttft_ms": "soon"}], "measured_ttft_ms"),
         ([LONG | {"gpus": 3}], "no row that is taken"),
     ],
 )

@@ -3,9 +3,7 @@
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
-from rows import each_row
 
 import specmodel
 from specmodel.cli.commands import carry_out
@@ -24,11 +22,6 @@ ROW = {
     "concurrency": 16,
     "mean_context": 1152,
     "gpus": 8,
-    "expert_parallel": 1,
-    "attention_data_parallel": False,
-    "mtp": "off",
-    "clean": True,
-    "queued_share": 0.01,
     "measured_tpot_ms": 20.0,
 }
 PAIR = {
@@ -36,42 +29,22 @@ PAIR = {
     "usable": True,
     "engine": "sglang",
     "gpu": "h200",
-    "num_gpus": 4,
     "tensor_parallel": "4",
-    "expert_parallel": None,
     "target": "Qwen/Qwen3-30B-A3B-Instruct-2507",
     "weight_dtype": "bf16 (assumed)",
     "drafter": "eagle3: owner/name",
     "draft_length": 3,
     "verify_tokens": 4,
     "batch_size_or_concurrency": 8,
-    "which": "concurrency",
-    "isl": None,
-    "osl": None,
     "tokens_per_step": 2.6,
-    "spec_step_ms": None,
     "speedup": 1.6,
 }
-
-
-@pytest.fixture
-def table(tmp_path):
-    """Write rows as a table and return its path."""
-
-    def write(*rows, name="rows.csv"):
-        path = tmp_path / name
-        pd.DataFrame(rows).to_csv(path, index=False)
-        return path
-
-    return write
 
 
 @pytest.mark.parametrize(
     ("typed", "name"),
     [
         ("gpt-oss-120b", "gpt-oss-120b"),
-        ("moonshotai/Kimi-K2.5", "kimi-k2.5"),
-        ("Llama-3.1-8B-Instruct", "llama-3.1-8b"),
         ("Qwen3-235B-A22B-FP8", "qwen3-235b-a22b"),
         ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
         ("MINIMAX_M2.5", "minimax-m2.5"),
@@ -88,25 +61,18 @@ def test_a_model_that_does_not_ship_is_not_another(typed):
         shipped_model(typed)
 
 
-@pytest.mark.parametrize(
-    ("backend", "context", "is_so"),
-    [
-        ("sglang", 1280, True),
-        ("sglang", 1152, False),
-        ("vllm", 1280, False),
-        ("sglang", None, False),
-    ],
-)
-def test_equal_lengths_go_in_lockstep_where_prompts_are_read_first(table, backend, context, is_so):
-    row = ROW | {"backend": backend, "mean_context": context}
-    read = read_serving(table(row if context else {n: row[n] for n in row if n != "mean_context"}))
-    assert [one.points["lockstep"] for one in read.rows] == [is_so]
+def test_equal_lengths_go_in_lockstep_where_prompts_are_read_first(table):
+    rows = [("sglang", 1280), ("sglang", 1152), ("vllm", 1280)]
+    read = read_serving(table(*(ROW | {"backend": b, "mean_context": c} for b, c in rows)))
+    assert [one.points["lockstep"] for one in read.rows] == [True, False, False]
+    without = {name: value for name, value in ROW.items() if name != "mean_context"}
+    (one,) = read_serving(table(without | {"backend": "sglang"})).rows
+    assert not one.points["lockstep"]
 
 
 def test_gpus_are_found_in_any_spelling():
-    assert [shipped_gpu(name) for name in ("h200", "B200_SXM", "gb200", "a100", "mi300x")] == [
-        *("h200_sxm", "b200", "gb200", "a100_sxm_80gb", "mi300x")
-    ]
+    for typed, name in (("h200", "h200_sxm"), ("B200_SXM", "b200"), ("a100", "a100_sxm_80gb")):
+        assert shipped_gpu(typed) == name
     with pytest.raises(specmodel.InputError, match="system"):
         shipped_gpu("gb7")
 
@@ -127,54 +93,32 @@ def test_dtypes_are_those_that_checkpoints_run_in():
 def test_a_plain_row_is_decoding_under_load_at_mean_lengths(table):
     judged, refused = judge_serving(read_serving(table(ROW)))
     assert not refused
-    _, assumed = specmodel.deploy(
-        target="llama-3.1-70b",
-        hardware="h100_sxm",
-        stack="trtllm",
-        tensor_parallel=8,
-        weight_dtype="bf16",
-        activation_dtype="bf16",
-        kv_dtype="bf16",
-    )
-    assert assumed
-    own = specmodel.decode(
-        target="llama-3.1-70b",
-        hardware="h100_sxm",
-        stack="trtllm",
-        tensor_parallel=8,
-        batch_size=16,
-        context_length=1152,
-        prompt_length=922,  # 0.9 of the nominal lengths, as the mean context says
-        output_length=461,
-    )
+    where = {"target": "llama-3.1-70b", "hardware": "h100_sxm", "stack": "trtllm"}
+    where |= {"tensor_parallel": 8, "batch_size": 16, "context_length": 1152}
+    # 0.9 of the nominal lengths, as the mean context says
+    own = specmodel.decode(**where, prompt_length=922, output_length=461)
     row = judged.iloc[0]
     assert row["predicted"] == pytest.approx(float(own.tpot), rel=1e-12)
     assert row["measured"] == pytest.approx(0.020)
     assert row["low"] < row["predicted"] < row["high"]
-    alone = {"target": "llama-3.1-70b", "hardware": "h100_sxm", "stack": "trtllm"}
-    without = specmodel.decode(**alone, tensor_parallel=8, batch_size=16, context_length=1152)
+    without = specmodel.decode(**where)
     assert float(without.tpot) < row["predicted"]
 
 
 def test_rows_that_are_not_taken_are_counted_and_named(table):
     odd = [
-        {"mtp": "on"},
-        {"queued_share": 0.5},
-        {"model": "no-such-model"},
-        {"system": "gb7"},
-        {"backend": "llama.cpp"},
-        {"measured_tpot_ms": None},
-        {"gpus": 3},
+        *({"mtp": "on"}, {"queued_share": 0.5}, {"model": "no-such-model"}, {"system": "gb7"}),
+        *({"backend": "llama.cpp"}, {"measured_tpot_ms": None}, {"gpus": 3}),
     ]
-    path = table(ROW, *(ROW | change for change in odd), ROW)
-    read = read_serving(path)
+    read = read_serving(table(ROW, *(ROW | change for change in odd), ROW))
     judged, refused = judge_serving(read)
     assert len(judged) == 2
     assert [*read.not_taken, *refused] == [str(place) for place in range(1, 1 + len(odd))]
 
 
-@pytest.mark.parametrize("spread", [2, 8])
-@pytest.mark.parametrize(("is_parallel", "degrees"), [(True, [1, 8]), (False, [8, 1])])
+@pytest.mark.parametrize(
+    ("is_parallel", "degrees", "spread"), [(True, [1, 8], 8), (False, [8, 1], 2)]
+)
 def test_experts_are_cut_and_spread_as_a_row_says(table, is_parallel, degrees, spread):
     change = {"model": "DeepSeek-R1", "dtype": "fp8", "attention_data_parallel": is_parallel}
     judged, refused = judge_serving(read_serving(table(ROW | change | {"expert_parallel": spread})))
@@ -196,16 +140,10 @@ def test_a_pair_is_judged_by_its_speedup_or_else_by_the_step(table):
     step = PAIR | {"id": "b", "speedup": None, "spec_step_ms": 9.0}
     judged, _ = judge_serving(read_serving(table(PAIR, step)))
     p = specmodel.predict(
-        target="qwen3-30b-a3b",
-        hardware="h200_sxm",
-        drafter="eagle3",
-        engine="sglang",
-        tensor_parallel=4,
-        draft_length=3,
-        batch_size=8,
-        context_length=1000,
+        target="qwen3-30b-a3b", hardware="h200_sxm", drafter="eagle3", engine="sglang",
+        tensor_parallel=4, draft_length=3, batch_size=8, context_length=1000,
         acceptance=specmodel.Acceptance(tokens_per_step=2.6),
-    )
+    )  # fmt: skip
     assert judged["quantity"].tolist() == ["speedup", "step_time"]
     np.testing.assert_allclose(
         judged["predicted"], [float(p.speedup), float(p.step_time)], rtol=1e-9
@@ -228,51 +166,33 @@ def test_the_profile_of_an_engine_follows_from_its_version(
     assert changes.get("engine.waits_for") == waits_for
 
 
-def test_pairs_that_cannot_be_judged_are_named(table):
-    odd = [
-        {"usable": False},
-        {"engine": "tgi"},
-        {"drafter": "medusa"},
-        {"drafter": "draft model"},
-        {"tensor_parallel": None},
-        {"tokens_per_step": None},
-        {"speedup": None},
-        {"target": "glm-ocr (0.9B dense)"},
-    ]
-    rows = [PAIR | change | {"id": f"odd-{i}"} for i, change in enumerate(odd)]
-    read = read_serving(table(PAIR, *rows))
-    assert [row.row for row in read.rows] == ["a"]
-    assert [*read.not_taken] == [f"odd-{i}" for i in range(len(odd))]
-    assert "context_length" in read.assumed
-
-
-IMPOSSIBLE = [
+ODD = [
+    *({"usable": False}, {"engine": "tgi"}, {"drafter": "medusa"}, {"drafter": "draft model"}),
+    *({"tensor_parallel": None}, {"tokens_per_step": None}, {"speedup": None}),
+    *({"target": name} for name in ("glm-ocr (0.9B dense)", "none/config.json")),
     *({"draft_length": value} for value in (0, 2.5, "long")),
     *({"tokens_per_step": value} for value in (5.0, "many")),
-    *({"batch_size_or_concurrency": value} for value in (0, 1e30)),
+    *({"batch_size_or_concurrency": value} for value in (0, 1e9, 1e30)),
     *({"tensor_parallel": value} for value in ("3", "none")),
-    {"isl": -500, "osl": 100},
-    {"target": "none/config.json"},
-    {"speedup": 1e3},
-    {"batch_size_or_concurrency": 1e9},
+    *({"isl": -500, "osl": 100}, {"speedup": 1e3}),
     {"tensor_parallel": "4", "expert_parallel": 3},
     {"drafter": "dflash", "draft_length": 30, "verify_tokens": 31},
 ]
+NAMED = ("backend", "layout", "prompt_length", "model")  # names of columns in reasons
 
 
-NAMED = ("layout", "prompt_length")  # what reasons call the tensor parallelism and isl of a table
-
-
-@each_row("change", IMPOSSIBLE)
-def test_a_row_that_cannot_be_predicted_ends_nothing(table, change, capsys):
-    odd = PAIR | change | {"id": "odd", "host": "h"}
-    path = table(PAIR | {"host": "h"}, odd, PAIR | {"id": "c", "host": "h"})
+def test_rows_that_cannot_be_predicted_are_named_and_end_nothing(table, capsys):
+    rows = [PAIR | change | {"id": f"odd-{i}", "host": "h"} for i, change in enumerate(ODD)]
+    path = table(PAIR | {"host": "h"}, *rows, PAIR | {"id": "c", "host": "h"})
     assert carry_out(["fit", "check", "--serving", str(path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["row"] for row in found["rows"]] == ["a", "c"]
-    ((reason, rows),) = ((part["reason"], part["rows"]) for part in found["not_taken"])
-    assert rows == ["odd"]
-    assert any(name.partition("_or_")[0] in reason for name in (*change, *NAMED)), reason
+    reasons = {row: part["reason"] for part in found["not_taken"] for row in part["rows"]}
+    for i, change in enumerate(ODD):
+        reason = reasons.pop(f"odd-{i}")
+        named = (name.partition("_or_")[0] for name in (*change, *NAMED))
+        assert any(name in reason for name in named), (change, reason)
+    assert not reasons
 
 
 @pytest.mark.parametrize(
@@ -343,40 +263,30 @@ def test_errors_and_coverage_are_those_of_the_rows(table):
     )
 
 
-def test_rows_are_told_measured_beside_predicted_and_groups_only_where_they_differ(table, capsys):
+def test_rows_are_told_measured_beside_predicted_where_they_are_few(table, capsys):
     named = {"row": "slow", "model": "llama-3.1-70", "system": "h100", "measured_tpot_ms": 200.0}
-    path = table(ROW, ROW | named)
-    assert carry_out(["fit", "check", "--serving", str(path)]) == 0
+    assert carry_out(["fit", "check", "--serving", str(table(ROW, ROW | named))]) == 0
     page = capsys.readouterr().out
     rows = {line.split()[0]: line.split() for line in page.splitlines() if " to " in line}
-    predicted = rows["0"][4]
     assert rows["0"][2:4] == ["TPOT", "20ms"]
-    assert rows["slow"][2:5] == ["TPOT", "200ms", predicted]  # a beginning is the same model
+    assert rows["slow"][2:5] == ["TPOT", "200ms", rows["0"][4]]  # a beginning is the same model
     assert "2 rows taken (llama-3.1-70b), 0 not." in page
-    assert page.startswith("Predictions of TPOT are off by")
-    assert "batch_size" not in page  # groups of one row would repeat rows
-    assert "h100_sxm" not in page  # one GPU: the group would repeat the line above
     assert carry_out(["fit", "check", "--serving", str(table(*[ROW] * 21))]) == 0
     assert " to " not in capsys.readouterr().out  # too many to tell one by one
 
 
 def test_json_has_rows_errors_coverage_and_what_is_not_taken(table, tmp_path, capsys):
     path, figure = table(ROW, ROW | {"mtp": "on"}), tmp_path / "engines.svg"
-    assert (
-        carry_out(["fit", "check", "--serving", str(path), "--json", "--figure", str(figure)]) == 0
-    )
+    words = ["fit", "check", "--serving", str(path), "--json", "--figure", str(figure)]
+    assert carry_out(words) == 0
     found = json.loads(capsys.readouterr().out)
     row = found["rows"][0]
-    assert {"measured", "predicted", "low", "high", "error", "measured_tpot", "tpot"} <= row.keys()
-    assert found["mean_error"] == pytest.approx(abs(row["error"]))
-    assert found["median_error"] == found["mean_error"]
-    assert found["coverage"] in (0.0, 1.0)
+    assert {"measured_tpot", "tpot"} <= row.keys()
+    assert row["tpot"] / row["measured_tpot"] - 1 == pytest.approx(row["error"])
+    assert found["mean_error"] == found["median_error"] == pytest.approx(abs(row["error"]))
+    assert found["coverage"] == float(row["low"] <= row["measured"] <= row["high"])
     assert found["not_taken"][0]["rows"] == ["1"]
     assert figure.exists()
-    assert carry_out(["fit", "check", "--serving", str(table(PAIR)), "--json"]) == 0
-    pair = json.loads(capsys.readouterr().out)["rows"][0]
-    assert pair["measured_speedup"] == 1.6
-    assert pair["speedup"] == pair["predicted"]
 
 
 @pytest.mark.parametrize(
@@ -385,7 +295,6 @@ def test_json_has_rows_errors_coverage_and_what_is_not_taken(table, tmp_path, ca
         ({"isl": 0}, "isl"),
         ({"model": "DeepSeek-R1", "expert_parallel": 3}, "expert_parallel"),
         ({"measured_tpot_ms": 0.02}, "milliseconds"),
-        ({"isl": "long"}, "isl"),
     ],
 )
 def test_a_table_that_cannot_be_is_refused_in_one_line(table, change, words, capsys):
@@ -396,15 +305,8 @@ def test_a_table_that_cannot_be_is_refused_in_one_line(table, change, words, cap
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["fit", "check", "--json"],
-        ["fit", "check", "h100_sxm"],
-        ["fit", "check", "h100_sxm", "rows.csv", "--serving", "rows.csv"],
-        ["fit", "check", "--serving", "rows.csv", "--stack", "vllm"],
-        ["fit", "check", "--serving", "no-such-file.csv"],
-    ],
+    "words", ["h100_sxm", "h100_sxm rows.csv --serving rows.csv", "--serving no-such-file.csv"]
 )
-def test_validate_is_told_what_to_judge(words, capsys):
-    assert carry_out(words) == 2
+def test_the_command_is_told_what_to_judge(words, capsys):
+    assert carry_out(["fit", "check", *words.split()]) == 2
     assert capsys.readouterr().err.count("\n") == 1

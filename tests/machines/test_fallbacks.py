@@ -15,29 +15,14 @@ from specmodel.machines.fallbacks import (
     stack_kernels,
 )
 from specmodel.machines.hardware import list_hardware, load_hardware
-from specmodel.machines.kernels import FittedStack, KernelFit, Kernels
+from specmodel.machines.kernels import FittedStack, Kernels, load_typical
 
-FIT = {
-    "launch_time": 5e-6,
-    "memory_efficiency": 0.8,
-    "sharpness": 4.0,
-    "arithmetic_dtype": "fp8",
-    "num_points": 10,
-    "num_judged": 10,
-    "is_held_out": True,
-    "mean_error": 0.1,
-    "median_error": 0.1,
-    "percentile_90_error": 0.2,
-    "shape_spread": 0.03,
-    "row_spread": 0.1,
-    "varied": [],
-    "covariance": [],
-}
+FIT = replace(load_typical().gemm["bf16"], shape_spread=0.03, arithmetic_dtype="fp8")
 
 
 def stack(**gemm: float) -> FittedStack:
     """A stack with fits of GEMM of the dtypes named, each with a mean error."""
-    fits = {dtype: KernelFit(**(FIT | {"mean_error": error})) for dtype, error in gemm.items()}
+    fits = {dtype: replace(FIT, mean_error=error) for dtype, error in gemm.items()}
     return FittedStack(version="1", source="made up", date="2026-11-22", gemm=fits)
 
 

@@ -1,7 +1,7 @@
 """Hardware profiles against data sheets typed a second time, and what is refused."""
 
 import tomllib
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,10 +11,9 @@ from sampled import sampled
 
 from specmodel.base import records
 from specmodel.base.errors import InputError
-from specmodel.base.records import as_table
 from specmodel.cost.deploying import deploy
 from specmodel.machines import hardware
-from specmodel.machines.engine import EngineProfile, list_engines, load_engine
+from specmodel.machines.engine import list_engines, load_engine
 from specmodel.machines.hardware import HardwareProfile, list_hardware, load_hardware
 
 DTYPES = ("bf16", "fp16", "fp8", "int8", "fp4")
@@ -34,46 +33,23 @@ def test_every_shipped_profile_is_in_the_sheet():
     assert sorted(row["name"] for row in SHEET) == list_hardware()
 
 
-def without_link(name):
-    data = toml_data(name)
-    del data["link"]
-    return build(data)
-
-
 @each_row("row", SHEET)
-def test_values_as_on_the_data_sheet(row):
-    check_values(load_hardware(row["name"]), row)
+def test_values_as_on_the_data_sheet_and_every_one_with_a_source(row):
+    profile = load_hardware(row["name"])
 
-
-def test_a_gpu_without_a_link_has_none_on_the_sheet():
-    (row,) = (row for row in SHEET if row["name"] == "l4")
-    check_values(without_link("l4"), row | {"link_gb_per_s": ""})
-    check_sources(without_link("l4"))
-
-
-def check_values(profile, row):
     memory, link = profile.memory, profile.link
     assert profile.kind == "gpu"
     assert memory.capacity_bytes == float(row["memory_gib"]) * 2**30
     assert memory.peak_bytes_per_s == pytest.approx(float(row["bandwidth_gb_per_s"]) * 1e9)
     assert memory.l2_bytes == pytest.approx(float(row["l2_mb"]) * 1e6)
     assert profile.num_multiprocessors == int(row["num_multiprocessors"])
+    assert all(part.source.strip() for part in (memory, link, *profile.dtype.values()) if part)
     assert bool(link) == bool(row["link_gb_per_s"])
     if link:
         assert link.peak_bytes_per_s == pytest.approx(float(row["link_gb_per_s"]) * 1e9)
     peaks = {dtype: peak.peak_flops_per_s for dtype, peak in profile.dtype.items()}
     expected = {dtype: float(row[dtype]) * 1e12 for dtype in DTYPES if row[dtype]}
     assert peaks == pytest.approx(expected)
-
-
-@each_row("name", list_hardware())
-def test_every_figure_has_a_source(name):
-    check_sources(load_hardware(name))
-
-
-def check_sources(profile):
-    parts = [profile.memory, profile.link, *profile.dtype.values()]
-    assert all(part.source.strip() for part in parts if part)
 
 
 @each_row("name", list_hardware())
@@ -107,17 +83,6 @@ def test_no_two_profiles_are_of_a_reported_name():
     assert len(set(told)) == len(told) == len(hardware.profiles_by_reported_name())
 
 
-def test_reported_names_are_not_offered_as_a_field():
-    message = r"known field: compute_capability, .*, num_multiprocessors, schema_version$"
-    with pytest.raises(InputError, match=message) as caught:
-        build(toml_data("h200_sxm") | {"zzz": 1})
-    assert "reported_names" not in str(caught.value)
-
-
-def test_ridge_point_of_h100_sxm():
-    assert load_hardware("h100_sxm").ridge_point("bf16") == pytest.approx(989e12 / 3.35e12)
-
-
 @each_row(
     ("name", "factors"),
     sampled(list_hardware(), [(1e-9, 1), (1e-12, 1), (1, 1e-12), (1, 1e-9), (1e-9, 1e-12)]),
@@ -139,18 +104,25 @@ def test_wrong_units_are_refused(name, factors):
         ("memory.peak_bytes_per_s", 0.0),
         ("memory.peak_bytes_per_s", -3.35e12),
         ("memory.peak_bytes_per_s", "3.35e12"),
-        ("memory.peak_bytes_per_s", float("inf")),
+        ("memory.peak_bytes_per_s", 1e19),
         ("memory.peak_bytes_per_s", float("nan")),
         ("memory.capacity_bytes", 0.0),
+        ("memory.capacity_bytes", 1e19),
         ("memory.capacity_gib", 80.0),
         ("memory.source", ""),
         ("link.kind", "ethernet"),
         ("link.source", ""),
         ("link.latency", 1e-6),
+        ("link.peak_bytes_per_s", 1e19),
+        ("link.num_gpus", 10**400),
         ("dtype.bf16.source", ""),
         ("dtype.bf16.peak_flops_per_s", -1.0),
+        ("dtype.bf16.peak_flops_per_s", 1e19),
+        ("dtype.float8", {"peak_flops_per_s": 1e15, "source": "test"}),
+        ("dtype", {}),
         ("dtype.bf16.efficiency", 0.8),
         ("num_multiprocessors", 0),
+        ("num_multiprocessors", 10**7),
         ("kind", "tpu"),
         ("schema_version", 2),
         ("price", 2.0),
@@ -162,50 +134,16 @@ def test_refuses(field, value):
         profile.with_changes("hardware", {field: value})
 
 
-@pytest.mark.parametrize("table", ["memory", "link", "dtype.bf16"])
-def test_source_must_be_given(table):
-    data = part = toml_data("h100_sxm")
-    for key in table.split("."):
-        part = part[key]
-    del part["source"]
-    with pytest.raises(InputError, match=rf"hardware\.{table}\.source: got None"):
-        build(data)
-
-
-def test_unknown_dtype_is_refused():
-    data = toml_data("h100_sxm")
-    data["dtype"]["float8"] = data["dtype"]["fp8"]
-    with pytest.raises(InputError, match="float8"):
-        build(data)
-
-
-def test_a_peak_is_needed():
-    with pytest.raises(InputError, match=r"hardware\.dtype: got"):
-        build(toml_data("h100_sxm") | {"dtype": {}})
-
-
-def test_link_may_be_absent():
-    assert without_link("l4").link is None
-
-
 @pytest.mark.parametrize(
     ("name", "dtype", "expected"),
     [
         ("h100_sxm", "bf16", "bf16"),
         ("h100_sxm", "fp16", "bf16"),
-        ("h100_sxm", "fp8", "fp8"),
         ("h100_sxm", "fp4", "bf16"),
-        ("l40s", "fp4", "bf16"),
         ("rtx_pro_6000", "fp4", "fp4"),
         ("mi300x", "fp4", "fp8"),
-        ("mi355x", "fp4", "fp4"),
         ("h100_sxm", "int4", "int8"),
-        ("b200", "fp4", "fp4"),
-        ("a100_sxm_80gb", "fp8", "bf16"),
         ("a100_sxm_80gb", "fp4", "bf16"),
-        ("a100_sxm_80gb", "int8", "int8"),
-        ("v100_sxm_32gb", "bf16", "fp16"),
-        ("v100_sxm_32gb", "int8", "fp16"),
         ("t4", "bf16", "fp16"),
         ("t4", "fp8", "fp16"),
     ],
@@ -222,41 +160,6 @@ def test_no_narrower_dtype_stands_in(name, dtype):
         load_hardware(name).compute_dtype(dtype)
 
 
-@pytest.mark.parametrize(
-    "field", ["memory.peak_bytes_per_s", "memory.capacity_bytes", "dtype.bf16.peak_flops_per_s",
-              "link.peak_bytes_per_s"],
-)  # fmt: skip
-@pytest.mark.parametrize("value", [1e300, 1e19, 0.0])
-def test_rates_and_sizes_beyond_any_device_are_refused(field, value):
-    with pytest.raises(InputError, match=rf"^hardware\.{field}: got"):
-        load_hardware("h200_sxm").with_changes("hardware", {field: value})
-
-
-@pytest.mark.parametrize(
-    "covariance",
-    [
-        [[-0.1, 0.0], [0.0, 0.1]],
-        [[0.1, 0.2], [0.2, 0.1]],
-        [[0.1, 0.05], [0.01, 0.1]],
-        [[1e15, 1e15], [-1e15, -1e15]],
-        [[1e7, 0.0], [0.0, 1.0]],
-    ],
-)
-def test_what_is_no_covariance_is_refused(covariance):
-    fit = toml_data("h200_sxm")["fitted"]["vllm"]["gemm"]["bf16"]
-    fit |= {"varied": ["launch_time", "memory_efficiency"], "covariance": covariance}
-    data = toml_data("h200_sxm")
-    data["fitted"]["vllm"]["gemm"]["bf16"] = fit
-    place = r"^hardware\.fitted\.vllm\.gemm\.bf16\.covariance: got .*(symmetric|variances)"
-    with pytest.raises(InputError, match=place):
-        build(data)
-    engine = as_table(load_engine("sglang").fit)
-    engine |= {"varied": ["pass_time", "reject_time"], "covariance": covariance}
-    message = r"^engine\.fit\.covariance: got .*(symmetric|variances)"
-    with pytest.raises(InputError, match=message):
-        load_engine("sglang").with_changes("engine", {"fit": engine})
-
-
 def test_a_parameter_at_a_bound_is_one_that_was_fitted():
     data = toml_data("h200_sxm")
     data["fitted"]["vllm"]["gemm"]["bf16"]["at_bound"] = ["launch_tim"]
@@ -264,31 +167,11 @@ def test_a_parameter_at_a_bound_is_one_that_was_fitted():
         build(data)
 
 
-@pytest.mark.parametrize("value", [10**400, 0, 10**7])
-def test_numbers_of_parts_have_bounds(value):
-    for field in ("num_multiprocessors", "link.num_gpus"):
-        with pytest.raises(InputError, match=rf"^hardware\.{field}: got"):
-            load_hardware("h200_sxm").with_changes("hardware", {field: value})
-
-
 @pytest.mark.parametrize("field", ["mean_error", "spread", "num_points", "left_out_error.target"])
 def test_errors_of_an_engine_have_bounds(field):
     value = 10**400 if field == "num_points" else 1e308
     with pytest.raises(InputError, match=rf"^engine\.fit\.{field}: got"):
         load_engine("sglang").with_changes("engine", {f"fit.{field}": value})
-
-
-def test_records_are_frozen():
-    profile = load_hardware("h100_sxm")
-    with pytest.raises(FrozenInstanceError):
-        profile.name = "mine"
-    with pytest.raises(FrozenInstanceError):
-        profile.memory.peak_bytes_per_s = 1e12
-
-
-@pytest.mark.parametrize("name", ["H200-SXM", "h200-sxm", "H200_SXM"])
-def test_names_are_normalised(name):
-    assert load_hardware(name) == load_hardware("h200_sxm")
 
 
 def test_unknown_name_suggests_the_nearest():
@@ -299,27 +182,25 @@ def test_unknown_name_suggests_the_nearest():
 def test_toml_file(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_bytes((hardware.FOLDER / "l4.toml").read_bytes())
-    assert load_hardware(path) == load_hardware(str(path)) == load_hardware("l4")
-
-
-@pytest.mark.parametrize("name", list_engines())
-def test_shipped_engine_loads(name):
-    assert load_engine(name).source
-
-
-def test_ideal_engine_has_no_overhead():
-    assert load_engine("ideal").is_ideal
+    assert load_hardware(path) == load_hardware(str(path)) == load_hardware("L4")
 
 
 @pytest.mark.parametrize(
     "field",
-    ["kernel_time", "pass_time", "draft_pass_time", "reject_time", "reject_time_per_request"],
+    ["kernel_time", "reject_time_per_request"],
 )
 def test_engine_with_any_overhead_is_not_ideal(field):
     engine = load_engine("ideal")
+    assert engine.is_ideal
     assert not engine.with_changes("engine", {field: 1e-6}).is_ideal
     with pytest.raises(InputError, match=rf"engine\.{field}: got -1e-06"):
         engine.with_changes("engine", {field: -1e-6})
+
+
+def test_every_engine_that_ships_says_what_it_was_fitted_on():
+    assert all(load_engine(name).fit.fitted_on for name in set(list_engines()) - {"ideal"})
+    assert "2026" in load_engine("vllm").fit.fitted_on.version
+    assert "2025" in load_engine("vllm-moesd-2025").fit.fitted_on.version
 
 
 def test_what_an_engine_was_not_fitted_on_is_said_in_a_sentence():
@@ -351,23 +232,6 @@ def test_what_an_engine_was_not_fitted_on_is_said_in_a_sentence():
     unrecorded = replace(sglang.fit, fitted_on=None)
     old = replace(sglang, fit=unrecorded)
     assert "not recorded" in str(old.outside(*fitted)[0])
-
-
-def test_every_engine_that_ships_says_what_it_was_fitted_on():
-    assert all(load_engine(name).fit.fitted_on for name in set(list_engines()) - {"ideal"})
-
-
-def test_the_engine_of_2025_is_no_vllm_of_today():
-    today, then = load_engine("vllm"), load_engine("vllm-moesd-2025")
-    assert (today.hides_host, then.hides_host) == ("all", "none")
-    assert "2026" in today.fit.fitted_on.version
-    assert "2025" in then.fit.fitted_on.version
-
-
-def test_unknown_engine_field_is_refused():
-    data = {"schema_version": 1, "name": "mine", "source": "made up", "kernel_ms": 1.0}
-    with pytest.raises(InputError, match=r"engine\.kernel_ms"):
-        records.build(EngineProfile, data, "engine")
 
 
 @pytest.mark.parametrize(("kind", "is_taken"), [("cpu", True), ("gpu", False)])

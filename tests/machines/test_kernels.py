@@ -1,7 +1,5 @@
 """Kernels of a stack by kind: what the table of kinds lacks, and what nobody fitted."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from one_by_one import pass_time
@@ -9,9 +7,9 @@ from one_by_one import pass_time
 from specmodel.base.errors import InputError
 from specmodel.layers import kinds
 from specmodel.layers.work import PassWork, Work
-from specmodel.machines.fallbacks import choose_kernels, stack_kernels
+from specmodel.machines.fallbacks import choose_kernels
 from specmodel.machines.hardware import load_hardware
-from specmodel.machines.kernels import DATA_SHEET_KERNELS, FittedStack, load_typical
+from specmodel.machines.kernels import DATA_SHEET_KERNELS, load_typical
 
 H200 = load_hardware("h200_sxm")
 
@@ -86,10 +84,3 @@ def test_stacks_have_fits_of_the_kinds_of_the_table_in_its_order():
         H200.with_changes("hardware", {"fitted.vllm.expert": {}})
     with pytest.raises(InputError, match=r"vllm\.message: got .*a known field: "):
         H200.with_changes("hardware", {"fitted.vllm.message": {}})
-
-
-def test_a_stack_with_typical_kernels_of_other_kinds_has_all_that_must_be_fitted():
-    stack = FittedStack(version="1", source="made up", date="2026-11-22")
-    kernels = stack_kernels("mine", stack)
-    for kind in kinds.FITTED_KINDS:
-        assert dataclasses.is_dataclass(kernels.parameters(kind, "bf16", "bf16"))

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from printed import check_one_line
 from rows import each_row
 
 from specmodel import cli
 from specmodel.algebra.acceptance import expected_tokens_per_step_by_position
-from specmodel.algebra.speculation import expected_tokens_per_step
 from specmodel.base.errors import InputError
 from specmodel.measure.scrapes import scraped_acceptance
 
@@ -22,20 +22,13 @@ BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 QWEN, LLAMA = "Qwen/Qwen3-30B-A3B", "meta-llama/Llama-3.1-8B"
 
 BEFORE = """\
-# HELP python_gc_objects_collected_total Objects collected during gc
-# TYPE python_gc_objects_collected_total counter
-python_gc_objects_collected_total{generation="0"} 10948.0
 # HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0",model_name="MODEL"} 3.0
 """
 AFTER = """\
-# HELP vllm:time_to_first_token_seconds Histogram of time to first token in seconds.
 # TYPE vllm:time_to_first_token_seconds histogram
-vllm:time_to_first_token_seconds_bucket{engine="0",le="0.001",model_name="MODEL"} 0.0
 vllm:time_to_first_token_seconds_bucket{engine="0",le="+Inf",model_name="MODEL"} 12.0
-vllm:time_to_first_token_seconds_count{engine="0",model_name="MODEL"} 12.0
-vllm:time_to_first_token_seconds_sum{engine="0",model_name="MODEL"} 0.7
 """
 
 
@@ -103,10 +96,9 @@ def refused(capsys):
 
     def refused(command):
         status = cli.main(shlex.split(command))
-        out, err = capsys.readouterr()
-        assert (status, out, len(err.splitlines())) == (2, "", 1)
-        assert err.startswith("specmodel: error: ")
-        return err.removeprefix("specmodel: error: ").rstrip("\n")
+        found = capsys.readouterr()
+        check_one_line(status, *found, [])
+        return found.err.removeprefix("specmodel: error: ").rstrip("\n")
 
     return refused
 
@@ -116,48 +108,28 @@ def test_the_engines_of_a_model_are_summed(write):
     # 1500 drafts of 4500 tokens; accepted 1200, 900 and 450 by position, 2550 in all.
     assert (measured.model_name, measured.num_engines) == (QWEN, 2)
     assert (measured.num_drafts, measured.num_draft_tokens) == (1500, 4500)
-    assert measured.num_accepted_tokens == 2550
     assert measured.accepted_by_position.tolist() == [1200, 900, 450]
     assert (measured.mean_draft_length, measured.max_draft_length) == (3, 3)
     np.testing.assert_allclose(measured.acceptance_by_position, [0.8, 0.75, 0.5], rtol=1e-12)
-    assert measured.tokens_per_step == pytest.approx(2.7, rel=1e-12)
     assert measured.accepted_fraction == pytest.approx(2550 / 4500, rel=1e-12)
     a = measured.acceptance_rate
     assert 1 + a + a**2 + a**3 == pytest.approx(2.7, rel=1e-12)
 
 
-def test_rates_of_a_simulated_engine_are_found(write):
-    alpha, gamma, drafts = 0.72, 4, 200_000
-    accepted = np.random.default_rng(1).geometric(1 - alpha, drafts) - 1
-    reached = [int((accepted >= i).sum()) for i in range(1, gamma + 1)]
-    measured = scraped_acceptance(write((QWEN, 0, drafts, gamma * drafts, reached)))
-    standard_error = np.std(np.minimum(accepted, gamma)) / drafts**0.5
-    exact = float(expected_tokens_per_step(alpha, gamma))
-    assert abs(measured.tokens_per_step - exact) < 4 * standard_error
-    slope = (expected_tokens_per_step(alpha + 1e-6, gamma) - exact) / 1e-6
-    assert abs(measured.acceptance_rate - alpha) < 4 * standard_error / slope
-    assert measured.accepted_fraction < alpha - 0.1
-    tried = np.array([drafts, *reached[:-1]])
-    errors = np.abs(measured.acceptance_by_position - alpha)
-    assert (errors < 4 * np.sqrt(alpha * (1 - alpha) / tried)).all()
-
-
 def test_short_drafts_hide_acceptance_but_not_tokens_per_step(write):
+    """200,000 drafts of a simulated engine, of length 1 to 5, each token accepted by 0.7."""
     alpha, drafts = 0.7, 200_000
     generator = np.random.default_rng(2)
     lengths = generator.integers(1, 6, drafts)
     accepted = np.minimum(generator.geometric(1 - alpha, drafts) - 1, lengths)
     reached = [int((accepted >= i).sum()) for i in range(1, 6)]
-    series = (QWEN, 0, drafts, int(lengths.sum()), reached)
-    measured = scraped_acceptance(write(series))
-    assert measured.mean_draft_length == lengths.mean()
-    assert measured.max_draft_length == 5
+    measured = scraped_acceptance(write((QWEN, 0, drafts, int(lengths.sum()), reached)))
+    assert (measured.mean_draft_length, measured.max_draft_length) == (lengths.mean(), 5)
     # One of five drafts of length g: 1.7, 2.19, 2.533, 2.7731, 2.94117; their mean at length 3.
     assert measured.tokens_per_step == pytest.approx(2.427454, abs=0.01)
     assert measured.acceptance_rate == pytest.approx(0.6716, abs=0.004)
-    assert measured.acceptance_by_position[0] == pytest.approx(alpha, abs=0.005)
-    expected = alpha * np.array([4 / 5, 3 / 4, 2 / 3, 1 / 2])
-    np.testing.assert_allclose(measured.acceptance_by_position[1:], expected, atol=0.01)
+    expected = alpha * np.array([1, 4 / 5, 3 / 4, 2 / 3, 1 / 2])
+    np.testing.assert_allclose(measured.acceptance_by_position, expected, atol=0.01)
     for cut in range(1, 6):
         tokens = expected_tokens_per_step_by_position(measured.acceptance_by_position, cut)
         assert tokens == pytest.approx(1 + np.minimum(accepted, cut).mean(), rel=1e-12)
@@ -171,18 +143,12 @@ def test_two_scrapes_give_what_was_counted_between(write):
     np.testing.assert_allclose(measured.acceptance_by_position, [0.7, 0.5, 3 / 7], rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "change"),
-    [
-        (DRAFTS, 999, {2: 999}),
-        (DRAFTED, 2999, {3: 2999}),
-        (ACCEPTED, 1639, {4: [800, 560, 279]}),
-        (f"{BY_POSITION} position 1", 559, {4: [801, 559, 280]}),
-    ],
-)
-def test_each_counter_may_only_rise(name, value, change, write):
-    series = tuple(change.get(i, field) for i, field in enumerate(ONE))
-    with pytest.raises(InputError, match=f"^{name}: got {value}; .*went backwards"):
+def test_each_counter_may_only_rise(write):
+    series = (*ONE[:3], 2999, ONE[4])
+    with pytest.raises(InputError, match=f"^{DRAFTED}: got 2999; .*went backwards"):
+        scraped_acceptance(write(ONE), write(series, name="later.prom"))
+    series = (*ONE[:4], [801, 559, 280])
+    with pytest.raises(InputError, match=f"^{BY_POSITION} position 1: got 559; .*went backwards"):
         scraped_acceptance(write(ONE), write(series, name="later.prom"))
 
 
@@ -197,10 +163,6 @@ def test_an_engine_that_restarted_is_seen_though_the_sum_rose(write):
     [
         ((LLAMA, *ONE[1:]), f"model_name: got '{LLAMA}'; expected {QWEN}"),
         ((QWEN, 5, *ONE[2:]), 'position 0: got .engine="0".; expected a series of both scrapes'),
-        (
-            (QWEN, 0, 2000, 8000, [800, 600, 300, 100]),
-            "position 3: got .*; expected a series of both scrapes",
-        ),
     ],
 )
 def test_only_scrapes_of_one_engine_have_a_difference(later, match, write):
@@ -210,18 +172,14 @@ def test_only_scrapes_of_one_engine_have_a_difference(later, match, write):
 
 def test_the_suffix_may_be_left_to_the_client(write):
     text = scrape(ONE)
-    exact = scraped_acceptance(write(text))
     open_metrics = re.sub(r"# (TYPE|HELP) (vllm:spec\w+)_total", r"# \1 \2", text) + "# EOF\n"
     old_client = re.sub(r"(vllm:spec\w+)_total", r"\1", text)
     untyped = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     for variant in (open_metrics, old_client, untyped, text.replace("\n", "\r\n")):
         assert variant != text
-        measured = scraped_acceptance(write(variant))
-        assert measured.num_drafts == 1000
-        assert measured.acceptance_rate == exact.acceptance_rate
-    without_type = old_client.replace(" counter", " gauge")
+        assert scraped_acceptance(write(variant)).num_drafts == 1000
     with pytest.raises(InputError, match="there are none"):
-        scraped_acceptance(write(without_type))
+        scraped_acceptance(write(old_client.replace(" counter", " gauge")))
 
 
 def one(name, value, position=None):
@@ -251,12 +209,9 @@ def without(pattern):
 
 BAD = {
     "off": (without("spec_decode"), r"^scrape: got '.*'; .*speculation may be off"),
-    "other": ("# TYPE up gauge\nup 1\n", r"^file: got '.*'; .*vllm:spec_decode_"),
     "one counter": (without(rf"^{DRAFTED}"), f"^scrape .*; expected its counter {DRAFTED} as well"),
     "no position": (without(rf"^{BY_POSITION}"), f"counter {BY_POSITION} position 0 as well"),
-    "a gap": (without('position="1"'), f"counter {BY_POSITION} position 1 as well"),
     "position": (scrape(ONE).replace('"2"}', '"-2"}'), f"^{BY_POSITION}: got .*'-2'.*; .* from 0"),
-    "no label": (scrape(ONE).replace('position="2"', 'pos="2"'), "; expected a label position"),
     "no model": (
         scrape(ONE).replace("model_name", "model"),
         f"^{DRAFTS}: got .*a label model_name",
@@ -264,7 +219,6 @@ BAD = {
     "twice": (scrape(ONE, ONE), f"^scrape .* {DRAFTS}: got .*engine.*; expected each series once"),
     "idle": (scrape((QWEN, 0, 0, 0, [0, 0, 0])), f"^{DRAFTS}: got 0; expected .*no drafts yet"),
     "negative": (one(DRAFTS, -1), rf"{DRAFTS}: got -1(\.0)?; expected whole numbers from 0"),
-    "NaN": (one(DRAFTED, "NaN"), f"{DRAFTED}: got nan; expected whole numbers from 0"),
     "few drafted": (one(DRAFTED, 989), f"{DRAFTED}: got 989; expected from 1 to 3 for each of"),
     "accepted": (one(ACCEPTED, 3001), f"^{ACCEPTED}: got 3001; expected at most 3000"),
     "first": (one(BY_POSITION, 1011, 0), "position 0: got 1011; expected at most 1000"),
@@ -279,33 +233,21 @@ def test_bad_scrapes_are_refused_in_one_line(case, write, refused):
     assert re.search(match, error), error
 
 
-@pytest.mark.parametrize(
-    "line", ["<html>", 'vllm:x{a="b" 3', "vllm:x 0x10", "# TYPE x", "\x00\x01"]
-)
+@pytest.mark.parametrize("line", ["<html>", 'vllm:x{a="b" 3', "# TYPE x"])
 def test_a_malformed_line_is_told_by_its_number(line, write, refused):
-    lines = scrape(ONE).splitlines()
-    for number in (1, 9, len(lines) + 1):
-        path = write("\n".join([*lines[: number - 1], line, *lines[number - 1 :]]))
-        start = repr(line)[:10].rstrip("'\"")
-        assert refused(f"acceptance {path}").startswith(f"scrape {path} line {number}: got {start}")
+    path = write("\n".join([*scrape(ONE).splitlines()[:8], line]))
+    start = repr(line)[:10].rstrip("'\"")
+    assert refused(f"acceptance {path}").startswith(f"scrape {path} line 9: got {start}")
 
 
-def test_files_that_are_no_text(tmp_path, run, refused, monkeypatch):
+def test_files_that_are_no_text(tmp_path, refused, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("binary").write_bytes(b"\x7fELF\xff\xfe")
     Path("huge").write_bytes("é".encode() * 2_000_001)
-    Path("most").write_bytes((scrape(ONE) + "\n# ").encode().ljust(4_000_000, b"x"))
-    for name, reason in {
-        "missing": "No such file",
-        "binary": "a text file in UTF-8",
-        "huge": "at most 4 MB",
-        "/dev/zero": "no ordinary file",
-        ".": "it is a directory",
-    }.items():
+    for name, reason in {"missing": "No such file", "binary": "UTF-8", "huge": "4 MB"}.items():
         error = refused(f"acceptance {name}")
         assert error.startswith(f"file: got '{name}'; expected ")
         assert reason in error
-    assert "1000 drafts" in run("acceptance most")
 
 
 def test_a_model_is_asked_for_by_its_option(write, run, refused):
@@ -317,62 +259,35 @@ def test_a_model_is_asked_for_by_its_option(write, run, refused):
     assert run(f"acceptance {path} {later} --model {QWEN}").startswith(f"{QWEN}: 600 drafts\n")
 
 
-@pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/", "/metrics", "/metrics/"])
-def test_a_url_is_told_with_its_page_of_counters(path, refused):
-    error = refused(f"acceptance http://host:8000{path}")
-    assert error.endswith("expected a saved scrape: curl -s http://host:8000/metrics > run.prom")
-
-
-def test_json_has_the_glossary_names_and_full_precision(write, run):
-    earlier, later = write(ONE, name="a.prom"), write(LATER, name="b.prom")
-    document = json.loads(run(f"acceptance {earlier} {later} --json"))
-    assert (document["schema_version"], document["model_name"]) == (1, QWEN)
-    assert document["warnings"] == []
-    assert document["num_drafts"] == 600
-    assert document["accepted_by_position"] == [420, 210, 90]
-    assert document["tokens_per_step"] == pytest.approx(2.2, rel=1e-12)
-    assert document["accepted_fraction"] == pytest.approx(0.4, rel=1e-12)
-    assert document["acceptance_by_position"] == pytest.approx([0.7, 0.5, 3 / 7], rel=1e-12)
-    assert document["mean_draft_length"] == document["max_draft_length"] == 3
-    expected = expected_tokens_per_step(document["acceptance_rate"], 3)
-    assert expected == pytest.approx(2.2, rel=1e-12)
-    assert set(document["units"]) < set(document)
-    assert document["predict"] == [
-        "--acceptance-by-position conditional:0.7,0.5,0.4286",
-        "--tokens-per-step 2.2 --measured-draft-length 3",
-    ]
+def test_a_url_is_told_with_its_page_of_counters(refused):
+    for path in ("", "/v1/", "/metrics"):
+        error = refused(f"acceptance http://host:8000{path}")
+        assert error.endswith("a saved scrape: curl -s http://host:8000/metrics > run.prom")
 
 
 def test_people_see_80_columns_and_what_to_paste_last(write, run):
-    out = run(f"acceptance {write(ONE, TWO)}")
+    path = write(ONE, TWO)
+    out, document = run(f"acceptance {path}"), json.loads(run(f"acceptance {path} --json"))
     lines = out.splitlines()
     assert lines[0] == f"{QWEN}: 1500 drafts of 2 engines"
     assert max(map(len, lines)) <= 80
     assert re.search(r"^tokens per step +2\.7000 ", out, re.M)
-    assert re.search(
-        r"^accepted fraction +0\.5667 +what vLLM's log calls \"draft acceptance rate\"$", out, re.M
-    )
+    assert re.search(r'^accepted fraction +0\.5667 .* "draft acceptance rate"$', out, re.M)
     assert re.search(r"^ +3 +450 +0\.3000 +0\.5000$", out, re.M)
-    assert lines[-7:] == [
-        "specmodel predict qwen3-30b-a3b GPU --drafter DRAFTER --batch-size 3 \\",
-        "    --acceptance-by-position conditional:0.8,0.75,0.5",
-        "Rates by position consider no draft longer than the 3 measured; one rate",
-        "throughout, in their place, does:",
+    assert document["predict"] == [
+        "--acceptance-by-position conditional:0.8,0.75,0.5",
         "--tokens-per-step 2.7 --measured-draft-length 3",
-        "--batch-size is the mean of the requests that ran at the scrapes; without it,",
-        "all batch sizes are predicted.",
     ]
-    assert "Warning" not in out
+    assert all(line in "\n".join(lines[-7:]) for line in document["predict"])
+    assert set(document["units"]) < set(document)
+    assert document["warnings"] == []
 
 
 def test_short_drafts_are_told(write, run):
     assert "Warning" in run(f"acceptance {write((QWEN, 0, 1000, 2999, [800, 560, 280]))}")
     out = run(f"acceptance {write(SHORT)}")
-    assert max(map(len, out.splitlines())) <= 80
     assert re.search(r"^mean draft length +2\.6200 +at most 3$", out, re.M)
     assert "Warning: the mean draft had 2.62 tokens, of at most 3." in " ".join(out.split())
-    document = json.loads(run(f"acceptance {write(SHORT)} --json"))
-    assert "2.62 tokens" in document["warnings"][0]
 
 
 PREDICT = "predict --target qwen3-30b-a3b --hardware h200_sxm --batch-size 1 --json"
