@@ -212,7 +212,7 @@ def test_what_says_the_same_changes_nothing(config, changes):
         (GLM_52, {"indexer_types": ["shared"] * 78}, "indexer_types: .*indexer in the first layer"),
         (GLM_52, {"indexer_types": ["full", "none"] * 39}, "indexer_types: got 'none'"),
         (GLM_52, {"indexer_types": None, "index_topk_pattern": "FS"}, "_pattern: got '2 ent"),
-        (GLM_52, {"index_topk_freq": 2}, "indexer_types: got .* the same layers as index_topk_freq = 2 gives"),
+        (GLM_52, {"index_topk_freq": 2}, "indexer_types: .* as index_topk_freq = 2 gives"),
         (GLM_52, {"index_topk_pattern": "F" * 78}, "indexer_types: .* index_topk_pattern = 'F"),
         (flat("transformers--ernie4_5_moe"), {"moe_layer_end_index": 0}, "start_index = 1 to 27"),
         # heads that differ by layer
@@ -269,13 +269,13 @@ def test_what_says_the_same_changes_nothing(config, changes):
         (V41, {"compress_ratios": [0] * 20 + [4] * 20}, "compress_ratios: .*0 or 1 or 2"),
         (V41, {"kv_source_layer_ids": [8, 14, 20]}, "source_layer_ids: .*layer 2, the first"),
         (V41, {"kv_source_layer_ids": [1, 2, 8]}, "source_layer_ids: .*ratio in compress_ratios"),
-        (V41, {"kv_source_layer_ids": [2, 8, 14]}, "compress_ratios: .*the ratio of layer 14 for layer"),
+        (V41, {"kv_source_layer_ids": [2, 8, 14]}, "compress_ratios: .*ratio of layer 14 for layer"),
         (V41, {"engram_num_embeddings": [5]}, "engram_num_embeddings: got .*2 numbers"),
         # state spaces, convolutions, and experts without weights
         (NANO, {"hybrid_override_pattern": None}, "layers_block_type: got None; expected mamba or"),
         (NANO, {"hybrid_override_pattern": "MX"}, r"override_pattern: got 'MX'; .*M or \* or E"),
         (NANO, {"layers_block_type": ["mamba"] * 51 + ["conv"]}, "block_type: got 'conv'; .*r 51"),
-        (NANO, {"layers_block_type": ["mamba"] * 52}, "override_pattern: .*the same layers as in layers_block_type"),
+        (NANO, {"layers_block_type": ["mamba"] * 52}, "override_pattern: .*as in layers_block_type"),
         (NANO, {"num_hidden_layers": 6}, "num_hidden_layers: got 6; expected 52"),
         (NANO, {"n_groups": 3}, "n_groups: got 3; .*a divisor of mamba_num_heads = 64"),
         (NANO, {"mamba_ssm_cache_dtype": "int8"}, "mamba_ssm_cache_dtype: got 'int8'; .*float32"),
@@ -296,7 +296,7 @@ def test_what_says_the_same_changes_nothing(config, changes):
         (LONGCAT, {"moe_topk": 769}, "moe_topk: got 769; expected at most n_routed_experts"),
         (LONGCAT, {"zero_expert_type": "copy"}, "zero_expert_type: got 'copy'; expected identity"),
         (LONGCAT, {"attention_method": "MHA"}, "attention_method: got 'MHA'; expected MLA"),
-        (LONGCAT, NGRAMS | {"emb_split_num": 7}, "emb_split_num: got 7; expected a number of tables, here 14"),
+        (LONGCAT, NGRAMS | {"emb_split_num": 7}, "emb_split_num: got 7; expected .*here 14"),
         (LONGCAT, NGRAMS | {"emb_neighbor_num": 1}, "emb_neighbor_num: got 1"),
     ],
 )  # fmt: skip
