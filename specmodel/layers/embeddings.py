@@ -14,6 +14,9 @@ from specmodel.layers.extras import Around, Extra
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
+Rows = Annotated[int, Setting(ge=1, le=10**12)]
+"""Rows of tables, which n-grams make many [-]."""
+
 
 def look_up(run: Pass, *, width: int, made: int, dtype: str) -> Work:
     """Return the work of looking up rows `width` wide and writing `made` elements of each token."""
@@ -92,7 +95,7 @@ class NgramInputs(Extra):
     """
 
     num_tables: Size
-    num_rows: Size
+    num_rows: Rows
 
     is_embedding = True
 
@@ -150,9 +153,7 @@ class NgramMemory(Extra):
     gathering what GPUs make of the rows.
     """
 
-    num_rows: Annotated[
-        tuple[Annotated[int, Setting(ge=1, le=10**12)], ...], Setting(min_length=1), FROM_LIST
-    ]
+    num_rows: Annotated[tuple[Rows, ...], Setting(min_length=1), FROM_LIST]
     row_size: Size
     num_lookups: Size
     num_outputs: Size

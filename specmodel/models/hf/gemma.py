@@ -94,7 +94,7 @@ def assistant_fields(
     layers = _layers_of_assistant(reader)
     if reader.whole("vocab_size") != vocabulary_size:
         raise reader.fault("vocab_size", f"that of the target, {vocabulary_size}")
-    reader.pass_over("vocab_size_per_layer_input", "hidden_size")
+    reader.pass_over("vocab_size_per_layer_input", "hidden_size", "tie_word_embeddings")
     of_outer, of_text = outer.dtype(), reader.dtype()
     dtype = of_text if reader.config.get("dtype") else of_outer
     outer.pass_over("text_config", "tie_word_embeddings")
