@@ -33,9 +33,7 @@ def fitted(kind: str, table: pd.DataFrame):
     return fit_kernels(check_measurements(table), H200)[kind, DTYPES[kind]]
 
 
-@pytest.mark.parametrize(
-    ("kind", "sharpness"), [*zip(KINDS, SHARPNESSES, strict=True), ("gemm", SHARPNESSES[-1])]
-)
+@pytest.mark.parametrize(("kind", "sharpness"), [*zip(KINDS, SHARPNESSES, strict=True)])
 def test_planted_kernels_are_predicted_on_unseen_shapes(kind: str, sharpness: float) -> None:
     fitting = fitted(kind, planted(kind, sharpness))
     if kind != "recurrence":  # which computes next to nothing
@@ -45,8 +43,6 @@ def test_planted_kernels_are_predicted_on_unseen_shapes(kind: str, sharpness: fl
     assert np.abs(fitting.result.residuals).max() < 1e-6
     assert fitting.fit.num_points + fitting.fit.num_judged == len(points(kind))
     for name, value in fitting.result.parameters.items():
-        low, high, _ = KIND_FITS[kind].bounds[name]
-        assert low <= value <= high
         assert value == pytest.approx(PLANTED[kind][name], rel=1e-4)
 
 
@@ -71,7 +67,6 @@ def test_a_few_wild_points_move_the_fit_little(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "changes", "warning"),
     [
-        ("gemm", {"memory_efficiency": 0.1}, "memory_efficiency is at its lower bound, 0.2"),
         ("attention", {"memory_efficiency": 0.1}, "memory_efficiency is at its lower bound, 0.2"),
         ("experts", {"tile_width": 1000.0}, "tile_width is at its upper bound, 256"),
     ],
@@ -210,35 +205,18 @@ VALIDATE = "fit check {folder}/plain/h200_sxm.toml {folder}/gemm.csv"
 
 FAULTS = [
     # tables of kernels
-    ("fit kernels {folder}/none.csv --output out.toml", "measurements", "none.csv", "No such file"),
-    (
-        "fit kernels {folder}/folder.toml --output out.toml",
-        "measurements",
-        "folder.toml",
-        ".parquet",
-    ),
     *(
-        (f"{command.format(table)}", *fragments)
-        for command in (
-            "fit kernels {{folder}}/{}.csv --output out.toml",
-            "fit kernels {{folder}}/{}.csv --output out.toml",
-            "fit check h200_sxm {{folder}}/{}.csv --figure out.toml",
-        )
-        for table, *fragments in (
-            ("twice", "measurements", "96 rows twice"),
-            ("milliseconds", "measurements.latency", "milliseconds", "seconds on NVIDIA H200"),
-            ("skipped", "measurements", "role"),
+        (f"fit kernels {{folder}}/{table} --output out.toml", *told)
+        for table, *told in (
+            ("none.csv", "measurements", "none.csv", "No such file"),
+            ("folder.toml", "measurements", "folder.toml", ".parquet"),
+            ("twice.csv", "measurements", "96 rows twice"),
+            ("few.csv", "3 points of gemm", "more than 4"),
+            ("wild.csv", "measurements.gemm", "mean_error: got", "equal to 10"),
+            ("stack.csv", "stack", "'My Stack'", "lower-case"),
+            ("device.csv", "--hardware", "'h201'", "h200_sxm"),
         )
     ),
-    ("fit kernels {folder}/few.csv --output out.toml", "3 points of gemm", "more than 4"),
-    (
-        "fit kernels {folder}/wild.csv --output out.toml",
-        "measurements.gemm",
-        "mean_error: got",
-        "equal to 10",
-    ),
-    ("fit kernels {folder}/stack.csv --output out.toml", "stack", "'My Stack'", "lower-case"),
-    ("fit kernels {folder}/device.csv --output out.toml", "--hardware", "'h201'", "h200_sxm"),
     # fit kernels
     ("fit kernels --output out.toml", "Missing argument", "MEASUREMENTS"),
     ("fit kernels {folder}/gemm.csv", "Missing option", "--output"),
@@ -247,29 +225,24 @@ FAULTS = [
     (f"{KERNELS} --hardware {{folder}}/none/h200_sxm.toml", "--hardware", "No such file"),
     (f"{KERNELS} --hardware {{folder}}/second/h200_sxm.toml", "schema_version", "got 2", "1"),
     # fit check
-    ("fit check", "Missing argument", "PROFILE"),
-    ("fit check h200_sxm", "Missing argument", "MEASUREMENTS"),
-    ("fit check h201 {folder}/gemm.csv", "error: profile: got 'h201'", "h200_sxm"),
-    (
-        "fit check {folder}/second/h200_sxm.toml {folder}/gemm.csv",
-        *("error: profile ", "schema_version", "got 2"),
+    *(
+        (f"fit check {words}", *told)
+        for words, *told in (
+            ("", "Missing argument", "PROFILE"),
+            ("h201 {folder}/gemm.csv", "error: profile: got 'h201'", "h200_sxm"),
+            ("{folder}/second/h200_sxm.toml {folder}/gemm.csv", "error: profile ", "got 2"),
+            ("h200_sxm {folder}/skipped.csv", "measurements", "role"),
+            ("h200_sxm {folder}/milliseconds.csv", "measurements.latency", "milliseconds"),
+        )
     ),
     (f"{VALIDATE} --stack nosuch", "--stack", "'nosuch'", "typical, datasheet"),
-    *(
-        (f"{VALIDATE} --max-error {value}", "--max-error", f"got {value}", "at least 0")
-        for value in ("nan", "inf", "-1")
-    ),
-    *(
-        (f"{VALIDATE} --figure '{name}'", "--figure", f"'{name}'", ".png, .pdf or .svg")
-        for name in ("out.doc", "out.gif", "out", "")
-    ),
+    (f"{VALIDATE} --max-error nan", "--max-error", "got nan", "at least 0"),
+    (f"{VALIDATE} --figure out.gif", "--figure", "'out.gif'", ".png, .pdf or .svg"),
     # what moved to calibration/
     ("dataset h200_sxm trtllm", "command: got 'dataset'", "python calibration/dataset.py"),
     (
         "measure-engine http://localhost:1 --output x.csv",
-        "command: got 'measure-engine'",
-        "vllm bench serve --save-result",
-        "specmodel fit engine FILE",
+        *("command: got 'measure-engine'", "vllm bench serve", "specmodel fit engine FILE"),
     ),
 ]
 
@@ -285,32 +258,19 @@ def test_one_line_names_what_is_wrong_and_the_output_stays(
         assert fragment in line
 
 
-@pytest.mark.parametrize("command", [KERNELS, f"{VALIDATE} --figure out.png"])
-def test_what_the_bad_cases_start_from_is_accepted(command, do, tmp_path) -> None:
-    assert do(command)
-    assert len(files(tmp_path)) == 1
-
-
-OUTPUTS = [
-    ("nowhere/out.toml", "No such file"),
-    ("{folder}/folder.toml", "directory"),
-    ("{folder}/gemm.csv/out.toml", "Not a directory"),
-    ("''", "got ''"),
-    ("/proc/out.toml", "expected"),
-]
-
-
-@pytest.mark.parametrize(("output", "fragment"), OUTPUTS)
+@pytest.mark.parametrize(
+    ("output", "fragment"),
+    [
+        ("nowhere/out.toml", "No such file"),
+        ("{folder}/folder.toml", "directory"),
+        ("''", "got ''"),
+        ("/proc/out.toml", "expected"),
+    ],
+)
 def test_output_that_cannot_be_written_is_named(output, fragment, refuse) -> None:
     line = refuse(KERNELS.replace("out.toml", output))
     assert line.startswith("specmodel: error: --output: got ")
     assert fragment in line
-
-
-def test_fit_without_arguments_shows_help_and_fails(run) -> None:
-    status, out, err = run("fit")
-    assert status == 2
-    assert "Usage: specmodel fit" in out + err
 
 
 # fit kernels
@@ -328,7 +288,6 @@ def test_fit_writes_a_profile_that_predicts_what_was_planted(do) -> None:
         predicted = predicted_time(kind, points(kind), H200, fit.parameters)
         table = together().query("component == @kind")
         np.testing.assert_allclose(predicted, table["latency"], rtol=1e-4)
-        assert fit.mean_error < 1e-6
         is_walked = kind != "experts"  # theirs are taken to walk only where they do
         assert fit.varied == [n for n in KIND_FITS[kind].bounds if is_walked or n != "depth_time"]
         assert np.shape(fit.covariance) == (len(fit.varied),) * 2
@@ -336,58 +295,32 @@ def test_fit_writes_a_profile_that_predicts_what_was_planted(do) -> None:
             assert f"{name} = {value:.4g}" in out
 
 
-def test_the_source_is_the_file_unless_given(do) -> None:
-    do(KERNELS)
-    assert "gemm.csv" in load_hardware("./out.toml").fitted["mine"].source
-
-
-def test_the_start_survives_with_its_comments(do) -> None:
-    do(f"{KERNELS} --hardware {{folder}}/plain/h200_sxm.toml")
-    text = Path("out.toml").read_text(encoding="utf-8")
-    assert text.startswith("# of mine\n" + PLAIN.rstrip() + "\n")
-    assert "#" in PLAIN
-    assert load_hardware("out.toml").memory == H200.memory
-
-
 def test_a_fit_adds_to_the_data_sheet_and_takes_no_name_that_devices_report(do) -> None:
     assert 'reported_names = ["H200"]\n' in PLAIN
     do(KERNELS)
     text = Path("out.toml").read_text(encoding="utf-8")
-    assert text.startswith(PLAIN.replace('reported_names = ["H200"]\n', ""))
+    assert text.startswith(PLAIN.replace('reported_names = ["H200"]\n', ""))  # with its comments
+    assert "gemm.csv" in load_hardware("./out.toml").fitted["mine"].source
 
 
 def test_the_first_stack_is_the_default_and_stays(do) -> None:
-    do(f"{OWN} --hardware {{folder}}/plain/h200_sxm.toml")
-    first = load_hardware("h200_sxm.toml")
-    assert first.default_stack == "mine"
-    do("fit kernels {folder}/other.csv --output h200_sxm.toml --hardware h200_sxm.toml")
-    both = load_hardware("h200_sxm.toml")
-    assert list(both.fitted) == ["mine", "other"]
-    assert both.fitted["mine"] == first.fitted["mine"]
-    assert both.default_stack == "mine"
-    assert not both.fitted["other"].is_default
-
-
-@pytest.mark.parametrize("default", ["gemm", "other"])
-def test_a_refit_replaces_its_stack_only(default, do) -> None:
-    last = {"gemm": "other", "other": "gemm"}[default]
-    do(f"fit kernels {{folder}}/{default}.csv --output h200_sxm.toml --hardware"
-       " {folder}/plain/h200_sxm.toml")  # fmt: skip
-    do(f"fit kernels {{folder}}/{last}.csv --output h200_sxm.toml --hardware h200_sxm.toml")
-    before = load_hardware("h200_sxm.toml")
-    do("fit kernels {folder}/newer.csv --output h200_sxm.toml --hardware h200_sxm.toml")
-    after = load_hardware("./h200_sxm.toml")
-    assert Path("h200_sxm.toml").read_text().count("[fitted.mine]") == 1
-    assert after.fitted["other"] == before.fitted["other"]
-    assert after.default_stack == before.default_stack
-    assert (before.fitted["mine"].version, after.fitted["mine"].version) == ("1.2.3", "1.3.0")
-
-
-def test_fitting_again_gives_the_same_file(do) -> None:
+    again = "fit kernels {{folder}}/{}.csv --output h200_sxm.toml --hardware h200_sxm.toml".format
     do(f"{OWN} --hardware {{folder}}/plain/h200_sxm.toml")
     once = Path("h200_sxm.toml").read_bytes()
-    do("fit kernels {folder}/gemm.csv --output h200_sxm.toml --hardware h200_sxm.toml")
+    do(again("gemm"))
     assert Path("h200_sxm.toml").read_bytes() == once
+    do(again("other"))
+    both = load_hardware("h200_sxm.toml")
+    assert [(name, stack.is_default) for name, stack in both.fitted.items()] == [
+        ("mine", True),
+        ("other", False),
+    ]
+    do(again("newer"))
+    after = load_hardware("h200_sxm.toml")
+    assert Path("h200_sxm.toml").read_text().count("[fitted.mine]") == 1
+    assert after.fitted["other"] == both.fitted["other"]
+    assert after.default_stack == both.default_stack == "mine"
+    assert (both.fitted["mine"].version, after.fitted["mine"].version) == ("1.2.3", "1.3.0")
 
 
 def test_another_profile_of_the_chip_is_taken_if_said_so(do) -> None:
@@ -397,7 +330,7 @@ def test_another_profile_of_the_chip_is_taken_if_said_so(do) -> None:
     assert "measured on h200_sxm" in profile.fitted["mine"].source
 
 
-@pytest.mark.parametrize("header", ["  [fitted.trtllm", "[ fitted.trtllm", '[fitted."trtllm"'])
+@pytest.mark.parametrize("header", ["[ fitted.trtllm", '[fitted."trtllm"'])
 def test_a_stack_whose_header_is_not_found_is_not_replaced(header, refuse) -> None:
     Path("h200_sxm.toml").write_text(SHIPPED.replace("[fitted.trtllm", header))
     assert load_hardware("./h200_sxm.toml").fitted == H200.fitted
@@ -417,12 +350,9 @@ def test_the_comment_of_the_next_stack_stays(do) -> None:
 @pytest.mark.parametrize(
     ("options", "status"),
     [
-        ("", 0),
         ("--max-error 0.01", 0),
-        ("--stack typical --max-error 0", 1),
         ("--stack datasheet", 0),
         ("--stack datasheet --max-error 0.1", 1),
-        ("--stack trtllm --max-error 0.01", 1),
         ("--stack nosuch --max-error 0.01", 2),
     ],
 )
