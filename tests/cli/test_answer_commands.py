@@ -193,25 +193,6 @@ def test_compare_has_decoding_without_a_drafter_as_an_alternative(rows):
     assert [row["tpot"] for row in plain] == [row["tpot_plain"] for row in found[:2]]
 
 
-def test_explain_and_the_sweet_spot_take_the_lengths_that_predict_takes(rows):
-    words = "qwen3.5-397b h200 --batch-size 1,64,512"
-    best, found = rows(f"predict {words}"), rows(f"predict --view terms {words}")
-    told = [row for row in found if (row["quantity"], row["term"]) == ("speedup", "predicted")]
-    assert [(r["draft_length"], r["value"]) for r in told] == [
-        (r["draft_length"], pytest.approx(r["speedup"], rel=1e-9)) for r in best
-    ]
-    assert [r["draft_length"] for r in told] == [6, 6, 0]
-    (spot,) = rows("predict --view peak qwen3.5-397b h200 --batch-size 1:158")
-    gains = rows("schedule qwen3.5-397b h200 --for vllm")
-    most = max(gains, key=lambda row: row["best_speedup"])
-    assert (spot["peak_batch_size"], spot["peak_speedup"], spot["draft_length"]) == (
-        most["batch_size"],
-        pytest.approx(most["best_speedup"], rel=1e-9),
-        most["best_draft_length"],
-    )
-    assert spot["paying"] == "1-158"
-
-
 @pytest.mark.parametrize("unit", ["rate", "tokens"])
 def test_break_even_begins_with_the_least_rates_of_its_tables(unit, run, rows):
     """What surely pays may be easiest with another draft length than what pays."""

@@ -121,16 +121,6 @@ def changed(name: str, **values: Any) -> str:
     return f"odd_{name}"
 
 
-def test_one_line_names_the_file_and_what_would_do(do: Any) -> None:
-    own = changed("plain.jsonl", mean_tpot_ms=0.0045)
-    assert "milliseconds, not seconds" in do(FIT.replace("plain.jsonl", own), 2)
-    own = changed("plain.jsonl", mean_tpot_ms=4465.0)
-    line = do(FIT.replace("plain.jsonl", own), 2)
-    assert "odd_plain.jsonl" in line
-    assert "another unit" in line
-    assert not Path("mine.toml").exists()
-
-
 def test_runs_faster_than_their_kernels_are_refused_unless_forced(do: Any, ended: Any) -> None:
     """Both files are of a GPU that is four times as fast as the one that was named."""
     command = FIT.replace("h100_sxm", "l4")

@@ -5,7 +5,6 @@ import io
 import json
 import re
 import shlex
-from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -13,10 +12,6 @@ from printed import in_one_line, widest
 from rows import each_row
 
 from specmodel.cli.commands import main_group
-from specmodel.cost.deploying import deploy
-from specmodel.drafters.acceptance import load_acceptance
-from specmodel.prediction.case import task_spread
-from specmodel.serving import Lengths, Study, Targets, Trial, largest_rates
 
 pytestmark = pytest.mark.search
 WHERE = "qwen3-30b-a3b h100 --requests 60 --replications 2 --prompt-length 100 --output-length 60"
@@ -91,15 +86,6 @@ def test_replicas_and_costs_follow_from_the_capacity(found):
         assert row["cost_per_million_tokens"] == pytest.approx(by_hand)
 
 
-def test_speculation_carries_more_and_units_are_told(found):
-    document, _ = found
-    plain, *others = document["rows"]
-    assert plain["policy"] == "none"
-    assert max(row["capacity"] for row in others) > plain["capacity"]
-    assert document["units"]["capacity"] == "request/s"
-    assert document["units"]["tpot"] == "s"
-
-
 def test_drafts_that_carry_no_more_leave_plain_decoding_first(run, rows):
     line = f"load {WHERE} --drafter ngram --acceptance-rate 0.05 --tpot-target 12ms"
     line += " --policy none,schedule"
@@ -126,28 +112,6 @@ def test_drafts_that_carry_no_more_leave_plain_decoding_first(run, rows):
 )
 def test_bad_input_is_one_line(refuse, line, culprit, remedy):
     refuse(f"load {WHERE} {line}", culprit, remedy)
-
-
-def test_a_workload_with_other_columns_is_refused(refuse, tmp_path):
-    file = tmp_path / "load.csv"
-    file.write_text("time,prompt\n0,1\n")
-    refuse(f"load qwen3-30b-a3b h100 --tpot-target 9ms --workload {file}", "arrival_time")
-
-
-def test_python_finds_the_same_from_records(found):
-    deployment, _ = deploy(target="qwen3-30b-a3b", hardware="h100", drafter="eagle3")
-    published = load_acceptance("qwen3-30b-a3b", "eagle3", "preset")
-    study = Study(
-        deployment=deployment,
-        acceptance=replace(published, spread=task_spread(deployment)),
-        max_draft_length=7,
-        lengths=Lengths(prompt_tokens=100, output_tokens=60, longest=100),
-        num_requests=60,
-    )
-    trial = Trial(study=study, targets=Targets(tpot=0.012, ttft=1.0), replications=2)
-    names = [row["policy"] for row in found[0]["rows"]]
-    rows, _ = largest_rates(trial, names, for_rate=200, gpu_hour_price=3)
-    assert rows == found[0]["rows"]
 
 
 def test_the_usual_target_that_bursts_miss_is_asked_for(refuse):

@@ -72,13 +72,6 @@ def test_published_unions_need_no_table(ended) -> None:
     assert Path("a.svg").stat().st_size > 1000
 
 
-@pytest.mark.parametrize(("width", "inches"), [("", 3.3), ("--width 6.8", 6.8)])
-def test_the_width_is_in_inches(width, inches, ended) -> None:
-    image = pytest.importorskip("matplotlib.image")
-    assert ended(f"plot speedup table.csv --output a.png {width}")[0] == 0
-    assert image.imread("a.png").shape[1] == pytest.approx(300 * inches, abs=1)
-
-
 def test_the_outcome_is_passed_on(ended, monkeypatch) -> None:
     pytest.importorskip("matplotlib")
     told = {}

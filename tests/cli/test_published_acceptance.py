@@ -33,13 +33,6 @@ def test_what_is_printed_is_what_was_measured(rows):
     assert [row["tokens_per_step"] for row in found] == pytest.approx([1.84, 4.06])
 
 
-def test_longer_drafts_than_were_measured_are_asked_for_and_said(run):
-    assert "(9)" not in run(f"predict --view lengths {NAMED} --batch-size 1,8")
-    for asked in ("--draft-length 9", "--view lengths --max-draft-length 9"):
-        text = run(f"predict {NAMED} --batch-size 8 {asked} --verbose", one_line=True)
-        assert "from 9 drafted on the last rate measured is assumed" in text
-
-
 @each_row(
     ("command", "told"),
     [

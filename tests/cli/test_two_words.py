@@ -194,13 +194,10 @@ def test_the_next_batch_is_beyond_a_plain_tpot_target(run, rows, words, target):
 
 
 def test_lengths_that_were_typed_are_answered_without_an_acceptance(run, rows, refuse):
-    few = rows("predict mixtral-8x7b h100 --draft-length 2,3")
-    needed = {
-        (row["batch_size"], row["draft_length"]): row["break_even_acceptance_rate"]
-        for row in rows("break-even mixtral-8x7b h100 --draft-length 2,3")
-    }
-    for row in few:
-        rate = needed[row["batch_size"], row["draft_length"]]
+    words = "mixtral-8x7b h100 --batch-size 1,64 --draft-length 3"
+    few, needed = rows(f"predict {words}"), rows(f"break-even {words}")
+    for row, other in zip(few, needed, strict=True):
+        rate = other["break_even_acceptance_rate"]
         assert row["break_even_acceptance_rate"] == pytest.approx(rate, rel=1e-9)
     longer = run("predict mixtral-8x7b h100 --draft-length 9")
     assert "Published heads of this kind draft chains of at most 7." in longer
@@ -383,16 +380,11 @@ def test_help_stands_in_groups_and_nothing_is_cut_off(command, run):
 
 def test_two_words_compare_the_layouts_of_several_gpus(rows):
     """Each cuts matrices over some GPUs, with experts cut over all of them or spread whole."""
-    of_eight = [("TP8", "TP8 EP8"), ("TP4 DP2", "TP4 DP2 EP8")]
-    of_eight += [("TP2 DP4", "TP2 DP4 EP8"), ("DP8", "DP8 EP8")]
-    found = {row["alternative"]: row for row in rows("compare deepseek-v3 8xh200 --batch-size 64")}
-    assert [*found] == [name for pair in of_eight for name in pair]
-    typed = "--tensor-parallel 2 --data-parallel 4 --expert-parallel 8 --batch-size 64"
-    (alone,) = rows(f"predict deepseek-v3 8xh200 {typed}")
-    for name in ("speedup", "tpot", "speedup_low", "speedup_high"):
-        assert found["TP2 DP4 EP8"][name] == pytest.approx(alone[name], rel=1e-9)
-    kept = rows("compare deepseek-v3 8xh200 --tensor-parallel 4 --batch-size 1")
-    assert [row["alternative"] for row in kept] == ["TP4 DP2", "TP4 DP2 EP8"]
+    for degrees, more in ((("TP8", "TP4 DP2", "TP2 DP4", "DP8"), ""), (("TP4 DP2",), "4")):
+        typed = f" --tensor-parallel {more}" if more else ""
+        found = rows(f"compare deepseek-v3 8xh200 --batch-size 64{typed}")
+        names = [row["alternative"] for row in found]
+        assert names == [name for each in degrees for name in (each, f"{each} EP8")]
 
 
 def test_alternatives_within_a_time_per_token_are_those_of_predict(run, rows):

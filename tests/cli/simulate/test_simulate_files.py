@@ -100,22 +100,13 @@ def test_records_are_a_row_for_each_policy_and_request(document, tmp_path):
     assert [*tmp_path.iterdir()] == [path]
 
 
-MAGIC = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("policy", "suffix"),
-    [
-        *(("cascade", suffix) for suffix in MAGIC),
-        *((policy, "png") for policy in ("none", "fixed:3", "oracle", "goodput", f"{MINE}:Given")),
-    ],
-)
-def test_timeline_of_one_request(policy, suffix, run, tmp_path):
+@pytest.mark.parametrize("policy", ["none", "oracle", f"{MINE}:Given"])
+def test_timeline_of_one_request(policy, run, tmp_path):
     pytest.importorskip("matplotlib")
-    path = tmp_path / f"request.{suffix}"
-    assert "peedup" in run(f"{MEASURED} --timeline {path} --policy {policy} --request 11")
-    assert path.read_bytes().startswith(MAGIC[suffix])
+    path = tmp_path / "request.png"
+    run(f"{MEASURED} --timeline {path} --policy {policy} --request 11")
+    assert path.read_bytes().startswith(b"\x89PNG")
     assert path.stat().st_size > 3000
 
 

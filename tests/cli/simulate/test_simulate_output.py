@@ -87,16 +87,6 @@ def test_what_an_engine_would_refuse_is_a_warning(document):
     ]
 
 
-def test_context_grows_from_where_prompts_end(document):
-    fixed, grown = (document(f"{PREDICTED}{how} --policy none") for how in (" --fixed-context", ""))
-    assert (fixed["assumptions"]["context_length"], "later" in fixed["step_times"]) == (1024, False)
-    assert grown["assumptions"]["growth_of_context"] == 60
-    assert grown["policies"][0]["tpot_p50"] > fixed["policies"][0]["tpot_p50"]
-    recorded = f"{PREDICTED.partition(' --trace')[0]} --trace prompts.jsonl --policy none"
-    for given, length in (("", 900), (" --context-length 5000", 5000)):
-        assert document(recorded + given)["step_times"]["context_length"] == length
-
-
 def test_answer_comes_first_then_the_policies_then_what_was_assumed(run):
     out = run(MEASURED)
     heading = "\nTimes of times.csv; trace.jsonl, 12 requests\nA plain pass takes 10 ms;"
