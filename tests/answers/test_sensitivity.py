@@ -12,7 +12,6 @@ from specmodel import (
     InputError,
     deploy,
     load_engine,
-    load_hardware,
     ngram_drafter,
     predict,
 )
@@ -73,20 +72,13 @@ def deployed(case, **changes):
 def changed_prediction(case, name, value):
     """Predict with one argument or field of a record changed, by the ordinary ways of a user."""
     given = CASES[case] | SHAPE
-    table, _, field = name.partition(".")
-    hardware = load_hardware(given["hardware"])
-    if table == "hardware":
-        given[table] = hardware.with_changes("hardware", {field: value})
-    elif table == "engine":
-        engine = given["engine"]
-        engine = load_engine(engine) if isinstance(engine, str) else engine
-        given[table] = engine.with_changes("engine", {field: value})
-    elif table == "kernels":
-        kernels, (kind, dtype, parameter) = deployed(case).kernels, field.split(".")
+    if name.startswith("kernels."):
+        kernels, (_, kind, dtype, parameter) = deployed(case).kernels, name.split(".")
         fits = {name: as_table(fit) for name, fit in kernels.fits[kind].items()}
         fits[dtype][parameter] = value
-        place = f"fitted.{kernels.stack}.{kind}"
-        given["hardware"] = hardware.with_changes("hardware", {place: fits})
+        given["changes"] = {f"hardware.fitted.{kernels.stack}.{kind}": fits}
+    elif "." in name:
+        given["changes"] = {name: value}
     elif name in ("proposal_rate", "lookup_time"):
         given["drafter"] = replace(given["drafter"], **{name: value})
     elif name == "popularity_spread":

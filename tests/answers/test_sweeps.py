@@ -25,10 +25,6 @@ from specmodel.answers.sweeps import (
 from specmodel.answers.sweeps.parameters import DEFAULT_COLUMNS
 from specmodel.answers.sweeps.plan import blocks
 from specmodel.base.errors import InputError
-from specmodel.drafters.by_name import load_drafter
-from specmodel.machines.engine import load_engine
-from specmodel.machines.hardware import load_hardware
-from specmodel.models.architecture import load_architecture
 from specmodel.prediction.columns import COLUMN_UNITS
 
 POINTS = ("context_length", "batch_size", "draft_length", "verify_tokens")
@@ -131,37 +127,9 @@ def expected_rows(axes, step, **options):
 
 
 def predicted(point, acceptance, options):
-    """Predict one point from records that are loaded and changed here."""
-    target = load_architecture(point.pop("target"))
-    given = {name: point[name] for name in ("activation_dtype",) if name in point}
-    target = target.with_changes("target", changes(point, "target.", "_dtype"))
-    hardware = load_hardware(point.pop("hardware"))
-    engine = load_engine(point.pop("engine", "vllm"))
-    drafter = load_drafter(point.pop("drafter"), target)
-    layers = changes(point, "drafter.")
-    if layers:
-        drafter = drafter.with_changes("drafter", layers)
-    exponent = point.pop("popularity_exponent", None)
-    if exponent is not None:
-        experts = target.num_experts, target.experts_per_token
-        point["popularity"] = zipf_popularity(*experts, exponent)
-    lookup = {n: point.pop(n) for n in ("proposal_rate", "lookup_time") if n in point}
-    return predict(
-        target=target,
-        hardware=hardware.with_changes("hardware", changes(point, "hardware.")),
-        engine=engine.with_changes("engine", changes(point, "engine.")),
-        drafter=replace(drafter, **lookup),
-        acceptance=acceptance,
-        **given,  # else the activations that weights usually meet on the GPU
-        **point,
-        **options,
-    )
-
-
-def changes(point, start, end=""):
-    """Take fields to be changed out of a point."""
-    names = [n for n in point if n.startswith(start) or (end and n.endswith(end))]
-    return {name.removeprefix(start): point.pop(name) for name in names}
+    """Predict one point with what is changed in its records."""
+    changes = {name: point.pop(name) for name in [*point] if "." in name}
+    return predict(acceptance=acceptance, changes=changes, **point, **options)
 
 
 def expected_frame(axes, step=1, **options):

@@ -104,8 +104,7 @@ def test_batch_that_does_not_fit_warns(run, document):
 
 def test_gpus_that_share_a_cache_are_told_as_vllm_is(run, document):
     eight = f"{PREDICT} --tensor-parallel 8"
-    shared = document(f"{eight} --decode-context-parallel 2")
-    assert shared == document(f"{eight} --decode-context-parallel-size 2")
+    shared = document(f"{eight} --decode-context-parallel-size 2")
     assert shared["deployment"]["decode_context_parallel"] == 2
     assert document(eight)["assumptions"]["decode_context_parallel"] == 1
     page = run(f"{eight} --decode-context-parallel 2", one_line=True)

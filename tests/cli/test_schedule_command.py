@@ -158,17 +158,6 @@ def test_what_tensorrt_llm_costs_is_said(run, document):
     assert f"{told} {cost:.1%} over all batch sizes." in run(TENSORRT, one_line=True)
 
 
-def test_contexts_in_a_table(run, document):
-    parts = [document(f"{SGLANG} --context-length {c}")["rows"] for c in (1024, 8192)]
-    parts.append(document(CONTEXTS)["rows"])
-    table = run(CONTEXTS).partition(" has every batch size):\n")[2]
-    cells = [line.split() for line in table.partition("\n\n")[0].splitlines()]
-    sizes = [2**i for i in range(7)]
-    assert cells[0] == ["context", *map(str, sizes)]
-    for name, line, rows in zip(("1024", "8192", "schedule"), cells[1:], parts, strict=True):
-        assert line == [name, *(str(rows[size - 1]["draft_length"]) for size in sizes)]
-
-
 def test_rows_of_each_context_are_those_of_its_own_schedule(document):
     """Each up to what fits there, with acceptance as it is there."""
     acceptance = "--acceptance-by-context 1024:3.2,65536:1.5 --measured-draft-length 3"
