@@ -1,13 +1,14 @@
 """Commands that calibrate, on tables made from planted parameters: what they recover and refuse."""
 
 import re
-import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from planted import DTYPES, H200, KINDS, PLANTED, planted, points
+from printed import widest
 from rows import each_row
 
 from specmodel import cli
@@ -19,8 +20,6 @@ from specmodel.machines.hardware import FOLDER, load_hardware
 from specmodel.measure.measurements import check_measurements
 
 # kernels: what is planted comes back
-
-KEPT = b"kept as it is\n"
 
 
 def truth(kind: str, sharpness: float) -> np.ndarray:
@@ -136,77 +135,51 @@ def written() -> dict[str, pd.DataFrame]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def tables(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("tables")
     for name, table in written().items():
         table.to_csv(path / f"{name}.csv", index=False)
     (path / "folder.toml").mkdir()
-    (path / "second").mkdir()
     second = PLAIN.replace("schema_version = 1", "schema_version = 2")
-    (path / "second" / "h200_sxm.toml").write_text(second)
-    (path / "plain").mkdir()
-    (path / "plain" / "h200_sxm.toml").write_text("# of mine\n" + PLAIN)
+    for folder, profile in (("second", second), ("plain", "# of mine\n" + PLAIN)):
+        (path / folder).mkdir()
+        (path / folder / "h200_sxm.toml").write_text(profile)
     assert cli.main(["fit", "kernels", f"{path}/all.csv", "--output", f"{path}/fitted.toml"]) == 0
     return path
 
 
 @pytest.fixture
-def run(folder, tmp_path, monkeypatch, capsys):
-    """Run a command in an empty folder, return status, stdout and stderr."""
+def folder(tables, tmp_path, monkeypatch) -> Path:
+    """The current folder, with the tables."""
+    shutil.copytree(tables, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-
-    def run(command: str) -> tuple[int, str, str]:
-        status = cli.main(shlex.split(command.replace("{folder}", str(folder))))
-        return status, *capsys.readouterr()
-
-    return run
+    return tmp_path
 
 
 @pytest.fixture
-def do(run):
+def do(folder, run):
     """Run a command that must succeed, return what it prints."""
 
     def do(command: str) -> str:
-        status, out, err = run(command)
-        assert (status, err) == (0, "")
-        assert max(map(len, out.splitlines())) <= 80
+        out = run(command)
+        assert len(widest(out)) <= 80
         return out
 
     return do
 
 
-def files(*places: Path) -> dict[Path, bytes]:
-    return {
-        path: path.read_bytes() for place in places for path in place.rglob("*") if path.is_file()
-    }
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.fixture
-def refuse(run, folder, tmp_path):
-    """Run a command that must fail and change no file, return its one line."""
-
-    def refuse(command: str) -> str:
-        before = files(folder, tmp_path)
-        status, out, err = run(command)
-        assert files(folder, tmp_path) == before
-        assert (status, out) == (2, "")
-        assert err.startswith("specmodel: error: ")
-        assert err.endswith("\n")
-        assert len(err.splitlines()) == 1
-        assert "np." not in err
-        return err
-
-    return refuse
-
-
-KERNELS = "fit kernels {folder}/gemm.csv --output out.toml"
+KERNELS = "fit kernels gemm.csv --output out.toml"
 OWN = KERNELS.replace("out.toml", "h200_sxm.toml")
-VALIDATE = "fit check {folder}/plain/h200_sxm.toml {folder}/gemm.csv"
+VALIDATE = "fit check plain/h200_sxm.toml gemm.csv"
 
 FAULTS = [
     # tables of kernels
     *(
-        (f"fit kernels {{folder}}/{table} --output out.toml", *told)
+        (f"fit kernels {table} --output out.toml", *told)
         for table, *told in (
             ("none.csv", "measurements", "none.csv", "No such file"),
             ("folder.toml", "measurements", "folder.toml", ".parquet"),
@@ -219,20 +192,20 @@ FAULTS = [
     ),
     # fit kernels
     ("fit kernels --output out.toml", "Missing argument", "MEASUREMENTS"),
-    ("fit kernels {folder}/gemm.csv", "Missing option", "--output"),
+    ("fit kernels gemm.csv", "Missing option", "--output"),
     (f"{KERNELS} --hardware b200", "--hardware", "'b200'", "h200_sxm", "--measured-on h200_sxm"),
     (f"{KERNELS} --hardware b200 --measured-on b200", "--hardware", "--measured-on h200_sxm"),
-    (f"{KERNELS} --hardware {{folder}}/none/h200_sxm.toml", "--hardware", "No such file"),
-    (f"{KERNELS} --hardware {{folder}}/second/h200_sxm.toml", "schema_version", "got 2", "1"),
+    (f"{KERNELS} --hardware none/h200_sxm.toml", "--hardware", "No such file"),
+    (f"{KERNELS} --hardware second/h200_sxm.toml", "schema_version", "got 2", "1"),
     # fit check
     *(
         (f"fit check {words}", *told)
         for words, *told in (
             ("", "Missing argument", "PROFILE"),
-            ("h201 {folder}/gemm.csv", "error: profile: got 'h201'", "h200_sxm"),
-            ("{folder}/second/h200_sxm.toml {folder}/gemm.csv", "error: profile ", "got 2"),
-            ("h200_sxm {folder}/skipped.csv", "measurements", "role"),
-            ("h200_sxm {folder}/milliseconds.csv", "measurements.latency", "milliseconds"),
+            ("h201 gemm.csv", "error: profile: got 'h201'", "h200_sxm"),
+            ("second/h200_sxm.toml gemm.csv", "error: profile ", "got 2"),
+            ("h200_sxm skipped.csv", "measurements", "role"),
+            ("h200_sxm milliseconds.csv", "measurements.latency", "milliseconds"),
         )
     ),
     (f"{VALIDATE} --stack nosuch", "--stack", "'nosuch'", "typical, datasheet"),
@@ -248,36 +221,34 @@ FAULTS = [
 
 
 @each_row(("command", "fragments"), [(command, told) for command, *told in FAULTS])
-def test_one_line_names_what_is_wrong_and_the_output_stays(
-    command, fragments, refuse, tmp_path
+def test_one_line_names_what_is_wrong_and_no_file_is_changed(
+    command, fragments, folder, refuse
 ) -> None:
-    (tmp_path / "out.toml").write_bytes(KEPT)
-    fits = command.startswith("fit") and not command.startswith("fit check")
-    line = refuse(f"{command} --overwrite" if fits else command)
-    for fragment in fragments:
-        assert fragment in line
+    (folder / "out.toml").write_bytes(b"kept as it is\n")
+    before = files(folder)
+    line = refuse(f"{command} --overwrite" if "fit kernels" in command else command, *fragments)
+    assert "np." not in line
+    assert files(folder) == before
 
 
-@pytest.mark.parametrize(
-    ("output", "fragment"),
+@each_row(
+    ("output", "told"),
     [
         ("nowhere/out.toml", "No such file"),
-        ("{folder}/folder.toml", "directory"),
+        ("folder.toml", "directory"),
         ("''", "got ''"),
         ("/proc/out.toml", "expected"),
     ],
 )
-def test_output_that_cannot_be_written_is_named(output, fragment, refuse) -> None:
-    line = refuse(KERNELS.replace("out.toml", output))
-    assert line.startswith("specmodel: error: --output: got ")
-    assert fragment in line
+def test_output_that_cannot_be_written_is_named(output, told, folder, refuse) -> None:
+    refuse(KERNELS.replace("out.toml", output), "error: --output: got ", told)
 
 
 # fit kernels
 
 
 def test_fit_writes_a_profile_that_predicts_what_was_planted(do) -> None:
-    out = do("fit kernels {folder}/all.csv --output mine.toml --source 'a test'")
+    out = do("fit kernels all.csv --output mine.toml --source 'a test'")
     assert "Written: mine.toml, [fitted.mine]" in out
     stack = load_hardware("mine.toml").fitted["mine"]
     assert (stack.version, stack.source) == ("1.2.3", "a test")
@@ -304,8 +275,8 @@ def test_a_fit_adds_to_the_data_sheet_and_takes_no_name_that_devices_report(do) 
 
 
 def test_the_first_stack_is_the_default_and_stays(do) -> None:
-    again = "fit kernels {{folder}}/{}.csv --output h200_sxm.toml --hardware h200_sxm.toml".format
-    do(f"{OWN} --hardware {{folder}}/plain/h200_sxm.toml")
+    again = "fit kernels {}.csv --output h200_sxm.toml --hardware h200_sxm.toml".format
+    do(f"{OWN} --hardware plain/h200_sxm.toml")
     once = Path("h200_sxm.toml").read_bytes()
     do(again("gemm"))
     assert Path("h200_sxm.toml").read_bytes() == once
@@ -331,16 +302,16 @@ def test_another_profile_of_the_chip_is_taken_if_said_so(do) -> None:
 
 
 @pytest.mark.parametrize("header", ["[ fitted.trtllm", '[fitted."trtllm"'])
-def test_a_stack_whose_header_is_not_found_is_not_replaced(header, refuse) -> None:
+def test_a_stack_whose_header_is_not_found_is_not_replaced(header, folder, refuse) -> None:
     Path("h200_sxm.toml").write_text(SHIPPED.replace("[fitted.trtllm", header))
     assert load_hardware("./h200_sxm.toml").fitted == H200.fitted
-    line = refuse("fit kernels {folder}/trtllm.csv --hardware h200_sxm.toml --output out.toml")
-    assert line.startswith("specmodel: error: --hardware: got 'fitted.trtllm'; expected a header ")
+    line = "fit kernels trtllm.csv --hardware h200_sxm.toml --output out.toml"
+    refuse(line, "--hardware: got 'fitted.trtllm'; expected a header ")
 
 
 def test_the_comment_of_the_next_stack_stays(do) -> None:
     Path("h200_sxm.toml").write_text(SHIPPED.replace("[fitted.vllm]", "# of vllm\n[fitted.vllm]"))
-    do("fit kernels {folder}/trtllm.csv --hardware h200_sxm.toml --output out.toml")
+    do("fit kernels trtllm.csv --hardware h200_sxm.toml --output out.toml")
     assert "# of vllm\n[fitted.vllm]" in Path("out.toml").read_text(encoding="utf-8")
 
 
@@ -356,15 +327,15 @@ def test_the_comment_of_the_next_stack_stays(do) -> None:
         ("--stack nosuch --max-error 0.01", 2),
     ],
 )
-def test_validate_tells_by_its_status(options, status, run) -> None:
-    found, out, err = run(f"fit check {{folder}}/fitted.toml {{folder}}/all.csv {options}")
+def test_validate_tells_by_its_status(options, status, folder, ended) -> None:
+    found, out, err = ended(f"fit check fitted.toml all.csv {options}")
     assert found == status
     assert len(err.splitlines()) == (status > 0)
     assert err.startswith("specmodel: " if status else "")
     if status < 2:
         whole = [line.split()[:3] for line in out.splitlines() if " all " in line]
         assert whole == [[kind, DTYPES[kind], "all"] for kind in sorted(KINDS)]
-        assert max(map(len, out.splitlines())) <= 80
+        assert len(widest(out)) <= 80
 
 
 def test_validate_draws(do) -> None:
