@@ -193,6 +193,7 @@ FAULTS = [
     # fit kernels
     ("fit kernels --output out.toml", "Missing argument", "MEASUREMENTS"),
     ("fit kernels gemm.csv", "Missing option", "--output"),
+    ("fit kernels gemm.csv --output fitted.toml", "--output: got 'fitted.toml'", "--overwrite"),
     (f"{KERNELS} --hardware b200", "--hardware", "'b200'", "h200_sxm", "--measured-on h200_sxm"),
     (f"{KERNELS} --hardware b200 --measured-on b200", "--hardware", "--measured-on h200_sxm"),
     (f"{KERNELS} --hardware none/h200_sxm.toml", "--hardware", "No such file"),
@@ -226,7 +227,7 @@ def test_one_line_names_what_is_wrong_and_no_file_is_changed(
 ) -> None:
     (folder / "out.toml").write_bytes(b"kept as it is\n")
     before = files(folder)
-    line = refuse(f"{command} --overwrite" if "fit kernels" in command else command, *fragments)
+    line = refuse(f"{command} --overwrite" if "--output out.toml" in command else command, *fragments)
     assert "np." not in line
     assert files(folder) == before
 
