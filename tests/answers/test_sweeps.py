@@ -167,13 +167,16 @@ def test_a_sweep_is_predict_point_by_point(name, step):
             np.testing.assert_array_equal(frame[column], expected[column], err_msg=column)
 
 
-def test_intervals_are_those_of_predict():
+def test_intervals_are_those_of_predict_however_it_is_cut(monkeypatch):
     axes = axes_of({"batch_size": [1, 30], "engine": "vllm-moesd-2025"})
     frame = sweep(axes, columns="all", interval=True)
     expected = expected_frame(axes, interval=True)
     assert (frame["speedup_low"] < frame["speedup_high"]).any()
     for column in expected:
         np.testing.assert_array_equal(frame[column], expected[column], err_msg=column)
+    monkeypatch.setattr("specmodel.answers.sweeps.plan.MOST_WITH_INTERVAL", 5)
+    cut = sweep(axes, columns="all", interval=True)
+    pd.testing.assert_frame_equal(cut, frame, check_exact=True)
 
 
 def test_rows_run_over_deployments_as_given_then_over_points():
@@ -256,12 +259,6 @@ def test_how_it_is_cut_changes_no_value(name, workers, monkeypatch):
         assert (len(sizes), sum(sizes)) == (plan.num_parts, plan.num_points)
         assert max(sizes) <= most
         pd.testing.assert_frame_equal(sweep(case(name), workers=workers), whole, rtol=1e-12)
-
-
-def test_how_it_is_cut_changes_no_interval(monkeypatch):
-    whole = sweep(BASE, interval=True)
-    monkeypatch.setattr("specmodel.answers.sweeps.plan.MOST_WITH_INTERVAL", 5)
-    pd.testing.assert_frame_equal(sweep(BASE, interval=True), whole, check_exact=True)
 
 
 WRONG = [

@@ -149,7 +149,6 @@ def test_dtypes_of_a_drafter_are_read(said):
 @each_row(
     ("words", "method", "model", "drafter"),
     [
-        ("qwen3-32b h100", "draft_model", "Qwen/Qwen3-1.7B", "Qwen3-1.7B"),
         ("qwen3-4b h100", "draft_model", "Qwen/Qwen3-0.6B-FP8", "Qwen3-0.6B"),
         ("gemma-4-26b h100", None, "google/gemma-4-26B-A4B-it-assistant", "assistant"),
         ("gemma-4-26b h100", "mtp", "google/gemma-4-26B-A4B-it-assistant", "assistant"),
@@ -205,7 +204,6 @@ def test_two_dgx_sparks_are_joined_by_their_network(rows, tokens, gain):
         ({"method": "mtp", "draft_lm_head_quantization": "fp8"}, "--set drafter.head_dtype=fp8"),
         ({"method": "mtp", "synthetic_acceptance_length": 0.5}, "tokens a step, at least 1"),
         ({"method": "eagle3", "model": "a/Qwen3.8-27B-XPress"}, "xpress is not modelled"),
-        ({"method": "mlp_speculator", "model": "a/b"}, "mlpspeculator is not modelled"),
         ({"method": "eagle3", "model": "z-lab/a-DFlash"}, "a head of eagle3, or the method dflash"),
         ({"method": "mtp", "enable_adaptive_verification": True}, "load --policy adaptive-verif"),
         ({"method": "eagle3", "quantization": "q4_k_m"}, "--speculative-config quantization: got"),

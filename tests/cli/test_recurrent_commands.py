@@ -54,7 +54,6 @@ def test_schedule_to_what_fits_says_for_which_draft(run, rows, model):
 
 
 @each_row(("options", "error"), [
-    ("--verify-tokens 8", "--verify-tokens: got 8; expected draft_length + 1, a chain: "),
     ("--set state_rollback=undo", "--set state_rollback: got 'undo'; expected one of: native, r"),
     ("--tensor-parallel 32", "--tensor-parallel: got 32; expected a degree that cuts the gated "),
     ("--set target.state_dtype=fp8", "--set target.state_dtype: got 'fp8'; expected "),

@@ -148,8 +148,6 @@ def test_a_gain_within_the_tolerance_is_not_worth_it(run, document):
 
 def test_what_tensorrt_llm_costs_is_said(run, document):
     free, bound = document(SMALL + " --engine tensorrt-llm"), document(TENSORRT)
-    lengths = [row["draft_length"] for row in bound["rows"]]
-    assert lengths[0] == max(lengths) > bound["rows"][0]["best_draft_length"]
     first = bound["rows"][0]
     assert bound["loss_at_batch_size_1"] == 1 - first["speedup"] / first["best_speedup"]
     cost = 1 - bound["mean_speedup"] / free["mean_speedup"]
