@@ -327,6 +327,8 @@ def test_popularity_may_be_files(tmp_path):
 
 
 def test_bad_columns_workers_and_sizes():
+    with pytest.raises(InputError, match=r"^target: got None"):
+        plan_sweep(BASE | {"target": None})
     with pytest.raises(InputError, match=r"^columns: got 'speedup_low'"):
         plan_sweep(BASE, columns=["tpot", "speedup_low"])
     with pytest.raises(InputError, match=r"^workers: got 0; expected at least 1"):

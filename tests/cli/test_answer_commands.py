@@ -266,3 +266,13 @@ def test_each_kind_of_task_has_its_own_best_length(rows, refuse):
     refuse("predict qwen3-30b-a3b h100 --view tasks", "such as gemma-4-26b")
     told = "none, as each kind of task has its own"
     refuse(f"predict {words} --view tasks --acceptance-rate 0.5", told)
+
+
+def test_lengths_end_at_the_block_that_is_drafted_at_once(rows):
+    found = rows("break-even deepseek-v4.1-flash h200 --batch-size 1,16")
+    assert {row["draft_length"] for row in found} == {1, 2, 3, 4, 5}
+
+
+def test_where_nothing_pays_no_alternative_wins(run):
+    told = run(COMPARE + " --acceptance-rate 0", one_line=True)
+    assert "With none of them a draft gains." in told

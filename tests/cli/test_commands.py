@@ -343,3 +343,9 @@ def test_validate_tells_by_its_status(options, status, folder, ended) -> None:
 def test_validate_draws(do) -> None:
     do(f"{VALIDATE} --figure a.png")
     assert Path("a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_fit_without_arguments_shows_help_and_fails(ended) -> None:
+    status, out, err = ended("fit")
+    assert status == 2
+    assert "Usage: specmodel fit" in out + err

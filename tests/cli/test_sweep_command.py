@@ -171,6 +171,7 @@ CASES = [
             "--set hardware.memory.peak_bytes_per_s=4e12:1e12:1e12",
             *("--set hardware.memory.peak_bytes_per_s", "'4e12:1e12:1e12'", "0.5:0.9:0.1"),
         ),
+        ("--set hardware.memory.bandwidth=1e12", "--set hardware.memory.bandwidth", "peak_bytes"),
         ("--workers 0", "--workers", "got 0", "at least 1"),
         ("--workers 2 --scheduler tcp://127.0.0.1:1", "--workers", "got 2", "scheduler"),
         ("--max-draft-length 3,4", "--max-draft-length", "[3, 4]", "one value"),

@@ -281,6 +281,7 @@ BAD = [
     ("predict mixtral-8x7b 8xh200 --tensor-parallel 16", "whose product is 8"),
     ("predict nobody/nothing h200", "local cache"),
     ("predict qwen3-30b h200 --columns speed", "columns such as"),
+    ("predict qwen3-30b h200 --columns tpot,tpot", "columns, each once"),
     ("predict mixtral-8x7b h200 --tpot-target 20ms", "an acceptance with it"),
     ("predict qwen3-4b h100 --drafter qwen3-4b --acceptance typical", "fewer than two targets"),
     (SPEC + " '{'", "well-formed JSON"),

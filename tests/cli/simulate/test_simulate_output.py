@@ -175,3 +175,9 @@ def test_what_does_not_fit_is_said_first_and_marked(run, document):
     found = document(command)
     assert "not even the weights fit" in found["warnings"][0]
     assert [row["fits"] for row in found["policies"]] == [False] * len(NAMES)
+
+
+def test_context_grows_from_where_prompts_end(document):
+    recorded = f"{PREDICTED.partition(' --trace')[0]} --trace prompts.jsonl --policy none"
+    for given, length in (("", 900), (" --context-length 5000", 5000)):
+        assert document(recorded + given)["step_times"]["context_length"] == length
