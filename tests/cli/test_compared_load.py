@@ -12,7 +12,7 @@ ONE = f"{LINE} {CARRIED}".replace("h100,h200", "h100")
 
 @pytest.fixture(autouse=True)
 def short_runs(monkeypatch):
-    monkeypatch.setattr("specmodel.serving.trial.RUNS", dict.fromkeys((True, False), (1, 300)))
+    monkeypatch.setattr("specmodel.serving.asked.RUNS", dict.fromkeys((True, False), (1, 300)))
 
 
 @pytest.mark.search
