@@ -9,15 +9,10 @@ import numpy as np
 import pytest
 from hybrids import hybrid
 from hypothesis import given, settings, strategies as st
+from rows import each_row
 
-from specmodel import InputError, load_architecture, ngram_drafter, predict
-from specmodel.answers import (
-    break_even,
-    compare,
-    explain,
-    sweet_spot,
-    sweet_spots,
-)
+from specmodel import InputError, ngram_drafter, predict
+from specmodel.answers import break_even, compare, explain, sweet_spot, sweet_spots
 from specmodel.answers.explaining import (
     SPEEDUP_TERMS,
     VERIFY_TERMS,
@@ -91,7 +86,7 @@ def test_a_sweet_spot_is_what_looking_at_every_range_finds(steps):
     assert found == brute_spot(batch, gain)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("batch_size", "speedup", "match"),
     [
         ([2, 1], [1.0, 1.0], r"batch_size: got \[2.0, 1.0\]; expected rising"),
@@ -108,53 +103,37 @@ def test_curves_that_are_none_are_refused(batch_size, speedup, match):
 
 def test_sweet_spots_take_the_curves_apart_whatever_the_axes():
     batch = np.arange(1, 300)
-    p = grid(
-        "draft model",
-        batch_size=batch[:, None, None],
-        draft_length=[[1], [4]],
-        acceptance=[0.5, 0.9],
-    )
-    table = sweet_spots(p)
-    assert len(table) == 4
-    for row in table.itertuples():
-        rate = 0.5 if row.Index % 2 == 0 else 0.9
-        alone = predict(
-            **QWEN, batch_size=batch, draft_length=int(row.draft_length), acceptance=rate
-        )
+    axes = {"draft_length": [[1], [4]], "acceptance": [0.5, 0.9]}
+    table = sweet_spots(grid("draft model", batch_size=batch[:, None, None], **axes))
+    points = list(itertools.product((1, 4), (0.5, 0.9)))
+    for row, (length, rate) in zip(table.itertuples(), points, strict=True):
+        alone = predict(**QWEN, batch_size=batch, draft_length=length, acceptance=rate)
+        assert row.draft_length == length
         assert row.tokens_per_step == pytest.approx(float(alone.tokens_per_step[0]), rel=1e-12)
-        expected = sweet_spot(batch, alone.speedup)
-        assert (row.peak_batch_size, row.peak_speedup) == (
-            expected.peak_batch_size,
-            pytest.approx(expected.peak_speedup, rel=1e-12),
-        )
+        spot = sweet_spot(batch, alone.speedup)
+        assert row.peak_batch_size == spot.peak_batch_size
+        assert row.peak_speedup == pytest.approx(spot.peak_speedup, rel=1e-12)
         assert row.paying == ", ".join(
-            f"{low}-{high}" if high > low else f"{low}" for low, high in expected.paying
+            f"{low}-{high}" if high > low else f"{low}" for low, high in spot.paying
         )
-        assert (row.near_peak_first, row.near_peak_last) == expected.near_peak
+        assert (row.near_peak_first, row.near_peak_last) == spot.near_peak
 
 
 # best draft length, break-even, comparison
 
 
-def best(name, longest, **points):
-    """The comparison of one alternative, at the best draft length of each point."""
-    p = grid(name, draft_length=None, max_draft_length=longest, **points)
-    return compare({name: p})
-
-
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_what_is_compared_are_the_best_lengths_of_all(name):
     sizes, lengths = [1, 3, 40, 300], np.arange(1, 11)
     p = grid(name, batch_size=sizes, draft_length=lengths[:, None])
     idle = grid(name, batch_size=sizes, draft_length=0)
-    table = best(name, 10, batch_size=sizes)
+    table = compare({name: grid(name, batch_size=sizes, draft_length=None, max_draft_length=10)})
     assert table["best_draft_length"].tolist() == p.best_draft_length[0].astype(int).tolist()
     for i, row in enumerate(table.itertuples()):
         length = row.best_draft_length
         if length == 0:  # with what a loaded drafter takes all the same
             assert row.speedup == pytest.approx(idle.speedup[i], rel=1e-12)
             assert row.tpot == pytest.approx(idle.tpot[i], rel=1e-12)
-            assert row.tpot_plain == p.forward_time[0, i]
             assert row.limited_by == "none"
         else:
             fits = p.max_batch_size[:, i] >= row.batch_size
@@ -162,13 +141,13 @@ def test_what_is_compared_are_the_best_lengths_of_all(name):
             assert row.speedup == p.speedup[length - 1, i] == could.max() > idle.speedup[i]
             assert row.tpot == p.tpot[length - 1, i]
             assert row.limited_by == p.limited_by[length - 1, i]
+            assert row.fits == fits[length - 1]
+        assert row.tpot_plain == p.forward_time[0, i]
         assert row.tpot_plain / row.tpot == pytest.approx(row.speedup, rel=1e-12)
         assert row.throughput / row.throughput_plain == pytest.approx(row.speedup, rel=1e-12)
-        if length:
-            assert row.fits == (row.batch_size <= p.max_batch_size[length - 1, i])
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_at_the_break_even_rate_the_speedup_is_one(name):
     arguments = {k: v for k, v in CASES[name].items() if k != "context_length"}
     p = predict(
@@ -179,50 +158,43 @@ def test_at_the_break_even_rate_the_speedup_is_one(name):
         acceptance=np.array([0.2, 0.9])[:, None, None, None],
     )
     table = break_even(p)
-    assert len(table) == 12
     assert table["fits"].tolist() == (p.max_batch_size >= p.batch_size)[0].ravel().tolist()
     assert table["break_even_acceptance_rate"].between(0.001, 0.999).sum() > 6
-    for row in table.itertuples():
-        rate = row.break_even_acceptance_rate
-        point = {
-            "batch_size": row.batch_size,
-            "draft_length": row.draft_length,
-            "context_length": row.context_length,
-        }
-        if np.isnan(rate):
-            assert predict(**arguments, **point, acceptance=1.0).speedup < 1
+    axes = ("batch_size", "draft_length", "context_length")
+    for row in table.to_dict("records"):
+        rate = row["break_even_acceptance_rate"]
+        never = np.isnan(rate)
+        found = predict(
+            **arguments, **{axis: row[axis] for axis in axes}, acceptance=1.0 if never else rate
+        )
+        if never:
+            assert found.speedup < 1
         elif rate == 0:
-            assert predict(**arguments, **point, acceptance=0.0).speedup >= 1
+            assert found.speedup >= 1
         else:
-            assert predict(**arguments, **point, acceptance=rate).speedup == pytest.approx(1)
+            assert found.speedup == pytest.approx(1)
 
 
 def test_from_the_sure_rate_the_interval_is_above_one():
     point = {"target": "qwen3-30b-a3b", "hardware": "h100_sxm", "drafter": "eagle3"}
-    point |= {"engine": "vllm", "interval": True}
-    axes = {"batch_size": [1, 64, 129], "draft_length": [[1], [3]]}
-    rates = break_even(predict(**point, **axes, acceptance=0.0))["sure_acceptance_rate"]
+    point |= {"interval": True, "batch_size": [1, 64, 129], "draft_length": [[1], [3]]}
+    rates = break_even(predict(**point, acceptance=0.0))["sure_acceptance_rate"]
     assert rates.isna().tolist() == [False] * 5 + [True]
-    rates = rates.to_numpy().reshape(2, 3)
-    at_rates = predict(**point, **axes, acceptance=np.where(np.isnan(rates), 1, rates))
-    low = at_rates.intervals["speedup"].low
-    np.testing.assert_allclose(low.ravel()[:5], 1, rtol=1e-9)
-    assert low[1, 2] < 1
+    at_rates = predict(**point, acceptance=rates.fillna(1).to_numpy().reshape(2, 3))
+    low = at_rates.intervals["speedup"].low.ravel()
+    np.testing.assert_allclose(low[:5], 1, rtol=1e-9)
+    assert low[5] < 1
 
 
 def test_alternatives_keep_their_rows_and_share_gpus():
     points = {"batch_size": [1, 8], "draft_length": 3}
-    found = {
-        "one": grid("n-gram", **points),
-        "two": grid("n-gram", **points, tensor_parallel=2),
-    }
-    table = compare(found)
-    assert table["alternative"].tolist() == ["one", "one", "two", "two"]
+    found = {n: grid("n-gram", **points, tensor_parallel=n) for n in (1, 2)}
+    table = compare({str(n): p for n, p in found.items()})
+    assert table["alternative"].tolist() == ["1", "1", "2", "2"]
     for name, rows in table.groupby("alternative"):
         for column in ("batch_size", "speedup", "tpot", "fits"):
-            np.testing.assert_array_equal(rows[column], getattr(found[name], column))
-    share = table["throughput"] / table["throughput_per_gpu"]
-    assert share.tolist() == [1, 1, 2, 2]
+            np.testing.assert_array_equal(rows[column], getattr(found[int(name)], column))
+    assert (table["throughput"] / table["throughput_per_gpu"]).tolist() == [1, 1, 2, 2]
     with pytest.raises(InputError, match="at least one alternative"):
         compare({})
 
@@ -282,17 +254,16 @@ def test_the_waterfall_is_the_mean_over_orders_of_the_step_itself():
 
 
 def test_states_take_most_where_many_sequences_write_them():
-    e = explain(grid("hybrid", draft_length=[[5]], context_length=0, batch_size=[1, 256]))
-    assert e.target_efficiency["state"][0, 0] > -0.02
-    assert e.target_efficiency["state"][0, 1] == min(t[0, 1] for t in e.target_efficiency.values())
-    replay = explain(
-        grid("hybrid", draft_length=[[5]], context_length=0, batch_size=[1, 256],
-             state_rollback="replay")
-    )  # fmt: skip
-    assert replay.target_efficiency["state"][0, 1] > 0.2 * e.target_efficiency["state"][0, 1]
+    points = {"draft_length": [[5]], "context_length": 0, "batch_size": [1, 256]}
+    terms = explain(grid("hybrid", **points)).target_efficiency
+    few, many = terms["state"][0]
+    assert few > -0.02
+    assert many == min(term[0, 1] for term in terms.values())
+    replay = explain(grid("hybrid", **points, state_rollback="replay")).target_efficiency
+    assert replay["state"][0, 1] > 0.2 * many
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("batch_size", "draft_length", "message"),
     [
         ([[1, 2], [3, 5]], 3, "a prediction with batch_size along one axis"),
@@ -307,20 +278,14 @@ def test_sweet_spots_are_of_one_axis_of_batch_sizes(batch_size, draft_length, me
 
 def test_the_range_widens_as_experts_get_sparser():
     """MoESD's Figure 4 in words: B_max - B_min grows as fewer experts are used for a token."""
-    target = load_architecture("qwen2-57b-a14b")
     widths = []
-    for k in (4, 8, 16):
-        sparse = target.with_changes("target", {"experts_per_token": k})
-        p = predict(
-            **QWEN | {"target": sparse, "engine": "ideal"},
-            batch_size=np.arange(1, 1200),
-            draft_length=4,
-            acceptance=0.9,
-        )
+    for used in (16, 8, 4):
+        given = {"changes": {"target.experts_per_token": used}, "engine": "ideal"}
+        points = {"batch_size": np.arange(1, 1200), "draft_length": 4, "acceptance": 0.9}
+        p = predict(**QWEN | given | points)
         low, high = sweet_spot(p.batch_size, p.speedup).near_peak
         widths.append(high - low)
-    assert widths == sorted(widths, reverse=True)
-    assert len(set(widths)) == 3
+    assert widths[0] < widths[1] < widths[2]
 
 
 @settings(deadline=None, max_examples=30)
@@ -353,12 +318,10 @@ def test_an_explanation_as_a_table_has_both_ends():
     e = explain(grid("eagle", draft_length=[[1], [3]]))
     frame = e.to_frame()
     assert len(frame) == 8 * (len(e.target_efficiency) + len(e.speedup) + 4)
-    assert not {"state", "index"} & set(frame["term"])
     for _, rows in frame.groupby(["quantity", "batch_size", "draft_length"]):
-        assert rows["term"].iloc[0] == "ideal"
-        assert rows["term"].iloc[-1] == "predicted"
-        steps = rows["value"].iloc[:-1].sum()
-        assert steps == pytest.approx(rows["value"].iloc[-1], abs=1e-12)
+        assert [*rows["term"].iloc[[0, -1]]] == ["ideal", "predicted"]
+        values = rows["value"].tolist()
+        assert sum(values[:-1]) == pytest.approx(values[-1], abs=1e-12)
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ from engine_modules import own_module
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from rows import each_row
 
-import specmodel
 from specmodel.answers import (
     Schedule,
     config_format,
@@ -21,7 +20,6 @@ from specmodel.answers import (
 )
 from specmodel.answers.schedule import mean_speedup
 from specmodel.base.errors import InputError
-from specmodel.cost.memory import MemoryUse
 from specmodel.replay.policies import scheduled_draft_lengths
 
 COARSE = [0.8, 0.95, 0.99, 0.995, 1.0, 1.004, 1.01, 1.05, 1.2]
@@ -99,21 +97,14 @@ def test_longest_first_is_the_best_of_all_caps(table, tolerance):
     assert cost(table, chosen.draft_length.tolist())[1] == pytest.approx(least, abs=1e-12)
 
 
-def assert_no_constant_is_better(gain, schedule, *, everywhere):
-    """By more than 1 % on average, and at any batch size."""
-    constants = [np.ones(len(gain)), *np.asarray(gain).T]
-    weights = 1 / np.arange(1, len(gain) + 1)
-    mean = np.average(np.log(schedule.speedup), weights=weights)
-    for constant in constants:
-        assert mean >= np.average(np.log(0.99 * constant), weights=weights) - 1e-12
-        if everywhere:
-            assert (schedule.speedup >= 0.99 * constant - 1e-12).all()
-
-
 @given(tables(st.floats(0.3, 3), most_sizes=30, most_lengths=6), st.booleans())
 def test_no_constant_length_is_better(table, longest_first):
+    """By more than 1 % on average, and at any batch size."""
     schedule = draft_length_schedule(table, longest_first=longest_first)
-    assert_no_constant_is_better(table, schedule, everywhere=not longest_first)
+    mean = mean_speedup(schedule.speedup)
+    for constant in [np.ones(len(table)), *np.transpose(table)]:
+        assert mean >= mean_speedup(0.99 * constant) - 1e-12
+        assert longest_first or (schedule.speedup >= 0.99 * constant - 1e-12).all()
     taken = [gain_of(r, k) for r, k in zip(table, schedule.draft_length, strict=True)]
     assert schedule.speedup.tolist() == taken
     assert schedule.best_speedup.tolist() == [max(1.0, *row) for row in table]
@@ -124,15 +115,17 @@ def test_of_equal_changes_the_change_comes_where_it_costs_least():
     assert draft_length_schedule(gain).ranges == ((1, 2, 1), (3, 4, 2))
 
 
-def test_no_draft_where_it_does_not_pay():
-    assert draft_length_schedule([[0.999], [0.5]]).ranges == ((1, 2, 0),)
-    assert draft_length_schedule([[1.2], [0.999], [1.2]]).ranges == (
-        (1, 1, 1),
-        (2, 2, 0),
-        (3, 3, 1),
-    )
-    assert draft_length_schedule([[1.2], [1.0], [1.2]]).ranges == ((1, 3, 1),)
-    assert draft_length_schedule([[1.009], [0.5]]).ranges == ((1, 2, 0),)
+@each_row(
+    ("gain", "ranges"),
+    [
+        ([[0.999], [0.5]], ((1, 2, 0),)),
+        ([[1.2], [0.999], [1.2]], ((1, 1, 1), (2, 2, 0), (3, 3, 1))),
+        ([[1.2], [1.0], [1.2]], ((1, 3, 1),)),
+        ([[1.009], [0.5]], ((1, 2, 0),)),
+    ],
+)
+def test_no_draft_where_it_does_not_pay(gain, ranges):
+    assert draft_length_schedule(gain).ranges == ranges
 
 
 def test_the_longest_first_may_lose_at_batch_size_1_only():
@@ -143,12 +136,8 @@ def test_the_longest_first_may_lose_at_batch_size_1_only():
     assert bound.loss.tolist() == pytest.approx([1 - 1.08 / 1.15, *[0] * 63])
     harmonic = sum(1 / size for size in range(1, 65))
     assert bound.mean_loss == pytest.approx(1 - (1.08 / 1.15) ** (1 / harmonic))
-    dear = [[1.15, 0.2, 0.9], [1.2, 1.5, 1.4]]
-    assert draft_length_schedule(dear, longest_first=True).ranges == ((1, 2, 1),)
     hopeless = [[0.2, 0.2], [1.1, 1.1]]
     assert draft_length_schedule(hopeless, longest_first=True).ranges == ((1, 2, 0),)
-    forced = [[0.98], *[[1.4]] * 9]
-    assert draft_length_schedule(forced, longest_first=True).ranges == ((1, 10, 1),)
 
 
 def test_contexts_enter_as_a_geometric_mean():
@@ -166,15 +155,6 @@ def test_means_weight_batch_sizes_alike_on_a_logarithmic_scale():
     assert mean_speedup(step) == pytest.approx(3**0.5, rel=0.05)
 
 
-def test_frame_has_a_row_for_each_batch_size():
-    pytest.importorskip("pandas")
-    frame = draft_length_schedule([[1.2, 1.3], [1.2, 1.205], [0.9, 0.8]]).to_frame()
-    assert frame["batch_size"].tolist() == [1, 2, 3]
-    assert frame["draft_length"].tolist() == [2, 2, 0]
-    assert frame["best_draft_length"].tolist() == [2, 2, 0]
-    assert frame["speedup"].tolist() == [1.3, 1.205, 1.0]
-
-
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30))
 def test_runs_are_the_longest_that_give_the_lengths_back(lengths):
     found = draft_ranges(lengths)
@@ -182,17 +162,15 @@ def test_runs_are_the_longest_that_give_the_lengths_back(lengths):
     assert len(found) == len(list(itertools.groupby(lengths)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("speedup", "tolerance", "culprit"),
     [
         ([[1.2]], -0.01, "tolerance: got -0.01"),
         ([[1.2]], 1, "tolerance: got 1; expected a number from 0 to below 1"),
         ([[1.2]], math.nan, "tolerance: got nan"),
         ([1.2, 1.3], 0.01, "speedup: got 'shape"),
-        (1.2, 0.01, "speedup: got 'shape"),
         ([[]], 0.01, "speedup"),
         ([[1.2, 0.0]], 0.01, "speedup: got 0.0; expected finite numbers above 0"),
-        ([[1.2, math.nan]], 0.01, "speedup: got nan"),
     ],
 )
 def test_bad_input_is_named(speedup, tolerance, culprit):
@@ -220,22 +198,16 @@ def test_the_best_single_length_has_the_largest_mean():
     assert schedule.single_speedup.tolist() == [1.4, 1.4, 1.1]
     assert schedule.gain_over_single == pytest.approx(schedule.mean_speedup / max(means))
     assert draft_length_schedule([[1.2], [0.5]]).single_draft_length == 0
-    assert draft_length_schedule([[1.2], [0.5]]).gain_over_single == pytest.approx(1.2 ** (2 / 3))
 
 
 def read_vllm(text, largest):
     config = json.loads(text)
-    assert set(config) <= {
-        *("method", "num_speculative_tokens", "num_speculative_tokens_per_batch_size")
-    }
     longest = config["num_speculative_tokens"]
-    assert longest >= 1
     ranges = config.get("num_speculative_tokens_per_batch_size", [[1, largest, longest]])
     lengths = [0] * largest
     for first, last, length in ranges:
-        lengths[first - 1 : last] = [min(length, longest)] * (last + 1 - first)
-    taken = scheduled_draft_lengths(ranges, largest)[1:]
-    assert lengths == [min(length, longest) for length in taken]
+        lengths[first - 1 : last] = [length] * (last + 1 - first)
+    assert lengths == scheduled_draft_lengths(ranges, largest)[1:]
     assert longest == max(1, *lengths)
     return lengths
 
@@ -283,15 +255,13 @@ def test_engines_read_back_the_lengths(engine, lengths):
     assert max(map(len, text.splitlines())) <= 80
 
 
-SOURCES = {
-    "vllm": "vllm/v1/spec_decode/dynamic/utils.py",
-    "sglang": "sglang/srt/speculative/adaptive_spec_params.py",
-}
-
-
 def own_parser(engine):
     """The names of the module of an engine that reads a schedule, without the engine."""
-    return vars(own_module(engine, SOURCES[engine]))
+    file = {
+        "vllm": "vllm/v1/spec_decode/dynamic/utils.py",
+        "sglang": "sglang/srt/speculative/adaptive_spec_params.py",
+    }[engine]
+    return vars(own_module(engine, file))
 
 
 @pytest.mark.engine
@@ -355,24 +325,21 @@ def test_yaml_is_what_a_reader_of_yaml_takes_it_for(lengths):
 
 
 def test_fragments_of_known_schedules():
-    lengths = [3] * 16 + [2] * 48 + [0] * 36
-    ranges = [[1, 16, 3], [17, 64, 2], [65, 100, 0]]
+    schedule = schedule_of([3] * 16 + [2] * 48 + [0] * 36)
     for drafter, method in {
         "mtp": {"method": "mtp"},
         "model": {"method": "draft_model", "model": "DRAFTER"},
     }.items():
-        assert json.loads(
-            config_format("vllm").fragment(schedule_of(lengths), drafter)
-        ) == method | {
+        assert json.loads(config_format("vllm").fragment(schedule, drafter)) == method | {
             "num_speculative_tokens": 3,
-            "num_speculative_tokens_per_batch_size": ranges,
+            "num_speculative_tokens_per_batch_size": [[1, 16, 3], [17, 64, 2], [65, 100, 0]],
         }
     alone = config_format("vllm").fragment(schedule_of([3] * 9), "mtp")
     assert alone == '{"method": "mtp", "num_speculative_tokens": 3}'
     falling = schedule_of([4] * 3 + [2] * 4 + [0] * 5)
     newest = config_format("tensorrt-llm")
     assert newest.fragment(falling) == "max_draft_len: 4\ndraft_len_schedule: {3: 4, 7: 2}"
-    sglang = json.loads(config_format("sglang").fragment(schedule_of(lengths)))
+    sglang = json.loads(config_format("sglang").fragment(schedule))
     assert sglang == {
         str(first): {"candidate_steps": [length]} for first, length in ((1, 3), (17, 2), (65, 0))
     }
@@ -404,61 +371,15 @@ def test_tensorrt_llm_refuses_a_schedule_that_it_would_cut():
         config_format("tensorrt-llm").fragment(schedule_of([1, 2]))
 
 
-MODELS = ["mixtral-8x7b", "gpt-oss-120b", "llama-3.1-70b"]
-GPUS = ["a100_sxm_80gb", "b200"]
-
-
-def smallest_deployment(target, hardware):
-    """Tensor parallelism at which a batch of 8 fits, and the largest batch that does."""
-    for degree in (1, 2, 4, 8):
-        deployment, _ = specmodel.deploy(
-            target=target, hardware=hardware, drafter="eagle3", tensor_parallel=degree
-        )
-        fits = int(MemoryUse(deployment, 4096, 9).max_batch_size)
-        if fits >= 8:
-            return degree, min(fits, 512)
-    raise AssertionError(f"{target} does not fit on {hardware}")
-
-
-@each_row("hardware", GPUS)
-@each_row("target", MODELS)
-def test_on_real_pairs_no_constant_length_is_better_whatever_the_engine(target, hardware):
-    degree, largest = smallest_deployment(target, hardware)
-    for engine, read in READERS.items():
-        prediction = specmodel.predict(
-            target=target,
-            hardware=hardware,
-            drafter="eagle3",
-            tensor_parallel=degree,
-            batch_size=np.arange(1, largest + 1)[:, None],
-            draft_length=np.arange(1, 9),
-            context_length=4096,
-            acceptance=0.75,
-            engine=engine if engine in specmodel.list_engines() else None,
-        )
-        known = ("was not fitted on", "larger than any CUDA graph")
-        assert all(any(word in told for word in known) for told in prediction.warnings)
-        first = config_format(engine).longest_first
-        schedule = draft_length_schedule(prediction.speedup, longest_first=first)
-        assert_no_constant_is_better(prediction.speedup, schedule, everywhere=not first)
-        lengths = read(config_format(engine).fragment(schedule), largest)
-        assert lengths == schedule.draft_length.tolist()
-        on = schedule.draft_length > 0
-        assert (schedule.speedup[on][first:] >= 1).all()
-
-
 def test_where_nothing_is_drafted_a_loaded_drafter_may_cost():
     """By hand: 4 % lost at the larger sizes; with nothing gained on average, none is loaded."""
-    gains = [[1.30], [1.20], [0.95], [0.90]]
-    schedule = draft_length_schedule(gains, idle_speedup=0.96)
+    schedule = draft_length_schedule([[1.30], [1.20], [0.95], [0.90]], idle_speedup=0.96)
     assert schedule.draft_length.tolist() == [1, 1, 0, 0]
     np.testing.assert_allclose(schedule.speedup, [1.30, 1.20, 0.96, 0.96])
     losing = draft_length_schedule([[1.30], [1.20], [0.95], [0.97]], idle_speedup=0.90)
     assert losing.draft_length.tolist() == [1, 1, 1, 1]  # all lose, a draft the least
-    assert losing.best_draft_length.tolist() == [1, 1, 1, 1]
     nearly = draft_length_schedule([[1.30], [1.20], [0.95], [0.995]], idle_speedup=0.96)
     assert nearly.draft_length.tolist() == [1, 1, 0, 1]  # within the tolerance of 1
     off = draft_length_schedule([[1.01], [0.9], [0.9], [0.9]], idle_speedup=0.93)
     assert off.max_draft_length == 0
     assert (off.speedup == 1).all()
-    assert off.best_speedup.max() == pytest.approx(1.01)

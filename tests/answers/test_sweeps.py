@@ -4,7 +4,6 @@ import itertools
 import resource
 import sys
 from dataclasses import replace
-from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,13 +25,10 @@ from specmodel.answers.sweeps import (
 from specmodel.answers.sweeps.parameters import DEFAULT_COLUMNS
 from specmodel.answers.sweeps.plan import blocks
 from specmodel.base.errors import InputError
-from specmodel.drafters.by_name import load_drafter
-from specmodel.machines.engine import load_engine
-from specmodel.machines.hardware import load_hardware
-from specmodel.models.architecture import load_architecture
 from specmodel.prediction.columns import COLUMN_UNITS
 
 POINTS = ("context_length", "batch_size", "draft_length", "verify_tokens")
+LABELS = ["target", "drafter", "hardware", "engine", "num_gpus"]
 FORMS = (
     *("acceptance_rate", "tokens_per_step", "step_efficiency", "accepted_fraction"),
     *("acceptance_by_position", "acceptance_by_context"),
@@ -82,46 +78,36 @@ CASES = {
         "drafter": "qwen3-30b-a3b",
         "tensor_parallel": 4,
         "draft_tensor_parallel": [1, 2],
-        "engine": ["vllm-moesd-2025", "sglang"],
         "expert_parallel": [1, 8],
         "batch_size": 7,
     },
     "layouts": {
         "drafter": "mtp",
         "data_parallel": [2, 8],
-        "expert_parallel": [1, 2],
         "attention_dtype": ["bf16", "fp8"],
         "mtp_dtype": ["fp8", "bf16"],
         "batch_size": [1, 300],
         "draft_length": 4,
     },
-    "tokens per step": MEASURED | {"tokens_per_step": [1.0, 2.5, 4.9]},
     "step efficiency": MEASURED | {"step_efficiency": [0.2, 0.5]},
     "accepted fraction": MEASURED | {"accepted_fraction": [0.0, 0.5, 1.0]},
     "by position": {"acceptance_rate": None, "acceptance_by_position": [0.9, 0.5, 0.0, 0.3]},
     "by context": MEASURED | {"acceptance_by_context": [(500, 3.0), (2000, 1.5)]},
-    "look-up": {"drafter": "ngram", "proposal_rate": [0.1, 1.0], "lookup_time": [0.0, 1e-3]},
     "look-up, mean over all steps": MEASURED
-    | {"drafter": "ngram", "proposal_rate": [0.4, 0.8], "tokens_per_step": [1.1, 2.6]},
+    | {"drafter": "ngram", "proposal_rate": [0.4, 0.8], "tokens_per_step": [1.1, 2.6]}
+    | {"lookup_time": [0.0, 1e-3]},
     "trees": TREES,
-    "no chain": TREES | {"verify_tokens": [7, 40]},
     "parallel head": {"drafter": ["parallel", "mtp"], "draft_length": [8, 2]},
 }
 
 
 def case(name):
     """Axes of a case; None takes one out, a key given again moves nothing."""
-    return {key: value for key, value in (BASE | CASES[name]).items() if value is not None}
+    return axes_of(CASES[name])
 
 
-@cache
-def whole(name):
-    """The table of a case, which no test changes."""
-    return sweep(case(name))
-
-
-def several(value):
-    return value if isinstance(value, list) else [value]
+def axes_of(changes):
+    return {key: value for key, value in (BASE | changes).items() if value is not None}
 
 
 def expected_rows(axes, step, **options):
@@ -130,48 +116,20 @@ def expected_rows(axes, step, **options):
     fixed = {n: axes[n] for n in ("max_draft_length",) if n in axes}
     measured = axes.get("measured_draft_length")
     outer = [n for n in axes if n not in (*POINTS, *FORMS, *fixed, "measured_draft_length")]
-    inner = [name for name in POINTS if name in axes]
-    lists = [several(axes[name]) for name in (*outer, *inner)]
-    lists.append([axes[form]] if form in FORMS[-2:] else several(axes[form]))
+    names = [*outer, *(name for name in POINTS if name in axes), form]
+    whole = axes | {name: [axes[name]] for name in FORMS[-2:] if name in axes}
+    lists = [v if isinstance(v, list) else [v] for v in (whole[name] for name in names)]
     for values in itertools.islice(itertools.product(*lists), 0, None, step):
-        point = dict(zip((*outer, *inner), values[:-1], strict=True))
-        acceptance = Acceptance(**{form: values[-1]}, measured_draft_length=measured)
+        point = dict(zip(names, values, strict=True))
+        acceptance = Acceptance(**{form: point.pop(form)}, measured_draft_length=measured)
         labels = {name: point[name] for name in outer}
         yield labels, acceptance, predicted(point, acceptance, fixed | options)
 
 
 def predicted(point, acceptance, options):
-    """Predict one point from records that are loaded and changed here."""
-    target = load_architecture(point.pop("target"))
-    given = {name: point[name] for name in ("activation_dtype",) if name in point}
-    target = target.with_changes("target", changes(point, "target.", "_dtype"))
-    hardware = load_hardware(point.pop("hardware"))
-    engine = load_engine(point.pop("engine", "vllm"))
-    drafter = load_drafter(point.pop("drafter"), target)
-    layers = changes(point, "drafter.")
-    if layers:
-        drafter = drafter.with_changes("drafter", layers)
-    exponent = point.pop("popularity_exponent", None)
-    if exponent is not None:
-        experts = target.num_experts, target.experts_per_token
-        point["popularity"] = zipf_popularity(*experts, exponent)
-    lookup = {n: point.pop(n) for n in ("proposal_rate", "lookup_time") if n in point}
-    return predict(
-        target=target,
-        hardware=hardware.with_changes("hardware", changes(point, "hardware.")),
-        engine=engine.with_changes("engine", changes(point, "engine.")),
-        drafter=replace(drafter, **lookup),
-        acceptance=acceptance,
-        **given,  # else the activations that weights usually meet on the GPU
-        **point,
-        **options,
-    )
-
-
-def changes(point, start, end=""):
-    """Take fields to be changed out of a point."""
-    names = [n for n in point if n.startswith(start) or (end and n.endswith(end))]
-    return {name.removeprefix(start): point.pop(name) for name in names}
+    """Predict one point with what is changed in its records."""
+    changes = {name: point.pop(name) for name in [*point] if "." in name}
+    return predict(acceptance=acceptance, changes=changes, **point, **options)
 
 
 def expected_frame(axes, step=1, **options):
@@ -209,13 +167,16 @@ def test_a_sweep_is_predict_point_by_point(name, step):
             np.testing.assert_array_equal(frame[column], expected[column], err_msg=column)
 
 
-def test_intervals_are_those_of_predict():
-    axes = case("look-up") | {"batch_size": [1, 30], "engine": "vllm-moesd-2025"}
+def test_intervals_are_those_of_predict_however_it_is_cut(monkeypatch):
+    axes = axes_of({"batch_size": [1, 30], "engine": "vllm-moesd-2025"})
     frame = sweep(axes, columns="all", interval=True)
     expected = expected_frame(axes, interval=True)
     assert (frame["speedup_low"] < frame["speedup_high"]).any()
     for column in expected:
         np.testing.assert_array_equal(frame[column], expected[column], err_msg=column)
+    monkeypatch.setattr("specmodel.answers.sweeps.plan.MOST_WITH_INTERVAL", 5)
+    cut = sweep(axes, columns="all", interval=True)
+    pd.testing.assert_frame_equal(cut, frame, check_exact=True)
 
 
 def test_rows_run_over_deployments_as_given_then_over_points():
@@ -228,30 +189,24 @@ def test_rows_run_over_deployments_as_given_then_over_points():
         "acceptance_rate": [0.7, 0.2],
         "context_length": [512, 64],
     }
-    order = ("hardware", "target", "context_length", "batch_size", "draft_length")
+    order = ["hardware", "target", *POINTS[:3], "acceptance_rate"]
     frame = sweep(axes, columns="all")
-    rows = list(frame[[*order, "acceptance_rate"]].itertuples(index=False, name=None))
-    assert rows == list(itertools.product(*(axes[n] for n in (*order, "acceptance_rate"))))
-    labels = ["target", "drafter", "hardware", "engine", "num_gpus"]
-    assert list(frame) == [*labels, "acceptance_rate", *COLUMN_UNITS]
+    rows = list(frame[order].itertuples(index=False, name=None))
+    assert rows == list(itertools.product(*(axes[name] for name in order)))
+    assert list(frame) == [*LABELS, "acceptance_rate", *COLUMN_UNITS]
 
 
 def test_columns_wanted_come_with_those_that_tell_the_points_apart():
     points = ["acceptance_rate", "batch_size", "draft_length", "verify_tokens", "context_length"]
-    labels = ["target", "drafter", "hardware", "engine", "num_gpus"]
     frame = sweep(BASE, columns=["speedup", "target", "limited_by"])
-    assert list(frame) == [*labels, *points, "speedup", "limited_by"]
+    assert list(frame) == [*LABELS, *points, "speedup", "limited_by"]
     pd.testing.assert_frame_equal(frame, sweep(BASE)[list(frame)])
-    assert list(sweep(BASE, columns="tpot")) == [*labels, *points, "tpot"]
     usual = [name for name in COLUMN_UNITS if name in DEFAULT_COLUMNS]
-    assert list(sweep(BASE)) == [*labels, *points, *usual]
+    assert list(sweep(BASE)) == [*LABELS, *points, *usual]
     load = {"context_length": None, "prompt_length": 100, "output_length": [50, 60]}
     assert list(sweep(BASE | load))[-3:] == ["prompt_length", "output_length", "prefill_time"]
     tree = sweep(case("trees"), columns=["speedup"])
     assert not tree.drop(columns="speedup").duplicated().any()
-    ends = ["speedup_low", "forward_time_high"]
-    wide = sweep(BASE | {"batch_size": 1}, columns=ends, interval=True)
-    assert set(wide) == {*labels, *points, *ends}
 
 
 @given(
@@ -293,111 +248,73 @@ def test_without_a_draft_length_each_point_has_the_best(target, changes, most, m
     assert best["draft_length"].nunique() > 1
 
 
-@pytest.mark.parametrize("most", [1, 5, 7, 1000])
-def test_parts_are_counted_without_being_made(most, monkeypatch):
-    monkeypatch.setattr("specmodel.answers.sweeps.plan.PART", most)
-    plan = plan_sweep(BASE | {"target": ["olmoe-1b-7b", "mixtral-8x7b"]})
-    sizes = [part.num_points for part in plan.parts()]
-    assert len(sizes) == plan.num_parts
-    assert sum(sizes) == plan.num_points == 2 * 2 * 3 * 2 * 2
-    assert max(sizes) <= most
-
-
 @pytest.mark.parametrize("workers", [1, 5])
 @pytest.mark.parametrize("name", ["look-up, mean over all steps", "trees"])
 def test_how_it_is_cut_changes_no_value(name, workers, monkeypatch):
     whole = sweep(case(name), workers=1)
     for most in (1, 7):
         monkeypatch.setattr("specmodel.answers.sweeps.plan.PART", most)
+        plan = plan_sweep(case(name))
+        sizes = [part.num_points for part in plan.parts()]
+        assert (len(sizes), sum(sizes)) == (plan.num_parts, plan.num_points)
+        assert max(sizes) <= most
         pd.testing.assert_frame_equal(sweep(case(name), workers=workers), whole, rtol=1e-12)
 
 
-def test_how_it_is_cut_changes_no_interval(monkeypatch):
-    whole = sweep(BASE, interval=True)
-    monkeypatch.setattr("specmodel.answers.sweeps.plan.MOST_WITH_INTERVAL", 5)
-    pd.testing.assert_frame_equal(sweep(BASE, interval=True), whole, check_exact=True)
+WRONG = [
+    ({"batch_size": [1, 1.5]}, "batch_size: got 1.5"),
+    ({"batch_size": []}, "batch_size: got .*at least one value"),
+    ({"batch_size": [[1, 2], [3, 4]]}, "batch_size: got .*one list of values"),
+    ({"batch_size": [1, None]}, "batch_size: got .*none that is missing"),
+    ({"batch_size": "many"}, "batch_size: got .*number"),
+    ({"context_length": [5, -1]}, "context_length: got -1"),
+    ({"acceptance_rate": [0.5, 1.01]}, "acceptance_rate: got 1.01"),
+    ({"tokens_per_step": 2}, r"acceptance: got \['--acceptance-rate', '--tokens-per-step'\]"),
+    ({"acceptance": 0.7}, r"acceptance: got \['--acceptance', '--acceptance-rate'\]"),
+    ({"verify_tokens": 5}, "verify_tokens: got 5; expected 1 where draft_length is 0"),
+    ({"target": ["olmoe-1b-7b", "mixtral"]}, "target: got 'mixtral'"),
+    ({"tensor_parallel": [1, 3]}, "tensor_parallel: got 3; .*evenly"),
+    ({"popularity": [0.25] * 8}, "popularity: got .*popularity_exponent"),
+    ({"max_draft_length": [3, 4]}, "max_draft_length: .*one value"),
+    ({"measured_draft_length": 3}, "measured_draft_length: got 3"),
+    (
+        {"hardware.memory.bandwidth": 1e12},
+        "hardware.memory.bandwidth: got .*peak_bytes_per_s",
+    ),
+    (
+        {"hardware.memory.peak_bytes_per_s": [3e12, 10**400]},
+        "hardware.memory.peak_bytes_per_s: got 1000",
+    ),
+    ({"batchsize": 3}, "batchsize: got 3; expected a parameter such as batch_size"),
+]
+TOGETHER = [
+    (TREES | {"draft_length": [8, 3, 1]}, "tokens_per_step: .* 1 to draft_length . 1 = 2"),
+    (TREES | {"verify_tokens": [3, 0]}, "verify_tokens: got 0.0; expected whole numbers from 1"),
+    (
+        MEASURED | {"tokens_per_step": [1.2, 2.1], "drafter": "ngram", "proposal_rate": 0.2},
+        "tokens_per_step: got 2.1; expected at most 1.8",
+    ),
+    ({"acceptance_rate": None, "tokens_per_step": 2, "draft_length": [1, 3]}, "measured_draft"),
+    (
+        {"acceptance_rate": None, "acceptance_by_position": [0.5, 0.4]},
+        "acceptance_by_position",
+    ),
+]
 
 
-WRONG = {
-    "batch_size": [
-        ([0, 1], "batch_size: got 0"),
-        ([1, 1.5], "batch_size: got 1.5"),
-        ([], "batch_size: got .*at least one value"),
-        ([[1, 2], [3, 4]], "batch_size: got .*one list of values"),
-        ([1, None], "batch_size: got .*none that is missing"),
-        ("many", "batch_size: got .*number"),
-    ],
-    "context_length": [([5, -1], "context_length: got -1"), ([5, 0.5], "context_length: got 0.5")],
-    "draft_length": [([1, 1001], "draft_length: got 1001"), ([2, 0.5], "draft_length: got 0.5")],
-    "acceptance_rate": [
-        ([0.5, 1.01], "acceptance_rate: got 1.01"),
-        ([0.5, -0.1], "acceptance_rate: got -0.1"),
-        ("high", "acceptance_rate: got .*number"),
-        (None, "acceptance: got None; expected .*a rate of yours"),
-    ],
-    "tokens_per_step": [(2, r"acceptance: got \['--acceptance-rate', '--tokens-per-step'\]")],
-    "verify_tokens": [
-        (5, "verify_tokens: got 5; expected 1 where draft_length is 0"),
-    ],
-    "target": [(None, "target: got None"), (["olmoe-1b-7b", "mixtral"], "target: got 'mixtral'")],
-    "hardware": [("h2000", "hardware: got 'h2000'; .*h200_sxm")],
-    "drafter": [(["eagle", "egle"], "drafter: got 'egle'")],
-    "engine": [("vlm", "engine: got 'vlm'; .*vllm")],
-    "tensor_parallel": [([1, 3], "tensor_parallel: got 3; .*evenly")],
-    "weight_dtype": [(["bf16", "bf17"], "weight_dtype: got 'bf17'; .*fp8")],
-    "proposal_rate": [(0.5, "proposal_rate: got 0.5; .*ngram")],
-    "popularity": [([0.25] * 8, "popularity: got .*popularity_exponent")],
-    "max_draft_length": [(0, "max_draft_length: got 0"), ([3, 4], "max_draft_length: .*one value")],
-    "measured_draft_length": [(3, "measured_draft_length: got 3")],
-    "hardware.memory.bandwidth": [(1e12, "hardware.memory.bandwidth: got .*peak_bytes_per_s")],
-    "hardware.memory.peak_bytes_per_s": [
-        ([3e12, 10**400], "hardware.memory.peak_bytes_per_s: got 1000"),
-        ([3e12, -1.0], "hardware.memory.peak_bytes_per_s: got -1.0"),
-    ],
-    "batchsize": [(3, "batchsize: got 3; expected a parameter such as batch_size")],
-    "acceptance": [(0.7, r"acceptance: got \['--acceptance', '--acceptance-rate'\]")],
-}
-
-
-@each_row(
-    ("name", "value", "message"),
-    [(name, value, message) for name, pairs in WRONG.items() for value, message in pairs],
-)
-def test_bad_values_are_refused_before_anything_is_computed(name, value, message):
+@each_row(("changes", "message"), WRONG)
+def test_bad_values_are_refused_before_anything_is_computed(changes, message):
     with pytest.raises(InputError, match=f"^{message}") as caught:
-        plan_sweep(BASE | {name: value})
+        plan_sweep(axes_of(changes))
     assert len(str(caught.value).splitlines()) == 1
     assert str(caught.value).count("; expected ") == 1
     assert "array(" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("axes", "message"),
-    [
-        (TREES | {"draft_length": [8, 3, 1]}, "tokens_per_step: .* 1 to draft_length . 1 = 2"),
-        (
-            TREES | {"verify_tokens": [3, 0]},
-            "verify_tokens: got 0.0; expected whole numbers from 1",
-        ),
-        (TREES | {"draft_length": [8, 0]}, "verify_tokens: .*1 where draft_length is 0"),
-        (MEASURED | {"tokens_per_step": [2.0, 5.1]}, "tokens_per_step: got 5.1"),
-        (MEASURED | {"step_efficiency": [0.5, 0.1]}, "step_efficiency"),
-        (
-            MEASURED | {"tokens_per_step": [1.2, 2.1], "drafter": "ngram", "proposal_rate": 0.2},
-            "tokens_per_step: got 2.1; expected at most 1.8",
-        ),
-        ({"acceptance_rate": None, "tokens_per_step": 2}, None),
-        ({"acceptance_rate": None, "tokens_per_step": 2, "draft_length": [1, 3]}, "measured_draft"),
-        ({"acceptance_rate": None, "acceptance_by_position": [0.5, 0.4]}, "acceptance_by_position"),
-    ],
-)
-def test_values_that_go_wrong_together_are_refused_likewise(axes, message):
-    given = {name: value for name, value in (BASE | axes).items() if value is not None}
-    if message is None:
-        assert plan_sweep(given).num_points
-        return
+@each_row(("changes", "message"), TOGETHER)
+def test_values_that_go_wrong_together_are_refused_likewise(changes, message):
     with pytest.raises(InputError, match=f"^{message}"):
-        plan_sweep(given)
+        plan_sweep(axes_of(changes))
 
 
 def test_popularity_may_be_files(tmp_path):
@@ -410,13 +327,12 @@ def test_popularity_may_be_files(tmp_path):
 
 
 def test_bad_columns_workers_and_sizes():
-    with pytest.raises(InputError, match=r"^columns: got 'speedups'; .*speedup"):
-        plan_sweep(BASE, columns=["tpot", "speedups"])
+    with pytest.raises(InputError, match=r"^target: got None"):
+        plan_sweep(BASE | {"target": None})
     with pytest.raises(InputError, match=r"^columns: got 'speedup_low'"):
-        plan_sweep(BASE, columns=["speedup_low"])
-    for workers in (0, -2):
-        with pytest.raises(InputError, match=f"^workers: got {workers}; expected at least 1"):
-            sweep(BASE, workers=workers)
+        plan_sweep(BASE, columns=["tpot", "speedup_low"])
+    with pytest.raises(InputError, match=r"^workers: got 0; expected at least 1"):
+        sweep(BASE, workers=0)
     with pytest.raises(InputError, match=r"^workers: got 1; expected none with a scheduler"):
         sweep(BASE, workers=1, client="tcp://127.0.0.1:1")
     with pytest.raises(InputError, match=r"^deployments: got 250000; expected at most 100000"):
@@ -449,22 +365,12 @@ def text_of(path):
 
 
 OUTPUTS = ("one.csv", "one.parquet", "parts/")
-INDEXED = OUTPUTS[1:2]
-
-
-def outputs():
-    """Forms that can be written here."""
-    try:
-        import pyarrow.parquet  # noqa: F401 - whether it is there is the question
-    except ImportError:
-        return OUTPUTS[:1]
-    return OUTPUTS
 
 
 def needs_extra_of(output):
     """Skip where the extra that writes this form is not installed."""
-    if output not in outputs():
-        pytest.skip("needs pyarrow")
+    if not output.endswith(".csv"):
+        pytest.importorskip("pyarrow.parquet")
 
 
 @pytest.fixture(params=OUTPUTS)
@@ -478,9 +384,6 @@ def check_written(path, frame):
     """What is read is the frame in float32; words are words, whole numbers whole."""
     found = text_of(path)
     assert list(found) == list(frame)
-    if path.suffix != ".csv":
-        kinds = {"bool", "category", "int32", "int64", "float32", "float64"}
-        assert set(found.dtypes.astype(str)) <= kinds
     assert len(found) == len(frame)
     for name in frame:
         expected = frame[name]
@@ -499,18 +402,15 @@ def small_parts(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["records and what-ifs", "by position", "trees"])
-def test_every_form_holds_the_same(name, tmp_path, small_parts):
-    axes = case(name)
-    frame = sweep(axes)
-    for output in outputs():
-        sweep_to_file(plan_sweep(axes), f"{tmp_path}/{output}", workers=2)
-        check_written(tmp_path / output, frame)
-    assert len(list(tmp_path.iterdir())) == len(outputs())
-    chunks = "".join(csv_chunks(plan_sweep(axes)))
-    assert chunks == (tmp_path / "one.csv").read_text(encoding="utf-8")
-    if "parts/" in outputs():
-        names = sorted(path.name for path in (tmp_path / "parts").iterdir())
-        assert names == [f"part-{i:05}.parquet" for i in range(plan_sweep(axes).num_parts)]
+def test_every_form_holds_the_same(name, output, tmp_path, small_parts):
+    plan = plan_sweep(case(name))
+    sweep_to_file(plan, f"{tmp_path}/{output}", workers=2)
+    check_written(tmp_path / output, sweep(case(name)))
+    if output == "one.csv":
+        assert "".join(csv_chunks(plan)) == (tmp_path / output).read_text(encoding="utf-8")
+    if output == "parts/":
+        names = sorted(path.name for path in (tmp_path / output).iterdir())
+        assert names == [f"part-{i:05}.parquet" for i in range(plan.num_parts)]
 
 
 def snapshot(folder):
@@ -532,7 +432,6 @@ def test_a_taken_name_is_refused_and_left_alone(output, tmp_path):
 
 
 def test_what_is_not_a_sweep_is_never_replaced(tmp_path):
-    plan = plan_sweep(BASE)
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "part-00000.parquet").write_text("a part")
@@ -540,12 +439,12 @@ def test_what_is_not_a_sweep_is_never_replaced(tmp_path):
     (tmp_path / "folder.csv").mkdir()
     (tmp_path / "file").write_text("mine")
     (tmp_path / "link").symlink_to(foreign)
-    taken = ["folder.csv", *(["foreign/", "file/", "link/"] if len(outputs()) > 1 else [])]
     before = snapshot(tmp_path)
-    for output in taken:
+    for output in ("folder.csv", "foreign/", "file/", "link/"):
+        needs_extra_of(output)
         for overwrite in (False, True):
             with pytest.raises(InputError, match=r"^output: got .*name"):
-                sweep_to_file(plan, f"{tmp_path}/{output}", overwrite=overwrite)
+                sweep_to_file(plan_sweep(BASE), f"{tmp_path}/{output}", overwrite=overwrite)
     assert snapshot(tmp_path) == before
 
 
@@ -596,7 +495,7 @@ def test_a_disk_that_gets_full_keeps_the_first_rows(output, tmp_path, small_part
         parts.append(num_points)
         (path,) = tmp_path.iterdir()
         room = path.stat().st_size + 50 if path.is_file() else 50
-        if len(parts) == 2 and output in INDEXED:
+        if len(parts) == 2 and output == "one.parquet":
             monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=50))
         elif len(parts) == 2:
             resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
@@ -611,9 +510,7 @@ def test_a_disk_that_gets_full_keeps_the_first_rows(output, tmp_path, small_part
     check_written(path, sweep(BASE).head(sum(parts)))
 
 
-@pytest.mark.parametrize(
-    "output", ["x.txt", ".csv", "", "./", "../", "/", "none/x/", "x" * 300 + ".csv"]
-)
+@pytest.mark.parametrize("output", ["x.txt", ".csv", "", "../", "none/x/", "x" * 300 + ".csv"])
 def test_names_that_do_not_do(output, tmp_path, monkeypatch):
     if output.startswith("none/x/"):
         pytest.importorskip("pyarrow")
@@ -628,7 +525,6 @@ def test_names_that_do_not_do(output, tmp_path, monkeypatch):
     ("fault", "said"),
     [
         (KeyboardInterrupt(), "interrupted: nothing was written yet"),
-        (InputError("x", 1, "2"), "x: got 1; expected 2"),
         (MemoryError("no room"), "no room"),
     ],
 )
@@ -677,7 +573,7 @@ def test_the_same_sweep_goes_on_where_it_stopped(output, cut, overwrite, tmp_pat
     assert (found == kept) == (not cut)
     assert (found > 0) == (cut < 10_000 or output != "one.csv")
     assert sum(done) == plan.num_points
-    check_written(tmp_path / output, whole("records and what-ifs"))
+    check_written(tmp_path / output, sweep(axes))
     assert list(tmp_path.iterdir()) == [tmp_path / output]
 
 

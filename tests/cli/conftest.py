@@ -3,7 +3,7 @@
 import shlex
 
 import pytest
-from printed import check_one_line
+from printed import check_one_line, in_one_line, parse
 
 from specmodel import cli
 
@@ -22,15 +22,27 @@ def ended(capsys):
 
 @pytest.fixture
 def run(ended):
-    """Run a command line that must succeed; return what it prints."""
+    """Run a command line that must succeed; return what it prints, in one line if asked for."""
 
-    def run(command):
+    def run(command, one_line=False):
         status, out, err = ended(command)
         assert status == 0, err
         assert all(line.startswith("specmodel: ") for line in err.splitlines())
-        return out
+        return in_one_line(out) if one_line else out
 
     return run
+
+
+@pytest.fixture
+def document(run):
+    """Run a command line that must succeed; return its JSON, read strictly."""
+    return lambda command: parse(run(f"{command} --json"))
+
+
+@pytest.fixture
+def rows(document):
+    """The rows of that."""
+    return lambda command: document(command)["rows"]
 
 
 @pytest.fixture

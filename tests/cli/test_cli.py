@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -15,8 +14,9 @@ from pathlib import Path
 
 import click
 import pytest
-from printed import in_one_line, parse, widest
+from printed import widest
 from rows import each_row
+from shapes import CONFIG
 
 import specmodel
 from specmodel import cli
@@ -30,83 +30,32 @@ PREDICT = (
     "predict --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm"
     " --batch-size 1 --draft-length 3 --acceptance-rate 0.7"
 )
-DATA_SHEET = PREDICT + " --engine ideal --stack datasheet"
 BENCHMARKS = Path(__file__).parents[1] / "data" / "benchmarks"
 LONG_NAMES = (
     "predict --target qwen3-coder-480b-a35b --drafter mtp --hardware rtx_6000_ada"
     " --tensor-parallel 8 --batch-size 1:1024:x2 --draft-length 1:5 --acceptance-rate 0.7"
 )
 VARIETY = [
-    PREDICT,
     PREDICT + " --batch-size 1:12 --draft-length 0:6:2 --context-length 1000,100000",
     PREDICT + " --batch-size 4:400:36 --routing-correlation 1 --force",
     PREDICT + " --batch-size 1000000 --context-length 1000000",
-    PREDICT + " --stack vllm --engine vllm-moesd-2025 --interval --draft-length 0:4",
     PREDICT.replace("--acceptance-rate 0.7", "--verify-tokens 30 --tokens-per-step 3"),
-    PREDICT + " --drafter eagle3 --weight-dtype fp8 --kv-dtype fp8 --set activation_dtype=bf16",
     PREDICT + " --drafter parallel --draft-length 8 --max-draft-length 16",
     PREDICT + " --drafter qwen2-0.5b --set draft_tensor_parallel=2 --tensor-parallel 4",
     PREDICT + " --drafter ngram --proposal-rate 0.3 --set lookup_time=1e-4 --batch-size 1:64:x4",
-    PREDICT
-    + " --data-parallel 4 --expert-parallel 2 --set attention_dtype=fp8 --batch-size 1:64:x4",
     PREDICT + " --target phi-3.5-moe --drafter ngram --hardware t4 --batch-size 1,3,5,7,9,11",
-    LONG_NAMES,
     LONG_NAMES + " --context-length 0,1024,1048576 --set hardware.memory.capacity_bytes=1.5e9",
 ]
 
-COLUMNS = [
-    *("batch_size", "draft_length", "verify_tokens", "context_length", "tokens_per_step"),
-    *("step_efficiency", "active_experts", "active_experts_verify", "forward_time"),
-    *("verify_time", "draft_time", "reject_time", "step_time", "target_efficiency"),
-    *("relative_step_time", "utility", "speedup", "tpot", "throughput", "limited_by"),
-    *("break_even_acceptance_rate", "best_draft_length"),
-]
 
-
-@pytest.fixture
-def run(capsys):
-    """Run a command line that must succeed; return what it prints."""
-
-    def run(command):
-        status = cli.main(shlex.split(command))
-        out, err = capsys.readouterr()
-        assert all(line.startswith("specmodel: ") for line in err.splitlines())
-        quiet = ("--csv", "--fragment-only", "simulate", "sweep")
-        assert not err or any(word in command for word in quiet)
-        assert status == 0
-        return out
-
-    return run
-
-
-@pytest.fixture
-def rows(run):
-    """Rows of a prediction, read strictly from its JSON."""
-    return lambda command: parse(run(command + " --json"))["rows"]
-
-
-@each_row(
-    ("command", "extra"),
-    [*((command, "") for command in VARIETY), *((c, " --components") for c in VARIETY[::3])],
-)
-def test_people_see_80_columns(command, extra, run):
-    out = run(command + extra)
-    assert len(widest(out)) <= 80, widest(out)
-    assert "peedup" in out or "pays" in out
-    assert "Assumed:" in out
-    assert ("routed_experts" in out) <= bool(extra)
-    assert ("attention_core" in out) == bool(extra)
-
-
-def test_answer_comes_first_then_the_points_then_what_was_assumed(run):
-    out = run(PREDICT + " --batch-size 2:32:x2")
-    verdict, *lines = out.splitlines()
-    assert verdict.startswith("Turn it on. Speculation pays")
-    heading = next(line for line in lines if line.startswith("Qwen3-30B-A3B"))
-    assert "H200" in heading
-    points = [line.split()[0] for line in lines if re.match(r" *\d+ +\d", line)]
-    assert points == ["2", "4", "8", "16", "32"]
-    assert lines.index(next(line for line in lines if line.startswith("Assumed:"))) > len(points)
+@each_row("command", VARIETY)
+def test_people_see_80_columns(command, run):
+    for extra in ("", " --components"):
+        out = run(command + extra)
+        assert len(widest(out)) <= 80, widest(out)
+        assert "peedup" in out or "pays" in out
+        assert "Assumed:" in out
+        assert ("attention_core" in out) == bool(extra)
 
 
 def test_the_table_shows_what_users_and_servers_see_with_and_without(run, rows):
@@ -118,120 +67,63 @@ def test_the_table_shows_what_users_and_servers_see_with_and_without(run, rows):
 
 
 @pytest.mark.parametrize(
-    ("name", "option", "value"),
-    [
-        ("engine", "--engine", "ideal"),
-        ("stack", "--stack", "datasheet"),
-        ("context_length", "--context-length", "512"),
-        ("routing_correlation", "--routing-correlation", "0.5"),
-        ("gpus", "--tensor-parallel", "2"),
-        ("weight_dtype", "--weight-dtype", "fp8"),
-        ("activation_dtype", "--set", "activation_dtype=bf16"),
-        ("kv_dtype", "--kv-dtype", "fp8"),
-    ],
-)
-def test_assumed_unless_given(name, option, value, run):
-    def assumed(command):
-        _, taken, words = run(f"{command} --verbose").partition("\nAssumed:")
-        return taken and re.search(rf"\b{name}\s", words) is not None
-
-    assert assumed(PREDICT)
-    assert not assumed(f"{PREDICT} {option} {value}")
-    assert name in parse(run(f"{PREDICT} --json"))["assumptions"]
-    assert name not in parse(run(f"{PREDICT} {option} {value} --json"))["assumptions"]
-
-
-@pytest.mark.parametrize("overhead", ["kernel_time", "pass_time", "reject_time"])
-def test_only_the_ideal_engine_is_an_upper_bound(overhead, run):
-    ideal = run(f"{PREDICT} --engine ideal")
-    real = run(f"{PREDICT} --engine ideal --set engine.{overhead}=1e-6")
-    assert "upper bound" in in_one_line(ideal).lower()
-    assert "upper bound" not in in_one_line(real).lower()
-
-
-@pytest.mark.parametrize(
-    ("sizes", "opening"),
-    [("1,100", "One point fits in memory, where"), ("1,2,100", "2 of 3 points fit in memory,")],
-)
-def test_how_many_points_fit_is_said(run, sizes, opening):
-    text = run(f"{PREDICT} --context-length 100000 --batch-size {sizes}")
-    assert text.splitlines()[0].startswith(f"Turn it on. {opening}")
-
-
-def test_batch_that_does_not_fit_warns(run):
-    ideal = PREDICT + " --engine ideal"
-    command = ideal + " --context-length 100000 --batch-size 1,100"
-    document = parse(run(command + " --json"))
-    most = min(row["max_batch_size"] for row in document["rows"])
-    assert most < 100
-    fitting, beyond = (
-        parse(run(f"{ideal} --context-length 100000 --batch-size {size} --json"))["warnings"]
-        for size in (most, most + 1)
-    )
-    assert not fitting
-    assert beyond
-    assert f"largest batch that fits is {most}" in " ".join(document["warnings"])
-    assert "Warning: batch size 100 needs" in in_one_line(run(command))
-    assert "Warning" not in run(f"{command} --batch-size {most}")
-    assert "Warning" in run(f"{command} --batch-size {most + 1}")
-
-
-@pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("--memory-utilization", 0.8),
-        ("--routing-correlation", 0.1),
-        ("--tensor-parallel", 2),
+        ("--engine", "ideal"),
         ("--stack", "typical"),
+        ("--context-length", 512),
+        ("--routing-correlation", 0.1),
+        ("--memory-utilization", 0.8),
         ("--weight-dtype", "fp8"),
-        ("--kv-dtype", "fp8"),
-        ("--data-parallel", 8),
         ("--set attention_dtype=", "fp8"),
-        ("--set mtp_dtype=", "fp8"),
     ],
 )
-def test_json_says_of_what_was_given_what_was_predicted(option, value, run):
+def test_what_is_not_given_is_assumed_and_what_is_given_is_told(option, value, document):
     given = f"{option}{value}" if option.endswith("=") else f"{option} {value}"
-    told = parse(run(f"{PREDICT} {given} --json"))
     name = option.removeprefix("--set ").strip("-=").replace("-", "_")
+    assert (name in document(PREDICT)["assumptions"]) == (name != "attention_dtype")
+    told = document(f"{PREDICT} {given}")
     assert name not in told["assumptions"]
-    assert told["deployment"][name] == value
+    if name != "context_length":
+        assert told["deployment"][name] == value
 
 
-def test_gpus_that_share_a_cache_are_told_as_vllm_is(run):
+def test_batch_that_does_not_fit_warns(run, document):
+    command = PREDICT + " --context-length 100000 --batch-size"
+    found = document(f"{command} 1,100")
+    most = min(row["max_batch_size"] for row in found["rows"])
+    assert most < 100
+    assert f"largest batch that fits is {most}" in " ".join(found["warnings"])
+    told = "One point fits in memory, where"
+    assert run(f"{command} 1,100").startswith(f"Turn it on. {told}")
+    assert "Warning: batch size 100 needs" in run(f"{command} 1,100", one_line=True)
+    for size in (most, most + 1):
+        told = " ".join(document(f"{command} {size}")["warnings"])
+        assert ("largest batch that fits" in told) == (size > most)
+
+
+def test_gpus_that_share_a_cache_are_told_as_vllm_is(run, document):
     eight = f"{PREDICT} --tensor-parallel 8"
-    shared = parse(run(f"{eight} --decode-context-parallel 2 --json"))
-    assert shared == parse(run(f"{eight} --decode-context-parallel-size 2 --json"))
+    shared = document(f"{eight} --decode-context-parallel-size 2")
     assert shared["deployment"]["decode_context_parallel"] == 2
-    assert parse(run(f"{eight} --json"))["assumptions"]["decode_context_parallel"] == 1
-    assert "decode_context_parallel" not in parse(run(f"{PREDICT} --json"))["assumptions"]
-    page = in_one_line(run(f"{eight} --decode-context-parallel 2"))
+    assert document(eight)["assumptions"]["decode_context_parallel"] == 1
+    page = run(f"{eight} --decode-context-parallel 2", one_line=True)
     assert "(tensor parallel 8, decode context parallel 2)" in page
 
 
-def test_arithmetic_in_a_wider_dtype_is_said(run):
-    assert "fp16" in run(PREDICT + " --hardware t4 --verbose").partition("Assumed:")[2]
-
-
 @each_row("command", VARIETY)
-def test_json_is_strict_and_complete_and_csv_holds_its_rows(command, run):
-    document = parse(run(command + " --json"))
-    assert document["schema_version"] == 1
-    assert document["version"] == specmodel.__version__
-    assert document["assumptions"]
-    assert document["rows"]
-    for row in document["rows"]:
-        assert set(COLUMNS) <= set(row)
-        assert row.keys() == document["units"].keys()
-        assert row["speedup"] == row["utility"] > 0
-        assert row["target_efficiency"] > 0
+def test_json_is_strict_and_csv_holds_its_rows(command, run, document):
+    found = document(command)
+    assert found["schema_version"] == 1
+    assert found["version"] == specmodel.__version__
+    assert found["assumptions"]
+    for row in found["rows"]:
+        assert row.keys() == found["units"].keys()
         parts = row["draft_time"] + row["verify_time"] + row["reject_time"]
         assert row["step_time"] == pytest.approx(parts, rel=1e-12)
-        assert isinstance(row["batch_size"], int)
     table = list(csv.DictReader(io.StringIO(run(command + " --csv"))))
     assert all(" on " in row.pop("case") for row in table)
-    assert list(table[0]) == list(document["rows"][0])
-    as_text = [{k: "" if v is None else str(v) for k, v in row.items()} for row in document["rows"]]
+    as_text = [{k: "" if v is None else str(v) for k, v in row.items()} for row in found["rows"]]
     assert table == as_text
 
 
@@ -242,12 +134,10 @@ def test_grid_goes_by_context_then_draft_length_then_batch_size(rows):
     assert points == [(c, g, b) for c in (512, 0) for g in (1, 3, 5) for b in (1, 2, 4, 8)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "values"),
     [
-        ("2,2", [2, 2]),
         ("1:4", [1, 2, 3, 4]),
-        ("1:64:21", [1, 22, 43, 64]),
         ("3:100:x3", [3, 9, 27, 81]),
         ("1, 4:8:2 ,16:64:x2", [1, 4, 6, 8, 16, 32, 64]),
     ],
@@ -256,84 +146,45 @@ def test_lists_and_ranges(text, values, rows):
     assert [row["batch_size"] for row in rows(f"{PREDICT} --batch-size '{text}'")] == values
 
 
-def ratio(rows, column, setting, command=DATA_SHEET):
-    (before,), (after,) = rows(command), rows(f"{command} --set {setting}")
-    return after[column] / before[column]
-
-
-@pytest.mark.parametrize(
-    ("setting", "column", "expected"),
-    [
-        ("hardware.memory.peak_bytes_per_s=2.4e12", "forward_time", 2),
-        ("hardware.memory.peak_bytes_per_s=2.4e12", "verify_time", 2),
-        ("hardware.dtype.bf16.peak_flops_per_s=9.89e13", "forward_time", 1),
-        ("target.num_layers=96", "forward_time", 2),
-        ("target.weight_dtype=fp8", "forward_time", 0.5),
-        ("drafter.ffn_size=14336", "forward_time", 1),
-    ],
-)
-def test_set_changes_what_it_should(setting, column, expected, rows):
-    assert ratio(rows, column, setting) == pytest.approx(expected, rel=0.15)
-
-
-def test_set_is_the_same_as_the_option(rows):
-    assert rows(PREDICT + " --set target.kv_dtype=fp8") == rows(PREDICT + " --kv-dtype fp8")
-
-
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        ("--acceptance-rate 0.6", "1.58 tokens a step of 7 drafted (rate 0.6, {})"),
+        ("--acceptance-rate 0.6", "1.58 tokens a step of 7 drafted (rate 0.6, "),
         (
             "--tokens-per-step 1.58 --measured-draft-length 5",
-            "1.61 tokens a step of 7 drafted (tokens per step 1.58 at draft length 5, {})",
-        ),
-        (
-            "--accepted-fraction 0.2",
-            "1.56 tokens a step of 7 drafted (accepted fraction 0.2 at draft length 7, {})",
+            "1.61 tokens a step of 7 drafted (tokens per step 1.58 at draft length 5, ",
         ),
         (
             "--acceptance-by-position 0.5,0.5,0.5,0,0,0,0",
-            "1.35 tokens a step of 7 drafted (by position 0.5,0.5,0.5,0,0,0,0, {})",
+            "1.35 tokens a step of 7 drafted (by position 0.5,0.5,0.5,0,0,0,0, ",
         ),
     ],
 )
 def test_the_line_of_acceptance_has_what_was_typed(option, told, run):
     where = "predict mixtral-8x7b 2xh100 --drafter ngram --proposal-rate 0.4 --draft-length 7 "
-    out = " ".join(run(where + option).split())
-    assert f"Acceptance: {told.format('a proposal in 40 % of steps')}. Intervals" in out
+    out = run(where + option, one_line=True)
+    assert f"Acceptance: {told}a proposal in 40 % of steps)" in out
 
 
 def test_times_are_typed_with_their_unit_or_in_seconds(run):
-    """A list of them in a sweep too; a number from 1 on asks for its unit."""
+    """A list of them in a sweep too."""
     where = "mixtral-8x7b 2xh100 --drafter ngram --acceptance-rate 0.6 --batch-size 4"
-    where += " --draft-length 3 --csv --set lookup_time="
-    bare = run(f"predict {where}5e-5")
-    assert bare == run(f"predict {where}50us") == run(f"predict {where}0.05ms")
-    assert bare != run(f"predict {where}0")
-    swept = "sweep " + where.replace(" --csv", " --columns speedup")
+    where += " --draft-length 3 --set lookup_time="
+    found = [run(f"predict {where}{time} --csv") for time in ("5e-5", "50us", "0.05ms", "0")]
+    assert found[0] == found[1] == found[2] != found[3]
+    swept = f"sweep --columns speedup {where}"
     assert run(f"{swept}0,5e-5,1e-4:3e-4:1e-4") == run(f"{swept}0,50us,0.1ms:300us:1e-4s")
 
 
 def test_model_configuration_by_path(tmp_path, run, rows):
-    config = {
-        "model_type": "llama",
-        "hidden_size": 1024,
-        "num_attention_heads": 16,
-        "num_hidden_layers": 4,
-        "intermediate_size": 2048,
-        "vocab_size": 32000,
-    }
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(config), encoding="utf-8")
-    saved = tmp_path / "mine.toml"
+    path, saved = tmp_path / "config.json", tmp_path / "mine.toml"
+    path.write_text(json.dumps(CONFIG), encoding="utf-8")
     saved.write_text(run(f"list {path}"), encoding="utf-8")
-    assert "hidden_size = 1024" in saved.read_text(encoding="utf-8")
     command = f"{PREDICT} --drafter ngram --target"
     assert rows(f"{command} {path}") == rows(f"{command} {tmp_path}/") == rows(f"{command} {saved}")
 
 
-@pytest.mark.parametrize("name", ["h200_sxm", "rtx_4090", "gb10"])
+@pytest.mark.parametrize("name", ["h200_sxm", "gb10"])
 def test_the_template_of_a_gpu_loads_without_what_was_fitted(name, run, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(run(f"list {name} --template"), encoding="utf-8")
@@ -345,7 +196,7 @@ def test_the_template_of_a_gpu_loads_without_what_was_fitted(name, run, tmp_path
     assert "typical ones are assumed" in " ".join(run(f"predict qwen3-8b {path}").split())
 
 
-@pytest.mark.parametrize("stack", ["my stack", "v1.2", 'a"b', "two\\nlines", "", "é]"])
+@pytest.mark.parametrize("stack", ['a"b', "two\\nlines", "", "é]"])
 def test_a_stack_of_any_name_is_shown_so_that_it_loads_again(stack, run, tmp_path):
     profile, shown = tmp_path / "odd.toml", tmp_path / "shown.toml"
     name = stack.replace('"', '\\"')
@@ -356,7 +207,7 @@ def test_a_stack_of_any_name_is_shown_so_that_it_loads_again(stack, run, tmp_pat
     assert [*again.fitted] == [stack.replace("\\n", "\n")]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "names"),
     [
         ("hardware", specmodel.list_hardware()),
@@ -393,12 +244,6 @@ COMMANDS = {
 
 def test_there_is_an_option_for_whatever_says_what_runs_where():
     assert {*NAMES, *FORMS} <= {*OPTIONS, *SETTABLE}
-
-
-def test_every_command_is_found_and_named_as_it_is_typed():
-    assert len(COMMANDS) == 15
-    for name, command in COMMANDS.items():
-        assert command.name == name
 
 
 @each_row("command", ["", *COMMANDS, "fit kernels", "fit engine", "trace ngram"])

@@ -1,13 +1,14 @@
 """Commands that calibrate, on tables made from planted parameters: what they recover and refuse."""
 
 import re
-import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from planted import DTYPES, H200, KINDS, PLANTED, planted, points
+from printed import widest
 from rows import each_row
 
 from specmodel import cli
@@ -20,8 +21,6 @@ from specmodel.measure.measurements import check_measurements
 
 # kernels: what is planted comes back
 
-KEPT = b"kept as it is\n"
-
 
 def truth(kind: str, sharpness: float) -> np.ndarray:
     """Time of every point with the planted parameters [s]."""
@@ -33,9 +32,7 @@ def fitted(kind: str, table: pd.DataFrame):
     return fit_kernels(check_measurements(table), H200)[kind, DTYPES[kind]]
 
 
-@pytest.mark.parametrize(
-    ("kind", "sharpness"), [*zip(KINDS, SHARPNESSES, strict=True), ("gemm", SHARPNESSES[-1])]
-)
+@pytest.mark.parametrize(("kind", "sharpness"), [*zip(KINDS, SHARPNESSES, strict=True)])
 def test_planted_kernels_are_predicted_on_unseen_shapes(kind: str, sharpness: float) -> None:
     fitting = fitted(kind, planted(kind, sharpness))
     if kind != "recurrence":  # which computes next to nothing
@@ -45,8 +42,6 @@ def test_planted_kernels_are_predicted_on_unseen_shapes(kind: str, sharpness: fl
     assert np.abs(fitting.result.residuals).max() < 1e-6
     assert fitting.fit.num_points + fitting.fit.num_judged == len(points(kind))
     for name, value in fitting.result.parameters.items():
-        low, high, _ = KIND_FITS[kind].bounds[name]
-        assert low <= value <= high
         assert value == pytest.approx(PLANTED[kind][name], rel=1e-4)
 
 
@@ -71,7 +66,6 @@ def test_a_few_wild_points_move_the_fit_little(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "changes", "warning"),
     [
-        ("gemm", {"memory_efficiency": 0.1}, "memory_efficiency is at its lower bound, 0.2"),
         ("attention", {"memory_efficiency": 0.1}, "memory_efficiency is at its lower bound, 0.2"),
         ("experts", {"tile_width": 1000.0}, "tile_width is at its upper bound, 256"),
     ],
@@ -141,183 +135,122 @@ def written() -> dict[str, pd.DataFrame]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def tables(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("tables")
     for name, table in written().items():
         table.to_csv(path / f"{name}.csv", index=False)
     (path / "folder.toml").mkdir()
-    (path / "second").mkdir()
     second = PLAIN.replace("schema_version = 1", "schema_version = 2")
-    (path / "second" / "h200_sxm.toml").write_text(second)
-    (path / "plain").mkdir()
-    (path / "plain" / "h200_sxm.toml").write_text("# of mine\n" + PLAIN)
+    for folder, profile in (("second", second), ("plain", "# of mine\n" + PLAIN)):
+        (path / folder).mkdir()
+        (path / folder / "h200_sxm.toml").write_text(profile)
     assert cli.main(["fit", "kernels", f"{path}/all.csv", "--output", f"{path}/fitted.toml"]) == 0
     return path
 
 
 @pytest.fixture
-def run(folder, tmp_path, monkeypatch, capsys):
-    """Run a command in an empty folder, return status, stdout and stderr."""
+def folder(tables, tmp_path, monkeypatch) -> Path:
+    """The current folder, with the tables."""
+    shutil.copytree(tables, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-
-    def run(command: str) -> tuple[int, str, str]:
-        status = cli.main(shlex.split(command.replace("{folder}", str(folder))))
-        return status, *capsys.readouterr()
-
-    return run
+    return tmp_path
 
 
 @pytest.fixture
-def do(run):
+def do(folder, run):
     """Run a command that must succeed, return what it prints."""
 
     def do(command: str) -> str:
-        status, out, err = run(command)
-        assert (status, err) == (0, "")
-        assert max(map(len, out.splitlines())) <= 80
+        out = run(command)
+        assert len(widest(out)) <= 80
         return out
 
     return do
 
 
-def files(*places: Path) -> dict[Path, bytes]:
-    return {
-        path: path.read_bytes() for place in places for path in place.rglob("*") if path.is_file()
-    }
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.fixture
-def refuse(run, folder, tmp_path):
-    """Run a command that must fail and change no file, return its one line."""
-
-    def refuse(command: str) -> str:
-        before = files(folder, tmp_path)
-        status, out, err = run(command)
-        assert files(folder, tmp_path) == before
-        assert (status, out) == (2, "")
-        assert err.startswith("specmodel: error: ")
-        assert err.endswith("\n")
-        assert len(err.splitlines()) == 1
-        assert "np." not in err
-        return err
-
-    return refuse
-
-
-KERNELS = "fit kernels {folder}/gemm.csv --output out.toml"
+KERNELS = "fit kernels gemm.csv --output out.toml"
 OWN = KERNELS.replace("out.toml", "h200_sxm.toml")
-VALIDATE = "fit check {folder}/plain/h200_sxm.toml {folder}/gemm.csv"
+VALIDATE = "fit check plain/h200_sxm.toml gemm.csv"
 
 FAULTS = [
     # tables of kernels
-    ("fit kernels {folder}/none.csv --output out.toml", "measurements", "none.csv", "No such file"),
-    (
-        "fit kernels {folder}/folder.toml --output out.toml",
-        "measurements",
-        "folder.toml",
-        ".parquet",
-    ),
     *(
-        (f"{command.format(table)}", *fragments)
-        for command in (
-            "fit kernels {{folder}}/{}.csv --output out.toml",
-            "fit kernels {{folder}}/{}.csv --output out.toml",
-            "fit check h200_sxm {{folder}}/{}.csv --figure out.toml",
-        )
-        for table, *fragments in (
-            ("twice", "measurements", "96 rows twice"),
-            ("milliseconds", "measurements.latency", "milliseconds", "seconds on NVIDIA H200"),
-            ("skipped", "measurements", "role"),
+        (f"fit kernels {table} --output out.toml", *told)
+        for table, *told in (
+            ("none.csv", "measurements", "none.csv", "No such file"),
+            ("folder.toml", "measurements", "folder.toml", ".parquet"),
+            ("twice.csv", "measurements", "96 rows twice"),
+            ("few.csv", "3 points of gemm", "more than 4"),
+            ("wild.csv", "measurements.gemm", "mean_error: got", "equal to 10"),
+            ("stack.csv", "stack", "'My Stack'", "lower-case"),
+            ("device.csv", "--hardware", "'h201'", "h200_sxm"),
         )
     ),
-    ("fit kernels {folder}/few.csv --output out.toml", "3 points of gemm", "more than 4"),
-    (
-        "fit kernels {folder}/wild.csv --output out.toml",
-        "measurements.gemm",
-        "mean_error: got",
-        "equal to 10",
-    ),
-    ("fit kernels {folder}/stack.csv --output out.toml", "stack", "'My Stack'", "lower-case"),
-    ("fit kernels {folder}/device.csv --output out.toml", "--hardware", "'h201'", "h200_sxm"),
     # fit kernels
     ("fit kernels --output out.toml", "Missing argument", "MEASUREMENTS"),
-    ("fit kernels {folder}/gemm.csv", "Missing option", "--output"),
+    ("fit kernels gemm.csv", "Missing option", "--output"),
+    ("fit kernels gemm.csv --output fitted.toml", "--output: got 'fitted.toml'", "--overwrite"),
     (f"{KERNELS} --hardware b200", "--hardware", "'b200'", "h200_sxm", "--measured-on h200_sxm"),
     (f"{KERNELS} --hardware b200 --measured-on b200", "--hardware", "--measured-on h200_sxm"),
-    (f"{KERNELS} --hardware {{folder}}/none/h200_sxm.toml", "--hardware", "No such file"),
-    (f"{KERNELS} --hardware {{folder}}/second/h200_sxm.toml", "schema_version", "got 2", "1"),
+    (f"{KERNELS} --hardware none/h200_sxm.toml", "--hardware", "No such file"),
+    (f"{KERNELS} --hardware second/h200_sxm.toml", "schema_version", "got 2", "1"),
     # fit check
-    ("fit check", "Missing argument", "PROFILE"),
-    ("fit check h200_sxm", "Missing argument", "MEASUREMENTS"),
-    ("fit check h201 {folder}/gemm.csv", "error: profile: got 'h201'", "h200_sxm"),
-    (
-        "fit check {folder}/second/h200_sxm.toml {folder}/gemm.csv",
-        *("error: profile ", "schema_version", "got 2"),
+    *(
+        (f"fit check {words}", *told)
+        for words, *told in (
+            ("", "Missing argument", "PROFILE"),
+            ("h201 gemm.csv", "error: profile: got 'h201'", "h200_sxm"),
+            ("second/h200_sxm.toml gemm.csv", "error: profile ", "got 2"),
+            ("h200_sxm skipped.csv", "measurements", "role"),
+            ("h200_sxm milliseconds.csv", "measurements.latency", "milliseconds"),
+        )
     ),
     (f"{VALIDATE} --stack nosuch", "--stack", "'nosuch'", "typical, datasheet"),
-    *(
-        (f"{VALIDATE} --max-error {value}", "--max-error", f"got {value}", "at least 0")
-        for value in ("nan", "inf", "-1")
-    ),
-    *(
-        (f"{VALIDATE} --figure '{name}'", "--figure", f"'{name}'", ".png, .pdf or .svg")
-        for name in ("out.doc", "out.gif", "out", "")
-    ),
+    (f"{VALIDATE} --max-error nan", "--max-error", "got nan", "at least 0"),
+    (f"{VALIDATE} --figure out.gif", "--figure", "'out.gif'", ".png, .pdf or .svg"),
     # what moved to calibration/
     ("dataset h200_sxm trtllm", "command: got 'dataset'", "python calibration/dataset.py"),
     (
         "measure-engine http://localhost:1 --output x.csv",
-        "command: got 'measure-engine'",
-        "vllm bench serve --save-result",
-        "specmodel fit engine FILE",
+        *("command: got 'measure-engine'", "vllm bench serve", "specmodel fit engine FILE"),
     ),
 ]
 
 
 @each_row(("command", "fragments"), [(command, told) for command, *told in FAULTS])
-def test_one_line_names_what_is_wrong_and_the_output_stays(
-    command, fragments, refuse, tmp_path
+def test_one_line_names_what_is_wrong_and_no_file_is_changed(
+    command, fragments, folder, refuse
 ) -> None:
-    (tmp_path / "out.toml").write_bytes(KEPT)
-    fits = command.startswith("fit") and not command.startswith("fit check")
-    line = refuse(f"{command} --overwrite" if fits else command)
-    for fragment in fragments:
-        assert fragment in line
+    (folder / "out.toml").write_bytes(b"kept as it is\n")
+    before = files(folder)
+    more = " --overwrite" if "--output out.toml" in command else ""
+    line = refuse(command + more, *fragments)
+    assert "np." not in line
+    assert files(folder) == before
 
 
-@pytest.mark.parametrize("command", [KERNELS, f"{VALIDATE} --figure out.png"])
-def test_what_the_bad_cases_start_from_is_accepted(command, do, tmp_path) -> None:
-    assert do(command)
-    assert len(files(tmp_path)) == 1
-
-
-OUTPUTS = [
-    ("nowhere/out.toml", "No such file"),
-    ("{folder}/folder.toml", "directory"),
-    ("{folder}/gemm.csv/out.toml", "Not a directory"),
-    ("''", "got ''"),
-    ("/proc/out.toml", "expected"),
-]
-
-
-@pytest.mark.parametrize(("output", "fragment"), OUTPUTS)
-def test_output_that_cannot_be_written_is_named(output, fragment, refuse) -> None:
-    line = refuse(KERNELS.replace("out.toml", output))
-    assert line.startswith("specmodel: error: --output: got ")
-    assert fragment in line
-
-
-def test_fit_without_arguments_shows_help_and_fails(run) -> None:
-    status, out, err = run("fit")
-    assert status == 2
-    assert "Usage: specmodel fit" in out + err
+@each_row(
+    ("output", "told"),
+    [
+        ("nowhere/out.toml", "No such file"),
+        ("folder.toml", "directory"),
+        ("''", "got ''"),
+        ("/proc/out.toml", "expected"),
+    ],
+)
+def test_output_that_cannot_be_written_is_named(output, told, folder, refuse) -> None:
+    refuse(KERNELS.replace("out.toml", output), "error: --output: got ", told)
 
 
 # fit kernels
 
 
 def test_fit_writes_a_profile_that_predicts_what_was_planted(do) -> None:
-    out = do("fit kernels {folder}/all.csv --output mine.toml --source 'a test'")
+    out = do("fit kernels all.csv --output mine.toml --source 'a test'")
     assert "Written: mine.toml, [fitted.mine]" in out
     stack = load_hardware("mine.toml").fitted["mine"]
     assert (stack.version, stack.source) == ("1.2.3", "a test")
@@ -328,7 +261,6 @@ def test_fit_writes_a_profile_that_predicts_what_was_planted(do) -> None:
         predicted = predicted_time(kind, points(kind), H200, fit.parameters)
         table = together().query("component == @kind")
         np.testing.assert_allclose(predicted, table["latency"], rtol=1e-4)
-        assert fit.mean_error < 1e-6
         is_walked = kind != "experts"  # theirs are taken to walk only where they do
         assert fit.varied == [n for n in KIND_FITS[kind].bounds if is_walked or n != "depth_time"]
         assert np.shape(fit.covariance) == (len(fit.varied),) * 2
@@ -336,58 +268,32 @@ def test_fit_writes_a_profile_that_predicts_what_was_planted(do) -> None:
             assert f"{name} = {value:.4g}" in out
 
 
-def test_the_source_is_the_file_unless_given(do) -> None:
-    do(KERNELS)
-    assert "gemm.csv" in load_hardware("./out.toml").fitted["mine"].source
-
-
-def test_the_start_survives_with_its_comments(do) -> None:
-    do(f"{KERNELS} --hardware {{folder}}/plain/h200_sxm.toml")
-    text = Path("out.toml").read_text(encoding="utf-8")
-    assert text.startswith("# of mine\n" + PLAIN.rstrip() + "\n")
-    assert "#" in PLAIN
-    assert load_hardware("out.toml").memory == H200.memory
-
-
 def test_a_fit_adds_to_the_data_sheet_and_takes_no_name_that_devices_report(do) -> None:
     assert 'reported_names = ["H200"]\n' in PLAIN
     do(KERNELS)
     text = Path("out.toml").read_text(encoding="utf-8")
-    assert text.startswith(PLAIN.replace('reported_names = ["H200"]\n', ""))
+    assert text.startswith(PLAIN.replace('reported_names = ["H200"]\n', ""))  # with its comments
+    assert "gemm.csv" in load_hardware("./out.toml").fitted["mine"].source
 
 
 def test_the_first_stack_is_the_default_and_stays(do) -> None:
-    do(f"{OWN} --hardware {{folder}}/plain/h200_sxm.toml")
-    first = load_hardware("h200_sxm.toml")
-    assert first.default_stack == "mine"
-    do("fit kernels {folder}/other.csv --output h200_sxm.toml --hardware h200_sxm.toml")
-    both = load_hardware("h200_sxm.toml")
-    assert list(both.fitted) == ["mine", "other"]
-    assert both.fitted["mine"] == first.fitted["mine"]
-    assert both.default_stack == "mine"
-    assert not both.fitted["other"].is_default
-
-
-@pytest.mark.parametrize("default", ["gemm", "other"])
-def test_a_refit_replaces_its_stack_only(default, do) -> None:
-    last = {"gemm": "other", "other": "gemm"}[default]
-    do(f"fit kernels {{folder}}/{default}.csv --output h200_sxm.toml --hardware"
-       " {folder}/plain/h200_sxm.toml")  # fmt: skip
-    do(f"fit kernels {{folder}}/{last}.csv --output h200_sxm.toml --hardware h200_sxm.toml")
-    before = load_hardware("h200_sxm.toml")
-    do("fit kernels {folder}/newer.csv --output h200_sxm.toml --hardware h200_sxm.toml")
-    after = load_hardware("./h200_sxm.toml")
-    assert Path("h200_sxm.toml").read_text().count("[fitted.mine]") == 1
-    assert after.fitted["other"] == before.fitted["other"]
-    assert after.default_stack == before.default_stack
-    assert (before.fitted["mine"].version, after.fitted["mine"].version) == ("1.2.3", "1.3.0")
-
-
-def test_fitting_again_gives_the_same_file(do) -> None:
-    do(f"{OWN} --hardware {{folder}}/plain/h200_sxm.toml")
+    again = "fit kernels {}.csv --output h200_sxm.toml --hardware h200_sxm.toml".format
+    do(f"{OWN} --hardware plain/h200_sxm.toml")
     once = Path("h200_sxm.toml").read_bytes()
-    do("fit kernels {folder}/gemm.csv --output h200_sxm.toml --hardware h200_sxm.toml")
+    do(again("gemm"))
     assert Path("h200_sxm.toml").read_bytes() == once
+    do(again("other"))
+    both = load_hardware("h200_sxm.toml")
+    assert [(name, stack.is_default) for name, stack in both.fitted.items()] == [
+        ("mine", True),
+        ("other", False),
+    ]
+    do(again("newer"))
+    after = load_hardware("h200_sxm.toml")
+    assert Path("h200_sxm.toml").read_text().count("[fitted.mine]") == 1
+    assert after.fitted["other"] == both.fitted["other"]
+    assert after.default_stack == both.default_stack == "mine"
+    assert (both.fitted["mine"].version, after.fitted["mine"].version) == ("1.2.3", "1.3.0")
 
 
 def test_another_profile_of_the_chip_is_taken_if_said_so(do) -> None:
@@ -397,17 +303,17 @@ def test_another_profile_of_the_chip_is_taken_if_said_so(do) -> None:
     assert "measured on h200_sxm" in profile.fitted["mine"].source
 
 
-@pytest.mark.parametrize("header", ["  [fitted.trtllm", "[ fitted.trtllm", '[fitted."trtllm"'])
-def test_a_stack_whose_header_is_not_found_is_not_replaced(header, refuse) -> None:
+@pytest.mark.parametrize("header", ["[ fitted.trtllm", '[fitted."trtllm"'])
+def test_a_stack_whose_header_is_not_found_is_not_replaced(header, folder, refuse) -> None:
     Path("h200_sxm.toml").write_text(SHIPPED.replace("[fitted.trtllm", header))
     assert load_hardware("./h200_sxm.toml").fitted == H200.fitted
-    line = refuse("fit kernels {folder}/trtllm.csv --hardware h200_sxm.toml --output out.toml")
-    assert line.startswith("specmodel: error: --hardware: got 'fitted.trtllm'; expected a header ")
+    line = "fit kernels trtllm.csv --hardware h200_sxm.toml --output out.toml"
+    refuse(line, "--hardware: got 'fitted.trtllm'; expected a header ")
 
 
 def test_the_comment_of_the_next_stack_stays(do) -> None:
     Path("h200_sxm.toml").write_text(SHIPPED.replace("[fitted.vllm]", "# of vllm\n[fitted.vllm]"))
-    do("fit kernels {folder}/trtllm.csv --hardware h200_sxm.toml --output out.toml")
+    do("fit kernels trtllm.csv --hardware h200_sxm.toml --output out.toml")
     assert "# of vllm\n[fitted.vllm]" in Path("out.toml").read_text(encoding="utf-8")
 
 
@@ -417,26 +323,29 @@ def test_the_comment_of_the_next_stack_stays(do) -> None:
 @pytest.mark.parametrize(
     ("options", "status"),
     [
-        ("", 0),
         ("--max-error 0.01", 0),
-        ("--stack typical --max-error 0", 1),
         ("--stack datasheet", 0),
         ("--stack datasheet --max-error 0.1", 1),
-        ("--stack trtllm --max-error 0.01", 1),
         ("--stack nosuch --max-error 0.01", 2),
     ],
 )
-def test_validate_tells_by_its_status(options, status, run) -> None:
-    found, out, err = run(f"fit check {{folder}}/fitted.toml {{folder}}/all.csv {options}")
+def test_validate_tells_by_its_status(options, status, folder, ended) -> None:
+    found, out, err = ended(f"fit check fitted.toml all.csv {options}")
     assert found == status
     assert len(err.splitlines()) == (status > 0)
     assert err.startswith("specmodel: " if status else "")
     if status < 2:
         whole = [line.split()[:3] for line in out.splitlines() if " all " in line]
         assert whole == [[kind, DTYPES[kind], "all"] for kind in sorted(KINDS)]
-        assert max(map(len, out.splitlines())) <= 80
+        assert len(widest(out)) <= 80
 
 
 def test_validate_draws(do) -> None:
     do(f"{VALIDATE} --figure a.png")
     assert Path("a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_fit_without_arguments_shows_help_and_fails(ended) -> None:
+    status, out, err = ended("fit")
+    assert status == 2
+    assert "Usage: specmodel fit" in out + err

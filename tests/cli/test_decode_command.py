@@ -1,102 +1,48 @@
 """Plain decoding as a view of predict, and lengths of prompts and outputs in predict."""
 
-import csv
-import io
-import json
+from printed import widest
+from rows import each_row
 
-import pytest
-
-import specmodel
-from specmodel.cli.commands import carry_out
-
-WHERE = ["--target", "qwen3-30b-a3b", "--hardware", "h200_sxm", "--tensor-parallel", "2"]
-LOAD = ["--prompt-length", "2048", "--output-length", "256"]
+WHERE = "--target qwen3-30b-a3b --hardware h200_sxm --tensor-parallel 2"
+PLAIN = f"predict --view plain {WHERE}"
+LOAD = "--prompt-length 2048 --output-length 256"
 
 
-def said(capsys, *words):
-    status = carry_out(words)
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
-
-
-def test_decode_prints_what_the_function_returns(capsys):
-    status, text, _ = said(
-        capsys, "predict", "--view", "plain", *WHERE, "--batch-size", "1:64:x4", *LOAD, "--json"
-    )
-    assert status == 0
-    document = json.loads(text)
-    own = specmodel.decode(
-        target="qwen3-30b-a3b",
-        hardware="h200_sxm",
-        tensor_parallel=2,
-        batch_size=[1, 4, 16, 64],
-        prompt_length=2048,
-        output_length=256,
-    )
-    assert document["rows"] == own.rows()
-    assert document["units"]["prefill_time"] == "s"
-    assert document["deployment"]["drafter"] is None
-    assert document["assumptions"]["context_length"] == 2048 + 128
-
-
-def test_decode_prints_a_table_csv_and_components(capsys):
-    status, text, _ = said(
-        capsys, "predict", "--view", "plain", *WHERE, "--batch-size", "8,16", "--components"
-    )
-    assert status == 0
-    assert "TPOT" in text
+def test_decode_tells_of_a_pass_and_of_no_drafter(document, run):
+    found = document(f"{PLAIN} --batch-size 1:64:x4 {LOAD}")
+    assert found["units"]["prefill_time"] == "s"
+    assert found["deployment"]["drafter"] is None
+    assert found["assumptions"]["context_length"] == 2048 + 128
+    text = run(f"{PLAIN} --batch-size 8,16 --components")
     assert "all requests, mostly overhead;" in text
     assert "attention_core" in text
     assert "verify" not in text
     assert "acceptance" not in text
-    assert max(map(len, text.splitlines())) <= 80
-    _, text, _ = said(
-        capsys, "predict", "--view", "plain", *WHERE, "--batch-size", "8,16", "--csv", "--interval"
-    )
-    rows = list(csv.DictReader(io.StringIO(text)))
-    assert [row["batch_size"] for row in rows] == ["8", "16"]
-    assert float(rows[0]["tpot_low"]) < float(rows[0]["tpot"]) < float(rows[0]["tpot_high"])
-    _, text, _ = said(
-        capsys,
-        "predict",
-        "--view",
-        "plain",
-        *WHERE,
-        "--batch-size",
-        "8",
-        *LOAD,
-        "--csv",
-        "--components",
-    )
-    assert {row["pass"] for row in csv.DictReader(io.StringIO(text))} == {"forward", "prefill"}
+    assert len(widest(text)) <= 80
 
 
-def test_predict_takes_lengths_of_prompts_and_outputs(capsys):
-    words = [*WHERE, "--drafter", "eagle3", "--acceptance-rate", "0.7", "--draft-length", "3"]
-    words = ["predict", *words, "--batch-size", "64", "--context-length", "2176", "--json"]
-    _, idle, _ = said(capsys, *words)
-    status, loaded, _ = said(capsys, *words, *LOAD)
-    assert status == 0
-    (idle,), (loaded,) = (json.loads(text)["rows"] for text in (idle, loaded))
+def test_predict_takes_lengths_of_prompts_and_outputs(rows):
+    words = f"predict {WHERE} --drafter eagle3 --acceptance-rate 0.7 --draft-length 3"
+    words += " --batch-size 64 --context-length 2176"
+    (idle,), (loaded,) = rows(words), rows(f"{words} {LOAD}")
     assert not {"prompt_length", "output_length", "prefill_time"} & idle.keys()
     grown = loaded["forward_time"] - idle["forward_time"]
     assert 0.8 < grown / (63 / 256 * loaded["prefill_time"]) <= 1  # launches go on beside both
     assert loaded["speedup"] < idle["speedup"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "flag"),
     [
-        ("--batch-size 1 --prompt-length 0 --output-length 9", "--prompt-length"),
-        ("--batch-size 1 --prompt-length 9", "--output-length"),
-        ("--batch-size 1 --drafter eagle3", "--drafter"),
-        ("--batch-size 1 --json --csv", "--csv"),
+        ("--prompt-length 0 --output-length 9", "--prompt-length"),
+        ("--prompt-length 9", "--output-length"),
+        ("--drafter eagle3", "--drafter"),
     ],
 )
 def test_decode_says_in_one_line_what_it_cannot_use(refuse, words, flag):
-    refuse(f"predict --view plain {' '.join(WHERE)} {words}", flag)
+    refuse(f"{PLAIN} --batch-size 1 {words}", flag)
 
 
-def test_the_drafter_of_plain_decoding_may_be_none(capsys):
-    plain = ("predict", "--view", "plain", *WHERE, "--batch-size", "8", "--csv")
-    assert said(capsys, *plain, "--drafter", "none") == said(capsys, *plain)
+def test_the_drafter_of_plain_decoding_may_be_none(run):
+    plain = f"{PLAIN} --batch-size 8 --csv"
+    assert run(f"{plain} --drafter none") == run(plain)

@@ -1,20 +1,10 @@
 """What a schedule for a load carries on requests that it was not chosen with."""
 
-import json
-import shlex
-
 import numpy as np
 import pytest
 from rows import slow
 
-from specmodel.cli.commands import carry_out
-
 LOAD = "qwen3-30b-a3b h100 --drafter eagle3 --prompt-length 100 --output-length 60"
-
-
-def document(capsys, line):
-    assert carry_out(shlex.split(f"{line} --json")) == 0
-    return json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.search
@@ -23,18 +13,18 @@ def document(capsys, line):
     [("9ms", 1, 2, 60), *slow(("5ms", 3, 4, 400), ("9ms", 3, 4, 400))],
 )
 def test_on_other_seeds_it_carries_no_less_than_single_lengths_and_none(
-    capsys, monkeypatch, target, longest, seeds, requests
+    document, monkeypatch, target, longest, seeds, requests
 ):
     """By more than two standard errors of the differences."""
     runs = dict.fromkeys((True, False), (2, requests))
-    monkeypatch.setattr("specmodel.serving.trial.RUNS", runs)
+    monkeypatch.setattr("specmodel.serving.asked.RUNS", runs)
     line = f"{LOAD} --tpot-target {target} --max-draft-length {longest}"
-    carried = document(capsys, f"schedule {line} --max-batch-size 256 --for vllm --for-load")
+    carried = document(f"schedule {line} --max-batch-size 256 --for vllm --for-load")
     rows = {row["policy"]: row["capacity"] for row in carried["carried"]}
     chosen, found = max(rows, key=lambda name: rows[name]), []
     for seed in range(1, 1 + seeds):
         shown = f"load {line} --policy {','.join(rows)} --seed {seed} --requests {requests}"
-        found.append([row["capacity"] for row in document(capsys, shown)["rows"]])
+        found.append([row["capacity"] for row in document(shown)["rows"]])
     best = np.array(found)[:, [*rows].index(chosen)]
     for each in np.array(found).T:
         less = each - best

@@ -1,9 +1,9 @@
 """``--host-speed`` of every command that takes an engine, and ``--tree-width``."""
 
-import json
-
 import click
 import pytest
+from printed import widest
+from rows import each_row
 
 from specmodel import load_engine
 from specmodel.cli.commands import main_group
@@ -29,70 +29,50 @@ COMMANDS = [
 
 def test_every_command_with_an_engine_is_here():
     context = click.Context(main_group)
-    commands = {
-        name: main_group.get_command(context, name) for name in main_group.list_commands(context)
-    }
     takes = {
         name
-        for name, command in commands.items()
-        if {"engine", "target"} <= {parameter.name for parameter in command.params}
+        for name in main_group.list_commands(context)
+        for names in [{each.name for each in main_group.get_command(context, name).params}]
+        if {"engine", "target"} <= names
     }
     assert takes == {command.split()[0] for command in COMMANDS}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_host_decides(ended, command):
-    status, out, _ = ended(f"{command} --host-speed 0.25")
-    assert status == 0
-    assert out != ended(command)[1]
-    assert max(map(len, out.splitlines())) <= 80 or command.startswith("sweep")
+@each_row("command", COMMANDS)
+def test_the_host_decides(run, command):
+    out = run(f"{command} --host-speed 0.25")
+    assert out != run(command)
+    assert len(widest(out)) <= 80 or command.startswith("sweep")
 
 
-@pytest.mark.parametrize("bad", ["0", "nan", "1e9"])
-def test_what_is_no_speed_is_refused_in_one_line(refuse, bad):
-    refuse(f"{COMMANDS[0]} --host-speed {bad}", "--host-speed", "from 0.01 to 100")
-
-
-def test_a_host_beside_no_overheads_is_refused_in_one_line(refuse):
-    idle = COMMANDS[0].replace("--engine vllm", "--engine ideal")
-    refuse(f"{idle} --host-speed 2", "error: --host-speed: got 2.0; expected an engine with")
-
-
-def test_compared_with_no_overheads_the_others_have_the_host(ended):
-    command = f"compare{RATE} --batch-size 1 --json --host-speed"
-    listed = command.replace("--engine vllm", "--engine ideal,vllm")
-    slow, fast = (json.loads(ended(f"{listed} {speed}")[1])["rows"] for speed in (0.25, 4))
-    for row, other in zip(slow, fast, strict=True):
-        assert (row["tpot"] > other["tpot"]) == (row["alternative"] == "vllm")
-
-
-@pytest.mark.parametrize("name", ["predict", "sweep"])
-@pytest.mark.parametrize("bad", ["0", "1.5"])
-def test_what_is_no_width_is_refused_in_one_line(refuse, name, bad):
+def test_what_is_no_speed_or_width_is_refused_in_one_line(refuse):
+    for bad in ("0", "nan", "1e9"):
+        refuse(f"{COMMANDS[0]} --host-speed {bad}", "--host-speed", "from 0.01 to 100")
     point = f"{WHERE} --tokens-per-step 2 --batch-size 1 --draft-length 3"
-    refuse(f"{name}{point} --tree-width {bad}", "--tree-width")
+    for name in ("predict", "sweep"):
+        refuse(f"{name}{point} --tree-width 1.5", "--tree-width")
 
 
-@pytest.mark.parametrize("name", ["predict", "sweep"])
-def test_trees_want_tokens_per_step(refuse, run, name):
+def test_trees_want_tokens_per_step(refuse, run):
     point = " --batch-size 1 --draft-length 3 --tree-width 4"
-    refuse(f"{name}{RATE}{point}", "--tree-width: got 4; expected 1, a chain", "tokens_per_step")
-    assert run(f"{name}{WHERE} --tokens-per-step 2{point}")
+    told = "--tree-width: got 4; expected 1, a chain"
+    for name in ("predict", "sweep"):
+        refuse(f"{name}{RATE}{point}", told, "tokens_per_step")
+        assert run(f"{name}{WHERE} --tokens-per-step 2{point}")
 
 
 @pytest.mark.parametrize(("engine", "of"), [("vllm", "host"), ("vllm-moesd-2025", "target")])
-def test_how_wrong_an_engine_is_is_said(ended, engine, of):
-    out = ended(COMMANDS[0].replace("--engine vllm", f"--engine {engine} --verbose"))[1]
+def test_how_wrong_an_engine_is_is_said(run, engine, of):
+    command = COMMANDS[0].replace("--engine vllm", f"--engine {engine} --verbose")
     record = load_engine(engine)
     own, left_out = record.fit.mean_error, record.fit.left_out_error[of]
-    told = f"off by {own:.0%} on the rows it was fitted on, {left_out:.0%} on a {of} left out."
-    assert f"Engine: {record.fit.fitted_on.version}, fitted; {told}" in " ".join(out.split())
-    assert told.removesuffix(".") in " ".join(ended("list engines")[1].split())
+    told = f"off by {own:.0%} on the rows it was fitted on, {left_out:.0%} on a {of} left out"
+    said = f"Engine: {record.fit.fitted_on.version}, fitted; {told}."
+    assert said in run(command, one_line=True)
+    assert told in run("list engines", one_line=True)
 
 
-@pytest.mark.parametrize(
-    ("engine", "version"), [("vllm", "vLLM 0.33"), ("sglang", "SGLang 0.5.23")]
-)
-def test_the_newest_version_whose_code_was_read_is_named(ended, engine, version):
-    assert load_engine(engine).code_read == version
-    assert f"; code read: {version}" in " ".join(ended("list engines")[1].split())
+def test_the_newest_version_whose_code_was_read_is_named(run):
+    listed = run("list engines", one_line=True)
+    for version in ("vLLM 0.33", "SGLang 0.5.23"):
+        assert f"; code read: {version}" in listed

@@ -5,14 +5,14 @@ import io
 import json
 import re
 import shlex
-from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
+from printed import in_one_line, widest
+from rows import each_row
 
-from specmodel.cost.deploying import deploy
-from specmodel.drafters.acceptance import load_acceptance
-from specmodel.prediction.case import task_spread
-from specmodel.serving import Lengths, Study, Targets, Trial, largest_rates
+from specmodel.cli.commands import main_group
+from specmodel.serving.asked import RUNS
 
 pytestmark = pytest.mark.search
 WHERE = "qwen3-30b-a3b h100 --requests 60 --replications 2 --prompt-length 100 --output-length 60"
@@ -21,59 +21,47 @@ WHERE = "qwen3-30b-a3b h100 --requests 60 --replications 2 --prompt-length 100 -
 @pytest.fixture(scope="module")
 def found():
     """The rows of a search as JSON and CSV."""
-    from click.testing import CliRunner
-
-    from specmodel.cli.commands import main_group
-
     line = f"load {WHERE} --tpot-target 12ms --gpu-hour-price 3 --for-rate 200"
-    texts = [
+    document, tried = (
         CliRunner().invoke(main_group, [*shlex.split(line), form]).stdout
         for form in ("--json", "--csv")
-    ]
-    return json.loads(texts[0]), list(csv.DictReader(io.StringIO(texts[1])))
-
-
-def test_the_page_begins_with_one_sentence_and_has_80_columns(ended):
-    status, page, _ = ended(
-        f"load {WHERE} --tpot-target 12ms --gpu-hour-price 3 --for-rate 9 --verbose"
     )
-    assert status == 0
+    return json.loads(document), list(csv.DictReader(io.StringIO(tried)))
+
+
+def test_the_page_begins_with_one_sentence_and_has_80_columns(run):
+    page = run(f"load {WHERE} --tpot-target 12ms --gpu-hour-price 3 --for-rate 9 --verbose")
     assert page.startswith("Within 12ms a token and 1s to the first for 90 % of requests, ")
-    assert max(map(len, page.splitlines())) <= 80
-    words = " ".join(page.split())
-    assert "without speculation" in words
+    assert len(widest(page)) <= 80
+    words = in_one_line(page)
     for told in ("ttft_target 1s", "attainment 0.9", "requests 60 and more, 2 times"):
         assert told in words
 
 
-def test_a_gain_at_a_steep_place_is_told_as_one(ended):
+def test_a_gain_at_a_steep_place_is_told_as_one(run, rows):
     line = f"load {WHERE} --tpot-target 7ms --policy none,fixed:3"
-    plain, best = json.loads(ended(f"{line} --json")[1])["rows"]
+    plain, best = rows(line)
     assert plain["capacity_if_looser"] > 1.2 * plain["capacity"]  # 7 ms is where it rises
-    status, page, _ = ended(line)
-    assert status == 0
     looser = best["capacity_if_looser"] / plain["capacity_if_looser"]
-    words = " ".join(page.split())
-    assert f"That holds for this target alone: with one a tenth longer it is {looser:.2g}x" in words
+    told = f"That holds for this target alone: with one a tenth longer it is {looser:.2g}x"
+    assert told in run(line, one_line=True)
 
 
 def test_without_numba_runs_are_fewer_and_that_is_said(ended, monkeypatch):
     monkeypatch.setattr("specmodel.serving.run.find_spec", lambda name: None)
     line = "--prompt-length 100 --output-length 20 --tpot-target 12ms --policy none"
-    status, page, err = ended(f"load qwen3-30b-a3b h100 {line} --verbose")
-    assert status == 0
+    _, page, err = ended(f"load qwen3-30b-a3b h100 {line} --verbose")
     assert "without numba the search is coarse, with 2 short runs at each rate" in err
     assert "pip install '.[fast]'" in err
-    assert "requests 500 and more, 2 times" in " ".join(page.split())
+    times, requests = RUNS[False]
+    assert f"requests {requests} and more, {times} times" in in_one_line(page)
 
 
 def test_progress_is_told_without_a_terminal(ended, monkeypatch):
     monkeypatch.setattr("specmodel.cli.output._LINES", 0.0)
-    status, _, err = ended(f"load {WHERE} --tpot-target 12ms --policy none,fixed:1")
-    assert status == 0
-    done = [
-        int(n) for n in re.findall(r"^Serving: (\d+) of about \d+ rates tried, \d+ s$", err, re.M)
-    ]
+    _, _, err = ended(f"load {WHERE} --tpot-target 12ms --policy none,fixed:1")
+    told = re.findall(r"^Serving: (\d+) of about \d+ rates tried, \d+ s$", err, re.M)
+    done = [int(number) for number in told]
     assert len(done) > 5
     assert done == sorted(done)
 
@@ -100,27 +88,17 @@ def test_replicas_and_costs_follow_from_the_capacity(found):
         assert row["cost_per_million_tokens"] == pytest.approx(by_hand)
 
 
-def test_speculation_carries_more_and_units_are_told(found):
-    document, _ = found
-    plain, *others = document["rows"]
-    assert plain["policy"] == "none"
-    assert max(row["capacity"] for row in others) > plain["capacity"]
-    assert document["units"]["capacity"] == "request/s"
-    assert document["units"]["tpot"] == "s"
-
-
-def test_drafts_that_carry_no_more_leave_plain_decoding_first(ended):
-    line = f"{WHERE} --drafter ngram --acceptance-rate 0.05 --tpot-target 12ms"
-    _, text, _ = ended(f"load {line} --policy none,schedule --json")
-    plain, other = (row["capacity"] for row in json.loads(text)["rows"])
+def test_drafts_that_carry_no_more_leave_plain_decoding_first(run, rows):
+    line = f"load {WHERE} --drafter ngram --acceptance-rate 0.05 --tpot-target 12ms"
+    line += " --policy none,schedule"
+    plain, other = (row["capacity"] for row in rows(line))
     assert other <= 1.01 * plain
-    _, page, _ = ended(f"load {line} --policy none,schedule")
-    words = " ".join(page.split())
+    words = run(line, one_line=True)
     assert f"plain decoding carries most: {plain:.3g} requests/s" in words
     assert f"; schedule {other:.3g}. Runs with other requests do not tell plain decoding" in words
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "culprit", "remedy"),
     [
         ("", "--request-rate", "--tpot-target"),
@@ -138,34 +116,6 @@ def test_bad_input_is_one_line(refuse, line, culprit, remedy):
     refuse(f"load {WHERE} {line}", culprit, remedy)
 
 
-def test_a_workload_with_other_columns_is_refused(refuse, tmp_path):
-    file = tmp_path / "load.csv"
-    file.write_text("time,prompt\n0,1\n")
-    refuse(f"load qwen3-30b-a3b h100 --tpot-target 9ms --workload {file}", "arrival_time")
-
-
-def test_python_finds_the_same_from_records(found):
-    deployment, _ = deploy(target="qwen3-30b-a3b", hardware="h100", drafter="eagle3")
-    published = load_acceptance("qwen3-30b-a3b", "eagle3", "preset")
-    study = Study(
-        deployment=deployment,
-        acceptance=replace(published, spread=task_spread(deployment)),
-        max_draft_length=7,
-        lengths=Lengths(prompt_tokens=100, output_tokens=60, longest=100),
-        num_requests=60,
-    )
-    trial = Trial(study=study, targets=Targets(tpot=0.012, ttft=1.0), replications=2)
-    names = [row["policy"] for row in found[0]["rows"]]
-    rows, _ = largest_rates(trial, names, for_rate=200, gpu_hour_price=3)
-    assert rows == found[0]["rows"]
-
-
 def test_the_usual_target_that_bursts_miss_is_asked_for(refuse):
     line = f"load {WHERE} --tpot-target 30ms --arrivals gamma:20 --policy none --max-running 2"
     refuse(line, "--ttft-target: none given; expected at least ", "a request alone takes")
-
-
-def test_a_server_of_many_replicas_has_all_their_slots(run):
-    line = "load deepseek-v3 64xb200 --data-parallel 64 --expert-parallel 64 --policy none --json"
-    line += " --request-rate 20 --requests 50 --prompt-length 100 --output-length 20"
-    assert json.loads(run(line))["scheduler"]["token_budget"] == 64 * 16384

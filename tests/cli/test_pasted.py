@@ -1,11 +1,12 @@
 """What people paste: names of checkpoints and GPUs, and the flags of their start commands."""
 
 import json
+import shlex
 
 import pytest
 from rows import each_row
 
-from specmodel import cli, deploy
+from specmodel import deploy
 from specmodel.base.dtypes import check_dtype
 from specmodel.base.naming import checkpoint, counted, known_name
 from specmodel.machines.hardware import list_hardware
@@ -16,21 +17,14 @@ from specmodel.models.architecture import list_architectures, load_architecture
     ("typed", "name", "dtype"),
     [
         ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b", ""),
-        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b", ""),
         ("Qwen/Qwen3-Coder-30B-A3B-Instruct-FP8", "qwen3-coder-30b-a3b", "fp8_block"),
         ("nvidia/Qwen3-8B-FP8", "qwen3-8b", "fp8"),
-        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-r1", ""),
-        ("zai-org/GLM-5-FP8", "glm-5", "fp8_block"),
         ("nvidia/MiniMax-M3-NVFP4", "minimax-m3", "fp4"),
-        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b", ""),
         ("Qwen/Qwen3-32B-AWQ", "qwen3-32b", "int4_g128"),
-        ("Qwen3-8B-w4a16", "qwen3-8b", "int4_g128"),
         ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", "nemotron-3-super-120b-a12b", "fp8"),
-        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama-4-scout", ""),
         ("Qwen/Qwen3-32B-FP8-Static-PerTensor", "qwen3-32b", "fp8"),
         ("zai-org/GLM-5.3-Flash", "glm-5.3-flash", "fp8_block"),
         ("moonshotai/Kimi-K2-Thinking", "kimi-k2.5", ""),
-        ("RedHatAI/Qwen3-30B-A3B-FP8-dynamic", "qwen3-30b-a3b", "fp8"),
         ("RedHatAI/Qwen3-30B-A3B-quantized.w4a16", "qwen3-30b-a3b", "int4_g128"),
         ("unsloth/DeepSeek-R1-BF16", "deepseek-r1", "bf16"),
     ],
@@ -47,9 +41,7 @@ def test_a_checkpoint_is_a_shipped_model_and_a_dtype(typed, name, dtype):
     [
         "Inferact/MiniMax-M3-EAGLE3",
         "../qwen3-8b",
-        "./qwen3-8b/config.json",
         "someone/a-model",
-        "qwen3-8b-turbo",
         "",
         "-",
         "fp8",
@@ -93,16 +85,12 @@ def test_dtypes_are_those_of_published_checkpoints(
     ("typed", "count", "name"),
     [
         ("8xh200", 8, "h200_sxm"),
-        ("h200x8", 8, "h200_sxm"),
         ("8h200", 8, "h200_sxm"),
         ("2x3090", 2, "rtx_3090"),
-        ("NVIDIA GeForce RTX 4090", None, "rtx_4090"),
         ("NVIDIA A100-SXM4-40GB", None, "a100_sxm_40gb"),
-        ("rtx5090", None, "rtx_5090"),
         ("dgx-spark", None, "gb10"),
         ("rtx6kpro", None, "rtx_pro_6000"),
         ("h20-3e", None, "h20_141gb"),
-        ("7900xtx", None, "rx_7900_xtx"),
         ("Radeon AI PRO R9700", None, "r9700"),
         ("Strix-Halo", None, "strix_halo"),
         ("gaudi3", None, None),
@@ -115,90 +103,89 @@ def test_gpus_are_named_and_counted_as_people_do(typed, count, name):
     assert known_name(rest, list_hardware(), "hardware") == name
 
 
-def said(capsys, words, config):
-    line = [*words.split(), "--batch-size", "8", "--json"]
-    assert cli.main([*line, "--speculative-config", json.dumps(config)]) == 0
-    return json.loads(capsys.readouterr().out)
+@pytest.fixture
+def said(document):
+    """What a command says of a --speculative-config."""
+
+    def said(words, config):
+        typed = shlex.quote(json.dumps(config))
+        return document(f"predict {words} --batch-size 8 --speculative-config {typed}")
+
+    return said
 
 
-def test_keys_that_change_nothing_are_passed_over_and_named(capsys):
+def test_keys_that_change_nothing_are_passed_over_and_named(said):
     plain = {"method": "eagle3", "num_speculative_tokens": 3}
     more = {"attention_backend": "FLASH_ATTN", "moe-backend": "triton", "prefill_token_shift": 1}
-    one, other = (said(capsys, "predict qwen3-30b-a3b h100", c) for c in (plain, plain | more))
+    one, other = (said("qwen3-30b-a3b h100", config) for config in (plain, plain | more))
     assert one["rows"] == other["rows"]
     names = other["assumptions"].pop("names")
     assert names.startswith("attention_backend, moe_backend, prefill_token_shift of")
     assert one["assumptions"] == other["assumptions"]
 
 
-def test_a_synthetic_acceptance_length_is_tokens_a_step(capsys):
-    config = {"method": "eagle3", "num_speculative_tokens": 3, "synthetic_acceptance_length": 2.83}
-    (row,) = said(capsys, "predict minimax-m3 8xb200", config)["rows"]
-    assert row["tokens_per_step"] == pytest.approx(2.83)
-    (row,) = said(capsys, "predict minimax-m3 8xb200 --acceptance-rate 0.5", config)["rows"]
-    assert row["tokens_per_step"] == pytest.approx(1.875)
-    rates = {"method": "eagle3", "synthetic_acceptance_rates": [0.8, 0.5, 0.3]}
-    config = {**rates, "num_speculative_tokens": 3}
-    (row,) = said(capsys, "predict minimax-m3 8xb200", config)["rows"]
-    assert row["tokens_per_step"] == pytest.approx(2.6)
+@each_row(
+    ("more", "words", "tokens"),
+    [
+        ({"synthetic_acceptance_length": 2.83}, "", 2.83),
+        ({"synthetic_acceptance_length": 2.83}, " --acceptance-rate 0.5", 1.875),
+        ({"synthetic_acceptance_rates": [0.8, 0.5, 0.3]}, "", 2.6),
+    ],
+)
+def test_a_synthetic_acceptance_is_taken_unless_one_is_typed(said, more, words, tokens):
+    config = {"method": "eagle3", "num_speculative_tokens": 3}
+    (row,) = said(f"minimax-m3 8xb200{words}", config | more)["rows"]
+    assert row["tokens_per_step"] == pytest.approx(tokens)
 
 
-def test_dtypes_of_a_drafter_are_read(capsys):
+def test_dtypes_of_a_drafter_are_read(said):
     config = {"method": "eagle3", "num_speculative_tokens": 3, "kv_cache_dtype": "auto"}
-    words = "predict qwen3-8b h100 --acceptance-rate 0.7"
-    plain, narrow = (said(capsys, words, config | c) for c in ({}, {"quantization": "fp8"}))
+    words = "qwen3-8b h100 --acceptance-rate 0.7"
+    plain, narrow = (said(words, config | c) for c in ({}, {"quantization": "fp8"}))
     assert narrow["assumptions"]["draft_dtype"] == "fp8"
     assert narrow["rows"][0]["memory_bytes"] < plain["rows"][0]["memory_bytes"]
 
 
 @each_row(
-    ("words", "config", "drafter"),
+    ("words", "method", "model", "drafter"),
     [
-        ("qwen3-32b h100", {"model": "Qwen/Qwen3-1.7B", "method": "draft_model"}, "Qwen3-1.7B"),
-        ("qwen3-4b h100", {"model": "Qwen/Qwen3-0.6B", "method": "draft_model"}, "Qwen3-0.6B"),
-        ("qwen3-4b h100", {"model": "Qwen/Qwen3-0.6B-FP8", "method": "draft_model"}, "Qwen3-0.6B"),
-        ("gemma-4-26b h100", {"model": "google/gemma-4-26B-A4B-it-assistant"}, "assistant"),
-        ("deepseek-v3 8xh200", {"model": "/models/DeepSeek-V3-NextN/"}, "MTP head"),
+        ("qwen3-4b h100", "draft_model", "Qwen/Qwen3-0.6B-FP8", "Qwen3-0.6B"),
+        ("gemma-4-26b h100", None, "google/gemma-4-26B-A4B-it-assistant", "assistant"),
+        ("gemma-4-26b h100", "mtp", "google/gemma-4-26B-A4B-it-assistant", "assistant"),
+        ("deepseek-v3 8xh200", None, "/models/DeepSeek-V3-NextN/", "MTP head"),
+        ("llama-3.1-8b h100", "eagle", "yuhuili/EAGLE-LLaMA3.1-Instruct-8B", "EAGLE head"),
+        ("llama-3.1-8b h100", "eagle", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "EAGLE-3 head"),
+        ("llama-3.1-8b h100", None, "RedHatAI/Qwen3-8B-speculator.eagle3", "EAGLE-3 head"),
+        ("llama-3.1-8b h100", "dflash", "z-lab/Qwen3-8B-DFlash-b16", "DFlash head"),
+        ("llama-3.1-8b h100", "ngram_gpu", None, "n-gram look-up on the GPU"),
     ],
 )
-def test_draft_models_are_those_that_engines_take(capsys, words, config, drafter):
-    config = {**config, "num_speculative_tokens": 2}
-    found = said(capsys, f"predict {words} --acceptance-rate 0.7", config)
+def test_drafters_are_those_that_engines_take(said, words, method, model, drafter):
+    config = {"method": method, "model": model, "num_speculative_tokens": 3}
+    config = {key: value for key, value in config.items() if value}
+    found = said(f"{words} --acceptance-rate 0.7", config)
     assert found["deployment"]["drafter"] == drafter
-
-
-def test_an_assistant_without_a_method_is_the_module_of_its_model(capsys):
-    config = {"model": "google/gemma-4-26B-A4B-it-assistant", "num_speculative_tokens": 4}
-    words = "predict gemma-4-26b h100 --acceptance-rate 0.7"
-    named, module = (said(capsys, words, c) for c in (config, {**config, "method": "mtp"}))
-    assert named["rows"] == module["rows"]
 
 
 @each_row(
     ("words", "length", "tokens"),
     [
-        ("deepseek-v3.2 8xh200 --weight-dtype fp8", 3, 3.44),
         ("qwen3.6-27b h100", 6, 3.09),
         ("qwen3-32b h100 --drafter eagle3", 5, 2.26),
         ("kimi-k2.5 8xh200 --weight-dtype int4 --drafter mtp", 3, 1.60),
-        ("glm-4.6 8xh200 --weight-dtype fp8 --drafter mtp", 5, 2.17),
     ],
 )
-def test_drafts_longer_than_published_are_answered_and_said(capsys, words, length, tokens):
-    line = f"predict {words} --draft-length {length} --batch-size 1 --json"
-    assert cli.main(line.split()) == 0
-    found = json.loads(capsys.readouterr().out)
+def test_drafts_longer_than_published_are_answered_and_said(document, words, length, tokens):
+    found = document(f"predict {words} --draft-length {length} --batch-size 1")
     assert found["rows"][0]["tokens_per_step"] == pytest.approx(tokens, abs=0.006)
     assert "drafted on the last rate measured is assumed" in found["assumptions"]["acceptance"]
 
 
 @each_row(("tokens", "gain"), [(6.65, 3.72), (5.263, 3.02), (4.337, 2.49), (3.448, 2.01)])
-def test_two_dgx_sparks_are_joined_by_their_network(capsys, tokens, gain):
+def test_two_dgx_sparks_are_joined_by_their_network(rows, tokens, gain):
     """NVIDIA's checkpoint, whose attention has 16 bits, as reported without CUDA graphs."""
     line = "predict glm-5.3-flash 2xgb10 --weight-dtype nvfp4 --kv-dtype fp8 --drafter dflash"
-    line += f" --draft-length 7 --tokens-per-step {tokens} --batch-size 1 --json"
-    assert cli.main(line.split()) == 0
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    (row,) = rows(f"{line} --draft-length 7 --tokens-per-step {tokens} --batch-size 1")
     assert row["speedup"] == pytest.approx(gain, rel=0.14)
     assert 1 / row["forward_time"] == pytest.approx(20.3, rel=0.05)
 
@@ -215,56 +202,29 @@ def test_two_dgx_sparks_are_joined_by_their_network(capsys, tokens, gain):
             "--draft-length for each batch size in turn",
         ),
         ({"method": "mtp", "draft_lm_head_quantization": "fp8"}, "--set drafter.head_dtype=fp8"),
-        ({"method": "mtp", "synthetic_acceptance_length": "two"}, "tokens a step, at least 1"),
         ({"method": "mtp", "synthetic_acceptance_length": 0.5}, "tokens a step, at least 1"),
         ({"method": "eagle3", "model": "a/Qwen3.8-27B-XPress"}, "xpress is not modelled"),
-        ({"method": "mlp_speculator", "model": "a/b"}, "mlpspeculator is not modelled"),
         ({"method": "eagle3", "model": "z-lab/a-DFlash"}, "a head of eagle3, or the method dflash"),
         ({"method": "mtp", "enable_adaptive_verification": True}, "load --policy adaptive-verif"),
         ({"method": "eagle3", "quantization": "q4_k_m"}, "--speculative-config quantization: got"),
         ({"num_speculative_tokens": 3}, "a method, such as"),
     ],
 )
-def test_what_changes_a_step_is_refused_in_one_line(capsys, config, told):
-    words = ["predict", "qwen3.8-27b", "h100", "--speculative-config", json.dumps(config)]
-    assert cli.main(words) == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert told in err
+def test_what_changes_a_step_is_refused_in_one_line(refuse, config, told):
+    typed = shlex.quote(json.dumps(config))
+    refuse(f"predict qwen3.8-27b h100 --speculative-config {typed}", told)
 
 
-@each_row(
-    ("method", "model", "drafter"),
-    [
-        ("eagle", "yuhuili/EAGLE-LLaMA3.1-Instruct-8B", "EAGLE head"),
-        ("eagle", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "EAGLE-3 head"),
-        ("", "AngelSlim/Qwen3-8B_eagle3", "EAGLE-3 head"),
-        ("", "RedHatAI/Qwen3-8B-speculator.eagle3", "EAGLE-3 head"),
-        ("dflash", "z-lab/Qwen3-8B-DFlash-b16", "DFlash head"),
-        ("ngram_gpu", "", "n-gram look-up on the GPU"),
-    ],
-)
-def test_heads_are_of_the_kind_that_their_names_tell(capsys, method, model, drafter):
-    config = {"method": method, "model": model, "num_speculative_tokens": 3}
-    found = said(capsys, "predict llama-3.1-8b h100 --acceptance-rate 0.7", config)
-    assert found["deployment"]["drafter"] == drafter
-
-
-def test_sglang_drafts_a_block_in_one_step(capsys):
+def test_sglang_drafts_a_block_in_one_step(rows):
     words = "predict qwen3-8b b200 --speculative_algorithm DFLASH --speculative-num-steps 1"
-    words += " --speculative-eagle-topk 1 --speculative-num-draft-tokens 16 --batch-size 1 --json"
-    assert cli.main([*words.split(), "--speculative-draft-model", "z-lab/Qwen3-8B-DFlash-b16"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    words += " --speculative-eagle-topk 1 --speculative-num-draft-tokens 16 --batch-size 1"
+    (row,) = rows(f"{words} --speculative-draft-model z-lab/Qwen3-8B-DFlash-b16")
     assert row["draft_length"] == 15
 
 
-def test_shares_may_be_typed_in_per_cent(capsys):
-    words = "predict qwen3-8b h100 --draft-length 3 --batch-size 1 --json --accepted-fraction"
-    found = []
-    for typed in ("0.5", "50%"):
-        assert cli.main([*words.split(), typed]) == 0
-        found.append(json.loads(capsys.readouterr().out)["rows"])
-    assert found[0] == found[1]
+def test_shares_may_be_typed_in_per_cent(rows):
+    words = "predict qwen3-8b h100 --draft-length 3 --batch-size 1 --accepted-fraction"
+    assert rows(f"{words} 0.5") == rows(f"{words} 50%")
 
 
 @each_row(
@@ -281,28 +241,22 @@ def test_dtypes_are_named_as_checkpoints_do(typed, dtype):
     assert check_dtype("weight_dtype", typed) == dtype
 
 
-def test_heads_are_read_inside_their_wrapper_and_others_are_named(capsys, tmp_path):
+def test_heads_are_read_inside_their_wrapper_and_others_are_named(said, document, refuse, tmp_path):
     inner = {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336}
     inner |= {"num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 1}
     inner |= {"vocab_size": 128256, "eagle_fc_bias": True, "torch_dtype": "bfloat16"}
-    others = {
-        "medusa": ({"medusa_num_heads": 3, "medusa_num_layers": 1}, "Medusa is not modelled"),
-        "hydra": ({"hydra_num_heads": 4}, "Hydra is not modelled"),
-        "vllm": ({"architectures": ["MedusaModel"]}, "Medusa (heads that each draft one"),
-        "mlp": ({"architectures": ["MLPSpeculatorPreTrainedModel"]}, "an MLP speculator"),
-    }
-    for name, config in {
-        "eagle": {"model_type": "eagle", "architectures": ["EAGLEModel"], "model": inner},
-        **{name: config for name, (config, _) in others.items()},
-    }.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text(json.dumps(config))
-    words = "predict llama-3.1-8b h100 --acceptance-rate 0.6 --batch-size 1 --json --drafter"
-    assert cli.main([*words.split(), f"{tmp_path}/eagle/config.json"]) == 0
-    assert json.loads(capsys.readouterr().out)["deployment"]["drafter"] == "EAGLE head"
-    config = {"method": "eagle3", "model": f"{tmp_path}/eagle", "num_speculative_tokens": 3}
-    found = said(capsys, "predict llama-3.1-8b h100 --acceptance-rate 0.6", config)
-    assert found["deployment"]["drafter"] == "EAGLE head"  # by its own file
-    for name, (_, told) in others.items():
-        assert cli.main([*words.split(), f"{tmp_path}/{name}/config.json"]) == 2
-        assert told in capsys.readouterr().err
+    head, words = tmp_path / "config.json", "llama-3.1-8b h100 --acceptance-rate 0.6"
+    own = {"model_type": "eagle", "architectures": ["EAGLEModel"], "model": inner}
+    head.write_text(json.dumps(own))
+    found = document(f"predict {words} --batch-size 1 --drafter {head}")
+    config = {"method": "eagle3", "model": str(tmp_path), "num_speculative_tokens": 3}
+    for each in (found, said(words, config)):
+        assert each["deployment"]["drafter"] == "EAGLE head"  # by its own file
+    for other, told in (
+        ({"medusa_num_heads": 3, "medusa_num_layers": 1}, "Medusa is not modelled"),
+        ({"hydra_num_heads": 4}, "Hydra is not modelled"),
+        ({"architectures": ["MedusaModel"]}, "Medusa (heads that each draft one"),
+        ({"architectures": ["MLPSpeculatorPreTrainedModel"]}, "an MLP speculator"),
+    ):
+        head.write_text(json.dumps(other))
+        refuse(f"predict {words} --drafter {head}", told)

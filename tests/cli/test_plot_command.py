@@ -25,10 +25,7 @@ PRINTED = {
 OTHERS = [
     ("tpot", "predict --view plain qwen3-30b-a3b h200"),
     ("throughput", f"sweep {RATE} --batch-size 1,8,64"),
-    ("speedup", "compare qwen3-30b-a3b h100,h200 --batch-size 1,8"),
-    ("target-efficiency", "compare qwen3-30b-a3b h100,h200 --batch-size 1,8"),
     ("pareto", "compare qwen3-30b-a3b h100,h200 --batch-size 1,8 --tpot-target 10ms"),
-    ("pareto", "predict qwen3-30b-a3b h200 --batch-size 1,8"),
     ("speedup", f"schedule --for vllm {RATE} --max-batch-size 64"),
     (
         "step-time",
@@ -51,17 +48,13 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def pipe(text, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "line"), [*PRINTED.items(), *OTHERS])
 def test_what_a_command_prints_is_drawn_from_a_pipe(kind, line, ended, monkeypatch) -> None:
     pytest.importorskip("matplotlib")
     status, printed, _ = ended(line if line.startswith("sweep") else f"{line} --csv")
     assert status == 0
-    pipe(printed, monkeypatch)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(printed.encode())))
     assert ended(f"plot {kind} - --output a.pdf") == (0, "Wrote a.pdf.\n", "")
     assert Path("a.pdf").read_bytes().startswith(STARTS[".pdf"])
 
@@ -73,18 +66,10 @@ def test_the_suffix_tells_the_format(suffix, start, ended) -> None:
     assert Path(f"a{suffix}").read_bytes().startswith(start)
 
 
-@pytest.mark.parametrize("kind", ["active-experts", "active_experts"])
-def test_published_unions_need_no_table(kind, ended) -> None:
+def test_published_unions_need_no_table(ended) -> None:
     pytest.importorskip("matplotlib")
-    assert ended(f"plot {kind} --output a.svg") == (0, "Wrote a.svg.\n", "")
+    assert ended("plot active_experts --output a.svg") == (0, "Wrote a.svg.\n", "")
     assert Path("a.svg").stat().st_size > 1000
-
-
-@pytest.mark.parametrize(("width", "inches"), [("", 3.3), ("--width 6.8", 6.8)])
-def test_the_width_is_in_inches(width, inches, ended) -> None:
-    image = pytest.importorskip("matplotlib.image")
-    assert ended(f"plot speedup table.csv --output a.png {width}")[0] == 0
-    assert image.imread("a.png").shape[1] == pytest.approx(300 * inches, abs=1)
 
 
 def test_the_outcome_is_passed_on(ended, monkeypatch) -> None:
@@ -105,7 +90,6 @@ def test_the_outcome_is_passed_on(ended, monkeypatch) -> None:
     ("where", "left"),
     [
         ("--where draft_length=1,3,5", {"draft_length": {1, 3, 5}}),
-        ("--where draft_length=2:6:2", {"draft_length": {2, 4, 6}}),
         ("--where target=b,a --where draft_length=4", {"target": {"a", "b"}, "draft_length": {4}}),
         ("--where fits=True", {"fits": {True}}),
         ("--where speedup=1.5", {"speedup": {1.5}}),
@@ -131,14 +115,10 @@ BAD = [
     ("plot speedup --output a.pdf", "table: none given", "- for a pipe"),
     ("plot speedup table.csv", "--output"),
     ("plot speedup nowhere.csv --output a.pdf", "table: got 'nowhere.csv'", "No such file"),
-    ("plot policies table.csv --output a.pdf", "table: got", "columns speedup_low, speedup_high"),
     ("plot tpot table.csv --output a.pdf", "table: got", "columns tpot as well"),
     ("plot speedup table.csv --output a.jpg", "--output: got 'a.jpg'", ".png, .pdf or .svg"),
     ("plot speedup table.csv --output folder.pdf", "--output: got 'folder.pdf'", "directory"),
-    *(
-        (f"{GOOD} --width {width}", f"--width: got {width}", "from 3 to 20")
-        for width in ("2.9", "nan")
-    ),
+    (f"{GOOD} --width 2.9", "--width: got 2.9", "from 3 to 20"),
     (f"{GOOD} --where draft=1", "--where: got 'draft=1'", "such as batch_size"),
     (f"{GOOD} --where batch_size=x", "--where: got 'x'", "numbers as a list or range"),
     (f"{GOOD} --where batch_size=2", "--where: got 'batch_size=2'", "rows have, such as 1"),

@@ -1,80 +1,45 @@
 """Acceptance that is published, on the commands that take one."""
 
-import json
-import shlex
 import tomllib
 
 import pytest
+from printed import widest
+from rows import each_row
 
 import specmodel
-from specmodel import cli
 
 WHERE = "--target deepseek-v3 --drafter mtp --hardware b200 --tensor-parallel 8"
 NAMED = f"{WHERE} --acceptance glm-5.2-mtp"
 SOURCE = "glm-5.2-mtp (InferenceX: SPEED-Bench coding, thinking on, B300, vLLM"
 
 
-@pytest.fixture
-def run(capsys):
-    def run(command):
-        status = cli.main(shlex.split(command))
-        printed = capsys.readouterr()
-        assert status == 0, printed.err
-        return " ".join((printed.out + printed.err).split())
-
-    return run
-
-
-@pytest.mark.parametrize(
+@each_row(
     "command",
     [
         "predict --batch-size 8 --draft-length 3",
         "predict --view lengths --batch-size 1,8",
-        "predict --view peak --draft-length 3 --batch-size 1,8",
         "predict --view terms --draft-length 3 --batch-size 8",
         "compare --batch-size 1,8",
         "schedule --for vllm --max-batch-size 8",
-        "sweep --draft-length 3 --batch-size 8 --columns speedup",
         "sensitivity --draft-length 3 --batch-size 8 --samples 64",
     ],
 )
 def test_every_command_takes_it_and_prints_its_source(run, command):
-    told = "" if command.startswith("sweep") else "--verbose"
-    assert SOURCE in run(f"{command} {NAMED} {told}")
+    assert SOURCE in run(f"{command} {NAMED} --verbose", one_line=True)
 
 
-def test_what_is_printed_is_what_was_measured(run):
-    words = f"predict {NAMED} --batch-size 8 --draft-length 1,8 --json"
-    rows = json.loads(run(words))["rows"]
-    assert [row["tokens_per_step"] for row in rows] == [pytest.approx(1.84), pytest.approx(4.06)]
+def test_what_is_printed_is_what_was_measured(rows):
+    found = rows(f"predict {NAMED} --batch-size 8 --draft-length 1,8")
+    assert [row["tokens_per_step"] for row in found] == pytest.approx([1.84, 4.06])
 
 
-def test_longer_drafts_than_were_measured_are_asked_for_and_said(run):
-    assert "(9)" not in run(f"predict --view lengths {NAMED} --batch-size 1,8")
-    for asked in ("--draft-length 9", "--view lengths --max-draft-length 9"):
-        text = " ".join(run(f"predict {NAMED} --batch-size 8 {asked} --verbose").split())
-        assert "from 9 drafted on the last rate measured is assumed" in text
-
-
-@pytest.mark.parametrize(
+@each_row(
     ("command", "told"),
     [
-        (
-            f"predict {WHERE} --drafter eagle3 --acceptance preset --batch-size 8",
-            "DeepSeek-V3 with eagle3",
-        ),
-        (
-            f"predict {WHERE} --acceptance 0.7 --batch-size 8 --draft-length 3",
-            "preset or a name such as",
-        ),
-        (
-            f"predict {NAMED} --acceptance-rate 0.7 --batch-size 8 --draft-length 3",
-            "['--acceptance', '--acceptance-rate']",
-        ),
-        (
-            f"predict {NAMED} --measured-draft-length 3 --batch-size 8 --draft-length 3",
-            "--measured-draft-length: got 3; expected none",
-        ),
+        (f"predict {WHERE} --drafter eagle3 --acceptance preset", "DeepSeek-V3 with eagle3"),
+        (f"predict {WHERE} --acceptance 0.7", "preset or a name such as"),
+        (f"predict {NAMED} --acceptance-rate 0.7", "['--acceptance', '--acceptance-rate']"),
+        (f"predict {NAMED} --measured-draft-length 3", "draft-length: got 3; expected none"),
         (f"compare {NAMED} --acceptance-rate 0.7", "at most one of --acceptance, "),
         (
             f"compare {WHERE} --drafter ngram",
@@ -82,28 +47,26 @@ def test_longer_drafts_than_were_measured_are_asked_for_and_said(run):
             " as none is published of deepseek-v3 with ngram",
         ),
         (
-            f"sweep {NAMED.replace('mtp', 'mtp,eagle', 1)} --draft-length 3 --batch-size 8",
+            f"sweep {NAMED.replace('mtp', 'mtp,eagle', 1)}",
             "--drafter: got ['mtp', 'eagle']; expected one, with",
         ),
     ],
 )
 def test_what_cannot_be_used_is_told_in_a_line(refuse, command, told):
-    refuse(command, told)
+    refuse(f"{command} --draft-length 3 --batch-size 8", told)
 
 
-def test_a_list_says_which_there_are(capsys):
-    assert cli.main(["list", "acceptance"]) == 0
-    listed = capsys.readouterr().out
+def test_a_list_says_which_there_are(run):
+    listed = run("list acceptance")
     names = [line.split()[0] for line in listed.splitlines() if line]
     assert {*specmodel.list_acceptance()} < {*names}
     assert len({*names[2:]}) == len(names[2:])  # each row is told apart by its first word
-    assert max(map(len, listed.splitlines())) <= 80
+    assert len(widest(listed)) <= 80
 
 
-@pytest.mark.parametrize("name", ["qwen3.5-397b-mtp", "deepseek-v3-mtp", "kimi-k3-dspark"])
-def test_what_is_listed_is_shown_with_its_source(capsys, name):
-    assert cli.main(["list", name]) == 0
-    shown = capsys.readouterr().out
+@each_row("name", ["qwen3.5-397b-mtp", "kimi-k3-dspark"])
+def test_what_is_listed_is_shown_with_its_source(run, name):
+    shown = run(f"list {name}")
     assert f"# as an option: --acceptance {name}" in shown
     told = tomllib.loads(shown)
     assert f"{told['target']}-{told['drafter']}" == name

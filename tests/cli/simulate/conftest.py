@@ -1,14 +1,13 @@
 """Files, and ways to run ``specmodel simulate``, for all tests of this folder."""
 
-import shlex
 import sys
 
 import numpy as np
 import pytest
 from made_traces import iid_process
+from printed import in_one_line
 from simulated import FILES
 
-from specmodel import cli
 from specmodel.replay.traces import load_preset, sample_trace, write_trace
 
 
@@ -37,17 +36,15 @@ def folder(files, monkeypatch):
 
 
 @pytest.fixture
-def run(capsys):
-    """Run a command line that must succeed; return what it prints."""
+def run(ended):
+    """Run a command line that must succeed and warn of nothing; return what it prints."""
 
-    def run(command):
+    def run(command, one_line=False):
         path = list(sys.path)
-        status = cli.main(shlex.split(command))
-        out, err = capsys.readouterr()
-        assert status == 0, err
-        assert err == ""
+        status, out, err = ended(command)
+        assert (status, err) == (0, "")
         assert sys.path == path
-        return out
+        return in_one_line(out) if one_line else out
 
     return run
 
