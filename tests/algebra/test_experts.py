@@ -6,12 +6,11 @@ from hypothesis import given, strategies as st
 from published_tables import read_table
 from scipy import stats
 
+from specmodel import InputError, load_architecture
 from specmodel.algebra import experts, routing
 from specmodel.answers.curves import measured_unions
-from specmodel.base.errors import InputError
-from specmodel.cost.forward import pass_work
+from specmodel.cost import pass_work
 from specmodel.layers.batch import SequenceGroup
-from specmodel.models.architecture import load_architecture
 
 EXPERTS = st.sampled_from([(8, 2), (16, 2), (60, 4), (64, 8), (128, 8), (256, 8), (256, 10)])
 CORRELATIONS = st.floats(0, 1)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from specmodel import InputError
 from specmodel.algebra import experts, moesd
 from specmodel.algebra.moesd import MoESDParameters
-from specmodel.base.errors import InputError
 
 PARAMETERS = MoESDParameters(
     bias=3.0, k1=0.01, k2=0.2, k3=0.02, draft_bias=0.4, draft_k=0.01, reject_bias=0.1,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from rows import each_row
 
+from specmodel import InputError
 from specmodel.algebra.experts import correlated_active_experts, expert_use
 from specmodel.algebra.routing import sample_routing
-from specmodel.base.errors import InputError
 
 DRAWS = 3000
 

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given, strategies as st
 from rows import each_row
 
+from specmodel import Acceptance, InputError
 from specmodel.algebra import acceptance as forms, speculation
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.errors import InputError
 
 RATES = st.floats(0, 1)
 LENGTHS = st.integers(0, 200)

@@ -3,8 +3,8 @@
 import pytest
 
 import specmodel
+from specmodel import InputError
 from specmodel.algebra.acceptance import expected_tokens_per_step_by_position, typed_rates
-from specmodel.base.errors import InputError
 
 # lines that vLLM printed, with the mean acceptance length beside them
 PRINTED = {

@@ -8,19 +8,10 @@ import pytest
 from engine_modules import own_module
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from specmodel.answers.cost_tables import (
-    MOST_STEPS,
-    CostTable,
-    cost_table,
-    costs_step_time,
-    costs_text,
-    sglang_costs,
-)
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy
-from specmodel.machines.engine import load_engine
-from specmodel.prediction.decoding import decode_deployed
-from specmodel.prediction.predicting import predict_deployed
+from specmodel import InputError, deploy, load_engine
+from specmodel.answers import CostTable, cost_table, sglang_costs
+from specmodel.answers.cost_tables import MOST_STEPS, costs_step_time, costs_text
+from specmodel.prediction import decode_deployed, predict_deployed
 
 DEPLOYMENTS = {
     "moe": {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "engine": "sglang"},

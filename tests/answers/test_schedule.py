@@ -12,6 +12,7 @@ from engine_modules import own_module
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from rows import each_row
 
+from specmodel import InputError
 from specmodel.answers import (
     Schedule,
     config_format,
@@ -19,7 +20,6 @@ from specmodel.answers import (
     draft_ranges,
 )
 from specmodel.answers.schedule import mean_speedup
-from specmodel.base.errors import InputError
 from specmodel.replay.policies import scheduled_draft_lengths
 
 COARSE = [0.8, 0.95, 0.99, 0.995, 1.0, 1.004, 1.01, 1.05, 1.2]

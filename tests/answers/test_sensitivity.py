@@ -30,7 +30,7 @@ from specmodel.answers.sensitivity import (
     uncertain_ranges,
     varying_outputs,
 )
-from specmodel.base.records import as_table
+from specmodel.base import as_table
 from specmodel.prediction import intervals
 
 MOESD = "vllm-moesd-2025"

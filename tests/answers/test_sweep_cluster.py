@@ -9,9 +9,8 @@ import pytest
 from printed import check_one_line
 
 import specmodel
-from specmodel import cli
+from specmodel import InputError, cli
 from specmodel.answers.sweeps import plan_sweep, sweep_to_file, workers
-from specmodel.base.errors import InputError
 
 distributed = pytest.importorskip("distributed")
 pytest.importorskip("pyarrow")

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 from rows import each_row, slow
 
-from specmodel import predict
-from specmodel.algebra.acceptance import Acceptance
+from specmodel import Acceptance, InputError, predict
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.answers.sweeps import (
     SweepInterrupted,
@@ -24,7 +23,6 @@ from specmodel.answers.sweeps import (
 )
 from specmodel.answers.sweeps.parameters import DEFAULT_COLUMNS
 from specmodel.answers.sweeps.plan import blocks
-from specmodel.base.errors import InputError
 from specmodel.prediction.columns import COLUMN_UNITS
 
 POINTS = ("context_length", "batch_size", "draft_length", "verify_tokens")

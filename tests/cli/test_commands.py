@@ -11,13 +11,12 @@ from planted import DTYPES, H200, KINDS, PLANTED, planted, points
 from printed import widest
 from rows import each_row
 
-from specmodel import cli
+from specmodel import cli, load_hardware
 from specmodel.algebra.roofline import KernelParameters
-from specmodel.fit import fit_kernels
+from specmodel.fit import fit_kernels, predicted_time
 from specmodel.fit.kernels import KIND_FITS, SHARPNESSES
-from specmodel.fit.timed_work import predicted_time
-from specmodel.machines.hardware import FOLDER, load_hardware
-from specmodel.measure.measurements import check_measurements
+from specmodel.machines.hardware import FOLDER
+from specmodel.measure import check_measurements
 
 # kernels: what is planted comes back
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from printed import in_one_line, widest
 
-from specmodel.machines.engine import load_engine
+from specmodel import load_engine
 
 FILES = Path(__file__).parents[1] / "data" / "benchmarks"
 WHERE = "--target qwen3-30b-a3b --drafter eagle3 --hardware h100_sxm --tensor-parallel 2"

@@ -6,11 +6,9 @@ import shlex
 import pytest
 from rows import each_row
 
-from specmodel import deploy
+from specmodel import deploy, list_architectures, list_hardware, load_architecture
 from specmodel.base.dtypes import check_dtype
 from specmodel.base.naming import checkpoint, counted, known_name
-from specmodel.machines.hardware import list_hardware
-from specmodel.models.architecture import list_architectures, load_architecture
 
 
 @each_row(

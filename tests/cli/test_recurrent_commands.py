@@ -4,7 +4,7 @@ import pytest
 from hybrids import hybrid, toml_of
 from rows import each_row
 
-from specmodel.models.architecture import load_architecture
+from specmodel import load_architecture
 
 POINT = "--batch-size 1,128 --draft-length 3 --acceptance-rate 0.8"
 

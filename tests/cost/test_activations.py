@@ -8,8 +8,8 @@ mxfp8 in any case); SGLang 0.5.23, ``quantization/mxfp4.py`` (mxfp8 on Blackwell
 import pytest
 
 import specmodel
-from specmodel import InputError
-from specmodel.cost.deploying import deploy, resolve
+from specmodel import InputError, deploy
+from specmodel.cost import resolve
 from specmodel.show.behind import behind
 
 HOPPER, BLACKWELL = "h200_sxm", "b200"

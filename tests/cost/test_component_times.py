@@ -8,18 +8,14 @@ import pytest
 from one_by_one import pass_time
 from scipy import stats
 
+from specmodel import deploy, load_architecture, load_hardware
 from specmodel.algebra import ranks
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.algebra.routing import rate_of
-from specmodel.cost.deploying import deploy
-from specmodel.cost.forward import pass_work
-from specmodel.cost.passes import component_time
+from specmodel.cost import component_time, pass_work
 from specmodel.cost.prefill import carried_prefill
-from specmodel.layers.batch import Layout, sequence_group
-from specmodel.layers.work import PassWork, Work
+from specmodel.layers import Layout, PassWork, Work, sequence_group
 from specmodel.machines.engine import Overheads
-from specmodel.machines.hardware import load_hardware
-from specmodel.models.architecture import load_architecture
 
 GPU = load_hardware("h100_sxm").with_changes(
     "hardware",

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from published_tables import read_table
 
-from specmodel.cost.deploying import deploy
-from specmodel.cost.latency import step_times
-from specmodel.machines.engine import load_engine
+from specmodel import deploy, load_engine
+from specmodel.cost import step_times
 
 CAPTURED = load_engine("vllm").with_changes("engine", {"graph_limit": 4096})  # as was measured
 ROWS = read_table("draft_rounds.csv")

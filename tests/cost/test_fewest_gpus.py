@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from specmodel import InputError, deploy
+from specmodel.cost import MemoryUse
 from specmodel.cost.layouts import HELD_REQUESTS, HELD_TOKENS, layout_of, smallest_layout
-from specmodel.cost.memory import MemoryUse
 
 CASES = [
     ("llama-3.1-8b", "h200_sxm", 1),

@@ -6,11 +6,10 @@ from hypothesis import given, strategies as st
 from one_by_one import pass_time
 from strategies import architectures, hardware, layouts, pass_of, with_windows
 
+from specmodel import InputError, load_architecture
 from specmodel.algebra.routing import zipf_popularity
-from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.errors import InputError
-from specmodel.layers.batch import Layout
-from specmodel.models.architecture import load_architecture
+from specmodel.base import BYTES_PER_ELEMENT
+from specmodel.layers import Layout
 
 
 def work_of(model, **changes):

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specmodel import decode, deploy, load_engine, predict
-from specmodel.base.errors import InputError
+from specmodel import InputError, decode, deploy, load_engine, predict
 
 POINT = {
     "target": "qwen3-30b-a3b",

@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from specmodel import deploy, ngram_drafter, predict
-from specmodel.cost.latency import step_times
-from specmodel.machines.engine import load_engine
+from specmodel import deploy, load_engine, ngram_drafter, predict
+from specmodel.cost import step_times
 
 HOST = {"pass_time": 2e-3, "draft_pass_time": 5e-4, "reject_time": 1e-3}
 HOST |= {"reject_time_per_request": 4e-5, "tree_time": 3e-4}

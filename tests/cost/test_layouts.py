@@ -8,13 +8,10 @@ from carried import added_by_prompt
 from rows import each_row
 from test_parallel import assert_mean, busiest, draw_counts, uniform_counts, work_of
 
+from specmodel import decode, deploy, load_architecture, load_hardware
 from specmodel.algebra import routing
-from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.cost.deploying import deploy
-from specmodel.layers.batch import Layout
-from specmodel.machines.hardware import load_hardware
-from specmodel.models.architecture import load_architecture
-from specmodel.prediction.decoding import decode
+from specmodel.base import BYTES_PER_ELEMENT
+from specmodel.layers import Layout
 
 ROUTED = "routed_experts"
 EXPERTS_OF_QWEN = 48 * 128 * 3 * 2048 * 768

@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 
+from specmodel import InputError, load_architecture
 from specmodel.algebra.routing import zipf_popularity
-from specmodel.base.errors import InputError
-from specmodel.cost.forward import pass_work
-from specmodel.layers.batch import Layout, sequence_group
-from specmodel.layers.work import Work
-from specmodel.models.architecture import load_architecture
+from specmodel.cost import pass_work
+from specmodel.layers import Layout, Work, sequence_group
 
 DECODE = {"batch_size": 6, "tokens_per_sequence": 4, "context_length": 3000}
 CHUNK = {

@@ -9,7 +9,15 @@ from hypothesis import given, strategies as st
 from rows import each_row
 from strategies import pass_of
 
-from specmodel import decode, predict
+from specmodel import (
+    InputError,
+    decode,
+    deploy,
+    load_architecture,
+    load_engine,
+    load_hardware,
+    predict,
+)
 from specmodel.algebra import experts, routing
 from specmodel.algebra.acceptance import proposals
 from specmodel.algebra.collectives import all_reduce_time
@@ -18,18 +26,11 @@ from specmodel.algebra.ranks import (
     busiest_share,
     busiest_tokens,
 )
-from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.errors import InputError
-from specmodel.base.records import as_table
-from specmodel.cost.deploying import deploy
+from specmodel.base import BYTES_PER_ELEMENT, as_table
+from specmodel.cost import MemoryUse
 from specmodel.cost.links import links_of
-from specmodel.cost.memory import MemoryUse
 from specmodel.drafters import ngram_drafter
-from specmodel.layers.attention import LatentAttention
-from specmodel.layers.batch import Layout
-from specmodel.machines.engine import load_engine
-from specmodel.machines.hardware import load_hardware
-from specmodel.models.architecture import load_architecture
+from specmodel.layers import LatentAttention, Layout
 
 ROUTED = "routed_experts"
 

@@ -7,12 +7,11 @@ import pytest
 from one_by_one import pass_time
 from rows import each_row
 
+from specmodel import deploy, list_architectures
+from specmodel.cost import step_times, target_pass
 from specmodel.cost.blocks import MANY, TOTALS, BlockedTimes
-from specmodel.cost.deploying import deploy
-from specmodel.cost.latency import step_times, target_pass
-from specmodel.layers.batch import sequence_group
+from specmodel.layers import sequence_group
 from specmodel.machines.engine import Overheads
-from specmodel.models.architecture import list_architectures
 
 GENERATOR = np.random.default_rng(11)
 

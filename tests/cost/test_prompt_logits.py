@@ -6,12 +6,10 @@ a whole prompt, none of a chunk with more to come, each of a verified draft and 
 
 import pytest
 
-from specmodel.cost.deploying import deploy
-from specmodel.cost.forward import pass_work
-from specmodel.cost.latency import target_pass
-from specmodel.cost.prefill import draft_prefill_pass, prefill_pass
-from specmodel.layers.batch import Layout, sequence_group
-from specmodel.models.architecture import load_architecture
+from specmodel import deploy, load_architecture
+from specmodel.cost import pass_work, prefill_pass, target_pass
+from specmodel.cost.prefill import draft_prefill_pass
+from specmodel.layers import Layout, sequence_group
 
 H, VOCABULARY, LAYERS = 4096, 128256, 32
 """Llama-3.1-8B."""

@@ -9,18 +9,15 @@ from hypothesis import strategies as st
 from strategies import pass_of
 
 from specmodel import (
+    InputError,
     deploy,
     load_architecture,
     load_engine,
     ngram_drafter,
     predict,
 )
-from specmodel.base.errors import InputError
-from specmodel.cost.forward import pass_work
-from specmodel.cost.latency import step_times
-from specmodel.cost.memory import MemoryUse
-from specmodel.layers import GatedDeltaNet
-from specmodel.layers.batch import Layout, sequence_group
+from specmodel.cost import MemoryUse, pass_work, step_times
+from specmodel.layers import GatedDeltaNet, Layout, sequence_group
 from specmodel.layers.states import StateKeeping
 
 BIG, MIDDLE, SMALL = "Qwen3.5-397B-A17B", "Qwen3.5-122B-A10B", "Qwen3.5-35B-A3B"

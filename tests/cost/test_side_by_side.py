@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 import specmodel
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import resolve
+from specmodel import InputError, load_engine
+from specmodel.cost import resolve
 from specmodel.layers.engines import NO_ENGINE, engine_code
-from specmodel.machines.engine import load_engine
-from specmodel.prediction.decoding import decode_deployed
+from specmodel.prediction import decode_deployed
 
 WHERE = {"target": "deepseek-r1", "hardware": "h200_sxm", "tensor_parallel": 8}
 SIZES = np.array([1, 16, 128, 384, 1024])

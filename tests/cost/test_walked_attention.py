@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from specmodel import load_engine, predict
-from specmodel.base.errors import InputError
+from specmodel import InputError, load_engine, predict
 from specmodel.fit.measured.aliases import profile_of
 
 GEMMA = {"target": "gemma-4-26b-a4b", "drafter": "ngram", "hardware": "a100_sxm_80gb"}

@@ -12,6 +12,7 @@ from specmodel.cost import MemoryUse, pass_work, step_times
 from specmodel.cost.latency import draft_pass
 from specmodel.drafters import (
     dflash_drafter,
+    drafter_kind,
     dspark_drafter,
     eagle3_drafter,
     load_drafter,
@@ -19,9 +20,9 @@ from specmodel.drafters import (
     pard_drafter,
     suffix_drafter,
 )
-from specmodel.drafters.by_name import drafter_kind, longest_block
+from specmodel.drafters.by_name import longest_block
 from specmodel.drafters.passes import markov_step
-from specmodel.layers.batch import Layout, sequence_group
+from specmodel.layers import Layout, sequence_group
 
 QWEN = load_architecture("qwen3-30b-a3b")
 """Hidden size 2048, 32 query and 4 key-value heads of 128, 151,936 tokens."""

@@ -9,7 +9,7 @@ from shapes import without_fields
 
 from specmodel import InputError, deploy, load_architecture, load_drafter
 from specmodel.cost import MemoryUse
-from specmodel.drafters.by_name import drafter_kind
+from specmodel.drafters import drafter_kind
 
 LAYER = {
     "model_type": "llama",

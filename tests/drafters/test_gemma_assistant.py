@@ -9,8 +9,8 @@ from configs import CONFIGS
 
 from specmodel import InputError, deploy, load_architecture, load_drafter
 from specmodel.cost import MemoryUse, pass_work
-from specmodel.drafters.by_name import drafter_kind
-from specmodel.layers.batch import sequence_group
+from specmodel.drafters import drafter_kind
+from specmodel.layers import sequence_group
 
 GEMMA = CONFIGS["google--gemma-4-26B-A4B"]["text_config"]
 TEXT = {key: GEMMA[key] for key in GEMMA if not re.search("expert|moe|^tie", key)} | {

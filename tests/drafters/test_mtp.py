@@ -10,8 +10,8 @@ from specmodel import InputError, deploy, load_architecture, predict
 from specmodel.base import BYTES_PER_ELEMENT
 from specmodel.cost import MemoryUse, pass_work
 from specmodel.drafters import eagle3_drafter, eagle_drafter, mtp_drafter
-from specmodel.layers import LayerGroup
-from specmodel.layers.batch import SINGLE_GPU, sequence_group
+from specmodel.layers import LayerGroup, sequence_group
+from specmodel.layers.batch import SINGLE_GPU
 
 V3 = load_architecture("deepseek-v3")
 QWEN = load_architecture("qwen3.5-35b-a3b")

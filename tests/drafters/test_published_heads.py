@@ -8,7 +8,7 @@ from rows import each_row
 
 from specmodel import deploy, eagle3_drafter, list_architectures, load_architecture, load_drafter
 from specmodel.cost import MemoryUse
-from specmodel.drafters.by_name import drafter_kind
+from specmodel.drafters import drafter_kind
 from specmodel.drafters.names import named_drafters
 from specmodel.drafters.published import taken_drafter, usual_drafter
 from specmodel.drafters.typical import (

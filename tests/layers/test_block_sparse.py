@@ -9,8 +9,7 @@ from rows import each_row
 from strategies import pass_of
 
 from specmodel import InputError, load_architecture, predict
-from specmodel.layers import BlockSparseAttention, GroupedAttention
-from specmodel.layers.batch import Layout
+from specmodel.layers import BlockSparseAttention, GroupedAttention, Layout
 from specmodel.layers.block_sparse import FROM_CACHE, TOGETHER
 
 M3 = load_architecture("minimax-m3")

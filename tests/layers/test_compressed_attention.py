@@ -6,11 +6,9 @@ from rows import each_row
 from strategies import pass_of
 
 from specmodel import InputError, deploy, load_architecture, mtp_drafter
-from specmodel.base import BYTES_PER_ELEMENT
-from specmodel.base.records import as_table, build
+from specmodel.base import BYTES_PER_ELEMENT, as_table, build
 from specmodel.cost import MemoryUse
-from specmodel.layers import CompressedAttention
-from specmodel.layers.batch import Layout
+from specmodel.layers import CompressedAttention, Layout
 
 FLASH = load_architecture("deepseek-v4-flash")
 H, HEADS, LATENT, GROUPS = 4096, 64, 1024, 8

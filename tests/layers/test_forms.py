@@ -7,8 +7,8 @@ import pytest
 
 from specmodel import InputError, load_architecture
 from specmodel.cost import pass_work
-from specmodel.layers import GroupedAttention, LayerGroup
-from specmodel.layers.batch import Batch, Carried, Layout, sequence_group
+from specmodel.layers import GroupedAttention, LayerGroup, Layout, sequence_group
+from specmodel.layers.batch import Batch, Carried
 from specmodel.layers.forms import Measure, measured
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream

@@ -7,9 +7,9 @@ import pytest
 from rows import each_row
 
 from specmodel import InputError, load_architecture
-from specmodel.base.records import build
-from specmodel.layers import GroupedAttention
-from specmodel.layers.batch import Batch, Carried, Layout, sequence_group
+from specmodel.base import build
+from specmodel.layers import GroupedAttention, Layout, sequence_group
+from specmodel.layers.batch import Batch, Carried
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
 

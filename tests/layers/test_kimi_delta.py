@@ -7,9 +7,8 @@ import pytest
 from strategies import pass_of
 
 from specmodel import Architecture, InputError
-from specmodel.base.records import as_table, build
-from specmodel.layers import KimiDeltaAttention
-from specmodel.layers.batch import Layout
+from specmodel.base import as_table, build
+from specmodel.layers import KimiDeltaAttention, Layout
 from specmodel.layers.states import StateKeeping
 
 K3 = KimiDeltaAttention(num_heads=96, head_dim=128, conv_kernel=4, has_low_rank_gate=False)

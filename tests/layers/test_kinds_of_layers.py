@@ -9,8 +9,7 @@ import pytest
 from specmodel import Architecture, InputError, eagle_drafter, load_architecture, mtp_drafter
 from specmodel.base.units import FloatArray
 from specmodel.cost import pass_work
-from specmodel.layers import LayerGroup, Work
-from specmodel.layers.batch import Layout, sequence_group
+from specmodel.layers import LayerGroup, Layout, Work, sequence_group
 from specmodel.layers.parts import TokenMixer
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream

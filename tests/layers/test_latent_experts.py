@@ -4,8 +4,7 @@ import pytest
 from strategies import pass_of
 
 from specmodel import InputError, load_architecture
-from specmodel.layers import RoutedExperts
-from specmodel.layers.batch import Layout
+from specmodel.layers import Layout, RoutedExperts
 
 H, LATENT, WIDTH, SHARED, EXPERTS, USED = 4096, 1024, 2688, 5376, 512, 22
 FIELDS = {

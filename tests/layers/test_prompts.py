@@ -7,9 +7,8 @@ from strategies import pass_of
 
 from specmodel import deploy, load_architecture
 from specmodel.algebra.experts import correlated_active_experts, expert_use
-from specmodel.cost import pass_work
-from specmodel.cost.prefill import prefill_pass
-from specmodel.layers.batch import sequence_group
+from specmodel.cost import pass_work, prefill_pass
+from specmodel.layers import sequence_group
 
 
 def _product_of_all_factors(tokens, p, c):

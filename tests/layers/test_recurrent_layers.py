@@ -9,8 +9,13 @@ from strategies import pass_of
 
 from specmodel import InputError, deploy, load_architecture
 from specmodel.cost import pass_work
-from specmodel.layers import GatedDeltaNet, GroupedAttention, LightningAttention
-from specmodel.layers.batch import Layout, sequence_group
+from specmodel.layers import (
+    GatedDeltaNet,
+    GroupedAttention,
+    Layout,
+    LightningAttention,
+    sequence_group,
+)
 from specmodel.layers.states import StateKeeping
 
 NET = GatedDeltaNet(

@@ -8,7 +8,7 @@ from rows import each_row
 from strategies import pass_of
 
 from specmodel import InputError, decode, load_architecture, mtp_drafter
-from specmodel.layers.batch import Layout
+from specmodel.layers import Layout
 
 PLAIN = load_architecture("deepseek-v3")
 H, LAYERS = 7168, 61

@@ -13,13 +13,15 @@ from specmodel.layers import (
     GroupedAttention,
     KimiDeltaAttention,
     LatentAttention,
+    Layout,
     LightningAttention,
     Mamba2,
     RoutedExperts,
     ShortConvolution,
+    sequence_group,
 )
 from specmodel.layers.attention import latent_arithmetic
-from specmodel.layers.batch import Batch, Carried, Layout, sequence_group
+from specmodel.layers.batch import Batch, Carried
 from specmodel.layers.run import Pass
 from specmodel.layers.states import NATIVE, StateKeeping
 from specmodel.layers.stream import Stream

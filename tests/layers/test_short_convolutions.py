@@ -7,8 +7,7 @@ from strategies import pass_of
 
 from specmodel import InputError, deploy, load_architecture, predict
 from specmodel.cost import MemoryUse
-from specmodel.layers import ShortConvolution
-from specmodel.layers.batch import Layout
+from specmodel.layers import Layout, ShortConvolution
 
 MODEL = load_architecture("lfm2-8b-a1b")
 H, LAYERS, KERNEL = 2048, 18, 3

@@ -9,9 +9,9 @@ from rows import each_row
 from strategies import pass_of
 
 from specmodel import Architecture, InputError, load_architecture
-from specmodel.base.records import as_table, build, field_names
-from specmodel.layers import LatentAttention, LayerGroup
-from specmodel.layers.batch import Layout
+from specmodel.base import as_table, build
+from specmodel.base.records import field_names
+from specmodel.layers import LatentAttention, LayerGroup, Layout
 from specmodel.layers.engines import NO_ENGINE, engine_code
 from specmodel.layers.sparse import index_reads
 

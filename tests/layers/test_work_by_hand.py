@@ -8,7 +8,7 @@ from rows import each_row
 from strategies import pass_of
 
 from specmodel import decode, load_architecture
-from specmodel.layers.batch import Layout
+from specmodel.layers import Layout
 from specmodel.layers.blocks import Tokens
 from specmodel.layers.dense import dense_block
 

@@ -7,8 +7,8 @@ from strategies import pass_of
 
 from specmodel import InputError, load_architecture, mtp_drafter
 from specmodel.algebra.routing import zipf_popularity
-from specmodel.cost.deploying import resolve
-from specmodel.layers.batch import Layout
+from specmodel.cost import resolve
+from specmodel.layers import Layout
 from specmodel.layers.embeddings import NgramInputs
 
 MODEL = load_architecture("longcat-flash")

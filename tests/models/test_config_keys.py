@@ -8,7 +8,7 @@ from configs import flat
 from rows import each_row
 
 from specmodel import Architecture, InputError, load_architecture
-from specmodel.cost.deploying import resolve
+from specmodel.cost import resolve
 from specmodel.models.hf import family
 from specmodel.models.hf.files import ignoring
 from specmodel.models.hf.keys import harmless_keys

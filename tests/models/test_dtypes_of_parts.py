@@ -5,10 +5,9 @@ from rows import each_row
 from strategies import pass_of
 
 from specmodel import Architecture, InputError, deploy, load_architecture
-from specmodel.base import BYTES_PER_ELEMENT
+from specmodel.base import BYTES_PER_ELEMENT, as_table, build
 from specmodel.base.dtypes import ARITHMETIC_BITS, kernel_dtype
-from specmodel.base.records import as_table, build
-from specmodel.layers.batch import Layout
+from specmodel.layers import Layout
 from specmodel.layers.work import wider_dtype
 
 H, V, F = 64, 100, 128

@@ -11,7 +11,7 @@ from strategies import pass_of
 
 from specmodel import deploy, mtp_drafter
 from specmodel.cost import MemoryUse
-from specmodel.layers.batch import Layout
+from specmodel.layers import Layout
 
 GEMMA_SMALL = flat("transformers--gemma4_text-shared")
 MIMO, STEP = flat("XiaomiMiMo--MiMo-V2-Flash"), flat("transformers--step3p7", model_type="step3p5")

@@ -9,7 +9,7 @@ from configs import flat
 from rows import each_row
 
 from specmodel import InputError
-from specmodel.layers.batch import Layout
+from specmodel.layers import Layout
 
 DENSE = flat("meta-llama--Meta-Llama-3.1-8B", num_hidden_layers=4)
 MOE = flat("Qwen--Qwen3-30B-A3B", num_hidden_layers=4)

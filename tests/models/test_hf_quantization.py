@@ -8,7 +8,7 @@ from configs import flat
 from rows import each_row
 
 from specmodel import Architecture, InputError
-from specmodel.base.records import build
+from specmodel.base import build
 from specmodel.models.hf.config import architecture_fields
 
 DENSE = {

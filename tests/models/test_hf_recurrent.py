@@ -8,7 +8,7 @@ from rows import each_row
 from strategies import pass_of
 
 from specmodel import Architecture, InputError
-from specmodel.layers.batch import Layout
+from specmodel.layers import Layout
 
 KIMI, LING = CONFIGS["transformers--kimi_linear"], CONFIGS["transformers--bailing_hybrid"]
 

@@ -7,8 +7,8 @@ from shapes import without_fields
 from strategies import pass_of
 
 from specmodel import InputError
-from specmodel.cost.deploying import resolve
-from specmodel.layers.batch import Layout
+from specmodel.cost import resolve
+from specmodel.layers import Layout
 
 NAS = flat("nvidia--Llama-3_3-Nemotron-Super-49B-v1")
 

@@ -14,7 +14,7 @@ from rows import each_row
 from shapes import CONFIG
 
 from specmodel import Architecture, InputError, deploy, load_architecture
-from specmodel.base.records import as_table, build
+from specmodel.base import as_table, build
 from specmodel.models.hf.quantization import checkpoint_dtypes
 
 DATA = Path(__file__).parents[1] / "data/quantised_checkpoints.json"

@@ -14,12 +14,12 @@ import pytest
 from rows import each_row
 
 from specmodel import Architecture, EngineProfile, HardwareProfile, InputError
-from specmodel.base import Record
-from specmodel.base.records import HIDDEN, as_table, build, toml_text, unchecked
+from specmodel.base import Record, as_table, build
+from specmodel.base.records import HIDDEN, toml_text, unchecked
 from specmodel.base.schemas import BY_KIND, FROM_LIST, Day, Setting, schema_of
 from specmodel.base.units import LARGEST_RATE
 from specmodel.replay.policies.sglang import Slot
-from specmodel.replay.traces.copying import CopyProcess
+from specmodel.replay.traces import CopyProcess
 
 Length = Annotated[float, Setting(gt=0, le=10)]
 

@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 from published_tables import read_table
 
-from specmodel import predict
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.machines.engine import load_engine
-from specmodel.models.architecture import load_architecture
+from specmodel import Acceptance, load_architecture, load_engine, predict
 
 BATCH = np.unique(np.geomspace(1, 4096, 300).round())
 KERNELS = {

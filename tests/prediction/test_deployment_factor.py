@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from specmodel import deploy
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.cost.latency import KernelErrors, step_times
-from specmodel.machines.engine import load_engine
-from specmodel.prediction import intervals
-from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS
+from specmodel import Acceptance, deploy, load_engine
+from specmodel.cost import step_times
+from specmodel.cost.latency import KernelErrors
+from specmodel.prediction import COLUMNS, intervals
+from specmodel.prediction.columns import LOAD_COLUMNS
 from specmodel.prediction.evaluate import evaluate
 
 POINTS = {

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from carried import added_by_prompt
 
-from specmodel import predict
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy
-from specmodel.cost.prefill import draft_prefill_pass, prefill_pass
+from specmodel import InputError, deploy, predict
+from specmodel.cost import prefill_pass
+from specmodel.cost.prefill import draft_prefill_pass
 
 WHERE = {"target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "h200_sxm"}
 FIRST = {"ideal": (1, 1), "vllm-moesd-2025": (1, 1), "sglang": (5, 1), "vllm": (6, 1)}

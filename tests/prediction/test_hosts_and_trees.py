@@ -6,11 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specmodel import Acceptance, InputError, load_engine, predict
+from specmodel import Acceptance, InputError, decode, deploy, load_engine, predict
 from specmodel.answers.sweeps import plan_sweep
-from specmodel.cost.deploying import deploy
 from specmodel.machines.engine import ON_HOST
-from specmodel.prediction.decoding import decode
 from specmodel.replay import replay_times
 
 WHERE = {"target": "mixtral-8x7b", "hardware": "h200_sxm"}

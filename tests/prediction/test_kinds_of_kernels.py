@@ -9,16 +9,15 @@ from rows import each_row
 
 from published import datasets
 from published.mixers import recurrence
-from specmodel import deploy, list_architectures, load_architecture
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.cost.forward import pass_work
+from specmodel import Acceptance, deploy, list_architectures, load_architecture, load_hardware
+from specmodel.cost import pass_work
 from specmodel.cost.kinds import kernels_of
-from specmodel.fit.timed_work import predicted_time
-from specmodel.layers.batch import sequence_group
+from specmodel.fit import predicted_time
+from specmodel.layers import sequence_group
 from specmodel.layers.kinds import KINDS
+from specmodel.machines import FittedStack
 from specmodel.machines.fallbacks import stack_kernels
-from specmodel.machines.hardware import load_hardware
-from specmodel.machines.kernels import DATA_SHEET_KERNELS, FittedStack
+from specmodel.machines.kernels import DATA_SHEET_KERNELS
 from specmodel.prediction import intervals
 
 FIT = replace(

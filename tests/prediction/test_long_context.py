@@ -5,7 +5,7 @@ import pytest
 from rows import each_row
 
 import specmodel
-from specmodel.base.errors import InputError
+from specmodel import InputError
 
 WORDS = ("qwen3-30b-a3b", "h100")
 EAGLE = {"drafter": "eagle3", "batch_size": 1}

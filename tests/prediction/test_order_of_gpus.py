@@ -7,7 +7,7 @@ import pytest
 from rows import each_row
 
 import specmodel
-from specmodel.machines.hardware import list_hardware, load_hardware
+from specmodel import list_hardware, load_hardware
 
 SIZES = (1, 16, 128)
 MODELS = (

@@ -10,17 +10,21 @@ from hypothesis import given, strategies as st
 from rows import each_row
 from strategies import pass_of, with_windows
 
-from specmodel import drafters, predict
-from specmodel.algebra.acceptance import Acceptance
+from specmodel import (
+    Acceptance,
+    Deployment,
+    EngineProfile,
+    InputError,
+    deploy,
+    drafters,
+    load_architecture,
+    load_engine,
+    load_hardware,
+    predict,
+)
 from specmodel.algebra.experts import expert_use
 from specmodel.algebra.routing import zipf_popularity
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy, resolve
-from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import step_times
-from specmodel.machines.engine import EngineProfile, load_engine
-from specmodel.machines.hardware import load_hardware
-from specmodel.models.architecture import load_architecture
+from specmodel.cost import resolve, step_times
 from specmodel.prediction import intervals
 
 ENGINE = EngineProfile(

@@ -17,8 +17,8 @@ from specmodel import (
     list_engines,
     list_hardware,
 )
-from specmodel.cost.deploying import resolve
-from specmodel.prediction.predicting import predict_deployed
+from specmodel.cost import resolve
+from specmodel.prediction import predict_deployed
 
 TABLE = Path(__file__).parents[1] / "data" / "predictions.csv"
 HEAD = "# Predictions of this package: a drift alarm, no truth, by test_predictions.py.\n"

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import specmodel
+from specmodel import InputError
 from specmodel.algebra.money import cost_per_million_tokens
-from specmodel.base.errors import InputError
 from specmodel.cli.commands import carry_out
 from specmodel.prediction.priced import priced
 

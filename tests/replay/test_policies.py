@@ -8,7 +8,7 @@ import pytest
 from engine_rules import verified_drafts
 from rows import each_row
 
-from specmodel.base.errors import InputError
+from specmodel import InputError
 from specmodel.replay import policies
 from specmodel.replay.policies import (
     AdaptiveSteps,

@@ -9,12 +9,9 @@ import pandas as pd
 import pytest
 from made_traces import iid_process, make_trace
 
-from specmodel import predict
+from specmodel import InputError, deploy, load_architecture, predict
 from specmodel.algebra.routing import sample_routing
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy
 from specmodel.drafters import ngram_drafter
-from specmodel.models.architecture import load_architecture
 from specmodel.replay import (
     ReplayTimes,
     Sample,
@@ -33,8 +30,9 @@ from specmodel.replay.policies import (
     CascadeSettings,
     DiscountedBandit,
     Goodput,
+    Step,
 )
-from specmodel.replay.policies.policy import LearningPolicy, Step, learn_nothing
+from specmodel.replay.policies.policy import LearningPolicy, learn_nothing
 from specmodel.replay.sampling import draw_noise
 from specmodel.replay.serial_loop import DrawnBlock, serial_loop
 from specmodel.replay.traces import (

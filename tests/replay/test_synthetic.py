@@ -11,8 +11,8 @@ from made_traces import iid_process, position_process
 from rows import each_row, slow
 
 from copy_runs import expected_statistics
+from specmodel import InputError
 from specmodel.algebra import acceptance, speculation
-from specmodel.base.errors import InputError
 from specmodel.replay.traces import (
     AcceptanceProcess,
     CopyProcess,

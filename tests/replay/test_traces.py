@@ -11,8 +11,7 @@ import pytest
 from made_traces import make_trace
 from rows import each_row
 
-from specmodel import cli
-from specmodel.base.errors import InputError
+from specmodel import InputError, cli
 from specmodel.replay.traces import (
     ngram_trace,
     read_tokens,

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from specmodel.base.errors import InputError
-from specmodel.serving.capacity import GROWTH, WIDTH, Capacity, Load, Targets, search, widened
+from specmodel import InputError
+from specmodel.serving import Capacity, Targets
+from specmodel.serving.capacity import GROWTH, WIDTH, Load, search, widened
 
 
 def by_formula(slowness, *, count=1000):

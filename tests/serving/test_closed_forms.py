@@ -6,19 +6,13 @@ import numpy as np
 import pytest
 from rows import slow
 
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.cost.deploying import deploy
-from specmodel.prediction.decoding import decode_deployed
-from specmodel.serving.closed_forms import (
-    LoadCurves,
-    chain_state,
-    fluid_state,
-    load_curves,
-)
+from specmodel import Acceptance, deploy
+from specmodel.prediction import decode_deployed
+from specmodel.serving import Arrivals, Lengths, chain_state, draw_requests, fluid_state, prepare
+from specmodel.serving.closed_forms import LoadCurves, load_curves
 from specmodel.serving.limits import usual_scheduler
 from specmodel.serving.policies import fixed
-from specmodel.serving.requests import WORKLOADS, Arrivals, Lengths, draw_requests
-from specmodel.serving.run import prepare
+from specmodel.serving.requests import WORKLOADS
 
 
 def curves(first, slope, limit, output=101.0):

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from constant_steps import constant_times
 
-from specmodel.base.errors import InputError
+from specmodel import InputError
+from specmodel.serving import Arrivals, Lengths, Requests, Service, draw_requests
 from specmodel.serving.disaggregated import DisaggregatedPrefill
-from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
-from specmodel.serving.run import Service
 from specmodel.serving.state import Limits
 
 

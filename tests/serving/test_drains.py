@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from specmodel.base.errors import InputError
-from specmodel.serving.asked import Drained, load, load_question
+from specmodel import InputError, load
+from specmodel.serving import Lengths, Requests
+from specmodel.serving.asked import Drained, load_question
 from specmodel.serving.drains import answers
-from specmodel.serving.requests import WORKLOADS, Lengths, Requests
+from specmodel.serving.requests import WORKLOADS
 
 WHERE = {"target": "qwen3-30b-a3b", "hardware": "h200", "drafter": "eagle3"}
 EQUAL = {"prompt_length": 200, "output_length": 600}

@@ -8,14 +8,11 @@ from constant_steps import constant_times
 from rows import slow
 
 import specmodel
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.cost.deploying import deploy
+from specmodel import Acceptance, deploy
+from specmodel.serving import Arrivals, Lengths, Requests, Service, Study, draw_requests, prepare
 from specmodel.serving.limits import usual_scheduler
 from specmodel.serving.policies import fixed
-from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
-from specmodel.serving.run import Service, prepare
 from specmodel.serving.state import Limits
-from specmodel.serving.study import Study
 
 QWEN = {"target": "qwen3-30b-a3b", "hardware": "h100", "drafter": "eagle3"}
 WORKS = {"fixed": ([2], [1.0]), "mixed": ([1, 9], [0.75, 0.25])}

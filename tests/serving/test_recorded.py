@@ -6,11 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from specmodel import serving
-from specmodel.base.errors import InputError
-from specmodel.serving import recorded
-from specmodel.serving.requests import Arrivals, Lengths, Requests
-from specmodel.serving.study import Study
+from specmodel import InputError, serving
+from specmodel.serving import Arrivals, Lengths, Requests, Study, recorded
 
 OWN = "arrival_time,prompt_tokens,output_tokens\n"
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"

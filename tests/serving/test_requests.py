@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from specmodel import serving
-from specmodel.base.errors import InputError
+from specmodel import InputError, serving
 from specmodel.serving.requests import WORKLOADS
 
 MANY = 100_000

@@ -9,14 +9,11 @@ from constant_steps import constant_times
 from hypothesis import given, strategies as st
 from made_traces import make_trace
 
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy
-from specmodel.cost.memory import MemoryUse
-from specmodel.serving.limits import Scheduler, check_fits, limits_for
+from specmodel import Acceptance, InputError, deploy
+from specmodel.cost import MemoryUse
+from specmodel.serving import Arrivals, Lengths, Requests, Scheduler, Service, draw_requests
+from specmodel.serving.limits import check_fits, limits_for
 from specmodel.serving.policies import Drafting, drafting, fixed, spread_survival, survival
-from specmodel.serving.requests import Arrivals, Lengths, Requests, draw_requests
-from specmodel.serving.run import Service
 from specmodel.serving.state import Limits
 from specmodel.serving.times import TabulatedTimes
 

@@ -7,11 +7,10 @@ import pytest
 from engine_rules import verified_drafts
 
 import under_load
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.cost.deploying import deploy
-from specmodel.cost.latency import step_times
-from specmodel.cost.prefill import draft_prefill_pass, prefill_pass
-from specmodel.layers.batch import sequence_group
+from specmodel import Acceptance, deploy
+from specmodel.cost import prefill_pass, step_times
+from specmodel.cost.prefill import draft_prefill_pass
+from specmodel.layers import sequence_group
 from specmodel.serving import tables, times
 from specmodel.serving.policies import best_lengths, survival
 

@@ -6,16 +6,10 @@ from functools import cache
 import pytest
 from constant_steps import constant_times
 
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy
-from specmodel.serving.capacity import Targets
-from specmodel.serving.carried import capacities, capacity_row, check_alone
-from specmodel.serving.requests import Arrivals, Lengths
-from specmodel.serving.run import Service
+from specmodel import Acceptance, InputError, deploy
+from specmodel.serving import Arrivals, Lengths, Service, Study, Targets, Trial, capacities
+from specmodel.serving.carried import capacity_row, check_alone
 from specmodel.serving.state import Limits
-from specmodel.serving.study import Study
-from specmodel.serving.trial import Trial
 
 DEPLOYMENT, _ = deploy(target="qwen3-30b-a3b", hardware="h100", drafter="eagle3")
 SHORT = Lengths(prompt_tokens=120, output_tokens=40, output_spread=0.3)
