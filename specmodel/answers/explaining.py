@@ -97,7 +97,8 @@ def explain(prediction: Prediction) -> Explanation:
     in units of a decode step. The value of a set of causes depends only on its sum s and on whether
     rejection, which lowers the tokens, is in it: 2^8 sets take the place of 8! orders (2^10 where
     layers have state and index). Where only a share r of the steps has a proposal, the ideal is
-    ``1 + r draft_length``.
+    ``1 + r draft_length``. Where verifying takes less time than a decode step, the efficiency is 1,
+    of which no cause takes anything.
 
     Parameters
     ----------
@@ -131,6 +132,7 @@ def explain(prediction: Prediction) -> Explanation:
     efficiency[acting] = _in_chunks(
         lambda costs: shapley_values(1 / (1 + coalition_sums(costs))), of_pass[acting]
     )
+    efficiency = np.where(efficiency.sum(axis=0) > 0, 0.0, efficiency)  # it is at most 1
     acting = relative.any(axis=points)
     costs = np.concatenate([tokens, relative[acting]])
     speedup[np.append(acting, True)] = _in_chunks(_speedup_terms, costs)

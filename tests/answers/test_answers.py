@@ -89,7 +89,7 @@ def test_a_sweet_spot_is_what_looking_at_every_range_finds(steps):
 @each_row(
     ("batch_size", "speedup", "match"),
     [
-        ([2, 1], [1.0, 1.0], r"batch_size: got \[2.0, 1.0\]; expected rising"),
+        ([2, 1], [1.0, 1.0], r"batch_size: got \[2.0, 1.0\]; expected .*rising"),
         ([1, 2], [1.0], r"speedup: got 'shape \(1,\)'; expected one for each of 2"),
         ([0, 1], [1.0, 1.0], "batch_size: got 0"),
         ([1, 2], [1.0, float("nan")], "speedup: got"),
@@ -312,6 +312,14 @@ def test_anywhere_the_terms_sum(name, batch, length, rate, context):
     assert p.limited_by == min(causes, key=causes.get)
     # a longer pass hides more of a host that launches each kernel, where no graph holds any
     assert all(worth <= 1e-12 for cause, worth in causes.items() if cause != "overhead")
+
+
+def test_nothing_is_taken_where_verifying_is_the_faster():
+    """A longer pass hides more of a host that launches each kernel, beyond all graphs."""
+    points = {"batch_size": 257, "draft_length": 1, "context_length": 5000}
+    p = predict("qwen3-30b-a3b", "h200", drafter="ngram", engine="sglang", acceptance=0.6, **points)
+    assert p.target_efficiency == 1
+    assert not np.any([*explain(p).target_efficiency.values()])
 
 
 def test_an_explanation_as_a_table_has_both_ends():
