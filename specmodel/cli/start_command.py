@@ -169,7 +169,8 @@ def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
     model = typed.get("speculative_draft_model_path") or ""
     if not method:
         name, value = next(iter(typed.items()))
-        raise InputError(name, value, "--speculative-algorithm with it, such as EAGLE3")
+        expected = "--speculative-algorithm with it, such as EAGLE3, or neither for plain decoding"
+        raise InputError(name, value, expected)
     if method == "eagle" and not model:  # the checkpoint's own module, which SGLang runs so
         method = "mtp"
     drafter = _drafter(method, model)

@@ -70,7 +70,10 @@ def one_at_a_time(model: Architecture, gamma: FloatArray, drafted: FloatArray) -
 
 
 def verified_first(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
-    """Return a pass over all tokens just verified, which drafts one, and a pass for each other."""
+    """Return a pass over the `drafted` + 1 tokens just verified, then gamma - 1 that draft on.
+
+    The first drafts one token, and each other one more, in a tree a level; none runs at gamma 0.
+    """
     # the first fills the head's cache with what the target has computed of these tokens, accepted
     # or not, as vLLM and SGLang run it; only the last accepted one of a sequence needs logits
     first = np.minimum(gamma, 1.0)

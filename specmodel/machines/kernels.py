@@ -238,7 +238,8 @@ class Kernels:
     def fit(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelFit | None:
         """Return the fit of `place`, with larger errors where it serves another dtype or kind.
 
-        What was borrowed from another stack has its larger errors already.
+        None if kernels use the data sheet; arguments are those of `place`. What was borrowed from
+        another stack has its larger errors already.
         """
         place = self.place(kind, stored, arithmetic)
         if place is None:

@@ -175,7 +175,10 @@ class Capacity:
 
     @property
     def simulated(self) -> tuple[float, float]:
-        """Ends of the 80 % interval of the mean over simulations [request/s]."""
+        """Ends of the 80 % interval of the mean capacity over simulations [request/s].
+
+        About `rate`, from the spread of `own`; both are `rate` with fewer than two of these.
+        """
         count = len(self.own)
         if count < 2:
             return self.rate, self.rate

@@ -121,9 +121,11 @@ def mixed_step_time(
     prompts: tuple[SequenceGroup, ...] = (),
     beside: Numeric = 0.0,
 ) -> FloatArray:
-    """Return a step of the deployment's program that decodes, with chunks of prompts beside [s].
+    """Return the time of a step that decodes, with chunks of prompts in it if there are any [s].
 
-    `beside` are tokens that with its own decide which graphs hold the step [token].
+    It is the whole step: drafting, verification, rejection, and both models' reading of prompts.
+    `beside` tokens take no time: with prompts, they are added to the step's own tokens to decide
+    whether graphs hold it, so that -inf puts it in graphs and inf beyond them [token].
     """
     gamma = np.asarray(draft_length, dtype=float)
     times = step_times(

@@ -213,7 +213,8 @@ def _find(name: str) -> Any:
     if found:
         return known[found](found)
     every = nearest(name, [*ROWS, *known, *published])
-    expected = f"{every}, or another kind or name of specmodel list, or a path"
+    expected = f"{every}, another name, a path, or a kind, whose names specmodel list KIND tells:"
+    expected += f" {', '.join(sorted(ROWS))}"
     raise InputError("name", name, expected)
 
 

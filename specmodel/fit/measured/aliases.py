@@ -44,7 +44,10 @@ Those of others, by NVIDIA and Meta, scale tensors or channels."""
 
 
 def shipped_model(name: str) -> str:
-    """Return the shipped architecture that a name, its beginning or a hub id stands for."""
+    """Return the name of the shipped architecture that a name, its start or a hub id stands for.
+
+    An InputError tells the nearest if it stands for none, and all if a beginning fits several.
+    """
     known = list_architectures()
     plain = re.sub(r"\(.*?\)", "", str(name)).strip().rpartition("/")[2]
     if shipped := checkpoint(plain, known):
