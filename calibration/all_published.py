@@ -51,7 +51,7 @@ ENGINES: dict[str, dict[str, Any]] = {
         "vary": ["draft_kernel_time", "reject_time_per_request", "reject_time_per_token"],
         "leave_out": ["target", "draft_length", "data"],
         "source": "MoESD (arXiv:2505.19645), Table 1: peak speedups on 2 A800",
-    },
+    }
 }
 
 

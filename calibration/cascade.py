@@ -102,10 +102,7 @@ def _claims_table(settings: SuiteSettings, claims: pd.DataFrame) -> str:
     )
     worst = [str(name) for name in claims if str(name).startswith("worst")]
     shown = list(dict.fromkeys([*PAPER, *worst]))
-    columns: Columns = [
-        ("claim", shown),
-        ("paper", [PAPER.get(name, "-") for name in shown]),
-    ]
+    columns: Columns = [("claim", shown), ("paper", [PAPER.get(name, "-") for name in shown])]
     for look_up in settings.look_ups:
         part = claims[claims["look_up"] == look_up]
         middle = part[is_middle[part.index]].iloc[0]

@@ -25,12 +25,7 @@ from specmodel.replay.policies import CascadeSettings
 from specmodel.replay.run import simulate
 from specmodel.replay.sampling import TRACE, stream
 from specmodel.replay.times import replay_times
-from specmodel.replay.traces import (
-    Trace,
-    join_traces,
-    load_preset,
-    sample_trace,
-)
+from specmodel.replay.traces import Trace, join_traces, load_preset, sample_trace
 from specmodel.replay.workers import spread
 
 MODELS = {
@@ -163,10 +158,7 @@ class SuiteSettings:
 
 
 def cascade_suite(
-    settings: SuiteSettings,
-    *,
-    workers: int = 1,
-    progress: Callable[[int], None] | None = None,
+    settings: SuiteSettings, *, workers: int = 1, progress: Callable[[int], None] | None = None
 ) -> pd.DataFrame:
     """Return how every policy did on every target and workload: speedup, slowdown and test_share.
 
@@ -199,11 +191,7 @@ def suite_policy(variant: str, first_draft_length: int) -> str:
 
 
 def task_trace(
-    task: str,
-    look_up: str,
-    num_requests: int,
-    output_tokens: int,
-    generator: np.random.Generator,
+    task: str, look_up: str, num_requests: int, output_tokens: int, generator: np.random.Generator
 ) -> Trace:
     """Return requests of a task: its preset, with what shorter matches add and lose.
 

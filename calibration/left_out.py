@@ -63,8 +63,7 @@ def popularity(spread: float) -> Change:
 CHOICES = (
     Choice("spread of popularity", {str(s): popularity(s) for s in (0.0, 0.7, 1.3)}),
     Choice(
-        "shared experts",
-        {"beside": of_all(), "in turn": of_all(**{"engine.shared_beside": ()})},
+        "shared experts", {"beside": of_all(), "in turn": of_all(**{"engine.shared_beside": ()})}
     ),
     Choice(
         "kernels",

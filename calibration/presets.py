@@ -22,11 +22,7 @@ from copy_runs import OUTPUTS, fit_copy_runs, fit_runaways
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
 from specmodel.replay.traces.record import Trace
-from specmodel.replay.traces.statistics import (
-    DRAFT_LENGTHS,
-    TraceStatistics,
-    trace_statistics,
-)
+from specmodel.replay.traces.statistics import DRAFT_LENGTHS, TraceStatistics, trace_statistics
 from specmodel.replay.traces.synthetic import (
     FOLDER,
     AcceptanceProcess,

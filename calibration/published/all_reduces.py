@@ -11,13 +11,7 @@ from specmodel.algebra.collectives import AllReduceParameters, all_reduce_time
 from specmodel.base.errors import InputError
 from specmodel.base.tables import ARGUMENT, need_columns, numbers
 from specmodel.base.units import FloatArray, check
-from specmodel.fit.result import (
-    ROBUST_SCALE,
-    FitResult,
-    best_of_starts,
-    log_fit_result,
-    rounded,
-)
+from specmodel.fit.result import ROBUST_SCALE, FitResult, best_of_starts, log_fit_result, rounded
 
 COLUMNS = ("num_gpus", "message_bytes", "latency")
 """Columns of a table of all-reduces, as `datasets.read_timings` gives "comm" [-] [B] [s]."""

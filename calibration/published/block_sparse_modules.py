@@ -12,13 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from published.layers import (
-    TimedLayers,
-    decoded,
-    read_engine,
-    shape_names,
-    table_stream,
-)
+from published.layers import TimedLayers, decoded, read_engine, shape_names, table_stream
 from published.roles import cold_rows, mixed_third, short_rows
 from specmodel.base.records import build
 from specmodel.fit.kernels import KernelFitting

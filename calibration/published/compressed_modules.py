@@ -60,10 +60,7 @@ OF_KIND = {
     "compressed_attention": {
         name: name for name in ("launch_time", "memory_efficiency", "compute_efficiency")
     },
-    "compressed_indexer": {
-        "launch_time": "index_launch_time",
-        "group_time": "group_time",
-    },
+    "compressed_indexer": {"launch_time": "index_launch_time", "group_time": "group_time"},
 }
 STREAM_OF_KIND = {"hyper_connections": {name: name for name in STREAM_PARAMETERS}}
 """Parameters of each kind of kernels, and what is fitted for each."""

@@ -213,8 +213,7 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
     if (framework, version) in _GROUPS_OF_32:
         weights = weights.replace("int4", "int4_g32")
     table = table.assign(
-        weight_dtype=weights,
-        activation_dtype=_dtypes(table["quantization"], of=1),
+        weight_dtype=weights, activation_dtype=_dtypes(table["quantization"], of=1)
     )
     if operation in ("dsa", "msa", "hca", "csa"):
         return table.assign(kv_dtype=_dtypes(table["kv_dtype"]))

@@ -4,14 +4,7 @@ import numpy as np
 import pandas as pd
 
 from published.rivals import without_slow
-from published.roles import (
-    MAX_TOKENS,
-    cold_rows,
-    fastest_kernels,
-    roles_of,
-    rows_in,
-    stored_bytes,
-)
+from published.roles import MAX_TOKENS, cold_rows, fastest_kernels, roles_of, rows_in, stored_bytes
 from specmodel.base.units import FloatArray
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.measure.measurements import COLUMNS, SHAPE

@@ -15,13 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from published import datasets
-from published.layers import (
-    TimedLayers,
-    decoded,
-    read_engine,
-    shape_names,
-    table_stream,
-)
+from published.layers import TimedLayers, decoded, read_engine, shape_names, table_stream
 from published.roles import mixed_third
 from specmodel.base.errors import InputError
 from specmodel.base.records import build

@@ -46,11 +46,7 @@ def wrap(text: str, indent: str = "") -> str:
     It is not broken at no-break spaces, which become spaces.
     """
     lines = textwrap.fill(
-        text,
-        SCREEN.get(),
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
+        text, SCREEN.get(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
     return lines.replace("\xa0", " ")
 

@@ -46,10 +46,7 @@ _TRAFFIC: dict[str, tuple[Any, str]] = {
     "ttft_target": ("SECONDS", "Time to the first token that a request should meet."),
 }
 _SEARCH: dict[str, tuple[Any, str]] = {
-    "attainment": (
-        float,
-        "Share of the requests that should meet both targets.  [default: 0.9]",
-    ),
+    "attainment": (float, "Share of the requests that should meet both targets.  [default: 0.9]"),
     "workers": (int, "Processes that share the search.  [default: 1]"),
     "scheduler": ("ADDRESS", "A Dask cluster in their place."),
 }

@@ -17,14 +17,7 @@ import click
 
 import specmodel
 from specmodel.base.errors import InputError
-from specmodel.base.naming import (
-    cached_snapshot,
-    checkpoint,
-    counted,
-    is_id,
-    is_local,
-    known_name,
-)
+from specmodel.base.naming import cached_snapshot, checkpoint, counted, is_id, is_local, known_name
 from specmodel.cli.settings import Add, changed, ignore_option, option, options, own
 from specmodel.cli.start_command import start_flags
 
@@ -33,11 +26,7 @@ _ASKED = {"target": "a model", "hardware": "a GPU"}
 
 
 def where_options(
-    *,
-    required: bool = True,
-    engine: str = "vllm",
-    has_start: bool = False,
-    has_words: bool = True,
+    *, required: bool = True, engine: str = "vllm", has_start: bool = False, has_words: bool = True
 ) -> Add:
     """Add the options that name target, drafter, hardware, engine and kernels.
 

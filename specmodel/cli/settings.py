@@ -41,10 +41,7 @@ _CASE: _Options = {
         "Model served: a name or its beginning, TOML, config.json or its folder, a"
         " hub id (in the local cache, or of a model that ships), or - for standard input.",
     ),
-    "drafter": (
-        "NAME|PATH",
-        "mtp, eagle3, ngram ... (specmodel list drafters), or a model.",
-    ),
+    "drafter": ("NAME|PATH", "mtp, eagle3, ngram ... (specmodel list drafters), or a model."),
     "hardware": ("NAME|PATH", "GPU: a name, its beginning or TOML; 8xh200 is eight of them."),
     "engine": ("NAME|PATH", "Whose host overheads and kernels; ideal has no overheads."),
     "host_speed": (

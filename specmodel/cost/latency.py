@@ -16,12 +16,7 @@ from specmodel.cost.forward import pass_components
 from specmodel.cost.passes import PassTime, growth_by_cause, time_by_cause
 from specmodel.cost.programs import Only, PassProgram
 from specmodel.drafters.passes import DraftPasses, Part
-from specmodel.layers.batch import (
-    Layout,
-    Routing,
-    SequenceGroup,
-    carried_by,
-)
+from specmodel.layers.batch import Layout, Routing, SequenceGroup, carried_by
 from specmodel.machines.engine import Hiding, Overheads
 from specmodel.models.architecture import Architecture
 
@@ -297,10 +292,7 @@ def sequences_of(
     chance, share = proposals(deployment.drafter.proposal_rate, batch_size)
     plain = SequenceGroup(batch_size=batch_size, context_length=context)
     verified = replace(
-        plain,
-        tokens_per_sequence=tokens,
-        speculating_share=share,
-        speculating_chance=chance,
+        plain, tokens_per_sequence=tokens, speculating_share=share, speculating_chance=chance
     )
     return plain, verified
 
@@ -339,9 +331,7 @@ def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numer
 
 
 def target_pass(
-    deployment: Deployment,
-    sequences: SequenceGroup | Sequence[SequenceGroup],
-    only: Only = "all",
+    deployment: Deployment, sequences: SequenceGroup | Sequence[SequenceGroup], only: Only = "all"
 ) -> PassTime:
     """Return the time of one pass of the target; its `work()` returns the work.
 

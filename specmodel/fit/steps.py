@@ -15,12 +15,7 @@ from specmodel.cost.deploying import resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import StepTimes, step_times
 from specmodel.cost.passes import PassTime
-from specmodel.cost.prefill import (
-    added_by_prompts,
-    carried_prefill,
-    read_by_drafter,
-    whole_prompts,
-)
+from specmodel.cost.prefill import added_by_prompts, carried_prefill, read_by_drafter, whole_prompts
 from specmodel.fit.measured.tables import Served
 from specmodel.layers.batch import sequence_group
 from specmodel.machines.engine import EngineProfile, Hiding, Overheads, load_engine

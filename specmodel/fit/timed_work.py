@@ -226,9 +226,7 @@ _TOKENS = ("num_tokens", "query_tokens", "batch_size")
 
 
 def predict_measured(
-    table: pd.DataFrame,
-    hardware: HardwareProfile,
-    stack: str | None = None,
+    table: pd.DataFrame, hardware: HardwareProfile, stack: str | None = None
 ) -> pd.DataFrame:
     """Return the judged rows of a table with their predicted time.
 

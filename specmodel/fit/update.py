@@ -131,11 +131,7 @@ class EngineUpdate:
 
 
 def update_engine(
-    rows: Sequence[Served],
-    base: EngineProfile,
-    *,
-    date: str,
-    version: str = "",
+    rows: Sequence[Served], base: EngineProfile, *, date: str, version: str = ""
 ) -> EngineUpdate:
     """Return an engine profile updated by runs on one host, in parameters they determine.
 

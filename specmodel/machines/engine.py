@@ -48,10 +48,7 @@ class Overheads:
         return replace(self, **seconds, host_speed=1.0)
 
     def rejection_time(
-        self,
-        draft_length: FloatArray,
-        requests: FloatArray,
-        chance: FloatArray | float = 1.0,
+        self, draft_length: FloatArray, requests: FloatArray, chance: FloatArray | float = 1.0
     ) -> FloatArray:
         """Return the mean time that the host takes for the draft of a step beside its passes [s].
 

@@ -74,11 +74,7 @@ def load_rankings() -> Rankings:
 
 
 def candidates(
-    kind: str,
-    dtype: str,
-    own: FittedStack,
-    others: Mapping[str, FittedStack],
-    typical: FittedStack,
+    kind: str, dtype: str, own: FittedStack, others: Mapping[str, FittedStack], typical: FittedStack
 ) -> dict[Candidate, Fallback]:
     """Return the fits that may replace the one that a stack lacks at a kind and dtype.
 

@@ -76,9 +76,7 @@ COLUMNS = (
         source=lambda e: e.times.active_experts_verify,
     ),
     _uncertain(
-        "forward_time",
-        "s",
-        "decode step, which is the time per output token without speculation",
+        "forward_time", "s", "decode step, which is the time per output token without speculation"
     ),
     _uncertain("verify_time", "s", "verify pass"),
     _uncertain("draft_time", "s", "all drafting of a step, and what it waits for the host"),
@@ -221,11 +219,7 @@ def _plain(name: str, **changes: Any) -> Column:
 DECODE_COLUMNS = (
     _plain("batch_size"),
     _plain("context_length"),
-    _plain(
-        "active_experts",
-        form=".0f",
-        meaning="distinct experts per layer that a pass loads",
-    ),
+    _plain("active_experts", form=".0f", meaning="distinct experts per layer that a pass loads"),
     _plain("tpot", title="TPOT", form="", spare=0),
     _plain("throughput", title="tokens/s", form=""),
     Column(

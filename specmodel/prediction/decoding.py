@@ -77,11 +77,7 @@ def decoded(case: Case) -> Prediction:
 
 
 def decode_deployed(
-    deployment: Deployment,
-    assumed: Mapping[str, Any],
-    *,
-    interval: bool = False,
-    **asked: Any,
+    deployment: Deployment, assumed: Mapping[str, Any], *, interval: bool = False, **asked: Any
 ) -> Prediction:
     """Predict plain decoding of a deployment as `deploy` gives it, without a drafter.
 

@@ -9,12 +9,7 @@ import numpy as np
 from specmodel.algebra.acceptance import FORMS, Acceptance
 from specmodel.base.classes import dataclass
 from specmodel.prediction.columns import COLUMNS
-from specmodel.prediction.intervals import (
-    Interval,
-    central_intervals,
-    peak_interval,
-    states_errors,
-)
+from specmodel.prediction.intervals import Interval, central_intervals, peak_interval, states_errors
 from specmodel.prediction.outcome import Prediction
 
 SURELY, LIKELY = 0.95, 0.75

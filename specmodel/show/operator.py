@@ -179,10 +179,7 @@ def _idle(rows: list[Row]) -> str:
 
 
 def _gain(
-    best: Row,
-    top: Gain | None,
-    judged: Sequence[tuple[Row, Gain | None]],
-    prediction: Prediction,
+    best: Row, top: Gain | None, judged: Sequence[tuple[Row, Gain | None]], prediction: Prediction
 ) -> str:
     """Return as text whether speculation pays, where most and least, and where it may or not."""
     pays, denial = report.verbs(prediction.deployment)

@@ -108,11 +108,7 @@ def analyse(
 
 
 def analyse_case(
-    case: Case,
-    given: Mapping[str, tuple[float, float]],
-    *,
-    samples: int = 1024,
-    seed: int = 0,
+    case: Case, given: Mapping[str, tuple[float, float]], *, samples: int = 1024, seed: int = 0
 ) -> Sensitivity:
     """Return the sensitivity of speedup and target efficiency at the one point of a case.
 

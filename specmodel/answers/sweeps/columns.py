@@ -72,10 +72,7 @@ def sweep(
 
 
 def csv_chunks(
-    plan: Plan,
-    *,
-    workers: int | None = None,
-    client: Client | str | None = None,
+    plan: Plan, *, workers: int | None = None, client: Client | str | None = None
 ) -> Iterator[str]:
     """Yield a sweep as CSV text while it is computed: the header, then the lines of each part.
 

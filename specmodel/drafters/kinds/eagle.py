@@ -47,10 +47,7 @@ def eagle_drafter(
 
 
 def eagle3_drafter(
-    target: Architecture,
-    *,
-    ffn_size: int | None = None,
-    vocabulary_size: int | None = None,
+    target: Architecture, *, ffn_size: int | None = None, vocabulary_size: int | None = None
 ) -> Drafter:
     """Return an EAGLE-3 head: a 3h-to-h projection, one dense layer, a reduced LM head.
 

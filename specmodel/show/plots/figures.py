@@ -88,11 +88,7 @@ def check_figure(argument: str, path: str) -> None:
 
 
 def save_figure(
-    kind: str,
-    table: pd.DataFrame,
-    path: str,
-    argument: str = "figure",
-    **settings: Any,
+    kind: str, table: pd.DataFrame, path: str, argument: str = "figure", **settings: Any
 ) -> None:
     """Draw a kind as `draw_figure` does, and write the file in the format of its suffix."""
     check_figure(argument, path)
