@@ -139,17 +139,11 @@ def test_best_draft_length_prefers_none_and_the_shortest_of_equals():
         (lambda: speculation.solve_acceptance_rate(1, 0), "draft_length"),
         (lambda: measured(accepted_fraction=1.2).rate(), "accepted_fraction"),
         (lambda: forms.conditional_acceptance([0.5, 0.6]), "cumulative_acceptance"),
-        (
-            lambda: forms.expected_tokens_per_step_by_position([0.5], 2),
-            "acceptance_by_position",
-        ),
+        (lambda: forms.expected_tokens_per_step_by_position([0.5], 2), "acceptance_by_position"),
         (lambda: speculation.target_efficiency(0, 1), "forward_time"),
         (lambda: speculation.best_draft_length([1, 2], [1, 2, 3]), "draft_length"),
         (lambda: Acceptance(), "acceptance"),
-        (
-            lambda: Acceptance(acceptance_rate=0.5, measured_draft_length=2),
-            "measured_draft_length",
-        ),
+        (lambda: Acceptance(acceptance_rate=0.5, measured_draft_length=2), "measured_draft_length"),
     ],
 )
 def test_bad_input_names_the_argument(call, argument):

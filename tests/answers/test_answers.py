@@ -13,12 +13,7 @@ from rows import each_row
 
 from specmodel import InputError, ngram_drafter, predict
 from specmodel.answers import break_even, compare, explain, sweet_spot, sweet_spots
-from specmodel.answers.explaining import (
-    SPEEDUP_TERMS,
-    VERIFY_TERMS,
-    coalition_sums,
-    shapley_values,
-)
+from specmodel.answers.explaining import SPEEDUP_TERMS, VERIFY_TERMS, coalition_sums, shapley_values
 
 QWEN = {
     "target": "qwen2-57b-a14b",

@@ -13,12 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from rows import each_row
 
 from specmodel import InputError
-from specmodel.answers import (
-    Schedule,
-    config_format,
-    draft_length_schedule,
-    draft_ranges,
-)
+from specmodel.answers import Schedule, config_format, draft_length_schedule, draft_ranges
 from specmodel.answers.schedule import mean_speedup
 from specmodel.replay.policies import scheduled_draft_lengths
 

@@ -7,14 +7,7 @@ import pytest
 from rows import each_row, slow
 from scipy import stats
 
-from specmodel import (
-    Acceptance,
-    InputError,
-    deploy,
-    load_engine,
-    ngram_drafter,
-    predict,
-)
+from specmodel import Acceptance, InputError, deploy, load_engine, ngram_drafter, predict
 from specmodel.algebra.acceptance import ACCEPTANCE_SPREAD
 from specmodel.answers.sensitivity import (
     OUTPUTS,
@@ -483,7 +476,7 @@ def test_one_routing_correlation():
 )
 def test_ranges_are_of_inputs_and_there_is_one(analysis, more):
     deployment = deployed("head")
-    with pytest.raises(InputError, match=r"^ranges: got {}; expected the range of an input"):
+    with pytest.raises(InputError, match=r"^ranges: got {}; expected at least one range"):
         analysis(deployment, POINT, {}, **more)
     with pytest.raises(InputError, match=r"^ranges: got 'batch'; expected an input: batch_size"):
         analysis(deployment, POINT, {"batch": Range(low=1, high=2)}, **more)

@@ -14,13 +14,7 @@ from rows import each_row, slow
 
 from specmodel import Acceptance, InputError, predict
 from specmodel.algebra.routing import zipf_popularity
-from specmodel.answers.sweeps import (
-    SweepInterrupted,
-    csv_chunks,
-    plan_sweep,
-    sweep,
-    sweep_to_file,
-)
+from specmodel.answers.sweeps import SweepInterrupted, csv_chunks, plan_sweep, sweep, sweep_to_file
 from specmodel.answers.sweeps.parameters import DEFAULT_COLUMNS
 from specmodel.answers.sweeps.plan import blocks
 from specmodel.prediction.columns import COLUMN_UNITS
@@ -208,8 +202,7 @@ def test_columns_wanted_come_with_those_that_tell_the_points_apart():
 
 
 @given(
-    shape=st.lists(st.integers(1, 7), min_size=1, max_size=4).map(tuple),
-    most=st.integers(1, 60),
+    shape=st.lists(st.integers(1, 7), min_size=1, max_size=4).map(tuple), most=st.integers(1, 60)
 )
 def test_blocks_hold_every_point_once_and_in_order(shape, most):
     points = np.arange(np.prod(shape)).reshape(shape)
@@ -275,10 +268,7 @@ WRONG = [
     ({"popularity": [0.25] * 8}, "popularity: got .*popularity_exponent"),
     ({"max_draft_length": [3, 4]}, "max_draft_length: .*one value"),
     ({"measured_draft_length": 3}, "measured_draft_length: got 3"),
-    (
-        {"hardware.memory.bandwidth": 1e12},
-        "hardware.memory.bandwidth: got .*peak_bytes_per_s",
-    ),
+    ({"hardware.memory.bandwidth": 1e12}, "hardware.memory.bandwidth: got .*peak_bytes_per_s"),
     (
         {"hardware.memory.peak_bytes_per_s": [3e12, 10**400]},
         "hardware.memory.peak_bytes_per_s: got 1000",
@@ -293,10 +283,7 @@ TOGETHER = [
         "tokens_per_step: got 2.1; expected at most 1.8",
     ),
     ({"acceptance_rate": None, "tokens_per_step": 2, "draft_length": [1, 3]}, "measured_draft"),
-    (
-        {"acceptance_rate": None, "acceptance_by_position": [0.5, 0.4]},
-        "acceptance_by_position",
-    ),
+    ({"acceptance_rate": None, "acceptance_by_position": [0.5, 0.4]}, "acceptance_by_position"),
 ]
 
 

@@ -133,8 +133,7 @@ def test_published_all_reduces_of_sizes_left_out_are_met(name: str, stack: str) 
     assert error.mean() <= MOST.get((name, stack), 0.12)
     fit = link.all_reduce[stack]
     assert (fit.mean_error, fit.median_error) == pytest.approx(
-        (error.mean(), np.median(error)),
-        rel=NEAR.get((name, stack), 0.02),
+        (error.mean(), np.median(error)), rel=NEAR.get((name, stack), 0.02)
     )
     shipped = errors_of(rows, link.peak_bytes_per_s, fit.parameters)
     ring = replace(link, all_reduce={}).all_reduce_parameters(stack)

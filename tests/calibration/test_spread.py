@@ -11,13 +11,7 @@ from ledger import contradicted
 from specmodel.base.errors import InputError
 from specmodel.fit.measured import judge_serving, read_serving
 from specmodel.prediction import intervals
-from spread import (
-    coverage_left_out,
-    fit_spread,
-    least_spreads,
-    ratios_of_passes,
-    without_engine,
-)
+from spread import coverage_left_out, fit_spread, least_spreads, ratios_of_passes, without_engine
 
 ROW = {
     "dtype": "bf16",

@@ -107,7 +107,7 @@ WORDS = [
 NAMES = [
     ("--target mixtral9x7b", "--target", "'mixtral9x7b'", "mixtral-8x7b"),
     ("--drafter egle", "--drafter", "'egle'", "eagle"),
-    ("--hardware rtx", "--hardware", "'rtx'", "start so: rtx_3090"),
+    ("--hardware rtx", "--hardware", "'rtx'", "one of rtx_3090"),
     (f"--hardware {'h' * 5000}", "--hardware", "hhh...hhh"),
     ("--engine idael", "--engine", "'idael'", "ideal"),
     ("--target Qwen/Qwen3-30B-A3B-GGUF", "--target", "such as qwen3-30b-a3b"),
@@ -305,8 +305,7 @@ def test_the_bare_program_asks_five_questions(capsys):
 
 
 @pytest.mark.parametrize(
-    "place",
-    ["specmodel.prediction.predicting.predict_deployed", "specmodel.show.operator.table"],
+    "place", ["specmodel.prediction.predicting.predict_deployed", "specmodel.show.operator.table"]
 )
 def test_interrupt_is_silent(place, monkeypatch, capsys):
     def interrupt(*_arguments, **_options):

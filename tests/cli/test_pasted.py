@@ -34,17 +34,7 @@ def test_a_checkpoint_is_a_shipped_model_and_a_dtype(typed, name, dtype):
         assert load_architecture(typed, weight_dtype="bf16").weight_dtype == "bf16"
 
 
-@each_row(
-    "typed",
-    [
-        "Inferact/MiniMax-M3-EAGLE3",
-        "../qwen3-8b",
-        "someone/a-model",
-        "",
-        "-",
-        "fp8",
-    ],
-)
+@each_row("typed", ["Inferact/MiniMax-M3-EAGLE3", "../qwen3-8b", "someone/a-model", "", "-", "fp8"])
 def test_other_names_are_no_checkpoint_of_a_shipped_model(typed):
     assert checkpoint(typed, list_architectures()) is None
 

@@ -18,8 +18,7 @@ from specmodel.layers import Layout, PassWork, Work, sequence_group
 from specmodel.machines.engine import Overheads
 
 GPU = load_hardware("h100_sxm").with_changes(
-    "hardware",
-    {"memory.peak_bytes_per_s": 1e12, "dtype.bf16.peak_flops_per_s": 1e15},
+    "hardware", {"memory.peak_bytes_per_s": 1e12, "dtype.bf16.peak_flops_per_s": 1e15}
 )
 """1 us reads a million bytes, and computes a thousand million FLOP."""
 US = 1e-6

@@ -21,11 +21,7 @@ from specmodel import (
 from specmodel.algebra import experts, routing
 from specmodel.algebra.acceptance import proposals
 from specmodel.algebra.collectives import all_reduce_time
-from specmodel.algebra.ranks import (
-    busiest_experts,
-    busiest_share,
-    busiest_tokens,
-)
+from specmodel.algebra.ranks import busiest_experts, busiest_share, busiest_tokens
 from specmodel.base import BYTES_PER_ELEMENT, as_table
 from specmodel.cost import MemoryUse
 from specmodel.cost.links import links_of

@@ -8,14 +8,7 @@ from hybrids import hybrid
 from hypothesis import strategies as st
 from strategies import pass_of
 
-from specmodel import (
-    InputError,
-    deploy,
-    load_architecture,
-    load_engine,
-    ngram_drafter,
-    predict,
-)
+from specmodel import InputError, deploy, load_architecture, load_engine, ngram_drafter, predict
 from specmodel.cost import MemoryUse, pass_work, step_times
 from specmodel.layers import GatedDeltaNet, Layout, sequence_group
 from specmodel.layers.states import StateKeeping

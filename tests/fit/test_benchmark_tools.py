@@ -86,10 +86,7 @@ def test_a_run_with_speculation_has_what_the_server_counted(tool):
 
 @pytest.mark.parametrize(
     ("tool", "path"),
-    [
-        ("guidellm", "benchmarks.0.requests.successful"),
-        ("aiperf", "total_spec_decode_steps"),
-    ],
+    [("guidellm", "benchmarks.0.requests.successful"), ("aiperf", "total_spec_decode_steps")],
 )
 def test_without_counts_of_the_server_events_tell_that_it_drafted(tool, path, file):
     run = only(file(tool, path))
@@ -101,10 +98,7 @@ def test_without_counts_of_the_server_events_tell_that_it_drafted(tool, path, fi
 def test_each_benchmark_of_a_report_of_guidellm_is_a_run(file):
     both = [values("guidellm", kind)["benchmarks"][0] for kind in ("plain", "eagle3")]
     path = file("guidellm", "benchmarks", both)
-    assert [run.source for run in read_benchmarks([path])] == [
-        f"{path} entry 1",
-        f"{path} entry 2",
-    ]
+    assert [run.source for run in read_benchmarks([path])] == [f"{path} entry 1", f"{path} entry 2"]
     strategy = {"type_": "constant", "rate": 4.0, "max_concurrency": 512}
     run = only(file("guidellm", "benchmarks.0.config.strategy", strategy))
     assert run.concurrency is None

@@ -145,10 +145,7 @@ def test_intervals_hold_for_cells_of_table_1_left_out() -> None:
     intervals hold 22 or 23 cells of 24 by which draws are taken, where they held 21: as 80 % of 24
     would in 17 to 22 (88 %).
     """
-    table, shipped = (
-        read_served(TABLES / "moesd_vllm_a800.csv"),
-        load_engine("vllm-moesd-2025"),
-    )
+    table, shipped = (read_served(TABLES / "moesd_vllm_a800.csv"), load_engine("vllm-moesd-2025"))
     assert shipped.fit is not None
     held, num_fits, engines = [], 4, []
     for fold in range(num_fits):

@@ -14,12 +14,7 @@ from published.population import VARIED, fit_population
 from specmodel import Acceptance, predict
 from specmodel.base.errors import InputError
 from specmodel.fit import EngineUpdate, update_engine
-from specmodel.fit.measured import (
-    judge_serving,
-    read_benchmarks,
-    read_serving,
-    served_runs,
-)
+from specmodel.fit.measured import judge_serving, read_benchmarks, read_serving, served_runs
 from specmodel.fit.measured.judge import host_speeds
 from specmodel.fit.measured.tables import Served
 from specmodel.fit.steps import RUN_SPREAD, VERIFY_SPREAD, measured_steps

@@ -185,10 +185,7 @@ def test_toml_file(tmp_path):
     assert load_hardware(path) == load_hardware(str(path)) == load_hardware("L4")
 
 
-@pytest.mark.parametrize(
-    "field",
-    ["kernel_time", "reject_time_per_request"],
-)
+@pytest.mark.parametrize("field", ["kernel_time", "reject_time_per_request"])
 def test_engine_with_any_overhead_is_not_ideal(field):
     engine = load_engine("ideal")
     assert engine.is_ideal

@@ -11,12 +11,7 @@ from pathlib import Path
 import pytest
 from rows import slow
 
-from specmodel import (
-    Acceptance,
-    list_architectures,
-    list_engines,
-    list_hardware,
-)
+from specmodel import Acceptance, list_architectures, list_engines, list_hardware
 from specmodel.cost import resolve
 from specmodel.prediction import predict_deployed
 

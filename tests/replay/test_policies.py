@@ -88,12 +88,7 @@ FALLING = {1: 1.4, 2: 1.2, 3: 1.0, 4: 0.8, 5: 0.7, 6: 0.6, 7: 0.5}
         ({1: 0.9, 2: 5.0}, {"first_draft_length": 1}, [1], 0),
         # all tried are below 1: plain decoding, whose utility is 1, wins unless told otherwise
         ({1: 5.0, 2: 0.78, 3: 0.75}, {"first_draft_length": 3}, [3, 2], 0),
-        (
-            {1: 5.0, 2: 0.78, 3: 0.75},
-            {"first_draft_length": 3, "plain_competes": False},
-            [3, 2],
-            2,
-        ),
+        ({1: 5.0, 2: 0.78, 3: 0.75}, {"first_draft_length": 3, "plain_competes": False}, [3, 2], 2),
         # a longer draft had a utility of at least 1
         ({1: 0.93, 2: 1.05, 3: 0.9}, {"first_draft_length": 2}, [2, 3, 1], 2),
         # the climb neither steps over 1 nor ends there where it began
@@ -311,10 +306,7 @@ def test_a_server_of_sglang_begins_at_three_and_first_changes_at_batch_15():
         ({"config": {"1": {"candidate_steps": [-1]}}}, r"candidate_steps\[0\]: got -1; expected"),
         ({"config": {"1": {"candidate_steps": [9]}}}, "candidate_steps: got .9.; expected at most"),
         ({"config": "absent.json"}, "sglang config: got 'absent.json'"),
-        (
-            {"num_steps": 2},
-            "sglang num_steps: got 2; expected one of the .*: 0, 1, 3, 5, 7",
-        ),
+        ({"num_steps": 2}, "sglang num_steps: got 2; expected one of the .*: 0, 1, 3, 5, 7"),
         ({"update_interval": 0}, "sglang.update_interval: got 0"),
     ],
 )
@@ -352,10 +344,7 @@ def test_a_schedule_by_batch_size_reads_as_vllm_does():
     [
         ([[1, 2]], r"table: got \[1, 2\]; expected \[first batch size, last"),
         ([[0, 2, 1]], r"table: got \[0, 2, 1\]; expected ranges of which the first starts at 1"),
-        (
-            [[9, 12, 1], [1, 9, 3]],
-            r"table: got \[9, 12, 1\]; expected ranges that do not .* 9 too",
-        ),
+        ([[9, 12, 1], [1, 9, 3]], r"table: got \[9, 12, 1\]; expected ranges that do not .* 9 too"),
     ],
 )
 def test_a_schedule_that_no_engine_takes(schedule, message):

@@ -35,10 +35,7 @@ from specmodel.replay.policies import (
 from specmodel.replay.policies.policy import LearningPolicy, learn_nothing
 from specmodel.replay.sampling import draw_noise
 from specmodel.replay.serial_loop import DrawnBlock, serial_loop
-from specmodel.replay.traces import (
-    load_preset,
-    trace_statistics,
-)
+from specmodel.replay.traces import load_preset, trace_statistics
 
 NONE = Variation(timing_noise=0.0, request_expert_spread=0.0, step_expert_spread=0.0)
 SMALL = load_architecture("qwen2-0.5b").with_changes("drafter", {"vocabulary_size": 50_304})

@@ -12,12 +12,7 @@ from made_traces import make_trace
 from rows import each_row
 
 from specmodel import InputError, cli
-from specmodel.replay.traces import (
-    ngram_trace,
-    read_tokens,
-    read_trace,
-    write_trace,
-)
+from specmodel.replay.traces import ngram_trace, read_tokens, read_trace, write_trace
 
 # n-gram look-up
 

@@ -141,8 +141,7 @@ def test_each_server_reads_a_shared_prefix_once():
 
 
 @pytest.mark.parametrize(
-    "more",
-    [{"acceptance_by_request": 0.5}, {"trace": "chat-eagle"}, {"prefill": "disagg:1"}],
+    "more", [{"acceptance_by_request": 0.5}, {"trace": "chat-eagle"}, {"prefill": "disagg:1"}]
 )
 def test_formulas_are_refused_where_requests_differ(more):
     with pytest.raises(InputError, match="by_formula"):

@@ -27,7 +27,7 @@ def test_one_request_at_a_time_waits_as_pollaczek_and_khinchine_say(work, load):
     mean, square = (steps * chances).sum(), (steps**2 * chances).sum()
     rate = load / mean
     waits = []
-    for replication in range(12):
+    for replication in range(24):
         random = np.random.default_rng([replication, len(work)])
         count = 4000
         requests = Requests(
@@ -114,11 +114,7 @@ def test_drafts_fare_as_acceptance_does_at_the_context_of_their_step():
 
 
 @pytest.mark.parametrize(
-    "form",
-    [
-        {"acceptance_rate": 0.6},
-        {"acceptance_by_context": {100: 1.3, 10_000: 1.3}},
-    ],
+    "form", [{"acceptance_rate": 0.6}, {"acceptance_by_context": {100: 1.3, 10_000: 1.3}}]
 )
 def test_a_lookup_emits_what_is_predicted(form):
     where = {"target": "mixtral-8x7b", "hardware": "h200", "tensor_parallel": 2}

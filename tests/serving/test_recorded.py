@@ -105,8 +105,7 @@ def test_leading_blocks_that_came_before_are_cached(write):
 
 
 @pytest.mark.parametrize(
-    ("window", "kept"),
-    [(None, 5), ("0m:2m", 2), ("1m:1h", 3), ("60:120 s", 1), ("0.0:5h", 5)],
+    ("window", "kept"), [(None, 5), ("0m:2m", 2), ("1m:1h", 3), ("60:120 s", 1), ("0.0:5h", 5)]
 )
 def test_a_window_cuts_a_recording(window, kept, write):
     text = OWN + "".join(f"{60 * i + 7},5,3\n" for i in range(4)) + "3607,5,3\n"

@@ -7,14 +7,7 @@ import sys
 
 import pandas as pd
 import pytest
-from simulated import (
-    MEASURED,
-    MINE,
-    NAMES,
-    PREDICTED,
-    listing,
-    typed,
-)
+from simulated import MEASURED, MINE, NAMES, PREDICTED, listing, typed
 
 from specmodel.replay import read_replay_times, simulate
 from specmodel.replay.policies import Cascade

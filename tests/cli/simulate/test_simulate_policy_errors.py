@@ -18,7 +18,7 @@ OWN = [
             ("Bare", f"--policy {MINE}:Bare: got 'a Bare'", "propose() and observe("),
             ("NoMethods", "a NoMethods", "propose() and observe("),
             ("Arguments", "--policy Arguments: got", "TypeError: Arguments.propose()"),
-            ("Fixed:no=3", f"--policy {MINE}:Fixed:no=3", "TypeError", "can be made"),
+            ("Fixed:no=3", f"--policy {MINE}:Fixed:no=3", "TypeError", "can be created"),
             ("Fixed:length=1:length=2", "--policy:", "expected length once"),
             ("constant", "--policy:", "a class or function"),
         )

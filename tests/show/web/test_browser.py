@@ -16,10 +16,7 @@ from playwright.sync_api import expect, sync_playwright
 
 from specmodel.show.web.pages import SCENARIOS
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(BROWSER is None, reason="no Chromium here"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(BROWSER is None, reason="no Chromium here")]
 WIDTHS = (400, 1280)
 PAGES = [
     *SCENARIOS.values(),
