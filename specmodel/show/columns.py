@@ -313,7 +313,12 @@ def chosen(
 ) -> list[Column]:
     """Return columns by name, under other titles where an answer has its own."""
     known = by_name(*first)
-    columns = (known[name] if isinstance(name, str) else name for name in names)
+
+    def of_name(name: str) -> Column:
+        own = name if name in known else name.rpartition("_")[0]  # whose interval ends there
+        return known[own] if own == name else Column(name, known[own].unit, known[own].meaning)
+
+    columns = (of_name(name) if isinstance(name, str) else name for name in names)
     return [replace(c, title=titles[c.name]) if c.name in titles else c for c in columns]
 
 

@@ -218,6 +218,16 @@ def test_gpus_that_hold_nothing_are_told_with_how_many_would_do(run, words, told
     assert "Not one request fits" not in run(f"predict {enough} --batch-size 1")
 
 
+def test_each_column_of_a_row_can_be_asked_for(run, rows):
+    """The ends of intervals, too."""
+    line = "predict qwen3-30b h200 --drafter eagle3 --batch-size 8 --interval"
+    (row,) = rows(line)
+    assert {"tpot_low", "speedup_chance"} < {*row}
+    cells = {name: run(f"{line} --columns {name}").split("\n\n")[-2].split()[-1] for name in row}
+    assert float(cells["tpot_low"].removesuffix("ms")) == pytest.approx(1e3 * row["tpot_low"], 5e-3)
+    assert cells["limited_by"] == row["limited_by"]
+
+
 @pytest.mark.parametrize("columns", [20, 80, 200])
 def test_the_page_fits_the_terminal(run, columns, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)

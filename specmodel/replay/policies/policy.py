@@ -64,8 +64,10 @@ class LearningPolicy:
 
     `rule` changes the state after a step, from what was emitted [token], the time [s], and how many
     tokens were drafted [token]. It is written once: Python calls it with the policy, numba with a
-    record of the same attributes. A class of `known.KNOWN` goes by its `name`; a class
-    method `by_settings` makes it from settings, if it does not take them itself.
+    record of the same attributes, which from some thousand requests on is the way. `draft_length`
+    stays within the `max_draft_length` that `__init__` may take, which nothing checks. A class of
+    `known.KNOWN` goes by its `name`; a class method `by_settings` makes it from settings, if it
+    does not take them itself.
     """
 
     name: ClassVar[str]
