@@ -294,6 +294,7 @@ def test_what_says_the_same_changes_nothing(config, changes):
         (LONGCAT, {"intermediate_size": 511}, "intermediate_size: got 511; .*the same as ffn_"),
         (LONGCAT, {"n_routed_experts": 1}, "n_routed_experts: got 1"),
         (LONGCAT, {"moe_topk": 769}, "moe_topk: got 769; expected at most n_routed_experts"),
+        (LONGCAT, {"ngram_vocab_size_ratio": 78}, "emb_split_num or oe_split_num: got None"),
         (LONGCAT, {"zero_expert_type": "copy"}, "zero_expert_type: got 'copy'; expected identity"),
         (LONGCAT, {"attention_method": "MHA"}, "attention_method: got 'MHA'; expected MLA"),
         (LONGCAT, NGRAMS | {"emb_split_num": 7}, "emb_split_num: got 7; expected .*here 14"),

@@ -51,9 +51,11 @@ class Reader:
 
     def fault(self, key: str, expected: str) -> InputError:
         """Return the error that names a key with its value, to be raised."""
-        given = next((n for n in self._names(key) if self.config.get(n) is not None), key)
+        own, names = self.family.other_names.get(key), self._names(key)
+        given = next((n for n in names if self.config.get(n) is not None), key)
         name = key if key in self.config else given
-        return InputError(f"{self.argument} {name}", self.config.get(name), expected)
+        told = name if name in self.config or not own else f"{key} or {own}"
+        return InputError(f"{self.argument} {told}", self.config.get(name), expected)
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a key under any of its names, all of which must agree."""
