@@ -11,17 +11,9 @@ pytest.importorskip("matplotlib")
 
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
-from matplotlib.patches import StepPatch
 
 from specmodel.base.errors import InputError
 from specmodel.show import plots
-from specmodel.show.plots.style import folded, shortened
-
-
-def test_labels_are_cut_in_the_middle_or_folded_after_a_mark():
-    assert shortened("a-very-long-name", 9) == "a-ve…name"
-    assert shortened("_$x$", 9) == r" _\$x\$"  # neither hidden from the legend nor a formula
-    assert folded("kernels.gemm.bf16.launch_time", 18) == "kernels.gemm.\nbf16.launch_time"
 
 
 def ax():
@@ -73,15 +65,6 @@ def test_bands_span_the_intervals():
     assert swatch.get_facecolor() == tuple(band.get_facecolor()[0])
 
 
-def test_what_was_measured_is_drawn_as_crosses():
-    """Where there is a number; it tells no lines apart."""
-    table = pd.DataFrame({"batch_size": [1, 4], "speedup": [1.2, 1.3], "measured": [1.1, None]})
-    drawn = plots.speedup(table, ax())
-    (crosses,) = (line for line in drawn.lines if line.get_marker() == "x")
-    assert crosses.get_ydata()[0] == 1.1
-    assert "measured" in legend(drawn)
-
-
 @pytest.mark.parametrize("limit", [{"max_batch_size": 4}, {"fits": [True, True, False]}])
 def test_what_does_not_fit_is_pale(limit):
     table = pd.DataFrame({"batch_size": [1, 4, 8], "speedup": [1.2, 1.3, 1.4]} | limit)
@@ -113,19 +96,6 @@ def test_lines_are_told_apart_by_what_varies_and_no_result(columns, told, labels
     drawn = plots.speedup(table, ax())
     assert drawn.get_legend().get_title().get_text() == told
     assert legend(drawn) == [*labels, "break-even"]
-
-
-def test_active_experts_draws_both_laws_and_the_measured():
-    columns = {"num_experts": 64, "experts_per_token": 6, "tokens": [1, 2]}
-    table = pd.DataFrame({"model": "m"} | columns)
-    table = table.assign(measured=[np.nan, 10], law=[6, 10.5], independent=[6, 11.4])
-    drawn = plots.active_experts(table, ax())
-    law, independent, measured = drawn.lines
-    assert data([law, independent]) == [[[1, 6], [2, 10.5]], [[1, 6], [2, 11.4]]]
-    assert measured.get_ydata()[1] == 10
-    assert independent.get_linestyle() == "--" != law.get_linestyle()
-    assert legend(drawn) == ["m (64/6)", "law", "independent"]
-    assert "tokens" in drawn.get_xlabel()
 
 
 def written(drawn):
@@ -189,11 +159,6 @@ def passes():
     return pd.DataFrame(rows, columns=names).assign(**point, **roofs)
 
 
-def test_roofs_of_0_are_refused():
-    with pytest.raises(InputError, match=r"^table\.peak_bytes_per_s: got 0\.0; expected above 0"):
-        plots.roofline(passes().assign(peak_bytes_per_s=0.0), ax())
-
-
 def test_roofline_draws_components_under_the_roofs():
     drawn = plots.roofline(passes(), ax())
     assert [[2, 4e12], [5, 9e12]] in data(drawn.lines)
@@ -223,14 +188,6 @@ def test_components_stack_to_the_time_of_each_pass():
         tops[middle] = bottom + height
     assert list(tops.values()) == pytest.approx([3, 7, 0.5])
     assert legend(drawn) == ["host", "routed experts", "embedding"]
-
-
-def test_components_beyond_seven_are_one():
-    names = [f"c{i}" for i in range(10)]
-    table = pd.DataFrame({"component": names, "time": np.arange(1, 11) * 1e-6})
-    drawn = plots.components(table.assign(batch_size=1, **{"pass": "forward"}), ax())
-    assert legend(drawn) == [f"c{i}" for i in range(9, 2, -1)] + ["others"]
-    assert bars(drawn)[-1][3] == pytest.approx(1 + 2 + 3)
 
 
 def test_fronts_hold_what_no_other_outdoes_plain_and_with_speculation():
@@ -337,56 +294,6 @@ def test_sobol_draws_shares_with_intervals_the_largest_first():
     assert drawn.get_xlabel() == f"share of the variance\nof speedup (of 1)\n{note}"
 
 
-def test_closed_loop_draws_points_with_bars_and_a_line_for_each_draft_length():
-    table = pd.DataFrame({
-        "batch_size": [4, 1, 1, 4], "draft_length": [1, 1, 5, 5],
-        "measured": [0.8, 0.7, 0.4, 0.5], "predicted": [0.82, 0.69, 0.41, 0.52], "spread": 0.02,
-    })  # fmt: skip
-    drawn = plots.closed_loop(table, ax())
-    measured = [c for c in drawn.containers if c.get_label() in "15"]
-    assert [c.get_label() for c in measured] == legend(drawn) == ["1", "5"]
-    title = drawn.get_legend().get_title().get_text()
-    assert title == "draft length (tokens), points: measured"
-    assert [c[0].get_xydata().tolist() for c in measured] == [
-        [[1, 0.7], [4, 0.8]], [[1, 0.4], [4, 0.5]],
-    ]  # fmt: skip
-    lines = data(line for line in drawn.lines if line.get_linestyle() != "None")
-    assert lines == [[[1, 0.69], [4, 0.82]], [[1, 0.41], [4, 0.52]]]
-
-
-def test_policies_are_dots_with_intervals_hollow_in_hindsight():
-    names = ["none", "cascade", "best-fixed:7", "oracle"]
-    table = pd.DataFrame({"policy": names, "speedup": [1.0, 1.4, 1.5, 1.9]})
-    table = table.assign(speedup_low=[np.nan, 1.3, 1.45, 1.8], speedup_high=[np.nan, 1.6, 1.55, 2])
-    drawn = plots.policies(table, ax())
-    named = {line.get_label(): line for line in drawn.lines}
-    policy, bound = named["policy"], named["in hindsight, a bound"]
-    assert data([policy, bound]) == [[[1.0, 0], [1.4, 1]], [[1.5, 2], [1.9, 3]]]
-    assert bound.get_markerfacecolor() == "white" != policy.get_markerfacecolor()
-    bars = drawn.containers[0][2][0]
-    assert [s[:, 0].tolist() for s in bars.get_segments()] == [[1, 1], [1.3, 1.6]]
-    assert [tick.get_text() for tick in drawn.get_yticklabels()] == names
-
-
-def test_timeline_draws_lengths_accepted_tokens_and_utility():
-    table = pd.DataFrame({
-        "draft_length": [0, 3, 3], "emitted_tokens": [1, 3, 4],
-        "phase": ["baseline", "test", "set"], "utility": [np.nan, 1.5, 1.5],
-        "window_utility": [np.nan, np.nan, 1.2],
-    })  # fmt: skip
-    top, bottom = plots.timeline(table, Figure().subplots(2, sharex=True))
-    steps = [patch for patch in top.patches if isinstance(patch, StepPatch)]
-    stairs = {patch.get_label(): patch.get_data() for patch in steps}
-    assert stairs["accepted"].values.tolist() == [0, 2, 3]
-    assert stairs["draft length"].values.tolist() == [0, 3, 3]
-    drawn = {line.get_label(): line for line in bottom.lines}
-    assert drawn["last 16 iterations"].get_ydata()[2] == 1.2
-    assert data([drawn["trial, as measured"]]) == [[[2, 1.5]]]
-    assert (top.get_ylabel(), bottom.get_ylabel()) == ("tokens per step", "utility (×)")
-    assert bottom.get_xlabel() == "iterations of the request"
-    assert legend(top) == ["baseline", "test", "accepted", "draft length"]
-
-
 SEVEN = range(1, 8)
 BAD = [
     ("speedup", "batch_size\n1", "table", "columns speedup"),
@@ -439,58 +346,3 @@ def test_an_outcome_is_one_of_two():
         plots.tornado(SWINGS, ax(), outcome="tpot")
     with pytest.raises(InputError, match=r"table\.output: got 'target_efficiency'"):
         plots.sobol(SHARES, ax(), outcome="target_efficiency")
-
-
-def hollow(container):
-    """Which bars are white."""
-    return {patch.get_facecolor()[:3] == (1, 1, 1) for patch in container}
-
-
-def test_bars_of_what_does_not_fit_are_pale_and_said():
-    table = pd.DataFrame({"batch_size": [1, 64], "pass": "forward", "component": "a", "time": 1.0})
-    drawn = plots.components(
-        table.assign(draft_length=3, context_length=9, fits=[True, False]), ax()
-    )
-    (container,) = (c for c in drawn.containers if isinstance(c, BarContainer))
-    assert [patch.get_alpha() for patch in container] == [None, 0.35]
-    assert drawn.get_xlabel().endswith("pale: does not fit in memory")
-
-
-def carried():
-    """Two rates of two policies, and what they carry."""
-    numbers = [("none", 1.0, 0.01, 0.2, 1.0, 1.5), ("none", 2.0, 0.02, 0.4, 0.3, 1.5)]
-    numbers += [("fixed:3", 2.0, 0.005, 0.2, 1.0, 4.0), ("fixed:3", 5.0, 0.03, 9.0, 0.1, 4.0)]
-    names = ["policy", "request_rate", "tpot_p90", "ttft_p90", "goodput", "capacity"]
-    table = pd.DataFrame(numbers, columns=names)
-    for kind, reach in (("simulated", 1.05), ("predicted", 1.3)):
-        table[f"{kind}_low"] = table["capacity"] / reach
-        table[f"{kind}_high"] = table["capacity"] * reach
-    return table
-
-
-def test_loads_are_drawn_as_they_were_met():
-    axes = plots.load(carried(), Figure().subplots(3, sharex=True))
-    for drawn, name in zip(axes, ("tpot_p90", "ttft_p90", "goodput"), strict=True):
-        for line, (policy, part) in zip(
-            drawn.lines, carried().groupby("policy", sort=False), strict=True
-        ):
-            assert line.get_label() == policy
-            assert line.get_xydata() == pytest.approx(part[["request_rate", name]].to_numpy())
-
-
-@pytest.mark.parametrize(("x", "label"), [("request_rate", "rate of"), ("users", "users")])
-def test_loads_need_no_targets_and_may_be_users(x, label):
-    table = carried().rename(columns={"request_rate": x}).assign(goodput=None)
-    axes = plots.load(table, Figure().subplots(3, sharex=True))
-    assert axes[2].get_xlabel().startswith(label)
-    assert [text.get_text() for text in axes[2].texts] == ["no targets given"]
-    assert axes[0].lines[0].get_xdata() == pytest.approx([1, 2])
-
-
-def test_capacities_are_bars_with_both_intervals():
-    drawn = plots.capacity(carried(), ax())
-    assert [bar.get_width() for bar in drawn.patches] == [1.5, 4.0]
-    ends = [line.get_segments() for line in drawn.collections]
-    assert ends[0][1][:, 0] == pytest.approx([4 / 1.3, 5.2])
-    assert ends[1][0][:, 0] == pytest.approx([1.5 / 1.05, 1.5 * 1.05])
-    assert [label.get_text() for label in drawn.get_yticklabels()] == ["none", "fixed:3"]

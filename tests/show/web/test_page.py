@@ -94,15 +94,6 @@ def test_the_page_has_the_numbers_of_the_command_and_the_python_that_it_shows(cl
     assert {*fitting} <= {*cells}
 
 
-def test_the_same_address_is_the_same_page_and_its_answer_alone_is_the_same(client):
-    query = urlencode(QWEN | {"batch_size": "64"})
-    page, answer = client.get(f"/?{query}").text, client.get(f"/answer?{query}").text
-    figure = client.get(f"/waterfall?{query}").text
-    assert answer.replace("<figure></figure>", f"<figure>{figure}</figure>") in page
-    with TestClient(server.app(["127.0.0.1"]), LOCAL) as other:
-        assert other.get(f"/?{query}").text == page
-
-
 def test_what_was_measured_is_shown_with_its_source(client):
     text = client.get(f"/answer?{urlencode(QWEN)}").text
     links = re.findall(r'<a href="(https://[^"]*)"', text)
@@ -123,16 +114,6 @@ def test_what_an_engine_is_told_stands_alone_to_be_pasted(client, engine, pasted
     page = client.get(f"/answer?{urlencode(QWEN | {'engine': engine})}").text
     blocks = re.findall(r"<pre[^>]*>(.*?)</pre>", page, re.DOTALL)
     assert any(html.unescape(block).startswith(pasted) for block in blocks)
-
-
-def test_a_batch_size_leads_to_what_takes_how_much_there_where_that_is_known(client):
-    known = told(client.get(f"/?{urlencode(QWEN | {'batch_size': '64'})}").text)
-    assert re.search(r"at 64 requests At batch size 64: [0-9.]+x of the [0-9.]+x", known)
-    assert re.search(r"Verdict at 64 requests at once Turn it on.* at batch size 64", known)
-    unknown = client.get("/answer?target=mixtral-8x7b&hardware=h100_sxm").text
-    assert "Acceptance is not known" in unknown
-    assert "#terms" not in unknown
-    assert "to see what takes how much" in known
 
 
 @each_row(
