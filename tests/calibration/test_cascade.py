@@ -127,16 +127,6 @@ def test_suite_for_people_and_programs(small, pairs, do, monkeypatch):
     assert (settings.num_requests, workers) == (3, 2)
 
 
-def test_suite_without_a_slowdown_has_no_cut_of_it(small, pairs, do, monkeypatch):
-    free = pairs.assign(speedup=1.5, slowdown=0.0)
-    monkeypatch.setattr("cascade_suite.cascade_suite", lambda *_, **__: free)
-    assert re.search(r"back-off cuts it, times +2\.8( +-)+\n", do(cascade.main, WORDS))
-    assert {
-        row["back-off cuts it, times"]
-        for row in parse(do(cascade.main, WORDS + " --json"))["claims"]
-    } == {None}
-
-
 @pytest.mark.parametrize(
     ("words", "fragment"),
     [

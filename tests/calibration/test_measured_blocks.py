@@ -72,12 +72,6 @@ def test_arithmetic_of_attention_is_fitted_only_where_several_queries_were_timed
         assert ("compute_efficiency" in fit.varied) == is_fitted
 
 
-def test_a_gpu_keeps_its_form() -> None:
-    fitting = fit_kernels(check_measurements(planted("experts")), H200)["experts", "bf16"]
-    assert "tile_width" in fitting.fit.varied
-    assert "group_time" not in fitting.fit.varied
-
-
 def test_experts_compute_no_faster_than_dense_products() -> None:
     """Planted at 0.7 where products reach 0.5: the bound is taken, and said."""
     table = pd.concat([planted("gemm", compute_efficiency=0.5), planted("experts")])

@@ -120,20 +120,6 @@ def test_ratios_compare_rows_of_one_deployment_with_as_many_requests(made):
     assert (found["high"] >= 0).all()
 
 
-def test_ratios_keep_nothing_of_a_factor_that_passes_share(made, monkeypatch):
-    """However far off a deployment is as a whole, ratios and their intervals are the same."""
-    table = made(0.0, 60)
-    judged, _ = judge_serving(table)
-    slow = judged.assign(measured=1.5 * judged["measured"])
-    near, far = (ratios_of_passes(rows, table) for rows in (judged, slow))
-    assert near["log_error"].abs().max() < 1e-12
-    assert far["log_error"].abs().max() < 1e-12
-    monkeypatch.setattr(intervals, "DEPLOYMENT_SPREAD", 1.0)
-    wide = ratios_of_passes(judged, table)
-    for end in ("low", "high"):
-        assert wide[end].to_numpy() == pytest.approx(near[end].to_numpy(), abs=1e-9)
-
-
 def test_a_law_that_errors_of_hosts_were_made_with_is_found():
     """Share 0.5 of the host's variance, 0.1 more of recurrent models, one in ten slower by 0.8."""
     random, count = np.random.default_rng(0), 8000

@@ -275,20 +275,6 @@ def test_rows_are_told_measured_beside_predicted_where_they_are_few(table, capsy
     assert " to " not in capsys.readouterr().out  # too many to tell one by one
 
 
-def test_json_has_rows_errors_coverage_and_what_is_not_taken(table, tmp_path, capsys):
-    path, figure = table(ROW, ROW | {"mtp": "on"}), tmp_path / "engines.svg"
-    words = ["fit", "check", "--serving", str(path), "--json", "--figure", str(figure)]
-    assert carry_out(words) == 0
-    found = json.loads(capsys.readouterr().out)
-    row = found["rows"][0]
-    assert {"measured_tpot", "tpot"} <= row.keys()
-    assert row["tpot"] / row["measured_tpot"] - 1 == pytest.approx(row["error"])
-    assert found["mean_error"] == found["median_error"] == pytest.approx(abs(row["error"]))
-    assert found["coverage"] == float(row["low"] <= row["measured"] <= row["high"])
-    assert found["not_taken"][0]["rows"] == ["1"]
-    assert figure.exists()
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [

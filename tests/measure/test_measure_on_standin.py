@@ -21,7 +21,6 @@ from cuda_install import Group
 from cuda_standin import CUDAGraph, Gpu
 from shapes import plain_shape
 
-import closed_loop as loop
 from decoder import Decoder, Pass
 from specmodel.base.errors import InputError
 from specmodel.cli import main
@@ -140,19 +139,6 @@ def test_a_fault_costs_its_point_only(gpu: Gpu, failing, fault, note: str) -> No
         assert all("latency" in columns for columns in timed.values())
     assert gpu.stream is gpu.default
     assert not bench.fault
-
-
-def test_what_is_let_go_is_free_again(gpu: Gpu) -> None:
-    bench = Bench(find_device("cuda"), POINTS)
-    bench.clear()
-    free = device.free_bytes("cuda")
-    for point in POINTS[:8]:
-        bench.measure(point)
-    assert device.free_bytes("cuda") < free
-    bench.clear()
-    assert device.free_bytes("cuda") == pytest.approx(free, rel=1e-3)
-    bench.close()
-    assert device.free_bytes("cuda") > 0.999 * gpu.total
 
 
 def test_a_gpu_that_is_lost_ends_the_run_and_the_next_goes_on_after_the_point(
@@ -325,12 +311,3 @@ def test_a_replayed_pass_is_the_pass(gpu: Gpu, architecture: Architecture) -> No
             assert replayed(tokens, first).tolist() == plain.tolist()
         assert gpu.kernels > kernels
         assert replayed._graph
-
-
-def test_a_tiny_loop_runs_on_graphs(gpu: Gpu) -> None:
-    with torch.inference_mode():
-        rows, unions = loop.measure(loop.SETTINGS["tiny"], CUDA)
-    assert (rows["value"] > 0).all()
-    assert set(rows["quantity"]) == {*loop.QUANTITIES, "tokens_per_step"}
-    assert (unions["standard_errors"] < 4.5).all()
-    assert gpu.captures > 4
