@@ -98,11 +98,6 @@ def test_all_components_come_back_from_one_file(suffix: str, tmp_path) -> None:
         )
 
 
-def test_a_version_stays_as_it_is_written(tmp_path) -> None:
-    GEMM.assign(version="1.10").to_csv(tmp_path / "a.csv", index=False)
-    assert set(read_measurements(tmp_path / "a.csv")["version"]) == {"1.10"}
-
-
 def test_a_missing_column_is_named() -> None:
     for name in COMMON:
         assert f"columns {name} as well" in refusal(check_measurements, GEMM.drop(columns=name))
@@ -113,11 +108,6 @@ def test_a_missing_column_is_named() -> None:
             assert f"columns {name} as well" in message
     referred = GEMM.assign(reference_latency=1.0)
     assert "columns point, group as well" in refusal(check_measurements, referred)
-
-
-def test_rows_have_a_router_all_or_none() -> None:
-    mixed = planted("experts").assign(includes_router=[0, 1] * 20)
-    assert "one of them in all rows" in refusal(check_measurements, mixed)
 
 
 @each_row(
@@ -224,16 +214,6 @@ def test_points_of_another_distribution_or_role_are_no_repeats() -> None:
 def test_every_row_is_fitted_where_no_role_is_given() -> None:
     table = check_measurements(GEMM.drop(columns="role"))
     assert set(table["role"]) == {"fit"}
-
-
-def test_groups_are_components_by_dtype() -> None:
-    parts = [planted(kind) for kind in KINDS]
-    parts.append(GEMM.assign(weight_dtype="fp8"))
-    found = groups(check_measurements(pd.concat(parts, ignore_index=True)))
-    expected = [("attention", "bf16"), ("experts", "bf16"), ("gemm", "bf16"), ("gemm", "fp8")]
-    expected += [("latent_attention", "bf16"), ("recurrence", "fp32")]
-    assert [(kind, dtype) for kind, dtype, _ in found] == expected
-    assert sum(len(rows) for *_, rows in found) == sum(map(len, parts))
 
 
 @pytest.mark.parametrize("kind", KINDS)
