@@ -9,7 +9,6 @@ from rows import slow
 
 from published import datasets
 from published.mixers import LEAST_TOKENS, MOST_TOKENS, prompts
-from published.roles import mixed_third
 from published.tables import STACKS
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.cost.deploying import deploy
@@ -89,15 +88,6 @@ def test_a_cache_of_8_bits_without_a_fit_computes_in_16():
     assert kernels.arithmetic("attention", "fp8", "fp8") == "fp8"
     own = H200.fitted["trtllm"]
     assert stack_kernels("trtllm", own).arithmetic("prompt_attention", "fp8", "fp8") == "fp8"
-
-
-def test_a_third_of_the_shapes_has_every_size():
-    shapes = [(heads, size) for heads in (1, 2, 4, 8, 16, 32) for size in (64, 128, 256)]
-    table = pd.DataFrame(shapes, columns=["num_heads", "head_dim"])
-    is_fitted = mixed_third(table, ("num_heads", "head_dim"))
-    assert is_fitted.sum() == len(table) // 3
-    for name in table:
-        assert set(table[name][is_fitted]) == set(table[name][~is_fitted]) == set(table[name])
 
 
 @pytest.mark.dataset

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 import interval_judge
-from ledger import contradicted
 from specmodel.base.errors import InputError
 from specmodel.fit.measured import judge_serving, read_serving
 from specmodel.prediction import intervals
@@ -135,16 +134,3 @@ def test_a_law_that_errors_of_hosts_were_made_with_is_found():
         others=0.1 * others,
     )
     assert errors.law() == pytest.approx([0.5, 0.1, 0.1, 0.8], rel=0.15)
-
-
-@pytest.mark.parametrize(("measured", "named"), [(45.0, {"1", "3"}), (35.0, set())])
-def test_runs_that_a_slower_gpu_contradicts_are_named(measured, named, tmp_path):
-    """All numbers of requests of a deployment go with one that takes over twice as long."""
-    runs = [("h100_sxm", 8, 20.0), ("h200_sxm", 8, measured), ("h100_sxm", 4, 20.0)]
-    runs.append(("h200_sxm", 4, 15.0))
-    of_run = [
-        {"row": i, "model": MODELS[0], "system": gpu, "concurrency": users, "measured_tpot_ms": ms}
-        for i, (gpu, users, ms) in enumerate(runs)
-    ]
-    pd.DataFrame([ROW | one for one in of_run]).to_csv(tmp_path / "runs.csv", index=False)
-    assert set(contradicted(read_serving(tmp_path / "runs.csv").rows)) == named

@@ -63,34 +63,6 @@ def test_an_impossible_covariance_is_refused(covariance, expected: str) -> None:
         load_engine("vllm-moesd-2025").with_changes("engine", overheads)
 
 
-def test_what_was_varied_is_named_once() -> None:
-    for varied in (["launch_time", "launch_time"], ["launch_time", "launch"]):
-        changes = {"varied": varied, "covariance": [[1.0, 0.0], [0.0, 1.0]]}
-        with pytest.raises(InputError, match=r"^stack\.varied: got .*each once of launch_time"):
-            load_typical().gemm["bf16"].with_changes("stack", changes)
-
-
-def test_experts_that_ship_compute_no_faster_than_dense_products() -> None:
-    for name in list_hardware():
-        for stack in load_hardware(name).fitted.values():
-            computed: dict[str, float] = {}
-            for fit in stack.gemm.values():
-                known = computed.get(fit.arithmetic_dtype, 0.0)
-                computed[fit.arithmetic_dtype] = max(known, fit.compute_efficiency)
-            for fit in stack.experts.values():
-                assert fit.compute_efficiency <= 1.0001 * computed.get(fit.arithmetic_dtype, 1.0)
-
-
-def test_a_parameter_at_a_bound_has_no_variance_and_is_named() -> None:
-    for name in list_hardware():
-        for stack in load_hardware(name).fitted.values():
-            for _, _, fit in stack.fits():
-                assert set(fit.at_bound) <= set(fit.varied)
-                for place, parameter in enumerate(fit.varied):
-                    variance = fit.covariance[place][place]
-                    assert variance < 1e-12 or parameter not in fit.at_bound
-
-
 def test_what_no_measurement_decides_is_said() -> None:
     def said(hardware="h200_sxm", target="deepseek-v3", tensor_parallel=8, **more):
         return predict(

@@ -263,18 +263,6 @@ def test_errors_and_coverage_are_those_of_the_rows(table):
     )
 
 
-def test_rows_are_told_measured_beside_predicted_where_they_are_few(table, capsys):
-    named = {"row": "slow", "model": "llama-3.1-70", "system": "h100", "measured_tpot_ms": 200.0}
-    assert carry_out(["fit", "check", "--serving", str(table(ROW, ROW | named))]) == 0
-    page = capsys.readouterr().out
-    rows = {line.split()[0]: line.split() for line in page.splitlines() if " to " in line}
-    assert rows["0"][2:4] == ["TPOT", "20ms"]
-    assert rows["slow"][2:5] == ["TPOT", "200ms", rows["0"][4]]  # a beginning is the same model
-    assert "2 rows taken (llama-3.1-70b), 0 not." in page
-    assert carry_out(["fit", "check", "--serving", str(table(*[ROW] * 21))]) == 0
-    assert " to " not in capsys.readouterr().out  # too many to tell one by one
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -9,7 +9,7 @@ from specmodel.layers import kinds
 from specmodel.layers.work import PassWork, Work
 from specmodel.machines.fallbacks import choose_kernels
 from specmodel.machines.hardware import load_hardware
-from specmodel.machines.kernels import DATA_SHEET_KERNELS, load_typical
+from specmodel.machines.kernels import DATA_SHEET_KERNELS
 
 H200 = load_hardware("h200_sxm")
 
@@ -75,12 +75,3 @@ def test_the_table_is_closed():
         assert row.follows or not row.fallback
         if row.errors_of:
             assert row.errors_of in kinds.MAIN_KINDS
-
-
-def test_stacks_have_fits_of_the_kinds_of_the_table_in_its_order():
-    kinds_of_typical = list(dict.fromkeys(kind for kind, _, _ in load_typical().fits()))
-    assert kinds_of_typical == [kind for kind in kinds.FITTED_KINDS if kind in kinds_of_typical]
-    with pytest.raises(InputError, match=r"vllm\.expert: got .*a known field: experts"):
-        H200.with_changes("hardware", {"fitted.vllm.expert": {}})
-    with pytest.raises(InputError, match=r"vllm\.message: got .*a known field: "):
-        H200.with_changes("hardware", {"fitted.vllm.message": {}})
