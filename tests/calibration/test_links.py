@@ -132,17 +132,6 @@ def test_published_all_reduces_of_sizes_left_out_are_met(name: str, stack: str) 
 
 
 @pytest.mark.dataset
-@pytest.mark.parametrize("name", ["a100_sxm_80gb", *slow("h100_sxm", "h200_sxm", "b200", "b300")])
-def test_published_all_reduces_of_four_gpus_follow_from_two_and_eight(name: str) -> None:
-    for stack in ("trtllm", "vllm", "sglang"):
-        rows, rate = published(name, stack), LINKS[name].peak_bytes_per_s
-        is_four = rows["num_gpus"] == 4
-        fitting = fit_all_reduces(rows[~is_four], rate)
-        error = errors_of(rows[is_four], rate, fitting.parameters)
-        assert np.median(np.abs(error)) <= 0.10
-
-
-@pytest.mark.dataset
 @pytest.mark.parametrize(
     "name", ["a100_sxm_80gb", *slow("h100_sxm", "h200_sxm", "b200", "rtx_pro_6000")]
 )

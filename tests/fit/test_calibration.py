@@ -88,15 +88,6 @@ def test_what_no_measurement_decides_is_said() -> None:
         assert not {*guessed, "fits_at_bound"} & set(plain)
 
 
-def test_typical_kernels_state_the_error_on_a_device_left_out() -> None:
-    typical = load_typical()
-    limits = {"experts": 0.16, "gemm": 0.12, "attention": 0.25, "elementwise": 0.6}
-    limits |= {"latent_attention": 0.2, "recurrence": 0.06, "sparse_attention": 0.4}
-    for kind, limit in limits.items():
-        fit = getattr(typical, kind)[fitted_dtype(kind)]
-        assert 0.04 < fit.mean_error < limit
-
-
 def test_the_engine_of_2025_is_what_the_fit_gives() -> None:
     measured = read_served(TABLES / "moesd_vllm_a800.csv")
     shipped, left_out = load_engine("vllm-moesd-2025"), ["target", "draft_length"]

@@ -178,18 +178,6 @@ def test_a_time_per_request_that_no_known_host_takes_is_found(times: float) -> N
     np.testing.assert_allclose(met, [run.measured for run in others], rtol=0.05)
 
 
-def test_what_a_time_per_request_does_not_explain_moves_none() -> None:
-    """Steps with a draft of one request take twice as long, those of 64 as long as predicted."""
-    base = of_two_knowns()
-    runs = [row(base, batch, length) for batch in (1, 64) for length in (0, 3)]
-    runs = timed(runs, base, np.array([1.0, 2.5, 1.0, 1.0]))
-    found = update_engine(runs, base, date="2026-11-23")
-    assert found.excess_speedup > 0
-    assert not found.is_unlike_known
-    moved = found.profile.reject_time_per_request / base.reject_time_per_request
-    assert 0.7 < moved < 1.5
-
-
 def test_runs_count_by_how_far_their_repeats_differ() -> None:
     """A run twice as long as it should be moves nothing if its repeats differ as much."""
     runs, base = of_known_host(1.0)
@@ -418,11 +406,7 @@ def test_an_engine_without_a_fit_has_nowhere_to_start() -> None:
         update_engine([], load_engine("vllm"), date="2026-11-22")
 
 
-@pytest.mark.slow
-def test_hosts_at_their_own_speed_are_met_and_planted_ones_found() -> None:
-    table = read_serving(PAIRS)
-    found = host_speeds(table.rows)
-    assert (found["mean_error"] <= 0.13).all()
+def test_the_speed_of_a_planted_host_is_found() -> None:
     base = load_engine("sglang-v1")
     runs = runs_of(base.with_changes("engine", {"host_speed": 0.5}))
     labels = {"model": "qwen3-30b-a3b", "host": "slow"}

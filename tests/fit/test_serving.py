@@ -44,10 +44,8 @@ PAIR = {
 @pytest.mark.parametrize(
     ("typed", "name"),
     [
-        ("gpt-oss-120b", "gpt-oss-120b"),
         ("Qwen3-235B-A22B-FP8", "qwen3-235b-a22b"),
         ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
-        ("MINIMAX_M2.5", "minimax-m2.5"),
         ("llama-3-8b (dense)", "llama-3.1-8b"),
     ],
 )
@@ -198,12 +196,9 @@ def test_rows_that_cannot_be_predicted_are_named_and_end_nothing(table, capsys):
 @pytest.mark.parametrize(
     ("words", "kind"),
     [
-        ("EAGLE-3", "EAGLE-3 head"),
         ("eagle (sglang-EAGLE-LLaMA3)", "EAGLE head"),
         ("P-EAGLE: amazon/GPT-OSS-20B-P-EAGLE", "P-EAGLE head"),
-        ("DFlash (5 dense layers)", "DFlash head"),
         ("n-gram", "n-gram look-up"),
-        ("suffix decoding", "suffix look-up"),
         ("NextN", "MTP head"),
         ("draft model: Qwen/Qwen2-0.5B-Instruct (dense)", "Qwen2-0.5B"),
     ],

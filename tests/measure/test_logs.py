@@ -205,12 +205,3 @@ def test_a_file_without_any_of_them_says_what_would_do(text, tmp_path, capsys):
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert "SpecDecoding metrics (vLLM) or accept len (SGLang)" in err
-
-
-def test_a_file_with_the_answer_of_a_server_is_read_and_other_json_is_refused(tmp_path, capsys):
-    path = tmp_path / "answer.json"
-    path.write_text(ANSWER)
-    assert cli.main(["acceptance", str(path)]) == 0
-    assert capsys.readouterr().out.startswith("vLLM: 1.23 tokens a step of 3 drafted.")
-    path.write_text('{"a": 1}')
-    assert cli.main(["acceptance", str(path)]) == 2

@@ -83,9 +83,7 @@ def test_what_does_not_fit_is_pale(limit):
     [
         ({"context_length": [512, 4096]}, "context length (tokens)", ["512", "4096"]),
         ({"target": ["a", "b"]}, "target", ["a", "b"]),
-        ({"tokens_per_step": [1.5, 2.25]}, "tokens per step", ["1.5", "2.25"]),
         ({"acceptance_rate": [0, 1], "tokens_per_step": [1, 3]}, "acceptance rate", ["0", "1"]),
-        ({"draft_length": [1, 2], "throughput": [7, 8]}, "draft length (tokens)", ["1", "2"]),
     ],
 )  # fmt: skip
 def test_lines_are_told_apart_by_what_varies_and_no_result(columns, told, labels):
@@ -260,20 +258,6 @@ def test_tornado_draws_both_ends_the_largest_swing_first(outcome, spans, order):
     assert drawn.yaxis_inverted()
 
 
-def test_a_tornado_has_the_units_of_its_ranges():
-    ends = pd.DataFrame({
-        "input": ["pass_time", "bandwidth", "batch_size", "rate", "peak"],
-        "low": [2e-6, 9e11, 1, 0.5, 4e12], "high": [5e-6, 1.5e12, 8, 0.7, 5e12],
-        "unit": ["s", "B/s", "request", "-", "FLOP/s"],
-    })  # fmt: skip
-    table = ends.assign(speedup_at_low=1.0, speedup_at_high=[2.0, 1.9, 1.8, 1.7, 1.6])
-    table = table.assign(speedup_nominal=1.2)
-    drawn = plots.tornado(table, ax())
-    assert [tick.get_text().split("\n")[1] for tick in drawn.get_yticklabels()] == [
-        "2 to 5 us", "900 GB/s to 1.5 TB/s", "1 to 8 requests", "0.5 to 0.7", "4 to 5 TFLOP/s",
-    ]  # fmt: skip
-
-
 SHARES = pd.DataFrame({"input": ["a", "b", "c"], "output": "speedup"}).assign(
     first_order=[0.1, 0.6, -0.001], first_order_low=[0.05, 0.5, -0.01],
     first_order_high=[0.2, 0.7, 0.0],
@@ -300,7 +284,6 @@ BAD = [
     ("speedup", "batch_size,speedup", "table: got 'no rows'"),
     ("speedup", "batch_size,speedup\n1,fast", "table.speedup: got 'fast'", "a number"),
     ("speedup", "batch_size,speedup\n0,1", "table.batch_size: got 0.0", "above 0"),
-    ("speedup", "batch_size,speedup\n1e-308,1", "table.batch_size: got 1e-308", "1e-100 or more"),
     ("speedup", "batch_size,speedup\n1,1\n1,2", "several rows at batch size 1"),
     (
         "speedup",
@@ -309,27 +292,12 @@ BAD = [
         "at most 6",
     ),
     (
-        "best_draft_length",
-        "batch_size,draft_length,fits\n1,1,True",
-        "columns context_length, best_draft_length as well",
-    ),
-    (
         "break_even",
         "batch_size,context_length,draft_length,break_even_acceptance_rate\n1,8,1,1\n1,9,2,1",
         "table.context_length: got '8, 9'",
         "one value",
     ),
-    (
-        "components",
-        "batch_size,pass,component,time\n1,,a,1\n1,verify,a,1",
-        "table.pass: got 'no value'",
-    ),
     ("sobol", "analysis,input,output,quantity,value\ntornado,a,speedup,low,1", "got 'sobol'"),
-    (
-        "closed_loop",
-        "batch_size,draft_length,measured,predicted,spread\n1,1,0.8,0.8,-0.1",
-        "table.spread: got -0.1; expected a number of at least 0",
-    ),
 ]
 
 

@@ -95,20 +95,6 @@ def test_what_is_chosen_is_shared_by_its_address(browser, address):
     expect(page.locator(".verdict")).not_to_have_text(verdict)
 
 
-def test_three_questions_take_three_clicks_at_most(browser, address):
-    page = opened(browser, address)
-    page.get_by_role("link", name="Does it pay at 64 requests at once?").click()
-    verdict = page.locator("#verdict + p")
-    expect(verdict).to_have_text(re.compile("Speculation pays: .* at batch size 64"))
-    page.get_by_role("link", name="What is the schedule?").click()
-    page.get_by_text("num_speculative_tokens_per_batch_size").wait_for()
-    page.get_by_role("link", name="How many requests a second?").click()
-    page.get_by_role("button", name="Simulate").click()
-    page.get_by_text(re.compile("Requests are simulated|carries most")).wait_for()
-    page.get_by_role("button", name="Cancel").click()
-    page.wait_for_url("**#load")
-
-
 def test_the_first_view_and_the_form_need_no_script(browser, address):
     page = opened(browser, address, java_script_enabled=False)
     assert "Speculation pays" in page.locator(".verdict").inner_text()
