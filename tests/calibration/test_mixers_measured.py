@@ -100,14 +100,3 @@ def test_verifying_over_decoding_is_as_measured():
     assert measured == pytest.approx([1.58, 2.57, 4.80], abs=0.01)
     times = predicted_time("recurrence", points, device, parameters)
     assert times[1:] / times[0] == pytest.approx(measured, rel=0.1)
-
-
-@pytest.mark.dataset
-def test_states_that_a_cache_holds_are_not_timed():
-    """Of L40S and RTX PRO 6000 nothing below 130 MB is."""
-    for hardware in ("l40s", "rtx_pro_6000"):
-        _, _, rows = verified(hardware)
-        read = rows["batch_size"] * rows["num_value_heads"] * 128 * 128 * 4
-        timed = rows[rows["role"].isin(["fit", "judge"])]
-        assert not read[timed.index].between(5e6, 1.3e8).any()
-        assert (rows["role"] == "skip").sum() > len(timed)

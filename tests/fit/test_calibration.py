@@ -13,18 +13,12 @@ from specmodel import predict
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.fit.calibration import measured_profile
-from specmodel.layers.kinds import MAIN_KINDS
 from specmodel.machines.engine import load_engine
 from specmodel.machines.hardware import list_hardware, load_hardware
-from specmodel.machines.kernels import fitted_dtype, load_typical
+from specmodel.machines.kernels import load_typical
 from specmodel.measure.kernels.device import DeviceInfo
 
 TABLES = Path(__file__).parents[2] / "calibration" / "tables"
-
-
-LARGEST_SPREAD = {"latent_attention": 0.30, "hyper_connections": 0.30}
-"""Largest standard deviation of ln(measured / predicted) of fits that ship: of Triton's kernels on
-L40S and of TensorRT-LLM's residual streams on Hopper; 0.25 of other kinds [-]."""
 
 
 def test_every_fitted_profile_has_all_kinds_and_one_default() -> None:
@@ -33,14 +27,8 @@ def test_every_fitted_profile_has_all_kinds_and_one_default() -> None:
     assert {hardware for hardware, _, _ in STACKS} | {"a800_sxm_80gb", "rtx_5090"} == set(fitted)
     for stacks in fitted.values():
         assert sum(stack.is_default for stack in stacks.values()) == 1
-        for name, stack in stacks.items():
+        for stack in stacks.values():
             assert {"experts", "gemm", "attention"} <= {kind for kind, _, _ in stack.fits()}
-            for kind in (kind for kind in MAIN_KINDS if getattr(stack, kind)):
-                fit = getattr(stack, kind)[fitted_dtype(kind)]
-                if name != "torch":  # whose suite says what is judged
-                    assert fit.num_judged >= fit.num_points  # equal where a table has two shapes
-                spread = np.hypot(fit.shape_spread, fit.row_spread)
-                assert 0.01 < spread < LARGEST_SPREAD.get(kind, 0.25)
 
 
 IMPOSSIBLE = [

@@ -259,16 +259,12 @@ def test_people_see_80_columns_and_what_to_paste_last(write, run):
     lines = out.splitlines()
     assert lines[0] == f"{QWEN}: 1500 drafts of 2 engines"
     assert max(map(len, lines)) <= 80
-    assert re.search(r"^tokens per step +2\.7000 ", out, re.M)
-    assert re.search(r'^accepted fraction +0\.5667 .* "draft acceptance rate"$', out, re.M)
     assert re.search(r"^ +3 +450 +0\.3000 +0\.5000$", out, re.M)
     assert document["predict"] == [
         "--acceptance-by-position conditional:0.8,0.75,0.5",
         "--tokens-per-step 2.7 --measured-draft-length 3",
     ]
     assert all(line in "\n".join(lines[-7:]) for line in document["predict"])
-    assert set(document["units"]) < set(document)
-    assert document["warnings"] == []
 
 
 def test_the_printed_command_predicts_once_gpu_and_drafter_are_there(write, run):

@@ -71,12 +71,6 @@ def swings(names):
     return table
 
 
-def timings(kinds, low, high):
-    times = np.geomspace(low, high, 20)
-    parts = [{"component": kind, "latency": times, "predicted": 1.05 * times} for kind in kinds]
-    return pd.concat(map(pd.DataFrame, parts))
-
-
 def best(sizes, contexts):
     context = np.reshape(contexts, (-1, 1))
     found = predict(**deployment(), batch_size=sizes, context_length=context, acceptance=0.7)
@@ -127,8 +121,6 @@ def cases():
     names = [f"kernels.experts.bf16.activation_efficiency_{i}" for i in range(30)]
     for told, inputs in {"one": ["a"], "long names": names, "no marks": ["x" * 200]}.items():
         yield "tornado", told, partial(swings, inputs)
-    yield "predicted_against_measured", "narrow", partial(timings, ["gemm"], 1.1e-5, 1.3e-5)
-    yield "predicted_against_measured", "long names", partial(timings, [LONG], 1e-7, 10)
     for kind in ("load", "capacity"):
         yield kind, "one", partial(carried, ["none"], [1.5])
         yield kind, "long names", partial(carried, six, [0.001, 1000])
