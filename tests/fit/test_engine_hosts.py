@@ -10,7 +10,6 @@ import pytest
 from rows import slow
 
 import engines
-from published.population import VARIED, fit_population
 from specmodel import Acceptance, predict
 from specmodel.base.errors import InputError
 from specmodel.fit import EngineUpdate, update_engine
@@ -333,23 +332,6 @@ def test_the_posterior_of_one_unknown_is_that_of_a_fine_grid() -> None:
     spread_of = np.sqrt(weight @ (x - mean) ** 2)
     assert np.log(moved.after) == pytest.approx(mean, abs=0.1 * spread_of + 0.02)
     assert moved.spread_after == pytest.approx(spread_of, rel=0.15)
-
-
-def test_planted_engines_and_hosts_are_found_together() -> None:
-    speeds, rows, hosts = {"slow": 0.4, "mean": 1.0, "fast": 2.5}, [], []
-    base = load_engine("sglang-v1")
-    for host, speed in speeds.items():
-        own = runs_of(base.with_changes("engine", {"host_speed": speed}))
-        rows += own
-        hosts += [host] * len(own)
-    found = fit_population(rows, ["sglang-v1"] * len(rows), hosts)
-    ratios = found.host_speed / np.array([*speeds.values()])
-    # hosts are expected to be alike, which draws those far from the mean a little towards it
-    np.testing.assert_allclose(ratios / ratios[1], 1.0, rtol=0.2)
-    assert found.error_of("sglang-v1") < 0.01
-    seconds = np.array([*found.overheads("sglang-v1").values()]) / ratios.mean()
-    planted = [getattr(base, name) for name in VARIED]
-    assert seconds[:3].sum() == pytest.approx(sum(planted[:3]), rel=0.3)
 
 
 @pytest.mark.parametrize("own", slow((("sglang", "sglang-v1", "tensorrt-llm"),), (("vllm",),)))

@@ -71,12 +71,14 @@ def test_the_suffix_must_be_that_of_a_table(name: str, tmp_path) -> None:
 def test_all_components_come_back_from_one_file(suffix: str, tmp_path) -> None:
     path = tmp_path / f"all{suffix}"
     table = pd.concat([planted(kind) for kind in KINDS], ignore_index=True)
+    table = table.assign(version="1.10")  # which is no number
     if suffix == ".parquet":
         pytest.importorskip("pyarrow")
         table.to_parquet(path)
     else:
         path.write_text("# a comment\n" + table.to_csv(index=False), encoding="utf-8")
     read = {kind: rows for kind, _, rows in groups(read_measurements(path))}
+    assert {*read["gemm"]["version"]} == {"1.10"}
     assert set(read) == set(KINDS)
     for kind in KINDS:
         expected = check_measurements(planted(kind))
@@ -94,6 +96,8 @@ def test_a_missing_column_is_named() -> None:
             message = refusal(check_measurements, planted(kind).drop(columns=name))
             assert f"rows of {kind}" in message
             assert f"columns {name} as well" in message
+    mixed = planted("experts").assign(includes_router=[0, 1] * 20)
+    assert "one of them in all rows" in refusal(check_measurements, mixed)
     referred = GEMM.assign(reference_latency=1.0)
     assert "columns point, group as well" in refusal(check_measurements, referred)
 
