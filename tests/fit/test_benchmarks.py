@@ -278,6 +278,7 @@ def test_a_result_that_cannot_be_says_so_in_one_line(file, result, message):
         (b"============ Serving Benchmark Result ============\nSuccessful requests: 6\n", "CSV"),
         (b"concurrency,isl\n8,1000\n", "got 'concurrency, prompt_length'"),
         (b"tpot_ms,tpot_ms\n8,8\n", "each column once"),
+        (b"tpot_ms,TPOT_ms\n8,8\n", "each column once"),
         (b"PK\x03\x04\0\0\0\0", "a file of text or Parquet"),
         (b"PAR1", r"a \.csv or \.parquet file"),
         (b"[]", "at least one result"),
@@ -305,6 +306,7 @@ CHAIN = {"tpot_ms": 8.0, "concurrency": 4, "tokens_per_step": 2.5, "draft_length
     ("row", "message"),
     [
         ({"tpot_ms": 0.008, "concurrency": 1}, r"tpot_ms: got 0\.008; expected milliseconds, not"),
+        ({"tokens_per_s": 0.0, "concurrency": 1}, r"row 1 tokens_per_s: got 0\.0"),
         ({"tpot_ms": 8.0}, "row 1 concurrency: got None"),
         ({"tpot_ms": None, "concurrency": 4}, "row 1: got 'no measured number'"),
         (CHAIN | {"tokens_per_step": None}, "row 1 tokens_per_step: got None"),

@@ -46,6 +46,9 @@ def test_an_impossible_covariance_is_refused(covariance, expected: str) -> None:
     changes = {"varied": ["launch_time", "memory_efficiency"], "covariance": covariance}
     with pytest.raises(InputError, match=rf"^stack\.covariance: got .*{expected}"):
         gemm.with_changes("stack", changes)
+    twice = {"varied": ["launch_time", "launch_time"], "covariance": np.eye(2).tolist()}
+    with pytest.raises(InputError, match=r"^stack\.varied: got .*each once of launch_time"):
+        gemm.with_changes("stack", twice)
     overheads = {"fit.varied": ["draft_kernel_time", "reject_time"], "fit.covariance": covariance}
     with pytest.raises(InputError, match=rf"^engine\.fit\.covariance: got .*{expected}"):
         load_engine("vllm-moesd-2025").with_changes("engine", overheads)

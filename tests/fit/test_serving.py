@@ -44,6 +44,7 @@ PAIR = {
 @pytest.mark.parametrize(
     ("typed", "name"),
     [
+        ("gpt-oss-120b", "gpt-oss-120b"),
         ("Qwen3-235B-A22B-FP8", "qwen3-235b-a22b"),
         ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
         ("llama-3-8b (dense)", "llama-3.1-8b"),
@@ -256,6 +257,16 @@ def test_errors_and_coverage_are_those_of_the_rows(table):
     assert errors[errors["group"] == "batch_size"]["mean_error"].tolist() == pytest.approx(
         [0.2, 0.25]
     )
+
+
+def test_rows_are_told_measured_beside_predicted_where_they_are_few(table, capsys):
+    named = {"row": "slow", "model": "llama-3.1-70", "system": "h100", "measured_tpot_ms": 200.0}
+    assert carry_out(["fit", "check", "--serving", str(table(ROW, ROW | named))]) == 0
+    page = capsys.readouterr().out
+    rows = {line.split()[0]: line.split() for line in page.splitlines() if " to " in line}
+    assert rows["0"][2:4] == ["TPOT", "20ms"]
+    assert rows["slow"][2:5] == ["TPOT", "200ms", rows["0"][4]]  # a beginning is the same model
+    assert "2 rows taken (llama-3.1-70b), 0 not." in page
 
 
 @pytest.mark.parametrize(

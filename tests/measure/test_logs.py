@@ -183,9 +183,6 @@ def test_what_no_engine_says_is_refused(text, expected):
 
 def test_the_command_reads_standard_input_and_predicts_what_it_read(monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.StringIO(OLD))
-    assert cli.main(["acceptance", "-"]) == 0
-    assert capsys.readouterr().out.startswith("vLLM: 2.83 tokens a step of 3 drafted.")
-    monkeypatch.setattr("sys.stdin", io.StringIO(OLD))
     assert cli.main(["acceptance", "-", "--json"]) == 0
     (by_position, _) = json.loads(capsys.readouterr().out)["predict"]
     words = "predict qwen3-30b-a3b h100 --drafter eagle3 --draft-length 3 --batch-size 1 --json"
@@ -202,3 +199,11 @@ def test_a_file_without_any_of_them_says_what_would_do(text, tmp_path, capsys):
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert "SpecDecoding metrics (vLLM) or accept len (SGLang)" in err
+
+
+def test_a_file_with_the_answer_of_a_server_is_read_and_other_json_is_refused(tmp_path, capsys):
+    path = tmp_path / "answer.json"
+    for text, status in ((ANSWER, 0), ('{"a": 1}', 2)):
+        path.write_text(text)
+        assert cli.main(["acceptance", str(path)]) == status
+    assert capsys.readouterr().out.startswith("vLLM: 1.23 tokens a step of 3 drafted.")

@@ -14,6 +14,13 @@ from matplotlib.figure import Figure
 
 from specmodel.base.errors import InputError
 from specmodel.show import plots
+from specmodel.show.plots.style import folded, shortened
+
+
+def test_labels_are_cut_in_the_middle_or_folded_after_a_mark():
+    assert shortened("a-very-long-name", 9) == "a-ve…name"
+    assert shortened("_$x$", 9) == r" _\$x\$"  # neither hidden from the legend nor a formula
+    assert folded("kernels.gemm.bf16.launch_time", 18) == "kernels.gemm.\nbf16.launch_time"
 
 
 def ax():
@@ -63,6 +70,14 @@ def test_bands_span_the_intervals():
     assert "80 % interval" in legend(drawn)
     _, swatch, _ = drawn.get_legend().legend_handles
     assert swatch.get_facecolor() == tuple(band.get_facecolor()[0])
+
+
+def test_what_was_measured_is_drawn_as_crosses():
+    table = pd.DataFrame({"batch_size": [1, 4], "speedup": [1.2, 1.3], "measured": [1.1, None]})
+    drawn = plots.speedup(table, ax())
+    (crosses,) = (line for line in drawn.lines if line.get_marker() == "x")
+    assert crosses.get_ydata()[0] == 1.1
+    assert "measured" in legend(drawn)
 
 
 @pytest.mark.parametrize("limit", [{"max_batch_size": 4}, {"fits": [True, True, False]}])
@@ -258,6 +273,14 @@ def test_tornado_draws_both_ends_the_largest_swing_first(outcome, spans, order):
     assert drawn.yaxis_inverted()
 
 
+def test_a_tornado_has_the_units_of_its_ranges():
+    units = {"low": [2e-6, 9e11, 1], "high": [5e-6, 1.5e12, 8], "unit": ["s", "B/s", "request"]}
+    table = pd.DataFrame({"input": ["a", "b", "c"], "speedup_at_low": 1.0, "speedup_nominal": 1.2})
+    drawn = plots.tornado(table.assign(speedup_at_high=[2.0, 1.9, 1.8], **units), ax())
+    told = [tick.get_text().split("\n")[1] for tick in drawn.get_yticklabels()]
+    assert told == ["2 to 5 us", "900 GB/s to 1.5 TB/s", "1 to 8 requests"]
+
+
 SHARES = pd.DataFrame({"input": ["a", "b", "c"], "output": "speedup"}).assign(
     first_order=[0.1, 0.6, -0.001], first_order_low=[0.05, 0.5, -0.01],
     first_order_high=[0.2, 0.7, 0.0],
@@ -297,6 +320,7 @@ BAD = [
         "table.context_length: got '8, 9'",
         "one value",
     ),
+    ("components", "batch_size,pass,component,time\n1,,a,1", "table.pass: got 'no value'"),
     ("sobol", "analysis,input,output,quantity,value\ntornado,a,speedup,low,1", "got 'sobol'"),
 ]
 

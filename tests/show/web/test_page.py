@@ -97,6 +97,7 @@ def test_the_page_has_the_numbers_of_the_command_and_the_python_that_it_shows(cl
 def test_what_was_measured_is_shown_with_its_source(client):
     text = client.get(f"/answer?{urlencode(QWEN)}").text
     links = re.findall(r'<a href="(https://[^"]*)"', text)
+    assert "<svg" in client.get(f"/waterfall?{urlencode(QWEN)}").text
     assert "https://github.com/sgl-project/SpecForge/issues/339" in links
     table = Path(specmodel.__file__).parent / "show/data/published_pairs.csv"
     assert {*links} <= {line.rpartition(",")[2] for line in table.read_text().splitlines()}
