@@ -121,7 +121,6 @@ def test_suite_for_people_and_programs(small, pairs, do, monkeypatch):
         ("--json --csv", "--csv: got True"),
         ("--requests 0", "--requests: got 0;"),
         ("--engine nope", "--engine: got 'nope'"),
-        ("--workers 0", "--workers: got 0;"),
     ],
 )
 def test_one_line_names_the_argument(words, fragment, small, refuse):

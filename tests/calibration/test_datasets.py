@@ -6,7 +6,6 @@ import pytest
 from rows import slow
 
 from published import datasets, rivals, tables as published
-from specmodel.algebra import experts
 from specmodel.base.errors import InputError
 
 CALIBRATED = list(published.STACKS)
@@ -18,15 +17,6 @@ each_table = pytest.mark.parametrize(
 
 
 pytestmark = [pytest.mark.dataset]
-
-
-def test_balanced_tokens_are_dealt_in_turn() -> None:
-    table = datasets.read_timings("moe", "h200_sxm", "vllm", "0.19.0")
-    balanced = table[(table.distribution == "balanced") & (table.expert_parallel == 1)]
-    point = balanced[(balanced.num_experts == 128) & (balanced.experts_per_token == 8)]
-    assert set(point.active_experts[point.num_tokens == 4]) == {32}
-    assert set(point.active_experts[point.num_tokens == 64]) == {128}
-    assert (point.active_experts >= experts.active_experts(point.num_tokens, 128, 8) - 1e-9).all()
 
 
 @each_table

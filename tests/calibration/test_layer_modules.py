@@ -113,13 +113,6 @@ def test_fewer_points_than_parameters_are_refused() -> None:
         refitted("compressed", table)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_an_engine_that_timed_no_such_layers_is_refused(form: str) -> None:
-    engine = "trtllm" if form == "block sparse" else "tgi"
-    with pytest.raises(InputError, match=rf"engine: got '{engine}'; expected one of sglang, "):
-        FORMS[form].read("h200_sxm", engine)
-
-
 # What ships
 
 

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 import interval_judge
-from specmodel.base.errors import InputError
 from specmodel.fit.measured import judge_serving, read_serving
 from specmodel.prediction import intervals
 from spread import (
@@ -91,11 +90,6 @@ def test_the_spread_is_the_least_with_the_share_inside():
     found = coverage_left_out(rows).set_index("model")
     assert found.loc["a"].tolist() == [2, 0.3, 0.5]
     assert found.loc["b"].tolist() == [3, 0.4, 1.0]
-
-
-def test_a_table_without_plain_rows_is_refused(made):
-    with pytest.raises(InputError, match=r"serving: got 'no row that is taken'; .* plain"):
-        least_spreads(replace(made(0.0, 3), rows=[]))
 
 
 def test_ratios_compare_rows_of_one_deployment_with_as_many_requests(made):

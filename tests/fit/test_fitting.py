@@ -82,12 +82,6 @@ def test_21_of_228_points_give_all_planted_predictions_back(seed: int) -> None:
     np.testing.assert_allclose(predicted, truth, rtol=1e-6)
 
 
-def test_what_a_ratio_cannot_determine_is_named() -> None:
-    table, _ = measured(0)
-    fit = fit_moesd(table, BOUNDS, ridge_point=RIDGE_POINT)
-    assert any("not determined" in warning for warning in fit.warnings)
-
-
 def test_bounds_are_one_to_five_reads() -> None:
     target = load_architecture("qwen2-57b-a14b")
     low, high = BOUNDS["k2"]

@@ -1,5 +1,7 @@
 """Kernels of a stack by kind: what the table of kinds lacks, and what nobody fitted."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from one_by_one import pass_time
@@ -7,9 +9,9 @@ from one_by_one import pass_time
 from specmodel.base.errors import InputError
 from specmodel.layers import kinds
 from specmodel.layers.work import PassWork, Work
-from specmodel.machines.fallbacks import choose_kernels
+from specmodel.machines.fallbacks import choose_kernels, stack_kernels
 from specmodel.machines.hardware import load_hardware
-from specmodel.machines.kernels import DATA_SHEET_KERNELS
+from specmodel.machines.kernels import DATA_SHEET_KERNELS, load_typical
 
 H200 = load_hardware("h200_sxm")
 
@@ -57,6 +59,14 @@ def test_a_kind_of_the_table_takes_the_fits_of_its_fallback(monkeypatch):
     taken = kernels.fit("latent_attention", "fp8", "bf16")
     assert kernels.fit(kind, "fp8", "bf16") is taken
     assert kernels.kind_of_errors(kind) == kernels.kind_of_errors("latent_attention")
+
+
+def test_prompts_with_a_cache_of_8_bits_compute_as_those_of_16_that_were_fitted():
+    typical = load_typical()
+    of_16_bits = {"bf16": typical.prompt_attention["bf16"]}
+    kernels = stack_kernels("mine", replace(typical, prompt_attention=of_16_bits))
+    assert kernels.arithmetic("prompt_attention", "fp8", "fp8") == "bf16"
+    assert kernels.arithmetic("attention", "fp8", "fp8") == "fp8"
 
 
 def test_messages_run_at_the_speed_of_the_link_whatever_was_fitted():

@@ -13,7 +13,6 @@ from rows import slow
 pytest.importorskip("matplotlib")
 
 import matplotlib as mpl
-from matplotlib.figure import Figure
 from texts import unreadable, written
 
 from specmodel import predict
@@ -188,5 +187,4 @@ def test_drawing_needs_no_pyplot_and_importing_no_matplotlib():
 @pytest.mark.parametrize("width", [LEAST_WIDTH, 3.3, 7.0])
 def test_a_figure_is_as_wide_as_asked(width):
     figure = draw_figure("active_experts", measured_unions(), width=width)
-    assert isinstance(figure, Figure)
     assert figure.get_figwidth() == width
