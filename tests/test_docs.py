@@ -19,11 +19,7 @@ import crossed  # noqa: E402 - a script of the benchmarks
 import examples  # noqa: E402 - of the site
 from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS  # noqa: E402 - below the path too
 from specmodel.show.columns import meanings  # noqa: E402 - likewise
-from specmodel.show.glossary import (  # noqa: E402 - below the path that it needs
-    LIMITS,
-    WORDS as WORDS_OF_ANSWERS,
-    policy_words,
-)
+from specmodel.show.glossary import LIMITS, WORDS as WORDS_OF_ANSWERS, policy_words  # noqa: E402 - below the path that it needs
 
 GUIDE = sorted((ROOT / "docs/guide").glob("*.md"))
 CARRY_ON = ROOT / "docs/carry_on"

@@ -1,9 +1,5 @@
 """The script that writes published timings as a table, and lists what there is."""
 
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,9 +7,6 @@ import pytest
 import dataset
 import specmodel
 from specmodel.measure.measurements import read_measurements
-
-SCRIPT = Path(dataset.__file__)
-
 
 REFUSED = [
     ("h200_sxm trtllm", "version: got None"),
@@ -73,12 +66,3 @@ def test_it_writes_a_table_that_fit_reads(do) -> None:
         assert f"{count} {role}" in out
     assert set(table["component"]) == {"experts", "gemm", "attention", "prompt_attention"}
     assert Path("a100.csv").read_text().startswith("# aiconfigurator-core")
-
-
-def test_it_runs_as_a_program(tmp_path) -> None:
-    command = [sys.executable, str(SCRIPT), "t4", "trtllm", "1", "--output", "out.csv"]
-    path = os.pathsep.join([str(SCRIPT.parents[1]), os.environ.get("PYTHONPATH", "")])
-    own = os.environ | {"PYTHONPATH": path}
-    done = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(r"dataset: error: .*\n", done.stderr)

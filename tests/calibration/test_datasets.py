@@ -6,7 +6,6 @@ import pytest
 from rows import slow
 
 from published import datasets, rivals, tables as published
-from specmodel.algebra import experts
 from specmodel.base.errors import InputError
 
 CALIBRATED = list(published.STACKS)
@@ -18,32 +17,6 @@ each_table = pytest.mark.parametrize(
 
 
 pytestmark = [pytest.mark.dataset]
-
-
-def test_every_calibrated_table_is_listed() -> None:
-    listed = datasets.list_tables()
-    moe = listed[listed.operation == "moe"][["hardware", "framework", "version"]]
-    assert set(CALIBRATED) <= set(moe.itertuples(index=False, name=None))
-
-
-@each_table
-def test_moe_tables_are_tidy(hardware: str, framework: str, version: str) -> None:
-    table = datasets.read_timings("moe", hardware, framework, version)
-    marks = ("active_experts", "latency")
-    key = [name for name in table if name not in marks and not name.startswith("is_")]
-    assert not table.duplicated(key).any()
-    assert table.latency.between(1e-6, 10).all()
-    assert {2688, 4096} & set(table.hidden_size[~table.is_gated])
-    assert not set(table.num_tokens) & {3, 5, 6, 7}
-
-
-def test_balanced_tokens_are_dealt_in_turn() -> None:
-    table = datasets.read_timings("moe", "h200_sxm", "vllm", "0.19.0")
-    balanced = table[(table.distribution == "balanced") & (table.expert_parallel == 1)]
-    point = balanced[(balanced.num_experts == 128) & (balanced.experts_per_token == 8)]
-    assert set(point.active_experts[point.num_tokens == 4]) == {32}
-    assert set(point.active_experts[point.num_tokens == 64]) == {128}
-    assert (point.active_experts >= experts.active_experts(point.num_tokens, 128, 8) - 1e-9).all()
 
 
 @each_table
@@ -66,15 +39,6 @@ def test_skewed_tokens_reach_as_many_experts_as_their_power_law(
         assert active == datasets.power_law_active_experts(tokens, count, k, exponent)
     known = is_alone & (is_skewed | (table.distribution == "balanced"))
     assert (table.active_experts.notna() == known).all()
-
-
-@pytest.mark.parametrize(("exponent", "count", "k"), [(1.01, 8, 2), (1.2, 128, 8), (1.01, 512, 10)])
-def test_power_law_experts_lie_between_one_token_and_all(exponent, count, k) -> None:
-    tokens = [1, 2, 5, 16, 100, 1000, 16_384]
-    active = [datasets.power_law_active_experts(t, count, k, exponent) for t in tokens]
-    assert all(1 <= n <= min(count, t * k) for n, t in zip(active, tokens, strict=True))
-    assert active[0] == k
-    assert active[-1] > 0.9 * count
 
 
 def test_repeats_become_their_median_in_seconds() -> None:
@@ -115,30 +79,6 @@ def test_weights_that_a_cache_holds_are_skipped() -> None:
     read = 3.0 * 2 * experts.active_experts * experts.hidden_size * experts.expert_size
     assert set(experts.role[read < 96e6]) == {"skip"}
     assert "skip" not in set(experts.role[read > 2e8])
-
-
-def test_gemm_and_attention_tables() -> None:
-    gemm = datasets.read_timings("gemm", "h200_sxm", "trtllm", "1.3.0rc20")
-    assert not gemm.duplicated(["num_tokens", "output_size", "input_size", "quantization"]).any()
-    products = gemm.num_tokens * gemm.output_size * gemm.input_size
-    is_large = (gemm.quantization == "bfloat16") & (products > 1e11)
-    rate = 2.0 * products[is_large] / gemm.latency[is_large]
-    assert 3e14 < rate.median() < 9.89e14
-    attention = datasets.read_timings("attention", "h200_sxm", "trtllm", "1.3.0rc20")
-    long = attention[
-        (attention.batch_size >= 32) & (attention.context_length >= 16_000)
-        & attention.sliding_window.isna() & (attention.kv_dtype == "bf16")
-    ]  # fmt: skip
-    read = 2.0 * 2 * long.batch_size * long.context_length * long.num_kv_heads * long.head_dim
-    assert 2e12 < (read / long.latency).median() < 4.8e12
-
-
-def test_all_reduce_sizes_are_bytes() -> None:
-    """The largest message moves at close to the link's bandwidth, which it would exceed halved."""
-    table = datasets.read_timings("comm", "h200_sxm", "trtllm", "1.3.0rc20")
-    largest = table[table.num_gpus == 8].iloc[-1]
-    rate = 2 * 7 / 8 * largest.message_bytes / largest.latency
-    assert rate == pytest.approx(450e9, rel=0.1)
 
 
 @pytest.mark.parametrize(

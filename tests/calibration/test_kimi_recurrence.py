@@ -1,6 +1,5 @@
 """Kimi's recurrence: the work that rows timed, published times, errors on what was not fitted."""
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ from hybrids import one_delta_layer
 from strategies import pass_of
 
 from published import datasets
-from published.mixers import KIMI_RECURRENCES, kimi_recurrence, recurrence
+from published.mixers import kimi_recurrence, recurrence
 from specmodel.cost.passes import component_time
 from specmodel.fit.timed_work import judge, work_of
 from specmodel.machines.fallbacks import stack_kernels
@@ -58,17 +57,6 @@ def test_vllm_takes_as_long_as_published(hardware):
     assert error[is_cold].max() <= 0.10
 
 
-@pytest.mark.parametrize("hardware", ["h100_sxm", "h200_sxm", "b200", "b300", "gb200"])
-def test_only_sglang_has_a_fit_of_its_own(hardware):
-    device = load_hardware(hardware)
-    own = {name for name, stack in device.fitted.items() if stack.kimi_recurrence}
-    assert own == set(KIMI_RECURRENCES)
-    kernels = stack_kernels("sglang", device.fitted["sglang"])
-    assert kernels.place(KIND, *DTYPES) == (KIND, "fp32")
-    assert kernels.place("recurrence", *DTYPES) == ("recurrence", "fp32")
-    assert KIND not in kernels.typical
-
-
 def judged(hardware, stack, kind):
     """Errors of decoding and of verifying on rows that were not fitted."""
     device = load_hardware(hardware)
@@ -98,13 +86,3 @@ def test_published_rows_that_were_not_fitted(hardware, stack, decoding, verifyin
     if stack == "sglang":
         others = judged(hardware, stack, "recurrence")
         assert others[1] > 2 * errors[1], "what stands for all stacks would have done"
-
-
-def test_a_fit_without_steps_is_one_of_bytes():
-    """`recurrence` has no time of a token: with it, depth changes nothing."""
-    device = load_hardware("h200_sxm")
-    parameters = device.fitted["vllm"].recurrence["fp32"].parameters
-    work = work_of(KIND, rows_of(TIMES))
-    flat = dataclasses.replace(work, depth=0.0)
-    with_steps, without = (component_time(w, device, parameters).total_time for w in (work, flat))
-    np.testing.assert_array_equal(with_steps, without)

@@ -3,11 +3,8 @@
 Of sparse, block-sparse and compressed attention, and of residual streams.
 """
 
-import runpy
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import cache, partial
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +21,6 @@ from published import (
     sparse_modules as sparse,
 )
 from specmodel import predict
-from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import target_pass
@@ -34,228 +30,93 @@ from specmodel.machines.fallbacks import choose_kernels, load_rankings
 from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import Architecture, load_architecture
 
-SCRIPT = Path(__file__).parents[2] / "calibration" / "sparse_attention.py"
 H200 = load_hardware("h200_sxm")
 GPUS = ("h100_sxm", "h200_sxm", "b200", "b300", "gb200", "gb300")
 
 
 @dataclass(frozen=True)
 class Layers:
-    """Timed layers of one form: how they are read and fitted, and what is planted in them.
+    """Timed layers of one form: how they are read and fitted, and how well they are met.
 
-    Of published layers, ``median``, ``mean`` and ``held`` are the largest errors and the shares
-    that 80 % intervals hold [-], and ``least`` the number that is judged.
+    ``median``, ``mean`` and ``held`` are the largest errors and the shares that 80 % intervals
+    hold [-], and ``least`` the number that is judged.
     """
 
     read: Callable[[str, str], pd.DataFrame]
     work: Callable[..., Any]
     fit: Callable[..., Any]
     of_kind: dict[str, dict[str, str]]
-    shapes: dict[str, tuple[Any, ...]]
-    sizes: dict[str, tuple[Any, ...]]
-    planted: dict[str, float]
-    held_values: dict[str, dict[str, float]] = field(default_factory=dict)
-    gpus: tuple[str, ...] = GPUS
+    gpus: tuple[str, ...] = GPUS[:5]
     median: float = 0.10
     mean: float = 0.10
     held: tuple[float, float] = (0.7, 0.95)
     least: int = 1000
 
-    def timed(self, noise: float = 0.0) -> pd.DataFrame:
-        """Layers of every shape and size, every other shape fitted, timed by what is planted."""
-        given = self.shapes | self.sizes
-        points = pd.MultiIndex.from_product(given.values(), names=list(given))
-        table = points.to_frame(index=False)
-        shapes = table[list(self.shapes)].astype(str).agg("/".join, axis=1)
-        is_fitted = shapes.isin(sorted(shapes.unique())[::2])
-        roles = np.where(is_fitted, "fit", "judge")
-        table = table.assign(shape=shapes, role=roles, kv_dtype=self.dtype)
-        if "weight_dtype" in table:
-            table["activation_dtype"] = table["weight_dtype"].str.removesuffix("_block")
-        parameters = {
-            kind: replace(
-                KernelParameters(**{n: self.planted[of] for n, of in names.items()}, sharpness=2.0),
-                **self.held_values.get(kind, {}),
-            )
-            for kind, names in self.of_kind.items()
-        }
-        times = layers_fit.predicted_time(list(self.work(table, H200)), H200, parameters)
-        factors = np.exp(np.random.default_rng(3).normal(0, noise, len(times)))
-        return table.assign(latency=times * factors)
-
-    @property
-    def kind(self) -> str:
-        """The kind of kernels that has the errors of whole layers."""
-        return next(iter(self.of_kind))
-
-    @property
-    def dtype(self) -> str:
-        """The dtype of the cache of planted layers."""
-        return "bf16" if self.kind == "hyper_connections" else "fp8"
-
     def fits(self, name: str, stack: str) -> dict[str, Any]:
         """Fits of whole layers that ship, by dtype."""
-        return getattr(load_hardware(name).fitted[stack], self.kind)
+        return getattr(load_hardware(name).fitted[stack], next(iter(self.of_kind)))
 
 
-BATCHES, CONTEXTS = (1, 8, 64, 512), (100, 4000, 60_000)
-INDEX_COMPUTE = 0.45
 FORMS = {
     "sparse": Layers(
-        sparse.sparse_modules,
-        sparse.modules_work,
-        partial(sparse.fit_sparse_modules, index_compute=INDEX_COMPUTE),
-        sparse.OF_KIND,
-        {
-            "family": ("DeepSeek-V3.2", "GLM-5"),
-            "has_indexer": (True, False),
-            "num_heads": (16, 64, 128),
-            "weight_dtype": ("bf16", "fp8"),
-        },
-        {"batch_size": BATCHES, "context_length": CONTEXTS},
-        {
-            "launch_time": 5e-6,
-            "memory_efficiency": 0.7,
-            "compute_efficiency": 0.4,
-            "index_memory_efficiency": 0.6,
-            "group_time": 3e-7,
-        },
-        {"indexer": {"compute_efficiency": INDEX_COMPUTE}},
-        gpus=GPUS[:3],
-        mean=0.125,
-        held=(0.7, 0.9),
+        sparse.sparse_modules, sparse.modules_work, sparse.fit_sparse_modules, sparse.OF_KIND,
+        gpus=GPUS[:3], mean=0.125, held=(0.7, 0.9),
     ),
     "block sparse": Layers(
-        blocks.block_sparse_modules,
-        blocks.block_modules_work,
-        blocks.fit_block_sparse_modules,
-        blocks.OF_KIND,
-        {"num_heads": (4, 16, 32, 64), "weight_dtype": ("bf16", "fp8_block")},
-        {"batch_size": BATCHES, "context_length": (50, 1000, 8000, 60_000)},
-        {
-            "launch_time": 3e-6,
-            "memory_efficiency": 0.8,
-            "compute_efficiency": 0.6,
-            "activation_efficiency": 0.3,
-            "index_memory_efficiency": 0.85,
-            "group_time": 2.5e-8,
-        },
-        mean=0.11,
-        held=(0.65, 0.95),
-        least=200,
+        blocks.block_sparse_modules, blocks.block_modules_work, blocks.fit_block_sparse_modules,
+        blocks.OF_KIND, gpus=GPUS, mean=0.11, held=(0.65, 0.95), least=200,
     ),
     "compressed": Layers(
-        compressed.compressed_modules,
-        compressed.compressed_work,
-        partial(compressed.fit_compressed_modules, index_compute=INDEX_COMPUTE),
-        compressed.OF_KIND,
-        {"ratio": (4, 128), "family": ("Flash", "Pro"), "num_heads": (16, 32, 64)},
-        {"batch_size": BATCHES, "context_length": CONTEXTS},
-        {
-            "launch_time": 3e-6,
-            "memory_efficiency": 0.7,
-            "compute_efficiency": 0.4,
-            "index_launch_time": 1e-6,
-            "group_time": 3e-7,
-        },
-        {"compressed_indexer": {"memory_efficiency": 0.65, "compute_efficiency": INDEX_COMPUTE}},
-        gpus=GPUS[:5],
+        compressed.compressed_modules, compressed.compressed_work,
+        compressed.fit_compressed_modules, compressed.OF_KIND,
     ),
     "streams": Layers(
-        compressed.stream_modules,
-        compressed.stream_work,
-        compressed.fit_stream_modules,
+        compressed.stream_modules, compressed.stream_work, compressed.fit_stream_modules,
         compressed.STREAM_OF_KIND,
-        {"operation": ("pre", "post"), "hidden_size": (4096, 7168)},
-        {"num_tokens": (1, 16, 256, 1024, 4096)},
-        {"launch_time": 2e-6, "memory_efficiency": 0.8, "depth_time": 1e-10},
-        gpus=GPUS[:5],
     ),
-}
-ATTENTION = ("sparse", "block sparse", "compressed")
+}  # fmt: skip
 
 
-@cache
-def planted_fits(form: str) -> dict[tuple[str, str], Any]:
-    return FORMS[form].fit(FORMS[form].timed(), H200)
+def refitted(form: str, layers: pd.DataFrame) -> Any:
+    """Fits to layers of H200; how fast an indexer computes is read off its own timings."""
+    has_indexer = form in ("sparse", "compressed")
+    held = [sparse.index_compute_efficiency("h200_sxm")] if has_indexer else []
+    return FORMS[form].fit(layers, H200, *held)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_planted_parameters_come_back(form: str) -> None:
-    layers, found = FORMS[form], planted_fits(form)
-    assert list(found) == [(kind, layers.dtype) for kind in layers.of_kind]
-    num_judged = (layers.timed()["role"] == "judge").sum()
-    for (kind, _), fitting in found.items():
-        assert fitting.fit.sharpness == 2
-        for name, of in layers.of_kind[kind].items():
-            assert getattr(fitting.fit, name) == pytest.approx(layers.planted[of], rel=2e-3)
-        assert fitting.fit.is_held_out
-        assert fitting.fit.num_judged == num_judged
-        assert fitting.fit.percentile_90_error < 1e-4
-        for name, value in layers.held_values.get(kind, {}).items():
-            assert getattr(fitting.fit, name) == value
-
-
-@pytest.mark.parametrize("form", ATTENTION[:2])
-def test_noise_is_the_error_and_the_spread(form: str) -> None:
+@pytest.mark.dataset
+@pytest.mark.parametrize(
+    ("form", "stack"),
+    [("compressed", "vllm"), ("streams", "vllm"),
+     *slow(("sparse", "sglang"), ("block sparse", "vllm"))],
+)  # fmt: skip
+def test_the_fit_gives_what_ships(form: str, stack: str) -> None:
     layers = FORMS[form]
-    fit = layers.fit(layers.timed(noise=0.1), H200)[layers.kind, "fp8"].fit
-    assert fit.launch_time == pytest.approx(layers.planted["launch_time"], rel=0.1)
-    assert fit.median_error == pytest.approx(0.067, abs=0.02)
-    assert fit.row_spread == pytest.approx(0.1, abs=0.02)
-    assert fit.shape_spread < 0.05
+    fits = refitted(form, layers.read("h200_sxm", stack))
+    assert {kind for kind, _ in fits} == {*layers.of_kind}
+    for (kind, dtype), fitting in fits.items():
+        shipped = getattr(H200.fitted[stack], kind)[dtype]
+        assert fitting.fit.is_held_out
+        for name in ("sharpness", "varied", "num_points", "num_judged"):
+            assert getattr(fitting.fit, name) == getattr(shipped, name)
+        for name in ("mean_error", "shape_spread", "row_spread"):
+            assert getattr(fitting.fit, name) == pytest.approx(getattr(shipped, name), rel=1e-2)
+        for name, known in vars(shipped.parameters).items():  # those that are held, too
+            found = getattr(fitting.fit.parameters, name)
+            assert found == (known and pytest.approx(known, rel=1e-2)), name
 
 
-@pytest.mark.parametrize(("form", "least"), [*zip(ATTENTION, (5, 6, 5), strict=True)])
-def test_fewer_points_than_parameters_are_refused(form: str, least: int) -> None:
-    table = FORMS[form].timed()
-    few = table.assign(role=np.where(table.index < 3, "fit", "judge"))
-    expected = rf"measurements: got '3 layers with fp8'; .*more than {least}"
-    with pytest.raises(InputError, match=expected):
-        FORMS[form].fit(few, H200)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_an_engine_that_timed_no_such_layers_is_refused(form: str) -> None:
-    engine = "trtllm" if form == "block sparse" else "tgi"
-    with pytest.raises(InputError, match=rf"engine: got '{engine}'; expected one of sglang, "):
-        FORMS[form].read("h200_sxm", engine)
-
-
-def test_only_sparse_attention_of_a_stack_changes() -> None:
-    fits, stack = planted_fits("sparse"), load_hardware("b200").fitted["trtllm"]
-    with_sparse_modules = runpy.run_path(str(SCRIPT))["with_sparse_modules"]
-    changed = with_sparse_modules(stack, fits, "a test")
-    for kind in FORMS["sparse"].of_kind:
-        assert getattr(changed, kind) == dict.fromkeys(("fp8", "bf16"), fits[kind, "fp8"].fit)
-    assert changed.gemm == stack.gemm
-    assert changed.source == f"{stack.source}; sparse attention of a test"
-    assert with_sparse_modules(changed, fits, "a test").source == changed.source
+@pytest.mark.dataset
+def test_fewer_points_than_parameters_are_refused() -> None:
+    table = FORMS["compressed"].read("h200_sxm", "vllm").query("role == 'fit'").head(3)
+    with pytest.raises(InputError, match=r"measurements: got '3 layers with fp8'; .*more than 5"):
+        refitted("compressed", table)
 
 
 # What ships
 
 
 ENGINES = ("sglang", "trtllm", "vllm")
-BOTH = {"bf16", "fp8"}
-TIMED = {
-    "sparse": {(gpu, "sglang") for gpu in GPUS} | {(gpu, "trtllm") for gpu in GPUS[2:]},
-    "block sparse": {(gpu, stack) for gpu in GPUS for stack in ("sglang", "vllm")},
-    "compressed": {(gpu, stack) for gpu in GPUS for stack in ENGINES}
-    - {(gpu, "trtllm") for gpu in GPUS[:2]},
-    "streams": {(gpu, stack) for gpu in GPUS for stack in ENGINES},
-}
-"""Stacks whose layers were published, and are not launched one by one."""
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_profiles_have_what_was_published(form: str) -> None:
-    for gpu in GPUS:
-        for stack in ENGINES:
-            dtypes = {"bf16"} if form == "streams" else BOTH
-            expected = dtypes if (gpu, stack) in TIMED[form] else set()
-            for kind in FORMS[form].of_kind:
-                assert set(getattr(load_hardware(gpu).fitted[stack], kind)) == expected
 
 
 MEDIANS = {
@@ -333,16 +194,6 @@ def test_indexer_computes_at_less_than_half_of_the_peak(name, least, most) -> No
     for stack in load_hardware(name).fitted.values():
         for fit in stack.indexer.values():
             assert fit.compute_efficiency == pytest.approx(found, rel=1e-3)
-
-
-@pytest.mark.dataset
-def test_what_scores_that_are_all_alike_take_longer_is_taken_off() -> None:
-    """SGLang's choice takes 65 us longer on B200 at 8,192 tokens, which its layers show."""
-    table = compressed.compressed_modules("b200", "sglang")
-    one = table[(table["ratio"] == 4) & (table["family"] == "Flash") & (table["num_heads"] == 64)]
-    times = one[one["batch_size"] == 1].set_index("context_length")["latency"]
-    assert times[8192] == pytest.approx(times[2048], rel=0.1)
-    assert times[8192] == pytest.approx(times[131_072], rel=0.1)
 
 
 # Layers of a pass
@@ -435,28 +286,6 @@ def test_compressed_layers_of_a_pass_take_as_long_as_published(target, measured)
     points = {"batch_size": batch, "context_length": context}
     found = layer_time("compressed", target, points, **VLLM)
     assert found * 1e6 == pytest.approx([*measured.values()], rel=0.15)
-
-
-@pytest.mark.dataset
-@pytest.mark.parametrize(
-    ("form", "stack", "kv_dtype", "heads"),
-    [("sparse", "sglang", "fp8", 16), ("sparse", "sglang", "fp8", 128),
-     ("block sparse", "vllm", "bf16", 8), ("block sparse", "vllm", "bf16", 32)],
-)  # fmt: skip
-def test_a_whole_pass_counts_a_layer_once(form, stack, kv_dtype, heads) -> None:
-    """What a pass has for a model's layers is what the layers were measured to take."""
-    rows = judged(form, "h200_sxm", stack, kv_dtype)
-    rows = rows[rows["num_heads"] == heads]
-    if form == "sparse":
-        rows = rows[(rows["family"] == "DeepSeek-V3.2") & (rows["weight_dtype"] == "fp8_block")]
-        rows, model, on = rows[rows["has_indexer"]], v32(heads), {"kv_dtype": kv_dtype}
-    else:
-        rows = rows[rows["weight_dtype"] == "bf16"]
-        model, on = m3(), {"tensor_parallel": 64 // heads}
-    assert len(rows)
-    points = {name: rows[name].to_numpy(float) for name in ("batch_size", "context_length")}
-    layer = layer_time(form, model, points, hardware="h200_sxm", stack=stack, **on)
-    assert np.median(np.abs(layer / rows["latency"] - 1)) < 0.1
 
 
 # Where none was timed

@@ -1,6 +1,5 @@
 """The decoder and the draft-verify-reject loop compute what they say (skipped without torch)."""
 
-import numpy as np
 import pytest
 
 from specmodel.base.records import build
@@ -9,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from shapes import plain_shape
 
-from decoder import Decoder, Pass, Speculator, State, _feed_forward, _rotate, decode, speculate
+from decoder import Decoder, Pass, Speculator, State, _feed_forward, decode, speculate
 from specmodel.base.errors import InputError
 from specmodel.measure.kernels import layers
 from specmodel.models.architecture import Architecture
@@ -80,20 +79,6 @@ def test_speculation_emits_what_plain_decoding_does(
         assert lengths == [30 * (gamma + 1)] * batch
 
 
-def test_one_pass_of_several_tokens_is_several_passes_of_one() -> None:
-    target = Decoder(MOE, CPU, torch.float32)
-    tokens = torch.randint(0, 40, (2, 4))
-    first = torch.tensor([0, 3])
-    caches = [target.new_cache(2, 16) for _ in range(2)]
-    for a, b in zip(*caches, strict=True):
-        a.copy_(b)
-    together = target.forward(tokens, first, caches[0])
-    apart = [target.forward(tokens[:, i : i + 1], first + i, caches[1]) for i in range(4)]
-    assert together.tolist() == torch.cat(apart, dim=1).tolist()
-    for a, b in zip(*caches, strict=True):
-        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
-
-
 def test_a_script_decides_how_many_are_accepted() -> None:
     target, drafter = Decoder(MOE, CPU, seed=1), Decoder(DENSE, CPU, seed=2)
     state = start(target, 2)
@@ -148,20 +133,6 @@ def test_attention_is_causal_softmax_over_the_cache() -> None:
                 torch.testing.assert_close(
                     got[b, i, head], weight @ values[:seen, group], atol=1e-4, rtol=1e-4
                 )
-
-
-def test_rotation_depends_on_distance_only() -> None:
-    target = Decoder(DENSE, CPU, torch.float32)
-    x, y = torch.randn(2, 8, generator=torch.Generator().manual_seed(0))
-
-    def at(vector: torch.Tensor, position: int) -> torch.Tensor:
-        angles = position * target._frequencies
-        turn = torch.stack([angles.cos(), angles.sin()])
-        return _rotate(vector.view(1, 1, 1, -1), turn).flatten()
-
-    near, far = at(x, 3) @ at(y, 5), at(x, 103) @ at(y, 105)
-    assert float(near) == pytest.approx(float(far), abs=1e-4)
-    assert np.linalg.norm(at(x, 7)) == pytest.approx(float(x.norm()), rel=1e-5)
 
 
 def test_other_architectures_are_refused() -> None:

@@ -65,19 +65,6 @@ def test_a_fit_on_a_cpu_recovers_what_was_planted(kind: str, more: dict[str, flo
         )
 
 
-def test_arithmetic_of_attention_is_fitted_only_where_several_queries_were_timed() -> None:
-    table, _ = on_cpu("attention", group_time=5e-6, compute_efficiency=0.17)
-    for rows, is_fitted in ((table, True), (table[table["query_tokens"] == 1], False)):
-        fit = fit_kernels(check_measurements(rows), CPU)["attention", "bf16"].fit
-        assert ("compute_efficiency" in fit.varied) == is_fitted
-
-
-def test_a_gpu_keeps_its_form() -> None:
-    fitting = fit_kernels(check_measurements(planted("experts")), H200)["experts", "bf16"]
-    assert "tile_width" in fitting.fit.varied
-    assert "group_time" not in fitting.fit.varied
-
-
 def test_experts_compute_no_faster_than_dense_products() -> None:
     """Planted at 0.7 where products reach 0.5: the bound is taken, and said."""
     table = pd.concat([planted("gemm", compute_efficiency=0.5), planted("experts")])

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from published import datasets
-from published.mixers import RECURRENCES, core_of_modules, latent_attention, recurrences
+from published.mixers import RECURRENCES, core_of_modules, recurrences
 from specmodel.fit.kernels import fit_kernels
 from specmodel.fit.timed_work import judge, predicted_time
 from specmodel.layers.attention import latent_arithmetic
@@ -21,19 +21,6 @@ def test_the_core_is_what_a_module_takes_longer_than_without_context():
     core = core_of_modules(pd.DataFrame(rows), 7e-6).set_index("context_length")["latency"]
     assert core.index.tolist() == [32, 65536]  # 5 us of 105 are lost in the noise
     assert core.tolist() == pytest.approx([7e-6, 57e-6])
-
-
-def test_more_heads_that_take_less_time_mark_another_kernel():
-    times = {2: 1e-3, 8: 1e-3, 32: 1.3e-3, 64: 1.1e-3, 128: 1.5e-3}
-    rows = [
-        {"num_heads": heads, "batch_size": 64, "context_length": context, "kv_dtype": "bf16",
-         "kv_lora_rank": 512, "qk_rope_head_dim": 64, "sliding_window": np.nan,
-         "activation_dtype": "bf16", "latency": time * context / 1e5}
-        for heads, time in times.items() for context in (50_000, 100_000)
-    ]  # fmt: skip
-    table = latent_attention(pd.DataFrame(rows), load_hardware("b200"))
-    assert set(table[table["role"] == "fallback"]["num_heads"]) == {32}
-    assert set(table[table["role"] == "fit"]["num_heads"]) == {8, 128}
 
 
 @pytest.mark.parametrize(("kv_dtype", "capability", "computed"), [
@@ -113,14 +100,3 @@ def test_verifying_over_decoding_is_as_measured():
     assert measured == pytest.approx([1.58, 2.57, 4.80], abs=0.01)
     times = predicted_time("recurrence", points, device, parameters)
     assert times[1:] / times[0] == pytest.approx(measured, rel=0.1)
-
-
-@pytest.mark.dataset
-def test_states_that_a_cache_holds_are_not_timed():
-    """Of L40S and RTX PRO 6000 nothing below 130 MB is."""
-    for hardware in ("l40s", "rtx_pro_6000"):
-        _, _, rows = verified(hardware)
-        read = rows["batch_size"] * rows["num_value_heads"] * 128 * 128 * 4
-        timed = rows[rows["role"].isin(["fit", "judge"])]
-        assert not read[timed.index].between(5e6, 1.3e8).any()
-        assert (rows["role"] == "skip").sum() > len(timed)

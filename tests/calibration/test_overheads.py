@@ -1,7 +1,6 @@
 """Overheads of an engine by name: what is planted comes back, and what is refused."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,7 +8,7 @@ import pytest
 from rows import each_row
 
 import specmodel
-from overheads import BOUNDS, COLUMNS, QUANTITIES, fit_engine, main
+from overheads import COLUMNS, QUANTITIES, fit_engine, main
 from specmodel.base.errors import InputError
 from specmodel.machines.engine import load_engine
 
@@ -21,12 +20,11 @@ TARGET = {
     "context_length": 512,
 }
 OVERHEADS = [
-    {"pass_time": 2e-3},
     {"pass_time": 2e-3, "draft_pass_time": 5e-4, "reject_time": 1e-3},
     {"kernel_time": 3e-6, "draft_kernel_time": 5e-6, "reject_time_per_request": 1e-4},
     {"reject_time": 1e-3, "reject_time_per_request": 1e-4, "reject_time_per_token": 2e-5},
 ]
-PASSES = OVERHEADS[1]
+PASSES = OVERHEADS[0]
 VARY = "".join(f" --vary {name}" for name in PASSES)
 
 
@@ -63,19 +61,12 @@ def fit(table: pd.DataFrame, overheads, **options):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("overheads", OVERHEADS, ids=lambda o: "+".join(o))
-@pytest.mark.parametrize(
-    "quantities", [("relative_step_time", "forward_time", "speedup"), ("speedup",)]
-)
-def test_planted_overheads_come_back(overheads, quantities) -> None:
-    table = served(ideal(**overheads), quantities)
-    fitting = fit(table, overheads)
-    np.testing.assert_allclose(fitting.predicted, table["value"], rtol=1e-6)
+def test_planted_overheads_come_back(overheads) -> None:
+    table = served(ideal(**overheads))
+    fitting = fit(table, overheads, leave_out=["batch_size"])
+    np.testing.assert_allclose(fitting.left_out["batch_size"], table["value"], rtol=1e-5)
     assert fitting.result.parameters == pytest.approx(overheads, rel=1e-4)
     assert fitting.result.warnings == ()
-    assert fitting.profile.fit.num_points == len(table)
-    for name, value in overheads.items():
-        assert BOUNDS[name][0] <= value <= BOUNDS[name][1]
-        assert getattr(fitting.profile, name) == pytest.approx(value, rel=1e-4)
 
 
 @pytest.mark.parametrize("quantity", QUANTITIES)
@@ -100,38 +91,9 @@ def test_overheads_that_the_rows_do_not_determine_are_named(quantity, unknown) -
         assert fitting.result.parameters[name] == pytest.approx(PASSES[name], rel=1e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_noisy_rows_are_predicted_within_their_noise(seed: int) -> None:
-    table = served(ideal(**PASSES), lengths=(1, 2, 5))
-    noise = np.exp(0.02 * np.random.default_rng(seed).standard_normal(len(table)))
-    fitting = fit(table.assign(value=table["value"] * noise), PASSES)
-    np.testing.assert_allclose(fitting.predicted, table["value"], rtol=0.03)
-    assert 0.01 < fitting.profile.fit.spread < 0.04
-
-
-def test_overheads_held_stay_and_are_counted() -> None:
-    held = {"kernel_time": 3e-6}
-    fitting = fit(served(ideal(**PASSES, **held)), PASSES, base=ideal(**held))
-    assert fitting.result.parameters == pytest.approx(PASSES, rel=1e-4)
-    assert fitting.profile.kernel_time == held["kernel_time"]
-
-
 def test_an_overhead_at_a_bound_is_warned_of() -> None:
     fitting = fit(served(ideal(pass_time=0.1)), ["pass_time"])
     assert fitting.result.warnings == ("pass_time is at its upper bound, 0.05",)
-
-
-@pytest.mark.slow
-def test_rows_left_out_are_predicted_by_the_others() -> None:
-    table = served(ideal(**PASSES))
-    fitting = fit(table, PASSES, leave_out=["batch_size"])
-    np.testing.assert_allclose(fitting.left_out["batch_size"], table["value"], rtol=1e-5)
-    table.loc[table["batch_size"] == "8", "value"] *= 1.2
-    wrong = fit(table, PASSES, leave_out=["batch_size"])
-    off = wrong.left_out["batch_size"] / table["value"] - 1
-    assert off[table["batch_size"] == "8"].abs().min() > 0.1
-    assert wrong.profile.fit.left_out_error["batch_size"] > wrong.profile.fit.mean_error
 
 
 @each_row("name", COLUMNS)
@@ -169,29 +131,15 @@ def write(tmp_path):
     ("column", "value", "fragments"),
     [
         ("step_efficiency", np.nan, ["got nan", "at most 1"]),
-        ("step_efficiency", 0.1, ["got 0.1"]),
         ("step_efficiency", 1.2, ["got 1.2", "at most 1"]),
-        ("step_efficiency", "x", ["got 'x'", "at most 1"]),
         ("quantity", "sped", ["'sped'", *QUANTITIES]),
         ("target", "mixtrall", ["'mixtrall'", "mixtral-8x7b"]),
-        ("drafter", "egle", ["'egle'", "eagle"]),
-        ("hardware", "a80_sxm_80gb", ["'a80_sxm_80gb'", "a800_sxm_80gb"]),
         ("tensor_parallel", 3, ["got 3", "1, 2, 4"]),
-        ("tensor_parallel", 1.5, ["got 1.5", "a whole number"]),
         ("tensor_parallel", "two", ["'two'", "a whole number"]),
         ("batch_size", "1 2 x", ["'1 2 x'", "number"]),
-        ("batch_size", "1 0", ["got 0", "from 1 to"]),
-        ("batch_size", "", ["nan", "from 1 to"]),
-        ("batch_size", "1e300", ["1e+300", "from 1 to 1e+09"]),
         ("draft_length", -1, ["got -1", "at least 0"]),
-        ("draft_length", np.nan, ["got nan", "a whole number"]),
-        ("draft_length", 1e300, ["1e+300", "at most"]),
         ("context_length", -1, ["got -1", "at least 0"]),
-        ("context_length", "long", ["'long'", "a number"]),
-        ("value", 0, ["0", "above 1e-12"]),
         ("value", np.nan, ["nan", "above 1e-12"]),
-        ("value", "fast", ["'fast'", "above 1e-12"]),
-        ("value", 1e300, ["1e+300", "at most"]),
     ],
 )
 def test_one_line_names_a_cell_that_cannot_be(column, value, fragments, write, refuse) -> None:
@@ -210,14 +158,12 @@ def test_one_line_names_a_cell_that_cannot_be(column, value, fragments, write, r
         (f"{ENGINE} --vary pass_time", ["--vary", "'pass_time', ", "each overhead once"]),
         (f"{ENGINE} --leave-out nope", ["--leave-out", "'nope'", "a column", "batch_size"]),
         (f"{ENGINE} --leave-out target", ["--leave-out", "'target'", "several values"]),
-        (f"{ENGINE} --leave-out day", ["--leave-out", "'day'", "without blank cells"]),
         (f"{ENGINE} --engine idael", ["--engine", "'idael'", "ideal"]),
         (ENGINE.replace(VARY, ""), ["Missing option", "--vary"]),
     ],
 )
 def test_one_line_names_an_option_that_cannot_be(words, fragments, write, refuse) -> None:
-    table = served(ideal(**PASSES))
-    write(table=table.assign(day=[np.nan, *np.arange(1, len(table)) % 2]))
+    write()
     line = refuse(main, words)
     for fragment in fragments:
         assert fragment in line
@@ -246,18 +192,3 @@ def test_fit_engine_writes_an_engine_that_predicts_what_was_planted(do, write) -
     assert "Written: out.toml" in out
     assert len(re.findall(r"[+-]0\.0%\n", out)) == len(table)  # each row, measured and predicted
     assert max(map(len, out.splitlines())) <= 80
-
-
-def test_fit_engine_keeps_what_it_does_not_vary_and_warns_of_what_is_not_determined(
-    do, write
-) -> None:
-    Path("held.toml").write_text(
-        'schema_version = 1\nname = "held"\nsource = "a"\nkernel_time = 3e-6\n'
-    )
-    write(table=served(ideal(**PASSES), ("target_efficiency",)))
-    out = " ".join(do(main, f"{ENGINE} --engine held.toml --stack vllm").split())
-    for name in ("draft_pass_time", "reject_time"):
-        assert f"Warning: {name} is not determined by the points." in out
-    engine = load_engine("out.toml")
-    assert (engine.name, engine.stack, engine.kernel_time) == ("mine", "vllm", 3e-6)
-    assert engine.fit.left_out_error == {}

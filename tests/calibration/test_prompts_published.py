@@ -1,7 +1,5 @@
 """Attention of prompts: its published timings, what is fitted to them, and how well."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +7,6 @@ from rows import slow
 
 from published import datasets
 from published.mixers import LEAST_TOKENS, MOST_TOKENS, prompts
-from published.roles import mixed_third
 from published.tables import STACKS
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.cost.deploying import deploy
@@ -17,9 +14,7 @@ from specmodel.cost.latency import target_pass
 from specmodel.fit.kernels import fit_kernels
 from specmodel.fit.timed_work import error_table, predict_measured, predicted_time
 from specmodel.layers.batch import sequence_group
-from specmodel.machines.fallbacks import stack_kernels
 from specmodel.machines.hardware import load_hardware
-from specmodel.machines.kernels import load_typical
 from specmodel.measure.measurements import check_measurements
 
 H200 = load_hardware("h200_sxm")
@@ -77,27 +72,6 @@ def test_few_blocks_take_a_whole_round_and_many_their_number():
     time = rows.groupby(["num_heads", "query_tokens"])["latency"].min()
     assert time[96, 256] < 6 * time[2, 256]  # 48 times the work, 4 and 192 blocks of 200
     assert time[96, 32768] > 25 * time[2, 32768]
-
-
-def test_a_cache_of_8_bits_without_a_fit_computes_in_16():
-    typical = load_typical()
-    of_16_bits = {kind: {"bf16": getattr(typical, kind)["bf16"]} for kind in datasets.PROMPTS}
-    stack = replace(typical, **of_16_bits)
-    kernels = stack_kernels("mine", stack)
-    for kind in datasets.PROMPTS:
-        assert kernels.arithmetic(kind, "fp8", "fp8") == "bf16"
-    assert kernels.arithmetic("attention", "fp8", "fp8") == "fp8"
-    own = H200.fitted["trtllm"]
-    assert stack_kernels("trtllm", own).arithmetic("prompt_attention", "fp8", "fp8") == "fp8"
-
-
-def test_a_third_of_the_shapes_has_every_size():
-    shapes = [(heads, size) for heads in (1, 2, 4, 8, 16, 32) for size in (64, 128, 256)]
-    table = pd.DataFrame(shapes, columns=["num_heads", "head_dim"])
-    is_fitted = mixed_third(table, ("num_heads", "head_dim"))
-    assert is_fitted.sum() == len(table) // 3
-    for name in table:
-        assert set(table[name][is_fitted]) == set(table[name][~is_fitted]) == set(table[name])
 
 
 @pytest.mark.dataset

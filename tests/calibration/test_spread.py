@@ -7,8 +7,6 @@ import pandas as pd
 import pytest
 
 import interval_judge
-from ledger import contradicted
-from specmodel.base.errors import InputError
 from specmodel.fit.measured import judge_serving, read_serving
 from specmodel.prediction import intervals
 from spread import coverage_left_out, fit_spread, least_spreads, ratios_of_passes, without_engine
@@ -88,11 +86,6 @@ def test_the_spread_is_the_least_with_the_share_inside():
     assert found.loc["b"].tolist() == [3, 0.4, 1.0]
 
 
-def test_a_table_without_plain_rows_is_refused(made):
-    with pytest.raises(InputError, match=r"serving: got 'no row that is taken'; .* plain"):
-        least_spreads(replace(made(0.0, 3), rows=[]))
-
-
 def test_ratios_compare_rows_of_one_deployment_with_as_many_requests(made):
     """Of 1 to 20 requests, 10, 5 and 2 have rows of 2, 4 and 8 times as many, for each model."""
     table = made(0.1, 60)
@@ -114,20 +107,6 @@ def test_ratios_compare_rows_of_one_deployment_with_as_many_requests(made):
     assert (found["high"] >= 0).all()
 
 
-def test_ratios_keep_nothing_of_a_factor_that_passes_share(made, monkeypatch):
-    """However far off a deployment is as a whole, ratios and their intervals are the same."""
-    table = made(0.0, 60)
-    judged, _ = judge_serving(table)
-    slow = judged.assign(measured=1.5 * judged["measured"])
-    near, far = (ratios_of_passes(rows, table) for rows in (judged, slow))
-    assert near["log_error"].abs().max() < 1e-12
-    assert far["log_error"].abs().max() < 1e-12
-    monkeypatch.setattr(intervals, "DEPLOYMENT_SPREAD", 1.0)
-    wide = ratios_of_passes(judged, table)
-    for end in ("low", "high"):
-        assert wide[end].to_numpy() == pytest.approx(near[end].to_numpy(), abs=1e-9)
-
-
 def test_a_law_that_errors_of_hosts_were_made_with_is_found():
     """Share 0.5 of the host's variance, 0.1 more of recurrent models, one in ten slower by 0.8."""
     random, count = np.random.default_rng(0), 8000
@@ -143,16 +122,3 @@ def test_a_law_that_errors_of_hosts_were_made_with_is_found():
         others=0.1 * others,
     )
     assert errors.law() == pytest.approx([0.5, 0.1, 0.1, 0.8], rel=0.15)
-
-
-@pytest.mark.parametrize(("measured", "named"), [(45.0, {"1", "3"}), (35.0, set())])
-def test_runs_that_a_slower_gpu_contradicts_are_named(measured, named, tmp_path):
-    """All numbers of requests of a deployment go with one that takes over twice as long."""
-    runs = [("h100_sxm", 8, 20.0), ("h200_sxm", 8, measured), ("h100_sxm", 4, 20.0)]
-    runs.append(("h200_sxm", 4, 15.0))
-    of_run = [
-        {"row": i, "model": MODELS[0], "system": gpu, "concurrency": users, "measured_tpot_ms": ms}
-        for i, (gpu, users, ms) in enumerate(runs)
-    ]
-    pd.DataFrame([ROW | one for one in of_run]).to_csv(tmp_path / "runs.csv", index=False)
-    assert set(contradicted(read_serving(tmp_path / "runs.csv").rows)) == named

@@ -13,18 +13,12 @@ from specmodel import predict
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.fit.calibration import measured_profile
-from specmodel.layers.kinds import MAIN_KINDS
 from specmodel.machines.engine import load_engine
 from specmodel.machines.hardware import list_hardware, load_hardware
-from specmodel.machines.kernels import fitted_dtype, load_typical
+from specmodel.machines.kernels import load_typical
 from specmodel.measure.kernels.device import DeviceInfo
 
 TABLES = Path(__file__).parents[2] / "calibration" / "tables"
-
-
-LARGEST_SPREAD = {"latent_attention": 0.30, "hyper_connections": 0.30}
-"""Largest standard deviation of ln(measured / predicted) of fits that ship: of Triton's kernels on
-L40S and of TensorRT-LLM's residual streams on Hopper; 0.25 of other kinds [-]."""
 
 
 def test_every_fitted_profile_has_all_kinds_and_one_default() -> None:
@@ -33,14 +27,8 @@ def test_every_fitted_profile_has_all_kinds_and_one_default() -> None:
     assert {hardware for hardware, _, _ in STACKS} | {"a800_sxm_80gb", "rtx_5090"} == set(fitted)
     for stacks in fitted.values():
         assert sum(stack.is_default for stack in stacks.values()) == 1
-        for name, stack in stacks.items():
+        for stack in stacks.values():
             assert {"experts", "gemm", "attention"} <= {kind for kind, _, _ in stack.fits()}
-            for kind in (kind for kind in MAIN_KINDS if getattr(stack, kind)):
-                fit = getattr(stack, kind)[fitted_dtype(kind)]
-                if name != "torch":  # whose suite says what is judged
-                    assert fit.num_judged >= fit.num_points  # equal where a table has two shapes
-                spread = np.hypot(fit.shape_spread, fit.row_spread)
-                assert 0.01 < spread < LARGEST_SPREAD.get(kind, 0.25)
 
 
 IMPOSSIBLE = [
@@ -58,37 +46,12 @@ def test_an_impossible_covariance_is_refused(covariance, expected: str) -> None:
     changes = {"varied": ["launch_time", "memory_efficiency"], "covariance": covariance}
     with pytest.raises(InputError, match=rf"^stack\.covariance: got .*{expected}"):
         gemm.with_changes("stack", changes)
+    twice = {"varied": ["launch_time", "launch_time"], "covariance": np.eye(2).tolist()}
+    with pytest.raises(InputError, match=r"^stack\.varied: got .*each once of launch_time"):
+        gemm.with_changes("stack", twice)
     overheads = {"fit.varied": ["draft_kernel_time", "reject_time"], "fit.covariance": covariance}
     with pytest.raises(InputError, match=rf"^engine\.fit\.covariance: got .*{expected}"):
         load_engine("vllm-moesd-2025").with_changes("engine", overheads)
-
-
-def test_what_was_varied_is_named_once() -> None:
-    for varied in (["launch_time", "launch_time"], ["launch_time", "launch"]):
-        changes = {"varied": varied, "covariance": [[1.0, 0.0], [0.0, 1.0]]}
-        with pytest.raises(InputError, match=r"^stack\.varied: got .*each once of launch_time"):
-            load_typical().gemm["bf16"].with_changes("stack", changes)
-
-
-def test_experts_that_ship_compute_no_faster_than_dense_products() -> None:
-    for name in list_hardware():
-        for stack in load_hardware(name).fitted.values():
-            computed: dict[str, float] = {}
-            for fit in stack.gemm.values():
-                known = computed.get(fit.arithmetic_dtype, 0.0)
-                computed[fit.arithmetic_dtype] = max(known, fit.compute_efficiency)
-            for fit in stack.experts.values():
-                assert fit.compute_efficiency <= 1.0001 * computed.get(fit.arithmetic_dtype, 1.0)
-
-
-def test_a_parameter_at_a_bound_has_no_variance_and_is_named() -> None:
-    for name in list_hardware():
-        for stack in load_hardware(name).fitted.values():
-            for _, _, fit in stack.fits():
-                assert set(fit.at_bound) <= set(fit.varied)
-                for place, parameter in enumerate(fit.varied):
-                    variance = fit.covariance[place][place]
-                    assert variance < 1e-12 or parameter not in fit.at_bound
 
 
 def test_what_no_measurement_decides_is_said() -> None:
@@ -114,15 +77,6 @@ def test_what_no_measurement_decides_is_said() -> None:
         assert told in str(fitted["fits_at_bound"])
     for plain in (said("a100_sxm_80gb", "llama-3.1-8b", 1), said(stack="datasheet")):
         assert not {*guessed, "fits_at_bound"} & set(plain)
-
-
-def test_typical_kernels_state_the_error_on_a_device_left_out() -> None:
-    typical = load_typical()
-    limits = {"experts": 0.16, "gemm": 0.12, "attention": 0.25, "elementwise": 0.6}
-    limits |= {"latent_attention": 0.2, "recurrence": 0.06, "sparse_attention": 0.4}
-    for kind, limit in limits.items():
-        fit = getattr(typical, kind)[fitted_dtype(kind)]
-        assert 0.04 < fit.mean_error < limit
 
 
 def test_the_engine_of_2025_is_what_the_fit_gives() -> None:

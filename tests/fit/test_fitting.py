@@ -60,11 +60,10 @@ def plant(seed: int) -> np.ndarray:
     return np.array([chosen[name] for name in NAMES])
 
 
-def measured(seed: int, noise: float = 0.0) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def measured(seed: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
     points = plan()
     truth = moesd_speedup(points, plant(seed), RIDGE_POINT)
-    factor = 1 + noise * np.random.default_rng(seed + 100).standard_normal(truth.size)
-    return points | {"speedup": truth * factor}, truth
+    return points | {"speedup": truth}, truth
 
 
 def sampled(table: dict[str, np.ndarray], stride: int) -> dict[str, np.ndarray]:
@@ -81,28 +80,6 @@ def test_21_of_228_points_give_all_planted_predictions_back(seed: int) -> None:
     values = np.array(list(fit.parameters.values()))
     predicted = moesd_speedup(table, values, RIDGE_POINT)
     np.testing.assert_allclose(predicted, truth, rtol=1e-6)
-
-
-def test_what_a_ratio_cannot_determine_is_named() -> None:
-    table, _ = measured(0)
-    fit = fit_moesd(table, BOUNDS, ridge_point=RIDGE_POINT)
-    assert any("not determined" in warning for warning in fit.warnings)
-
-
-def test_noisy_points_are_predicted_within_their_standard_error() -> None:
-    table, truth = measured(1, noise=0.01)
-    fit = fit_moesd(table, BOUNDS, ridge_point=RIDGE_POINT)
-    values = np.array(list(fit.parameters.values()))
-    predicted = moesd_speedup(table, values, RIDGE_POINT)
-    step = 1e-6 * values
-    moved = np.stack([
-        moesd_speedup(table, values + np.diag(step)[i], RIDGE_POINT)
-        for i in range(values.size)
-    ])  # fmt: skip
-    jacobian = (moved - predicted) / step[:, None]
-    error = np.sqrt(np.einsum("ip,ij,jp->p", jacobian, fit.covariance, jacobian))
-    assert (np.abs(predicted - truth) < 3 * error + 1e-4).mean() > 0.97
-    assert 0.005 < np.median(np.abs(fit.residuals)) < 0.01
 
 
 def test_bounds_are_one_to_five_reads() -> None:

@@ -14,7 +14,7 @@ from specmodel.machines.fallbacks import (
     load_rankings,
     stack_kernels,
 )
-from specmodel.machines.hardware import list_hardware, load_hardware
+from specmodel.machines.hardware import load_hardware
 from specmodel.machines.kernels import FittedStack, Kernels, load_typical
 
 FIT = replace(load_typical().gemm["bf16"], shape_spread=0.03, arithmetic_dtype="fp8")
@@ -85,17 +85,6 @@ def test_assumptions_name_what_is_borrowed():
     assert assumed["gemm_fp8_block"] == Note("borrowed", {"of": taken})
     _, assumed = deploy(**where, tensor_parallel=4, stack="sglang")
     assert "gemm_fp8_block" not in assumed
-
-
-@pytest.mark.parametrize("name", list_hardware())
-def test_intervals_are_as_wide_or_wider_where_a_fit_is_borrowed(name):
-    hardware = load_hardware(name)
-    for stack_name in hardware.fitted:
-        kernels = choose_kernels(hardware, stack_name)
-        for kind, dtype in kernels.borrowed:
-            fit = kernels.fits[kind][dtype]
-            assert fit.shape_spread >= min(load_rankings().kinds[kind].spread.values())
-            assert dtype not in getattr(hardware.fitted[stack_name], kind)
 
 
 @pytest.mark.parametrize(

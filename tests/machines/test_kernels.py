@@ -1,5 +1,7 @@
 """Kernels of a stack by kind: what the table of kinds lacks, and what nobody fitted."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from one_by_one import pass_time
@@ -7,7 +9,7 @@ from one_by_one import pass_time
 from specmodel.base.errors import InputError
 from specmodel.layers import kinds
 from specmodel.layers.work import PassWork, Work
-from specmodel.machines.fallbacks import choose_kernels
+from specmodel.machines.fallbacks import choose_kernels, stack_kernels
 from specmodel.machines.hardware import load_hardware
 from specmodel.machines.kernels import DATA_SHEET_KERNELS, load_typical
 
@@ -59,6 +61,14 @@ def test_a_kind_of_the_table_takes_the_fits_of_its_fallback(monkeypatch):
     assert kernels.kind_of_errors(kind) == kernels.kind_of_errors("latent_attention")
 
 
+def test_prompts_with_a_cache_of_8_bits_compute_as_those_of_16_that_were_fitted():
+    typical = load_typical()
+    of_16_bits = {"bf16": typical.prompt_attention["bf16"]}
+    kernels = stack_kernels("mine", replace(typical, prompt_attention=of_16_bits))
+    assert kernels.arithmetic("prompt_attention", "fp8", "fp8") == "bf16"
+    assert kernels.arithmetic("attention", "fp8", "fp8") == "fp8"
+
+
 def test_messages_run_at_the_speed_of_the_link_whatever_was_fitted():
     sheet = DATA_SHEET_KERNELS.parameters("message", "bf16")
     assert choose_kernels(H200, "vllm").parameters("message", "bf16", "bf16") is sheet
@@ -75,12 +85,3 @@ def test_the_table_is_closed():
         assert row.follows or not row.fallback
         if row.errors_of:
             assert row.errors_of in kinds.MAIN_KINDS
-
-
-def test_stacks_have_fits_of_the_kinds_of_the_table_in_its_order():
-    kinds_of_typical = list(dict.fromkeys(kind for kind, _, _ in load_typical().fits()))
-    assert kinds_of_typical == [kind for kind in kinds.FITTED_KINDS if kind in kinds_of_typical]
-    with pytest.raises(InputError, match=r"vllm\.expert: got .*a known field: experts"):
-        H200.with_changes("hardware", {"fitted.vllm.expert": {}})
-    with pytest.raises(InputError, match=r"vllm\.message: got .*a known field: "):
-        H200.with_changes("hardware", {"fitted.vllm.message": {}})

@@ -51,7 +51,6 @@ GAUGE = """\
 sglang:spec_accept_length{engine_type="unified",model_name="a"} 2.53
 sglang:num_running_reqs{engine_type="unified",model_name="a"} 4.0
 """
-SECTION = VLLM_TABLE.partition("37.18\n")[2]
 SGLANG_SECTION = """\
 Acceptance length (server):              2.80
 Acceptance length (benchmark):           3.09
@@ -109,7 +108,6 @@ LLAMA = (
         (GAUGE, 2.53, None, 4),
         (LLAMA, 2.92, 3, None),
         (f"INFO Engine 000: Running: 9 reqs, Waiting: 56 reqs\n{NEW}", 2.51, 2, 9),
-        (SECTION, 1.84, 2, None),
         (SGLANG_SECTION, 3.09, 3, None),
         (OFFLINE, 2.69, 3, None),
         (V0, 2.55, 4, None),
@@ -185,10 +183,6 @@ def test_what_no_engine_says_is_refused(text, expected):
 
 def test_the_command_reads_standard_input_and_predicts_what_it_read(monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.StringIO(OLD))
-    assert cli.main(["acceptance", "-"]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith("vLLM: 2.83 tokens a step of 3 drafted.")
-    monkeypatch.setattr("sys.stdin", io.StringIO(OLD))
     assert cli.main(["acceptance", "-", "--json"]) == 0
     (by_position, _) = json.loads(capsys.readouterr().out)["predict"]
     words = "predict qwen3-30b-a3b h100 --drafter eagle3 --draft-length 3 --batch-size 1 --json"
@@ -209,8 +203,7 @@ def test_a_file_without_any_of_them_says_what_would_do(text, tmp_path, capsys):
 
 def test_a_file_with_the_answer_of_a_server_is_read_and_other_json_is_refused(tmp_path, capsys):
     path = tmp_path / "answer.json"
-    path.write_text(ANSWER)
-    assert cli.main(["acceptance", str(path)]) == 0
+    for text, status in ((ANSWER, 0), ('{"a": 1}', 2)):
+        path.write_text(text)
+        assert cli.main(["acceptance", str(path)]) == status
     assert capsys.readouterr().out.startswith("vLLM: 1.23 tokens a step of 3 drafted.")
-    path.write_text('{"a": 1}')
-    assert cli.main(["acceptance", str(path)]) == 2

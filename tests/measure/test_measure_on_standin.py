@@ -10,8 +10,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from specmodel.base.records import build
-
 torch = pytest.importorskip("torch")
 pytest.importorskip("filelock")
 
@@ -19,10 +17,7 @@ import cuda_install
 import cuda_standin
 from cuda_install import Group
 from cuda_standin import CUDAGraph, Gpu
-from shapes import plain_shape
 
-import closed_loop as loop
-from decoder import Decoder, Pass
 from specmodel.base.errors import InputError
 from specmodel.cli import main
 from specmodel.cli.calibrate import calibration_text
@@ -33,15 +28,9 @@ from specmodel.measure.kernels.bench import NO_KERNEL, OUT_OF_MEMORY, Arena, Ben
 from specmodel.measure.kernels.device import find_device
 from specmodel.measure.kernels.session import run_suite
 from specmodel.measure.kernels.suite import Point, Sizes, suite
-from specmodel.models.architecture import Architecture
 
 CUDA = torch.device("cuda")
 POINTS = suite("cuda", "tiny")
-HEADS = {"kind": "attention", "num_heads": 4, "num_kv_heads": 2, "head_dim": 16}
-SHAPE = {"hidden_size": 64, "num_layers": 2, "mixer": HEADS, "vocabulary_size": 64}
-EXPERTS = {"num_experts": 8, "experts_per_token": 2, "expert_size": 32}
-MOE = build(Architecture, plain_shape(name="moe", experts=EXPERTS, **SHAPE), "model")
-DENSE = build(Architecture, plain_shape(name="dense", ffn_size=64, **SHAPE), "model")
 
 
 def of(component: str, index: int = -1) -> Point:
@@ -140,19 +129,6 @@ def test_a_fault_costs_its_point_only(gpu: Gpu, failing, fault, note: str) -> No
         assert all("latency" in columns for columns in timed.values())
     assert gpu.stream is gpu.default
     assert not bench.fault
-
-
-def test_what_is_let_go_is_free_again(gpu: Gpu) -> None:
-    bench = Bench(find_device("cuda"), POINTS)
-    bench.clear()
-    free = device.free_bytes("cuda")
-    for point in POINTS[:8]:
-        bench.measure(point)
-    assert device.free_bytes("cuda") < free
-    bench.clear()
-    assert device.free_bytes("cuda") == pytest.approx(free, rel=1e-3)
-    bench.close()
-    assert device.free_bytes("cuda") > 0.999 * gpu.total
 
 
 def test_a_gpu_that_is_lost_ends_the_run_and_the_next_goes_on_after_the_point(
@@ -273,20 +249,10 @@ def test_all_reduces_of_a_group(lent: tuple[Gpu, Group], tmp_path: Path, monkeyp
     for name, value in (("SIZES", (2048, 2**20)), ("REPEATS", 3), ("time_all_reduces", some)):
         monkeypatch.setattr(collectives, name, value)
 
-    def broken(*_: object, **__: object) -> None:
-        held.append(gpu.reserved)
-        raise torch.multiprocessing.ProcessExitedException(
-            "rank 1 was aborted", 1, 1, -6, "SIGABRT"
-        )
-
     def run() -> list[str]:
         timed_rows(tmp_path / "mine.csv")
         return json.loads((tmp_path / "mine.json").read_text())["sessions"][-1]["flags"]
 
-    monkeypatch.setattr(torch.multiprocessing, "spawn", broken)
-    (flag,) = run()
-    assert "no all-reduces were timed" in flag
-    assert "rank 1 was aborted" in flag
     monkeypatch.setattr(torch.multiprocessing, "spawn", spawn)
     monkeypatch.setattr(collectives.faulthandler, "dump_traceback_later", lambda *_, **__: None)
     for _ in range(2):  # the second time nothing is missing
@@ -302,35 +268,7 @@ def test_all_reduces_of_a_group(lent: tuple[Gpu, Group], tmp_path: Path, monkeyp
     assert "All-reduce over 2 GPUs: 1 us and 2000 GB/s" in calibration_text(made, 0, 1)
     assert not group.is_there
     assert group.calls > len(reduced)
-    assert held == pytest.approx([0, 0], abs=2**20)  # ranks find the memory free
+    assert held == pytest.approx([0], abs=2**20)  # ranks find the memory free
 
 
 # the decoder
-
-
-@pytest.mark.parametrize("architecture", [MOE, DENSE], ids=["moe", "dense"])
-def test_a_replayed_pass_is_the_pass(gpu: Gpu, architecture: Architecture) -> None:
-    with torch.inference_mode():
-        decoder = Decoder(architecture, CUDA)
-        forced = torch.randint(0, 8, (2, 6, 2)).to(CUDA) if architecture is MOE else None
-        caches = [decoder.new_cache(2, 64) for _ in range(2)]
-        for one, other in zip(*caches, strict=True):
-            one.copy_(other)
-        replayed = Pass(decoder, caches[0], 3, lambda _: forced)
-        kernels = gpu.kernels
-        for start in (5, 20):
-            tokens = torch.randint(0, 64, (2, 3)).to(CUDA)
-            first = torch.full((2,), start, device=CUDA)
-            plain = decoder.forward(tokens, first, caches[1], forced)
-            assert replayed(tokens, first).tolist() == plain.tolist()
-        assert gpu.kernels > kernels
-        assert replayed._graph
-
-
-def test_a_tiny_loop_runs_on_graphs(gpu: Gpu) -> None:
-    with torch.inference_mode():
-        rows, unions = loop.measure(loop.SETTINGS["tiny"], CUDA)
-    assert (rows["value"] > 0).all()
-    assert set(rows["quantity"]) == {*loop.QUANTITIES, "tokens_per_step"}
-    assert (unions["standard_errors"] < 4.5).all()
-    assert gpu.captures > 4

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from planted import H200, KINDS, SHAPES, planted, points
+from planted import H200, KINDS, planted, points
 from rows import each_row
 
 from specmodel.algebra.roofline import KernelParameters
@@ -53,18 +53,6 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_the_bad_cases_start_from_is_accepted(kind: str) -> None:
-    table = check_measurements(planted(kind))
-    assert len(table) == len(points(kind))
-    assert list(table["shape"].unique()) == [shape_name(kind, s) for s in SHAPES[kind]]
-    check_plausible(table, H200)
-
-
-def shape_name(kind: str, shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_a_bad_file_is_refused_in_one_line(name: str, tmp_path) -> None:
     content, *fragments = FILES[name]
@@ -83,12 +71,14 @@ def test_the_suffix_must_be_that_of_a_table(name: str, tmp_path) -> None:
 def test_all_components_come_back_from_one_file(suffix: str, tmp_path) -> None:
     path = tmp_path / f"all{suffix}"
     table = pd.concat([planted(kind) for kind in KINDS], ignore_index=True)
+    table = table.assign(version="1.10")  # which is no number
     if suffix == ".parquet":
         pytest.importorskip("pyarrow")
         table.to_parquet(path)
     else:
         path.write_text("# a comment\n" + table.to_csv(index=False), encoding="utf-8")
     read = {kind: rows for kind, _, rows in groups(read_measurements(path))}
+    assert {*read["gemm"]["version"]} == {"1.10"}
     assert set(read) == set(KINDS)
     for kind in KINDS:
         expected = check_measurements(planted(kind))
@@ -96,11 +86,6 @@ def test_all_components_come_back_from_one_file(suffix: str, tmp_path) -> None:
         pd.testing.assert_frame_equal(
             read[kind][columns].reset_index(drop=True), expected[columns], check_dtype=False
         )
-
-
-def test_a_version_stays_as_it_is_written(tmp_path) -> None:
-    GEMM.assign(version="1.10").to_csv(tmp_path / "a.csv", index=False)
-    assert set(read_measurements(tmp_path / "a.csv")["version"]) == {"1.10"}
 
 
 def test_a_missing_column_is_named() -> None:
@@ -111,13 +96,10 @@ def test_a_missing_column_is_named() -> None:
             message = refusal(check_measurements, planted(kind).drop(columns=name))
             assert f"rows of {kind}" in message
             assert f"columns {name} as well" in message
-    referred = GEMM.assign(reference_latency=1.0)
-    assert "columns point, group as well" in refusal(check_measurements, referred)
-
-
-def test_rows_have_a_router_all_or_none() -> None:
     mixed = planted("experts").assign(includes_router=[0, 1] * 20)
     assert "one of them in all rows" in refusal(check_measurements, mixed)
+    referred = GEMM.assign(reference_latency=1.0)
+    assert "columns point, group as well" in refusal(check_measurements, referred)
 
 
 @each_row(
@@ -132,8 +114,6 @@ def test_rows_have_a_router_all_or_none() -> None:
             for column, expected in (
                 ("latency", "a number above 1e-12"),
                 ("num_tokens", "a whole number above 0"),
-                ("input_size", "a whole number above 0"),
-                ("output_size", "a whole number above 0"),
             )
             for value in (0, np.nan, np.inf, "fast")
         ),
@@ -153,7 +133,6 @@ def test_a_bad_cell_names_column_value_and_what_would_do(column, value, expected
 @pytest.mark.parametrize(
     ("kind", "column", "value", "expected"),
     [
-        ("experts", "active_experts", 1e4, "at most num_experts"),
         ("experts", "experts_per_token", 1e4, "at most num_experts"),
         ("attention", "num_kv_heads", 1000, "at most num_heads"),
         ("attention", "context_length", 0.5, "a whole number above 0"),
@@ -215,25 +194,9 @@ def test_repeats_of_a_point_become_their_median(kind: str) -> None:
     )
 
 
-def test_points_of_another_distribution_or_role_are_no_repeats() -> None:
-    table = planted("experts").assign(distribution="balanced")
-    other = table.assign(distribution="power_law_1.2", latency=1.3 * table["latency"])
-    assert len(check_measurements(pd.concat([table, other]))) == 2 * len(table)
-
-
 def test_every_row_is_fitted_where_no_role_is_given() -> None:
     table = check_measurements(GEMM.drop(columns="role"))
     assert set(table["role"]) == {"fit"}
-
-
-def test_groups_are_components_by_dtype() -> None:
-    parts = [planted(kind) for kind in KINDS]
-    parts.append(GEMM.assign(weight_dtype="fp8"))
-    found = groups(check_measurements(pd.concat(parts, ignore_index=True)))
-    expected = [("attention", "bf16"), ("experts", "bf16"), ("gemm", "bf16"), ("gemm", "fp8")]
-    expected += [("latent_attention", "bf16"), ("recurrence", "fp32")]
-    assert [(kind, dtype) for kind, dtype, _ in found] == expected
-    assert sum(len(rows) for *_, rows in found) == sum(map(len, parts))
 
 
 @pytest.mark.parametrize("kind", KINDS)

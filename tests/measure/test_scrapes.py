@@ -60,7 +60,6 @@ def scrape(*series):
 ONE = (QWEN, 0, 1000, 3000, [800, 560, 280])
 TWO = (QWEN, 1, 500, 1500, [400, 340, 170])
 OTHER = (LLAMA, 0, 200, 400, [50, 10])
-SHORT = (QWEN, 0, 1000, 2620, [800, 500, 200])
 LATER = (QWEN, 0, 1600, 4800, [1220, 770, 370])
 
 
@@ -143,31 +142,20 @@ def test_two_scrapes_give_what_was_counted_between(write):
     np.testing.assert_allclose(measured.acceptance_by_position, [0.7, 0.5, 3 / 7], rtol=1e-12)
 
 
-def test_each_counter_may_only_rise(write):
-    series = (*ONE[:3], 2999, ONE[4])
-    with pytest.raises(InputError, match=f"^{DRAFTED}: got 2999; .*went backwards"):
-        scraped_acceptance(write(ONE), write(series, name="later.prom"))
-    series = (*ONE[:4], [801, 559, 280])
-    with pytest.raises(InputError, match=f"^{BY_POSITION} position 1: got 559; .*went backwards"):
-        scraped_acceptance(write(ONE), write(series, name="later.prom"))
-
-
-def test_an_engine_that_restarted_is_seen_though_the_sum_rose(write):
-    series = ((QWEN, 0, 9000, 27000, [7200, 5000, 2500]), (QWEN, 1, 9, 27, [4] * 3))
-    with pytest.raises(InputError, match=f"{DRAFTS}: got 9; expected at least 500"):
-        scraped_acceptance(write(ONE, TWO), write(*series, name="later.prom"))
-
-
 @pytest.mark.parametrize(
     ("later", "match"),
     [
-        ((LLAMA, *ONE[1:]), f"model_name: got '{LLAMA}'; expected {QWEN}"),
-        ((QWEN, 5, *ONE[2:]), 'position 0: got .engine="0".; expected a series of both scrapes'),
+        ([(LLAMA, *ONE[1:])], f"model_name: got '{LLAMA}'; expected {QWEN}"),
+        ([(QWEN, 5, *ONE[2:]), TWO], 'engine="0".; expected a series of both scrapes'),
+        ([(*ONE[:3], 2999, ONE[4]), TWO], f"^{DRAFTED}: got 2999; .*went backwards"),
+        ([(*ONE[:4], [801, 559, 280]), TWO], "position 1: got 559; .*went backwards"),
+        ([(QWEN, 0, 9000, 27000, [7200, 5000, 2500]), (QWEN, 1, 9, 27, [4] * 3)],
+         f"{DRAFTS}: got 9; expected at least 500"),  # that restarted, though the sum rose
     ],
-)
-def test_only_scrapes_of_one_engine_have_a_difference(later, match, write):
+)  # fmt: skip
+def test_only_counters_of_the_same_engines_that_rose_have_a_difference(later, match, write):
     with pytest.raises(InputError, match=match):
-        scraped_acceptance(write(ONE), write(later, name="later.prom"))
+        scraped_acceptance(write(ONE, TWO), write(*later, name="later.prom"))
 
 
 def test_the_suffix_may_be_left_to_the_client(write):
@@ -271,35 +259,12 @@ def test_people_see_80_columns_and_what_to_paste_last(write, run):
     lines = out.splitlines()
     assert lines[0] == f"{QWEN}: 1500 drafts of 2 engines"
     assert max(map(len, lines)) <= 80
-    assert re.search(r"^tokens per step +2\.7000 ", out, re.M)
-    assert re.search(r'^accepted fraction +0\.5667 .* "draft acceptance rate"$', out, re.M)
     assert re.search(r"^ +3 +450 +0\.3000 +0\.5000$", out, re.M)
     assert document["predict"] == [
         "--acceptance-by-position conditional:0.8,0.75,0.5",
         "--tokens-per-step 2.7 --measured-draft-length 3",
     ]
     assert all(line in "\n".join(lines[-7:]) for line in document["predict"])
-    assert set(document["units"]) < set(document)
-    assert document["warnings"] == []
-
-
-def test_short_drafts_are_told(write, run):
-    assert "Warning" in run(f"acceptance {write((QWEN, 0, 1000, 2999, [800, 560, 280]))}")
-    out = run(f"acceptance {write(SHORT)}")
-    assert re.search(r"^mean draft length +2\.6200 +at most 3$", out, re.M)
-    assert "Warning: the mean draft had 2.62 tokens, of at most 3." in " ".join(out.split())
-
-
-PREDICT = "predict --target qwen3-30b-a3b --hardware h200_sxm --batch-size 1 --json"
-
-
-@pytest.mark.parametrize("series", [ONE, SHORT, (QWEN, 0, 1000, 1400, [700, 200, 50])])
-def test_either_line_gives_predict_the_tokens_per_step(series, write, run):
-    path = write(series)
-    exact = scraped_acceptance(path).tokens_per_step
-    for line in json.loads(run(f"acceptance {path} --json"))["predict"]:
-        out = run(f"{PREDICT} --drafter eagle --draft-length 3 {line}")
-        assert json.loads(out)["rows"][0]["tokens_per_step"] == pytest.approx(exact, abs=3e-4)
 
 
 def test_the_printed_command_predicts_once_gpu_and_drafter_are_there(write, run):

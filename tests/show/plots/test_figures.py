@@ -13,7 +13,6 @@ from rows import slow
 pytest.importorskip("matplotlib")
 
 import matplotlib as mpl
-from matplotlib.figure import Figure
 from texts import unreadable, written
 
 from specmodel import predict
@@ -71,26 +70,6 @@ def swings(names):
     return table
 
 
-def shares(names):
-    table = pd.DataFrame({"input": names, "output": "speedup"})
-    for name in ("first_order", "total"):
-        table[name], table[f"{name}_low"], table[f"{name}_high"] = 0.3, -0.1, 0.5
-    return table
-
-
-def timings(kinds, low, high):
-    times = np.geomspace(low, high, 20)
-    parts = [{"component": kind, "latency": times, "predicted": 1.05 * times} for kind in kinds]
-    return pd.concat(map(pd.DataFrame, parts))
-
-
-def loop(sizes, lengths):
-    table = pd.DataFrame(
-        [(b, n) for n in lengths for b in sizes], columns=["batch_size", "draft_length"]
-    )
-    return table.assign(measured=0.7, predicted=0.8, spread=0.1)
-
-
 def best(sizes, contexts):
     context = np.reshape(contexts, (-1, 1))
     found = predict(**deployment(), batch_size=sizes, context_length=context, acceptance=0.7)
@@ -118,17 +97,6 @@ def carried(policies, rates):
     return pd.DataFrame(rows).astype({"predicted_low": float, "predicted_high": float})
 
 
-def drained(policies, sizes):
-    """What is found of drains in which more and more run, in ever less of the time."""
-    rows = [
-        {"policy": name, "makespan": 10.0 + i}
-        | {f"share_at_{size}": 1 / len(sizes) for size in sizes}
-        | {f"last_at_{size}": (10.0 + i) / size for size in sizes}
-        for i, name in enumerate(policies)
-    ]
-    return pd.DataFrame(rows)
-
-
 def cases():
     """What the gallery has none of: many or few of a thing, and names that are long or odd."""
     for name, sizes in SIZES.items():
@@ -137,8 +105,6 @@ def cases():
     yield "best_draft_length", "many contexts", partial(best, [1, 16], range(100, 4000, 100))
     efficiency = "target_efficiency"
     yield efficiency, "huge sizes", partial(curve, SIZES["huge and near"], ["a"], efficiency)
-    yield "closed_loop", "six lengths", partial(loop, [1, 3, 8], range(1, 7))
-    yield "closed_loop", "huge sizes", partial(loop, SIZES["huge and near"], [1, 4])
     six = [f"{LONG} {i}" for i in range(6)]
     odd = ["_hidden", "a$b$", "$", "two\nlines", "x" * 99, "", "#"]
     yield "speedup", "six long names", partial(curve, [1, 2, 4], six)
@@ -154,13 +120,9 @@ def cases():
     names = [f"kernels.experts.bf16.activation_efficiency_{i}" for i in range(30)]
     for told, inputs in {"one": ["a"], "long names": names, "no marks": ["x" * 200]}.items():
         yield "tornado", told, partial(swings, inputs)
-        yield "sobol", told, partial(shares, inputs)
-    yield "predicted_against_measured", "narrow", partial(timings, ["gemm"], 1.1e-5, 1.3e-5)
-    yield "predicted_against_measured", "long names", partial(timings, [LONG], 1e-7, 10)
     for kind in ("load", "capacity"):
         yield kind, "one", partial(carried, ["none"], [1.5])
         yield kind, "long names", partial(carried, six, [0.001, 1000])
-    yield "drain", "long names", partial(drained, six, [2**n for n in range(18)])
 
 
 CASES = list(cases())
@@ -190,13 +152,6 @@ def check_texts(told, kind, table, width):
     assert unreadable(figure) == [], told
     axes = [ax for ax in figure.axes if ax.get_xlabel() or ax.get_ylabel()]
     assert all(min(ax.bbox.width, ax.bbox.height) / figure.dpi > 0.7 for ax in axes), told
-
-
-@pytest.mark.slow
-def test_nothing_global_is_touched(tmp_path):
-    before = dict(mpl.rcParams)
-    save_figure("speedup", curve([1, 2], ["a"]), str(tmp_path / "a.png"), width=4.5)
-    assert dict(mpl.rcParams) == before
 
 
 def test_files_hold_text_and_no_type_3_fonts(tmp_path):
@@ -232,5 +187,4 @@ def test_drawing_needs_no_pyplot_and_importing_no_matplotlib():
 @pytest.mark.parametrize("width", [LEAST_WIDTH, 3.3, 7.0])
 def test_a_figure_is_as_wide_as_asked(width):
     figure = draw_figure("active_experts", measured_unions(), width=width)
-    assert isinstance(figure, Figure)
     assert figure.get_figwidth() == width

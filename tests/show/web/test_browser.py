@@ -58,11 +58,6 @@ def opened(browser, url, width=1280, **how):
     return page
 
 
-def told_at(page, size):
-    """Wait until what takes how much is told at a batch size."""
-    page.get_by_role("heading", name=re.compile(f"how much at {size} request")).wait_for()
-
-
 def redrawn(page):
     """Wait until an answer is there."""
     expect(page.locator("#answer")).not_to_have_attribute("aria-busy", "true")
@@ -97,51 +92,12 @@ def test_what_is_chosen_is_shared_by_its_address(browser, address):
     expect(page.locator(".verdict")).not_to_have_text(verdict)
 
 
-def test_three_questions_take_three_clicks_at_most(browser, address):
-    page = opened(browser, address)
-    page.get_by_role("link", name="Does it pay at 64 requests at once?").click()
-    verdict = page.locator("#verdict + p")
-    expect(verdict).to_have_text(re.compile("Speculation pays: .* at batch size 64"))
-    page.get_by_role("link", name="What is the schedule?").click()
-    page.get_by_text("num_speculative_tokens_per_batch_size").wait_for()
-    page.get_by_role("link", name="How many requests a second?").click()
-    page.get_by_role("button", name="Simulate").click()
-    page.get_by_text(re.compile("Requests are simulated|carries most")).wait_for()
-    page.get_by_role("button", name="Cancel").click()
-    page.wait_for_url("**#load")
-
-
-def test_on_a_phone_the_answer_comes_first_and_the_form_is_one_click_away(browser, address):
-    page = opened(browser, address, 400)
-    expect(page.locator("#verdict + p")).to_be_in_viewport(ratio=1)
-    drafter = page.get_by_label("Drafter", exact=True)
-    expect(drafter).not_to_be_visible()
-    page.locator("summary", has_text="qwen3.5-397b-a17b on h200_sxm").click()
-    expect(drafter).to_be_visible()
-    page.locator("[name=hardware]").select_option("b200")
-    expect(page.locator("summary", has_text="qwen3.5-397b-a17b on b200")).to_be_visible()
-
-
 def test_the_first_view_and_the_form_need_no_script(browser, address):
     page = opened(browser, address, java_script_enabled=False)
     assert "Speculation pays" in page.locator(".verdict").inner_text()
     page.locator("[name=batch_size]").fill("64")
     page.get_by_role("button", name="Show").click()
     assert page.get_by_role("heading", name="Verdict at 64 requests").is_visible()
-
-
-def test_the_keyboard_alone_will_do(browser, address):
-    page = opened(browser, address)
-    reached = []
-    for _ in range(60):
-        page.keyboard.press("Tab")
-        reached.append(
-            page.evaluate("document.activeElement.name || document.activeElement.innerText")
-        )
-    assert reached[0] == "Skip to the answer"
-    assert {"target", "hardware", "acceptance_rate", "batch_size", "64"} <= {*reached}
-    page.get_by_role("link", name="8", exact=True).press("Enter")
-    told_at(page, "8")
 
 
 @pytest.mark.parametrize("width", WIDTHS)

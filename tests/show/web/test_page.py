@@ -94,45 +94,20 @@ def test_the_page_has_the_numbers_of_the_command_and_the_python_that_it_shows(cl
     assert {*fitting} <= {*cells}
 
 
-def test_the_same_address_is_the_same_page_and_its_answer_alone_is_the_same(client):
-    query = urlencode(QWEN | {"batch_size": "64"})
-    page, answer = client.get(f"/?{query}").text, client.get(f"/answer?{query}").text
-    figure = client.get(f"/waterfall?{query}").text
-    assert answer.replace("<figure></figure>", f"<figure>{figure}</figure>") in page
-    with TestClient(server.app(["127.0.0.1"]), LOCAL) as other:
-        assert other.get(f"/?{query}").text == page
-
-
 def test_what_was_measured_is_shown_with_its_source(client):
     text = client.get(f"/answer?{urlencode(QWEN)}").text
     links = re.findall(r'<a href="(https://[^"]*)"', text)
+    assert "<svg" in client.get(f"/waterfall?{urlencode(QWEN)}").text
     assert "https://github.com/sgl-project/SpecForge/issues/339" in links
     table = Path(specmodel.__file__).parent / "show/data/published_pairs.csv"
     assert {*links} <= {line.rpartition(",")[2] for line in table.read_text().splitlines()}
 
 
-@each_row(
-    ("engine", "pasted"),
-    [
-        ("vllm", """--speculative-config '{"method": "eagle3", "model": "DRAFTER","""),
-        ("sglang", "--speculative-algorithm EAGLE3 --speculative-draft-model-path DRAFTER"),
-        ("tensorrt-llm", "speculative_config: {decoding_type: Eagle3, max_draft_len: "),
-    ],
-)
-def test_what_an_engine_is_told_stands_alone_to_be_pasted(client, engine, pasted):
-    page = client.get(f"/answer?{urlencode(QWEN | {'engine': engine})}").text
+def test_what_an_engine_is_told_stands_alone_to_be_pasted(client):
+    page = client.get(f"/answer?{urlencode(QWEN | {'engine': 'sglang'})}").text
     blocks = re.findall(r"<pre[^>]*>(.*?)</pre>", page, re.DOTALL)
+    pasted = "--speculative-algorithm EAGLE3 --speculative-draft-model-path DRAFTER"
     assert any(html.unescape(block).startswith(pasted) for block in blocks)
-
-
-def test_a_batch_size_leads_to_what_takes_how_much_there_where_that_is_known(client):
-    known = told(client.get(f"/?{urlencode(QWEN | {'batch_size': '64'})}").text)
-    assert re.search(r"at 64 requests At batch size 64: [0-9.]+x of the [0-9.]+x", known)
-    assert re.search(r"Verdict at 64 requests at once Turn it on.* at batch size 64", known)
-    unknown = client.get("/answer?target=mixtral-8x7b&hardware=h100_sxm").text
-    assert "Acceptance is not known" in unknown
-    assert "#terms" not in unknown
-    assert "to see what takes how much" in known
 
 
 @each_row(
@@ -214,10 +189,8 @@ def test_an_uploaded_model_is_answered_and_the_page_says_that_it_is_not_in_the_a
 @each_row(
     "content",
     [
-        *(b"", b"{", b"[]", b"{}", b"null", b"\xff\xfe", b"[" * 100_000, b"x" * 1_500_000),
-        *(b'{"model_type": "bert"}', b'{"a": "' + b"y" * 10_000_000 + b'"}'),
-        json.dumps(CONFIG | {"num_hidden_layers": 10**9}).encode(),
-        json.dumps(CONFIG | {"hidden_size": "many"}).encode(),
+        *(b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b'{"a": "' + b"y" * 10_000_000 + b'"}'),
+        *(b'{"model_type": "bert"}', json.dumps(CONFIG | {"hidden_size": "many"}).encode()),
     ],
 )
 def test_an_upload_that_is_no_model_is_told_without_a_path(client, content):
