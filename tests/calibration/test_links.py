@@ -161,3 +161,14 @@ def published(name: str, stack: str) -> pd.DataFrame:
     most = 4 if name == "gb300" else 8  # eight GB300 are of two nodes
     within = rows["num_gpus"].between(2, most) & rows["message_bytes"].between(2**11, 2**28)
     return rows[within].reset_index(drop=True)
+
+
+@pytest.mark.dataset
+@pytest.mark.parametrize("name", ["a100_sxm_80gb", *slow("h100_sxm", "h200_sxm", "b200", "b300")])
+def test_published_all_reduces_of_four_gpus_follow_from_two_and_eight(name: str) -> None:
+    for stack in ("trtllm", "vllm", "sglang"):
+        rows, rate = published(name, stack), LINKS[name].peak_bytes_per_s
+        is_four = rows["num_gpus"] == 4
+        fitting = fit_all_reduces(rows[~is_four], rate)
+        error = errors_of(rows[is_four], rate, fitting.parameters)
+        assert np.median(np.abs(error)) <= 0.10

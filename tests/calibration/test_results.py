@@ -1,5 +1,6 @@
 """The results that are committed: complete, fitted as they say, and within the figures stated."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from rows import slow
 
 import real_judge
+from specmodel import cli
 from specmodel.fit import fit_kernels
 from specmodel.machines.hardware import load_hardware
 from specmodel.measure.measurements import read_measurements
@@ -90,3 +92,32 @@ def test_real_engines_are_predicted_as_is_stated(
     assert unseen["ratio_error"].abs().mean() == pytest.approx(ratio, abs=0.003)
     assert unseen["ratio_error"].abs().max() == pytest.approx(worst, abs=0.003)
     assert unseen["speedup_error"].abs().mean() <= 0.065
+
+
+VLLM = RESULTS / "vllm_cpu_1_thread"
+
+
+HYBRID = RESULTS / "vllm_cpu_hybrid"
+
+
+def test_the_schedule_was_drafted_by() -> None:
+    drafts = json.loads((VLLM / "schedule.json").read_text())
+    served = pd.read_csv(VLLM / "served.schedule.csv")
+    for row in served.to_dict("records"):
+        length = real_judge.scheduled_length(drafts, row["concurrency"])
+        shares = [float(share) for share in str(row["accepted_by_position"]).split()]
+        assert max(shares[length:], default=0.0) < 0.05
+        assert min(shares[:length]) > 0.5
+
+
+def test_a_user_with_that_hybrid_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"target": HYBRID / "target/config.json", "drafter": "mtp", "engine": "vllm"}
+    options |= {"hardware": HYBRID / "cpu.toml", "output": tmp_path / "mine.toml"}
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    served = [str(HYBRID / f"served.{length}.csv") for length in (0, 1)]
+    assert cli.main(["fit", "engine", *served, *words, "--stack", "torch"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Note: 4.21ms for each request of a step with a draft explain these runs better" in out
+    assert "Warning" not in out

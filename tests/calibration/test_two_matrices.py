@@ -48,3 +48,11 @@ def test_a_fit_of_three_matrices_holds_for_two(hardware):
         assert error(own, hardware, "trtllm") <= 0.07
         for _, part in own.groupby(["hidden_size", "num_experts"]):
             assert error(part, hardware, "trtllm") <= 0.10
+
+
+@pytest.mark.dataset
+@pytest.mark.parametrize("hardware", ["b200", *slow("b300", "gb200")])
+def test_so_does_that_of_other_engines_on_blackwell(hardware):
+    for stack in ("vllm", "sglang"):
+        rows = timed(hardware, stack)
+        assert error(rows[rows["weight_dtype"] == "bf16"], hardware, stack) <= 0.10

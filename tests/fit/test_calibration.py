@@ -15,7 +15,7 @@ from specmodel.base.errors import InputError
 from specmodel.fit.calibration import measured_profile
 from specmodel.machines.engine import load_engine
 from specmodel.machines.hardware import list_hardware, load_hardware
-from specmodel.machines.kernels import load_typical
+from specmodel.machines.kernels import fitted_dtype, load_typical
 from specmodel.measure.kernels.device import DeviceInfo
 
 TABLES = Path(__file__).parents[2] / "calibration" / "tables"
@@ -158,3 +158,22 @@ def test_a_size_that_is_no_number_is_named_before_rates_are_taken() -> None:
     info = DeviceInfo(**told, num_multiprocessors=1, capacity_bytes=1e9, l2_bytes=1)
     with pytest.raises(InputError, match="output_size"):
         measured_profile(rows, info)
+
+
+def test_a_parameter_at_a_bound_has_no_variance_and_is_named() -> None:
+    for name in list_hardware():
+        for stack in load_hardware(name).fitted.values():
+            for _, _, fit in stack.fits():
+                assert set(fit.at_bound) <= set(fit.varied)
+                for place, parameter in enumerate(fit.varied):
+                    variance = fit.covariance[place][place]
+                    assert variance < 1e-12 or parameter not in fit.at_bound
+
+
+def test_typical_kernels_state_the_error_on_a_device_left_out() -> None:
+    typical = load_typical()
+    limits = {"experts": 0.16, "gemm": 0.12, "attention": 0.25, "elementwise": 0.6}
+    limits |= {"latent_attention": 0.2, "recurrence": 0.06, "sparse_attention": 0.4}
+    for kind, limit in limits.items():
+        fit = getattr(typical, kind)[fitted_dtype(kind)]
+        assert 0.04 < fit.mean_error < limit

@@ -10,10 +10,11 @@ import pytest
 from rows import slow
 
 import engines
+from published.population import VARIED, fit_population
 from specmodel import Acceptance, predict
 from specmodel.base.errors import InputError
 from specmodel.fit import EngineUpdate, update_engine
-from specmodel.fit.measured import read_benchmarks, read_serving, served_runs
+from specmodel.fit.measured import judge_serving, read_benchmarks, read_serving, served_runs
 from specmodel.fit.measured.judge import host_speeds
 from specmodel.fit.measured.tables import Served
 from specmodel.fit.steps import RUN_SPREAD, VERIFY_SPREAD, measured_steps
@@ -384,6 +385,11 @@ def test_an_engine_without_a_fit_has_nowhere_to_start() -> None:
         update_engine([], load_engine("vllm"), date="2026-11-22")
 
 
+@pytest.mark.slow
+def test_hosts_at_their_own_speed_are_met() -> None:
+    assert (host_speeds(read_serving(PAIRS).rows)["mean_error"] <= 0.13).all()
+
+
 def test_the_speed_of_a_planted_host_is_found() -> None:
     base = load_engine("sglang-v1")
     runs = runs_of(base.with_changes("engine", {"host_speed": 0.5}))
@@ -391,3 +397,86 @@ def test_the_speed_of_a_planted_host_is_found() -> None:
     (slow,) = host_speeds([replace(run, labels=labels) for run in runs]).to_dict("records")
     assert slow["host_speed"] == pytest.approx(0.5, rel=0.012)  # the grid's steps
     assert slow["mean_error"] < 0.01
+
+
+@pytest.mark.slow
+def test_a_planted_host_is_found_and_its_intervals_hold() -> None:
+    """Hosts are drawn from the shipped spreads; the posterior holds them as often as it says."""
+    base = load_engine("sglang-v1")
+    assert base.fit is not None
+    names, scores = base.fit.varied, []
+    generator = np.random.default_rng(19)
+    root = np.linalg.cholesky(np.array(base.fit.covariance))
+    for _ in range(20):
+        planted = np.exp(root @ generator.standard_normal(len(names)))
+        values = {
+            n: getattr(base, n) * factor for n, factor in zip(names, planted.tolist(), strict=True)
+        }
+        engine = base.with_changes("engine", values)
+        found = update_engine(runs_of(engine, generator), base, date="2026-11-22")
+        moved = {item.name: item for item in found.moved}
+        item = moved["host_speed"]
+        scores.append(np.log(item.after / values["host_speed"]) / item.spread_after)
+        assert item.spread_after < item.spread_before
+        np.testing.assert_allclose(found.predicted, found.measured, rtol=4 * RUN_SPREAD)
+        assert found.excess_speedup == 0
+    assert np.mean(np.abs(scores) < 1.2816) >= 0.6  # 80 % of 20, within 2.2 deviations
+    assert abs(np.mean(scores)) < 0.5
+
+
+def test_planted_engines_and_hosts_are_found_together() -> None:
+    speeds, rows, hosts = {"slow": 0.4, "mean": 1.0, "fast": 2.5}, [], []
+    base = load_engine("sglang-v1")
+    for host, speed in speeds.items():
+        own = runs_of(base.with_changes("engine", {"host_speed": speed}))
+        rows += own
+        hosts += [host] * len(own)
+    found = fit_population(rows, ["sglang-v1"] * len(rows), hosts)
+    ratios = found.host_speed / np.array([*speeds.values()])
+    # hosts are expected to be alike, which draws those far from the mean a little towards it
+    np.testing.assert_allclose(ratios / ratios[1], 1.0, rtol=0.2)
+    assert found.error_of("sglang-v1") < 0.01
+    seconds = np.array([*found.overheads("sglang-v1").values()]) / ratios.mean()
+    planted = [getattr(base, name) for name in VARIED]
+    assert seconds[:3].sum() == pytest.approx(sum(planted[:3]), rel=0.3)
+
+
+def test_intervals_of_an_engine_hold_what_it_misses_other_loads_by() -> None:
+    """All steps with a draft take 1.4 times as long: 80 % intervals of loads not fitted say so."""
+    fitted, base = of_known_host(1.4)
+    found = update_engine(fitted, base, date="2026-11-23").profile
+    others, _ = of_known_host(1.4, batches=(48, 96, 192))
+    assert found.fit is not None
+    for plain, drafted in zip(others[0::2], others[1::2], strict=True):
+        speedup = drafted.tokens_per_step * plain.measured / drafted.measured
+        p = predict(
+            **{**drafted.deployment, "engine": found}, **drafted.points, interval=True,
+            acceptance=Acceptance(tokens_per_step=drafted.tokens_per_step),
+        )  # fmt: skip
+        assert p.intervals["speedup"].low < speedup < p.intervals["speedup"].high
+
+
+@pytest.mark.slow
+def test_published_steps_and_speedups_are_met() -> None:
+    """The engines' own hosts, all at the speed of the mean host."""
+    judged, refused = judge_serving(read_serving(PAIRS))
+    assert not refused
+    error = judged["error"].abs().groupby(judged["host"])
+    assert error.mean()["vllm-32628h"] <= 0.06
+    assert error.mean()["trt-blog1"] <= 0.05
+    few = judged.query("host == 'vllm-peagle20b' and batch_size < 16")
+    assert len(few) == 10
+    assert few["error"].abs().mean() <= 0.13
+    assert 0.75 <= judged["measured"].between(judged["low"], judged["high"]).mean() <= 0.97
+
+
+def test_specbundle_is_met_by_one_profile_at_the_speed_of_its_host() -> None:
+    table = read_serving(PAIRS)
+    rows = [
+        replace(run, deployment={**run.deployment, "host_speed": 2.48})
+        for run in table.rows
+        if run.labels["host"] == "specbundle"
+    ]
+    judged, _ = judge_serving(replace(table, rows=tuple(rows)))
+    assert len(judged) == 20
+    assert judged["error"].abs().mean() <= 0.05
