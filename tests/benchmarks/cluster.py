@@ -1,9 +1,9 @@
 """Two Dask workers against one on the same sweep, start-up left out, median of three.
 
 Run by hand: python tests/benchmarks/cluster.py
-Exits 1 if two workers are less than 1.6 times as fast as one where a part takes 0.3 s or more.
-The sweep with intervals has such parts; that without has short parts whose result is large, so
-that handing it over counts. Written as folders, which must be the same byte for byte.
+Exits 1 if two workers are less than 1.6 times as fast as one on the sweep with intervals, whose
+parts take long; that without has short parts whose result is large, so that handing it over counts.
+Written as folders, which must be the same byte for byte.
 """
 
 import statistics
