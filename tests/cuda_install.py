@@ -139,9 +139,9 @@ def smi(patch: pytest.MonkeyPatch, folder: Path, answer: str) -> None:
 
 
 @contextmanager
-def standing_in(folder: Path, **options: Any) -> Iterator[tuple[Gpu, Group]]:
+def standing_in(folder: Path) -> Iterator[tuple[Gpu, Group]]:
     """Lend a GPU, with its tensors gone at the end."""
-    gpu = Gpu(**options)
+    gpu = Gpu()
     with pytest.MonkeyPatch.context() as patch, _Factories():
         yield gpu, install(gpu, patch, folder)
         _forget()
