@@ -192,15 +192,11 @@ def test_no_room_but_layers_asks_of_which_kind_a_layer_is() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "isinstance(mixer, SparseAttention)",
-        "isinstance(part, LatentHeads | grouped.GroupedAttention)",
-        "isinstance(part, (dict, TokenMixer))",
+        "isinstance(part, (dict, grouped.GroupedAttention))",
         "from specmodel.layers.linear_attention import Mamba2 as State; isinstance(mixer, State)",
         "Attention = GroupedAttention | LatentAttention; isinstance(mixer, Attention)",
         "type(mixer) is Mamba2",
-        "group.mixer.kind == 'mamba2'",
         "mixer.kind in ('attention', 'latent_attention')",
-        "match part:\n    case RoutedExperts():\n        pass",
         "match mixer.kind:\n    case 'sparse_attention':\n        pass",
     ],
 )
@@ -213,12 +209,10 @@ def test_switches_on_layers_are_seen(source: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "absent"),
     [
-        ("import specmodel", "numpy pydantic pandas scipy matplotlib torch"),
         (
             "import specmodel.prediction.predicting",
             "numpy.random pydantic pandas scipy matplotlib torch click",
         ),
-        ("import specmodel.cli", "numpy pydantic pandas scipy matplotlib torch"),
         (
             "import specmodel.cli.catalog, specmodel.cli.predict, specmodel.cli.schedule",
             "numpy pydantic pandas scipy matplotlib torch",
