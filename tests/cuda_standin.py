@@ -153,12 +153,8 @@ class CUDAGraph:
                 "CUDA error: operation failed due to a previous error during capture\n"
                 "CUDA kernel errors might be asynchronously reported at some other API call"
             )
-        if self.gpu.graphs == self.gpu.max_graphs:
-            raise torch.AcceleratorError("CUDA error: out of memory\nsecond line")
-        self.gpu.graphs += 1
         self.gpu.captures += 1
         self.is_whole = True
-        weakref.finalize(self, self.gpu.forget_graph)
 
     def replay(self) -> None:
         self.gpu.touch()
@@ -221,8 +217,7 @@ class Gpu:
         self.capture: CUDAGraph | None = None
         self.capturing = 0
         self.lost = ""
-        self.graphs, self.max_graphs, self.captures = 0, 10**6, 0
-        self.kernels = 0
+        self.captures = self.kernels = 0
         self.faults: dict[str, Callable[[], None]] = {}
         """What happens when a kernel of this name is launched."""
 
@@ -295,9 +290,6 @@ class Gpu:
         for pool in list(self.cached):
             if pool is None or not self.pools.get(pool):
                 self.reserved -= self.cached.pop(pool)
-
-    def forget_graph(self) -> None:
-        self.graphs -= 1
 
     # kernels
 

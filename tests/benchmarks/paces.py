@@ -79,13 +79,6 @@ def ask():
 ask()
 told(lambda: [ask() for _ in range(100)], count=200)
 """,
-    "all of one": """
-def ask():
-    for d in DEPLOYMENTS:
-        predict(**d, **POINT).columns()
-ask()
-told(lambda: [ask() for _ in range(100)], count=200)
-""",
     "Sobol": """
 try:
     from specmodel.answers import sensitivity
