@@ -19,8 +19,6 @@ WORDS = ("qwen3-30b-a3b", "h200")
 RATES = "--acceptance-rate 0.7"
 LENGTHS = "--prompt-length 100 --output-length 40"
 IN_PYTHON = {
-    "predict": specmodel.predict,
-    "break-even": specmodel.predict,
     "compare": specmodel.compare,
     "schedule": specmodel.schedule,
     "load": specmodel.load,
@@ -129,7 +127,7 @@ def asked(command, other):
     if "changes" in told:
         told["changes"] = [shlex.split(command.partition("--set ")[2])[0]]
     told |= other
-    if name not in ("predict", "break-even"):
+    if name in IN_PYTHON:
         return IN_PYTHON[name](*words, **told)
     shown = {key: told.pop(key) for key in SHOWN if key in told}
     for axis in {"draft_length", "context_length"} & told.keys():
