@@ -100,8 +100,10 @@ def install(gpu: Gpu, patch: pytest.MonkeyPatch, folder: Path) -> Group:
 @contextmanager
 def _on(stream: Stream) -> Iterator[None]:
     before, Gpu.current.stream = Gpu.current.stream, stream
-    yield
-    Gpu.current.stream = before
+    try:
+        yield
+    finally:
+        Gpu.current.stream = before
 
 
 _made_by_torch = torch.Generator, torch.tensor, torch.Tensor.to
