@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from specmodel.cost.latency import launched, target_pass
+from specmodel.cost import target_pass
+from specmodel.cost.latency import launched
 from specmodel.cost.prefill import whole_prompts
-from specmodel.layers.batch import sequence_group
+from specmodel.layers import sequence_group
 
 
 def added_by_prompt(deployment, plain_time, tokens, batch_size, context):

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from specmodel.base.records import build
-from specmodel.models.architecture import Architecture
+from specmodel import Architecture
+from specmodel.base import build
 from specmodel.models.hf.config import architecture_fields
 
 TABLE = json.loads((Path(__file__).parent / "data/configurations.json").read_text())

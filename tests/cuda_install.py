@@ -78,7 +78,7 @@ def install(gpu: Gpu, patch: pytest.MonkeyPatch, folder: Path) -> Group:
         "synchronize": gpu.synchronize,
         "graph_pool_handle": object,
         "current_stream": lambda device=None: gpu.stream,
-        "stream": _StreamContext,
+        "stream": _on,
         "Stream": Stream,
         "Event": Event,
         "CUDAGraph": CUDAGraph,
@@ -97,15 +97,13 @@ def install(gpu: Gpu, patch: pytest.MonkeyPatch, folder: Path) -> Group:
     return group
 
 
-class _StreamContext:
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-
-    def __enter__(self) -> None:
-        self.before, Gpu.current.stream = Gpu.current.stream, self.stream
-
-    def __exit__(self, *_: object) -> None:
-        Gpu.current.stream = self.before
+@contextmanager
+def _on(stream: Stream) -> Iterator[None]:
+    before, Gpu.current.stream = Gpu.current.stream, stream
+    try:
+        yield
+    finally:
+        Gpu.current.stream = before
 
 
 _made_by_torch = torch.Generator, torch.tensor, torch.Tensor.to
@@ -139,9 +137,9 @@ def smi(patch: pytest.MonkeyPatch, folder: Path, answer: str) -> None:
 
 
 @contextmanager
-def standing_in(folder: Path, **options: Any) -> Iterator[tuple[Gpu, Group]]:
+def standing_in(folder: Path) -> Iterator[tuple[Gpu, Group]]:
     """Lend a GPU, with its tensors gone at the end."""
-    gpu = Gpu(**options)
+    gpu = Gpu()
     with pytest.MonkeyPatch.context() as patch, _Factories():
         yield gpu, install(gpu, patch, folder)
         _forget()

@@ -30,6 +30,11 @@ and to launch a graph."""
 _WAITING = {"_local_scalar_dense", "item", "equal", "is_nonzero", "nonzero", "masked_select"}
 
 
+def leaves_of(tree: Any, kind: type) -> list[Any]:
+    """Values of a kind, anywhere in lists and dictionaries."""
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, kind)]
+
+
 class Memory:
     """Some memory of the device, alive as long as a tensor is; graphs know it weakly."""
 
@@ -52,10 +57,8 @@ class CudaTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor, memory: Memory) -> "CudaTensor":
-        made = torch.Tensor._make_wrapper_subclass(
-            cls, inner.size(), strides=inner.stride(), storage_offset=inner.storage_offset(),
-            dtype=inner.dtype, device="cpu",
-        )  # fmt: skip
+        where = {"strides": inner.stride(), "storage_offset": inner.storage_offset()}
+        made = torch.Tensor._make_wrapper_subclass(cls, inner.size(), dtype=inner.dtype, **where)
         made.inner, made.memory = inner, memory
         return made
 
@@ -87,7 +90,7 @@ class CudaTensor(torch.Tensor):
 class Stream:
     """A queue of kernels, and until when it is busy."""
 
-    def __init__(self, device: object = None, priority: int = 0) -> None:
+    def __init__(self) -> None:
         self.busy_until = 0.0
         self.waited: dict[Stream, float] = {}
 
@@ -102,10 +105,7 @@ class Stream:
 class Event:
     """A mark in a stream, of whose time nothing is known before the host has waited for it."""
 
-    def __init__(
-        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False,
-        external: bool = False,
-    ) -> None:  # fmt: skip
+    def __init__(self, enable_timing: bool = False, external: bool = False) -> None:
         self.has_time, self.at, self.gpu = enable_timing, None, Gpu.current
         self.is_external = external
 
@@ -131,13 +131,10 @@ class Event:
 class CUDAGraph:
     """Kernels that are recorded, not run, and run when they are replayed."""
 
-    def __init__(self, keep_graph: bool = False) -> None:
+    def __init__(self) -> None:
         self.gpu, self.nodes, self.is_whole, self.key = Gpu.current, [], False, object()
 
-    def capture_begin(
-        self, pool: object = None, capture_error_mode: str = "global",
-        check_input_liveness: bool = False,
-    ) -> None:  # fmt: skip
+    def capture_begin(self, pool: object = None, **_: object) -> None:
         self.gpu.touch()
         assert self.gpu.stream is not self.gpu.default, "captures on the default stream"
         assert self.gpu.capture is None, "captures within a capture"
@@ -156,12 +153,8 @@ class CUDAGraph:
                 "CUDA error: operation failed due to a previous error during capture\n"
                 "CUDA kernel errors might be asynchronously reported at some other API call"
             )
-        if self.gpu.graphs == self.gpu.max_graphs:
-            raise torch.AcceleratorError("CUDA error: out of memory\nsecond line")
-        self.gpu.graphs += 1
         self.gpu.captures += 1
         self.is_whole = True
-        weakref.finalize(self, self.gpu.forget_graph)
 
     def replay(self) -> None:
         self.gpu.touch()
@@ -201,30 +194,21 @@ class _Held:
 
 
 class Gpu:
-    """The device: its clock, streams, memory and faults.
-
-    Parameters
-    ----------
-    capability
-        Major and minor.
-    total_bytes, l2_bytes
-        Memory and last-level cache [B].
-    count
-        Devices that torch sees [-].
-    """
+    """The device: its clock, streams, memory [B] and faults."""
 
     current: "Gpu"
 
-    def __init__(
-        self, *, name: str = "NVIDIA H200", capability: tuple[int, int] = (9, 0),
-        total_bytes: float = 2**31, l2_bytes: int = 2**20, count: int = 1,
-    ) -> None:  # fmt: skip
+    def __init__(self) -> None:
+        self.count, self.total, self.index = 1, 2**31, 0
         self.properties = SimpleNamespace(
-            name=name, major=capability[0], minor=capability[1], multi_processor_count=132,
-            total_memory=int(total_bytes), L2_cache_size=l2_bytes,
+            name="NVIDIA H200",
+            major=9,
+            minor=0,
+            multi_processor_count=132,
+            total_memory=self.total,
+            L2_cache_size=2**20,
             uuid="01234567-89ab-cdef-0123-456789abcdef",
-        )  # fmt: skip
-        self.count, self.total, self.index = count, total_bytes, 0
+        )
         self.host = self.known = 0.0
         self.default = self.stream = Stream()
         self.reserved = 0.0
@@ -233,8 +217,7 @@ class Gpu:
         self.capture: CUDAGraph | None = None
         self.capturing = 0
         self.lost = ""
-        self.graphs, self.max_graphs, self.captures = 0, 10**6, 0
-        self.kernels = 0
+        self.captures = self.kernels = 0
         self.faults: dict[str, Callable[[], None]] = {}
         """What happens when a kernel of this name is launched."""
 
@@ -308,9 +291,6 @@ class Gpu:
             if pool is None or not self.pools.get(pool):
                 self.reserved -= self.cached.pop(pool)
 
-    def forget_graph(self) -> None:
-        self.graphs -= 1
-
     # kernels
 
     def upload(self, tensor: torch.Tensor) -> CudaTensor:
@@ -323,8 +303,7 @@ class Gpu:
         self.touch()
         name = func.name().removeprefix("aten::").split(".")[0]
         self.faults.get(name, lambda: None)()
-        on_device = [a for a in tree_leaves((args, kwargs))
-                     if isinstance(a, CudaTensor)]  # fmt: skip
+        on_device = leaves_of((args, kwargs), CudaTensor)
         to = kwargs.get("device")
         if name in _WAITING or (to is not None and torch.device(to).type == "cpu"):
             self.stream.synchronize()
@@ -336,8 +315,7 @@ class Gpu:
         return self._recorded(func, args, kwargs, on_device)
 
     def _check_devices(self, name: str, args: Any, on_device: list[CudaTensor]) -> None:
-        others = [a for a in tree_leaves(args)
-                  if isinstance(a, torch.Tensor) and not isinstance(a, CudaTensor)]  # fmt: skip
+        others = [a for a in leaves_of(args, torch.Tensor) if not isinstance(a, CudaTensor)]
         is_copy = name in ("copy_", "_to_copy", "to")
         if others and on_device and not is_copy and any(other.dim() for other in others):
             raise RuntimeError("Expected all tensors to be on the same device")
@@ -348,9 +326,8 @@ class Gpu:
         mutated = [
             value
             for value, argument in zip(args, func._schema.arguments, strict=False)
-            if argument.alias_info
-            and argument.alias_info.is_write
-            and isinstance(value, CudaTensor)
+            if isinstance(value, CudaTensor) and argument.alias_info
+            if argument.alias_info.is_write
         ]
         storages = {a.inner.untyped_storage().data_ptr(): a.memory for a in on_device}
 
@@ -367,11 +344,8 @@ class Gpu:
             made: Any = mutated[0]
         else:
             made = tree_map(lambda out: self._wrapped(out, storages), result)
-            leaves = tree_leaves(made)
-            outputs = [
-                out for out in leaves
-                if isinstance(out, CudaTensor) and out.memory not in storages.values()
-            ]  # fmt: skip
+            known = storages.values()
+            outputs = [out for out in leaves_of(made, CudaTensor) if out.memory not in known]
         if outputs or mutated:
             self._queue(func, args, kwargs, on_device, outputs, mutated)
         return made
@@ -422,10 +396,6 @@ class Gpu:
         )
         result = computed(node.func, self, args, kwargs)
         if node.outputs:
-            leaves = [r for r in tree_leaves(result)
-                      if isinstance(r, torch.Tensor)]  # fmt: skip
-            for out, made in zip(node.outputs, leaves, strict=True):
+            for out, made in zip(node.outputs, leaves_of(result, torch.Tensor), strict=True):
                 out.copy_(made)
-        read = [a for a in tree_leaves((args, kwargs))
-                if isinstance(a, torch.Tensor)]  # fmt: skip
-        self.occupy([*read, *node.outputs])
+        self.occupy([*leaves_of((args, kwargs), torch.Tensor), *node.outputs])

@@ -46,11 +46,6 @@ def cut_off(figure: Figure) -> list[str]:
     return [*unreadable(figure), *(told for ax in figure.axes for told in _beyond(ax))]
 
 
-def least_distance(figure: Figure) -> float:
-    """Return the least difference between colours that mean something else [-]."""
-    return min((_pair_distance(*pair) for ax in figure.axes for pair in _pairs(ax)), default=np.inf)
-
-
 def _beyond(ax: Axes) -> Iterator[str]:
     """Yield what lies outside the limits of the axes."""
     low, high = ax.viewLim.min, ax.viewLim.max
@@ -125,12 +120,9 @@ def _bands(ax: Axes) -> Iterator[str]:
 def _alike(ax: Axes) -> Iterator[str]:
     """Yield pairs of a legend that neither colour nor form tells apart."""
     for one, other in _pairs(ax):
-        if _pair_distance(one, other) < LEAST:
-            yield f"{one[0]} and {other[0]} are alike: {distance(one[1], other[1])}"
-
-
-def _pair_distance(one: Any, other: Any) -> float:
-    return distance(one[1], other[1])[0]
+        least, seen = distance(one[1], other[1])
+        if least < LEAST:
+            yield f"{one[0]} and {other[0]} are alike {seen}: {least}"
 
 
 def _pairs(ax: Axes) -> Iterator[tuple[Any, Any]]:

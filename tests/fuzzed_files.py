@@ -8,7 +8,7 @@ import random
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import benched
@@ -16,34 +16,31 @@ import pandas as pd
 import pytest
 from fuzzed_lines import DRAWN, RATE, SMALL, WHERE
 from planted import planted
+from shapes import CONFIG
 
-from specmodel import cli
-from specmodel.base.errors import InputError
+from specmodel import InputError, cli
 from specmodel.measure.kernels.device import DeviceInfo
 
 _BENCHMARKS = Path(__file__).parent / "data" / "benchmarks"
 _DAMAGE = ["nan", "inf", "-1", "0", "1e308", "1e-308", "1e400", "9" * 401, "true", '"x"', "1.5", ""]
+_HEAD = {
+    "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
+    "vocab_size": 151936, "torch_dtype": "bfloat16", "tie_word_embeddings": False,
+}  # fmt: skip
+"""What heads for Qwen3-30B-A3B have in common."""
 _FILES = {
     "llama.json": {
         "model_type": "llama", "hidden_size": 1024, "num_attention_heads": 16, "vocab_size": 32000,
         "num_hidden_layers": 4, "intermediate_size": 2048, "torch_dtype": "bfloat16",
     },
-    "config.json": {
-        "model_type": "mixtral", "hidden_size": 1024, "num_attention_heads": 16,
-        "num_key_value_heads": 8, "num_hidden_layers": 4, "intermediate_size": 2048,
-        "num_local_experts": 8, "num_experts_per_tok": 2, "vocab_size": 32000,
+    "config.json": CONFIG | {"hidden_size": 1024, "num_hidden_layers": 4},
+    "head.json": _HEAD | {
+        "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama",
+        "intermediate_size": 12288, "num_hidden_layers": 1, "draft_vocab_size": 32000,
     },
-    "head.json": {
-        "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_size": 2048,
-        "intermediate_size": 12288, "num_hidden_layers": 1, "num_attention_heads": 32,
-        "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936,
-        "draft_vocab_size": 32000, "torch_dtype": "bfloat16",
-    },
-    "block.json": {
-        "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_size": 2048,
-        "intermediate_size": 6144, "num_hidden_layers": 2, "num_attention_heads": 32,
-        "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936, "dtype": "bfloat16",
-        "tie_word_embeddings": False, "layer_types": ["full_attention"] * 2, "block_size": 16,
+    "block.json": _HEAD | {
+        "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "intermediate_size": 6144,
+        "num_hidden_layers": 2, "layer_types": ["full_attention"] * 2, "block_size": 16,
         "num_target_layers": 48, "dflash_config": {"target_layer_ids": [1, 23]},
     },
 }  # fmt: skip
@@ -124,7 +121,7 @@ def write_files(folder: Path) -> None:
     for name, command in _PRINTED.items():
         made[f"{name}.csv"] = _printed(f"{command} --csv")
     made["alone.toml"] = re.sub(r"(?ms)^\[link.*?(?=^\[(?!link)|\Z)", "", made["hardware.toml"])
-    made["kernels.csv"] = _kernels()
+    made["kernels.csv"] = planted("gemm").iloc[::4].to_csv(index=False)
     for name, text in made.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
@@ -153,12 +150,6 @@ def quick_bench() -> Iterator[None]:
         benched.put(benched.FakeBench, patch)
         patch.setattr("specmodel.measure.kernels.device.find_device", found)
         yield
-
-
-def _kernels() -> str:
-    """A small table of timings of matrices."""
-    table = planted("gemm")
-    return str(table.iloc[:: max(1, len(table) // 24)].to_csv(index=False))
 
 
 def _printed(command: str) -> str:
@@ -210,36 +201,25 @@ def restore(folder: Path, kept: Kept) -> None:
             path.write_bytes(content)
 
 
-def damaged(content: bytes, rng: random.Random) -> bytes:
-    """A file with one to three faults, of those that editors, disks and people make."""
-    for _ in range(rng.randint(1, 3)):
-        lines = content.splitlines(keepends=True) or [b""]
-        at, line = rng.randrange(len(content) + 1), rng.randrange(len(lines))
-        kind = rng.randrange(8)
-        if kind == 0:
-            content = content[:at]
-        elif kind == 1:
-            bad = rng.choice(
-                [b"\xff\xfe", b"\0", b"[" * 1000, b'"', b"\n", b",", b"=", b"\xe2\x88"]
-            )
-            content = content[:at] + bad + content[at:]
-        elif kind == 2:
-            content = b"".join(lines[:line] + lines[line + 1 :])
-        elif kind == 3:
-            content = b"".join([*lines[:line], lines[line], *lines[line:]])
-        elif kind == 4:
-            content = content[:at] + content[at + rng.randint(1, 20) :]
-        else:  # a number, which is where most meaning is
-            found = list(re.finditer(rb"-?\d[\d.e+-]*", content))
-            if found:
-                start, end = rng.choice(found).span()
-                content = content[:start] + rng.choice(_DAMAGE).encode() + content[end:]
-    return content
-
-
 _CELLS = ["nan", "NaN", "+Inf", "-inf", "0", "-1", "-0", "1e400", "1e-400", "true", "", "x", "1.5"]
 _ABSURD = ["1e-308", "5e-324", "1e-30", "1e-9", "1e9", "1e30", "1e200", "1e308"]
+_BYTES = [b"", b"\xff\xfe", b"\0", b"[" * 1000, b'"', b"\n", b",", b"=", b"\xe2\x88"]
 DEEP = b"[" * 100_000
+
+
+def _bytes(path: Path, rng: random.Random) -> None:
+    """One to three faults, of those that editors and disks make: at a byte, or of a line."""
+    for _ in range(rng.randint(1, 3)):
+        content = path.read_bytes()
+        lines = content.splitlines(keepends=True) or [b""]
+        at, line = rng.randrange(len(content) + 1), rng.randrange(len(lines))
+        damaged = [
+            content[:at],
+            content[:at] + rng.choice(_BYTES) + content[at + rng.choice([0, 1, 20]) :],
+            b"".join(lines[:line] + lines[line + 1 :]),
+            b"".join(lines[: line + 1] + lines[line:]),
+        ]
+        path.write_bytes(rng.choice(damaged))
 
 
 def _cell(path: Path, rng: random.Random) -> None:
@@ -255,38 +235,34 @@ def _cell(path: Path, rng: random.Random) -> None:
     path.write_text("".join(lines), encoding="utf-8")
 
 
-def _absurd(path: Path, rng: random.Random) -> None:
-    """Another number, such as a slip of the exponent makes it."""
+def _replace(path: Path, rng: random.Random, pattern: bytes, wrong: Sequence[bytes]) -> None:
+    """Put something else in place of one of what a pattern finds."""
     content = path.read_bytes()
-    if found := list(re.finditer(rb"(?<=[:=,\[ ])\d[\d.]*(e[+-]?\d+)?(?![\w.])", content)):
+    if found := list(re.finditer(pattern, content)):
         start, end = rng.choice(found).span()
-        path.write_bytes(content[:start] + rng.choice(_ABSURD).encode() + content[end:])
+        path.write_bytes(content[:start] + rng.choice(wrong) + content[end:])
+
+
+def _number(path: Path, rng: random.Random) -> None:
+    """Another number, such as a slip makes it."""
+    wrong = [word.encode() for word in rng.choice([_DAMAGE, _ABSURD])]
+    _replace(path, rng, rb"(?<=[:=,\[ ])-?\d[\d.]*(e[+-]?\d+)?(?![\w.])", wrong)
 
 
 def _value(path: Path, rng: random.Random) -> None:
     """Another value for a key of JSON or TOML."""
-    content = path.read_bytes()
-    found = list(re.finditer(rb'[:=]\s*("[^"\n]*"|[\w.+-]+)', content)) or [None]
-    if match := rng.choice(found):
-        start, end = match.span(1)
-        # a text that is called nan is told as it is
-        wrong = [*_DAMAGE, "null", "[]", "{}", "NaN", "Infinity", "-0.0"]
-        is_text = match[1].startswith(b'"')
-        wrong += [f'"{"m" * 3000}"', r'"\u001b[31m"', '"1\\u0663"'] if is_text else ['"nan"']
-        value = rng.choice(wrong)
-        path.write_bytes(content[:start] + value.encode() + content[end:])
+    wrong = [*_DAMAGE, "null", "[]", "{}", "NaN", "Infinity", "-0.0", '"nan"']
+    # a text that is called nan is told as it is
+    texts = [*wrong[:-1], f'"{"m" * 3000}"', r'"\u001b[31m"', '"1\\u0663"']
+    kinds = ((rb"(?<=[:=])\s*[\w.+-]+", wrong), (rb'(?<=[:=])\s*"[^"\n]*"', texts))
+    pattern, words = rng.choice(kinds)
+    _replace(path, rng, pattern, [word.encode() for word in words])
 
 
 def _deep(path: Path, rng: random.Random) -> None:
     """Values in each other, 100,000 deep: in place of all, or of a number."""
-    content, deep = path.read_bytes(), rng.choice([DEEP, DEEP + b"]" * 100_000, b'{"a":' * 100_000])
-    found = list(re.finditer(rb"(?<=[:= ])\d[\d.]*", content))
-    start, end = rng.choice(found).span() if found and rng.random() < 0.6 else (0, len(content))
-    path.write_bytes(content[:start] + deep + content[end:])
-
-
-def _bytes(path: Path, rng: random.Random) -> None:
-    path.write_bytes(damaged(path.read_bytes(), rng))
+    pattern = rng.choice([rb"(?s)\A.*\Z", rb"(?<=[:= ])\d[\d.]*"])
+    _replace(path, rng, pattern, [DEEP, DEEP + b"]" * 100_000, b'{"a":' * 100_000])
 
 
 def _circle(path: Path, rng: random.Random) -> None:
@@ -298,18 +274,10 @@ def _circle(path: Path, rng: random.Random) -> None:
         other.symlink_to(path.name)
 
 
-def _pipe(path: Path, rng: random.Random) -> None:
+def _no_file(path: Path, rng: random.Random) -> None:
+    """Nothing, a folder or a pipe in place of a file."""
     path.unlink()
-    os.mkfifo(path)
-
-
-def _folder(path: Path, rng: random.Random) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def _gone(path: Path, rng: random.Random) -> None:
-    path.unlink()
+    rng.choice([os.mkfifo, os.mkdir, lambda _: None])(path)
 
 
 def _large(path: Path, rng: random.Random) -> None:
@@ -319,19 +287,14 @@ def _large(path: Path, rng: random.Random) -> None:
     path.write_bytes(content + more * (6_000_000 // len(more)))
 
 
-FAULTS: dict[str, Callable[[Path, random.Random], None]] = {
-    "bytes": _bytes,
-    "cell": _cell,
-    "value": _value,
-    "absurd": _absurd,
-    "deep": _deep,
-    "circle": _circle,
-    "pipe": _pipe,
-    "folder": _folder,
-    "gone": _gone,
-    "large": _large,
+FAULTS: dict[Callable[[Path, random.Random], None], int] = {
+    _bytes: 40,
+    _cell: 40,
+    _value: 40,
+    _number: 40,
+    _deep: 10,
+    _circle: 10,
+    _no_file: 30,
+    _large: 1,
 }
-"""What may be wrong with a file."""
-USUAL = [*FAULTS] * 10 + ["cell", "value", "absurd", "bytes"] * 30
-USUAL = [kind for at, kind in enumerate(USUAL) if kind != "large" or at < len(FAULTS)]
-"""What goes wrong, by how often: what is large takes seconds."""
+"""What may be wrong with a file, and how often: what is large takes seconds."""

@@ -7,15 +7,13 @@ import itertools
 import json
 import math
 import os
-import pickle
 import re
 import resource
-import select
 import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
@@ -114,47 +112,6 @@ def run(words: list[str]) -> Ended:
     if more > MOST_MEMORY:
         ended.crash = ended.crash or f"beyond memory: {more / 1e6:.1f} GB more"
     return ended
-
-
-def in_child(words: list[str], before: Callable[[], object]) -> Ended:
-    """Run a command line in a copy of this process, in which something is done before."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:  # which must not return into what called this
-        try:
-            os.close(reading)
-            before()
-            ended = run(words)
-            most = resource.getrlimit(resource.RLIMIT_AS)[1]
-            resource.setrlimit(resource.RLIMIT_AS, (most, most))
-            content = pickle.dumps(ended)
-            with os.fdopen(writing, "wb") as pipe:
-                pipe.write(content)
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        is_told = select.select([pipe], [], [], 2 * LONGEST_WAIT)[0]
-        if not is_told:
-            os.kill(child, signal.SIGKILL)
-        content = pipe.read()
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if not content:
-        return Ended(words, crash=f"the process ended with status {status}")
-    ended = pickle.loads(content)  # of our own copy
-    assert isinstance(ended, Ended)
-    return ended
-
-
-def little_memory(megabytes: int) -> Callable[[], None]:
-    """Return what leaves a process so much memory [MB]."""
-
-    def limit() -> None:
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        most = resource.getrlimit(resource.RLIMIT_AS)[1]
-        resource.setrlimit(resource.RLIMIT_AS, (used + megabytes * 10**6, most))
-
-    return limit
 
 
 def faults(ended: Ended) -> Iterator[str]:

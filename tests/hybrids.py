@@ -2,8 +2,8 @@
 
 import json
 
-from specmodel.base.records import as_table, build
-from specmodel.models.architecture import Architecture
+from specmodel import Architecture
+from specmodel.base import as_table, build
 
 LAYERS = {
     # hidden, GDN layers, key and value heads, attention heads and KV heads, feed-forward, tied
@@ -18,54 +18,30 @@ LAYERS = {
 many, a token's and their width) or the width of a dense block."""
 
 
-def feed_forward(shape):
-    if isinstance(shape, int):
-        return {"kind": "dense", "ffn_size": shape}
-    num_experts, used, width = shape
-    return {
-        "kind": "experts",
-        "num_experts": num_experts,
-        "experts_per_token": used,
-        "expert_size": width,
-        "num_shared_experts": 1,
-        "shared_expert_size": width,
-    }
+def made(name, layers, hidden_size, vocabulary_size):
+    """Return a model of these groups of layers."""
+    origin = {"schema_version": 2, "name": name, "source": "public configuration of the model"}
+    sizes = {"hidden_size": hidden_size, "vocabulary_size": vocabulary_size}
+    return build(Architecture, origin | sizes | {"layers": layers}, "model")
 
 
 def hybrid(name, **changes):
     """Return a model of Qwen's with a gated delta net in three of four layers."""
     hidden, recurrent, (keys, values), (heads, kv_heads), block = LAYERS[name]
-    net = {
-        "kind": "gated_delta_net",
-        "num_key_heads": keys,
-        "num_value_heads": values,
-        "key_head_dim": 128,
-        "value_head_dim": 128,
-        "conv_kernel": 4,
-    }
-    attention = {
-        "kind": "attention",
-        "num_heads": heads,
-        "num_kv_heads": kv_heads,
-        "head_dim": 256,
-        "has_output_gate": True,
-    }
-    shared = {"feed_forward": feed_forward(block)}
-    model = build(
-        Architecture,
-        {
-            "schema_version": 2,
-            "name": name,
-            "source": "public configuration of the model",
-            "hidden_size": hidden,
-            "vocabulary_size": 151936 if "Next" in name else 248320,
-            "layers": [
-                {"count": recurrent, "mixer": net} | shared,
-                {"count": recurrent // 3, "mixer": attention} | shared,
-            ],
-        },
-        "model",
-    )
+    net = {"kind": "gated_delta_net", "num_key_heads": keys, "num_value_heads": values}
+    net |= {"key_head_dim": 128, "value_head_dim": 128, "conv_kernel": 4}
+    attention = {"kind": "attention", "num_heads": heads, "num_kv_heads": kv_heads}
+    attention |= {"head_dim": 256, "has_output_gate": True}
+    shared = {"kind": "dense", "ffn_size": block}
+    if isinstance(block, tuple):
+        num_experts, used, width = block
+        shared = {"kind": "experts", "num_experts": num_experts, "experts_per_token": used}
+        shared |= {"expert_size": width, "num_shared_experts": 1, "shared_expert_size": width}
+    layers = [
+        {"count": count, "mixer": mixer, "feed_forward": shared}
+        for count, mixer in ((recurrent, net), (recurrent // 3, attention))
+    ]
+    model = made(name, layers, hidden, 151936 if "Next" in name else 248320)
     return model.with_changes("target", changes) if changes else model
 
 
@@ -85,15 +61,5 @@ def toml_of(model):
 def one_delta_layer(num_heads):
     """Return a model of one layer of Kimi delta attention, heads of 128."""
     mixer = {"kind": "kimi_delta_attention", "num_heads": num_heads, "head_dim": 128}
-    return build(
-        Architecture,
-        {
-            "schema_version": 2,
-            "name": "one layer",
-            "source": "made up",
-            "hidden_size": 7168,
-            "vocabulary_size": 1000,
-            "layers": [{"count": 1, "mixer": mixer | {"conv_kernel": 4}}],
-        },
-        "model",
-    )
+    layers = [{"count": 1, "mixer": mixer | {"conv_kernel": 4}}]
+    return made("one layer", layers, 7168, 1000)

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -78,14 +79,11 @@ def picture(figure: Any) -> dict[str, Any]:
 
 def texts_of(outputs: list[list[dict[str, Any]]]) -> list[list[str]]:
     """Return what is shown as text, cell by cell."""
-    return [
-        [
-            part
-            for each in shown
-            for part in each.get("text", each.get("data", {}).get("text/plain", []))
-        ]
+    parts = (
+        [each.get("text", each.get("data", {}).get("text/plain", [])) for each in shown]
         for shown in outputs
-    ]
+    )
+    return [list(chain.from_iterable(each)) for each in parts]
 
 
 def store(path: Path) -> None:

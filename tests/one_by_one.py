@@ -4,19 +4,13 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from specmodel.cost.passes import (
-    ComponentTime,
-    PassTime,
-    TimeStack,
-    component_time,
-    kernels_taken,
-    launches,
-    side_by_side,
-)
-from specmodel.layers.work import PassWork
+from specmodel import HardwareProfile
+from specmodel.cost import PassTime, component_time
+from specmodel.cost.passes import ComponentTime, TimeStack, kernels_taken, launches, side_by_side
+from specmodel.layers import PassWork
+from specmodel.machines import Kernels
 from specmodel.machines.engine import Overheads
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.machines.kernels import DATA_SHEET_KERNELS, Kernels
+from specmodel.machines.kernels import DATA_SHEET_KERNELS
 
 NO_OVERHEADS = Overheads()
 TIMES = tuple(field.name for field in fields(ComponentTime))

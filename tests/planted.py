@@ -3,9 +3,9 @@
 import numpy as np
 import pandas as pd
 
+from specmodel import load_hardware
 from specmodel.algebra.roofline import KernelParameters
-from specmodel.fit.timed_work import predicted_time
-from specmodel.machines.hardware import load_hardware
+from specmodel.fit import predicted_time
 
 H200 = load_hardware("h200_sxm")
 KINDS = ("experts", "gemm", "attention", "latent_attention", "recurrence")
@@ -51,7 +51,24 @@ CONTEXTS = [
     *((1, 1024), (1, 16384), (8, 512), (8, 8192)),
     *((64, 256), (64, 4096), (256, 256), (256, 2048)),
 ]
-STATES = [(1, 1), (8, 1), (64, 1), (256, 1), (1024, 1), (16, 2), (128, 4), (32, 8)]
+SIZES = {
+    "experts": [(tokens, 3) for tokens in TOKENS],
+    "gemm": [(tokens,) for tokens in TOKENS],
+    "attention": CONTEXTS,
+    "latent_attention": [(1, 1024), (8, 8192), (64, 32768), (256, 8192), (16, 131072)],
+    "recurrence": [(1, 1), (8, 1), (64, 1), (256, 1), (1024, 1), (16, 2), (128, 4), (32, 8)],
+}
+COLUMNS = {
+    "experts": "hidden_size expert_size experts_per_token num_experts num_tokens num_matrices",
+    "gemm": "input_size output_size num_tokens",
+    "attention": "num_heads num_kv_heads head_dim batch_size context_length",
+    "latent_attention": "num_heads kv_lora_rank qk_rope_head_dim batch_size context_length",
+    "recurrence": "num_key_heads num_value_heads key_head_dim value_head_dim batch_size"
+    " query_tokens",
+}
+"""What shapes and sizes are of."""
+STORED = dict.fromkeys(KINDS, "kv_dtype") | {"recurrence": "state_dtype"}
+STORED |= {"experts": "weight_dtype", "gemm": "weight_dtype"}
 PLANTED = {
     "experts": {
         "launch_time": 5e-6,
@@ -89,69 +106,13 @@ PLANTED = {
 
 
 def points(kind: str) -> pd.DataFrame:
-    """Every shape of a component at eight sizes, bf16."""
-    dtypes = {"weight_dtype": "bf16", "activation_dtype": "bf16"}
-    if kind == "gemm":
-        rows = [
-            {"num_tokens": t, "input_size": k, "output_size": n}
-            for k, n in SHAPES[kind]
-            for t in TOKENS
-        ]
-    elif kind == "experts":
-        rows = [
-            {
-                "num_tokens": t,
-                "hidden_size": h,
-                "expert_size": width,
-                "num_experts": E,
-                "experts_per_token": k,
-                "active_experts": min(E, t * k),
-                "num_matrices": 3,
-            }
-            for h, width, k, E in SHAPES[kind]
-            for t in TOKENS
-        ]
-    elif kind == "latent_attention":
-        dtypes = {"kv_dtype": "bf16", "activation_dtype": "bf16"}
-        rows = [
-            {
-                "batch_size": B,
-                "context_length": context,
-                "num_heads": heads,
-                "kv_lora_rank": rank,
-                "qk_rope_head_dim": rotary,
-            }
-            for heads, rank, rotary in SHAPES[kind]
-            for B, context in [(1, 1024), (8, 8192), (64, 32768), (256, 8192), (16, 131072)]
-        ]
-    elif kind == "recurrence":
-        dtypes = {"state_dtype": "fp32", "activation_dtype": "bf16"}
-        rows = [
-            {
-                "batch_size": B,
-                "query_tokens": queries,
-                "num_key_heads": keys,
-                "num_value_heads": values,
-                "key_head_dim": key,
-                "value_head_dim": value,
-            }
-            for keys, values, key, value in SHAPES[kind]
-            for B, queries in STATES
-        ]
-    else:
-        dtypes = {"kv_dtype": "bf16", "activation_dtype": "bf16"}
-        rows = [
-            {
-                "batch_size": B,
-                "context_length": context,
-                "num_heads": heads,
-                "num_kv_heads": groups,
-                "head_dim": size,
-            }
-            for heads, groups, size in SHAPES[kind]
-            for B, context in CONTEXTS
-        ]
-    return pd.DataFrame(rows).assign(**dtypes)
+    """Every shape of a component at its sizes, bf16."""
+    rows = [(*shape, *size) for shape in SHAPES[kind] for size in SIZES[kind]]
+    table = pd.DataFrame(rows, columns=COLUMNS[kind].split())
+    if kind == "experts":
+        used = table["experts_per_token"] * table["num_tokens"]
+        table["active_experts"] = np.minimum(table["num_experts"], used)
+    return table.assign(**{STORED[kind]: DTYPES[kind]}, activation_dtype="bf16")
 
 
 def planted(kind: str, sharpness: float = 4.0, noise: float = 0.0, **changes) -> pd.DataFrame:

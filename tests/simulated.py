@@ -20,8 +20,7 @@ LONG = (
     f"{MINE}:Fixed:length=3,{MINE}:Given,specmodel.replay.policies:Goodput:window=20"
 )
 
-POLICIES = '''
-class Fixed:
+POLICIES = '''class Fixed:
     def __init__(self, length=2):
         self.length = length
 
@@ -52,19 +51,16 @@ class Returns(Fixed):
 
 
 class Raises(Fixed):
-    made = 0
+    ERRORS = {
+        "value": ValueError("two\\nlines"),
+        "exit": SystemExit(3),
+        "interrupt": KeyboardInterrupt(),
+    }
 
-    def __init__(self, where, what="value"):
+    def __init__(self, where, what):
         super().__init__()
-        Raises.made += 1
-        self.where = where
-        self.error = {
-            "value": ValueError("two\\nlines"),
-            "exit": SystemExit(3),
-            "interrupt": KeyboardInterrupt(),
-        }[what]
+        self.where, self.error = where, self.ERRORS[what]
         self.fail("init")
-        self.fail(f"init {Raises.made}")
 
     def fail(self, where):
         if where == self.where:
@@ -168,6 +164,7 @@ FILES = {
     "gap.csv": changed(TIMES, "\n1,", "\n3,"),
     "zero.csv": changed(TIMES, "0.012", "0"),
     "blank.csv": changed(TIMES, "0.012", ""),
+    "huge.csv": changed(TIMES, "0.012", "1e300"),
     "text.csv": changed(TIMES, "0.012", "fast"),
     "ragged.csv": TIMES.encode() + b"3,0.016,7,8\n",
     "overdone.csv": b"draft_length,step_time,expert_time\n0,1,0\n1,1.2,1.2\n2,1.3,0.4\n",
@@ -196,7 +193,7 @@ def policy_case(policy, *fragments):
     return f"{MEASURED} --policy none,{shlex.quote(policy)}", *(fragments or ("--policy:", policy))
 
 
-REPLAYED = ("propose", "observe", "Returns", "Argument")
+REPLAYED = ("propose", "observe", "Returns", "Fixed:length=two", "Argument")
 """What only a replay can show."""
 
 

@@ -3,70 +3,60 @@
 from hypothesis import strategies as st
 from shapes import plain_shape
 
-from specmodel.base.records import as_table, build
-from specmodel.cost.forward import pass_work
-from specmodel.layers.batch import Layout, sequence_group
-from specmodel.layers.work import PassWork
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.models.architecture import Architecture
+from specmodel import Architecture, HardwareProfile
+from specmodel.base import as_table, build
+from specmodel.cost import pass_work
+from specmodel.layers import Layout, PassWork, sequence_group
 
-LATENTS = st.fixed_dictionaries(
-    {
-        "kv_lora_rank": st.sampled_from([256, 512]),
-        "q_lora_rank": st.sampled_from([0, 1536]),
-        "qk_nope_head_dim": st.just(128),
-        "qk_rope_head_dim": st.just(64),
-        "v_head_dim": st.just(128),
-    }
+
+def mixers(kind: str, **choices: tuple[object, ...]) -> st.SearchStrategy[dict[str, object]]:
+    """Layers of a kind, each of their fields one of some values."""
+    fields = {name: st.sampled_from(values) for name, values in choices.items()}
+    return st.fixed_dictionaries({"kind": st.just(kind)} | fields)
+
+
+LATENTS = mixers(
+    "latent_attention",
+    kv_lora_rank=(256, 512),
+    q_lora_rank=(0, 1536),
+    qk_nope_head_dim=(128,),
+    qk_rope_head_dim=(64,),
+    v_head_dim=(128,),
 )
-RECURRENT = st.fixed_dictionaries(
-    {
-        "kind": st.just("gated_delta_net"),
-        "num_key_heads": st.sampled_from([4, 16]),
-        "num_value_heads": st.sampled_from([16, 48]),
-        "key_head_dim": st.just(128),
-        "value_head_dim": st.sampled_from([64, 128]),
-        "conv_kernel": st.sampled_from([1, 4]),
-        "state_dtype": st.sampled_from(["fp32", "bf16"]),
-    }
+RECURRENT = mixers(
+    "gated_delta_net",
+    num_key_heads=(4, 16),
+    num_value_heads=(16, 48),
+    key_head_dim=(128,),
+    value_head_dim=(64, 128),
+    conv_kernel=(1, 4),
+    state_dtype=("fp32", "bf16"),
 )
-STATE_SPACES = st.fixed_dictionaries(
-    {
-        "kind": st.just("mamba2"),
-        "num_state_heads": st.sampled_from([16, 48]),
-        "state_head_dim": st.just(64),
-        "num_state_groups": st.sampled_from([1, 4, 8]),
-        "state_dim": st.sampled_from([64, 128]),
-        "conv_kernel": st.just(4),
-        "state_dtype": st.sampled_from(["fp32", "bf16"]),
-    }
+RECURRENT |= mixers(
+    "mamba2",
+    num_state_heads=(16, 48),
+    state_head_dim=(64,),
+    num_state_groups=(1, 4, 8),
+    state_dim=(64, 128),
+    conv_kernel=(4,),
+    state_dtype=("fp32", "bf16"),
 )
-CONVOLUTIONS = st.fixed_dictionaries(
-    {
-        "kind": st.just("short_convolution"),
-        "num_channels": st.sampled_from([512, 2048]),
-        "conv_kernel": st.sampled_from([1, 3]),
-    }
+RECURRENT |= mixers("short_convolution", num_channels=(512, 2048), conv_kernel=(1, 3))
+RECURRENT |= mixers(
+    "beside_attention",
+    num_channels=(2048, 8192),
+    num_heads=(16, 64),
+    relative_size=(16,),
+    relative_extent=(64, 1024),
+    conv_kernel=(2, 4),
 )
-BESIDE = st.fixed_dictionaries(
-    {
-        "kind": st.just("beside_attention"),
-        "num_channels": st.sampled_from([2048, 8192]),
-        "num_heads": st.sampled_from([16, 64]),
-        "relative_size": st.just(16),
-        "relative_extent": st.sampled_from([64, 1024]),
-        "conv_kernel": st.sampled_from([2, 4]),
-    }
-)
-DELTA = st.fixed_dictionaries(
-    {
-        "kind": st.just("kimi_delta_attention"),
-        "num_heads": st.sampled_from([16, 96]),
-        "head_dim": st.sampled_from([64, 128]),
-        "conv_kernel": st.just(4),
-        "has_low_rank_decay": st.booleans(),
-        "has_low_rank_gate": st.booleans(),
-    }
+RECURRENT |= mixers(
+    "kimi_delta_attention",
+    num_heads=(16, 96),
+    head_dim=(64, 128),
+    conv_kernel=(4,),
+    has_low_rank_decay=(False, True),
+    has_low_rank_gate=(False, True),
 )
 WEIGHTS = st.sampled_from(["bf16", "fp8", "mxfp4", "int4"])
 
@@ -119,7 +109,9 @@ def architectures(draw: st.DrawFn) -> Architecture:
         "head_dim": draw(st.sampled_from([64, 128])),
     }
     latent = draw(st.none() | LATENTS)
-    latents = {"kind": "latent_attention", "num_heads": heads["num_heads"], **(latent or {})}
+    attending = {"kind": "attention"} | heads
+    if latent:
+        attending = {"num_heads": heads["num_heads"]} | latent
     model = build(
         Architecture,
         plain_shape(
@@ -127,7 +119,7 @@ def architectures(draw: st.DrawFn) -> Architecture:
             hidden_size=64 * draw(st.integers(2, 128)),
             vocabulary_size=draw(st.integers(1000, 200_000)),
             num_layers=num_layers,
-            mixer=latents if latent else {"kind": "attention", **heads},
+            mixer=attending,
             num_sliding_layers=0 if latent else windowed_layers,
             window=window,
             num_dense_layers=dense_layers,
@@ -148,7 +140,7 @@ def architectures(draw: st.DrawFn) -> Architecture:
     )
     if model.is_moe:
         model = model.with_changes("target", {"latent_size": draw(st.sampled_from([0, 256]))})
-    recurrent = draw(st.none() | RECURRENT | STATE_SPACES | DELTA | CONVOLUTIONS | BESIDE)
+    recurrent = draw(st.none() | RECURRENT)
     if recurrent is None:
         return model
     layers = as_table(model)["layers"]

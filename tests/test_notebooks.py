@@ -14,11 +14,13 @@ import pytest
 
 pytest.importorskip("matplotlib")
 from notebook_run import texts_of
+from rows import slow
 
 NEEDS = {"policies_recorded": "pyarrow", "capacity": "numba", "rollouts": "numba"}
 SHORT = ("activation_ratio", "measured_loss", "sweet_spot")
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+LONG = [path.stem for path in NOTEBOOKS if path.stem not in SHORT]
 
 RUN = """if True:
     import json, sys
@@ -35,10 +37,10 @@ RUN = """if True:
 """
 
 
-def stored(path: Path) -> list[list[dict[str, Any]]]:
-    """The outputs that are stored with the cells of code."""
+def cells_of(path: Path, kind: str = "") -> list[dict[str, Any]]:
+    """The cells of a notebook, all or those of code or of text."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return [cell["outputs"] for cell in cells if cell["cell_type"] == "code"]
+    return [cell for cell in cells if cell["cell_type"].startswith(kind)]
 
 
 @pytest.fixture(scope="session")
@@ -56,46 +58,35 @@ def elsewhere(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_short(path: Path) -> None:
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    assert 1 < len(cells) <= 15
-    counts = [cell["execution_count"] for cell in cells if cell["cell_type"] == "code"]
-    assert any(stored(path))
-    assert counts == list(range(1, len(counts) + 1))
+    assert 1 < len(cells_of(path)) <= 15
+    code = cells_of(path, "code")
+    assert any(cell["outputs"] for cell in code)
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
 
 
 def typed_numbers(text: str) -> list[str]:
     """Numbers in a text, but those in code, in names such as H200, and of figures cited."""
-    for named in (
-        r"`[^`]*`",
-        r"arXiv:\S+|#\d+",
-        r"Figures? \d+((,| and) \d+)*",
-        r"[\w.+/-]*[^\W\d][\w.+/-]*",
-    ):
-        text = re.sub(named, "", text)
-    return re.findall(r"\S*\d\S*", text)
+    text = re.sub(r"`[^`]*`", "", text)
+    text = re.sub(r"arXiv:\S+|#\d+|Figures? \d+((,| and) \d+)*", "", text)
+    return re.findall(r"\S*\d\S*", re.sub(r"[\w.+/-]*[^\W\d][\w.+/-]*", "", text))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_opens_with_its_question_and_closes_with_a_computed_answer(path: Path) -> None:
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+    texts = ["".join(cell["source"]) for cell in cells_of(path, "markdown")]
     assert texts[0].partition("\n\n**Question.** ")[2]
     assert "?" in texts[0]
     assert {text: found for text in texts if (found := typed_numbers(text))} == {}
-    assert cells[-1]["cell_type"] == "code"
-    printed = "".join(each["text"][-1] for each in cells[-1]["outputs"] if "text" in each)
+    *_, last = cells_of(path)
+    assert last["cell_type"] == "code"
+    printed = "".join(each["text"][-1] for each in last["outputs"] if "text" in each)
     assert re.search(r"\d.*\.\n\Z", printed)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, marks=[] if path.stem in SHORT else [pytest.mark.slow], id=path.stem)
-        for path in NOTEBOOKS
-    ],
-)
-def test_a_notebook_runs_with_the_wheel_in_another_folder(path: Path, elsewhere) -> None:
-    pytest.importorskip(NEEDS.get(path.stem, "matplotlib"))
+@pytest.mark.parametrize("stem", [*SHORT, *slow(*LONG)])
+def test_a_notebook_runs_with_the_wheel_in_another_folder(stem: str, elsewhere) -> None:
+    pytest.importorskip(NEEDS.get(stem, "matplotlib"))
+    path = ROOT / "notebooks" / f"{stem}.ipynb"
     paths = os.pathsep.join([str(elsewhere / "site"), str(Path(__file__).parent)])
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", RUN, path.name, str(elsewhere)],
@@ -106,13 +97,13 @@ def test_a_notebook_runs_with_the_wheel_in_another_folder(path: Path, elsewhere)
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert json.loads(done.stdout) == texts_of(stored(path))
+    assert json.loads(done.stdout) == texts_of([cell["outputs"] for cell in cells_of(path, "code")])
 
 
 def test_what_a_notebook_reads_is_what_was_measured() -> None:
     import pandas as pd
 
-    from specmodel.measure.measurements import read_measurements
+    from specmodel.measure import read_measurements
 
     copied = ROOT / "notebooks/measured"
     measured = ROOT / "calibration/results/h100_sxm_torch"

@@ -21,9 +21,7 @@ def main(step: int) -> None:
         try:
             _ = predict(target, hardware, drafter=drafter, **POINT).speedup
             outcomes["predicted"] += 1
-        except (
-            InputError
-        ):  # what no count of these GPUs holds, or a drafter that is not of the model
+        except InputError:  # a model that no count of them holds, or a drafter of another one
             outcomes["refused"] += 1
     seconds = time.process_time() - start
     each = seconds / outcomes.total() * 1e3

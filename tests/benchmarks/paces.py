@@ -4,9 +4,9 @@ Run by hand: python tests/benchmarks/paces.py [OTHER ...] [--rounds N] [--only N
 OTHER are folders of checkouts, such as clones of earlier commits; runs alternate, each in a process
 of its own. Times are CPU seconds, of commands wall seconds, memory that of the process at its peak.
 All are printed over a yardstick of the same machine: NumPy's exp of as many doubles, importing
-NumPy and pydantic, or starting Python. Workloads are those of two deployments, an MoE with a small
-draft model and one with an n-gram look-up: batch sizes of 1 to 256, draft lengths of 1 to 7,
-contexts of 100 to 8,000 tokens.
+NumPy and pydantic, or starting Python; those of this checkout in milliseconds too. Workloads are
+those of two deployments, an MoE with a small draft model and one with an n-gram look-up: batch
+sizes of 1 to 256, draft lengths of 1 to 7, contexts of 100 to 8,000 tokens.
 """
 
 import argparse
@@ -76,13 +76,6 @@ told(lambda: [predict(**d, **points).speedup for d in DEPLOYMENTS], count=2)
 def ask():
     for d in DEPLOYMENTS:
         predict(**d, **POINT).speedup
-ask()
-told(lambda: [ask() for _ in range(100)], count=200)
-""",
-    "all of one": """
-def ask():
-    for d in DEPLOYMENTS:
-        predict(**d, **POINT).columns()
 ask()
 told(lambda: [ask() for _ in range(100)], count=200)
 """,
@@ -174,30 +167,31 @@ def wall(tree: Path, *words: str) -> float:
     return min(times)
 
 
-def measured(tree: Path, name: str) -> float:
-    """Return what a workload takes in a checkout, over its yardstick [-], or memory [MB]."""
+def measured(tree: Path, name: str) -> tuple[float, str]:
+    """Return what a workload takes in a checkout over its yardstick [-], and by the clock."""
     if name == "memory":
-        return taken(tree, MEMORY)[0]
+        return taken(tree, MEMORY)[0], "MB"
     if name in COMMANDS:
         words, yardstick = COMMANDS[name]
-        return wall(tree, "-c", PROGRAM, *words.split()) / wall(tree, "-c", yardstick)
-    seconds, exp = taken(tree, WORKLOADS[name])
-    return seconds / exp
+        seconds, unit = wall(tree, "-c", PROGRAM, *words.split()), wall(tree, "-c", yardstick)
+    else:
+        seconds, unit = taken(tree, WORKLOADS[name])
+    return seconds / unit, f"{seconds * 1e3:.4g} ms, {1 / seconds:.3g} a second"
 
 
 def main(others: list[Path], rounds: int, only: list[str]) -> None:
     trees = [HERE, *others]
     print(f"{'':18}{'here':>10}" + "".join(f"{tree.name[-10:]:>11} here is" for tree in others))
     for name in only or [*WORKLOADS, "memory", *COMMANDS]:
-        found: dict[Path, list[float]] = {tree: [] for tree in trees}
+        found: dict[Path, list[tuple[float, str]]] = {tree: [] for tree in trees}
         for turn in range(rounds + 1):
             for tree in trees:
                 value = measured(tree, name)
                 if turn:  # the first compiles
                     found[tree].append(value)
-        own, *rest = (statistics.median(found[tree]) for tree in trees)
-        told = "".join(f"{value:>11.4g} {value / own:>6.2f}x" for value in rest)
-        print(f"{name:18}{own:>10.4g}{told}", flush=True)
+        (own, clock), *rest = (statistics.median_low(found[tree]) for tree in trees)
+        told = "".join(f"{value:>11.4g} {value / own:>6.2f}x" for value, _ in rest)
+        print(f"{name:18}{own:>10.4g}{told}  {clock}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,9 @@
 """Request-steps a second of the simulator on one core, noise drawn, in CPU time.
 
-Run by hand: python tests/benchmarks/replay.py [rounds] [--plain] [--billion]
-With --plain nothing is compiled, whether numba is installed or not. With --billion only a billion
-steps are drawn and replayed, for the peak of memory.
+Run by hand: python tests/benchmarks/replay.py [rounds] [--plain]
+With --plain nothing is compiled, whether numba is installed or not.
 """
 
-import resource
 import statistics
 import sys
 import time
@@ -31,11 +29,11 @@ class Averaging:
         self.average += 0.1 * (emitted_tokens - self.average)
 
 
-def step_times() -> ReplayTimes:
+def step_times(**growing: int) -> ReplayTimes:
     deployment, _ = deploy(
         target="olmoe-1b-7b", hardware="rtx_6000_ada", drafter="ngram", engine="vllm-moesd-2025"
     )
-    return replay_times(deployment, max_draft_length=7, context_length=1024, growth=8192)
+    return replay_times(deployment, max_draft_length=7, context_length=1024, **growing)
 
 
 def uneven(repeats: int) -> Trace:
@@ -65,26 +63,10 @@ def rate(trace: Trace | Sample, policy: object, times: ReplayTimes) -> tuple[int
     return steps, steps / (time.process_time() - start)
 
 
-def replay_a_billion() -> None:
-    """Steps, seconds, and the peak of memory of this process and of the largest other one."""
-    start = time.perf_counter()
-    records = simulate(sample(3_200_000), step_times(), ["cascade"], seed=0, workers=2)
-    steps = int(records["steps"].sum())
-    print(f"{steps:,} steps in {time.perf_counter() - start:.0f} s")
-    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
-        print(f"peak memory {resource.getrusage(who).ru_maxrss / 1e3:.0f} MB")
-
-
 def main(rounds: int, is_plain: bool) -> None:
     if is_plain:
         blocks.WORTH_COMPILING = float("inf")
-    growing = step_times()
-    times = ReplayTimes(
-        forward_time=growing.forward_time,
-        paused_time=growing.paused_time,
-        step_time=growing.step_time,
-        expert_time=growing.expert_time,
-    )
+    growing, times = step_times(growth=8192), step_times()
     few = 1 if is_plain else 34
     recorded, drawn = uneven(few), even(8192 // (8 if is_plain else 1))
     cases: list[tuple[str, Callable[[], tuple[int, float]]]] = [
@@ -105,9 +87,5 @@ def main(rounds: int, is_plain: bool) -> None:
 
 
 if __name__ == "__main__":
-    words = sys.argv[1:]
-    numbers = [int(word) for word in words if word.isdecimal()]
-    if "--billion" in words:
-        replay_a_billion()
-    else:
-        main(*(numbers or [3]), is_plain="--plain" in words)
+    numbers = [int(word) for word in sys.argv[1:] if word.isdecimal()]
+    main(*(numbers or [3]), is_plain="--plain" in sys.argv)

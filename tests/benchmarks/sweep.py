@@ -1,8 +1,7 @@
-"""Points a second of a sweep to Parquet, the default columns, and what bounds it.
+"""Points a second of a sweep to Parquet, the default columns.
 
 Run by hand: python tests/benchmarks/sweep.py [points, in millions; default 100] [FOLDER]
-Writes into FOLDER, by default a temporary one, some 15 bytes a point. The unit of comparison is a
-copy of as many float32 columns by NumPy in one thread, in the same run.
+Writes into FOLDER, by default a temporary one, some 15 bytes a point.
 """
 
 import resource
@@ -15,33 +14,23 @@ from pathlib import Path
 import numpy as np
 
 from specmodel.answers.sweeps import Plan, plan_sweep, sweep_to_file
-from specmodel.answers.sweeps.columns import arrow_table, parquet_bytes, part_columns
 
 
-def plan_of(millions: float) -> Plan:
+def plan_of(millions: float, *, interval: bool = False) -> Plan:
     """256 batch sizes, 10 draft lengths, 19 acceptance rates, on 2 targets and 2 GPUs."""
-    inner = 4 * 256 * 10 * 19
-    contexts = max(round(millions * 1e6 / inner), 1)
-    return plan_sweep(
-        {
-            "target": ["mixtral-8x7b", "qwen3-30b-a3b"],
-            "drafter": "eagle",
-            "hardware": ["h100_sxm", "h200_sxm"],
-            "engine": "vllm-moesd-2025",
-            "tensor_parallel": 2,
-            "context_length": range(256, 256 + 8 * contexts, 8),
-            "batch_size": range(1, 257),
-            "draft_length": range(1, 11),
-            "acceptance_rate": np.linspace(0.05, 0.95, 19).round(2),
-        }
-    )
-
-
-def seconds_a_point(function, parts) -> float:
-    start = time.perf_counter()
-    for part in parts:
-        function(part)
-    return (time.perf_counter() - start) / sum(part.num_points for part in parts)
+    contexts = max(round(millions * 1e6 / (4 * 256 * 10 * 19)), 1)
+    axes = {
+        "target": ["mixtral-8x7b", "qwen3-30b-a3b"],
+        "drafter": "eagle",
+        "hardware": ["h100_sxm", "h200_sxm"],
+        "engine": "vllm-moesd-2025",
+        "tensor_parallel": 2,
+        "context_length": range(256, 256 + 8 * contexts, 8),
+        "batch_size": range(1, 257),
+        "draft_length": range(1, 11),
+        "acceptance_rate": np.linspace(0.05, 0.95, 19).round(2),
+    }
+    return plan_sweep(axes, interval=interval)
 
 
 def main(millions: float, folder: Path) -> None:
@@ -59,17 +48,6 @@ def main(millions: float, folder: Path) -> None:
         )
         shutil.rmtree(folder)
         folder.mkdir()
-    parts = [part for part, _ in zip(plan.parts(), range(6), strict=False)]
-    copied = np.ones((len(plan.columns), parts[0].num_points), dtype=np.float32)
-    stages = {
-        "predict, columns flat": lambda part: part_columns(part, np.float32),
-        "and as an Arrow table": arrow_table,
-        "and encoded as Parquet": parquet_bytes,
-        "a copy of the columns": lambda _: copied.copy(),
-    }
-    for name, function in stages.items():
-        function(parts[0])
-        print(f"{name:24} {seconds_a_point(function, parts) * 1e9:6.1f} ns a point, one thread")
 
 
 if __name__ == "__main__":

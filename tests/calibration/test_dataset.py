@@ -6,7 +6,7 @@ import pytest
 
 import dataset
 import specmodel
-from specmodel.measure.measurements import read_measurements
+from specmodel.measure import read_measurements
 
 REFUSED = [
     ("h200_sxm trtllm", "version: got None"),

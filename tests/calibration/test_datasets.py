@@ -6,7 +6,7 @@ import pytest
 from rows import slow
 
 from published import datasets, rivals, tables as published
-from specmodel.base.errors import InputError
+from specmodel import InputError
 
 CALIBRATED = list(published.STACKS)
 FEW = [stack for stack in CALIBRATED if stack[0] in ("a100_sxm_80gb", "h200_sxm")]

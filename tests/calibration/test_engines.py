@@ -3,7 +3,7 @@
 import pytest
 
 import engines
-from specmodel.machines.engine import load_engine
+from specmodel import load_engine
 
 
 @pytest.mark.parametrize("name", engines.ENGINES)

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 import gpu_engine
-from specmodel.machines.engine import load_engine
+from specmodel import load_engine
 
 ENGINE = load_engine("vllm-0.24")
 

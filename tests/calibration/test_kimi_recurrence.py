@@ -10,11 +10,12 @@ from strategies import pass_of
 
 from published import datasets
 from published.mixers import kimi_recurrence, recurrence
-from specmodel.cost.passes import component_time
-from specmodel.fit.timed_work import judge, work_of
+from specmodel import load_hardware
+from specmodel.cost import component_time
+from specmodel.fit import work_of
+from specmodel.fit.timed_work import judge
 from specmodel.machines.fallbacks import stack_kernels
-from specmodel.machines.hardware import load_hardware
-from specmodel.measure.measurements import check_measurements
+from specmodel.measure import check_measurements
 
 TIMES = pd.read_csv(Path(__file__).parents[1] / "data/kda_verify_times.csv", comment="#")
 HEADS = 96

@@ -20,15 +20,11 @@ from published import (
     rivals,
     sparse_modules as sparse,
 )
-from specmodel import predict
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy
-from specmodel.cost.latency import target_pass
-from specmodel.layers.batch import sequence_group
-from specmodel.layers.sparse import SparseAttention
-from specmodel.machines.fallbacks import choose_kernels, load_rankings
-from specmodel.machines.hardware import load_hardware
-from specmodel.models.architecture import Architecture, load_architecture
+from specmodel import Architecture, InputError, deploy, load_architecture, load_hardware, predict
+from specmodel.cost import target_pass
+from specmodel.layers import SparseAttention, sequence_group
+from specmodel.machines import choose_kernels
+from specmodel.machines.fallbacks import load_rankings
 
 H200 = load_hardware("h200_sxm")
 GPUS = ("h100_sxm", "h200_sxm", "b200", "b300", "gb200", "gb300")

@@ -10,10 +10,10 @@ from rows import each_row, slow
 from links import with_all_reduces
 from published import datasets
 from published.all_reduces import PARAMETERS, errors_of, fit_all_reduces
+from specmodel import InputError, list_hardware, load_hardware
 from specmodel.algebra.collectives import AllReduceParameters, all_reduce_time
-from specmodel.base.errors import InputError
-from specmodel.base.records import as_table
-from specmodel.machines.hardware import Link, list_hardware, load_hardware
+from specmodel.base import as_table
+from specmodel.machines.hardware import Link
 from specmodel.machines.profiles import hardware_text
 
 PLANTED = AllReduceParameters(

@@ -2,16 +2,15 @@
 
 import pytest
 
-from specmodel.base.records import build
+from specmodel.base import build
 
 torch = pytest.importorskip("torch")
 
 from shapes import plain_shape
 
 from decoder import Decoder, Pass, Speculator, State, _feed_forward, decode, speculate
-from specmodel.base.errors import InputError
+from specmodel import Architecture, InputError
 from specmodel.measure.kernels import layers
-from specmodel.models.architecture import Architecture
 
 CPU = torch.device("cpu")
 HEADS = {"kind": "attention", "num_heads": 4, "num_kv_heads": 2, "head_dim": 8}

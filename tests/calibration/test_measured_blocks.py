@@ -5,10 +5,9 @@ import pytest
 from planted import H200, PLANTED, planted, points
 
 from specmodel.algebra.roofline import KernelParameters
-from specmodel.fit import fit_kernels
+from specmodel.fit import fit_kernels, predicted_time
 from specmodel.fit.kernels import KIND_FITS
-from specmodel.fit.timed_work import predicted_time
-from specmodel.measure.measurements import check_measurements
+from specmodel.measure import check_measurements
 
 CPU = H200.with_changes(
     "hardware",

@@ -6,11 +6,11 @@ import pytest
 
 from published import datasets
 from published.mixers import RECURRENCES, core_of_modules, recurrences
-from specmodel.fit.kernels import fit_kernels
-from specmodel.fit.timed_work import judge, predicted_time
+from specmodel import HardwareProfile, load_hardware
+from specmodel.fit import fit_kernels, predicted_time
+from specmodel.fit.timed_work import judge
 from specmodel.layers.attention import latent_arithmetic
-from specmodel.machines.hardware import HardwareProfile, load_hardware
-from specmodel.measure.measurements import check_measurements
+from specmodel.measure import check_measurements
 
 
 def test_the_core_is_what_a_module_takes_longer_than_without_context():

@@ -9,8 +9,7 @@ from rows import each_row
 
 import specmodel
 from overheads import COLUMNS, QUANTITIES, fit_engine, main
-from specmodel.base.errors import InputError
-from specmodel.machines.engine import load_engine
+from specmodel import InputError, load_engine
 
 TARGET = {
     "target": "qwen2-57b-a14b",

@@ -8,14 +8,13 @@ from rows import slow
 from published import datasets
 from published.mixers import LEAST_TOKENS, MOST_TOKENS, prompts
 from published.tables import STACKS
+from specmodel import deploy, load_hardware
 from specmodel.algebra.roofline import KernelParameters
-from specmodel.cost.deploying import deploy
-from specmodel.cost.latency import target_pass
-from specmodel.fit.kernels import fit_kernels
-from specmodel.fit.timed_work import error_table, predict_measured, predicted_time
-from specmodel.layers.batch import sequence_group
-from specmodel.machines.hardware import load_hardware
-from specmodel.measure.measurements import check_measurements
+from specmodel.cost import target_pass
+from specmodel.fit import fit_kernels, predicted_time
+from specmodel.fit.timed_work import error_table, predict_measured
+from specmodel.layers import sequence_group
+from specmodel.measure import check_measurements
 
 H200 = load_hardware("h200_sxm")
 PLANTED = {

@@ -7,12 +7,14 @@ from rows import slow
 
 from published import datasets
 from published.tables import NORMS, STACKS, published_measurements
-from specmodel.fit import fit_kernels
-from specmodel.fit.timed_work import error_table, predict_measured, predicted_time
+from specmodel import HardwareProfile, load_hardware
+from specmodel.fit import fit_kernels, predicted_time
+from specmodel.fit.timed_work import error_table, predict_measured
 from specmodel.layers.kinds import MAIN_KINDS
-from specmodel.machines.hardware import HardwareProfile, load_hardware
-from specmodel.machines.kernels import FittedStack, fitted_dtype
-from specmodel.measure.measurements import check_measurements, groups
+from specmodel.machines import FittedStack
+from specmodel.machines.kernels import fitted_dtype
+from specmodel.measure import check_measurements
+from specmodel.measure.measurements import groups
 
 pytestmark = pytest.mark.dataset
 

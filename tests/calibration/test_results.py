@@ -10,10 +10,9 @@ import pytest
 from rows import slow
 
 import real_judge
-from specmodel import cli
+from specmodel import cli, load_hardware
 from specmodel.fit import fit_kernels
-from specmodel.machines.hardware import load_hardware
-from specmodel.measure.measurements import read_measurements
+from specmodel.measure import read_measurements
 
 RESULTS = Path(__file__).parents[2] / "calibration" / "results"
 CPU = RESULTS / "intel_xeon_2_threads"

@@ -7,9 +7,9 @@ from rows import slow
 
 from published import datasets
 from published.roles import cold_rows, fastest_kernels, stored_bytes
-from specmodel.fit.timed_work import predicted_time
-from specmodel.machines.fallbacks import choose_kernels
-from specmodel.machines.hardware import load_hardware
+from specmodel import load_hardware
+from specmodel.fit import predicted_time
+from specmodel.machines import choose_kernels
 
 GPUS = ("h100_sxm", "b200", "b300", "gb200", "rtx_pro_6000")
 MOST_TOKENS = 4096

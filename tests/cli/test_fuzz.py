@@ -24,6 +24,7 @@ import fuzzed_runs
 from rows import slow
 
 import specmodel
+from specmodel.cli.commands import main_group
 from specmodel.show.plots import KINDS
 
 SEED, COUNT = 20261122, 600
@@ -101,7 +102,7 @@ def test_the_fuzz_starts_from_lines_that_work_and_reach_all_commands_and_readers
                 fuzzed_files.restore(tmp_path, kept)
     is_on = False
     served = {("explore",)}  # until it is ended: tests/show/web sends it what is wrong
-    assert {*commands_of(fuzzed.main_group)} - served <= named
+    assert {*commands_of(main_group)} - served <= named
     assert kinds == {*KINDS}
     assert {*readers()} - OF_ITS_OWN - reached == set()
 

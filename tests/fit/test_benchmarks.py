@@ -11,8 +11,8 @@ from engine_modules import own_source
 from rows import each_row
 
 from specmodel import InputError
-from specmodel.fit.measured import check_model, need_plain, read_benchmarks
-from specmodel.fit.measured.runs import Run, seen_batch
+from specmodel.fit.measured import Run, check_model, need_plain, read_benchmarks
+from specmodel.fit.measured.runs import seen_batch
 
 DATA = Path(__file__).parents[1] / "data" / "benchmarks"
 PLAIN, EAGLE3, SGLANG = (

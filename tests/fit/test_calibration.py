@@ -9,13 +9,10 @@ from published_tables import read_table
 
 from overheads import fit_engine, read_served
 from published.tables import STACKS
-from specmodel import predict
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.errors import InputError
+from specmodel import Acceptance, InputError, list_hardware, load_engine, load_hardware, predict
 from specmodel.fit.calibration import measured_profile
-from specmodel.machines.engine import load_engine
-from specmodel.machines.hardware import list_hardware, load_hardware
-from specmodel.machines.kernels import fitted_dtype, load_typical
+from specmodel.machines import load_typical
+from specmodel.machines.kernels import fitted_dtype
 from specmodel.measure.kernels.device import DeviceInfo
 
 TABLES = Path(__file__).parents[2] / "calibration" / "tables"

@@ -11,16 +11,13 @@ from rows import slow
 
 import engines
 from published.population import VARIED, fit_population
-from specmodel import Acceptance, predict
-from specmodel.base.errors import InputError
+from specmodel import Acceptance, EngineProfile, InputError, decode, load_engine, predict
 from specmodel.fit import EngineUpdate, update_engine
 from specmodel.fit.measured import judge_serving, read_benchmarks, read_serving, served_runs
 from specmodel.fit.measured.judge import host_speeds
 from specmodel.fit.measured.tables import Served
 from specmodel.fit.steps import RUN_SPREAD, VERIFY_SPREAD, measured_steps
 from specmodel.fit.update import HOST_SPREAD
-from specmodel.machines.engine import EngineProfile, load_engine
-from specmodel.prediction.decoding import decode
 from specmodel.prediction.intervals import DEPLOYMENT_SPREAD
 
 ROOT = Path(__file__).parents[2]

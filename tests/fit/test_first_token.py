@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from test_serving import ROW
 
+from specmodel import deploy
 from specmodel.cli.commands import carry_out
-from specmodel.cost.deploying import deploy
-from specmodel.cost.prefill import prefill_pass
+from specmodel.cost import prefill_pass
 from specmodel.fit.measured import judge_first_tokens, read_serving, serving_errors
 from specmodel.fit.measured.judge import constants_of_other_models, first_token_time, fit_constant
 from specmodel.machines.engine import first_token_constants

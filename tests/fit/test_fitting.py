@@ -8,14 +8,12 @@ import pandas as pd
 import pytest
 
 from published.moesd import fit_moesd, moesd_bounds, moesd_speedup
+from specmodel import InputError, load_architecture, load_hardware
 from specmodel.algebra.moesd import MoESDParameters
 from specmodel.algebra.speculation import step_efficiency
-from specmodel.base.errors import InputError
 from specmodel.fit.kernels import normal_spreads
 from specmodel.fit.result import ROBUST_SCALE, best_of_starts, log_fit_result
 from specmodel.machines.covariance import check_covariance
-from specmodel.machines.hardware import load_hardware
-from specmodel.models.architecture import load_architecture
 
 NAMES = [field.name for field in fields(MoESDParameters)]
 RIDGE_POINT = 153.0

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specmodel.base.errors import InputError
+from specmodel import InputError
 from specmodel.fit.calibration import fit_link
 from specmodel.measure.kernels.collectives import SIZES
 

@@ -13,15 +13,15 @@ pytest.importorskip("filelock")
 
 import closed_loop as loop
 import specmodel
+from specmodel import load_hardware
 from specmodel.algebra.experts import correlated_active_experts
 from specmodel.cli import main
-from specmodel.machines.hardware import load_hardware
+from specmodel.measure import check_measurements
 from specmodel.measure.kernels import bench as benches
 from specmodel.measure.kernels.bench import Bench, Stopwatch, Workload
 from specmodel.measure.kernels.device import find_device
 from specmodel.measure.kernels.session import _row
 from specmodel.measure.kernels.suite import CORRELATION, suite
-from specmodel.measure.measurements import check_measurements
 
 CPU = torch.device("cpu")
 

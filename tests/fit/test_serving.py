@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import specmodel
+from specmodel import load_architecture
 from specmodel.cli.commands import carry_out
-from specmodel.cost.deploying import resolve
+from specmodel.cost import resolve
 from specmodel.fit.measured import judge_serving, read_serving, serving_errors
 from specmodel.fit.measured.aliases import dtypes_of, profile_of, shipped_gpu, shipped_model
-from specmodel.models.architecture import load_architecture
 
 ROW = {
     "model": "Llama-3.1-70B",

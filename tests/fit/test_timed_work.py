@@ -6,9 +6,9 @@ import pytest
 from hybrids import hybrid, one_delta_layer
 from strategies import one_layer, pass_of
 
-from specmodel.fit.timed_work import work_of
-from specmodel.layers.work import Work
-from specmodel.models.architecture import load_architecture
+from specmodel import load_architecture
+from specmodel.fit import work_of
+from specmodel.layers import Work
 
 FIELDS = (
     *("flop", "weight_bytes", "activation_bytes", "cache_bytes", "kernels", "rows"),

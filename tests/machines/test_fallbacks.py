@@ -5,17 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from specmodel import deploy, load_hardware
 from specmodel.base.notes import Note
-from specmodel.cost.deploying import deploy
-from specmodel.machines.fallbacks import (
-    Ranking,
-    Rankings,
-    choose_kernels,
-    load_rankings,
-    stack_kernels,
-)
-from specmodel.machines.hardware import load_hardware
-from specmodel.machines.kernels import FittedStack, Kernels, load_typical
+from specmodel.machines import FittedStack, Kernels, choose_kernels, load_typical
+from specmodel.machines.fallbacks import Ranking, Rankings, load_rankings, stack_kernels
 
 FIT = replace(load_typical().gemm["bf16"], shape_spread=0.03, arithmetic_dtype="fp8")
 

@@ -9,12 +9,9 @@ from published_tables import read_table
 from rows import each_row
 from sampled import sampled
 
+from specmodel import HardwareProfile, InputError, deploy, list_hardware, load_engine, load_hardware
 from specmodel.base import records
-from specmodel.base.errors import InputError
-from specmodel.cost.deploying import deploy
 from specmodel.machines import hardware
-from specmodel.machines.engine import load_engine
-from specmodel.machines.hardware import HardwareProfile, list_hardware, load_hardware
 
 DTYPES = ("bf16", "fp16", "fp8", "int8", "fp4")
 SHEET = read_table("hardware.csv")

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from one_by_one import pass_time
 
-from specmodel.base.errors import InputError
-from specmodel.layers import kinds
-from specmodel.layers.work import PassWork, Work
-from specmodel.machines.fallbacks import choose_kernels, stack_kernels
-from specmodel.machines.hardware import load_hardware
-from specmodel.machines.kernels import DATA_SHEET_KERNELS, load_typical
+from specmodel import InputError, load_hardware
+from specmodel.layers import PassWork, Work, kinds
+from specmodel.machines import choose_kernels, load_typical
+from specmodel.machines.fallbacks import stack_kernels
+from specmodel.machines.kernels import DATA_SHEET_KERNELS
 
 H200 = load_hardware("h200_sxm")
 

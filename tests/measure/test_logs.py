@@ -6,8 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from specmodel import cli
-from specmodel.base.errors import InputError
+from specmodel import InputError, cli
 from specmodel.measure import logged_acceptance
 
 NEW = (

@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from specmodel.base.errors import InputError
+from specmodel import InputError
 from specmodel.measure.kernels.collectives import time_all_reduces
 
 

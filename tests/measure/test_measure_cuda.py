@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from specmodel.base.records import build
+from specmodel.base import build
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("filelock")
@@ -15,11 +15,11 @@ if not torch.cuda.is_available():  # elsewhere test_measure_on_standin runs the 
 from shapes import plain_shape
 
 from decoder import Decoder, Pass
+from specmodel import Architecture
 from specmodel.cli import main
 from specmodel.measure.kernels import layers
 from specmodel.measure.kernels.bench import FLASH_TOLERANCE
 from specmodel.measure.kernels.device import gpu_state
-from specmodel.models.architecture import Architecture
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # torch warns of its own
 GPU = torch.device("cuda")

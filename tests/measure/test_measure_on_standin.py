@@ -18,11 +18,10 @@ import cuda_standin
 from cuda_install import Group
 from cuda_standin import CUDAGraph, Gpu
 
-from specmodel.base.errors import InputError
+from specmodel import InputError, load_hardware
 from specmodel.cli import main
 from specmodel.cli.calibrate import calibration_text
 from specmodel.fit.calibration import calibrate_rows
-from specmodel.machines.hardware import load_hardware
 from specmodel.measure.kernels import bench as benches, collectives, device, layers
 from specmodel.measure.kernels.bench import NO_KERNEL, OUT_OF_MEMORY, Arena, Bench, Workload
 from specmodel.measure.kernels.device import find_device

@@ -12,10 +12,9 @@ pytest.importorskip("filelock")
 
 from benched import INFO, OUT_OF_MEMORY, FakeBench, put
 
-from specmodel.base.errors import InputError
+from specmodel import InputError, load_hardware
 from specmodel.cli import main
 from specmodel.fit.calibration import calibrate_rows
-from specmodel.machines.hardware import load_hardware
 from specmodel.measure.kernels.rows import COLUMNS, RowFile
 from specmodel.measure.kernels.session import run_suite
 from specmodel.measure.kernels.suite import REPEATS, Point, suite

@@ -6,20 +6,13 @@ import pytest
 from planted import H200, KINDS, planted, points
 from rows import each_row
 
+from specmodel import InputError, load_hardware
 from specmodel.algebra.roofline import KernelParameters
-from specmodel.base.errors import InputError
-from specmodel.fit import fit_kernels
+from specmodel.fit import fit_kernels, predicted_time
 from specmodel.fit.kernels import KIND_FITS
-from specmodel.fit.timed_work import check_plausible, predicted_time
-from specmodel.machines.hardware import load_hardware
-from specmodel.measure.measurements import (
-    COLUMNS,
-    COMMON,
-    ROLES,
-    check_measurements,
-    groups,
-    read_measurements,
-)
+from specmodel.fit.timed_work import check_plausible
+from specmodel.measure import check_measurements, read_measurements
+from specmodel.measure.measurements import COLUMNS, COMMON, ROLES, groups
 
 
 def with_cell(table: pd.DataFrame, column: str, value: object) -> pd.DataFrame:

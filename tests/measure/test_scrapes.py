@@ -10,10 +10,9 @@ import pytest
 from printed import check_one_line
 from rows import each_row
 
-from specmodel import cli
+from specmodel import InputError, cli
 from specmodel.algebra.acceptance import expected_tokens_per_step_by_position
-from specmodel.base.errors import InputError
-from specmodel.measure.scrapes import scraped_acceptance
+from specmodel.measure import scraped_acceptance
 
 DRAFTS = "vllm:spec_decode_num_drafts_total"
 DRAFTED = "vllm:spec_decode_num_draft_tokens_total"

@@ -3,7 +3,7 @@
 import pytest
 
 from specmodel.cli import main
-from specmodel.cost.deploying import resolve
+from specmodel.cost import resolve
 from specmodel.show import compared, within
 
 GPUS = {"a": "h100", "b": "h200", "c": "b200", "d": "a100_sxm_80gb"}

@@ -10,11 +10,9 @@ import pytest
 pytest.importorskip("matplotlib")
 
 import matplotlib as mpl
-from colours import LEAST, closest
-from figure_faults import faults, least_distance
-from matplotlib.collections import LineCollection
+from colours import LEAST, closest, distance, lab
+from figure_faults import faults
 from matplotlib.colors import to_rgb
-from matplotlib.patches import Rectangle, StepPatch
 from rows import each_row, slow
 
 from specmodel.show.plots import KINDS, figures
@@ -62,44 +60,31 @@ def draw(kind, drawn, width):
 @pytest.mark.parametrize("width", slow(3.4, 7.0))  # of a column and of a page
 @each_row("kind", KINDS)
 def test_a_figure_has_no_fault(kind, width, tables):
-    figure = draw(kind, tables, width)
-    assert faults(figure) == []
-    assert least_distance(figure) >= LEAST
-
-
-DRAWN = {
-    "active_experts": ("law", "independent", "measured"),
-    "capacity": ("capacity", "simulated_low", "simulated_high"),
-    "closed_loop": ("measured", "predicted"),
-    "load": ("tpot_p90", "ttft_p90", "goodput"),
-    "policies": ("speedup", "speedup_low", "speedup_high"),
-    "predicted_against_measured": ("latency", "predicted"),
-    "timeline": ("draft_length", "window_utility"),
-}
-"""Columns whose every number is a place in the figure."""
-
-
-@each_row("kind", DRAWN)
-def test_the_numbers_of_a_table_are_where_things_are_drawn(kind, tables):
-    found = []
-    for ax in draw(kind, tables, 3.4).axes:
-        found += [line.get_xydata() for line in ax.lines]
-        found += [patch.get_data().values for patch in ax.patches if isinstance(patch, StepPatch)]
-        found += [patch.get_bbox().extents for patch in ax.patches if isinstance(patch, Rectangle)]
-        lines = (part for part in ax.collections if isinstance(part, LineCollection))
-        found += [segment for part in lines for segment in part.get_segments()]
-    places = np.concatenate([np.ravel(part).astype(float) for part in found]).round(9)
-    table, _ = tables[kind]
-    if kind == "closed_loop":
-        table = table[table["quantity"] == "target_efficiency"]
-    for column in DRAWN[kind]:
-        numbers = table[column].astype(float).dropna()
-        assert len(numbers)
-        assert np.isin(numbers.round(9), places).all(), column
+    assert faults(draw(kind, tables, width)) == []
 
 
 def test_the_page_shows_every_kind():
     assert sorted(GALLERY["pictures"]()) == sorted(KINDS)
+
+
+@pytest.mark.slow
+def test_titles_name_model_drafter_and_gpu(tables):
+    for kind in ("speedup", "tornado", "waterfalls", "load", "policies", "break_even"):
+        title = draw(kind, tables, 3.4).get_suptitle()
+        assert title.startswith("Qwen3-")
+        assert "EAGLE-3 head on" in title.replace("\n", " ")
+
+
+@pytest.mark.slow
+def test_the_tornado_has_acceptance_a_nominal_line_and_80_per_cent(tables):
+    figure = draw("tornado", tables, 3.4)
+    (ax,) = figure.axes
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert names[0].startswith("acceptance rate\n80 %: ")
+    (line,) = (line for line in ax.lines if str(line.get_label()).startswith("nominal"))
+    table = tables["tornado"][0]
+    nominal = table[(table["output"] == "speedup") & (table["quantity"] == "nominal")]["value"]
+    assert set(line.get_xdata()) == set(nominal)
 
 
 def test_a_line_stands_where_graphs_end_and_numbers_where_lengths_change(tables):
@@ -117,6 +102,16 @@ def test_a_line_stands_where_graphs_end_and_numbers_where_lengths_change(tables)
     )
 
 
+def test_each_of_several_lines_has_its_end_of_graphs_and_no_band(tables):
+    table = tables["target_efficiency"][0]
+    (ax,) = draw("target_efficiency", tables, 3.4).axes
+    ends = {line.get_xdata()[0] for line in ax.lines if line.get_linestyle() == ":"}
+    told = table[~table["in_graph"].astype(bool)].groupby("draft_length")["batch_size"].min()
+    assert ends == {*told}
+    assert not ax.collections
+    assert not ax.texts
+
+
 def test_a_sweep_of_one_case_has_it_above_its_figure():
     rows = {"target": "mixtral-8x7b", "drafter": "eagle", "hardware": "h100_sxm"}
     table = pd.DataFrame({"batch_size": [1, 8], "speedup": [1.2, 1.5], "num_gpus": 2} | rows)
@@ -128,3 +123,12 @@ def test_a_sweep_of_one_case_has_it_above_its_figure():
 def test_colours_of_the_palette_are_told_apart_in_grey_and_by_the_colour_blind():
     least, told = closest({to_rgb(colour) for colour in (*COLOURS, PALE)})
     assert least >= LEAST, told
+
+
+def test_distances_are_those_of_the_standards():
+    """White, black and sRGB's red as published for CIE L*a*b* under D65; a pair of Machado's."""
+    assert np.allclose(lab((1, 1, 1)), [100, 0, 0], atol=0.02)
+    assert np.allclose(lab((1, 0, 0)), [53.24, 80.09, 67.20], atol=0.05)
+    assert distance((0, 0, 0), (1, 1, 1))[0] == pytest.approx(100, abs=0.1)
+    red, green = (0.82, 0.35, 0.0), (0.50, 0.53, 0.0)
+    assert distance(red, green)[0] < LEAST < np.linalg.norm(lab(red) - lab(green))

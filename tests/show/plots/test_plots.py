@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib")
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
-from specmodel.base.errors import InputError
+from specmodel import InputError
 from specmodel.show import plots
 from specmodel.show.plots.style import folded, shortened
 
