@@ -57,7 +57,7 @@ class Raises(Fixed):
         "interrupt": KeyboardInterrupt(),
     }
 
-    def __init__(self, where, what):
+    def __init__(self, where, what="value"):
         super().__init__()
         self.where, self.error = where, self.ERRORS[what]
         self.fail("init")

@@ -167,7 +167,7 @@ def with_searches(commands):
 
 @pytest.mark.parametrize(("command", "other"), with_searches(OTHERS))
 def test_python_says_what_the_command_line_says(command, other, capsys, monkeypatch):
-    monkeypatch.setattr("specmodel.serving.trial.RUNS", dict.fromkeys((True, False), (1, 500)))
+    monkeypatch.setattr("specmodel.serving.asked.RUNS", dict.fromkeys((True, False), (1, 500)))
     if command.startswith(("sensitivity", "schedule")):
         pytest.importorskip("scipy")
     found = asked(command, other)
@@ -202,6 +202,7 @@ REFUSED = [
     ("trace", specmodel.replay.replayed, {}),
     ("max_draft_length", specmodel.replay.replayed, {"max_draft_length": 99}),
     ("policy", specmodel.replay.replayed, {"policies": ["fixd:1"]}),
+    ("policy", specmodel.replay.replayed, {"policy": ["none"]}),
     ("requests", specmodel.replay.replayed, {"requests": 0}),
 ]
 

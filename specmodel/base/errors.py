@@ -1,6 +1,6 @@
 """The one exception that users can cause, and how it reads: argument, value, what would do."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -44,6 +44,13 @@ def refuse_given(arguments: Mapping[str, Any], names: Iterable[str], expected: s
     """Refuse the first argument in `names` that was given, as it would have no effect."""
     for name, value in given(arguments, names).items():
         raise InputError(name, value, expected)
+
+
+def refuse_unknown(arguments: Mapping[str, Any], known: Collection[str]) -> None:
+    """Refuse the first argument that is not among `known`; the error names those like it."""
+    for name, value in arguments.items():
+        if name not in known:
+            raise InputError(name, value, f"an argument such as {nearest(name, known)}")
 
 
 def import_extra(

@@ -21,7 +21,7 @@ from specmodel.algebra.acceptance import (
 )
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.classes import dataclass
-from specmodel.base.errors import InputError, nearest
+from specmodel.base.errors import InputError, refuse_unknown
 from specmodel.base.notes import Note
 from specmodel.base.units import Numeric, check
 from specmodel.cost.arguments import AskedArguments
@@ -48,8 +48,10 @@ LONGEST_SEARCHED = 10
 _LONGEST = "max_draft_length"
 _OF_POINTS = {*POINTS, *ACCEPTANCE, "draft_length", "max_draft_length", "measured_draft_length"}
 _OF_POINTS |= {"acceptance_spread"}
-_KNOWN = {*_OF_POINTS, *NAMES, *AskedArguments.__annotations__}
-_KNOWN |= {"may_not_fit", "force", "told_names", "told_drafter", "engine.state_slots"}
+OF_DEPLOYMENTS = {*NAMES, *AskedArguments.__annotations__} - {*ACCEPTANCE}
+OF_DEPLOYMENTS |= {"may_not_fit", "force", "told_names", "told_drafter", "engine.state_slots"}
+"""Arguments that say what runs where."""
+_KNOWN = _OF_POINTS | OF_DEPLOYMENTS
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -189,10 +191,8 @@ def case_of(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Case:
     nothing drafts where no drafter is given.
     """
     given = {name: value for name, value in arguments.items() if value is not None}
-    for name in given:
-        if name not in _KNOWN:
-            expected = f"an argument such as {nearest(name, _KNOWN)}"
-            raise InputError(name, given[name], expected)
+    if not given.keys() <= _KNOWN:
+        refuse_unknown(given, _KNOWN)
     where = {name: value for name, value in given.items() if name not in _OF_POINTS}
     deployment, assumed = deployed({**where, "is_drafting": is_drafting})
     points = {"batch_size": DEFAULT_BATCH_SIZES}

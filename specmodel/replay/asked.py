@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specmodel.base.classes import dataclass
-from specmodel.base.errors import InputError, given, refuse_given
+from specmodel.base.errors import InputError, given, refuse_given, refuse_unknown
 from specmodel.base.notes import Note
 from specmodel.base.text import Viewed
 from specmodel.cost.deploying import NAMES
@@ -24,6 +24,7 @@ from specmodel.cost.memory import MemoryUse
 from specmodel.cost.usual import deployed
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
+from specmodel.prediction.case import OF_DEPLOYMENTS
 from specmodel.prediction.cautions import beyond_context
 from specmodel.replay.blocks import Sample, Source
 from specmodel.replay.choices import choose
@@ -145,6 +146,7 @@ def replayed(
 def replay_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> ReplayQuestion:
     """Return the question that arguments by name ask, those of `replayed`; whole, or an error."""
     asked = given(arguments, arguments)
+    refuse_unknown(asked, OF_DEPLOYMENTS | {*OF_REPLAYS})
     if "trace" not in asked:
         raise InputError("trace", None, "a trace file or a preset (specmodel list presets)")
     sizes = given(asked, ("requests", "output_tokens", "runaway_share"))
