@@ -171,27 +171,29 @@ def best_by_hand(trace, times):
     def least(position):
         if position >= len(proposed):
             return 0.0
-        options = [times.paused_time + least(position + 1)]
+        own = by_context(times, position) if times.later else times
+        options = [own.paused_time + least(position + 1)]
         for length in range(1, times.max_draft_length + 1):
             verified = min(length, proposed[position])
             at = [n for n in trace.accepted_at if n >= length]
             accepted = trace.accepted_at[min(at)] if at else trace.accepted_tokens
             after = position + min(length, int(accepted[position])) + 1
-            options.append(times.step_time[verified] + least(after))
+            options.append(own.step_time[verified] + least(after))
         return min(options)
 
     return least(0)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_oracle_is_the_least_time_of_all_choices(seed, times, eagle_times):
+def test_the_oracle_is_the_least_time_of_all_choices(seed, times, eagle_times, growing_times):
     generator = np.random.default_rng(seed)
     size = int(generator.integers(1, 8))
     proposed = generator.integers(0, 4, size)
     accepted = np.minimum(generator.integers(0, 4, size), proposed)
     trace = make_trace([proposed], [accepted], max_draft_length=3)
     others = replace(trace, accepted_at=shorter_drafts(trace, (1, 2), generator))
-    for own in (times.up_to(3), eagle_times.up_to(3)):
+    growing = replace(growing_times, context_step=3.0)  # by much from token to token
+    for own in (times.up_to(3), eagle_times.up_to(3), growing.up_to(3)):
         for each in (trace, others):
             records = simulate(each, own, ["oracle"], seed=0)
             assert records["expected_time"].iloc[0] == pytest.approx(best_by_hand(each, own))
