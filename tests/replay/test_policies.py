@@ -10,6 +10,7 @@ from rows import each_row
 
 from specmodel import InputError
 from specmodel.replay import policies
+from specmodel.replay.choices import schedule_of
 from specmodel.replay.policies import (
     AdaptiveSteps,
     Cascade,
@@ -330,6 +331,14 @@ def test_a_bandit_finds_the_best_arm_and_follows_when_it_changes():
     assert play(3, 200) > 0.8
     play(1, 400)
     assert play(1, 200) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("policy", "ranges"),
+    [("below:4:2", [[1, 4, 2], [5, 5, 0]]), ("below:1:3", [[1, 1, 3], [2, 2, 0]])],
+)
+def test_below_a_batch_size_is_a_schedule_that_ends_there(policy, ranges):
+    assert schedule_of(policy, policy.split(":")[1:]) == ranges
 
 
 def test_a_schedule_by_batch_size_reads_as_vllm_does():
