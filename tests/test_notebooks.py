@@ -17,7 +17,7 @@ from notebook_run import texts_of
 from rows import slow
 
 NEEDS = {"policies_recorded": "pyarrow", "capacity": "numba", "rollouts": "numba"}
-SHORT = ("activation_ratio", "measured_loss", "sweet_spot")
+SHORT = ("sweet_spot",)
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LONG = [path.stem for path in NOTEBOOKS if path.stem not in SHORT]

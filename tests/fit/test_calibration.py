@@ -76,6 +76,7 @@ def test_what_no_measurement_decides_is_said() -> None:
         assert not {*guessed, "fits_at_bound"} & set(plain)
 
 
+@pytest.mark.slow
 def test_the_engine_of_2025_is_what_the_fit_gives() -> None:
     measured = read_served(TABLES / "moesd_vllm_a800.csv")
     shipped, left_out = load_engine("vllm-moesd-2025"), ["target", "draft_length"]

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rows import slow
 
 import engines
 from published.population import VARIED, fit_population
@@ -328,7 +327,8 @@ def test_the_posterior_of_one_unknown_is_that_of_a_fine_grid() -> None:
     assert moved.spread_after == pytest.approx(spread_of, rel=0.15)
 
 
-@pytest.mark.parametrize("own", [("sglang", "sglang-v1", "tensorrt-llm"), *slow((("vllm",),))])
+@pytest.mark.slow
+@pytest.mark.parametrize("own", [("sglang", "sglang-v1", "tensorrt-llm"), ("vllm",)])
 def test_shipped_engines_are_what_the_fit_to_published_runs_gives(own: tuple[str, ...]) -> None:
     table = engines.runs(engines.TABLE)
     found = engines.fit(engines.rows_for(own[0], table.rows))

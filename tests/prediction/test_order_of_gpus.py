@@ -60,6 +60,7 @@ def timed(hardware, stack, target, degree, dtype):
     return plain.tpot, error / plain.tpot
 
 
+@pytest.mark.slow
 @each_row(("stack", "target", "degree", "dtype"), CASES)
 def test_more_bandwidth_and_arithmetic_is_not_slower(stack, target, degree, dtype):
     names = [name for name, gpu in GPUS.items() if stack in gpu.fitted]

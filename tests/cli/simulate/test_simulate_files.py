@@ -43,6 +43,7 @@ def test_what_is_no_policy_is_not_called(refuse):
         refuse(f"{MEASURED} --policy {name}", f"--policy: got '{name}'", "a class or func")
 
 
+@pytest.mark.slow
 def test_the_folder_is_on_the_path_only_while_a_policy_of_the_users_is_imported(folder):
     """A module there that is named as a standard one is not taken for it, by workers neither."""
     program = "import sys; from specmodel import cli; from specmodel.replay import blocks;"
