@@ -191,7 +191,7 @@ def case_of(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Case:
     nothing drafts where no drafter is given.
     """
     given = {name: value for name, value in arguments.items() if value is not None}
-    if not given.keys() <= _KNOWN:
+    if not given.keys() <= _KNOWN:  # a call saved for each prediction
         refuse_unknown(given, _KNOWN)
     where = {name: value for name, value in given.items() if name not in _OF_POINTS}
     deployment, assumed = deployed({**where, "is_drafting": is_drafting})
