@@ -41,7 +41,7 @@ def calibrate(device: Device, output: str, length: Length, **options: Any) -> No
     \b
     Examples:
       specmodel calibrate --device cuda --output ./mine.toml
-      specmodel predict --hardware ./mine.toml --stack torch ...
+      specmodel predict qwen3-30b-a3b ./mine.toml --stack torch
     """
     from specmodel.base.files import write_text
     from specmodel.fit.calibration import calibrate_rows, check_output

@@ -80,7 +80,7 @@ def predict(*, view: str, **options: Any) -> forms.Answer:
     if view == "plain":
         return _plain(options, how)
     case, price = case_from(options), how.pop("gpu_hour_price", None)
-    p = predicted(case if view == "verdict" else case.drafting())
+    p = predicted(case if view in ("verdict", "tasks") else case.drafting())
     if price is not None:
         from specmodel.prediction.priced import priced
 

@@ -135,8 +135,8 @@ def _layout(prediction: Prediction, rows: list[Row]) -> str:
     if memory.max_batch_size.max() < own["batch_size"]:
         return ""
     other = predicted(laid)
-    more = float(other.throughput[0]) / own["throughput"] - 1
-    if not other.fits[0] or more < ALIKE:
+    more = other.throughput.item(0) / own["throughput"] - 1  # one value at all other points
+    if not other.fits.item(0) or more < ALIKE:
         return ""
     named = zip(("TP", "DP", "EP"), degrees.values(), strict=True)
     name = " ".join(f"{word}{n}" for word, n in named if n > 1)

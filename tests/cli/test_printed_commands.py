@@ -1,0 +1,209 @@
+"""Every command that an answer prints runs: of 40 popular deployments, and in each --help.
+
+What is printed is a command (``specmodel compare``), an option to add (``--graph-limit 2048``), a
+line for an engine, which ``predict`` reads too, or an option of the engine itself.
+"""
+
+import io
+import json
+import re
+import shlex
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+import pytest
+from fuzzed_files import write_files
+from printed import check_one_line, in_one_line
+
+from specmodel.cli.commands import main_group
+
+DATA = Path(__file__).parents[1] / "data"
+POPULAR = (DATA / "popular.txt").read_text(encoding="utf-8").splitlines()
+_OFTEN = ("deepseek-v3 8xh200", "qwen3-235b h200 --drafter eagle3", "llama-3.1-8b h100")
+_SLOW = pytest.mark.slow
+DEPLOYMENTS = [pytest.param(p, marks=[] if p in _OFTEN else _SLOW) for p in POPULAR]
+
+LOAD = "--prompt-length 1024 --output-length 1024"
+ANSWERS = (
+    *("predict {}", f"predict {{}} {LOAD}", "predict {} --context-length 1024,1024"),
+    *("predict {} --context-length 1024,8192", "predict {} --draft-length 2 --verbose"),
+    *("predict {} --tpot-target 20ms", f"predict {{}} {LOAD} --tpot-target 20ms"),
+    *(f"predict {{}} --view {view}" for view in ("lengths", "peak", "terms", "tasks", "plain")),
+    *("break-even {}", "compare {}", "compare {} --tpot-target 20ms"),
+    *(f"schedule {{}} --for {engine}" for engine in ("vllm", "sglang", "tensorrt-llm")),
+)
+OF_ENGINES = {
+    *("--max-cudagraph-capture-size", "--max-num-seqs", "--tensor-parallel-size"),
+    *("--data-parallel-size", "--enable-expert-parallel", "--cuda-graph-max-bs-decode"),
+    *("--max-running-requests", "--speculative-adaptive", "--speculative-adaptive-config"),
+    *("--dp-size", "--ep-size", "--tp-size", "--enable-dp-attention", "--cuda-graph-max-bs"),
+}
+"""Options of vLLM and SGLang that answers name and this program does not have."""
+_COMMAND = re.compile(r"specmodel ([a-z][a-z-]*)((?: --[a-z-]+ \w+(?:\.\w+)*)*)")
+_OPTION = re.compile(
+    r"(--[a-z][a-z-]+)((?: \d+(?:\.\d+)?(?:ms)?| typical| vllm-\d\.\d+)?)(?![\w-])"
+)
+_SGLANG = re.compile(r"--speculative-algorithm \w+(?: --speculative-[a-z-]+ \w+)+")
+_SIZES = re.compile(r" --batch-size \S+")
+_SIMULATED = re.compile("^load|--for-load")
+"""What takes many seconds, and minutes without numba."""
+_DRAFTER = re.compile(r" --drafter \S+")
+_JSON = re.compile(r"""--speculative-config '(\{[^']*\})'""")
+
+
+def known_options(name):
+    """The options of a command, by name, with whether each is a flag."""
+    command = main_group.get_command(click.Context(main_group), name)
+    options = (each for each in command.params if isinstance(each, click.Option))
+    return {word: option.is_flag for option in options for word in option.opts}
+
+
+def commands_in(page, typed, deployment):
+    """Command lines that a page tells, which answered `typed` on a deployment."""
+    text, known = in_one_line(page), known_options(typed.partition(" ")[0])
+    undrafted = _DRAFTER.sub("", deployment)
+    for config in _JSON.findall(text):
+        if "per_batch_size" not in config:  # a schedule, which other tests give to the engine
+            yield f"predict {undrafted} --speculative-config {shlex.quote(config)}"
+    for flags in _SGLANG.findall(text):
+        yield f"predict {undrafted} --engine sglang {flags}"
+    for other, options in _COMMAND.findall(text):
+        if other not in ("acceptance", "list"):
+            yield f"{other} {deployment}{options}"
+    for option, value in _OPTION.findall(_COMMAND.sub("", _SGLANG.sub("", _JSON.sub("", text)))):
+        if option not in known:
+            assert option in OF_ENGINES or option in known_options("predict"), option
+        elif known[option]:
+            yield f"{typed} {option}"
+        elif value and option not in typed:
+            yield f"{typed} {option}{value}"
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_commands_of_answers_run(deployment, ended, request):
+    done, is_slow = set(), request.config.getoption("slow") and find_spec("numba")
+
+    def answer(command):
+        """The page of a command, with the acceptance that a refusal tells to give."""
+        status, page, err = ended(command)
+        if status:
+            check_one_line(status, page, err, [])
+            if "--acceptance typical" in err:
+                return answer(f"{command} --acceptance typical")
+            if "an acceptance with it" in err or "such as --acceptance-rate 0.7" in err:
+                return answer(f"{command} --acceptance-rate 0.7")
+            assert "--view: got 'tasks'" in err, err  # of targets whose tasks are published
+        return page
+
+    for form in ANSWERS:
+        where = _SIZES.sub("", deployment) if form.startswith("schedule") else deployment
+        command = form.format(_DRAFTER.sub("", where) if form.endswith("plain") else where)
+        for told in commands_in(answer(command), command, _SIZES.sub("", deployment)):
+            if told not in done and (is_slow or not _SIMULATED.search(told)):
+                done.add(told)
+                assert answer(told), f"{told}, told by {command}"
+    assert len(done) > 3
+
+
+def examples():
+    """Command lines of the examples in each help, those of subcommands after their group's."""
+    context = click.Context(main_group)
+    for name in main_group.list_commands(context):
+        command = main_group.get_command(context, name)
+        inner = command.commands.values() if isinstance(command, click.Group) else ()
+        helps = "\n".join(each.help or "" for each in (command, *inner))
+        lines = _EXAMPLE.findall(helps.replace("\\\n", " "))
+        yield [in_one_line(line) for line in lines if not _SERVES.match(line)]
+
+
+_EXAMPLE = re.compile(r"^ +specmodel (.+)$", flags=re.MULTILINE)
+_SERVES = re.compile(r"explore(?!.*--output)")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lines", [pytest.param(e, id=e[0]) for e in examples() if e])
+def test_examples_of_helps_run(lines, ended, tmp_path, monkeypatch):
+    """In turn, on files of their names, as a user has who follows them."""
+    for extra in ("numba", "jinja2", "torch"):
+        pytest.importorskip(extra)
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path)
+    for kind in ("plain", "eagle3"):
+        shutil.copy(f"vllm_{kind}.json", f"{kind}.json")
+    shutil.copy("kernels.csv", "h200.csv")
+    Path("my_module.py").write_text(
+        "class MyPolicy:\n    def propose(self):\n        return 3\n"
+        "    def observe(self, emitted_tokens, step_time):\n        pass\n"
+    )
+    for line in lines:
+        first, *pipe = line.split(" | specmodel ")
+        is_on_gpu = "--device cuda" in line
+        for output in re.findall(r"--output (\S+)", "" if is_on_gpu else line):
+            Path(output).unlink(missing_ok=True)
+        status, out, err = ended(first)
+        assert status == 0 or (is_on_gpu and "--device: got 'cuda'" in err), (line, err)
+        for command in pipe:
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(out.encode())))
+            assert ended(command)[0] == 0, line
+
+
+@pytest.mark.parametrize("deployment", ["deepseek-v3 8xh200", "qwen3-30b-a3b 2xh100"])
+def test_the_path_of_an_operator_runs(deployment, ended, tmp_path, monkeypatch):
+    """From results of ``vllm bench serve`` on a node to a line that the server takes."""
+    monkeypatch.chdir(tmp_path)
+    target, gpus = deployment.split()
+    drafter = "mtp" if target == "deepseek-v3" else "eagle3"
+
+    def page(command):
+        status, out, err = ended(command)
+        assert status == 0, (command, err)
+        return out
+
+    points = "--draft-length 3 --tokens-per-step 2.4 --batch-size 8,32 --json"
+    predicted = json.loads(page(f"predict {deployment} --drafter {drafter} {LOAD} {points}"))
+    for row in predicted["rows"]:
+        write_results(target, row)
+    files = [f"{kind}{size}.json" for kind in ("plain", "drafted") for size in (8, 32)]
+    ready = page(f"acceptance {files[2]}").replace("\\\n", " ")
+    assert "--acceptance-by-position" in ready
+    told = re.search(r"^specmodel (predict .*)$", ready, re.M)[1]
+    for word, own in (("MODEL", target), ("GPU", gpus), ("DRAFTER", drafter)):
+        told = told.replace(word, own)
+    page(told)
+    fit = f"fit engine {' '.join(files)} --target {target} --hardware {gpus} --drafter {drafter}"
+    told = page(f"{fit} --output mine.toml").replace("\\\n", " ")
+    command = re.search(r"^specmodel (predict .*)$", told, re.M)[1]
+    assert "--engine ./mine.toml" in command
+    assert "--prompt-length 1024" in command
+    fitted = json.loads(page(f"{command} --batch-size 8,32 --draft-length 3 --json"))["rows"]
+    for row, own in zip(fitted, predicted["rows"], strict=True):
+        assert row["tpot"] == pytest.approx(own["tpot"], rel=0.05)  # what was measured
+    page(command)  # as it was printed
+    schedule = command.replace("predict", "schedule", 1) + " --for vllm"
+    config = json.loads(page(f"{schedule} --fragment-only"))
+    assert config["num_speculative_tokens"] >= 1
+
+
+def write_results(target, row):
+    """Write what ``vllm bench serve --save-result`` does of a point, plain and drafted."""
+    size, requests = row["batch_size"], 4 * row["batch_size"]
+    rates = [0.7, 0.45, 0.25]  # of all drafts: 2.4 tokens a step
+    drafts = requests * 1023 / 2.4
+    shared = {
+        "model_id": target, "backend": "vllm", "endpoint_type": "openai", "request_rate": "inf",
+        "num_prompts": requests, "completed": requests, "max_concurrency": size,
+        "total_input_tokens": 1024 * requests, "total_output_tokens": 1024 * requests,
+    }  # fmt: skip
+    counted = {
+        "spec_decode_num_drafts": round(drafts), "spec_decode_draft_tokens": 3 * round(drafts),
+        "spec_decode_accepted_tokens": round(1.4 * drafts),
+        "spec_decode_acceptance_length": 2.4, "spec_decode_acceptance_rate": 100 * 1.4 / 3,
+        "spec_decode_per_position_acceptance_rates": rates,
+    }  # fmt: skip
+    for kind, time, more in (("plain", "plain_tpot", {}), ("drafted", "tpot", counted)):
+        tpot = row[time] if time in row else row["tpot"] * row["speedup"]
+        result = shared | more | {"mean_tpot_ms": 1e3 * tpot, "duration": 4 * 1100 * tpot}
+        result["output_throughput"] = result["total_output_tokens"] / result["duration"]
+        Path(f"{kind}{size}.json").write_text(json.dumps(result))
