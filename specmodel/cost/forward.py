@@ -261,9 +261,9 @@ def _all_reduce(a: Architecture, run: Pass) -> Work:
         count=reductions + len(summed) + normed,
         ranks=min(layout.tensor_parallel, layout.gpus_per_node),
     )
-    logits = 0 if a.head_clusters else a.vocabulary_size
-    gathered = run.replica.num_logits * (logits / 2 * size) + run.num_tokens * (sum(made) / 2 * size)
-    count = bool(logits) + len(made)
+    logits = run.replica.num_logits * (0 if a.head_clusters else a.vocabulary_size / 2 * size)
+    gathered = logits + run.num_tokens * (sum(made) / 2 * size)
+    count = (a.head_clusters is None) + len(made)
     return reduced + messages.message(message, gathered, collectives=count, rounds=count / 2)
 
 

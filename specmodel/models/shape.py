@@ -10,8 +10,7 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT, Dtype, StorageDtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record, field_names
 from specmodel.base.schemas import FROM_LIST, Count, Setting, Size
-from specmodel.layers.clusters import HeadClusters
-from specmodel.layers.embeddings import LayerInputs, NgramInputs, NgramMemory
+from specmodel.layers.embeddings import HeadClusters, LayerInputs, NgramInputs, NgramMemory
 from specmodel.layers.extras import Around, Extra
 from specmodel.layers.feed_forward import RoutedExperts
 from specmodel.layers.group import FeedForward, LayerGroup, Mixer, Stored, stored_parts
