@@ -169,7 +169,7 @@ def _sglang_place(schedule: Schedule, drafter: str, path: str) -> str:
 
 def _sglang_options(length: int, drafter: str, path: str) -> str:
     """Return SGLang's start options for drafts that are chains."""
-    algorithm = {"eagle3": "EAGLE3", "mtp": "NEXTN"}.get(drafter, "EAGLE")
+    algorithm = {"eagle3": "EAGLE3", "mtp": "NEXTN", "assistant": "NEXTN"}.get(drafter, "EAGLE")
     path = "" if drafter == "mtp" else f" --speculative-draft-model-path {path or 'DRAFTER'}"
     return (
         f"--speculative-algorithm {algorithm}{path} --speculative-eagle-topk 1"
@@ -187,6 +187,7 @@ def _fill(opening: str, entries: list[str], closing: str) -> str:
 
 _VLLM_METHODS = {
     **{name: name for name in ("ngram", "suffix", "eagle", "eagle3", "mtp", "dflash", "dspark")},
+    "assistant": "mtp",
     "ngram-gpu": "ngram_gpu",
     "p-eagle": "eagle3",
     "pard": "draft_model",
@@ -237,7 +238,7 @@ CONFIG_FORMATS = {
             " path, data-parallel attention, heads of several layers or overlapping batches",
             "SGLang goes by the batch size after padding it to that of a CUDA graph",
         ),
-        drafters=("eagle", "eagle3", "mtp"),
+        drafters=("eagle", "eagle3", "mtp", "assistant"),
     ),
 }
 """How each engine that takes a schedule is configured, by the name that a user types."""

@@ -17,7 +17,7 @@ from specmodel.base.dtypes import check_dtype
 from specmodel.base.errors import InputError, given
 from specmodel.base.naming import is_local
 from specmodel.cli import settings
-from specmodel.drafters.names import block_drafters, named_drafters
+from specmodel.drafters.names import block_drafters, drafter_called, is_lookup, named_drafters
 
 _VLLM = "vLLM's, as JSON or a file with it: for drafter, engine, and draft length if one is taken."
 _SGLANG = {
@@ -50,6 +50,8 @@ _NOT_MODELLED = (
     "xpress",
 )
 """Heads that are known by their letters alone."""
+_MODELS = ("draft-model", "draft-simple", "standalone")
+"""Methods whose model drafts by itself."""
 
 
 def start_flags() -> settings.Add:
@@ -79,7 +81,7 @@ def _filled(options: dict[str, Any]) -> dict[str, Any]:
         raise InputError(first, ", ".join(typed), expected)
     said = _of_vllm(typed[first]) if is_vllm else _of_sglang(typed)
     model, set_too = said.pop("draft_model"), said.pop("changes", ())
-    passed_over = said.pop("taken", "")
+    taken = said.pop("taken")
     said = _without_untaken(said, options)
     context = click.get_current_context()
     for name, value in said.items():
@@ -89,8 +91,8 @@ def _filled(options: dict[str, Any]) -> dict[str, Any]:
         if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
             expected = f"none, as {settings.flag(first)} says {value}"
             raise InputError(name, options[name], expected)
-    if passed_over and "taken" in options:
-        said |= {"taken": (*options["taken"], passed_over)}
+    if "taken" in options:
+        said |= {"taken": (*options["taken"], *taken)}
     if set_too:
         said |= {"changes": (*options["changes"], *set_too)}
     if "config_format" in options:  # whose engine is that of --for
@@ -116,13 +118,13 @@ def _without_untaken(said: Mapping[str, Any], options: Mapping[str, Any]) -> dic
 def _of_vllm(text: str) -> dict[str, Any]:
     """Return what vLLM's configuration says, as options, and the path of its draft model."""
     told = {key.replace("-", "_"): value for key, value in _json(text).items()}
-    method = str(told.pop("method", "")).lower().replace("_", "-")
-    model = str(told.pop("model", "") or "")
+    method, model = (str(told.pop(key, "") or "") for key in ("method", "model"))
     if not method and not model:
         raise InputError("speculative_config", text, 'a method, such as {"method": "eagle3"}')
-    if told.pop("parallel_drafting", False):
-        method = "p-eagle" if "eagle" in f"{method} {model}".lower() else "pard"
-    said: dict[str, Any] = {"drafter": _drafter(method, model), "draft_model": model}
+    drafter = _drafter("speculative_config method", method, model)
+    if told.pop("parallel_drafting", False) and not (drafter == model and is_local(model)):
+        drafter = {"eagle": "p-eagle", "eagle3": "p-eagle", model: "pard"}.get(drafter, drafter)
+    said = _drafting(drafter, model)
     if "num_speculative_tokens" in told:
         length = _length(told.pop("num_speculative_tokens"), "speculative_config")
         said["draft_length"] = str(length)
@@ -135,7 +137,7 @@ def _of_vllm(text: str) -> dict[str, Any]:
             dtype = check_dtype(f"speculative_config {key}", told.pop(key))
             changes.append(f"drafter.{field}={dtype}")
     said |= {"changes": tuple(changes)} | _synthetic(told, said.get("draft_length", "1"))
-    return said | _passed_over(told)
+    return said | {"taken": (*said["taken"], *_passed_over(told))}
 
 
 def _synthetic(told: dict[str, Any], length: str) -> dict[str, Any]:
@@ -150,7 +152,14 @@ def _synthetic(told: dict[str, Any], length: str) -> dict[str, Any]:
     return {"tokens_per_step": float(tokens), "measured_draft_length": int(length)}
 
 
-def _passed_over(told: Mapping[str, Any]) -> dict[str, str]:
+def _drafting(drafter: str, model: str) -> dict[str, Any]:
+    """Return options for a drafter and its model, and what is to be said of a model not read."""
+    told = f"{model}: no file of it is read, but the usual {drafter} taken"
+    taken = (told,) if model not in ("", drafter) else ()
+    return {"drafter": drafter, "draft_model": model, "taken": taken}
+
+
+def _passed_over(told: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what is to be said of the other keys; refuse those that change what a step takes."""
     from difflib import get_close_matches  # slow to import
 
@@ -160,21 +169,21 @@ def _passed_over(told: Mapping[str, Any]) -> dict[str, str]:
             raise InputError(f"speculative_config {key}", value, expected)
         if close := get_close_matches(key, _KEYS, n=1, cutoff=0.85):
             raise InputError(f"speculative_config {key}", value, f"{close[0]}, or no such key")
-    return {"taken": f"{', '.join(told)} of --speculative-config passed over"} if told else {}
+    return (f"{', '.join(told)} of --speculative-config passed over",) if told else ()
 
 
 def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return what SGLang's flags say, as options, and the path of the draft model."""
-    method = str(typed.get("speculative_algorithm", "")).lower()
+    method = str(typed.get("speculative_algorithm", ""))
     model = typed.get("speculative_draft_model_path") or ""
     if not method:
         name, value = next(iter(typed.items()))
         expected = "--speculative-algorithm with it, such as EAGLE3, or neither for plain decoding"
         raise InputError(name, value, expected)
-    if method == "eagle" and not model:  # the checkpoint's own module, which SGLang runs so
+    if method.lower() == "eagle" and not model:  # the checkpoint's own module, which SGLang runs so
         method = "mtp"
-    drafter = _drafter(method, model)
-    said: dict[str, Any] = {"drafter": drafter, "draft_model": model}
+    drafter = _drafter("speculative_algorithm", method, model)
+    said = _drafting(drafter, model)
     steps, width = (typed.get(f"speculative_{n}") for n in ("num_steps", "eagle_topk"))
     verified = typed.get("speculative_num_draft_tokens")
     steps = None if drafter in block_drafters() else steps  # which SGLang has at 1 for a block
@@ -208,39 +217,38 @@ def _json(text: str) -> dict[str, Any]:
     return told
 
 
-def _drafter(method: str, model: str) -> str:
-    """Return the drafter of a method and a model; refuse heads that are not modelled."""
-    from specmodel.fit.measured.aliases import drafter_of
+def _drafter(argument: str, method: str, model: str) -> str:
+    """Return the drafter of a method and a model; refuse words and heads that are not modelled.
 
-    letters = re.sub("[^a-z0-9]", "", model.lower())
-    for part in _NOT_MODELLED:
-        if part in re.sub("[^a-z0-9 ]", "", f"{method} {model.lower().rpartition('/')[2]}"):
-            raise InputError("model", model or method, f"another head: {part} is not modelled")
-    is_module = not method and letters.endswith(("assistant", "nextn", "mtp"))
-    if is_module or method.endswith("mtp") or method == "nextn":
-        return "mtp"
-    if method in ("draft-model", "standalone") and model:
-        return model
-    kind = _kind(method, model, letters)
-    return drafter_of(kind) if kind else model
-
-
-def _kind(method: str, model: str, letters: str) -> str:
-    """Return the kind of drafter that a method is, or the name of a model tells by its letters.
-
-    It is "" for a model of no such name, and for a head that can be read. Heads of one kind under
-    another's method are refused.
+    A model, an assistant and a head whose file is here are drafters by their own names.
     """
-    kinds = sorted(named_drafters(), key=len, reverse=True)
-    named = next((kind for kind in kinds if kind.replace("-", "") in letters), "")
-    is_head = method in ("eagle", "eagle3", *block_drafters())
-    if is_head and named in block_drafters() and method != named:
+    name, kind, named = model.lower(), drafter_called(method), _named_in(model)
+    for part in _NOT_MODELLED:
+        if part in re.sub("[^a-z0-9 ]", "", f"{method.lower()} {name.rpartition('/')[2]}"):
+            raise InputError("model", model or method, f"another head: {part} is not modelled")
+    if method.lower().replace("_", "-") in _MODELS and model:
+        return model
+    if method and not kind:
+        expected = f"{', '.join(named_drafters())}, or draft-model with its model"
+        raise InputError(argument, method, expected)
+    kind = kind or named
+    if "assistant" in name and kind not in block_drafters():
+        return model
+    is_head = kind != "mtp" and not is_lookup(kind)
+    if is_head and named in block_drafters() and kind != named:
         raise InputError("model", model, f"a head of {method}, or the method {named}")
     if is_head and "/" in model and is_local(model):
-        return ""
-    if not method or (method, named) == ("eagle", "eagle3"):
-        return named
-    return method if method in named_drafters() else method.replace("-", " ")
+        return model
+    return "eagle3" if (kind, named) == ("eagle", "eagle3") else kind or model
+
+
+def _named_in(model: str) -> str:
+    """Return the drafter that the name of a model has as a word, the last one; "" for none."""
+    words = {*named_drafters(), "nextn"} - {"parallel"}  # which says too little in a name
+    longest = sorted(words, key=len, reverse=True)
+    letters = [re.sub(r"-|(?<=[a-z])(?=\d)", "[-_]?", word) for word in longest]
+    found = re.findall(rf"(?<![a-z])(?:{'|'.join(letters)})(?![a-z0-9])", model.lower())
+    return (found and drafter_called(found[-1])) or ""
 
 
 def _length(value: Any, argument: str, least: int = 0) -> int:

@@ -117,10 +117,11 @@ def _whole(a: Architecture, run: Pass) -> dict[str, Work]:
     }
     for name, work in _of_layers(a, run):
         _add(components, name, work)
-    weights, logits = a.head_parameters / n, a.vocabulary_size / n
-    t = run.replica.num_logits
-    head_dtype = a.head_dtype or a.outer_dtype
-    components["lm_head"] = _linear(run, t, weights, head_dtype, h, logits)
+    if a.head_clusters is None:
+        weights, logits = a.head_parameters / n, a.vocabulary_size / n
+        t = run.replica.num_logits
+        head_dtype = a.head_dtype or a.outer_dtype
+        components["lm_head"] = _linear(run, t, weights, head_dtype, h, logits)
     components["all_reduce"] = _all_reduce(a, run)
     return components
 
@@ -260,9 +261,9 @@ def _all_reduce(a: Architecture, run: Pass) -> Work:
         count=reductions + len(summed) + normed,
         ranks=min(layout.tensor_parallel, layout.gpus_per_node),
     )
-    logits = run.replica.num_logits * (a.vocabulary_size / 2 * size)
+    logits = run.replica.num_logits * (0 if a.head_clusters else a.vocabulary_size / 2 * size)
     gathered = logits + run.num_tokens * (sum(made) / 2 * size)
-    count = 1 + len(made)
+    count = (a.head_clusters is None) + len(made)
     return reduced + messages.message(message, gathered, collectives=count, rounds=count / 2)
 
 

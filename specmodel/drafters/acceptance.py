@@ -9,7 +9,7 @@ from specmodel.base.records import is_path
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.drafters.passes import Drafter
 from specmodel.drafters.published import PRESET
-from specmodel.drafters.typical import acceptance_by_name, measured_acceptance
+from specmodel.drafters.typical import acceptance_by_name, measured_acceptance, published_as
 from specmodel.models.architecture import Architecture, load_architecture
 
 
@@ -72,6 +72,6 @@ def _named(preset: str, kind: str) -> Acceptance:
         close = nearest(preset, known)
         expected = f"{PRESET} or a name such as {close}; a rate is an acceptance_rate"
         raise InputError("acceptance", preset, expected)
-    if found.drafter != kind:
+    if found.drafter != published_as(kind):
         raise InputError("acceptance", preset, f"one of {kind}, as the drafter is, or numbers")
     return found.acceptance

@@ -13,8 +13,9 @@ from specmodel.drafters.heads import one_head
 from specmodel.drafters.kinds.blocks import dspark_drafter
 from specmodel.drafters.kinds.models import model_drafter, pard_drafter
 from specmodel.drafters.kinds.mtp import ASSISTANT, assistant_drafter
-from specmodel.drafters.names import block_drafters, named_drafters
+from specmodel.drafters.names import block_drafters, drafter_called, named_drafters
 from specmodel.drafters.passes import Drafter
+from specmodel.drafters.published import assistant_called, list_assistants
 from specmodel.models.architecture import Architecture, list_architectures, load_architecture
 
 _WRAPPED = "EagleLlamaForCausalLM"
@@ -61,7 +62,9 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     8
     """
     models = list_architectures()
-    known = [*list_drafters(), *models]
+    known = [*list_drafters(), *models, *list_assistants()]
+    if isinstance(name, str) and not is_local(name) and (assistant := assistant_called(name)):
+        return assistant_drafter(assistant, target)
     is_published = isinstance(name, str) and not is_local(name) and checkpoint(name, models)
     if not is_published and is_path(name, "drafter"):
         name = found_path(str(name), known, "drafter")
@@ -82,9 +85,7 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
 def _named(name: str | Path) -> tuple[str | None, dict[str, int]]:
     """Return the canonical drafter name, None if unknown, and the block size of ``name:size``."""
     plain, colon, size = str(name).partition(":")
-    letters = {name.replace("-", ""): name for name in named_drafters()}  # EAGLE-3 too
-    plain = plain.lower().replace("_", "-").removeprefix("draft-").strip("[]")  # as engines type
-    found = letters.get(plain.replace("-", ""))
+    found = drafter_called(plain)
     if not colon or found is None:
         return found, {}
     if found not in (blocks := block_drafters()):
@@ -179,6 +180,6 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
     if content.get("model_type") in gemma.ASSISTANTS:
         sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
         fields = gemma.assistant_fields(content, argument, **sizes)
-        return assistant_drafter(built(fields), target, argument)
+        return assistant_drafter(built(fields), target, f"{argument} text_config")
     read = (heads.block_head if is_block else heads.eagle_head)(content, argument, target)
     return one_head(target, read.kind, built(read.fields), read.rule, **read.more)

@@ -1,5 +1,6 @@
 """Drafters by name, as the modules of the folder `kinds` list them."""
 
+import re
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -34,6 +35,29 @@ def named_drafters() -> dict[str, NamedDrafter]:
     for module in iter_modules(kinds.__path__):
         found |= import_module(f"{kinds.__name__}.{module.name}").ROWS
     return dict(sorted(found.items()))
+
+
+def drafter_called(word: str) -> str | None:
+    """Return the drafter of a name, however spelt, or of an engine's word; None for any other.
+
+    >>> drafter_called("EAGLE-3"), drafter_called("deepseek_mtp"), drafter_called("eagle3-tree")
+    ('eagle3', 'mtp', None)
+    """
+    return _words().get(_letters(word.strip("[]")))  # as vLLM writes [ngram]
+
+
+@cache
+def _words() -> dict[str, str]:
+    """Return the drafters by their names and the words of engines, without what joins letters."""
+    from specmodel.drafters.published import rows_of  # which models need
+
+    words = {row["word"]: row["drafter"] for row in rows_of("methods.csv")}
+    words |= {name: name for name in named_drafters()}
+    return {_letters(word): name for word, name in words.items()}
+
+
+def _letters(word: str) -> str:
+    return re.sub(r"[-_\s]", "", word.lower())
 
 
 def is_lookup(name: object) -> bool:

@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from specmodel.base.naming import checkpoint
 from specmodel.base.records import list_names, load
 from specmodel.models.architecture import Architecture
 
@@ -12,6 +13,7 @@ PRESET = "preset"
 """What is given as acceptance for the one that is published for a target and its drafter."""
 
 _FOLDER = Path(__file__).parent / "data"
+_ASSISTANTS = _FOLDER / "assistants"
 _RECIPES = "vLLM recipes and InferenceX"
 
 
@@ -82,10 +84,28 @@ def published_assistant(target: Architecture) -> Architecture | None:
     >>> published_assistant(load_architecture("gemma-4-26b-a4b")).hidden_size
     1024
     """
-    folder = _FOLDER / "assistants"
-    names = (name for name in list_names(folder) if is_named(target.name, name))
+    names = (name for name in list_names(_ASSISTANTS) if is_named(target.name, name))
     name = next(names, None)
-    return load(Architecture, name, folder, "drafter") if name else None
+    return load(Architecture, name, _ASSISTANTS, "drafter") if name else None
+
+
+def list_assistants() -> list[str]:
+    """Return the names of the published assistants, as they end on a hub."""
+    return [f"{name}-it-assistant" for name in list_names(_ASSISTANTS)]
+
+
+def assistant_called(name: str) -> Architecture | None:
+    """Return the published assistant of this name, or id on a hub; None if none is known.
+
+    >>> assistant_called("google/gemma-4-31B-it-assistant").hidden_size
+    1024
+    """
+    target, found, more = name.lower().partition("-assistant")
+    shipped = checkpoint(target + more, list_names(_ASSISTANTS)) if found else None
+    if not shipped:
+        return None
+    dtype = {"weight_dtype": shipped[1]} if shipped[1] else {}
+    return load(Architecture, shipped[0], _ASSISTANTS, "drafter").with_changes("drafter", dtype)
 
 
 def usual_drafter(target: Architecture) -> str:

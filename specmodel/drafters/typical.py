@@ -135,6 +135,15 @@ def published_heads() -> tuple[PublishedHead, ...]:
     return tuple(found)
 
 
+def published_as(drafter: str) -> str:
+    """Return the kind under which the acceptance of a kind of drafter is published.
+
+    >>> published_as("assistant"), published_as("eagle3")
+    ('mtp', 'eagle3')
+    """
+    return "mtp" if drafter == "assistant" else drafter  # as engines count them
+
+
 def acceptance_by_task(target: str, drafter: str) -> dict[str, Acceptance]:
     """Return the published acceptance by kind of task, for a target's name and kind of drafter.
 
@@ -144,7 +153,7 @@ def acceptance_by_task(target: str, drafter: str) -> dict[str, Acceptance]:
     rows = [
         row
         for row in rows_of("task_lengths.csv")
-        if row["drafter"] == drafter and is_named(target, row["target"])
+        if row["drafter"] == published_as(drafter) and is_named(target, row["target"])
     ]
     by_task = groupby(rows, lambda row: row["task"])
     return {task: _head_of(list(group), task, "").acceptance for task, group in by_task}
@@ -175,7 +184,7 @@ def measured_acceptance(target: str, drafter: str) -> Acceptance | None:
     >>> measured_acceptance("Mixtral-8x7B", "eagle3")
     """
     for head in (*published_acceptance(), *published_heads()):
-        if head.drafter == drafter and head.is_of(target):
+        if head.drafter == published_as(drafter) and head.is_of(target):
             return head.acceptance
     return None
 
@@ -222,6 +231,7 @@ def typical_heads(drafter: str) -> TypicalHeads | None:
     (('lower quartile', 'median', 'upper quartile'), True)
     >>> typical_heads("pard")
     """
+    drafter = published_as(drafter)
     heads = tuple(head for head in published_heads() if head.drafter == drafter)
     if len(heads) < _RANGE_FROM:
         return None

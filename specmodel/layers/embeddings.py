@@ -1,6 +1,7 @@
 """Embeddings: tables looked up for the model, for each layer (PLE), or for n-grams (Engram).
 
-A pass reads a row of a table for each token: tables take memory, but hardly any bandwidth.
+A pass reads a row of a table for each token: tables take memory, but hardly any bandwidth. An LM
+head that scores clusters of the vocabulary reads some rows of its table for each token as well.
 """
 
 from typing import Annotated
@@ -9,7 +10,7 @@ from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, StorageDtype
 from specmodel.base.schemas import FROM_LIST, Setting, Size
 from specmodel.layers.batch import Layout
-from specmodel.layers.blocks import between, linear
+from specmodel.layers.blocks import Tokens, between, linear
 from specmodel.layers.extras import Around, Extra
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
@@ -189,3 +190,40 @@ class NgramMemory(Extra):
         matrices = linear(run, layers, weights=weights, values=read + made / n, depth=read)
         gates = between(run, layers, 2 * made, kernels=1)
         return {"ngram_memory": matrices + Work(activation_bytes=looked_up), "elementwise": gates}
+
+
+_ROWS_MOVED = 3
+"""Times that rows of an LM head are moved: read, copied, and read to be multiplied [-]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadClusters(Extra):
+    """Equal clusters of the vocabulary, of which the LM head scores only a token's best.
+
+    A small matrix scores clusters. The rows of the LM head in the best of them are copied for each
+    token, shared or not, and multiplied by, and the next token is one of theirs. As in vLLM
+    (``gemma4_mtp.py``), each GPU has all of a head that is cut, and scores all that is chosen.
+    """
+
+    num_clusters: Size
+    clusters_per_token: Size
+
+    def parameters(self, model: Around) -> int:
+        """Return the weights of the matrix that scores clusters [-]."""
+        return self.num_clusters * model.hidden_size
+
+    def weight_bytes(self, model: Around, layout: Layout) -> float:
+        """Return the bytes of the matrix, and of the copy of a head that is cut [B]."""
+        copied = model.vocabulary_size * model.hidden_size * (layout.tensor_parallel > 1)
+        return (self.parameters(model) + copied) * BYTES_PER_ELEMENT[model.stream.outer_dtype]
+
+    def work(self, run: Pass, model: Around) -> dict[str, Work]:
+        """Return the work in a pass, by component."""
+        h, count, dtype = model.hidden_size, self.num_clusters, run.stream.outer_dtype
+        tokens = Tokens(run.stream, run.replica.num_logits)
+        scored = model.vocabulary_size * self.clusters_per_token / count
+        # scores of clusters are read; logits written, and read for the choice
+        moved = count + scored * (_ROWS_MOVED * h + 2)
+        clusters = linear(tokens, 1, weights=count * h, values=h + count, depth=h, dtype=dtype)
+        # best clusters, their tokens, rows of these, product, best logit, its token
+        return {"lm_head": clusters, "head_rows": between(tokens, 1, moved, kernels=6)}

@@ -85,6 +85,8 @@ class Architecture(Shape):
         What stands in place of one residual stream.
     markov
         Of a block drafter, what makes its tokens depend on each other.
+    head_clusters
+        Clusters of the vocabulary, where the LM head scores only the best of them for each token.
     ignored_config_keys
         Keys of the ``config.json`` that were not read, as asked for; None where all were.
     """

@@ -10,7 +10,7 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT, Dtype, StorageDtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record, field_names
 from specmodel.base.schemas import FROM_LIST, Count, Setting, Size
-from specmodel.layers.embeddings import LayerInputs, NgramInputs, NgramMemory
+from specmodel.layers.embeddings import HeadClusters, LayerInputs, NgramInputs, NgramMemory
 from specmodel.layers.extras import Around, Extra
 from specmodel.layers.feed_forward import RoutedExperts
 from specmodel.layers.group import FeedForward, LayerGroup, Mixer, Stored, stored_parts
@@ -21,7 +21,7 @@ from specmodel.layers.stream import Stream
 
 _Part = TypeVar("_Part")
 
-EXTRAS = ("residuals", "layer_inputs", "ngram_inputs", "ngram_memory", "markov")
+EXTRAS = ("residuals", "layer_inputs", "ngram_inputs", "ngram_memory", "markov", "head_clusters")
 """Fields of what a model may have beside its layers, embedding and LM head."""
 
 
@@ -60,6 +60,7 @@ class Shape(Record):
     reads_target_cache: bool = False
     residuals: Residuals | None = None
     markov: MarkovHead | None = None
+    head_clusters: HeadClusters | None = None
     ignored_config_keys: Annotated[tuple[str, ...], FROM_LIST] | None = None
     layers: Annotated[tuple[LayerGroup, ...], Setting(min_length=1), FROM_LIST]
 

@@ -9,6 +9,7 @@ from rows import each_row
 from specmodel import deploy, list_architectures, list_hardware, load_architecture
 from specmodel.base.dtypes import check_dtype
 from specmodel.base.naming import checkpoint, counted, known_name
+from specmodel.cli import start_command
 
 
 @each_row(
@@ -140,10 +141,14 @@ def test_dtypes_of_a_drafter_are_read(said):
         ("qwen3-4b h100", "draft_model", "Qwen/Qwen3-0.6B-FP8", "Qwen3-0.6B"),
         ("gemma-4-26b h100", None, "google/gemma-4-26B-A4B-it-assistant", "assistant"),
         ("gemma-4-26b h100", "mtp", "google/gemma-4-26B-A4B-it-assistant", "assistant"),
+        ("gemma-4-31b h100", "draft_model", "google/gemma-4-31B-it-assistant", "assistant"),
+        ("gemma-4-e4b h100", "gemma4_mtp", "gg-hf-am/gemma-4-E4B-it-assistant", "assistant"),
+        ("deepseek-v3 8xh200", "deepseek_mtp", None, "MTP head"),
         ("deepseek-v3 8xh200", None, "/models/DeepSeek-V3-NextN/", "MTP head"),
         ("llama-3.1-8b h100", "eagle", "yuhuili/EAGLE-LLaMA3.1-Instruct-8B", "EAGLE head"),
         ("llama-3.1-8b h100", "eagle", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "EAGLE-3 head"),
         ("llama-3.1-8b h100", None, "RedHatAI/Qwen3-8B-speculator.eagle3", "EAGLE-3 head"),
+        ("llama-3.1-8b h100", "EAGLE-3", "x/beagle-7b", "EAGLE-3 head"),
         ("llama-3.1-8b h100", "dflash", "z-lab/Qwen3-8B-DFlash-b16", "DFlash head"),
         ("llama-3.1-8b h100", "ngram_gpu", None, "n-gram look-up on the GPU"),
     ],
@@ -153,6 +158,49 @@ def test_drafters_are_those_that_engines_take(said, words, method, model, drafte
     config = {key: value for key, value in config.items() if value}
     found = said(f"{words} --acceptance-rate 0.7", config)
     assert found["deployment"]["drafter"] == drafter
+
+
+@each_row("method", [
+    *("eagle3-ptd", "eagle-tree", "mtp-x", "dflash-3", "dspark-adaptive", "suffix-cache"),
+    *("ngram-mod", "ngram-cache", "ngram-map-k", "ngram_gpu_2", "draft-mtp-adaptive", "foo_mtp"),
+    *("eagle3.1", "p-eagle-2", "nextn-x", "deepseek_mtp_v2", "draft_model_x"),
+])  # fmt: skip
+def test_no_part_of_a_method_is_dropped(refuse, method):
+    """What vLLM, SGLang and llama.cpp call otherwise is another method, or none."""
+    config = json.dumps({"method": method, "model": "x/y", "num_speculative_tokens": 4})
+    for typed in (
+        f"--speculative-config {shlex.quote(config)}",
+        f"--speculative-algo {method} --speculative-num-steps 4",
+        f"--drafter {method}",
+    ):
+        refuse(f"predict gpt-oss-120b b200 {typed}", f"got '{method}'")
+
+
+@each_row(("model", "drafter"), [
+    ("mlabonne/NeuralBeagle14-7B", "mlabonne/NeuralBeagle14-7B"),  # no eagle
+    ("x/leopard-1b", "x/leopard-1b"),  # no PARD
+    ("eagle-labs/Qwen3-8B-DFlash-b16", "dflash"),
+    ("x/kimi-k2.6-EAGLE-3.1", "eagle3"),
+    ("amazon/gpt-oss-20b-p-eagle", "p-eagle"),
+])  # fmt: skip
+def test_heads_are_told_by_words_in_names_and_what_is_not_read_is_said(model, drafter):
+    said = start_command._of_vllm(json.dumps({"model": model}))
+    assert said["drafter"] == drafter
+    assert [model in note for note in said["taken"]] == [True] * (model != drafter)
+
+
+def test_what_one_pass_drafts_is_told_by_parallel_drafting():
+    for method, drafter in (("eagle3", "p-eagle"), ("draft_model", "pard"), ("dflash", "dflash")):
+        config = {"method": method, "model": "x/y", "parallel_drafting": True}
+        assert start_command._of_vllm(json.dumps(config))["drafter"] == drafter
+
+
+def test_an_assistant_gains_what_it_was_seen_to_gain(rows):
+    """Gemma-4-31B on one RTX PRO 6000 with vLLM, 5 drafted: 39.7 and 132.5 tokens/s (a reader)."""
+    line = "predict gemma-4-31b 1xrtx_pro_6000 --weight-dtype fp8 --drafter mtp --draft-length 5"
+    (row,) = rows(f"{line} --batch-size 1")
+    assert 1 / row["forward_time"] == pytest.approx(39.7, rel=0.05)
+    assert row["speedup_low"] < 132.5 / 39.7 < row["speedup_high"]
 
 
 @each_row(

@@ -6,11 +6,12 @@ import re
 import numpy as np
 import pytest
 from configs import CONFIGS
+from rows import each_row
 
-from specmodel import InputError, deploy, load_architecture, load_drafter
+from specmodel import InputError, deploy, load_acceptance, load_architecture, load_drafter
 from specmodel.cost import MemoryUse, pass_work
 from specmodel.drafters import drafter_kind
-from specmodel.layers import sequence_group
+from specmodel.layers import Layout, sequence_group
 
 GEMMA = CONFIGS["google--gemma-4-26B-A4B"]["text_config"]
 TEXT = {key: GEMMA[key] for key in GEMMA if not re.search("expert|moe|^tie", key)} | {
@@ -51,6 +52,69 @@ def test_parameters_are_those_of_the_model(read):
     assert head.total_parameters == COUNTED - NORMS_OF_HEADS
 
 
+PUBLISHED = [  # parameters counted likewise, by transformers 5.24.0, of published configurations
+    ("E2B", 77_731_328),
+    ("E4B", 78_517_760),
+    ("12B", 422_856_960),
+    ("26B-A4B", 419_711_232),
+    ("31B", 469_518_592),
+]
+
+
+@each_row(("name", "counted"), PUBLISHED)
+def test_published_assistants_are_taken_by_name_and_for_their_targets(name, counted):
+    target = load_architecture(f"google/gemma-4-{name}-it")
+    drafter, named = (
+        load_drafter(typed, target) for typed in ("mtp", f"google/gemma-4-{name}-it-assistant")
+    )
+    (head,) = drafter.architectures
+    assert head.total_parameters == counted - NORMS_OF_HEADS
+    assert named.architectures == drafter.architectures
+    assert named.assumed == drafter.assumed == (("draft_head", f"as published: {head.source}"),)
+    narrow = load_drafter(f"RedHatAI/gemma-4-{name}-it-assistant-FP8", target)
+    assert narrow.architectures[0].weight_dtype == "fp8"
+
+
+@each_row(
+    ("target", "name", "message"),
+    [
+        ("gemma-4-31b", "google/gemma-4-26B-A4B-it-assistant", "an assistant of Gemma-4-31B"),
+        ("qwen3-8b", "gemma-4-12b-it-assistant", "assistant of Gemma-4-12B'; .*of Qwen3-8B"),
+        ("gemma-4-31b", "google/gemma-4-99B-it-assistant", "such as .*gemma-4-31b-it-assistant"),
+        ("gemma-4-e2b", "x/gemma-4-E2B-it-qat-assistant", "such as .*gemma-4-e2b-it-assistant"),
+    ],
+)
+def test_no_other_drafter_is_taken_for_a_named_assistant(target, name, message):
+    with pytest.raises(InputError, match=message):
+        load_drafter(name, load_architecture(target))
+
+
+def test_acceptance_of_an_assistant_is_that_published_as_mtp():
+    for preset in ("preset", "gemma-4-31b-mtp"):
+        found = load_acceptance("gemma-4-31b", "mtp", preset)
+        assert float(found.expected_tokens_per_step(5)) == pytest.approx(4.473, abs=0.01)
+
+
+def test_a_head_over_clusters_copies_some_rows_for_each_token(read):
+    """32 of 2,048 clusters, each of 128 tokens, by hand; a whole copy where the head is cut."""
+    (whole,), (head,) = (
+        read(use_ordered_embeddings=is_on).architectures for is_on in (False, True)
+    )
+    assert head.total_parameters == whole.total_parameters + 2048 * 1024
+    work = pass_work(head, sequence_group(batch_size=3)).components
+    assert work["lm_head"].weight_bytes == 2 * 2048 * 1024
+    rows = 32 * 128
+    assert float(work["head_rows"].activation_bytes) == 2 * 3 * (2048 + rows * (3 * 1024 + 2))
+    half = Layout(tensor_parallel=2)
+    more = head.weight_bytes(half) - whole.weight_bytes(half)
+    assert more == 2 * (2048 + 262_144) * 1024
+    messages = (
+        pass_work(part, sequence_group(batch_size=3), layout=half).components["all_reduce"]
+        for part in (whole, head)
+    )
+    assert [float(message.collectives) for message in messages] == [1, 0]
+
+
 def test_a_unified_assistant_is_alike(read):
     """SGLang 0.5.23 runs its class as the other's, as FROZEN_KV_MTP."""
     assert drafter_kind(read(), TARGET) == "assistant"
@@ -83,7 +147,11 @@ def test_its_passes(read):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"use_ordered_embeddings": True}, "use_ordered_embeddings: got True; expected false"),
+        (
+            {"use_ordered_embeddings": True, "num_centroids": 3000},
+            "num_centroids: got 3000; expected a divisor of vocab_size = 262144",
+        ),
+        ({"centroid_intermediate_top_k": 4096}, "top_k: got 4096; .* from 1 to 2048"),
         ({"backbone_hidden_size": 5376}, "backbone_hidden_size: got 5376; .*target, 2816"),
         ({"text_config": {"model_type": "llama"}}, "text_config: got .*gemma4_text"),
         ({"text": {"enable_moe_block": True}}, "enable_moe_block: got True; expected False in"),

@@ -47,8 +47,7 @@ def mtp_drafter(target: Architecture) -> Drafter:
     """
     assistant = None if target.num_mtp_modules else published_assistant(target)
     if assistant:
-        told = HeadShape(source=assistant.source).told
-        return replace(assistant_drafter(assistant, target, "drafter"), assumed=told)
+        return assistant_drafter(assistant, target)
     module = target.mtp_layer or _mtp_layer(target)
     head = own_layers_head(target, module, 1, 2 * target.hidden_size)
     modules = target.num_mtp_modules or 1
@@ -80,17 +79,19 @@ def own_layers_head(
     )
 
 
-def assistant_drafter(head: Architecture, target: Architecture, argument: str) -> Drafter:
+def assistant_drafter(head: Architecture, target: Architecture, argument: str = "") -> Drafter:
     """Return an assistant, which attends to caches of its target and keeps none of its own.
 
-    Its first pass carries the tokens just verified, as in vLLM 0.33 (``spec_decode/gemma4``);
-    SGLang 0.5.23 goes on from the last accepted one alone (``frozen_kv_mtp_worker_v2.py``).
+    `argument` is what an error names where it is read from a file. Its first pass carries the
+    tokens just verified, as in vLLM 0.33 (``spec_decode/gemma4``); SGLang 0.5.23 goes on from the
+    last accepted one alone (``frozen_kv_mtp_worker_v2.py``).
     """
     if not head.caches_read <= target.caches_kept:
-        expected = f"layers whose heads and window are those of caches of {target.name}"
-        raise InputError(f"{argument} text_config", "other heads", expected)
+        expected = f"an assistant of {target.name}, with the heads and window of its caches"
+        raise InputError(argument or "drafter", "other heads" if argument else head.name, expected)
+    told = () if argument else HeadShape(source=head.source).told
     head = replace(head, kv_dtype=target.kv_dtype)
-    return one_head(target, ASSISTANT, head, verified_first)
+    return one_head(target, ASSISTANT, head, verified_first, assumed=told)
 
 
 def _mtp_layer(target: Architecture) -> LayerGroup:

@@ -8,7 +8,7 @@ from typing import Any
 from specmodel.base.dtypes import check_dtype
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.naming import checkpoint, known_name
-from specmodel.drafters.names import named_drafters
+from specmodel.drafters.names import drafter_called, named_drafters
 from specmodel.machines.hardware import list_hardware
 from specmodel.machines.versions import of_version
 from specmodel.models.architecture import Architecture, list_architectures
@@ -27,16 +27,6 @@ _FIRST_OF = {
     "sglang": ((0, 5, 7), "sglang", "sglang-v1"),
 }
 """By stack: first version with the engine's present profile, that profile, and the one before."""
-
-_DRAFTERS = {
-    "eagle1": "eagle",
-    "eagle2": "eagle",
-    "paralleleagle": "p-eagle",
-    "nextn": "mtp",
-    "promptlookup": "ngram",
-    "suffixdecoding": "suffix",
-}
-"""Other words for drafters, by their letters and digits."""
 
 _IN_BLOCKS = ("deepseek", "kimi", "minimax", "qwen3")
 """Models whose published fp8 checkpoints scale blocks of 128 x 128, by how their names begin.
@@ -65,24 +55,16 @@ def model_of(name: str) -> str:
 
 
 def drafter_of(words: str) -> str:
-    """Return the drafter that a table's words stand for, without remarks after a colon or bracket.
+    """Return the drafter that a table's words stand for, without a length, or remarks in brackets.
 
     What follows "draft model" is the name or path of one.
     """
     draft_model = re.match(r"(?:draft[ _-]model|standalone)\b[:\s]*(.*)", words.strip(), re.I)
     if draft_model:
         return model_of(draft_model[1])
-    known = {_letters(name): name for name in named_drafters()} | _DRAFTERS
-    head = re.split(r"[:(,]", words)[0]
-    for tried in (head, head.split()[0] if head.strip() else ""):
-        if _letters(tried) in known:
-            return known[_letters(tried)]
+    if found := drafter_called(re.split(r"[:(,]|\s\d+$", words.strip())[0]):
+        return found
     raise InputError("drafter", words, f"{', '.join(named_drafters())}, or draft model: NAME")
-
-
-def _letters(words: str) -> str:
-    """Return letters and digits alone, in lower case."""
-    return re.sub(r"[^a-z0-9]", "", words.lower())
 
 
 def shipped_gpu(name: str) -> str:

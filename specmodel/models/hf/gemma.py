@@ -16,6 +16,7 @@ _TEXTS = ("gemma4_text", "gemma4_unified_text")
 
 _HEAD_DIM, _FULL_HEAD_DIM, _KV_HEADS = 256, 512, 4
 _LAYER_INPUT_SIZE, _LAYER_VOCABULARY_SIZE = 256, 262_144
+_CENTROIDS, _BEST_CENTROIDS = 2048, 32
 """Defaults of transformers 5.23 for keys that are missing."""
 
 
@@ -80,11 +81,10 @@ def assistant_fields(
     """Return the fields of an `Architecture` that the configuration of an assistant describes.
 
     Its input projection stands for the two that each pass has: from the target's embedding and
-    hidden state to the width of the head, and back.
+    hidden state to the width of the head, and back. With ordered embeddings, its LM head scores
+    clusters of the vocabulary.
     """
     outer = Reader({"tie_word_embeddings": True, **config}, argument)
-    expected = "false, as a head over clusters of the vocabulary is not known here"
-    outer.only("use_ordered_embeddings", (False,), expected)
     if outer.whole("backbone_hidden_size") != hidden_size:
         raise outer.fault("backbone_hidden_size", f"the width of the target, {hidden_size}")
     text = config.get("text_config")
@@ -98,7 +98,8 @@ def assistant_fields(
     of_outer, of_text = outer.dtype(), reader.dtype()
     dtype = of_text if reader.config.get("dtype") else of_outer
     outer.pass_over("text_config", "tie_word_embeddings")
-    outer.refuse_other_keys(["centroid_intermediate_top_k", "num_centroids"])
+    clusters = _clusters(outer, vocabulary_size)
+    outer.refuse_other_keys()
     reader.refuse_other_keys()
     fields = {
         "hidden_size": reader.whole("hidden_size"),
@@ -107,8 +108,19 @@ def assistant_fields(
         "input_projection_size": 3 * hidden_size,
         "layers": layers,
         "reads_target_cache": True,
+        "head_clusters": clusters,
     }
     return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+
+
+def _clusters(reader: Reader, vocabulary_size: int) -> Fields | None:
+    """Return the fields of `HeadClusters`, None where the LM head scores the whole vocabulary."""
+    count = reader.whole("num_centroids", _CENTROIDS)
+    best = reader.whole("centroid_intermediate_top_k", _BEST_CENTROIDS, most=count)
+    if not reader.flag("use_ordered_embeddings", False):
+        return None
+    reader.check_divides("num_centroids", count, "vocab_size", vocabulary_size)
+    return {"num_clusters": count, "clusters_per_token": best}
 
 
 def _layers_of_assistant(reader: Reader) -> list[Fields]:
