@@ -14,7 +14,6 @@ from specmodel.layers.forms import Form, Measure
 from specmodel.layers.states import StateKeeping
 from specmodel.models.architecture import Architecture
 
-
 LOGGED_TOKENS = 8192
 """Tokens in flight that the startup log of vLLM to 0.25 counts with each request [token]."""
 
@@ -127,8 +126,8 @@ class MemoryUse:
         """Return a note if vLLM logs room for fewer long requests at its start, else nothing.
 
         It counts the tokens in flight of a prompt with each request, though they are bounded over
-        all (``get_max_concurrency_for_kv_cache_config``). The block manager of 0.25 runs 34 requests
-        of 1,048,320 tokens of DeepSeek-V4-Flash at once where its log has room for 20.4.
+        all (``get_max_concurrency_for_kv_cache_config``). The block manager of 0.25 runs 34
+        requests of 1,048,320 tokens of DeepSeek-V4-Flash at once where its log has room for 20.4.
         """
         d, context = self.deployment, float(np.max(self.context_length))
         of_log = self.in_flight_bytes(LOGGED_TOKENS)

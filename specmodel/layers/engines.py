@@ -97,14 +97,10 @@ NO_ENGINE = EngineCode()
 _MIB = 2**20
 _ANY = ((2, inf), (4, inf), (8, inf))
 
-UNBOUNDED = {
-    "beside_tokens": inf,
-    "fused_tokens": inf,
-    "norm_limits": ((0, _ANY),),
-    "norm_tokens": inf,
-    "norm_models": "",
-}
-"""What an engine without overheads does at any size, with the kernels of another."""
+_LARGEST = 1e12
+UNBOUNDED = {"beside_tokens": _LARGEST, "fused_tokens": _LARGEST, "norm_tokens": _LARGEST}
+UNBOUNDED |= {"norm_limits": ((0, _ANY),), "norm_models": ""}
+"""What an engine without overheads does in passes of any size, with the kernels of another."""
 
 _CODES = {
     # Index keys: DeepGEMM's kernel for paged keys takes one, two or four tokens of a sequence on
