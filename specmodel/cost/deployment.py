@@ -15,7 +15,7 @@ from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, check
 from specmodel.drafters.passes import Drafter
 from specmodel.layers.batch import Layout
-from specmodel.layers.engines import NO_ENGINE, EngineCode, engine_code, has_code
+from specmodel.layers.engines import NO_ENGINE, UNBOUNDED, EngineCode, engine_code, has_code
 from specmodel.layers.states import Rollback, Slots, StateKeeping
 from specmodel.layers.work import Walk
 from specmodel.machines.engine import EngineProfile, Hiding, Overheads
@@ -194,6 +194,7 @@ class Deployment:
         """What the engine's code decides about passes."""
         kernels = self.kernels.stack
         code = engine_code(kernels if has_code(kernels) else self.stack)
+        code = replace(code, **UNBOUNDED) if self.engine.is_ideal else code
         beside = self.engine.shared_beside if code.beside_tokens else ()
         exchange = self.engine.exchange or code.exchange
         limits = code.norm_limits if self.engine.fuses_norms else NO_ENGINE.norm_limits

@@ -78,10 +78,11 @@ def pass_work(
 
 
 def work_at(works: Mapping[str, Work], carried: Carried, experts: RoutedExperts | None) -> PassWork:
-    """Return work in forms for what a pass carries, without what launches no kernel anywhere."""
+    """Return work in forms for what a pass carries, without what is nowhere any."""
     found = {name: work.at(carried) for name, work in works.items()}
     active = carried[active_experts_of(experts)] if experts else np.ones(())
-    return PassWork({name: work for name, work in found.items() if np.any(work.kernels)}, active)
+    done = {name: w for name, w in found.items() if np.any(w.kernels + w.activation_bytes)}
+    return PassWork(done, active)
 
 
 @lru_cache(maxsize=4096)

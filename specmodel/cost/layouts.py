@@ -118,7 +118,7 @@ def _too_small(deployment: Deployment, requests: int) -> InputError:
     It says how much memory is needed, how many GPUs have that, and the most that can share it.
     """
     memory = MemoryUse(replace(deployment, **_ONE_GPU), HELD_TOKENS, _VERIFIED)
-    needed = memory.weight_bytes + requests * float(memory.bytes_per_request)
+    needed = float(memory.total_bytes(requests))
     gpu, usable = deployment.hardware, memory.capacity_bytes
     sizes = [count for count in _COUNTS if _laid(deployment, count)]
     most = f"; at most {max(sizes)} of them can share it" if sizes else ""

@@ -8,10 +8,14 @@ from specmodel.base.classes import dataclass
 from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
+from specmodel.cost.prefill import step_tokens
 from specmodel.layers.batch import Layout
 from specmodel.layers.forms import Form, Measure
 from specmodel.layers.states import StateKeeping
 from specmodel.models.architecture import Architecture
+
+LOGGED_TOKENS = 8192
+"""Tokens in flight that the startup log of vLLM to 0.25 counts with each request [token]."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,18 +70,29 @@ class MemoryUse:
         d = self.deployment
         return d.memory_utilization * d.hardware.memory.capacity_bytes
 
+    @property
+    def free_bytes(self) -> FloatArray:
+        """Memory that requests may fill, beside weights and tokens in flight [B]."""
+        d = self.deployment
+        tokens = d.code.batches_in_flight * step_tokens(d.hardware)
+        return self.capacity_bytes - self.weight_bytes - self.in_flight_bytes(tokens)
+
     @cached_property
     def max_batch_size(self) -> FloatArray:
         """Largest batch that fits, 0 if not one request does [request]."""
-        free = self.capacity_bytes - self.weight_bytes
         replicas = self.deployment.layout.replicas
-        return replicas * np.maximum(np.floor(free / self.bytes_per_request), 0.0)
+        return replicas * np.maximum(np.floor(self.free_bytes / self.bytes_per_request), 0.0)
 
     def total_bytes(self, batch_size: Numeric) -> FloatArray:
         """Return the memory that a batch needs [B]."""
         batch = check("batch_size", batch_size, minimum=0)
         sequences = np.ceil(batch / self.deployment.layout.replicas)
-        return self.weight_bytes + sequences * self.bytes_per_request
+        return self.capacity_bytes - self.free_bytes + sequences * self.bytes_per_request
+
+    def in_flight_bytes(self, tokens: int) -> FloatArray:
+        """Return what `tokens` of a prompt hold in windows and compressors while it is read [B]."""
+        each = self._kept[2].terms.get(_TOKENS, 0.0)  # as for tokens that are verified
+        return each * np.minimum(tokens, np.asarray(self.context_length, dtype=float))
 
     def warnings(
         self, batch_size: FloatArray, draft_length: Numeric | None = None
@@ -86,9 +101,9 @@ class MemoryUse:
 
         The largest batch that fits is told with the draft length that it holds for [token].
         """
-        largest = self.max_batch_size
+        largest, logged = self.max_batch_size, self._of_log()
         if (batch_size <= largest).all():
-            return ()
+            return logged
         gpu, fewest = self.deployment.hardware, int(np.min(largest))
         own = int(np.where(batch_size <= largest, batch_size, 0).max())
         has_own = own > fewest and self._is_of_each(batch_size, draft_length)
@@ -105,7 +120,24 @@ class MemoryUse:
             "fewest_at": self._fewest_at(draft_length),
             "do_weights_fit": bool(self.weight_bytes <= self.capacity_bytes),
         }
-        return (Note("beyond_memory", values),)
+        return (Note("beyond_memory", values), *logged)
+
+    def _of_log(self) -> tuple[Note, ...]:
+        """Return a note if vLLM logs room for fewer long requests at its start, else nothing.
+
+        It counts the tokens in flight of a prompt with each request, though they are bounded over
+        all (``get_max_concurrency_for_kv_cache_config``). The block manager of 0.25 runs 34
+        requests of 1,048,320 tokens of DeepSeek-V4-Flash at once where its log has room for 20.4.
+        """
+        d, context = self.deployment, float(np.max(self.context_length))
+        of_log = self.in_flight_bytes(LOGGED_TOKENS)
+        is_long = 2 * context >= (d.target.max_context_length or np.inf)
+        if not (d.code.batches_in_flight and is_long and np.any(of_log)):
+            return ()
+        free = self.capacity_bytes - self.weight_bytes
+        rooms = d.layout.replicas * free / (self.bytes_per_request + of_log)
+        values = {"room": float(np.min(rooms)), "context": context, "tokens": LOGGED_TOKENS}
+        return (Note("logged_concurrency", {**values, "fits": float(self.max_batch_size.min())}),)
 
     def _is_of_each(self, batch_size: FloatArray, draft_length: Numeric | None) -> bool:
         """Tell whether each batch size has a draft length of its own, at one context."""

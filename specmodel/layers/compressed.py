@@ -27,6 +27,13 @@ from specmodel.layers.work import Work
 ENTRY_SCALED = 64
 """Elements of an 8-bit entry that share an 8-bit scale; one more byte pads the scales [-]."""
 
+PAGE_TOKENS, PAGE_BYTES = 256, 576
+"""Tokens of a page, and what the size of a page in 8 bits is a multiple of, in vLLM [token] [B]."""
+
+STATE_PAGES = 9 / 8
+"""What states of compressors take, over their size, as pages hold four tokens of CSA, or eight of
+HCA, in the place of 64 entries: 11,520 for 10,240 bytes of a token of CSA, 4,680 for 4,096 [-]."""
+
 _STATE_BYTES = BYTES_PER_ELEMENT["fp32"]
 
 
@@ -61,9 +68,9 @@ class CompressedAttention(TokenMixer):
     Engines keep all of it on each GPU, and cut only heads and groups. In the names of vLLM 0.33
     (``models/deepseek_v4/attention.py``), wqa, wkv, wq_b, wo_a and wo_b are quantised with the
     model; wkv and wgate of compressors and the weights of index heads are not. Rejected tokens are
-    overwritten, so verification copies no state. Not modelled: pages, which make entries of HCA
-    half as large again in vLLM (two of 584 bytes in a page of 1,728) and a token 1 % larger over
-    all layers; index keys in 4 bits; the other kernels that prompts run, which do the same work.
+    overwritten, so verification copies no state. Pages make entries of HCA half as large again (two
+    of 584 bytes in one of 1,728). Not modelled: blocks of all layers, in which those of windows
+    take 4 % more; index keys in 4 bits; the other kernels that prompts run, which do the same work.
     """
 
     kind: Literal["compressed_attention"] = "compressed_attention"
@@ -152,7 +159,11 @@ class CompressedAttention(TokenMixer):
         kept = applied(np.minimum, entries, self.window) * each
         if not self._makes_entries:
             return kept
-        compressed = entries * ((each + self.index_bytes) / self.ratio)
+        sizes = each, self.index_bytes
+        if stream.kv_dtype in ("fp8", "fp8_block"):
+            count = PAGE_TOKENS / self.ratio
+            sizes = tuple(np.ceil(size * count / PAGE_BYTES) * PAGE_BYTES / count for size in sizes)
+        compressed = entries * (sum(sizes) / self.ratio)
         tokens = applied(np.minimum, entries, self.ratio * (1 + self.has_overlap))
         return kept + compressed + tokens * self.state_bytes
 
@@ -168,7 +179,7 @@ class CompressedAttention(TokenMixer):
     @property
     def state_bytes(self) -> float:
         """Bytes that compressors keep of a token in one layer [B]."""
-        return self._compressor_values * _STATE_BYTES if self.ratio > 1 else 0.0
+        return self._compressor_values * _STATE_BYTES * STATE_PAGES if self.ratio > 1 else 0.0
 
     def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices:
         """Return `ContextMatrices`, which turn a target's features into keys."""

@@ -54,6 +54,8 @@ class EngineCode:
         times have them already, as kernels were timed padded and are fitted to the sizes told.
     sparse_cache_capability
         Compute capability of GPUs from which sparse attention's cache has 8 bits unless told [-].
+    batches_in_flight
+        Batches whose tokens compressed attention has room for beside requests' own [-].
     """
 
     index_rows: tuple[tuple[int, Rows], ...] = ((9, (1, 2, 4)), (10, None), (0, (1, 2)))
@@ -66,6 +68,7 @@ class EngineCode:
     norm_models: str = ""
     mxfp4_multiples: tuple[tuple[int, Multiples], ...] = ((0, (1, 1)),)
     sparse_cache_capability: float = inf
+    batches_in_flight: int = 0
 
     def rows_together(self, compute_capability: float | None) -> Rows:
         """Return the tokens of a sequence that read index keys together on a GPU [token]."""
@@ -94,6 +97,11 @@ NO_ENGINE = EngineCode()
 _MIB = 2**20
 _ANY = ((2, inf), (4, inf), (8, inf))
 
+_LARGEST = 1e12
+UNBOUNDED = {"beside_tokens": _LARGEST, "fused_tokens": _LARGEST, "norm_tokens": _LARGEST}
+UNBOUNDED |= {"norm_limits": ((0, _ANY),), "norm_models": ""}
+"""What an engine without overheads does in passes of any size, with the kernels of another."""
+
 _CODES = {
     # Index keys: DeepGEMM's kernel for paged keys takes one, two or four tokens of a sequence on
     # Hopper, and any number on Blackwell (10.x), whose blocks of tokens pass over the same keys
@@ -105,6 +113,8 @@ _CODES = {
     # Exchange: ``all2all_backend`` is "allgather_reducescatter" (``config/parallel.py``).
     # Experts of mxfp4: FlashInfer's kernels of TensorRT-LLM on Blackwell, elsewhere Triton's
     # (`mxfp4_round_up_hidden_size_and_intermediate_size` in ``fused_moe/oracle/mxfp4.py``).
+    # Batches in flight: `max_concurrent_batches` in ``config/vllm.py``, which admits a request only
+    # where windows and compressors have room for them (`max_admission_blocks_per_request`).
     # Streams: up to `_FUSED_POST_PRE_MAX_TOKENS` (``kernels/mhc/tilelang_kernels.py``).
     # All-reduces with norms: FlashInfer's, on by default from 0.17 on (`FI_ALLREDUCE_FUSION_MAX_
     # SIZE_MB` in ``passes/fusion/allreduce_rms_fusion.py`` of 0.33; eight GPUs of 10.3 had 2 MiB).
@@ -119,6 +129,7 @@ _CODES = {
         exchange="gather",
         fused_tokens=32.0,
         mxfp4_multiples=((10, (256, 128)), (0, (1, 64))),
+        batches_in_flight=2,
     ),
     # Index keys: any number on Blackwell only, else each token by itself ("DG-native is SM100+
     # only" in ``layers/attention/dsa_backend.py`` of 0.5.23). Shared experts: wherever a CUDA graph

@@ -66,7 +66,7 @@ def limits_for(
     most = requests.longest
     ends = np.array([min(requests.mean_context, most - 1.0), float(most)])
     use = MemoryUse(deployment, ends, tokens)
-    free = use.capacity_bytes - use.weight_bytes
+    free = float(use.free_bytes.min())
     low, high = use.bytes_per_request
     by_entry = (high - low) / (ends[1] - ends[0])
     fixed = max(high - by_entry * (ends[1] + tokens), 0.0)

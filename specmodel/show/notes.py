@@ -196,6 +196,9 @@ def _typical_all_reduce(v: Values) -> str:
 _WORDS: dict[str, str | Callable[[Values], str]] = {
     "at_context": lambda v: f"at context {v['context']}, {v['note']}",
     "beyond_memory": _beyond_memory,
+    "logged_concurrency": "vLLM's startup log has room for some {room:.1f} requests of"
+    " {context:,.0f} tokens (to 0.25; fewer since), as it counts {tokens:,} tokens in flight with"
+    " each, which running ones do not hold: {fits:,.0f} fit",
     "fit_not_recorded": "what the engine {engine} was fitted on is not recorded in its profile",
     "not_fitted_on": _not_fitted_on,
     "beyond_graphs": _beyond_graphs,

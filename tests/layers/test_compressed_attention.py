@@ -14,9 +14,9 @@ FLASH = load_architecture("deepseek-v4-flash")
 H, HEADS, LATENT, GROUPS = 4096, 64, 1024, 8
 MIXERS = {mixer.ratio: mixer for mixer in FLASH.mixers}
 ENTRY, INDEX = 448 + 2 * 64 + 8, 128 + 4
-RINGS = {0: 0, 4: 2 * 2 * 512 * 4 + 2 * 2 * 128 * 4, 128: 2 * 512 * 4}
+RINGS = {0: 0, 4: 9 / 8 * (2 * 2 * 512 * 4 + 2 * 2 * 128 * 4), 128: 9 / 8 * 2 * 512 * 4}
 """What compressors keep of a token: values and weights in 32 bits, twice as wide where entries
-overlap, and of the index."""
+overlap, and of the index, in pages an eighth larger."""
 
 
 def compressor(h, ratio, dim):
@@ -46,13 +46,15 @@ def unquantised(tensors):
 
 
 def test_cache_of_a_token_and_of_a_sequence():
-    """Beyond windows and rings only entries grow, by 3,850 B a token; 3.21 MB are windows."""
+    """Beyond windows and rings only entries grow, in pages of 256 tokens; 3.21 MB are windows."""
     counts = {0: 2, 4: 21, 128: 20}
     assert {mixer.ratio: n for mixer, n in FLASH.mixers.items()} == counts
     long, longer = (float(FLASH.sequence_bytes(np.array(n))) for n in (8192.0, 8192.0 + 128))
-    grown = counts[4] * (ENTRY + INDEX) / 4 + counts[128] * ENTRY / 128
+    grown = (counts[4] * (37_440 + 8_640) + counts[128] * 1_728) / 256
     assert (longer - long) / 128 == pytest.approx(grown)
-    assert grown == pytest.approx(3850, abs=1)
+    assert counts[4] * (ENTRY + INDEX) / 4 + counts[128] * ENTRY / 128 == pytest.approx(
+        3850, abs=1
+    ), "without pages"
     windows = sum(counts.values()) * 128 * ENTRY
     rings = counts[4] * 8 * RINGS[4] + counts[128] * 128 * RINGS[128]
     assert long - 8192 * grown == pytest.approx(windows + rings)
@@ -77,6 +79,41 @@ def test_drafted_tokens_widen_windows_and_rings():
     assert four - one == pytest.approx(more)
     passes = [pass_of(FLASH, batch_size=8, tokens_per_sequence=n).components for n in (1, 4)]
     assert "state" not in {part.memory_cause for found in passes for part in found.values()}
+
+
+NODE = {"hardware": "b200", "kv_dtype": "fp8", "expert_parallel": 8}
+
+
+@each_row(("layout", "context", "running", "logged"), [
+    ({"tensor_parallel": 8}, 1_048_576, 34, 20.43),
+    ({"tensor_parallel": 1, "data_parallel": 8}, 1_048_576, 34 * 8, 156.9),
+    ({"tensor_parallel": 8}, 8192, 2390, None),
+])  # fmt: skip
+def test_requests_that_run_at_once_and_those_that_vllm_logs(layout, context, running, logged):
+    """vLLM 0.25's log of two layouts (vllm#51454), and requests that its block manager then runs.
+
+    It was fed requests of that length until it took no more, in a pool of the logged size, in which
+    the log has room for 20.43 of the longest whatever their length.
+    """
+    deployment, _ = deploy(target="deepseek-v4-flash", **NODE, **layout)
+    memory = MemoryUse(deployment, float(context), 1)
+    assert float(memory.max_batch_size) == pytest.approx(running, rel=0.1 if logged else 0.35)
+    rooms = [note.values["room"] for note in memory.warnings(np.array(1.0))]
+    assert rooms == ([pytest.approx(logged, rel=0.08)] if logged else [])
+
+
+@each_row(("target", "hardware", "context", "tokens", "published"), [
+    ("deepseek-v4-flash", "gh200", 30_000, 16_384, 6.66),  # of one request, 0.22: vllm#44376
+    ("deepseek-v4-flash", "gb10", 1_048_576, 8192, 20.36 / 2.93),  # 0.24, by its log
+    ("deepseek-v4-flash", "h20", 121_344, 16_384, 7.7 * 121_344 / 150_000),  # 0.26: vllm#51041
+    ("qwen3.6-35b-a3b", "rtx_5090", 131_072, 8192, 5.98 / 4.33),  # 0.24: club-3090#612
+])  # fmt: skip
+def test_what_vllm_counts_for_a_request(target, hardware, context, tokens, published):
+    """Cache available over requests there is room for [GiB]: what is in flight counts in each."""
+    of_v4 = {"tensor_parallel": 2} if "v4" in target else {"kv_dtype": "fp8"}
+    memory = MemoryUse(deploy(target=target, hardware=hardware, **of_v4)[0], context - 1.0, 1)
+    counted = float(memory.bytes_per_request + memory.in_flight_bytes(tokens))
+    assert counted / 2**30 == pytest.approx(published, rel=0.16)
 
 
 @pytest.mark.parametrize("ratio", [0, 4, 128])

@@ -51,7 +51,7 @@ def test_traffic_of_four_streams():
 def test_few_tokens_are_written_back_and_read_for_the_next_block_by_one_kernel():
     """vLLM's up to 32 tokens: four kernels a block and one walk; from 64 on five and two."""
     sizes, apart = [1, 32, 48, 64, 500], np.array([0.0, 0.0, 0.5, 1.0, 1.0])
-    run = {"hardware": "h200_sxm", "engine": "ideal", "tensor_parallel": 8, "stack": "vllm"}
+    run = {"hardware": "h200_sxm", "engine": "vllm", "tensor_parallel": 8, "stack": "vllm"}
     work = decode(target=STREAMS, batch_size=sizes, **run).times.forward.work()
     mixed = work.components["residual_streams"]
     np.testing.assert_allclose(mixed.kernels, 2 * LAYERS * (4 + apart))
