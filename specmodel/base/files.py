@@ -11,6 +11,8 @@ from typing import Any
 from specmodel.base.errors import InputError
 
 _WRITABLE = "a file that can be written"
+_MOST_JSON, _EACH = 700_000_000, 40
+"""Most memory that JSON may take as text and as values, and about what a value takes [B]."""
 
 
 def file_mode(path: Path) -> int:
@@ -29,6 +31,19 @@ def parsed_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("nested too deep") from None
+
+
+def json_text(path: Path, argument: str, less: str) -> str:
+    """Return a JSON file as text; refuse one that takes too much memory: `less` takes less."""
+    check_readable(path, argument, "JSON")
+    size = path.stat().st_size
+    with refusing(path, argument, "a JSON file in UTF-8"):
+        text = path.read_text(encoding="utf-8-sig") if 3 * size < _MOST_JSON else ""
+    taken = max(3 * size, 2 * text.__sizeof__() + _EACH * sum(map(text.count, ",:[{")))
+    if taken > _MOST_JSON:
+        most = f"at most {_MOST_JSON / 1e6:g} MB of JSON and its values, not {taken / 1e6:.0f} MB"
+        raise InputError(argument, str(path), f"{most}: {less}")
+    return text
 
 
 @contextmanager

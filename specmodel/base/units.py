@@ -36,7 +36,7 @@ def single(argument: str, value: Any, expected: str) -> Any:
         return None
     if np.size(value) != 1:
         raise InputError(argument, value, expected)
-    return np.ravel(value)[0].item()
+    return np.ravel(value).tolist()[0]
 
 
 def check(

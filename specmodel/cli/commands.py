@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from inspect import cleandoc
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -98,6 +99,18 @@ _ELSEWHERE_COMMANDS = {
 }
 """Words that are typed for a command and are none, and what to run instead."""
 
+
+_METHOD = "--speculative-algorithm --speculative-algo --speculative-config"
+_MODEL = "--speculative-draft-model-path --speculative-draft-model --speculative-config"
+_FILLED_BY = {
+    "drafter": f"{_METHOD} {_MODEL}",
+    "model": _MODEL,
+    "draft_length": "--speculative-num-steps --speculative-num-draft-tokens --speculative-config",
+    "verify_tokens": "--speculative-num-draft-tokens",
+    "tree_width": "--speculative-eagle-topk",
+    "num_requests": "--requests",
+}
+"""Options that fill in what an error may name."""
 
 _HELPS = Path(__file__).with_name("helps")
 
@@ -189,12 +202,22 @@ def _error_line(error: InputError, words: Sequence[str]) -> str:
     name, rest = re.split(r"[. ]|$", error.argument, maxsplit=1)
     is_set = name in (*SETTABLE, *SETTABLE_OF.get(words[0], ()))
     argument = f"--set {error.argument}" if is_set else error.argument
-    for option in _command(words).params:
-        if isinstance(option, click.Option) and (name == option.name or flag(name) in option.opts):
-            argument = f"{option.opts[0]} {rest}".strip()
+    typed = [word.partition("=")[0].replace("_", "-") for word in words]
+    own = [
+        word
+        for option in _command(words).params
+        if isinstance(option, click.Option) and (name == option.name or flag(name) in option.opts)
+        for word in (*option.opts, *option.secondary_opts)
+    ]
+    spelt = [word for word in (*own, *_FILLED_BY.get(name, "").split()) if word in typed]
+    if ("--set", error.argument.replace("_", "-")) in pairwise(typed):
+        argument = f"--set {error.argument}"
+    elif spelt or own:
+        argument = f"{[*spelt, *own][0]} {rest}".strip()
     if error.value is None:
         return in_one_line(f"{argument}: none given; expected {error.expected}")
-    return str(InputError(argument, error.value, error.expected))
+    value = True if error.value is False and argument.startswith("--no-") else error.value
+    return str(InputError(argument, value, error.expected))
 
 
 def _usage(error: click.ClickException, words: Sequence[str]) -> str:

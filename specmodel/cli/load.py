@@ -39,9 +39,12 @@ _TRAFFIC: dict[str, tuple[Any, str]] = {
     "workload": (
         "NAME|FILE",
         "Lengths: chat, code, summaries, math, lognormal:FILE, or a recording: CSV of arrival_time,"
-        " prompt_tokens, output_tokens; Azure's, BurstGPT's, Mooncake's; vLLM's --save-detailed,"
-        " AIPerf's records.  [default: chat]",
+        " prompt_tokens, output_tokens; Azure's, BurstGPT's, Mooncake's, Qwen-Bailian's; vLLM's"
+        " --save-detailed, AIPerf's records.  [default: chat]",
     ),
+    "time_window": ("FROM:TO", "Part of a recording: seconds since its first, or as 10m:1h."),
+    "time_unit": (["s", "ms", "us", "ns"], "Unit of its times.  [default: by columns and times]"),
+    "hash_block": (int, "Tokens that one of its hash_ids names.  [default: by prompts]"),
     "tpot_target": ("SECONDS", "Time per output token that a request should meet."),
     "ttft_target": ("SECONDS", "Time to the first token that a request should meet."),
 }
@@ -71,7 +74,6 @@ _SERVER: dict[str, tuple[Any, str]] = {
         int,
         "Requests of a run; of a file, drawn from it.  [default: 2000; of a file, its own]",
     ),
-    "time_window": ("FROM:TO", "Part of a recording: seconds since its first, or as 10m:1h."),
     "policy": ("LIST", _POLICIES),
     "policy_state": (["request", "server"], "Whose state policies have that keep one a request."),
     "trace": ("FILE|PRESET", "Recorded acceptance of requests (specmodel list presets)."),

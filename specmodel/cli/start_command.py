@@ -86,8 +86,7 @@ def _filled(options: dict[str, Any]) -> dict[str, Any]:
     context = click.get_current_context()
     for name, value in said.items():
         if name not in options:
-            expected = f"no {value} there: this command takes no {settings.flag(name)}"
-            raise InputError(first, value, expected)
+            raise InputError(name, value, "none, as this command does not take it")
         if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
             expected = f"none, as {settings.flag(first)} says {value}"
             raise InputError(name, options[name], expected)
@@ -178,7 +177,7 @@ def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
     model = typed.get("speculative_draft_model_path") or ""
     if not method:
         name, value = next(iter(typed.items()))
-        expected = "--speculative-algorithm with it, such as EAGLE3, or neither for plain decoding"
+        expected = "a method such as EAGLE3 in --speculative-algorithm, or no such flag at all"
         raise InputError(name, value, expected)
     if method.lower() == "eagle" and not model:  # the checkpoint's own module, which SGLang runs so
         method = "mtp"

@@ -238,10 +238,9 @@ def given_form(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the one form of acceptance that was given, by its name; nothing if none was."""
     typed = {name: given[name] for name in ACCEPTANCE if given.get(name) is not None}
     if len(typed) > 1:
-        flags, known = (
-            ["--" + n.replace("_", "-") for n in names] for names in (typed, ACCEPTANCE)
-        )
-        raise InputError("acceptance", flags, f"exactly one of {', '.join(known)}")
+        first, name = (*typed,)[:2]
+        expected = f"none beside --{first.replace('_', '-')}: one form of acceptance does"
+        raise InputError(name, typed[name], expected)
     return typed
 
 

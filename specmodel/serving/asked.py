@@ -29,7 +29,7 @@ from specmodel.replay.traces import Trace, join_traces, sample_trace
 from specmodel.serving.capacity import Targets
 from specmodel.serving.carried import check_alone, check_costs, largest_rates
 from specmodel.serving.drains import Drain, drain_of, drained, usual_policies
-from specmodel.serving.lengths import lengths_asked
+from specmodel.serving.lengths import OF_FILES, lengths_asked
 from specmodel.serving.requests import MOST_REQUESTS, MOST_VARIATION, Arrivals, Lengths, Requests
 from specmodel.serving.run import has_numba
 from specmodel.serving.study import Row, Study, under_load
@@ -47,7 +47,7 @@ _OF_STUDY = ("seed", "policy_state", "prefix_hit_rate", "shared_prefix", "accept
 """What a study takes as it is given."""
 OF_LOADS = (
     *("request_rate", "users", "arrivals", "workload", "requests", "policy", "trace", "prefill"),
-    *("tpot_target", "ttft_target", "time_window", "gpu_hour_price", *_OF_STUDY),
+    *("tpot_target", "ttft_target", *OF_FILES, "gpu_hour_price", *_OF_STUDY),
     *(*LIMITS, *OF_SEARCH, "drain", *OF_DRAINS),
 )
 """Arguments of a question of load beside those of a case."""
@@ -170,7 +170,8 @@ def load_question(arguments: Mapping[str, Any]) -> Loaded:
         if isinstance(study.lengths, Requests):
             held, count = study.lengths.count, drain.study.num_requests
             which = f"the first {count}" if count <= held else f"all {held}, again and again,"
-            told["assumed"] |= {"workload": f"{which} of the file"}
+            taken = filter(None, (f"{which} of the file", study.lengths.reading))
+            told["assumed"] |= {"workload": ", ".join(taken)}
         told["policies"] = usual_policies(drain) if told["is_usual"] else policies
         return Drained(study=drain.study, loads=[], trial=None, drain=drain, **told)
     refuse_given(asked, OF_DRAINS, "--drain with it")
@@ -314,6 +315,9 @@ def _arrivals(asked: Mapping[str, Any], lengths: Lengths | Requests) -> list[Arr
         rates = parse_numbers("request_rate", rates) if isinstance(rates, str) else np.ravel(rates)
     elif isinstance(lengths, Requests):
         rates = [lengths.rate]
+        if not 0 < rates[0] <= 1e6:
+            expected = "requests that come at several times, or --request-rate beside it"
+            raise InputError("workload", str(asked["workload"]), expected)
     else:
         expected = "requests a second, such as 1,2,4, or --users, or for the largest --tpot-target"
         raise InputError("request_rate", None, expected)

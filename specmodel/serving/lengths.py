@@ -12,6 +12,8 @@ from specmodel.base.units import check, single
 from specmodel.prediction.predicting import plain_points
 from specmodel.serving.requests import LONGEST, WORKLOADS, Lengths, Requests
 
+OF_FILES = ("time_window", "time_unit", "hash_block")
+"""What only a file of recorded requests takes."""
 _USUAL = "chat"
 """The workload where none is given."""
 
@@ -39,7 +41,7 @@ def lengths_asked(
         )
         return typed, {}
     if not isinstance(name, str | Path) or not Path(name).suffix:
-        refuse_given(asked, ("time_window",), "a file of recorded requests with it")
+        refuse_given(asked, OF_FILES, "a file of recorded requests with it")
         if isinstance(name, Lengths | Requests):
             return name, {}
         if name and name not in WORKLOADS:
@@ -51,7 +53,7 @@ def lengths_asked(
     from specmodel.serving.recorded import read_requests  # imports pandas
 
     told, file = dict[str, Any](), str(name).removeprefix("lognormal:")
-    found = read_requests(file, asked.get("time_window"))
+    found = read_requests(file, **given(asked, OF_FILES))
     if file != str(name):
         law = replace(Lengths.fitted(found), together=positions or Lengths.together)
         told["workload"] = (
@@ -64,10 +66,11 @@ def lengths_asked(
         alone = ("prefix_hit_rate", "shared_prefix")
         refuse_given(asked, alone, "none, as hash_ids of the file tell what is cached")
         told["prefix_hit_rate"] = "all leading blocks (hash_ids) that came before"
+    taken = [found.reading]
     if not is_drawn and given(asked, ("arrivals", "requests")):
-        told["workload"] = "pairs of lengths drawn from the file"
+        taken.insert(0, "pairs of lengths drawn from the file")
         told |= {} if "arrivals" in asked else {"arrivals": "poisson"}
-    return found, told
+    return found, told | ({"workload": ", ".join(filter(None, taken))} if any(taken) else {})
 
 
 def _law_of(name: str, value: Any) -> tuple[float | None, float]:

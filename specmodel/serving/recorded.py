@@ -3,22 +3,26 @@
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from specmodel.base.errors import InputError
-from specmodel.base.files import check_readable, parsed_json
+from specmodel.base.errors import InputError, refuse_given
+from specmodel.base.files import json_text, parsed_json
 from specmodel.base.notes import Note
-from specmodel.base.tables import MOST_BYTES, as_numbers, numbers, read_table
-from specmodel.base.units import FloatArray
+from specmodel.base.tables import as_numbers, numbers, read_table
+from specmodel.base.units import FloatArray, check
 from specmodel.replay.traces.files import json_lines
-from specmodel.serving.requests import LONGEST, MOST_REQUESTS, Requests
+from specmodel.serving.requests import LONGEST, MOST_REQUESTS, Requests, Whole
 
 _ARGUMENT, _CACHED, _PHASE = "workload", "hash_ids", "metadata.benchmark_phase"
-_BLOCK = 512
-"""Tokens of a block that Mooncake's hash_ids name [token]."""
+_BLOCKS = "blocks"
+"""How many hash_ids a request has, beside those seen before, which are `_CACHED`."""
+_LARGEST, _TRIED, _AGREEING = 4097, 1000, 0.9
+"""A block is smaller [token]; of so many requests, this share must agree with one [request] [-]."""
+UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+"""Units of time, and how many a second has [-]."""
 _LATEST = 1e19
 """Largest time that a file may have, in its unit: nanoseconds since 1970 are above 1e18 [-]."""
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -26,53 +30,65 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _HEAD = 100
 """Lines of a file that tell its kind, of which the first may be of failed requests [-]."""
 _RARE, _LONG = 0.02, 1000.0
-"""A rate below which whole times that go on for so long look like milliseconds [request/s] [-]."""
+"""A rate below which times that go on for so long look like a finer unit [request/s] [s]."""
+_BRIEF, _SLOWEST, _FASTEST = 1.0, 1e-3, 1e3
+"""No recording is shorter [s], or of a rate beyond these [request/s]."""
+_Times: TypeAlias = tuple[FloatArray, str, list[Note]]
 
 
 class _Format(NamedTuple):
     """Where a kind of file has what a request needs; a dot leads to a key within another.
 
     `name` is whose it is. `time`, `prompt` and `output` are when a request came, and its lengths: a
-    file that has all three is of this kind. There are `per_second` units of time in a second, 0 for
-    dates. With `is_by_end`, requests stand in the order in which they ended, or nearly in that of
-    arrival.
+    file that has all three, and `also`, is of this kind. Times that are no dates are in `unit`, and
+    hash_ids name blocks of so many tokens, unless contents contradict that. With `is_by_end`,
+    requests stand in the order in which they ended, or nearly in that of arrival.
     """
 
     name: str
     time: str
     prompt: str
     output: str
-    per_second: float = 1.0
+    unit: str = "s"
     is_by_end: bool = False
+    block: int = 512
+    also: tuple[str, ...] = ()
 
     @property
     def columns(self) -> tuple[str, str, str]:
-        """The names of the three columns that identify the format."""
+        """The names of the three columns that hold what a request needs."""
         return self.time, self.prompt, self.output
 
 
+_HASHED = ("timestamp", "input_length", "output_length")
 OURS = _Format("specmodel", "arrival_time", "prompt_tokens", "output_tokens")
 FORMATS = (
     OURS,
-    _Format("Azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens", per_second=0),
+    _Format("Azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens"),
     _Format("BurstGPT", "Timestamp", "Request tokens", "Response tokens"),
-    _Format("Mooncake", "timestamp", "input_length", "output_length", per_second=1e3),
+    _Format("Qwen-Bailian", *_HASHED, block=16, also=("chat_id",)),
+    _Format("Mooncake", *_HASHED, unit="ms"),
     _Format("vLLM", "start_times", "input_lens", "output_lens", is_by_end=True),
     _Format(
         *("AIPerf", "metadata.request_start_ns"),
         *("metrics.input_sequence_length.value", "metrics.output_sequence_length.value"),
-        per_second=1e9,
+        unit="ns",
         is_by_end=True,
     ),
 )
 """The kinds of files that are read, the first whose columns a file has."""
 _EXPECTED = (
-    "columns arrival_time, prompt_tokens and output_tokens, or a trace of Azure, BurstGPT or"
-    " Mooncake, the result of vllm bench serve --save-detailed, or AIPerf's profile_export.jsonl"
+    "columns arrival_time, prompt_tokens and output_tokens, or a trace of Azure, BurstGPT,"
+    " Mooncake or Qwen-Bailian, vllm bench serve --save-detailed, or AIPerf's profile_export.jsonl"
 )
 
 
-def read_requests(path: str | Path, time_window: str | None = None) -> Requests:
+def read_requests(
+    path: str | Path,
+    time_window: str | None = None,
+    time_unit: str | None = None,
+    hash_block: int | None = None,
+) -> Requests:
     """Return recorded requests, the first of which comes at 0.
 
     Parameters
@@ -82,14 +98,20 @@ def read_requests(path: str | Path, time_window: str | None = None) -> Requests:
         or one of `FORMATS`, in .csv, .parquet, .jsonl or .json.
     time_window
         FROM:TO, which part of it is taken: seconds since its first request, or such as 10m:1h.
+    time_unit
+        s, ms, us or ns, in which its times are; None for what columns and times tell.
+    hash_block
+        Tokens of a block of hash_ids; None for what prompts and their blocks tell [token].
 
     Notes
     -----
     Requests must be in the order of arrival; those of vLLM and AIPerf are sorted. In files of
-    others, requests without an output token failed, and are left out. Mooncake's hash_ids tell
-    which leading blocks of a prompt came before: those are cached, as in a cache without bound. Of
-    a file with more than `MOST_REQUESTS` the first so many are read, in which a window must end.
+    others, requests without an output token failed, and are left out. hash_ids tell which leading
+    blocks of a prompt came before: those are cached, as in a cache without bound. Of a file with
+    more than `MOST_REQUESTS` the first so many are read, in which a window must end.
     """
+    if time_unit not in (None, *UNITS):
+        raise InputError("time_unit", time_unit, f"one of {', '.join(UNITS)}")
     table, form = _table(Path(path))
     notes, is_whole = list[Note](), len(table) <= MOST_REQUESTS
     if form is not OURS:
@@ -98,7 +120,8 @@ def read_requests(path: str | Path, time_window: str | None = None) -> Requests:
         notes += [Note("failed_left_out", {"count": count})] if count else []
     if table.empty:
         raise InputError(_ARGUMENT, str(path), "at least one request")
-    times = _seconds(table, form)
+    times, unit, doubts = _seconds(table, form, time_unit)
+    notes += doubts
     prompts, outputs = (
         numbers(table, name, minimum=1, maximum=LONGEST, whole=True, argument=_ARGUMENT)
         for name in (form.prompt, form.output)
@@ -113,16 +136,13 @@ def read_requests(path: str | Path, time_window: str | None = None) -> Requests:
     times = times[order] - times[order[0]]
     kept = _inside(times, time_window, str(path), is_whole=is_whole)
     order, times = order[kept], times[kept]
-    cached = table[_CACHED].to_numpy(np.int64)[order] if _CACHED in table else None
-    times = times - times[0]
-    rate = len(times) / times[-1] if times[-1] >= _LONG else np.inf
-    if form is OURS and rate < _RARE and (times == np.floor(times)).all():
-        notes.append(Note("perhaps_milliseconds", {"rate": rate}))
+    cached, block = _cached(table, prompts, form.block, hash_block)
     return Requests(
-        arrival_time=times,
+        arrival_time=times - times[0],
         prompt_tokens=prompts[order].astype(np.int64),
         output_tokens=outputs[order].astype(np.int64),
-        cached_tokens=cached,
+        cached_tokens=None if cached is None else cached[order],
+        reading=" and ".join(filter(None, (unit, block))),
         notes=tuple(notes),
     )
 
@@ -141,7 +161,7 @@ def _table(path: Path) -> tuple[pd.DataFrame, _Format]:
 
 
 def _format_of(names: list[str]) -> _Format:
-    form = next((form for form in FORMATS if {*form.columns} <= {*names}), None)
+    form = next((f for f in FORMATS if {*f.columns, *f.also} <= {*names}), None)
     if form is None:
         raise InputError(_ARGUMENT, ", ".join(names[:8]) or "no columns", _EXPECTED)
     return form
@@ -156,13 +176,13 @@ def _from_lines(path: Path) -> tuple[pd.DataFrame, _Format]:
     own = dict.fromkeys(name for record in head if isinstance(record, dict) for name in record)
     told = [name for form in FORMATS for name in form.columns if any(_at(r, name) for r in head)]
     form = _format_of([*own, *told])
-    names = [*form.columns, *([_CACHED] if _CACHED in own else [])]
+    names = [*form.columns, *([_BLOCKS, _CACHED] if _CACHED in own else [])]
     records = _of_lines(chain(head, lines), names)
     return pd.DataFrame(islice(records, MOST_REQUESTS + 1), columns=names), form
 
 
 def _of_lines(lines: Iterator[Any], names: list[str]) -> Iterator[list[Any]]:
-    """Yield the columns of each line; for blocks, the leading tokens seen before [token]."""
+    """Yield the columns of each line; of blocks, how many, and how many leading ones were seen."""
     seen = set[Any]()
     for record in lines:
         if _at(record, _PHASE) == "warmup":
@@ -170,10 +190,10 @@ def _of_lines(lines: Iterator[Any], names: list[str]) -> Iterator[list[Any]]:
         row = [_at(record, name) for name in names]
         if names[-1] == _CACHED:
             blocks = row[-1]
-            if not isinstance(blocks, list) or not all(isinstance(block, int) for block in blocks):
+            if not isinstance(blocks, list) or not all(isinstance(b, int | str) for b in blocks):
                 raise InputError(f"{_ARGUMENT}.{_CACHED}", blocks, "a list of numbers of blocks")
             new = (place for place, block in enumerate(blocks) if block not in seen)
-            row[-1] = next(new, len(blocks)) * _BLOCK
+            row[-2:] = len(blocks), next(new, len(blocks))
             seen.update(blocks)
         yield row
 
@@ -187,15 +207,11 @@ def _at(record: Any, path: str) -> Any:
 
 def _from_result(path: Path) -> tuple[pd.DataFrame, _Format]:
     """Return the requests of a result in JSON, which has a list for each column."""
-    check_readable(path, _ARGUMENT, "JSON")
-    if path.stat().st_size > MOST_BYTES:
-        raise InputError(_ARGUMENT, str(path), f"a file of at most {MOST_BYTES / 1e9:g} GB")
     try:
-        found = parsed_json(path.read_bytes())
+        found = parsed_json(json_text(path, _ARGUMENT, "fewer requests"))
     except ValueError as error:
-        raise InputError(
-            _ARGUMENT, str(path), f"one result in well-formed JSON ({error})"
-        ) from None
+        expected = f"one result in well-formed JSON ({error})"
+        raise InputError(_ARGUMENT, str(path), expected) from None
     names = [*found] if isinstance(found, dict) else []
     if "input_lens" in names and "start_times" not in names:
         expected = "start_times too, which vLLM since 0.15 writes with --save-detailed"
@@ -208,18 +224,70 @@ def _from_result(path: Path) -> tuple[pd.DataFrame, _Format]:
         raise InputError(_ARGUMENT, str(path), expected) from None
 
 
-def _seconds(table: pd.DataFrame, form: _Format) -> FloatArray:
-    """Return when requests came, as the file counts [s]."""
-    if form.per_second:
-        own = numbers(table, form.time, above=-1, minimum=0, maximum=_LATEST, argument=_ARGUMENT)
-        return own / form.per_second
+def _seconds(table: pd.DataFrame, form: _Format, typed: str | None) -> _Times:
+    """Return when requests came [s], the unit where it is a guess, and what is doubtful of it."""
     column = table[form.time]
-    dates = pd.to_datetime(column, format="ISO8601", utc=True, errors="coerce")
-    if dates.isna().any():
-        culprit = column[dates.isna()].iloc[0]
-        expected = "a date such as 2023-11-16 18:15:46.68"
-        raise InputError(f"{_ARGUMENT}.{form.time}", culprit, expected)
-    return np.asarray((dates - dates.min()).dt.total_seconds(), np.float64)
+    if column.dtype.kind == "M" or as_numbers(column).isna().all():
+        dates = pd.to_datetime(column, format="ISO8601", utc=True, errors="coerce")
+        if dates.isna().any():
+            culprit = column[dates.isna()].iloc[0]
+            expected = "a number, or a date such as 2023-11-16 18:15:46.68"
+            raise InputError(f"{_ARGUMENT}.{form.time}", culprit, expected)
+        refuse_given({"time_unit": typed}, ("time_unit",), "none, as times of this file are dates")
+        return np.asarray((dates - dates.min()).dt.total_seconds(), np.float64), "", []
+    own = numbers(table, form.time, above=-1, minimum=0, maximum=_LATEST, argument=_ARGUMENT)
+    unit, doubts = (typed, []) if typed else _unit_of(own, form)
+    is_guess = not typed and (unit != form.unit or form.columns == _HASHED)
+    return own / UNITS[unit], f"times in {unit}" * is_guess, doubts
+
+
+def _unit_of(times: FloatArray, form: _Format) -> tuple[str, list[Note]]:
+    """Return the unit of times, and a note where their rate is more likely in another.
+
+    It is the format's unless times contradict that: seconds since 1970, parts of what is whole, or
+    a duration or a rate that no recording has.
+    """
+    dated = [unit for unit, many in UNITS.items() if 1e9 <= times.min() / many < 1e10]
+    span, likely = float(np.ptp(times)), form.unit
+    if dated or not span:
+        return (*dated, likely)[0], []
+    rates = {unit: len(times) * many / span for unit, many in UNITS.items()}
+    seconds, rate = span / UNITS[form.unit], rates[form.unit]
+    if seconds >= _LONG or rates["s"] >= _RARE:
+        likely = next((unit for unit in UNITS if rates[unit] >= _RARE), likely)
+    is_whole = form.unit == "s" or (times == np.floor(times)).all()
+    is_kept = is_whole and seconds >= _BRIEF and _SLOWEST <= rate <= _FASTEST
+    unit, other = (form.unit, likely) if is_kept else (likely, form.unit)
+    told = {"column": form.time, "unit": unit, "rate": rates[unit]}
+    note = Note("time_unit", told | {"other": other, "other_rate": rates[other]})
+    return unit, [note] if likely != form.unit else []
+
+
+def _cached(
+    table: pd.DataFrame, prompts: FloatArray, usual: int, typed: int | None
+) -> tuple[Whole | None, str]:
+    """Return the tokens of each prompt that came before, and the block where it is a guess."""
+    if _CACHED not in table:
+        refuse_given({"hash_block": typed}, ("hash_block",), "none, as this file has no hash_ids")
+        return None, ""
+    block = _block_of(prompts, table[_BLOCKS].to_numpy(), usual) if typed is None else typed
+    check("hash_block", block, minimum=1, maximum=LONGEST, whole=True)
+    cached = np.minimum(table[_CACHED].to_numpy() * block, prompts).astype(np.int64)
+    return cached, f"blocks of {block} tokens" * (typed is None)
+
+
+def _block_of(prompts: FloatArray, counts: FloatArray, usual: int) -> int:
+    """Return the tokens of a block, whole ones or all, with which most prompts have their count."""
+    sizes = np.array([usual, *2 ** np.arange(3, 13), *range(16, _LARGEST, 16), *range(1, _LARGEST)])
+    counts = counts[:_TRIED, None]
+    blocks = np.where(counts, prompts[:_TRIED, None] / sizes, 0)
+    shares = np.max([np.mean(cut(blocks) == counts, axis=0) for cut in (np.ceil, np.floor)], axis=0)
+    if shares.max() < _AGREEING:
+        some = zip(counts[:3, 0], prompts[:3], strict=True)
+        value = ", ".join(f"{count} for {prompt:g} tokens" for count, prompt in some)
+        expected = "blocks of one size, or --hash-block N, the tokens of one"
+        raise InputError(f"{_ARGUMENT}.{_CACHED}", value, expected)
+    return int(sizes[shares.argmax()])
 
 
 def _inside(times: FloatArray, window: str | None, path: str, *, is_whole: bool) -> Any:

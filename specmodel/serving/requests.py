@@ -169,6 +169,8 @@ class Requests:
         them [token].
     samples
         Requests, one after another, that have the same prompt [request].
+    reading
+        What was taken of a recording that it does not say: units.
     notes
         What the reader must know of a recording.
     """
@@ -179,6 +181,7 @@ class Requests:
     users: int = 0
     cached_tokens: Whole | None = None
     samples: int = 1
+    reading: str = ""
     notes: tuple[Note, ...] = ()
 
     def __post_init__(self) -> None:

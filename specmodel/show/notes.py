@@ -236,8 +236,8 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     "typical_all_reduce": _typical_all_reduce,
     "failed_left_out": "requests without an output token, which failed, are left out: {count:,}",
     "sorted_by_arrival": "{name} writes requests in another order: sorted by their arrival",
-    "perhaps_milliseconds": "arrival_time is taken in seconds, which makes {rate:.2g} requests/s:"
-    " where it is in milliseconds, divide it by 1,000",
+    "time_unit": "{column} is taken in {unit}, which makes {rate:.2g} requests/s: where it is in"
+    " {other}, --time-unit {other} makes them {other_rate:.2g}",
     "fits_at_bound": lambda v: " and ".join("{} {} {:.3g}".format(*fit) for fit in v["fits"]),
 }
 """Words by the kind of a note: a template of its values, or a function of these."""

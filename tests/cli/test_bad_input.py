@@ -222,8 +222,8 @@ PROFILES = [
 
 MOE = " --target qwen3-30b-a3b --drafter ngram"
 IMPLAUSIBLE = {
-    "--set target.num_layers=4000": "--target num_layers: got 4000;",
-    "--set engine.pass_time=3.7": "--engine pass_time: got 3.7;",
+    "--set target.num_layers=4000": "--set target.num_layers: got 4000;",
+    "--set engine.pass_time=3.7": "--set engine.pass_time: got 3.7;",
     "--routing-correlation 0.9": "--routing-correlation: got 0.9;",
 }
 SPREAD = [
@@ -254,8 +254,36 @@ SPREAD = [
     ),
 ]
 
+SGLANG = "predict qwen3-30b-a3b h200 --acceptance-rate 0.7 --speculative"
+HUGE = 2**64
+AS_TYPED = [
+    (f"{SGLANG}-algorithm EAGLE3 --speculative-eagle-topk 8", "--speculative-eagle-topk: got 8;"),
+    (f"{SGLANG}-algo EAGLE3 --speculative_num_steps 9999", "--speculative-num-steps: got 9999"),
+    (f"{SGLANG}-algo '' --speculative-draft-model x", "--speculative-algo: got '';", "EAGLE3"),
+    (f"{SGLANG}-draft-model x", "--speculative-draft-model: got 'x';", "EAGLE3"),
+    (f"{SGLANG}-algo MADEUP", "--speculative-algo: got"),
+    (
+        "schedule qwen3-30b-a3b h200 --for sglang --speculative-algo EAGLE3"
+        " --speculative-eagle-topk 4",
+        "--speculative-eagle-topk: got 4;",
+    ),
+    (f"{GOOD} --tokens-per-step 2", "--tokens-per-step: got 2", "none beside --acceptance-rate"),
+    ("explore --no-browser --public --host 256.1.1.1", "--host: got '256.1.1.1'"),
+    *(
+        (f"{command} qwen3-30b-a3b h200 --acceptance-rate 0.7 {option} {HUGE}", f"{option}: got")
+        for command, option in (
+            ("schedule --for vllm --prompt-length 30", "--output-length"),
+            ("schedule --for vllm --output-length 30", "--prompt-length"),
+            ("load --request-rate 1 --output-length 30", "--prompt-length"),
+            ("load --request-rate 1", "--requests"),
+        )
+    ),
+]
+"""An error names the option as it was typed, and none that was not."""
+
 CASES = [
     *WORDS,
+    *AS_TYPED,
     *(
         (f"{GOOD} {options}", *told)
         for options, *told in [*NAMES, *LISTS, *POINTS, *SETTINGS, *PROFILES]

@@ -56,7 +56,8 @@ def test_what_is_drawn_from_a_recording_is_told(document, refuse, tmp_path):
         assert told["prefix_hit_rate"] == "all leading blocks (hash_ids) that came before"
     assert "arrivals" not in replayed
     assert drawn["arrivals"] == "poisson"
-    assert "drawn from the file" in drawn["workload"]
+    assert drawn["workload"].endswith("from the file, times in ms and blocks of 512 tokens")
+    assert replayed["workload"] == "times in ms and blocks of 512 tokens"
     assert "prompts of 900 tokens (spread 0.00)" in fitted["workload"]
     told = "none, as hash_ids of the file tell what is cached"
     refuse(f"{line} --workload {file} --shared-prefix 9", told)
@@ -109,6 +110,15 @@ def test_a_rate_near_the_edge_is_told_as_such():
     assert not_carried([row | {"is_steady": True, "largest_rate_closed": 10.0}]) == {}
 
 
+@pytest.mark.parametrize("others", ["", "5,90,9\n"])
+def test_a_recording_without_a_rate_takes_one(others, document, refuse, tmp_path):
+    file = tmp_path / "one.csv"
+    file.write_text(f"arrival_time,prompt_tokens,output_tokens\n5,90,9\n{others}")
+    line = f"load qwen3-30b-a3b h100 --policy none --workload {file}"
+    refuse(line, "--workload: got", "come at several times, or --request-rate")
+    assert document(f"{line} --request-rate 1")["rows"][0]["is_steady"]
+
+
 @each_row(
     ("line", "culprit", "remedy"),
     [
@@ -120,6 +130,7 @@ def test_a_rate_near_the_edge_is_told_as_such():
         ("--request-rate 1 --prompt-length 10", "--output-length", "as prompt_length is given"),
         ("--request-rate 1 --workload essays", "--workload", "or a file"),
         ("--request-rate 1 --time-window 0:9", "--time-window", "a file of recorded requests"),
+        ("--request-rate 1 --time-unit ms", "--time-unit", "a file of recorded requests"),
         ("--request-rate 1 --acceptance-by-request 9", "--acceptance-by-request", "from 0 to 5"),
         (
             "--request-rate 1 --shared-prefix 9 --prefix-hit-rate 0.1",

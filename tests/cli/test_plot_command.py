@@ -123,7 +123,7 @@ BAD = [
     (f"{GOOD} --where batch_size=x", "--where: got 'x'", "numbers as a list or range"),
     (f"{GOOD} --where batch_size=2", "--where: got 'batch_size=2'", "rows have, such as 1"),
     (f"{GOOD} --outcome speedup", "--outcome: got 'speedup'", "none"),
-    ("plot policies table.csv --output a.pdf --no-marks", "--marks: got False", "none"),
+    ("plot policies table.csv --output a.pdf --no-marks", "--no-marks: got True", "none"),
     ("plot sobol table.csv --output a.pdf --outcome x", "--outcome: got 'x'", "target_efficiency"),
 ]
 

@@ -331,6 +331,20 @@ def test_a_plain_run_is_asked_for_where_only_speculative_ones_are_timed():
         need_plain([chain])
 
 
+@pytest.mark.parametrize(
+    ("content", "culprit"),
+    [
+        (b"[" + b"1," * 9_000_000 + b"1]", "leave out --save-detailed"),
+        (b"[" + b"1.2345678," * 100_000 + b"1]", "entry 1: got 1.23"),
+        (b"tpot_ms,concurrency\n" + b"5,1\n" * 100_001, "at most 100,000 rows"),
+    ],
+)
+def test_what_would_take_much_memory_is_refused_in_one_line(content, culprit, file, monkeypatch):
+    monkeypatch.setattr("specmodel.base.files._MOST_JSON", 100_000_000)
+    with pytest.raises(InputError, match=culprit):
+        read_benchmarks([file(content)])
+
+
 def test_a_benchmark_of_another_model_is_refused():
     run = Run(source="a.json", model="", quantity="step_time", value=0.01, batch_size=1.0)
     for model, target in (

@@ -114,6 +114,70 @@ def test_a_window_cuts_a_recording(window, kept, write):
     assert found.arrival_time[0] == 0
 
 
+SPAN = [0.5, 30.2, 71.9, 100.5]
+"""When four requests came [s], as in the example of Qwen-Bailian's README in parts of a second."""
+PROMPTS = [60, 160, 256, 96]
+SINCE_1970 = [1.76e9 + time for time in SPAN]
+NAMES = {"chat": '"chat_id": 7, "turn": 1, ', "plain": ""}
+
+
+def hashed(times, block, kind="plain", cut=np.ceil):
+    """Return lines whose prompts share their first block alone."""
+    rows = []
+    for row, (time, prompt) in enumerate(zip(times, PROMPTS, strict=True)):
+        ids = [1, *range(100 * row + 2, 100 * row + 1 + int(cut(prompt / block)))]
+        asked = f'"timestamp": {time}, "input_length": {prompt}, "output_length": 9'
+        rows.append(f'{{{NAMES[kind]}{asked}, "hash_ids": {ids}}}\n')
+    return "".join(rows)
+
+
+def in_unit(many, times=SPAN):
+    return [int(time * many) for time in times]
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "block", "other"),
+    [
+        (hashed(SPAN, 16, "chat"), "s", 16, ""),  # Qwen-Bailian's, as its README has them
+        (hashed(in_unit(1), 16, "chat"), "s", 16, ""),
+        (hashed(SPAN, 64, "chat"), "s", 64, ""),
+        (hashed(SPAN, 48, "chat", np.floor), "s", 48, ""),
+        (hashed(in_unit(1e3), 16, "chat"), "ms", 16, "--time-unit s makes them 4e-05"),
+        (hashed(SPAN, 16), "s", 16, "--time-unit ms makes them 40"),
+        (hashed(in_unit(1), 512), "s", 512, "--time-unit ms makes them 40"),
+        (hashed(in_unit(1e3), 512), "ms", 512, ""),  # Mooncake's
+        (hashed([1e3 * time for time in SPAN], 512), "ms", 512, ""),
+        (hashed(in_unit(1e6), 32), "us", 32, "--time-unit ms makes them 4e-05"),
+        (hashed(SINCE_1970, 16), "s", 16, ""),
+        (hashed(in_unit(1e9, SINCE_1970), 16), "ns", 16, ""),
+    ],
+)
+def test_contents_tell_the_unit_and_the_block(text, unit, block, other, write):
+    found = serving.read_requests(write("trace.jsonl", text))
+    assert found.rate == pytest.approx(0.04, rel=0.02)
+    assert found.reading == f"times in {unit} and blocks of {block} tokens"
+    assert found.cached_tokens is not None
+    assert found.cached_tokens.tolist() == [0, *np.minimum(block, PROMPTS[1:])]
+    assert [other in str(note) for note in found.notes] == [True] * bool(other)
+    path = write("trace.jsonl", text)
+    assert serving.read_requests(path, hash_block=8).cached_tokens[1] == 8
+    typed = serving.read_requests(path, time_unit="ms")
+    assert not typed.notes
+    assert "times" not in typed.reading
+
+
+@pytest.mark.parametrize("kind", ["own", "Azure", "BurstGPT"])
+def test_times_of_tables_are_what_they_hold(kind, write):
+    head = {"own": OWN, "Azure": AZURE, "BurstGPT": "Timestamp,Request tokens,Response tokens\n"}
+    days = [f"2024-05-10T00:0{minute}:00Z" for minute in range(4)]
+    for times, rate in (
+        *((times, 0.04) for times in (SPAN, in_unit(1e3), SINCE_1970, in_unit(1e3, SINCE_1970))),
+        (days, 4 / 180),
+    ):
+        text = head[kind] + "".join(f"{time},5,3\n" for time in times)
+        assert serving.read_requests(write("load.csv", text)).rate == pytest.approx(rate, rel=0.02)
+
+
 def test_whole_times_that_come_rarely_may_be_milliseconds(write):
     rare, often = (
         serving.read_requests(
@@ -121,15 +185,30 @@ def test_whole_times_that_come_rarely_may_be_milliseconds(write):
         )
         for step in (250, 1)
     )
-    assert "where it is in milliseconds" in str(rare.notes[0])
+    assert "where it is in ms, --time-unit ms" in str(rare.notes[0])
     assert not often.notes
+
+
+@pytest.mark.parametrize(
+    ("text", "typed", "culprit"),
+    [
+        (hashed(SPAN, 16).replace("[1, 2, 3, 4]", "[1]"), {}, "hash_ids: got '1 for 60 tokens"),
+        (hashed(SPAN, 16), {"hash_block": 0}, "hash_block: got 0"),
+        (hashed(SPAN, 16), {"time_unit": "h"}, "time_unit: got 'h'"),
+        (hashed(SPAN, 16).replace("hash_ids", "ids"), {"hash_block": 16}, "has no hash_ids"),
+        (hashed(['"2024-05-10"'] * 4, 16), {"time_unit": "s"}, "are dates"),
+    ],
+)
+def test_contents_without_one_reading_are_refused(text, typed, culprit, write):
+    with pytest.raises(InputError, match=re.escape(culprit)):
+        serving.read_requests(write("trace.jsonl", text), **typed)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "culprit"),
     [
         ("load.txt", "", "a .csv, .parquet, .jsonl or .json file"),
-        ("load.csv", "a,b\n1,2\n", "a trace of Azure, BurstGPT or Mooncake"),
+        ("load.csv", "a,b\n1,2\n", "a trace of Azure, BurstGPT, Mooncake"),
         ("load.csv", OWN + "1,0,3\n", "prompt_tokens: got 0"),
         ("load.csv", OWN + "1,5,3\n0.5,7,2\n", "arrival_time"),
         ("load.csv", OWN, "workload"),

@@ -6,20 +6,20 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from specmodel.base.errors import InputError
-from specmodel.base.files import check_readable, refusing
+from specmodel.base.files import check_readable, json_text, refusing
 from specmodel.base.tables import need_columns, parse_csv, read_table
 from specmodel.fit.measured.results import FORMATS, json_run
 from specmodel.fit.measured.runs import MOST_APART, Run, mean_range, seen_batch
 from specmodel.fit.measured.tables import Cells, check_milliseconds
 
-MOST_BYTES = 1_000_000_000  # largest result file that is read [B]
+MOST_ROWS = 100_000  # most rows of a table, of which each is a run or two
 MOST_SPREAD = 100.0  # largest difference of repeats over their median [-]
 
 
@@ -85,12 +85,12 @@ def _file_runs(path: Path) -> list[Run]:
         if head[:1] in (b"{", b"["):
             return _json_runs(path)
         if head[:4] == b"PAR1":
-            return _table_runs(read_table(path, _TEXTS, "benchmarks"), path)
+            return _table_runs(read_table(path, _TEXTS, "benchmarks", most=MOST_ROWS + 1), path)
         if b"\0" in head:
             raise InputError("benchmarks", str(path), f"a file of text or Parquet: {FORMATS}")
         file.seek(0)
-        table = parse_csv(file, _TEXTS, str(path), "benchmarks", comments=False)
-        return _table_runs(table, path)
+        how: Any = {"comments": False, "most": MOST_ROWS + 1}
+        return _table_runs(parse_csv(file, _TEXTS, str(path), "benchmarks", **how), path)
 
 
 # Result files in JSON
@@ -98,31 +98,26 @@ def _file_runs(path: Path) -> list[Run]:
 
 def _json_runs(path: Path) -> list[Run]:
     """Return the runs of JSON objects that follow one another, or of a list of them."""
-    if path.stat().st_size > MOST_BYTES:
-        limit = f"a file of at most {MOST_BYTES / 1e9:g} GB: leave out --save-detailed"
-        raise InputError("benchmarks", str(path), limit)
-    found = list(_json_values(path))
-    if len(found) == 1:
-        found = _entries(path, found[0][1])
-    if not found:
+    values = _json_values(path)
+    first = [*islice(values, 2)]
+    found = chain(first, values) if len(first) > 1 else _entries(path, first[0][1])
+    runs = [json_run(values, source) for source, values in found]
+    if not runs:
         raise InputError("benchmarks", str(path), "at least one result")
-    return [json_run(values, source) for source, values in found]
+    return runs
 
 
-def _entries(path: Path, value: Any) -> list[tuple[str, Any]]:
+def _entries(path: Path, value: Any) -> Iterator[tuple[str, Any]]:
     """Return the results in a value: those of a list or of GuideLLM's report, or the value."""
     held = value.get("benchmarks", value) if isinstance(value, dict) else value
     if not isinstance(held, list):
-        return [(str(path), held)]
-    return [(f"{path} entry {number}", entry) for number, entry in enumerate(held, start=1)]
+        return iter([(str(path), held)])
+    return ((f"{path} entry {number}", entry) for number, entry in enumerate(held, start=1))
 
 
 def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield JSON values that follow one another, with the lines where they begin."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError("benchmarks", str(path), "a JSON file in UTF-8") from None
+    text = json_text(path, "benchmarks", "leave out --save-detailed")
     decode, anything, line, end = json.JSONDecoder().raw_decode, re.compile(r"\S"), 1, 0
     while found := anything.search(text, end):
         start = found.start()
@@ -163,6 +158,8 @@ def _checked(table: pd.DataFrame, path: Path) -> pd.DataFrame:
         if name not in table:
             table = table.rename(columns={alias: name})
     need_columns(table, (), argument=str(path))
+    if len(table) > MOST_ROWS:
+        raise InputError("benchmarks", str(path), f"a table of at most {MOST_ROWS:,} rows")
     names = [f"{kind}{name}" for kind, name in product(("", "base_", "spec_"), _MEASURED)]
     if not {"speedup", *names} & set(table):
         raise InputError(str(path), ", ".join(table.columns[:8]), FORMATS)

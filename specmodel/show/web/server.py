@@ -266,7 +266,8 @@ def serve(hosts: Iterable[str], host: str, port: int, opened: Callable[[str], ob
             listening.listen()  # from here on no other can take it
         except (OSError, OverflowError) as error:
             expected = f"an address that is free ({getattr(error, 'strerror', None) or error})"
-            raise InputError("port", f"{host}:{port}", expected) from None
+            name, value = ("port", f"{host}:{port}") if port else ("host", host)
+            raise InputError(name, value, expected) from None
         opened(f"http://{host}:{listening.getsockname()[1]}/")
         how: Any = {"headers": [*_HEADERS.items()], "log_level": "error"}
         config = uvicorn.Config(app(hosts), timeout_graceful_shutdown=1, **how)
