@@ -243,9 +243,9 @@ def _drafter(argument: str, method: str, model: str) -> str:
 
 def _named_in(model: str) -> str:
     """Return the drafter that the name of a model has as a word, the last one; "" for none."""
-    words = {*named_drafters(), "nextn"} - {"parallel"}  # which says too little in a name
-    longest = sorted(words, key=len, reverse=True)
-    letters = [re.sub(r"-|(?<=[a-z])(?=\d)", "[-_]?", word) for word in longest]
+    # "parallel" says too little in a name
+    words = sorted({*named_drafters(), "nextn"} - {"parallel"}, key=len, reverse=True)
+    letters = [re.sub(r"-|(?<=[a-z])(?=\d)", "[-_]?", word) for word in words]
     found = re.findall(rf"(?<![a-z])(?:{'|'.join(letters)})(?![a-z0-9])", model.lower())
     return (found and drafter_called(found[-1])) or ""
 
