@@ -84,12 +84,12 @@ def table(rows: Sequence[Row], *, width: int, columns: str | None, target: float
     return text_table(rows, shown, width=width, remedy="--columns chooses")
 
 
-def chosen_rows(rows: Sequence[Row], columns: str | None) -> list[Row]:
+def chosen_rows(prediction: Prediction, rows: Sequence[Row], columns: str | None) -> list[Row]:
     """Return rows with the columns that were asked for alone, all without."""
     if columns is None:
         return list(rows)
     names: list[str] = []
-    for name in _chosen(columns, rows):
+    for name in _chosen(columns, prediction.rows(1)):
         names += ["speedup_low", "speedup_high"] if name == "speedup_low" else [name]
     return [{name: row[name] for name in names} for row in rows]
 

@@ -76,12 +76,13 @@ def answer(
     def rows() -> list[Row]:
         if components:
             return component_rows(prediction)
-        return operator.chosen_rows(kept(prediction.rows()), columns)
+        return operator.chosen_rows(prediction, kept(prediction.rows()), columns)
 
     return forms.Answer(
         page=page,
-        fields=lambda: fields_of(prediction, kept(prediction.rows()), with_components=components),
+        fields=lambda: fields_of(prediction, kept, components=components),
         rows=rows,
+        header=lambda: operator.chosen_rows(prediction, prediction.rows(1), columns)[0],
         warnings=prediction.warnings,
         case="" if columns else report.caption(prediction),
     )
