@@ -127,7 +127,7 @@ def resolve(
         engine = engine.on_host(_single("host_speed", given))
     if "graph_limit" in given:
         engine = engine.with_graphs_of(_degree("graph_limit", given, LARGEST_GRAPH, least=0))
-    engine = engine.told_to({name for name in SWITCHES if given.get(name)})
+    engine = engine.told_to({name for name in SWITCHES if _is_on(name, given)})
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
     if hardware.kind == "cpu":  # its host computes itself: no second stream, no graphs
@@ -196,6 +196,12 @@ def _degree(name: str, values: Mapping[str, Any], most: float = np.inf, least: i
 def _single(name: str, values: Mapping[str, Any]) -> Any:
     if np.ndim(np.asarray(values[name], dtype=object)):
         raise InputError(name, values[name], "one number for the deployment")
+def _is_on(name: str, values: Mapping[str, Any]) -> bool:
+    if not isinstance(value := values.get(name, False), bool):
+        raise InputError(name, value, "true or false")
+    return value
+
+
     return values[name]
 
 
@@ -347,7 +353,7 @@ def _popularity(given: Mapping[str, Any], target: Architecture) -> dict[str, Any
         return {"popularity_spread": 0.0}
     if exponent is not None:
         shape = target.num_experts, target.mean_experts_per_token
-        return {"popularity": zipf_popularity(*shape, float(exponent))}
+        return {"popularity": zipf_popularity(*shape, _single("popularity_exponent", given))}
     if isinstance(popularity, str | Path):
         return {"popularity": read_numbers(Path(popularity), "popularity")}
     numbers = check("popularity", popularity, minimum=0)

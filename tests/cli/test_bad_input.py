@@ -86,8 +86,31 @@ def file_case(option, name, *fragments):
     return f"{option} {{folder}}/{name}", option, name, *fragments
 
 
+KINDS = (
+    "whose names specmodel list KIND tells: acceptance, architectures, columns, drafters, engines,"
+    " hardware, policies, presets, words"
+)
+MANY = "qwen3-30b-a3b h100,h200 --acceptance-rate 0.7 --batch-size"
 WORDS = [
+    (
+        f"compare {MANY} 1:99999",
+        "--batch-size: got {'--batch-size': 99999",
+        "at most 120000 points",
+    ),
+    (f"compare {MANY} 1:6001", "--batch-size: got {'alternatives': 2", "at most 120000 points"),
+    (f"predict {MANY.replace('h100,', '')} 1:99999 --view lengths --draft-length 3", "points"),
     ("list nope", "name", "'nope'", "specmodel list"),
+    (
+        "list hardwar",
+        "name: got 'hardwar'; expected hardware, another name, a path, or a kind",
+        KINDS,
+    ),
+    ("list h200_sxn", "name: got 'h200_sxn'; expected h200_sxm, ", "another name", KINDS),
+    (
+        "list kimi-k3-dspark-block",
+        "expected kimi-k3-dspark-block-verification, another name",
+        KINDS,
+    ),
     ("list eagle3", "name", "'eagle3'", "--drafter eagle3"),
     ("list hardware extra", "extra"),
     ("list {folder}/folder.toml", "folder.toml"),
@@ -208,6 +231,11 @@ SETTINGS = [
     )
 ]
 
+        ("sync_scheduling=x", "--set sync_scheduling: got 'x'; expected true or false", ""),
+        ("enforce_eager=", "--set enforce_eager: got ''; expected true or false", ""),
+        ("eager_drafter=1", "--set eager_drafter: got 1; expected true or false", ""),
+        ("engine.hides_host=true", "--set engine.hides_host: got True; expected 'none'", ""),
+        ("engine.fuses_norms=yes", "--set engine.fuses_norms: got 'yes'", "boolean"),
 PROFILES = [
     file_case("--hardware", "malformed.toml", "TOML", "line 1"),
     file_case("--hardware", "huge.toml", "; expected a TOML file of at most 4 MB"),
@@ -240,7 +268,8 @@ SPREAD = [
     ("--hardware l4 --expert-parallel 16", "--expert-parallel", "got 16;", "network"),
     ("--memory-utilization 1e-320", "--memory-utilization", "got 1e-320;", "0.01 to 1"),
     *((setting, name, "--force allows more") for setting, name in IMPLAUSIBLE.items()),
-    ("--set popularity_exponent=-1", "--set popularity_exponent", "got -1.0;"),
+    ("--set popularity_exponent=-1", "--set popularity_exponent", "got -1;"),
+    ("--set popularity_exponent=x", "--set popularity_exponent: got 'x'; expected a number"),
     ("--target qwen3-32b --set popularity_exponent=1", "--set popularity_exponent", "routed"),
     *(
         (f"--set popularity={{folder}}/{name}", "--set popularity", *told)
