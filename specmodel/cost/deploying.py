@@ -12,7 +12,7 @@ import numpy as np
 from specmodel.algebra.acceptance import TYPICAL_PROPOSAL_RATE
 from specmodel.algebra.experts import MAX_TOKENS_PER_SEQUENCE, TYPICAL_ROUTING_CORRELATION
 from specmodel.algebra.routing import zipf_popularity
-from specmodel.base.dtypes import check_dtype
+from specmodel.base.dtypes import check_dtype, is_of_gguf
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.naming import SWITCHES
 from specmodel.base.notes import Note
@@ -132,6 +132,9 @@ def resolve(
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
     if hardware.kind == "cpu":  # its host computes itself: no second stream, no graphs
         engine = replace(engine, hides_host="none", shared_beside=(), graphs=None)
+    are_of_gguf = (is_of_gguf(given.get(n), by_size=hardware.runs_gguf) for n in _ALL_DTYPES)
+    if "engine" not in given and any(are_of_gguf):
+        engine = replace(engine, stands_for="llama.cpp")
     if chosen["state_rollback"] not in ROLLBACKS:
         expected = f"one of: {', '.join(ROLLBACKS)}"
         raise InputError("state_rollback", chosen["state_rollback"], expected)
@@ -193,15 +196,15 @@ def _degree(name: str, values: Mapping[str, Any], most: float = np.inf, least: i
     return int(check(name, _single(name, values), minimum=least, maximum=most, whole=True))
 
 
-def _single(name: str, values: Mapping[str, Any]) -> Any:
-    if np.ndim(np.asarray(values[name], dtype=object)):
-        raise InputError(name, values[name], "one number for the deployment")
 def _is_on(name: str, values: Mapping[str, Any]) -> bool:
     if not isinstance(value := values.get(name, False), bool):
         raise InputError(name, value, "true or false")
     return value
 
 
+def _single(name: str, values: Mapping[str, Any]) -> Any:
+    if np.ndim(np.asarray(values[name], dtype=object)):
+        raise InputError(name, values[name], "one number for the deployment")
     return values[name]
 
 

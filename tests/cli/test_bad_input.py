@@ -148,6 +148,9 @@ NAMES = [
     ("-tp 8 --mem-fraction-static=0.8", "'-t'. It is --tensor-parallel here. --mem-fraction"),
     ("--temp 1", "'--temp'. Here it is --temperature"),
     ("--dcp-size 1", "No such option '--dcp-size'. It is --set decode_context_parallel= here."),
+    ("--spec-type draft-mtp", "is --drafter here. llama.cpp is not modelled"),
+    ("-ngl 99 --n-cpu-moe 3", "No such option '-n'. llama.cpp is not modelled"),
+    ("--weight-dtype Q4_K_M", "'Q4_K_M'", "q4_k, iq4_nl"),
     ("--draft-lm-head-quantization fp8", "Here it is --set drafter.head_dtype=fp8, or fp4"),
     ("--dspark-draft-topk fp8", "Here it is a key of the head's own config.json"),
     ("--rejection-sample-method fp8", "It takes no time: give the acceptance measured with it"),
@@ -228,14 +231,14 @@ SETTINGS = [
         ("engine.kernel_time=-1e-6", "--set engine.kernel_time", "-1e-06"),
         ("target.num_kv_heads=3", "--set target.num_kv_heads", "got 3;"),
         ("target.weight_dtype=bf17", "--set target.weight_dtype", "'bf17'"),
-    )
-]
-
         ("sync_scheduling=x", "--set sync_scheduling: got 'x'; expected true or false", ""),
         ("enforce_eager=", "--set enforce_eager: got ''; expected true or false", ""),
         ("eager_drafter=1", "--set eager_drafter: got 1; expected true or false", ""),
         ("engine.hides_host=true", "--set engine.hides_host: got True; expected 'none'", ""),
         ("engine.fuses_norms=yes", "--set engine.fuses_norms: got 'yes'", "boolean"),
+    )
+]
+
 PROFILES = [
     file_case("--hardware", "malformed.toml", "TOML", "line 1"),
     file_case("--hardware", "huge.toml", "; expected a TOML file of at most 4 MB"),
