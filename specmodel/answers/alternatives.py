@@ -14,6 +14,7 @@ import numpy as np
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.naming import model_name
+from specmodel.base.ranges import check_points
 from specmodel.base.records import is_path
 from specmodel.base.text import Viewed
 from specmodel.base.units import LARGEST_PRICE, Numeric, check, parse_seconds
@@ -21,7 +22,7 @@ from specmodel.cost.deploying import LOOKUP
 from specmodel.cost.layouts import layouts_of
 from specmodel.cost.usual import literal, with_counted_gpus
 from specmodel.drafters.names import is_lookup
-from specmodel.prediction.case import TYPICAL, Case, case_of
+from specmodel.prediction.case import LONGEST_SEARCHED, TYPICAL, Case, case_of
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predicted, turned_round
 from specmodel.prediction.table import Row
@@ -31,9 +32,8 @@ LISTS = (
     *("expert_parallel", "weight_dtype", "expert_dtype", "kv_dtype", "prefill", "draft_length"),
 )
 """Arguments that may be lists, each value an alternative."""
-_SHORT = {"tensor_parallel": "TP", "data_parallel": "DP", "expert_parallel": "EP"}
-_SHORT |= {"draft_length": "length", "expert_dtype": "experts", "kv_dtype": "KV"}
-_SHORT |= {"prefill": "prefill"}
+_SHORT = {"tensor_parallel": "TP", "data_parallel": "DP", "expert_parallel": "EP", "kv_dtype": "KV"}
+_SHORT |= {"draft_length": "length", "expert_dtype": "experts", "prefill": "prefill"}
 """What stands before a value in the name of an alternative."""
 _WHOLE = ("tensor_parallel", "data_parallel", "expert_parallel")
 _USUAL = "usual"
@@ -102,6 +102,8 @@ def alternatives(arguments: Mapping[str, Any]) -> Alternatives:
     if len(asked) == 1:
         cases = _laid_out(*cases.items())
         prefill = dict.fromkeys(cases, *prefill.values())
+    points = max(math.prod(map(np.size, case.points.values())) for case in cases.values())
+    check_points("batch_size", {"alternatives": len(cases), "points": points * LONGEST_SEARCHED})
     kept = {name: predicted(case) for name, case in cases.items()}
     even = _on_as_many_gpus(cases, kept)
     kept |= even

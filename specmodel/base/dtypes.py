@@ -43,6 +43,9 @@ FitDtype = Annotated[str, one_of([*BYTES_PER_ELEMENT, *_WITH_FP8.values()])]
 """Dtypes that fits are named by: of weights or caches, with 8 bits of activations where others are
 usual."""
 
+_OF_GGUF = {"q8_0": "int8_g32", **dict.fromkeys(("q4_0", "q4_k", "iq4_nl"), "int4_g32")}
+"""What llama.cpp calls a dtype, and its name here: with the scales, 8.5 and 4.5 bits."""
+
 _OTHER_NAMES = {
     "nvfp4": "fp4",
     "bfloat16": "bf16",
@@ -52,8 +55,7 @@ _OTHER_NAMES = {
     **dict.fromkeys(("awq", "gptq", "w4a16", "auto_round", "autoround"), "int4_g128"),
     "modelopt_fp4": "fp4",
     "w8a8": "int8",
-    "q8_0": "int8_g32",
-    **dict.fromkeys(("q4_0", "q4_k", "iq4_nl"), "int4_g32"),  # 4.5 bits in all
+    **_OF_GGUF,
 }
 """What checkpoints and engines call a dtype, and its name here."""
 
@@ -106,7 +108,12 @@ def check_dtype(argument: str, dtype: object) -> str:
     ours = kernel_dtype(ours) if is_of_activations else ours
     if ours in known:
         return ours
-    raise InputError(argument, dtype, f"one of {told}")
+    raise InputError(argument, dtype, f"one of {told}; of GGUF's {', '.join(_OF_GGUF)}")
+
+
+def is_of_gguf(dtype: object, *, by_size: bool) -> bool:
+    """Tell whether a dtype is named as llama.cpp does, or `by_size` is of the size of one there."""
+    return str(dtype).lower() in (*_OF_GGUF, *(_OF_GGUF.values() if by_size else ()))
 
 
 def check_activations(argument: str, activations: str, weights: str) -> None:

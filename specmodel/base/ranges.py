@@ -13,8 +13,8 @@ Number = TypeVar("Number", int, float)
 
 MAX_VALUES = 100_000
 """Most values that one list may have [-]."""
-MAX_POINTS = 200_000
-"""Most operating points that one call prints [-]."""
+MAX_POINTS = 120_000
+"""Most operating points, one for each draft length tried, that one call prints, in 1 GB [-]."""
 
 _TOO_MANY = f"at most {MAX_VALUES} values"
 _EXPECTED = "whole numbers as a list or range: 1,2,4 or 1:64:2 or 1:128:x2"

@@ -77,6 +77,8 @@ _OTHER_OPTIONS = _by_option(_CALLED) | {
 }
 """Our options by these names."""
 _OPTIONS_ELSEWHERE = _by_option(_ELSEWHERE)
+_LLAMA = re.compile("--spec-|--draft-m|-md|-ngl|--n-gpu|--gpu-layers|--(n-)?cpu-moe|--cache-type")
+"""How options of llama.cpp begin."""
 
 _NEW_NAMES = {
     **dict.fromkeys(("serve", "capacity"), "load ..."),
@@ -249,6 +251,7 @@ def _no_option(error: click.NoSuchOption, words: Sequence[str]) -> str:
     called = {name: ours for name, ours in called.items() if ours.partition(" ")[0] in known}
     first = next((name for name in typed if name.startswith(error.option_name)), "")
     others = "".join(f" {name} is {ours}." for name, ours in called.items() if name != first)
+    others += " llama.cpp is not modelled: times would be vLLM's." * any(map(_LLAMA.match, typed))
     if first in called:
         return f"{error.message} It is {called[first]} here.{others}"
     if first in _OPTIONS_ELSEWHERE and "--target" in known:

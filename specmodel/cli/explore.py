@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from specmodel.base.errors import InputError, import_extra
-from specmodel.cli.settings import command, own
+from specmodel.cli.settings import OVERWRITE, check_free, command, own
 
 _OWN = ("127.0.0.1", "localhost")
 """Names by which a machine calls itself."""
@@ -21,7 +21,10 @@ _NEEDED = ("starlette", "uvicorn", "jinja2", "python_multipart", "matplotlib")
 @own("public", bool, _PUBLIC)
 @own("browser/--no-browser", None, "Open the page in a browser.", to="browser", default=True)
 @own("output", "FOLDER", _OUTPUT)
-def explore(host: str | None, port: int | None, public: bool, browser: bool, output: str) -> None:
+@OVERWRITE
+def explore(
+    host: str | None, port: int | None, public: bool, browser: bool, output: str, overwrite: bool
+) -> None:
     """Look at it in a browser: move a model, a GPU, an acceptance, and see whether it pays.
 
     The page answers this machine alone, until Ctrl-C. It shows what predict, schedule, compare and
@@ -41,7 +44,7 @@ def explore(host: str | None, port: int | None, public: bool, browser: bool, out
     for name in _NEEDED:
         import_extra(name, "web", "explore")
     if output:
-        _write(output)
+        _write(output, overwrite=overwrite)
         return
     import webbrowser
     from threading import Thread
@@ -56,8 +59,8 @@ def explore(host: str | None, port: int | None, public: bool, browser: bool, out
     serve(["*"] if public else _OWN, host, port or 0, opened)
 
 
-def _write(folder: str) -> None:
-    """Write a page of each scenario into a folder."""
+def _write(folder: str, *, overwrite: bool) -> None:
+    """Write a page of each scenario into a folder, where no page is replaced unless told to."""
     import re
     from pathlib import Path
     from urllib.parse import parse_qsl
@@ -67,8 +70,11 @@ def _write(folder: str) -> None:
     from specmodel.show.web.pages import SCENARIOS, static_page
 
     Path(folder).mkdir(parents=True, exist_ok=True)
-    for title, address in SCENARIOS.items():
-        name = re.sub(r"\W+", "-", title.lower())
+    names = {re.sub(r"\W+", "-", title.lower()): address for title, address in SCENARIOS.items()}
+    pages = {f"{folder}/{name}.html": address for name, address in names.items()}
+    for page in pages:
+        check_free(page, overwrite=overwrite)
+    for page, address in pages.items():
         asked = Asked(fields=dict(parse_qsl(address))).checked()
-        write_text(f"{folder}/{name}.html", static_page(asked))
+        write_text(page, static_page(asked))
     click.echo(f"Wrote {len(SCENARIOS)} pages into {folder}.")

@@ -17,7 +17,7 @@ from specmodel.base.units import parse_seconds
 from specmodel.cli.settings import OPTIONS, SHARE, flag
 from specmodel.cost.deploying import NAMES
 from specmodel.cost.usual import literal, what_ifs
-from specmodel.prediction.case import ACCEPTANCE, Case, case_of
+from specmodel.prediction.case import ACCEPTANCE, LONGEST_SEARCHED, Case, case_of
 
 _AXES = ("prompt_length", "output_length", "context_length", "draft_length", "batch_size")
 _WHERE = (*NAMES, "num_gpus", "changes", "may_not_fit", "force")
@@ -45,7 +45,9 @@ def arguments_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a case from options, by name."""
     told = given(options, (*_OF_ACCEPTANCE, *_OF_POINTS))
     axes = {name: parse_values(name, str(text)) for name, text in given(options, _AXES).items()}
-    check_points("batch_size", {flag(name): len(values) for name, values in axes.items()})
+    counts = {flag(name): len(values) for name, values in axes.items()}
+    lengths = counts.get("--draft-length", told.get("max_draft_length", 0))
+    check_points("batch_size", counts | {"--draft-length": max(lengths, LONGEST_SEARCHED)})
     grid = np.meshgrid(*axes.values(), indexing="ij", sparse=True)  # each along its own axis
     return where_from(options) | told | dict(zip(axes, cast(Any, grid), strict=True))
 

@@ -85,15 +85,11 @@ class RunArguments(TypedDict, total=False):
     temperature: float | None
 
 
-class DeploymentArguments(RunArguments, total=False):
-    """What runs where, as arguments of `specmodel.deploy`.
+class DraftArguments(RunArguments, total=False):
+    """How a model runs on a GPU, and what drafts for it.
 
     Parameters
     ----------
-    target, hardware
-        Records, names that ship with the package, or paths.
-    drafter
-        What drafts: a record, a name that ships with the package, or a path; nothing if None.
     tree_width
         Tokens that follow each drafted one, 1 in chains, which SGLang calls top-k [-].
     mtp_dtype
@@ -102,15 +98,28 @@ class DeploymentArguments(RunArguments, total=False):
         GPUs that a draft model is cut over [-].
     """
 
-    target: Required[Architecture | str | Path]
-    hardware: Required[HardwareProfile | str | Path]
-    drafter: Drafter | Architecture | str | Path | None
     tree_width: int | None
     mtp_dtype: str | None
     draft_tensor_parallel: int | None
 
 
-class AskedArguments(RunArguments, total=False):
+class DeploymentArguments(DraftArguments, total=False):
+    """What runs where, as arguments of `specmodel.deploy`.
+
+    Parameters
+    ----------
+    target, hardware
+        Records, names that ship with the package, or paths.
+    drafter
+        What drafts: a record, a name that ships with the package, or a path; nothing if None.
+    """
+
+    target: Required[Architecture | str | Path]
+    hardware: Required[HardwareProfile | str | Path]
+    drafter: Drafter | Architecture | str | Path | None
+
+
+class AskedArguments(DraftArguments, total=False):
     """How it runs, as arguments of `specmodel.predict` beside those it names itself.
 
     Parameters
@@ -118,8 +127,6 @@ class AskedArguments(RunArguments, total=False):
     num_gpus
         GPUs over which the model is laid out, where the GPU's name does not count them and no
         degrees are given [-].
-    tree_width, mtp_dtype, draft_tensor_parallel
-        As in `DeploymentArguments` [-].
     proposal_rate, lookup_time
         Of look-ups: share of the steps that have a proposal, 0.2 by default [-], and time of the
         host to look up one sequence [s].
@@ -138,9 +145,6 @@ class AskedArguments(RunArguments, total=False):
     """
 
     num_gpus: int | None
-    tree_width: int | None
-    mtp_dtype: str | None
-    draft_tensor_parallel: int | None
     proposal_rate: float | None
     lookup_time: float | None
     acceptance_rate: Numeric | None

@@ -12,7 +12,7 @@ import numpy as np
 from specmodel.algebra.acceptance import TYPICAL_PROPOSAL_RATE
 from specmodel.algebra.experts import MAX_TOKENS_PER_SEQUENCE, TYPICAL_ROUTING_CORRELATION
 from specmodel.algebra.routing import zipf_popularity
-from specmodel.base.dtypes import check_dtype
+from specmodel.base.dtypes import check_dtype, is_of_gguf
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.naming import SWITCHES
 from specmodel.base.notes import Note
@@ -127,11 +127,14 @@ def resolve(
         engine = engine.on_host(_single("host_speed", given))
     if "graph_limit" in given:
         engine = engine.with_graphs_of(_degree("graph_limit", given, LARGEST_GRAPH, least=0))
-    engine = engine.told_to({name for name in SWITCHES if given.get(name)})
+    engine = engine.told_to({name for name in SWITCHES if _is_on(name, given)})
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
     if hardware.kind == "cpu":  # its host computes itself: no second stream, no graphs
         engine = replace(engine, hides_host="none", shared_beside=(), graphs=None)
+    are_of_gguf = (is_of_gguf(given.get(n), by_size=hardware.runs_gguf) for n in _ALL_DTYPES)
+    if "engine" not in given and any(are_of_gguf):
+        engine = replace(engine, stands_for="llama.cpp")
     if chosen["state_rollback"] not in ROLLBACKS:
         expected = f"one of: {', '.join(ROLLBACKS)}"
         raise InputError("state_rollback", chosen["state_rollback"], expected)
@@ -191,6 +194,12 @@ def laid_out(
 
 def _degree(name: str, values: Mapping[str, Any], most: float = np.inf, least: int = 1) -> Any:
     return int(check(name, _single(name, values), minimum=least, maximum=most, whole=True))
+
+
+def _is_on(name: str, values: Mapping[str, Any]) -> bool:
+    if not isinstance(value := values.get(name, False), bool):
+        raise InputError(name, value, "true or false")
+    return value
 
 
 def _single(name: str, values: Mapping[str, Any]) -> Any:
@@ -347,7 +356,7 @@ def _popularity(given: Mapping[str, Any], target: Architecture) -> dict[str, Any
         return {"popularity_spread": 0.0}
     if exponent is not None:
         shape = target.num_experts, target.mean_experts_per_token
-        return {"popularity": zipf_popularity(*shape, float(exponent))}
+        return {"popularity": zipf_popularity(*shape, _single("popularity_exponent", given))}
     if isinstance(popularity, str | Path):
         return {"popularity": read_numbers(Path(popularity), "popularity")}
     numbers = check("popularity", popularity, minimum=0)

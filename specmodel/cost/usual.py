@@ -4,6 +4,7 @@ Whatever is taken stands among what was assumed, by the name of what was not giv
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any
@@ -148,10 +149,8 @@ def literal(text: str) -> object:
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return kind(text)
-        except ValueError:
-            continue
     return text
 
 

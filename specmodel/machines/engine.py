@@ -207,6 +207,8 @@ class EngineProfile(Record):
         None for the default of that engine on the GPU [token] [request].
     fit
         What the figures were fitted to; None if they were not.
+    stands_for
+        Engine that is not modelled and seems to run in its place, none if empty.
     """
 
     schema_version: Literal[1]
@@ -242,6 +244,7 @@ class EngineProfile(Record):
     graphs: Literal["vllm", "vllm-512", "sglang"] | None = None
     graph_limit: Captured | None = None
     fit: EngineFit | None = None
+    stands_for: str = ""
 
     def __post_init__(self) -> None:
         if self.fit:

@@ -176,6 +176,8 @@ class HardwareProfile(Record):
     reported_names
         Names that CUDA reports for the device, without "NVIDIA", by which `measure` finds the
         profile. No part of what a copy of a profile holds or shows.
+    runs_gguf
+        Whether llama.cpp is the usual engine there: dtypes of the sizes of GGUF's are taken as its.
     memory, link, network
         Device memory, and links to GPUs of the node and of other nodes, None where there are none.
     dtype
@@ -190,6 +192,7 @@ class HardwareProfile(Record):
     num_multiprocessors: Number
     compute_capability: Annotated[float, Setting(ge=5, lt=100)] | None = None
     reported_names: list[str] = field(default_factory=list, metadata=HIDDEN)
+    runs_gguf: bool = False
     memory: Memory
     link: Link | None = None
     network: Network | None = None

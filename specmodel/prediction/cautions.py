@@ -11,12 +11,18 @@ import numpy as np
 from specmodel.base.notes import Note
 from specmodel.base.ranges import among
 from specmodel.base.units import FloatArray
-from specmodel.models.architecture import Architecture
+from specmodel.cost.deployment import Deployment
 from specmodel.prediction.evaluate import Evaluation
 
 Assumed = Mapping[str, Any]
 LONG_CONTEXT = 16_384
 """Context past which published acceptance, which is of short prompts, is not relied on [token]."""
+TRITON_CONTEXT, _WIDEST = 8_192, 256
+"""Context from which verifying with SGLang's Triton attention is not as predicted [token], and the
+widest head of others there. On GPUs of compute capability 12 it is taken for models with recurrent
+layers (0.5.9), latent attention or attention sinks; for wider heads (Gemma 4) on all GPUs but
+data-center Blackwell. Its verify pass does not split keys (``extend_attention_fwd``; on CUDA still
+in SGLang's PR 39316 of 2026-09-13)."""
 
 
 def notes_with_drafts(e: Evaluation, assumed: Assumed) -> tuple[Note, ...]:
@@ -24,11 +30,11 @@ def notes_with_drafts(e: Evaluation, assumed: Assumed) -> tuple[Note, ...]:
     best, contexts = e.best_draft_length, e.points["context_length"]
     longest, known = float(np.max(contexts)), e.acceptance.measured_by_context
     found = [
+        *notes_of_run(e.deployment, longest),
         *((*_of_memory(e), *_of_idle(e)) if e.chains else ()),
         *notes_of_times(e),
         *_beyond_measured(e, best),
         *_between_modules(e, best),
-        *beyond_context(e.deployment.target, longest),
         *beyond_contexts(known, contexts),
     ]
     if e.acceptance.source and not known and longest > LONG_CONTEXT and best.any():
@@ -51,16 +57,33 @@ def plain_notes(e: Evaluation) -> tuple[Note, ...]:
         *e.memory.warnings(batch_size),
         *e.deployment.warnings(batch_size, none),
         *e.deployment.graph_warnings(batch_size, none + 1),
-        *beyond_context(e.deployment.target, e.points["context_length"]),
+        *notes_of_run(e.deployment, e.points["context_length"]),
     )
 
 
-def beyond_context(target: Architecture, context_length: FloatArray | float) -> tuple[Note, ...]:
-    """Return a note if a context is longer than the target's maximum context length, else ()."""
+def notes_of_run(d: Deployment, context_length: FloatArray | float) -> tuple[Note, ...]:
+    """Return notes on what is not modelled of a run, and on a context longer than the target's."""
     asked = int(np.max(context_length))
-    longest = target.max_context_length or asked
-    values = {"context": asked, "longest": longest, "model": target.name}
-    return (Note("beyond_context", values),) if asked > longest else ()
+    longest = d.target.max_context_length or asked
+    values = {"context": asked, "longest": longest, "model": d.target.name}
+    beyond = (Note("beyond_context", values),) if asked > longest else ()
+    return (*unmodelled(d, context_length), *beyond)
+
+
+def unmodelled(d: Deployment, context_length: FloatArray | float) -> tuple[Note, ...]:
+    """Return a note if an engine is not modelled, or its attention at these contexts, else ()."""
+    longest, major = float(np.max(context_length)), int(d.hardware.compute_capability or 0)
+    if d.engine.stands_for:
+        return (Note("other_engine", {"meant": d.engine.stands_for, "engine": d.engine.name}),)
+    is_wide = any(mixer.cached and mixer.cached[1] > _WIDEST for mixer in d.target.mixers)
+    is_triton = d.engine.stack == "sglang" and (major == 12 or (is_wide and major != 10))
+    note = Note("sglang_triton", {"context": longest})
+    return (note,) if is_triton and longest >= TRITON_CONTEXT else ()
+
+
+def is_modelled(d: Deployment, context_length: FloatArray | float = 0.0) -> bool:
+    """Tell whether an engine is modelled as it runs: with its overheads, and not for another."""
+    return not (d.engine.is_ideal or unmodelled(d, context_length))
 
 
 def notes_of_times(e: Evaluation) -> tuple[Note, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from specmodel.algebra.acceptance import FORMS, Acceptance
 from specmodel.base.classes import dataclass
 from specmodel.prediction.columns import COLUMNS
-from specmodel.prediction.intervals import Interval, central_intervals, peak_interval, states_errors
+from specmodel.prediction.intervals import Interval, central_intervals, peak_interval
 from specmodel.prediction.outcome import Prediction
 
 SURELY, LIKELY = 0.95, 0.75
@@ -61,9 +61,9 @@ def gains_at(prediction: Prediction, rows: Sequence[Mapping[str, Any]]) -> list[
 
     A row has the batch size, draft length and context of a point; what it lacks does not vary.
     None for all rows where no error is known: under an engine without overheads, which is an upper
-    bound, and with kernels that state none.
+    bound, or in place of one that is not modelled, and with kernels that state none.
     """
-    if not states_errors(prediction.deployment) or not rows:
+    if not prediction.states_errors or not rows:
         return [None] * len(rows)
     found = _interval_at(prediction, rows, "speedup")
     ends = zip(*(np.ravel(part).tolist() for part in vars(found).values()), strict=True)
@@ -74,7 +74,7 @@ def ends_at(
     prediction: Prediction, rows: Sequence[Mapping[str, Any]], name: str
 ) -> list[tuple[float, float]] | None:
     """Return the ends of the 80 % interval of a column at rows; None where no error is known."""
-    if not states_errors(prediction.deployment) or not rows:
+    if not prediction.states_errors or not rows:
         return None
     found = _interval_at(prediction, rows, name)
     return list(zip(found.low.ravel().tolist(), found.high.ravel().tolist(), strict=True))
@@ -87,7 +87,7 @@ def peak_at(
 
     None for both where no error is known.
     """
-    if not states_errors(prediction.deployment) or not rows:
+    if not prediction.states_errors or not rows:
         return None, None
     return peak_interval(prediction.deployment, *_points_at(prediction, rows))
 

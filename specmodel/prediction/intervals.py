@@ -19,6 +19,7 @@ from specmodel.cost.passes import MESSAGES, PassTime
 from specmodel.layers.kinds import FITTED_KINDS
 from specmodel.machines.engine import FACTORS, Overheads
 from specmodel.machines.kernels import KernelFit, Kernels
+from specmodel.prediction.cautions import is_modelled
 from specmodel.prediction.columns import COLUMNS
 from specmodel.prediction.draws import Draws, draws_of
 from specmodel.prediction.evaluate import Evaluation, evaluate
@@ -182,9 +183,9 @@ def fits_of_models(deployment: Deployment) -> dict[str, KernelFit]:
     return found
 
 
-def states_errors(deployment: Deployment) -> bool:
-    """Tell whether errors are known: not of an engine without overheads, nor of a data sheet."""
-    return deployment.kernels.record is not None and not deployment.engine.is_ideal
+def states_errors(deployment: Deployment, context_length: FloatArray | float = 0.0) -> bool:
+    """Tell whether errors are known: not of an engine that is not modelled, nor of a data sheet."""
+    return deployment.kernels.record is not None and is_modelled(deployment, context_length)
 
 
 def spread_of_deployment(deployment: Deployment) -> float:

@@ -18,14 +18,14 @@ from specmodel.cost.latency import StepTimes
 from specmodel.drafters.typical import TypicalHeads
 from specmodel.prediction.case import Case
 from specmodel.prediction.cautions import (
-    beyond_context,
+    notes_of_run,
     notes_of_times,
     notes_with_drafts,
     plain_notes,
 )
 from specmodel.prediction.columns import COLUMNS, Array, interval_of, with_interval
 from specmodel.prediction.evaluate import Evaluation
-from specmodel.prediction.intervals import Interval
+from specmodel.prediction.intervals import Interval, states_errors
 from specmodel.prediction.table import Column, Row, text_table
 
 if TYPE_CHECKING:
@@ -120,10 +120,15 @@ class Prediction:
         if "draft_length" not in self._by_name:
             return plain_notes(self.evaluation)
         if self.turned:  # what a mean head would gain is no prediction of this one
-            contexts = self.evaluation.points["context_length"]
-            beyond = beyond_context(self.deployment.target, contexts)
-            return (*notes_of_times(self.evaluation), *beyond)
+            e = self.evaluation
+            run = notes_of_run(self.deployment, e.points["context_length"])
+            return (*run, *notes_of_times(e))
         return notes_with_drafts(self.evaluation, self.assumptions)
+
+    @property
+    def states_errors(self) -> bool:
+        """Whether errors are known of an engine as it runs at these contexts, and its kernels."""
+        return states_errors(self.deployment, self.evaluation.points["context_length"])
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from specmodel.prediction.case import LONGEST_SEARCHED, Case, case_of
 from specmodel.prediction.cautions import notes_at_best
 from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS
 from specmodel.prediction.evaluate import LOAD, LOCKSTEP, evaluate, lengths_considered
-from specmodel.prediction.intervals import MAX_POINTS, central_intervals, states_errors
+from specmodel.prediction.intervals import MAX_POINTS, central_intervals
 from specmodel.prediction.outcome import Prediction, Turned
 
 MOST = 1e9
@@ -314,7 +314,7 @@ def with_intervals(prediction: Prediction) -> Prediction:
 
 def with_known_intervals(prediction: Prediction) -> Prediction:
     """Return a prediction with intervals where errors are known and points are not too many."""
-    is_wanted = states_errors(prediction.deployment) and prediction.speedup.size <= MAX_POINTS
+    is_wanted = prediction.states_errors and prediction.speedup.size <= MAX_POINTS
     return with_intervals(prediction) if is_wanted else prediction
 
 

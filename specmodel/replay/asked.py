@@ -25,7 +25,7 @@ from specmodel.cost.usual import deployed
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 from specmodel.prediction.case import OF_DEPLOYMENTS
-from specmodel.prediction.cautions import beyond_context
+from specmodel.prediction.cautions import notes_of_run
 from specmodel.replay.blocks import Sample, Source
 from specmodel.replay.choices import choose
 from specmodel.replay.named import named_requests
@@ -233,7 +233,7 @@ def _timed(asked: Mapping[str, Any], source: Source, *, is_drafting: bool) -> di
     warnings = [
         *memory.warnings(np.ones(1), longest),
         *deployment.warnings(np.ones(1), np.array([1.0, longest])),
-        *beyond_context(deployment.target, values["context_length"]),
+        *notes_of_run(deployment, values["context_length"]),
     ]
     found: dict[str, Any] = {"times": times, "deployment": deployment, "assumed": assumed}
     return found | {"warnings": warnings, "fits": bool(memory.max_batch_size >= 1)}

@@ -76,7 +76,7 @@ def verdict(least: list[Row], prediction: report.Prediction, usual: int) -> str:
 
     `usual` is the draft length for which they state the gain from a better head [token].
     """
-    pays, _ = report.verbs(prediction.deployment)
+    pays, _ = report.verbs(prediction)
     kept = report.fitting(least)
     if all(row["break_even_acceptance_rate"] is None for row in kept):
         return "No acceptance rate makes speculation pay."

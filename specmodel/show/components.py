@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specmodel import answers
 from specmodel.base.text import Columns, align
@@ -10,18 +10,21 @@ from specmodel.prediction.table import Row, columns_of
 from specmodel.show import forms, report
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from specmodel.prediction.outcome import Prediction
 
 
-def fields_of(prediction: Prediction, rows: list[Row], *, with_components: bool) -> dict[str, Any]:
-    """Return the JSON of a prediction, with the times of components if asked for."""
-    if with_components:
+def fields_of(prediction: Prediction, kept: Callable[..., list[Row]], *, components: bool) -> Row:
+    """Return the JSON of a prediction's rows that are kept, with times of components if asked."""
+    rows = prediction.rows()
+    if components:
         for row, passes in zip(rows, _passes(prediction), strict=True):
             row["components"] = {
                 kind: {name: component["time"] for name, component in of_pass.items()}
                 for kind, of_pass in passes.items()
             }
-    return report.case_fields(prediction) | {"units": prediction.units(), "rows": rows}
+    return report.case_fields(prediction) | {"units": prediction.units(), "rows": kept(rows)}
 
 
 ALWAYS = ("forward", "verify", "prefill")

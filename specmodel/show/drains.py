@@ -39,11 +39,11 @@ _POLICIES = (
 
 def answer(drained: Drained) -> Answer:
     """Return the answer of a drain in all forms."""
-    from specmodel.prediction.cautions import beyond_context
+    from specmodel.prediction.cautions import notes_of_run
 
     drain, study, rows = drained.drain, drained.study, drained.rows
     peaks = [_at_peak(drain, row) for row in rows]
-    beyond = beyond_context(study.deployment.target, study.typical.longest)
+    beyond = notes_of_run(study.deployment, study.typical.longest)
     notes = [_share_told(row) for row in rows if row["policy"] == "none"]
     has_formula = any(row["makespan_closed"] for row in rows)
     notes = [*filter(None, notes), *[_CLOSED] * has_formula, *[_POLICIES] * drained.is_usual]

@@ -35,7 +35,7 @@ def verdict(rows: list[Row], prediction: report.Prediction, found: list[Row]) ->
     """
     from specmodel.prediction.gains import gains_at
 
-    pays, denial = report.verbs(prediction.deployment)
+    pays, denial = report.verbs(prediction)
     top = max(rows, key=lambda row: float(row["speedup"]))
     if round(top["speedup"], 2) <= 1:
         return f"Speculation {denial} with any draft length: at most {top['speedup']:.2f}x."

@@ -87,13 +87,13 @@ def framed(
 
 def _at_rates(loaded: Loaded, notes: Sequence[str]) -> Answer:
     """Return the answer at the loads asked for, in all forms."""
-    from specmodel.prediction.cautions import beyond_context
+    from specmodel.prediction.cautions import notes_of_run
     from specmodel.serving.limits import usual_scheduler
     from specmodel.serving.study import not_carried
 
     study, rows = loaded.study, loaded.rows
     warnings = [
-        *beyond_context(study.deployment.target, study.typical.longest),
+        *notes_of_run(study.deployment, study.typical.longest),
         *(_not_carried(rate, most) for rate, most in not_carried(rows).items()),
         *(*graph_notes(study, rows), *study.notes),
     ]

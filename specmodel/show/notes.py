@@ -83,14 +83,6 @@ def _with_drafts(v: Values) -> str:
     return words + ("" if first == last else f", {last:.0f} at {v['batch_sizes'][1]},")
 
 
-def _earlier_graphs(v: Values) -> str:
-    return (
-        f"before 0.28, CUDA graphs of {v['engine']} ended at {v['count']} tokens: there, steps"
-        f"{_with_drafts(v)} at batch size {ranges_text([v['batch_sizes']])} are launched kernel by"
-        " kernel (--engine vllm-0.24 says what they take)"
-    )
-
-
 def _beyond_graphs(v: Values) -> str:
     default = f", {v['default_of']}'s default" if v["default_of"] else ""
     return (
@@ -98,13 +90,6 @@ def _beyond_graphs(v: Values) -> str:
         f" any CUDA graph ({v['count']} {v['unit']}s{default}), so that the host launches each"
         f" kernel, here taken as {1e3 * v['kernel_time']:.2g} ms each: {v['option']}"
         f" {v['needed']} avoids that, here --graph-limit {v['needed']}"
-    )
-
-
-def _graphs_end_drafts(v: Values) -> str:
-    return (
-        f"Graphs ({v['count']} tokens) end drafts at {ranges_text([v['batch_sizes']])}:"
-        f" {v['option']} {v['needed']}."
     )
 
 
@@ -150,14 +135,6 @@ def _walked_keys(v: Values) -> str:
     )
 
 
-def _between_modules(v: Values) -> str:
-    lengths = ", ".join(f"{length:g}" for length in v["draft_lengths"])
-    return (
-        f"with {v['modules']} modules vLLM takes a draft length of at most {v['modules']}, or a"
-        f" multiple of it, and not {lengths}"
-    )
-
-
 def _gpus(v: Values) -> str:
     held = f"{v['requests']} requests" if v["requests"] > 1 else "a request"
     kept = "weights, drafter and" if v["has_drafter"] else "weights and"
@@ -188,11 +165,6 @@ def _borrowed(v: Values) -> str:
     return "typical kernels" if v["of"] == TYPICAL else f"kernels of {v['of']}, on the same GPU"
 
 
-def _typical_all_reduce(v: Values) -> str:
-    within = f", 80 % within a factor of {v['factor']:.1f}" if v["factor"] > 1 else ""
-    return f"typical of other stacks or GPUs{within}"
-
-
 _WORDS: dict[str, str | Callable[[Values], str]] = {
     "at_context": lambda v: f"at context {v['context']}, {v['note']}",
     "beyond_memory": _beyond_memory,
@@ -202,8 +174,15 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     "fit_not_recorded": "what the engine {engine} was fitted on is not recorded in its profile",
     "not_fitted_on": _not_fitted_on,
     "beyond_graphs": _beyond_graphs,
-    "earlier_graphs": _earlier_graphs,
-    "graphs_end_drafts": _graphs_end_drafts,
+    "earlier_graphs": lambda v: (
+        f"before 0.28, CUDA graphs of {v['engine']} ended at {v['count']} tokens: there, steps"
+        f"{_with_drafts(v)} at batch size {ranges_text([v['batch_sizes']])} are launched kernel by"
+        " kernel (--engine vllm-0.24 says what they take)"
+    ),
+    "graphs_end_drafts": lambda v: (
+        f"Graphs ({v['count']} tokens) end drafts at {ranges_text([v['batch_sizes']])}:"
+        f" {v['option']} {v['needed']}."
+    ),
     "memory_ends_drafts": _memory_ends_drafts,
     "loaded_drafter": _loaded_drafter,
     "losing_drafts": "at batch size {batch_sizes} the best draft loses, though less than none"
@@ -211,9 +190,20 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     "beyond_measured": _beyond_measured,
     "beyond_contexts": "acceptance was measured at contexts of {first:,.0f} to {last:,.0f} tokens:"
     " at {outside} that of the nearest is taken",
-    "between_modules": _between_modules,
+    "between_modules": lambda v: (
+        f"with {v['modules']} modules vLLM takes a draft length of at most {v['modules']}, or a"
+        f" multiple of it, and not {', '.join(f'{length:g}' for length in v['draft_lengths'])}"
+    ),
     "beyond_context": "a context of {context:,} is longer than the {longest:,} tokens that {model}"
     " is made for: how well it answers there, and what is accepted, is not known",
+    "other_engine": "the dtype is GGUF's and no engine is named: {meant}, if it runs, is not"
+    " modelled, and times are {engine}'s (--engine, where it runs). There drafts lose with several"
+    " requests: at 1, 2 and 4 on a Strix Halo 22.1, 16.5 and 26.4 tokens/s with MTP, without 11.1,"
+    " 20.1 and 34.1 (Qwen3.8-27B, llama.cpp PR 27342)",
+    "sglang_triton": "SGLang's Triton attention, taken here for hybrid models and others (its log"
+    " tells), is not modelled: at {context:,.0f} of context a verify pass walks all keys of a head"
+    " one after another (SGLang PR 39316). MTP gave 1.76x, 1.22x, 1.00x, 0.77x and 0.83x at 0, 16K,"
+    " 32K, 64K and 128K there (Qwen3.5-397B, four RTX PRO 6000)",
     "measured_at_short_context": "the acceptance published is of prompts of some thousand tokens:"
     " at {context:,.0f} of context it was reported to fall, by half and more past 32,000, so give"
     " one measured there",
@@ -233,7 +223,10 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     "kernels": _kernels,
     "borrowed": _borrowed,
     "exchange": lambda v: _EXCHANGES[v["exchange"]],
-    "typical_all_reduce": _typical_all_reduce,
+    "typical_all_reduce": lambda v: (
+        "typical of other stacks or GPUs"
+        + f", 80 % within a factor of {v['factor']:.1f}" * (v["factor"] > 1)
+    ),
     "failed_left_out": "requests without an output token, which failed, are left out: {count:,}",
     "sorted_by_arrival": "{name} writes requests in another order: sorted by their arrival",
     "time_unit": "{column} is taken in {unit}, which makes {rate:.2g} requests/s: where it is in"

@@ -84,12 +84,12 @@ def table(rows: Sequence[Row], *, width: int, columns: str | None, target: float
     return text_table(rows, shown, width=width, remedy="--columns chooses")
 
 
-def chosen_rows(rows: Sequence[Row], columns: str | None) -> list[Row]:
+def chosen_rows(prediction: Prediction, rows: Sequence[Row], columns: str | None) -> list[Row]:
     """Return rows with the columns that were asked for alone, all without."""
     if columns is None:
         return list(rows)
     names: list[str] = []
-    for name in _chosen(columns, rows):
+    for name in _chosen(columns, prediction.rows(1)):
         names += ["speedup_low", "speedup_high"] if name == "speedup_low" else [name]
     return [{name: row[name] for name in names} for row in rows]
 
@@ -114,18 +114,19 @@ def verdict(prediction: Prediction, rows: list[Row]) -> list[str]:
     elif len(judged) < len(rows):
         these = f"{len(judged)} of {len(rows)} points fit"
         opening = f"{these if len(judged) > 1 else 'One point fits'} in memory, where speculation"
+    pays, denial = report.verbs(prediction)
+    is_advised = pays == "pays" and not opening.startswith("Nothing")
     if not any(row["draft_length"] for row, _ in judged):
-        denial = report.verbs(prediction.deployment)[1]
         if not any(row["best_draft_length"] for row, _ in judged):
             is_held = any(row["limited_by"] == "memory" for row, _ in judged)
             none = "no draft that would gain fits in memory" if is_held else "no draft length gains"
-            off = "" if opening.startswith("Nothing") else "Leave it off. "
+            off = "Leave it off. " if is_advised else ""
             return [f"{off}{opening} {denial} at any of these points: {none}."]
         return [_idle([row for row, _ in judged])]
     best, gain = _best(judged)
     words = _gain(best, gain, judged, prediction)
     told = f"{opening} {words}."
-    if not opening.startswith("Nothing") and not prediction.deployment.engine.is_ideal:
+    if is_advised:
         is_typed = not prediction.evaluation.acceptance.spread
         advice = _advice(words, best, gain, is_typed=is_typed)
         lost = _losing(judged) if words.startswith("may") else ""
@@ -182,23 +183,25 @@ def _gain(
     best: Row, top: Gain | None, judged: Sequence[tuple[Row, Gain | None]], prediction: Prediction
 ) -> str:
     """Return as text whether speculation pays, where most and least, and where it may or not."""
-    pays, denial = report.verbs(prediction.deployment)
+    pays, denial = report.verbs(prediction)
     rows = [row for row, _ in judged]
     worst, bottom = min(judged, key=lambda pair: pair[0]["speedup"])
+    is_held, at_best = pays == "pays", _at(best, rows)
     if top and top.is_open:
-        return f"may pay or not: {_at(best, rows)} ({report.chances(top)}; {top.held})"
+        return f"may pay or not: {at_best} ({report.chances(top)}{f'; {top.held}' * is_held})"
+    at_best += ends(top, is_held=is_held)
     if not report.is_sure(top, best):
-        return f"{denial}: {_at(best, rows)}{ends(top, is_held=True)}"
+        return f"{denial}: {at_best}"
     sure = [row for row, gain in judged if row["draft_length"] and report.is_sure(gain, row)]
     if len(sure) == len(rows):
         is_open = " (may pay or not)" if bottom and bottom.is_open else ""
         least = f"; least {_at(worst, rows)}{is_open}" if len(rows) > 1 else ""
-        return f"{pays}: {_at(best, rows)}{ends(top, is_held=True)}{least}"
+        return f"{pays}: {at_best}{least}"
     unsure = [row for row, gain in judged if gain and gain.is_open and row["draft_length"]]
-    told = f"{pays} at {places(sure, rows)}; best {_at(best, rows)}{ends(top, is_held=True)}"
+    told = f"{pays} at {places(sure, rows)}; best {at_best}"
     told += f"; it may pay or not at {places(unsure, rows)}" if unsure else ""
     lost = _losing(judged)
-    told += f"; it does not {lost}" if lost else ""
+    told += f"; it {denial.removesuffix(' pay')} {lost}" if lost else ""
     held = [row for row in rows if row["limited_by"] == "memory"]
     return told + (f"; no draft fits in memory at {places(held, rows)}" if held else "")
 

@@ -23,7 +23,7 @@ def answer(prediction: Prediction, *, components: bool = False) -> forms.Answer:
 
     return forms.Answer(
         page=page,
-        fields=lambda: fields_of(prediction, prediction.rows(), with_components=components),
+        fields=lambda: fields_of(prediction, list, components=components),
         rows=lambda: component_rows(prediction) if components else prediction.rows(),
         warnings=prediction.warnings,
     )

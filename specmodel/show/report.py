@@ -69,10 +69,13 @@ def given_told(acceptance: Acceptance) -> str:
     return f"{acceptance.form.replace('_', ' ')} {','.join(told)}"
 
 
-def verbs(deployment: Deployment) -> tuple[str, str]:
-    """Return the verbs for a gain and for none; "may" for an engine without overheads."""
-    may = deployment.engine.is_ideal
-    return ("may pay", "may not pay") if may else ("pays", "does not pay")
+def verbs(prediction: Prediction) -> tuple[str, str]:
+    """Return the verbs for a gain and for none; "may" for an engine that is not modelled."""
+    from specmodel.prediction.cautions import is_modelled
+
+    e = prediction.evaluation
+    is_known = is_modelled(e.deployment, e.points["context_length"])
+    return ("pays", "does not pay") if is_known else ("may pay", "may not pay")
 
 
 def with_ends(prediction: Prediction, interval: bool | None) -> Prediction:
@@ -162,7 +165,7 @@ def page(
     from specmodel.prediction.intervals import states_errors
 
     assumed, d = dict(case.assumptions), case.deployment
-    if "acceptance" in assumed and states_errors(d):
+    if "acceptance" in assumed and states_errors(d, getattr(case, "context_length", 0.0)):
         evaluation = getattr(case, "evaluation", None)
         spread = evaluation.acceptance.spread if evaluation else 0.0
         exact = _HELD + (_HELD_BY_OTHERS if VERBOSE.get() else "")

@@ -46,7 +46,7 @@ def answer(plan: Plan) -> Answer:
 
 def _verdict(plan: Plan) -> list[str]:
     """Return sentences on where speculation pays, and on how much the schedule loses."""
-    schedule, deployment = plan.schedule, plan.deployment
+    schedule = plan.schedule
     last = schedule.batch_size[-1]
     where = _counted(plan) if plan.largest == last else ""
     sizes = f"Batch sizes up to {last}, {plan.end}{where}."
@@ -59,7 +59,7 @@ def _verdict(plan: Plan) -> list[str]:
             f" Against the best length at each, the schedule loses {schedule.mean_loss:.1%} on"
             f" average, {schedule.loss.max():.1%} at most."
         )
-    gain = _gain(plan, report.verbs(deployment)[0])
+    gain = _gain(plan, report.verbs(plan.prediction)[0])
     if plan.largest < last:
         gain = report.if_it_fitted(gain, plan.largest, _counted(plan))
     held = " ".join(filter(None, [_graphs(plan), _losing(plan)]))

@@ -35,7 +35,7 @@ def _without_misfits(p: report.Prediction) -> report.Prediction:
 
 def verdict(rows: list[Row], prediction: report.Prediction) -> str:
     """Return sentences on where speculation pays, and where most, with draft lengths if varied."""
-    pays, denial = report.verbs(prediction.deployment)
+    pays, denial = report.verbs(prediction)
     best = max(rows, key=lambda row: row["peak_speedup"])
     where = report.place(best | {"batch_size": best["peak_batch_size"]}, rows)
     if round(best["peak_speedup"], 2) <= 1:

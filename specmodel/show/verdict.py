@@ -76,12 +76,13 @@ def answer(
     def rows() -> list[Row]:
         if components:
             return component_rows(prediction)
-        return operator.chosen_rows(kept(prediction.rows()), columns)
+        return operator.chosen_rows(prediction, kept(prediction.rows()), columns)
 
     return forms.Answer(
         page=page,
-        fields=lambda: fields_of(prediction, kept(prediction.rows()), with_components=components),
+        fields=lambda: fields_of(prediction, kept, components=components),
         rows=rows,
+        header=lambda: operator.chosen_rows(prediction, prediction.rows(1), columns)[0],
         warnings=prediction.warnings,
         case="" if columns else report.caption(prediction),
     )
@@ -178,7 +179,7 @@ def _paste(prediction: Prediction, length: int) -> str:
     from specmodel.drafters.by_name import drafter_kind
 
     d = prediction.deployment
-    if d.tree_width > 1:  # options are of chains
+    if d.tree_width > 1 or d.engine.stands_for:  # options are of chains, and of what is modelled
         return ""
     modules = max(len(d.drafter.parts), 1)
     kind = drafter_kind(d.drafter, d.target)
@@ -285,7 +286,8 @@ def turned_verdict(prediction: Prediction, turned: Turned, rows: list[Row]) -> l
         return ["No acceptance makes speculation pay at any of these points."]
     low, high = (f(able, key=_needed) for f in (min, max))
     best = "" if turned.heads else " With the easiest draft length,"
-    opening = f"Acceptance is not known.{best} {'speculation' if best else 'Speculation'} pays from"
+    best += " speculation" if best else " Speculation"
+    opening = f"Acceptance is not known.{best} {report.verbs(prediction)[0]} from"
     opening += f" {_needed(low):.2f} tokens a step ({_where(low, rows)})"
     if _needed(high) - _needed(low) > 0.005:
         opening += f" up to {_needed(high):.2f} ({_where(high, rows)})"

@@ -71,6 +71,22 @@ def test_on_the_data_sheet_nothing_is_above_its_roof() -> None:
     roof = np.minimum(busy["peak_flops_per_s"], slope)
     assert (busy["flops_per_s"] <= roof * (1 + 1e-12)).all()
     assert (busy["flops_per_s"] > 0.9 * roof).all()
+    assert busy["peak_share"].to_numpy() == pytest.approx(busy["flops_per_s"] / roof, rel=1e-12)
+
+
+def test_shares_of_the_data_sheet_count_hidden_time_and_no_bytes_of_a_cache() -> None:
+    """vLLM runs shared experts beside routed ones; what stays in the L2 is not read from memory."""
+    p = predict("deepseek-v3", "8xh200", engine="vllm", acceptance=0.7, batch_size=[1, 16])
+    table = pass_components(p)
+    busy = table[table["flop"] > 0]
+    assert (busy["hidden_time"] > 0).any()
+    whole = busy["time"] + busy["hidden_time"]
+    assert (busy["flops_per_s"] * whole).to_numpy() == pytest.approx(busy["flop"], rel=1e-12)
+    memory = busy["bytes"] / (whole * busy["peak_bytes_per_s"])
+    of_peak = np.maximum(memory, busy["flops_per_s"] / busy["peak_flops_per_s"])
+    assert (busy["peak_share"] <= of_peak * (1 + 1e-12)).all()
+    is_read = ~busy["kind"].isin(["gemm", "elementwise"])
+    assert busy["peak_share"][is_read].to_numpy() == pytest.approx(of_peak[is_read], rel=1e-12)
 
 
 def test_a_verify_pass_is_one_with_proposals() -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 
 import pytest
@@ -276,3 +277,15 @@ def test_lengths_end_at_the_block_that_is_drafted_at_once(rows):
 def test_where_nothing_pays_no_alternative_wins(run):
     told = run(COMPARE + " --acceptance-rate 0", one_line=True)
     assert "With none of them a draft gains." in told
+
+
+@pytest.mark.parametrize("where", ["qwen3-30b-a3b h200", "deepseek-v3 8xh200 --batch-size 1,8"])
+def test_of_rows_none_of_which_meets_a_target_the_header_is_left(where, run):
+    asked = f"predict {where} --acceptance-rate 0.7"
+    for more in ("", " --columns batch_size,tpot,interval"):
+        every = run(f"{asked}{more} --csv").splitlines()
+        assert run(f"{asked}{more} --tpot-target 1us --csv") == f"{every[0]}\n"
+        some = run(f"{asked}{more} --tpot-target 50ms --csv").splitlines()
+        assert some[0] == every[0]
+    for more in ("", " --components"):
+        assert json.loads(run(f"{asked} --tpot-target 1us --json{more}"))["rows"] == []

@@ -86,8 +86,31 @@ def file_case(option, name, *fragments):
     return f"{option} {{folder}}/{name}", option, name, *fragments
 
 
+KINDS = (
+    "whose names specmodel list KIND tells: acceptance, architectures, columns, drafters, engines,"
+    " hardware, policies, presets, words"
+)
+MANY = "qwen3-30b-a3b h100,h200 --acceptance-rate 0.7 --batch-size"
 WORDS = [
+    (
+        f"compare {MANY} 1:99999",
+        "--batch-size: got {'--batch-size': 99999",
+        "at most 120000 points",
+    ),
+    (f"compare {MANY} 1:6001", "--batch-size: got {'alternatives': 2", "at most 120000 points"),
+    (f"predict {MANY.replace('h100,', '')} 1:99999 --view lengths --draft-length 3", "points"),
     ("list nope", "name", "'nope'", "specmodel list"),
+    (
+        "list hardwar",
+        "name: got 'hardwar'; expected hardware, another name, a path, or a kind",
+        KINDS,
+    ),
+    ("list h200_sxn", "name: got 'h200_sxn'; expected h200_sxm, ", "another name", KINDS),
+    (
+        "list kimi-k3-dspark-block",
+        "expected kimi-k3-dspark-block-verification, another name",
+        KINDS,
+    ),
     ("list eagle3", "name", "'eagle3'", "--drafter eagle3"),
     ("list hardware extra", "extra"),
     ("list {folder}/folder.toml", "folder.toml"),
@@ -125,6 +148,9 @@ NAMES = [
     ("-tp 8 --mem-fraction-static=0.8", "'-t'. It is --tensor-parallel here. --mem-fraction"),
     ("--temp 1", "'--temp'. Here it is --temperature"),
     ("--dcp-size 1", "No such option '--dcp-size'. It is --set decode_context_parallel= here."),
+    ("--spec-type draft-mtp", "is --drafter here. llama.cpp is not modelled"),
+    ("-ngl 99 --n-cpu-moe 3", "No such option '-n'. llama.cpp is not modelled"),
+    ("--weight-dtype Q4_K_M", "'Q4_K_M'", "q4_k, iq4_nl"),
     ("--draft-lm-head-quantization fp8", "Here it is --set drafter.head_dtype=fp8, or fp4"),
     ("--dspark-draft-topk fp8", "Here it is a key of the head's own config.json"),
     ("--rejection-sample-method fp8", "It takes no time: give the acceptance measured with it"),
@@ -205,6 +231,11 @@ SETTINGS = [
         ("engine.kernel_time=-1e-6", "--set engine.kernel_time", "-1e-06"),
         ("target.num_kv_heads=3", "--set target.num_kv_heads", "got 3;"),
         ("target.weight_dtype=bf17", "--set target.weight_dtype", "'bf17'"),
+        ("sync_scheduling=x", "--set sync_scheduling: got 'x'; expected true or false", ""),
+        ("enforce_eager=", "--set enforce_eager: got ''; expected true or false", ""),
+        ("eager_drafter=1", "--set eager_drafter: got 1; expected true or false", ""),
+        ("engine.hides_host=true", "--set engine.hides_host: got True; expected 'none'", ""),
+        ("engine.fuses_norms=yes", "--set engine.fuses_norms: got 'yes'", "boolean"),
     )
 ]
 
@@ -240,7 +271,8 @@ SPREAD = [
     ("--hardware l4 --expert-parallel 16", "--expert-parallel", "got 16;", "network"),
     ("--memory-utilization 1e-320", "--memory-utilization", "got 1e-320;", "0.01 to 1"),
     *((setting, name, "--force allows more") for setting, name in IMPLAUSIBLE.items()),
-    ("--set popularity_exponent=-1", "--set popularity_exponent", "got -1.0;"),
+    ("--set popularity_exponent=-1", "--set popularity_exponent", "got -1;"),
+    ("--set popularity_exponent=x", "--set popularity_exponent: got 'x'; expected a number"),
     ("--target qwen3-32b --set popularity_exponent=1", "--set popularity_exponent", "routed"),
     *(
         (f"--set popularity={{folder}}/{name}", "--set popularity", *told)

@@ -194,7 +194,7 @@ WRONG = [
     *((f"{BASE} {options}", *told) for options, *told in [
         ("--tolerance -0.1", "--tolerance: got -0.1"),
         ("--max-batch-size 0", "--max-batch-size: got 0"),
-        ("--max-batch-size 100000", "--max-batch-size: got {", "100000", "200000 points"),
+        ("--max-batch-size 100000", "--max-batch-size: got {", "100000", "120000 points"),
         ("--max-draft-length 0", "--max-draft-length: got 0", "from 1 to 1000"),
         ("--context-length 1:90000", "--max-batch-size: got {", "90000", "points"),
         ("--draft-length 3", "--draft-length"),

@@ -64,7 +64,7 @@ def test_several_contexts_are_tables_but_no_file_of_sglang(run):
         (SGLANG + " --json --fragment-only", "--fragment-only", "one of --json"),
         (SGLANG + " --max-draft-length 2,3", "--max-draft-length", "'2,3'"),
         (SGLANG + " --batch-size 1:600", "--batch-size: got '600 of them'", "at most 512"),
-        (SGLANG + " --batch-size 1:90000", "--batch-size", "at most 200000 points"),
+        (SGLANG + " --batch-size 1:90000", "--batch-size", "at most 120000 points"),
         (SGLANG + " --drafter eagle3", "--drafter: got 'eagle3'", "DSPARK only"),
         (VLLM + " --drafter ngram", "--drafter", "a head or a model"),
         (VLLM.replace("vllm", "tensorrt-llm"), "--format", "tensorrt-llm"),

@@ -29,6 +29,7 @@ from specmodel.cost.memory import MemoryUse
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 from specmodel.prediction.case import Case, case_of
+from specmodel.prediction.cautions import notes_of_run
 from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, at_best_lengths
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def analyse_case(
     generator = np.random.default_rng(seed)
     memory = MemoryUse(deployment, point.context_length, point.draft_length + 1)
     size, length = np.asarray(point.batch_size), np.asarray(point.draft_length)
-    outcome = evaluate(deployment, point, {})
+    outcome, run = evaluate(deployment, point, {}), notes_of_run(deployment, point.context_length)
     return Sensitivity(
         deployment=deployment,
         assumptions=dict(assumed),
@@ -159,7 +160,7 @@ def analyse_case(
         ),
         samples=samples,
         fits=bool(np.all(size <= memory.max_batch_size)),
-        warnings=(*memory.warnings(size), *deployment.warnings(size, length)),
+        warnings=(*run, *memory.warnings(size), *deployment.warnings(size, length)),
     )
 
 

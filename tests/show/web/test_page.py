@@ -302,6 +302,13 @@ def test_without_a_server_the_scenarios_are_pages(tmp_path, capsys):
         assert 'href="/' not in text
     assert "Under load" in pages["rollouts-drain"]
     assert "limited by overhead" in pages["235b-at-0-4x-graphs-not-experts"]
+    (tmp_path / "rollouts-drain.html").write_text("mine")
+    (tmp_path / "mtp-at-64-users.html").unlink()
+    assert cli.main(["explore", "--output", str(tmp_path)]) == 2
+    assert "or --overwrite" in capsys.readouterr().err
+    assert not (tmp_path / "mtp-at-64-users.html").exists()
+    assert cli.main(["explore", "--output", str(tmp_path), "--overwrite"]) == 0
+    assert "<svg" in (tmp_path / "rollouts-drain.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", ["SIGINT", *slow("SIGTERM")])
