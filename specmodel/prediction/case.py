@@ -16,6 +16,7 @@ from specmodel.algebra.acceptance import (
     ACCEPTANCE_SPREAD,
     FORMS,
     Acceptance,
+    readings,
     typed_contexts,
     typed_rates,
 )
@@ -197,14 +198,27 @@ def case_of(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Case:
     deployment, assumed = deployed({**where, "is_drafting": is_drafting})
     points = {"batch_size": DEFAULT_BATCH_SIZES}
     points |= {name: given[name] for name in POINTS if name in given}
+    acceptance = taken_acceptance(deployment, given) if deployment.has_drafter else None
+    ways = {} if acceptance is None else rates_read(given)
+    if len(ways) > 1:
+        assumed = {"acceptance_by_position": Note("rates_read", {"ways": ways}), **assumed}
     return Case(
         deployment=deployment,
         assumed=assumed,
         given=given,
         points=points,
         draft_length=given.get("draft_length"),
-        acceptance=taken_acceptance(deployment, given) if deployment.has_drafter else None,
+        acceptance=acceptance,
     )
+
+
+def rates_read(given: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Return the ways to read rates by position that were given as one list; {} for none [-]."""
+    rates = given.get("acceptance_by_position")
+    if rates is None or np.ndim(rates) > 1:
+        return {}
+    typed = rates if isinstance(rates, str) else np.atleast_1d(rates)
+    return readings(typed, given.get("draft_length"))
 
 
 def _checked_longest(asked: int) -> int:
@@ -262,7 +276,7 @@ def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, 
     if value is not None:
         typed = {"acceptance_rate": value}
     if isinstance(rates := typed.get("acceptance_by_position"), str):
-        typed = {"acceptance_by_position": typed_rates(rates)[0]}
+        typed = {"acceptance_by_position": typed_rates(rates, given.get("draft_length"))}
     if isinstance(pairs := typed.get("acceptance_by_context"), str):
         typed = {"acceptance_by_context": typed_contexts(pairs)}
     return Acceptance(**typed, measured_draft_length=measured)

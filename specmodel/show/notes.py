@@ -16,6 +16,12 @@ _AVOIDED = "which an engine started without speculation avoids"
 _SLOTS_OF = {"chain": "vLLM without prefix caching", "aligned": "vLLM", "scratch": "SGLang"}
 """Who reserves states in each way."""
 
+_KINDS_OF_RATES = {
+    "cumulative": "of all drafts, as vLLM prints them",
+    "conditional": "each of the drafts that got there",
+}
+"""What rates by position are of, by kind."""
+
 _EXCHANGES = {
     "gather": "all tokens to all GPUs",
     "copies": "a copy for each expert, as by DeepEP",
@@ -115,6 +121,29 @@ def _memory_ends_drafts(v: Values) -> str:
         f"no memory at batch size {v['batch_sizes']} for {v['draft_length']:.0f} drafted{at}"
         f" ({v['speedup']:.2f}x): {needed} of {usable}"
     )
+
+
+def rates_read(v: Values) -> str:
+    """Return as text how rates by position were read, and tokens per step of the other ways.
+
+    With `length`, tokens are those of drafts of at most so many; with `rate`, over all steps.
+    """
+    from specmodel.algebra.acceptance import (
+        expected_tokens_per_step_by_position,
+        mean_tokens_per_step,
+    )
+
+    (read, rates), *others = v["ways"].items()
+    kind, _, listed = read.partition(":")
+    words = f"{listed}, {_KINDS_OF_RATES[kind]}"
+    if any(len(each) > len(rates) for _, each in others):
+        words += ", without the 1 of the token that each step emits"
+    told = []
+    for way, each in others:
+        length = min(len(each), v.get("length", len(each)))
+        tokens = expected_tokens_per_step_by_position(each, length)
+        told += [f"{way} is {mean_tokens_per_step(tokens, v.get('rate', 1.0)):.2f}"]
+    return words + (f"; {', '.join(told)} tokens a step" if told else "")
 
 
 def _loaded_drafter(v: Values) -> str:
@@ -218,6 +247,7 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     "every_step_proposes": "the look-up is assumed to find a proposal in every step, which is"
     " optimistic: on measured traces it does in 15 to 32 % of the steps (proposal_rate)",
     "gpus": _gpus,
+    "rates_read": rates_read,
     "longest_measured": "{length}, the longest measured (--acceptance typical has longer ones)",
     "mean_host": "{speed:g} (mean of published hosts)",
     "engine_kv_dtype": "{dtype} (by default of {engine} for sparse attention on this GPU)",
