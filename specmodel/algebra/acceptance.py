@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -58,18 +59,15 @@ _PRINTED = 3
 """Decimals of a share that programs print; people type fewer [-]."""
 
 
-def readings(
-    typed: str | Sequence[float], draft_length: Numeric | None = None
-) -> dict[str, list[float]]:
-    """Return conditional rates by position [-] for each way to read what was typed.
+def readings(typed: Any, draft_length: Numeric | None = None) -> dict[str, list[float]]:
+    """Return conditional rates by position [-] for each way to read a text, the likeliest first.
 
-    The first way is the likeliest; keys are what to type for it. ``cumulative:`` or
-    ``conditional:`` in front says which. Without, rates that never rise are cumulative, as vLLM
-    prints them; but of fewer than three decimals those in tenths above 0 or all alike are
-    conditional, as people type them. A 1 before lower rates is that of the token that each step emits anyway
-    (vLLM's eagle.py of April 2025 and NVIDIA's specdec_bench print it so), unless it has three
-    decimals, as in vLLM's log, or `draft_length` counts it. With a number above 2, all are per
-    cent. A sequence is conditional.
+    Keys are what to type for a way. ``cumulative:`` or ``conditional:`` in front says which.
+    Without, rates that never rise are cumulative, as vLLM prints them; but of fewer than three
+    decimals those in tenths above 0 or all alike are conditional, as people type them. A 1 before
+    lower rates is that of the token that each step emits anyway (vLLM's eagle.py of April 2025 and
+    NVIDIA's specdec_bench print it), unless it has three decimals, as in vLLM's log, or
+    `draft_length` counts it. With a number above 2, all are per cent. Numbers are conditional.
 
     Examples
     --------
@@ -81,25 +79,24 @@ def readings(
     >>> readings("conditional:80%, 70%")
     {'conditional:0.8,0.7': [0.8, 0.7]}
     """
-    kind, places, rates = _parsed(typed if isinstance(typed, str) else ",".join(map(str, typed)))
+    is_text, text = isinstance(typed, str), ",".join(map(str, np.atleast_1d(typed)))
+    kind, decimals, rates = _parsed(text)
     never_rise = not (np.diff(rates) > 0).any()
-    is_round = np.ptp(rates) == 0 or (rates.all() and (rates == rates.round(1)).all())
-    is_typed = max(places) < _PRINTED and is_round
     lists = [rates, rates[1:]] if rates.size > 1 and rates[0] == 1 > rates[1] else [rates]
     is_counted = draft_length is not None and np.max(draft_length) >= rates.size
-    if not (kind or is_counted or places[0] >= _PRINTED) and isinstance(typed, str):
+    if is_text and not (kind or is_counted or decimals[0] >= _PRINTED):
         lists.reverse()
-    is_cumulative = never_rise and isinstance(typed, str) and (len(lists) > 1 or not is_typed)
-    kinds = [kind] if kind else KINDS_OF_RATES[:: 1 if is_cumulative else -1]
-    ways: dict[str, list[float]] = {}
+    is_round = np.ptp(rates) == 0 or (rates.all() and (rates == rates.round(1)).all())
+    is_printed = is_text and (not is_round or max(decimals) >= _PRINTED or len(lists) > 1)
+    kinds = [kind] if kind else KINDS_OF_RATES[:: 1 if is_printed and never_rise else -1]
+    if kind == "cumulative" and not never_rise:
+        raise InputError("acceptance_by_position", text, "cumulative rates, which never rise")
+    ways: dict[tuple[float, ...], str] = {}
     for listed, name in [*product(lists[:1], kinds), *product(lists[1:], kinds[:1])]:
         if name == "conditional" or never_rise:
             found = conditional_acceptance(listed) if name == "cumulative" else listed
-            if found.tolist() not in ways.values():
-                ways[f"{name}:{','.join(f'{rate:g}' for rate in listed)}"] = found.tolist()
-    if not ways:
-        raise InputError("acceptance_by_position", typed, "cumulative rates, which never rise")
-    return ways
+            ways.setdefault(tuple(found), f"{name}:{','.join(f'{rate:g}' for rate in listed)}")
+    return {way: [*map(float, rates)] for rates, way in ways.items()}
 
 
 def typed_rates(text: str, draft_length: Numeric | None = None) -> list[float]:
@@ -110,12 +107,12 @@ def typed_rates(text: str, draft_length: Numeric | None = None) -> list[float]:
 def _parsed(text: str) -> tuple[str, list[int], FloatArray]:
     """Return the kind that was typed, "" for none, the decimals of each rate, and the rates [-]."""
     kind, _, listed = text.rpartition(":")
-    words = [word.strip() for word in listed.strip(" []()").replace(" / ", ",").split(",")]
+    words = listed.replace("%", "").strip(" []()").replace(" / ", ",").split(",")
     try:
-        rates = np.array([float(word.removesuffix("%")) for word in words])
+        rates = np.array([float(word) for word in words])
     except ValueError:
         rates = np.array([np.nan])
-    decimals = [len(word.removesuffix("%").partition(".")[2]) for word in words]
+    decimals = [len(word.strip().partition(".")[2]) for word in words]
     if "%" in listed or rates.max() > 2:
         rates, decimals = rates / 100, [places and places + 2 for places in decimals]
     if kind.strip() not in ("", *KINDS_OF_RATES) or not ((rates >= 0) & (rates <= 1)).all():

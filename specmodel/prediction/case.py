@@ -215,10 +215,8 @@ def case_of(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Case:
 def rates_read(given: Mapping[str, Any]) -> dict[str, list[float]]:
     """Return the ways to read rates by position that were given as one list; {} for none [-]."""
     rates = given.get("acceptance_by_position")
-    if rates is None or np.ndim(rates) > 1:
-        return {}
-    typed = rates if isinstance(rates, str) else np.atleast_1d(rates)
-    return readings(typed, given.get("draft_length"))
+    is_list = rates is not None and np.ndim(rates) < 2
+    return readings(rates, given.get("draft_length")) if is_list else {}
 
 
 def _checked_longest(asked: int) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 from specmodel.base.notes import Note
@@ -15,12 +17,6 @@ _AVOIDED = "which an engine started without speculation avoids"
 
 _SLOTS_OF = {"chain": "vLLM without prefix caching", "aligned": "vLLM", "scratch": "SGLang"}
 """Who reserves states in each way."""
-
-_KINDS_OF_RATES = {
-    "cumulative": "of all drafts, as vLLM prints them",
-    "conditional": "each of the drafts that got there",
-}
-"""What rates by position are of, by kind."""
 
 _EXCHANGES = {
     "gather": "all tokens to all GPUs",
@@ -126,24 +122,18 @@ def _memory_ends_drafts(v: Values) -> str:
 def rates_read(v: Values) -> str:
     """Return as text how rates by position were read, and tokens per step of the other ways.
 
-    With `length`, tokens are those of drafts of at most so many; with `rate`, over all steps.
+    With `length`, these are of drafts of at most so many tokens; with `rate`, over all steps.
     """
-    from specmodel.algebra.acceptance import (
-        expected_tokens_per_step_by_position,
-        mean_tokens_per_step,
-    )
-
     (read, rates), *others = v["ways"].items()
     kind, _, listed = read.partition(":")
-    words = f"{listed}, {_KINDS_OF_RATES[kind]}"
-    if any(len(each) > len(rates) for _, each in others):
-        words += ", without the 1 of the token that each step emits"
-    told = []
-    for way, each in others:
-        length = min(len(each), v.get("length", len(each)))
-        tokens = expected_tokens_per_step_by_position(each, length)
-        told += [f"{way} is {mean_tokens_per_step(tokens, v.get('rate', 1.0)):.2f}"]
-    return words + (f"; {', '.join(told)} tokens a step" if told else "")
+    of = "all drafts, as vLLM prints them" if kind == "cumulative" else "the drafts that got there"
+    left = any(len(each) > len(rates) for _, each in others)
+    told = ", ".join(
+        f"{way} is {1 + v.get('rate', 1.0) * sum(accumulate(each[: v.get('length')], mul)):.2f}"
+        for way, each in others
+    )
+    bonus = ", without the 1 of the token that each step emits" if left else ""
+    return f"{listed}, of {of}{bonus}" + (f"; {told} tokens a step" if told else "")
 
 
 def _loaded_drafter(v: Values) -> str:

@@ -230,7 +230,7 @@ def test_a_malformed_line_is_told_by_its_number(line, write, refused):
 def test_files_that_are_no_text(tmp_path, refused, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("binary").write_bytes(b"\x7fELF\xff\xfe")
-    Path("huge").write_bytes("é".encode() * 2_000_001)
+    Path("huge").write_bytes("é".encode() * 4_000_001)
     for name, reason in {"missing": "No such file", "binary": "UTF-8", "huge": "4 MB"}.items():
         error = refused(f"acceptance {name}")
         assert error.startswith(f"file: got '{name}'; expected ")
