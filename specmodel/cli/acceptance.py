@@ -24,7 +24,7 @@ _KNOWN = (
     " an acceptance length, a scrape with vllm:spec_decode_* or sglang:spec_accept_length, or JSON"
 )
 
-_MOST_BYTES = 250_000_000
+_MOST_BYTES = 210_000_000
 """Longest log that is read [B]."""
 
 
@@ -78,9 +78,9 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
 
 def _of_text(file: str, later: str | None, model: str | None) -> Answer:
     """Return the acceptance in a log, a printed result, or scrapes of a server."""
-    blocks, where = _blocks(file), "standard input" if file == "-" else file
+    where, blocks = "standard input" if file == "-" else file, _blocks(file)
     text, more = next(blocks), next(blocks, "")
-    found = measure.logged_acceptance(chain([text, more], blocks), where) if later is None else None
+    found = None if later else measure.logged_acceptance(chain([text, more], blocks), where)
     if found is not None:
         refuse_given({"model": model}, ["model"], "none, as this is no scrape of vLLM")
         return accepted.of_log(found)
@@ -89,23 +89,22 @@ def _of_text(file: str, later: str | None, model: str | None) -> Answer:
     if later is None and "\nvllm:" not in f"\n{text}":
         raise InputError("file", file, _KNOWN)
     if more:
-        raise InputError("file", where, f"a scrape of at most {MAX_FILE_BYTES / 1e6:g} MB")
+        raise InputError("file", file, "a scrape of at most 4 MB")
     return accepted.of_scrape(measure.scraped_acceptance(file, later, model, text=text))
 
 
 def _blocks(path: str) -> Iterator[str]:
     """Yield a file, or standard input, in blocks of whole lines that fit in memory."""
-    where, rest, size = "standard input" if path == "-" else path, "", 0
+    rest, size = "", 0
     with (
-        refusing(where, "file", "a text in UTF-8"),
+        refusing(path, "file", "a text in UTF-8"),
         nullcontext(sys.stdin) if path == "-" else Path(path).open(encoding="utf-8") as file,
     ):
         while len(block := rest + file.read(MAX_FILE_BYTES - len(rest))) == MAX_FILE_BYTES:
             size += MAX_FILE_BYTES
             whole, line_end, rest = block.rpartition("\n")
             if not line_end or size > _MOST_BYTES:
-                most = f"{_MOST_BYTES / 1e6:g} MB, in lines of at most {MAX_FILE_BYTES / 1e6:g} MB"
-                raise InputError("file", where, f"a text of at most {most}")
+                raise InputError("file", path, "a text of at most 210 MB, in lines of at most 4 MB")
             yield whole + line_end
         yield block
 

@@ -50,6 +50,8 @@ _FIGURE = re.compile(
     rf"(?P<values>{_VALUE}(?:,\s*{_VALUE})*))?"
 )
 """What may be a name, and a number or several where they follow as in a line, a table or JSON."""
+_GROUPS, _EMPTY = re.Match.groups, re.compile(r"(?m)^[^0-9:=|│\n]*\n")
+"""What a match has, and lines without a figure, which are skipped at once."""
 _TOTAL = re.compile(r"statistics +(\S+): .*")
 """What llama.cpp counted of one drafter, over all requests."""
 
@@ -166,9 +168,10 @@ def _logged(
     shares = range(longest or 0 if sums["shares"] == sums["lines"] else 0)
     reached = tuple(sums["share", i] / weight for i in shares)
     mean = sums["all drafted"] / sums["steps"] if sums["steps"] else None
-    if mean is not None and abs((longest or max(round(mean), 1)) - mean) <= _WHOLE * mean:
-        longest = longest or max(round(mean), 1)
-        mean = float(longest)
+    proposals = of_all["proposed"] / of_all["of"] if of_all["of"] else None
+    whole = longest or max(round(mean or 0), 1)
+    if mean and abs(whole - mean) <= _WHOLE * mean and (proposals or 1) > 1 - _WHOLE:
+        longest, mean = whole, float(whole)
     if not 1 <= tokens <= 1 + (longest or MAX_DRAFT_LENGTH) or max(reached, default=0) > 1:
         expected = "tokens per step from 1 to the draft length + 1, accepted shares of at most 1"
         raise InputError(where, round(tokens, 4), expected)
@@ -178,7 +181,7 @@ def _logged(
         tokens_per_step=tokens,
         draft_length=longest,
         mean_draft_length=mean,
-        proposal_rate=of_all["proposed"] / of_all["of"] if of_all["of"] else None,
+        proposal_rate=proposals,
         accepted_by_position=reached,
         running_requests=sums["running"] / sums["ran"] if sums["ran"] else None,
     )
@@ -190,14 +193,13 @@ def _records(blocks: Iterable[str]) -> Iterator[dict[str, list[float]]]:
     for text in blocks:
         for word, pattern, form in _REWRITTEN:
             text = re.sub(pattern, form, text) if word in text else text
-        for found in _FIGURE.finditer(text):
-            name, values = found.groups()
-            name = _known(name) if values else ""
+        for name, values in map(_GROUPS, _FIGURE.finditer(_EMPTY.sub("", text))):
+            if not values or not (name := _known(name)):
+                continue
             if name in told:
                 yield told
                 told = {}
-            if name:
-                told[name] = [min(float(value), _MOST) for value in values.split(",")]
+            told[name] = [min(float(value), _MOST) for value in values.split(",")]
     yield told
 
 

@@ -198,17 +198,15 @@ def case_of(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Case:
     deployment, assumed = deployed({**where, "is_drafting": is_drafting})
     points = {"batch_size": DEFAULT_BATCH_SIZES}
     points |= {name: given[name] for name in POINTS if name in given}
-    acceptance = taken_acceptance(deployment, given) if deployment.has_drafter else None
-    ways = {} if acceptance is None else rates_read(given)
-    if len(ways) > 1:
-        assumed = {"acceptance_by_position": Note("rates_read", {"ways": ways}), **assumed}
+    ways = rates_read(given) if deployment.has_drafter else {}
+    read = {"acceptance_by_position": Note("rates_read", {"ways": ways})} if len(ways) > 1 else {}
     return Case(
         deployment=deployment,
-        assumed=assumed,
+        assumed=read | assumed,
         given=given,
         points=points,
         draft_length=given.get("draft_length"),
-        acceptance=acceptance,
+        acceptance=taken_acceptance(deployment, given) if deployment.has_drafter else None,
     )
 
 

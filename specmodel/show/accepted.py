@@ -30,15 +30,13 @@ _RUNS = {
     "accepted\nfraction": "{accepted_fraction:.4f}",
 }
 _LONGER = "Rates by position go no further than the {} measured; one rate throughout does:"
-_LOOK_UP = "A look-up (ngram, suffix) takes these, with the share of steps that have a draft{}:"
-"""What stands before a second form of an acceptance."""
-_SHORT = (
-    "rates by position count what was not drafted as rejected, so that they and one rate are too"
+_LOOK_UP = "A look-up (ngram, suffix) takes these, with the share of steps that have a draft:"
+_EVERY = (
+    "If only a share R of steps had a draft: --proposal-rate R and 1 + {:.4g} R tokens per step."
 )
-_SHORT += " low; the options below take drafts of the mean length"
+"""What stands after a form of an acceptance, before another or alone."""
+_SHORT = "rates by position take what was not drafted as rejected; the options take the mean draft"
 _NOT_MODELLED = "llama.cpp is not modelled: with these options predict answers for vLLM"
-_WHOLE = 0.02
-"""By so much the mean draft may be shorter than the longest, as requests end [-]."""
 _LOGGED = 'what vLLM\'s log calls "draft acceptance rate"'
 _RUNNING = "--batch-size is the mean of the requests that ran; without it, all are predicted."
 _TO_PREDICT = "To predict; words in capitals are yours to give, as no file tells them:"
@@ -83,7 +81,9 @@ def of_scrape(measured: measure.MeasuredAcceptance) -> Answer:
         for i, (count, rate) in enumerate(zip(counts, rates, strict=True), 1)
     ]
     head = [wrap(f"{name}: {m.num_drafts} drafts{engines}"), "\n".join(lines)]
-    options = _options(m.tokens_per_step, m.max_draft_length, m.mean_draft_length, None, rates)
+    longest, mean = m.max_draft_length, m.mean_draft_length
+    mean = longest if mean > 0.98 * longest else mean  # requests end
+    options = _options(m.tokens_per_step, longest, mean, None, rates)
     return _answer(head, rows, options, fields, named_checkpoint(m.model_name)[0])
 
 
@@ -127,14 +127,9 @@ def _answer(
     return Answer(page=lambda: "\n\n".join(sections), fields=lambda: told)
 
 
-def _is_varied(longest: int | None, mean: float) -> bool:
-    """Return whether drafts are shorter in the mean than the longest, or no longest is known."""
-    return longest is None or mean < (1 - _WHOLE) * longest
-
-
 def _drafted(longest: int | None, mean: float | None, proposals: float | None) -> str:
     """Return as text what was drafted in a step, after its tokens."""
-    if mean is None or not _is_varied(longest, mean):
+    if mean is None or mean == longest:
         return f" of {longest} drafted" if longest else ""
     told = f" of {round(mean, 2):g} drafted on average"
     if proposals and proposals < 1:
@@ -153,17 +148,17 @@ def _options(
 
     Where drafts vary in length, predict is asked for the mean one, as it charges what it is asked.
     """
-    if mean is None or not _is_varied(longest, mean):
+    if mean is None or mean == longest:
         one = f"--tokens-per-step {round(tokens, 4):g} --measured-draft-length {longest or 'STEPS'}"
-        return [*([_by_position(rates)] if rates else []), one], _LONGER.format(longest)
-    share = min(proposals or 1.0, 1.0)
+        return ([_by_position(rates), one], _LONGER.format(longest)) if rates else ([one], "")
+    share = min(ceil(1e4 * (proposals or 1.0)) / 1e4, 1.0)
     # whole tokens near the mean, at least as many as were accepted
     every, own = (max(round(mean / by), ceil((tokens - 1) / by - 1e-6), 1) for by in (1.0, share))
-    return [
-        f"--draft-length {every} --tokens-per-step {round(tokens, 4):g}",
-        f"--draft-length {own} --accepted-fraction {(tokens - 1) / share / own:.4g}"
-        f" --proposal-rate {share:.3g}",
-    ], _LOOK_UP.format("" if proposals else " in place of the 1, if not all have one")
+    told = f"--tokens-per-step {round(tokens, 4):g}"
+    looked_up = f"--draft-length {own} {told} --proposal-rate {share:g}"
+    if share == 1:
+        return [looked_up], _EVERY.format(tokens - 1)
+    return [f"--draft-length {every} {told}", looked_up], _LOOK_UP
 
 
 def _of_runs(runs: Sequence[Run]) -> str:
@@ -172,42 +167,33 @@ def _of_runs(runs: Sequence[Run]) -> str:
 
     counts = {run.num_gpus for run in runs}
     gpus = f"{counts.pop()}xGPU" if len(counts) == 1 and None not in counts else "GPU"
-    sizes, further = [run.batch_size for run in runs], _LONGER.format(runs[0].draft_length)
-    forms = [" ".join(form) for form in predict_options(runs)]
+    sizes, forms = [run.batch_size for run in runs], [*map(" ".join, predict_options(runs))]
+    further = _LONGER.format(runs[0].draft_length) if len(forms) > 1 else ""
     return _command(named_model(runs), gpus, sizes, forms, further)
 
 
 def _command(
     model: str, gpus: str, sizes: Sequence[float], forms: Sequence[str], further: str
 ) -> str:
-    """Return a whole predict with the first form of an acceptance, and the others after a text."""
+    """Return a whole predict with the first form of an acceptance, a text, and the other form."""
     words = [f"specmodel predict {model or 'MODEL'} {gpus} --drafter DRAFTER"]
     whole = sorted({max(round(size), 1) for size in sizes})
     words += [f"--batch-size {','.join(map(str, whole))}"] if sizes else []
-    lines = [command_lines([*words, forms[0]])]
-    for form in forms[1:]:
-        lines += [wrap(further), form]
-    return "\n".join(lines)
+    told = [wrap(further)] if further else []
+    return "\n".join([command_lines([*words, forms[0]]), *told, *forms[1:]])
 
 
 def _run_row(run: Run) -> dict[str, Any]:
     """Return the acceptance of one run as a row; values that its file lacks are None."""
-    from specmodel.algebra.acceptance import Acceptance
+    from specmodel.algebra.speculation import solve_acceptance_rate
 
-    rate = fraction = None
-    if run.draft_length is not None:
-        found = Acceptance(
-            tokens_per_step=run.tokens_per_step, measured_draft_length=run.draft_length
-        )
-        rate, fraction = float(found.rate()), (run.tokens_per_step - 1.0) / run.draft_length
-    return {
-        "run": Path(run.source).name,
-        "batch_size": run.batch_size,
-        "draft_length": run.draft_length,
-        "tokens_per_step": run.tokens_per_step,
-        "acceptance_rate": rate,
-        "accepted_fraction": fraction,
+    length, tokens = run.draft_length, run.tokens_per_step
+    told = {"batch_size": run.batch_size, "draft_length": length, "tokens_per_step": tokens}
+    rates = {
+        "acceptance_rate": float(solve_acceptance_rate(tokens, length)) if length else None,
+        "accepted_fraction": (tokens - 1.0) / length if length else None,
     }
+    return {"run": Path(run.source).name} | told | rates
 
 
 def predict_options(runs: Sequence[Run]) -> list[list[str]]:

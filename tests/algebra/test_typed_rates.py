@@ -4,8 +4,11 @@ import pytest
 
 import specmodel
 from specmodel import InputError
-from specmodel.algebra.acceptance import expected_tokens_per_step_by_position as tokens_of
-from specmodel.algebra.acceptance import readings, typed_rates
+from specmodel.algebra.acceptance import (
+    expected_tokens_per_step_by_position as tokens_of,
+    readings,
+    typed_rates,
+)
 
 # lines that vLLM, its offline examples, benchmark tables and llama.cpp printed, with the mean
 # acceptance length beside them; the first of eagle.py of April 2025 is of the bonus token
