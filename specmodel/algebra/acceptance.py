@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
+from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -53,42 +55,70 @@ def conditional_acceptance(cumulative_acceptance: Numeric) -> FloatArray:
 
 KINDS_OF_RATES = ("cumulative", "conditional")
 """What rates by position are of: of all drafts, as vLLM prints them, or of those that got there."""
+_PRINTED = 3
+"""Decimals of a share that programs print; people type fewer [-]."""
 
 
-def typed_rates(text: str) -> tuple[list[float], str]:
-    """Return the conditional rates by position parsed from `text` [-], and the kind it was read as.
+def readings(typed: Any, draft_length: Numeric | None = None) -> dict[str, list[float]]:
+    """Return conditional rates by position [-] for each way to read a text, the likeliest first.
 
-    ``cumulative:`` or ``conditional:`` in front says which. Without, four rates or more of three
-    decimals that fall at every position, down to 0 or not, are cumulative, as vLLM prints them: of
-    33 published lists of conditional rates none falls so. With a number above 2, all are per cent.
+    Keys are what to type for a way. ``cumulative:`` or ``conditional:`` in front says which.
+    Without, rates that never rise are cumulative, as vLLM prints them; but of fewer than three
+    decimals those in tenths above 0 or all alike are conditional, as people type them. A 1 before
+    lower rates is that of the token that each step emits anyway (vLLM's eagle.py of April 2025 and
+    NVIDIA's specdec_bench print it), unless it has three decimals, as in vLLM's log, or
+    `draft_length` counts it. With a number above 2, all are per cent. Numbers are conditional.
 
     Examples
     --------
-    >>> rates, kind = typed_rates("0.844,0.599,0.385,0.271")
-    >>> kind, float(expected_tokens_per_step_by_position(rates, 4).round(3))
-    ('cumulative', 3.099)
-    >>> typed_rates("conditional:80%, 70%")
-    ([0.8, 0.7], 'conditional')
+    >>> (read, rates), other = readings("0.844,0.599,0.385,0.271").items()
+    >>> read, float(expected_tokens_per_step_by_position(rates, 4).round(3))
+    ('cumulative:0.844,0.599,0.385,0.271', 3.099)
+    >>> next(iter(readings("1.00,0.74,0.54")))
+    'cumulative:0.74,0.54'
+    >>> readings("conditional:80%, 70%")
+    {'conditional:0.8,0.7': [0.8, 0.7]}
     """
+    is_text, text = isinstance(typed, str), ",".join(map(str, np.atleast_1d(typed)))
+    kind, decimals, rates = _parsed(text)
+    never_rise = not (np.diff(rates) > 0).any()
+    lists = [rates, rates[1:]] if rates.size > 1 and rates[0] == 1 > rates[1] else [rates]
+    is_counted = draft_length is not None and np.max(draft_length) >= rates.size
+    if is_text and not (kind or is_counted or decimals[0] >= _PRINTED):
+        lists.reverse()
+    is_round = np.ptp(rates) == 0 or (rates.all() and (rates == rates.round(1)).all())
+    is_printed = is_text and (not is_round or max(decimals) >= _PRINTED or len(lists) > 1)
+    kinds = [kind] if kind else KINDS_OF_RATES[:: 1 if is_printed and never_rise else -1]
+    if kind == "cumulative" and not never_rise:
+        raise InputError("acceptance_by_position", text, "cumulative rates, which never rise")
+    ways: dict[tuple[float, ...], str] = {}
+    for listed, name in [*product(lists[:1], kinds), *product(lists[1:], kinds[:1])]:
+        if name == "conditional" or never_rise:
+            found = conditional_acceptance(listed) if name == "cumulative" else listed
+            ways.setdefault(tuple(found), f"{name}:{','.join(f'{rate:g}' for rate in listed)}")
+    return {way: [*map(float, rates)] for rates, way in ways.items()}
+
+
+def typed_rates(text: str, draft_length: Numeric | None = None) -> list[float]:
+    """Return the conditional rates by position that `text` is read as [-]."""
+    return next(iter(readings(text, draft_length).values()))
+
+
+def _parsed(text: str) -> tuple[str, list[int], FloatArray]:
+    """Return the kind that was typed, "" for none, the decimals of each rate, and the rates [-]."""
     kind, _, listed = text.rpartition(":")
+    words = listed.replace("%", "").strip(" []()").replace(" / ", ",").split(",")
     try:
-        plain = listed.strip().strip("[]()").replace(" / ", ",")
-        rates = np.array([float(rate.strip().removesuffix("%")) for rate in plain.split(",")])
+        rates = np.array([float(word) for word in words])
     except ValueError:
         rates = np.array([np.nan])
-    if kind.strip() not in ("", *KINDS_OF_RATES) or not (rates >= 0).all() or rates.max() > 100:
+    decimals = [len(word.strip().partition(".")[2]) for word in words]
+    if "%" in listed or rates.max() > 2:
+        rates, decimals = rates / 100, [places and places + 2 for places in decimals]
+    if kind.strip() not in ("", *KINDS_OF_RATES) or not ((rates >= 0) & (rates <= 1)).all():
         expected = "rates such as 0.8,0.7, cumulative:0.8,0.56 or conditional:80%,70%"
         raise InputError("acceptance_by_position", text, expected)
-    if "%" in listed or rates.max() > 2:
-        rates = rates / 100
-    some = rates[rates > 0]
-    falls = some.size >= 4 and (np.diff(some) < 0).all() and (some != some.round(2)).any()
-    kind = kind.strip() or KINDS_OF_RATES[0 if falls else 1]
-    if kind == "conditional":
-        return rates.tolist(), kind
-    if (np.diff(rates) > 0).any():
-        raise InputError("acceptance_by_position", text, "cumulative rates, which never rise")
-    return conditional_acceptance(rates).tolist(), kind
+    return kind.strip(), decimals, rates
 
 
 def typed_contexts(text: str) -> list[tuple[float, float]]:

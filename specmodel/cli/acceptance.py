@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
 
 import click
 
 from specmodel import measure
 from specmodel.base.errors import InputError, refuse_given
+from specmodel.base.files import refusing
+from specmodel.base.records import MAX_FILE_BYTES
 from specmodel.cli.output import answering
 from specmodel.cli.settings import command, own
 from specmodel.show import accepted
@@ -19,6 +23,9 @@ _KNOWN = (
     "a log with SpecDecoding metrics (vLLM) or accept len (SGLang), a printed benchmark result with"
     " an acceptance length, a scrape with vllm:spec_decode_* or sglang:spec_accept_length, or JSON"
 )
+
+_MOST_BYTES = 210_000_000
+"""Longest log that is read [B]."""
 
 
 @command()
@@ -63,11 +70,17 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
         try:
             return _of_benchmarks([file] if later is None else [file, later])
         except InputError:  # an answer of a server, unless it is none either
-            if later or not (found := measure.logged_acceptance(_read(file), file)):
+            if later or not (found := measure.logged_acceptance(_blocks(file), file)):
                 raise
             return accepted.of_log(found)
-    text, where = _read(file), "standard input" if file == "-" else file
-    found = measure.logged_acceptance(text, where) if later is None else None
+    return _of_text(file, later, model)
+
+
+def _of_text(file: str, later: str | None, model: str | None) -> Answer:
+    """Return the acceptance in a log, a printed result, or scrapes of a server."""
+    where, blocks = "standard input" if file == "-" else file, _blocks(file)
+    text, more = next(blocks), next(blocks, "")
+    found = None if later else measure.logged_acceptance(chain([text, more], blocks), where)
     if found is not None:
         refuse_given({"model": model}, ["model"], "none, as this is no scrape of vLLM")
         return accepted.of_log(found)
@@ -75,21 +88,30 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
         raise InputError("later", later, "a file, saved later than the other")
     if later is None and "\nvllm:" not in f"\n{text}":
         raise InputError("file", file, _KNOWN)
+    if more:
+        raise InputError("file", file, "a scrape of at most 4 MB")
     return accepted.of_scrape(measure.scraped_acceptance(file, later, model, text=text))
 
 
-def _read(path: str) -> str:
-    """Return the text of a file, or of standard input."""
-    if path == "-":
-        return sys.stdin.read()
-    from specmodel.base.records import read_text
-
-    return read_text(Path(path), "file", "text")
+def _blocks(path: str) -> Iterator[str]:
+    """Yield a file, or standard input, in blocks of whole lines that fit in memory."""
+    rest, size = "", 0
+    with (
+        refusing(path, "file", "a text in UTF-8"),
+        nullcontext(sys.stdin) if path == "-" else Path(path).open(encoding="utf-8") as file,
+    ):
+        while len(block := rest + file.read(MAX_FILE_BYTES - len(rest))) == MAX_FILE_BYTES:
+            size += MAX_FILE_BYTES
+            whole, line_end, rest = block.rpartition("\n")
+            if not line_end or size > _MOST_BYTES:
+                raise InputError("file", path, "a text of at most 210 MB, in lines of at most 4 MB")
+            yield whole + line_end
+        yield block
 
 
 def _is_result(path: str) -> bool:
     """Return whether a file is a benchmark's result: JSON, or a table by its name."""
-    from specmodel.base.files import check_readable, refusing
+    from specmodel.base.files import check_readable
 
     check_readable(Path(path), "file", "text")
     with refusing(path, "file", "a readable text file"), Path(path).open("rb") as file:

@@ -30,7 +30,7 @@ _OF_POINTS = ("lockstep", "verify_tokens", "max_draft_length")
 _PARSERS: dict[Any, Callable[[str, str], Any]] = {
     **dict.fromkeys((int, "VALUES"), parse_values),
     **dict.fromkeys((float, SHARE), parse_numbers),
-    "RATES": lambda _argument, text: typed_rates(text)[0],
+    "RATES": lambda _argument, text: typed_rates(text),
     "PAIRS": lambda _argument, text: typed_contexts(text),
 }
 """How a list of values is read, by the kind of its option; others as words."""

@@ -91,7 +91,8 @@ _ACCEPTANCE: _Options = {
     "acceptance_by_position": (
         "RATES",
         "Rates of positions 1, 2, ...: conditional:0.8,0.7 (of drafts that got there) or"
-        " cumulative:0.8,0.56 (of all, as vLLM prints them).  [default: told by how they fall]",
+        " cumulative:0.8,0.56 (of all, as vLLM prints them).  [default: cumulative if they never"
+        " rise, but conditional in tenths or all alike]",
     ),
     "acceptance_by_context": (
         "PAIRS",

@@ -335,7 +335,8 @@ def _drafter(given: Mapping[str, Any], target: Architecture) -> Drafter:
         if drafter.is_lookup:
             drafter = replace(drafter, proposal_rate=TYPICAL_PROPOSAL_RATE)
     lookup: dict[str, Any] = {n: float(check(n, given[n])) for n in LOOKUP if n in given}
-    if lookup and (drafter == NO_DRAFTER or not drafter.is_lookup):
+    is_any = lookup == {"proposal_rate": 1.0}  # each step has a draft, as of all other drafters
+    if lookup and (drafter == NO_DRAFTER or not (drafter.is_lookup or is_any)):
         name, value = next(iter(lookup.items()))
         raise InputError(name, value, "the drafter ngram or suffix with it")
     return replace(drafter, **lookup)

@@ -28,7 +28,7 @@ from specmodel.cost.layouts import (
 from specmodel.drafters.published import taken_drafter
 from specmodel.models.architecture import Architecture, load_architecture
 
-TOLD = ("changes", "names", "drafter")
+TOLD = ("changes", "names", "drafter", "acceptance_by_position")
 """What is said of the question before what was assumed of the deployment."""
 NO_DRAFTER = "none"
 """The name of a drafter that stands for none."""

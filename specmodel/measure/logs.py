@@ -1,7 +1,9 @@
 """Acceptance in what people paste: log lines of engines, printed results, answers, gauges."""
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,7 +32,9 @@ _FIGURES = {
         *("gen tokens", "draft"),
     ),
     "drafts": ("drafts", "num spec steps", "verify ct"),
-    "made": ("predicted n", "pred", "n predict"),
+    "proposed": ("gen drafts",),
+    "made": ("predicted n", "pred"),
+    "looped": ("n predict",),
     "emitted": ("emitted tokens",),
     "length": ("number of speculative tokens", "num spec tokens", "n draft"),
     "running": ("running", "running req"),
@@ -38,7 +42,6 @@ _FIGURES = {
 }
 """How engines and benchmarks end the name of a figure, by what it is here."""
 _ENDS = {f" {end}": name for name, ends in _FIGURES.items() for end in ends}
-_ANY = tuple(_ENDS)
 _SPACES = str.maketrans("#_-", "   ")
 
 _VALUE = r"[0-9]*\.?[0-9]+"
@@ -47,19 +50,29 @@ _FIGURE = re.compile(
     rf"(?P<values>{_VALUE}(?:,\s*{_VALUE})*))?"
 )
 """What may be a name, and a number or several where they follow as in a line, a table or JSON."""
+_GROUPS, _EMPTY = re.Match.groups, re.compile(r"(?m)^[^0-9:=|│\n]*\n")
+"""What a match has, and lines without a figure, which are skipped at once."""
+_TOTAL = re.compile(r"statistics +(\S+): .*")
+"""What llama.cpp counted of one drafter, over all requests."""
 
 _REWRITTEN = (
-    (r"\( *([0-9]+) accepted / +([0-9]+) generated\)", r"accepted: \1, drafted: \2"),
-    (r"(?m)(?<!prompt )eval time = .*/ +([0-9]+) tokens.*$", r"predicted_n: \1"),
+    ("accepted /", r"\( *([0-9]+) accepted / +([0-9]+) generated\)", r"accepted: \1, drafted: \2"),
+    ("eval time", r"(?m)(?<!prompt )eval time = .*/ +([0-9]+) tokens.*$", r"predicted_n: \1"),
+    ("#calls", r"#calls(?:\(b,g,a\) = *[0-9]+)?[ =]+([0-9]+)[ 0-9]*", r"verify_ct: \1"),
 )
-"""Figures of llama.cpp that stand before their names, and how they are read."""
+"""Figures of llama.cpp that stand before their names, or mean steps: a word of theirs, how they
+look, and as what they are read."""
 
 _ENGINES = {
-    "SGLang": r"accept len:|verify_ct|sglang:|Accept length|[Bb]ackend: +sglang",
-    "llama.cpp": r"draft acceptance|predicted_n|pred=|statistics +\S+:",
-    "TensorRT-LLM": r"decoded_tokens_per_iter",
+    "SGLang": ("accept len:", "verify_ct", "sglang:", "Accept length"),
+    "llama.cpp": ("draft acceptance", "predicted_n", "pred=", "#gen tokens", "n_drafted"),
+    "TensorRT-LLM": ("decoded_tokens_per_iter",),
+    "vLLM": (
+        *("SpecDecoding", "Speculative metrics", "spec_decode", "num_spec_", "acceptance at token"),
+        *("er-position accept", "Acceptance rate (%)"),
+    ),
 }
-"""What tells that an engine is not vLLM."""
+"""What tells who printed a text."""
 
 _WHOLE = 0.02
 """By so much the mean draft may be shorter than all others, as requests end [-]."""
@@ -74,12 +87,17 @@ class LoggedAcceptance:
     Parameters
     ----------
     engine, num_lines
-        Who printed it, and how many lines or results were read [-].
+        Who printed it, "" where nothing tells, and how many lines or results were read [-].
     tokens_per_step
         Emitted per request and step, accepted and one more: the mean of lines, by their drafts if
         they tell them, else by the requests that ran [token].
     draft_length
-        Positions that were counted; None where lines do not tell them [token].
+        Positions that were counted, the longest draft; None where lines do not tell them [token].
+    mean_draft_length
+        Drafted per step, which is less than the longest where drafts end early or steps have none;
+        None where lines do not tell it [token].
+    proposal_rate
+        Share of steps with a draft; None where lines do not tell it [-].
     accepted_by_position
         Shares of all drafts of which at least the first 1, 2, ... tokens were accepted; empty where
         lines do not tell them [-].
@@ -91,123 +109,167 @@ class LoggedAcceptance:
     num_lines: int
     tokens_per_step: float
     draft_length: int | None
+    mean_draft_length: float | None = None
+    proposal_rate: float | None = None
     accepted_by_position: tuple[float, ...] = ()
     running_requests: float | None = None
 
 
-@dataclass(frozen=True)
-class _Line:
-    """What one line or result says: tokens a step, weight, draft length, shares, requests."""
-
-    tokens: float
-    weight: float
-    length: int | None = None
-    reached: tuple[float, ...] = ()
-    running: float | None = None
-
-
-def logged_acceptance(text: str, where: str) -> LoggedAcceptance | None:
+def logged_acceptance(text: str | Iterable[str], where: str) -> LoggedAcceptance | None:
     """Return the acceptance in a text; None if it has no figure of a known kind.
 
     Known are lines of logs, printed results and answers to requests of vLLM, SGLang, llama.cpp and
     TensorRT-LLM, and gauges of SGLang. What llama.cpp counts over all requests is read only where
-    no request is told alone.
+    no request is told alone, but for the share of steps with a draft.
 
     Parameters
     ----------
     text, where
-        The text, and what an InputError calls it.
+        The text, or blocks of whole lines of one too long to hold, and what an InputError calls it.
 
     Examples
     --------
     >>> logged_acceptance("Decode batch. #running-req: 1, accept len: 2.53", "log").tokens_per_step
     2.53
     """
-    totals = {found[1]: found[0] for found in re.finditer(r" statistics +(\S+): .*", text)}
-    plain = "\n".join(line for line in text.splitlines() if " statistics " not in line)
-    records = list(_records(plain))
-    lines = [*filter(None, map(_line, records)), *_gauges(text)]
-    lines = lines or [*filter(None, map(_line, _records("\n".join(totals.values()))))]
-    if not lines:
-        _refuse_counts(records, where)
+    engines, totals, sums = set[str](), dict[str, str](), Counter[Any]()
+
+    def plain() -> Iterator[str]:
+        """Yield blocks without totals, of which the last of each drafter is kept."""
+        for block in [text] if isinstance(text, str) else text:
+            engines.update(name for name in _ENGINES if any(map(block.count, _ENGINES[name])))
+            totals.update((each[1], each[0]) for each in _TOTAL.finditer(block))
+            for gauge in _gauges(block) if "sglang:" in block else ():
+                sums.update(_line(gauge))
+            yield _TOTAL.sub("", block)
+
+    for record in _records(plain()):
+        sums.update(_line(record))
+    of_all = Counter(_line(_sum([*_records(totals.values())])))
+    if not (sums["lines"] or of_all):
+        _refuse_counts(sums["accepted"], sums["drafted"], where)
         return None
-    lengths = sorted({line.length for line in lines if line.length})
+    told = " and ".join(name for name in _ENGINES if name in engines)
+    return _logged(sums if sums["lines"] else of_all, of_all or sums, told, where)
+
+
+def _logged(
+    sums: Mapping[Any, float], of_all: Mapping[Any, float], engine: str, where: str
+) -> LoggedAcceptance:
+    """Return sums over lines as acceptance, checked; `of_all` tells steps that have a draft."""
+    lengths = sorted(key[1] for key in sums if key[0] == "length")
     if len(lengths) > 1:
-        told = ", ".join(map(str, lengths))
-        raise InputError(where, f"drafts of {told} positions", "lines of one draft length")
-    weights = np.array([line.weight for line in lines])
-    if not weights.any():
-        raise InputError(
-            where, f"{len(lines)} lines without a draft", "lines of steps that drafted"
-        )
-
-    def mean(values: list[Any]) -> Any:
-        return np.average(values, axis=0, weights=weights)
-
-    length = lengths[0] if lengths else None
-    tokens = float(mean([line.tokens for line in lines]))
-    has_shares = all(line.reached for line in lines)
-    reached = tuple(map(float, mean([line.reached for line in lines]))) if has_shares else ()
-    if not 1 <= tokens <= 1 + (length or MAX_DRAFT_LENGTH) or any(share > 1 for share in reached):
+        told = f"drafts of {', '.join(map(str, lengths))} positions"
+        raise InputError(where, told, "lines of one draft length")
+    if not (weight := sums["weight"]):
+        told = f"{sums['lines']:g} lines without a draft"
+        raise InputError(where, told, "lines of steps that drafted")
+    longest, tokens = next(iter(lengths), None), sums["tokens"] / weight
+    shares = range(longest or 0 if sums["shares"] == sums["lines"] else 0)
+    reached = tuple(sums["share", i] / weight for i in shares)
+    mean = sums["all drafted"] / sums["steps"] if sums["steps"] else None
+    proposals = of_all["proposed"] / of_all["of"] if of_all["of"] else None
+    whole = longest or max(round(mean or 0), 1)
+    if mean and abs(whole - mean) <= _WHOLE * mean and (proposals or 1) > 1 - _WHOLE:
+        longest, mean = whole, float(whole)
+    if not 1 <= tokens <= 1 + (longest or MAX_DRAFT_LENGTH) or max(reached, default=0) > 1:
         expected = "tokens per step from 1 to the draft length + 1, accepted shares of at most 1"
         raise InputError(where, round(tokens, 4), expected)
-    running = [line.running for line in lines if line.running]
-    engines = [name for name, sign in _ENGINES.items() if re.search(sign, text)] or ["vLLM"]
     return LoggedAcceptance(
-        engine=" and ".join(engines),
-        num_lines=len(lines),
+        engine=engine,
+        num_lines=int(sums["lines"]),
         tokens_per_step=tokens,
-        draft_length=length,
+        draft_length=longest,
+        mean_draft_length=mean,
+        proposal_rate=proposals,
         accepted_by_position=reached,
-        running_requests=float(np.mean(running)) if running else None,
+        running_requests=sums["running"] / sums["ran"] if sums["ran"] else None,
     )
 
 
-def _records(text: str) -> Iterator[dict[str, list[float]]]:
+def _records(blocks: Iterable[str]) -> Iterator[dict[str, list[float]]]:
     """Yield records: dicts of values by name; a name that occurs again begins a new record."""
     told: dict[str, list[float]] = {}
-    for pattern, form in _REWRITTEN:
-        text = re.sub(pattern, form, text)
-    for found in _FIGURE.finditer(text):
-        if not found["values"]:
-            continue
-        words = f" {found['name'].strip().lower()}".translate(_SPACES)
-        ending = words.rstrip("0123456789 ")
-        ends = [end for end in _ENDS if ending.endswith(end)] if ending.endswith(_ANY) else []
-        name = _ENDS[max(ends, key=len)] if ends else ""
-        name = name and name + words[len(ending) :]
-        if name in told:
-            yield told
-            told = {}
-        if name:
-            told[name] = [min(float(value), _MOST) for value in found["values"].split(",")]
+    for text in blocks:
+        for word, pattern, form in _REWRITTEN:
+            text = re.sub(pattern, form, text) if word in text else text
+        for name, values in map(_GROUPS, _FIGURE.finditer(_EMPTY.sub("", text))):
+            if not values or not (name := _known(name)):
+                continue
+            if name in told:
+                yield told
+                told = {}
+            told[name] = [min(float(value), _MOST) for value in values.split(",")]
     yield told
 
 
-def _line(told: dict[str, list[float]]) -> _Line | None:
-    """Return the acceptance in a record; None if tokens per step cannot be computed from it."""
+@lru_cache(maxsize=4096)
+def _known(name: str) -> str:
+    """Return the name here of a figure, with its number if it ends in one; "" if it is unknown."""
+    words = f" {name.strip().lower()}".translate(_SPACES)
+    ending = words.rstrip("0123456789 ")
+    known = _ENDS.get(max((end for end in _ENDS if ending.endswith(end)), key=len, default=""))
+    return known + words[len(ending) :] if known else ""
+
+
+def _line(told: dict[str, list[float]]) -> dict[Any, float]:
+    """Return what a record adds to the sums over lines; only counts if these tell no acceptance."""
     one = {name: values[0] for name, values in told.items()}
-    accepted, tokens, drafts = (one.get(name) for name in ("accepted", "tokens", "drafts"))
-    reached = _shares(told)
+    accepted, tokens, drafted = (one.get(name) for name in ("accepted", "tokens", "drafted"))
+    reached, steps = _adding_up(_shares(told), tokens), one.get("drafts")
     length = len(reached) or one.get("length")
     gained = sum(reached) if reached else (tokens or 1) - 1
-    if drafts is None and "made" in one and accepted is not None:
-        drafts = max(one["made"] - 1 - accepted, 0.0)  # the first token is the prompt's
-    if drafts is None and accepted and gained:
-        drafts = accepted / gained
-    if drafts is None and length and "drafted" in one:
-        drafts = one["drafted"] / length
-    if reached:
-        tokens = 1 + gained
-    elif tokens is None and drafts and accepted is not None:
-        tokens = one.get("emitted", accepted + drafts) / drafts
+    proposed = one.get("proposed")
+    tokens = 1 + gained if reached else tokens
+    if steps is None and accepted and gained:
+        steps = accepted / gained
+    if accepted is not None and {"looped", "made"} & one.keys():  # a server's first is the prompt's
+        every = max(one.get("looped", one.get("made", 1) - 1) - accepted, 0.0)
+        if steps is None or every > (1 + _WHOLE) * steps + 1:  # those are the steps with a draft
+            tokens, proposed = None, steps
+        steps = every
+    if steps is None and length and drafted is not None:
+        steps = drafted / length
+    if tokens is None and steps and accepted is not None:
+        tokens = one.get("emitted", accepted + steps) / steps
     if tokens is None:
-        return None
-    if drafts and not length and "drafted" in one:
-        mean = one["drafted"] / drafts
-        length = round(mean) if abs(round(mean) - mean) <= _WHOLE * mean else None
-    weight = one.get("running", 1.0) if drafts is None else drafts
-    return _Line(tokens, weight, int(length) if length else None, reached, one.get("running"))
+        return {n: one[n] for n in ("accepted", "drafted")} if drafted and "accepted" in one else {}
+    weight = one.get("running", 1.0) if steps is None else steps
+    return {
+        "lines": 1,
+        "weight": weight,
+        "tokens": weight * tokens,
+        "shares": bool(reached),
+        **{("share", i): weight * share for i, share in enumerate(reached)},
+        **({("length", int(length)): 1} if length else {}),
+        **({"all drafted": drafted, "steps": steps or 0} if drafted is not None else {}),
+        **({"proposed": proposed, "of": steps or 0} if proposed is not None else {}),
+        **({"running": one["running"], "ran": 1} if one.get("running") else {}),
+    }
+
+
+def _adding_up(reached: tuple[float, ...], tokens: float | None) -> tuple[float, ...]:
+    """Return the shares that add up to the tokens told; () if the list is cut off.
+
+    A first share of 1 may be that of the token that each step emits anyway.
+    """
+    if tokens is None or not reached or max(reached) > 1:
+        return reached
+    error = 0.01 + 0.005 * len(reached)  # of two decimals each
+    lists = [reached, reached[1:]] if reached[0] == 1 else [reached]
+    return next((each for each in lists if abs(1 + sum(each) - tokens) <= error), ())
+
+
+def _sum(kinds: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
+    """Return the counts of all drafters of llama.cpp; the first with a draft has a step."""
+    names = ("accepted", "drafted", "proposed")
+    sums = {name: sum(kind.get(name, [0.0])[0] for kind in kinds) for name in names}
+    steps = [kind[name][0] for kind in kinds for name in ("drafts", "proposed") if name in kind]
+    if not sums["drafted"]:
+        return {}
+    own = [kind for kind in kinds if any(kind.get("drafted", ()))]
+    sums |= {"drafts": max(steps), "tokens": 1 + sums["accepted"] / max(steps)}
+    return (own[0] if len(own) == 1 else {}) | {name: [value] for name, value in sums.items()}
 
 
 def _shares(told: dict[str, list[float]]) -> tuple[float, ...]:
@@ -220,21 +282,19 @@ def _shares(told: dict[str, list[float]]) -> tuple[float, ...]:
     return tuple(told.get("reached", ())) or tuple(row / percent for row in rows)
 
 
-def _refuse_counts(records: list[dict[str, list[float]]], where: str) -> None:
-    """Refuse records with only accepted and drafted tokens, and name the options that take them."""
-    counts = [record for record in records if {"accepted", "drafted"} <= record.keys()]
-    accepted, drafted = (sum(each[name][0] for each in counts) for name in ("accepted", "drafted"))
+def _refuse_counts(accepted: float, drafted: float, where: str) -> None:
+    """Refuse counts of only accepted and drafted tokens, and name the options that take them."""
     if drafted and accepted <= drafted:
         expected = "the number of drafts or a mean length as well; for these alone, predict has"
         expected += f" --accepted-fraction {accepted / drafted:.4g} --measured-draft-length STEPS"
         raise InputError(where, f"{accepted:g} accepted of {drafted:g} drafted tokens", expected)
 
 
-def _gauges(text: str) -> Iterator[_Line]:
-    """Yield SGLang's gauge, one of each engine that a scrape of its metrics has."""
+def _gauges(text: str) -> Iterator[dict[str, list[float]]]:
+    """Yield records of SGLang's gauge, one of each engine that a scrape of its metrics has."""
     labelled = rf"(\{{[^\n]*\}})? ({_VALUE})"
     running = dict(re.findall(rf"(?m)^sglang:num_running_reqs{labelled}", text))
     for labels, tokens in re.findall(rf"(?m)^sglang:spec_accept_length{labelled}", text):
         if float(tokens):
-            requests = float(running.get(labels, 0)) or None
-            yield _Line(float(tokens), requests or 1.0, running=requests)
+            requests = float(running.get(labels, 0))
+            yield {"tokens": [float(tokens)]} | ({"running": [requests]} if requests else {})

@@ -16,6 +16,7 @@ from specmodel.algebra.acceptance import (
     ACCEPTANCE_SPREAD,
     FORMS,
     Acceptance,
+    readings,
     typed_contexts,
     typed_rates,
 )
@@ -197,14 +198,23 @@ def case_of(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Case:
     deployment, assumed = deployed({**where, "is_drafting": is_drafting})
     points = {"batch_size": DEFAULT_BATCH_SIZES}
     points |= {name: given[name] for name in POINTS if name in given}
+    ways = rates_read(given) if deployment.has_drafter else {}
+    read = {"acceptance_by_position": Note("rates_read", {"ways": ways})} if len(ways) > 1 else {}
     return Case(
         deployment=deployment,
-        assumed=assumed,
+        assumed=read | assumed,
         given=given,
         points=points,
         draft_length=given.get("draft_length"),
         acceptance=taken_acceptance(deployment, given) if deployment.has_drafter else None,
     )
+
+
+def rates_read(given: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Return the ways to read rates by position that were given as one list; {} for none [-]."""
+    rates = given.get("acceptance_by_position")
+    is_list = rates is not None and np.ndim(rates) < 2
+    return readings(rates, given.get("draft_length")) if is_list else {}
 
 
 def _checked_longest(asked: int) -> int:
@@ -261,7 +271,7 @@ def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, 
     if value is not None:
         typed = {"acceptance_rate": value}
     if isinstance(rates := typed.get("acceptance_by_position"), str):
-        typed = {"acceptance_by_position": typed_rates(rates)[0]}
+        typed = {"acceptance_by_position": typed_rates(rates, given.get("draft_length"))}
     if isinstance(pairs := typed.get("acceptance_by_context"), str):
         typed = {"acceptance_by_context": typed_contexts(pairs)}
     return Acceptance(**typed, measured_draft_length=measured)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from math import ceil
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -29,18 +29,16 @@ _RUNS = {
     "acceptance\nrate": "{acceptance_rate:.4f}",
     "accepted\nfraction": "{accepted_fraction:.4f}",
 }
-_LOOK_UP = (
-    "If the drafter is a look-up (ngram, suffix), steps without a draft are not counted here: give"
-    " predict the rates by position below and the --proposal-rate, as it reads --tokens-per-step"
-    " as a mean over all steps."
+_LONGER = "Rates by position go no further than the {} measured; one rate throughout does:"
+_LOOK_UP = "A look-up (ngram, suffix) takes these, with the share of steps that have a draft:"
+_EVERY = (
+    "If only a share R of steps had a draft: --proposal-rate R and 1 + {:.4g} R tokens per step."
 )
-"""What is told where drafts differ in length, as those of look-ups do."""
+"""What stands after a form of an acceptance, before another or alone."""
+_SHORT = "rates by position take what was not drafted as rejected; the options take the mean draft"
+_NOT_MODELLED = "llama.cpp is not modelled: with these options predict answers for vLLM"
 _LOGGED = 'what vLLM\'s log calls "draft acceptance rate"'
-_RUNNING = (
-    "--batch-size is the mean of the requests that ran at the scrapes; without it, all batch sizes"
-    " are predicted."
-)
-
+_RUNNING = "--batch-size is the mean of the requests that ran; without it, all are predicted."
 _TO_PREDICT = "To predict; words in capitals are yours to give, as no file tells them:"
 
 
@@ -61,47 +59,106 @@ def of_benchmarks(drafted: Sequence[Run], paths: Sequence[str]) -> Answer:
 
 def of_scrape(measured: measure.MeasuredAcceptance) -> Answer:
     """Return the acceptance that a running server counted."""
-    # Not at the mean draft length: it need not be whole, and the engine is asked for the longest.
-    options = [
-        _by_position(measured.acceptance_by_position.tolist()),
-        f"--tokens-per-step {round(measured.tokens_per_step, 4):g}"
-        f" --measured-draft-length {measured.max_draft_length}",
+    from specmodel.fit.measured.runs import named_checkpoint
+
+    m = measured
+    name = m.model_name if m.model_name.isprintable() else repr(m.model_name)
+    engines = f" of {m.num_engines} engines" if m.num_engines > 1 else ""
+    summary = [
+        ("acceptance rate", m.acceptance_rate, "P(token accepted, all before it were)"),
+        ("tokens per step", m.tokens_per_step, "of the steps that had a draft"),
+        ("accepted fraction", m.accepted_fraction, _LOGGED),
+        ("mean draft length", m.mean_draft_length, f"at most {m.max_draft_length}"),
     ]
-    warning, figures = _warning(measured), plain_fields(measured)
-    name = figures.pop("model_name")
+    lines = [f"{title:17}  {value:.4f}  {meaning}" for title, value, meaning in summary]
+    figures = plain_fields(m)
+    fields = {"model_name": figures.pop("model_name")}
     units = {f: "token" if "token" in f or f.endswith("length") else "-" for f in figures}
-    fields = {
-        "model_name": name,
-        "warnings": [warning] if warning else [],
-        "units": units | {"running_requests": "request"},
-        **figures,
-        "predict": options,
-    }
-    return Answer(page=lambda: _text(measured, warning, options), fields=lambda: fields)
+    fields |= {"units": units | {"running_requests": "request"}, **figures}
+    counts, rates = m.accepted_by_position.tolist(), m.acceptance_by_position.tolist()
+    rows = [
+        {"position": i, "accepted": count, "share": count / m.num_drafts, "rate": rate}
+        for i, (count, rate) in enumerate(zip(counts, rates, strict=True), 1)
+    ]
+    head = [wrap(f"{name}: {m.num_drafts} drafts{engines}"), "\n".join(lines)]
+    longest, mean = m.max_draft_length, m.mean_draft_length
+    mean = longest if mean > 0.98 * longest else mean  # requests end
+    options = _options(m.tokens_per_step, longest, mean, None, rates)
+    return _answer(head, rows, options, fields, named_checkpoint(m.model_name)[0])
 
 
 def of_log(logged: measure.LoggedAcceptance) -> Answer:
     """Return the acceptance in a log, a printed result or a metrics gauge, in all forms."""
     from specmodel.algebra.acceptance import conditional_acceptance
 
-    reached, length = logged.accepted_by_position, logged.draft_length
+    reached, tokens = logged.accepted_by_position, logged.tokens_per_step
     rates = conditional_acceptance(sorted(reached, reverse=True)).tolist() if reached else []
-    mean = f"--tokens-per-step {round(logged.tokens_per_step, 4):g}"
-    options = [_by_position(rates)] if rates else []
-    options += [f"{mean} --measured-draft-length {length or 'STEPS'}"]
-    lines = f", {logged.num_lines} lines" if logged.num_lines > 1 else ""
-    drafted = f" of {length} drafted" if length else ""
-    told = f"{logged.engine}{lines}: {logged.tokens_per_step:.2f} tokens a step{drafted}."
+    drafts = (logged.draft_length, logged.mean_draft_length, logged.proposal_rate)
+    who = [logged.engine] if logged.engine else []
+    who += [f"{logged.num_lines} lines"] if logged.num_lines > 1 else []
+    told = f"{', '.join(who)}{': ' if who else ''}{tokens:.2f} tokens a step{_drafted(*drafts)}."
     rows = [
         {"position": i, "share": share, "rate": rate}
         for i, (share, rate) in enumerate(zip(reached, rates, strict=True), 1)
     ]
-    shown = {title: form for title, form in _COLUMNS.items() if title != "accepted"}
-    sizes = [] if logged.running_requests is None else [logged.running_requests]
-    command = _command("", "GPU", sizes, [[option] for option in options], length or 0)
-    parts = [told, *([table(rows, shown)] if rows else []), f"{_TO_PREDICT}\n{command}"]
-    fields = plain_fields(logged) | {"acceptance_by_position": rates, "predict": options}
-    return Answer(page=lambda: "\n\n".join(parts), fields=lambda: fields)
+    fields = plain_fields(logged) | {"acceptance_by_position": rates}
+    fields["warnings"] = [_NOT_MODELLED] if logged.engine == "llama.cpp" else []
+    return _answer([wrap(told)], rows, _options(tokens, *drafts, rates), fields)
+
+
+def _answer(
+    head: list[str],
+    rows: list[dict[str, Any]],
+    options: tuple[list[str], str],
+    fields: dict[str, Any],
+    model: str = "",
+) -> Answer:
+    """Return what was read, rates by position, warnings, and the command that predicts with it."""
+    forms, further = options
+    is_short = rows and forms[0].startswith("--draft-length")
+    warnings = [*fields.get("warnings", ()), *([_SHORT] if is_short else [])]
+    sizes = [size for size in [fields["running_requests"]] if size]
+    shown = {t: form for t, form in _COLUMNS.items() if rows and (t != "accepted" or t in rows[0])}
+    command = _command(model, "GPU", sizes, forms, further)
+    sections = [*head, *([table(rows, shown)] if rows else [])]
+    sections += [wrap(f"Warning: {warning}.") for warning in warnings]
+    sections += ["\n".join([_TO_PREDICT, command, *([wrap(_RUNNING)] if sizes else [])])]
+    told = fields | {"warnings": warnings, "predict": forms}
+    return Answer(page=lambda: "\n\n".join(sections), fields=lambda: told)
+
+
+def _drafted(longest: int | None, mean: float | None, proposals: float | None) -> str:
+    """Return as text what was drafted in a step, after its tokens."""
+    if mean is None or mean == longest:
+        return f" of {longest} drafted" if longest else ""
+    told = f" of {round(mean, 2):g} drafted on average"
+    if proposals and proposals < 1:
+        told += f" ({proposals:.0%} of steps have a draft, of {mean / proposals:.2g} tokens)"
+    return told + (f", at most {longest}" if longest else "")
+
+
+def _options(
+    tokens: float,
+    longest: int | None,
+    mean: float | None,
+    proposals: float | None,
+    rates: Sequence[float],
+) -> tuple[list[str], str]:
+    """Return forms of the options for predict, and what stands before the second.
+
+    Where drafts vary in length, predict is asked for the mean one, as it charges what it is asked.
+    """
+    if mean is None or mean == longest:
+        one = f"--tokens-per-step {round(tokens, 4):g} --measured-draft-length {longest or 'STEPS'}"
+        return ([_by_position(rates), one], _LONGER.format(longest)) if rates else ([one], "")
+    share = min(ceil(1e4 * (proposals or 1.0)) / 1e4, 1.0)
+    # whole tokens near the mean, at least as many as were accepted
+    every, own = (max(round(mean / by), ceil((tokens - 1) / by - 1e-6), 1) for by in (1.0, share))
+    told = f"--tokens-per-step {round(tokens, 4):g}"
+    looked_up = f"--draft-length {own} {told} --proposal-rate {share:g}"
+    if share == 1:
+        return [looked_up], _EVERY.format(tokens - 1)
+    return [f"--draft-length {every} {told}", looked_up], _LOOK_UP
 
 
 def _of_runs(runs: Sequence[Run]) -> str:
@@ -110,48 +167,33 @@ def _of_runs(runs: Sequence[Run]) -> str:
 
     counts = {run.num_gpus for run in runs}
     gpus = f"{counts.pop()}xGPU" if len(counts) == 1 and None not in counts else "GPU"
-    sizes, longest = [run.batch_size for run in runs], runs[0].draft_length or 0
-    return _command(named_model(runs), gpus, sizes, predict_options(runs), longest)
+    sizes, forms = [run.batch_size for run in runs], [*map(" ".join, predict_options(runs))]
+    further = _LONGER.format(runs[0].draft_length) if len(forms) > 1 else ""
+    return _command(named_model(runs), gpus, sizes, forms, further)
 
 
 def _command(
-    model: str, gpus: str, sizes: Sequence[float], forms: Sequence[Sequence[str]], longest: int
+    model: str, gpus: str, sizes: Sequence[float], forms: Sequence[str], further: str
 ) -> str:
-    """Return a whole predict with the first form of an acceptance, and the form for longer drafts.
-
-    `longest` is the longest draft measured [token].
-    """
+    """Return a whole predict with the first form of an acceptance, a text, and the other form."""
     words = [f"specmodel predict {model or 'MODEL'} {gpus} --drafter DRAFTER"]
     whole = sorted({max(round(size), 1) for size in sizes})
     words += [f"--batch-size {','.join(map(str, whole))}"] if sizes else []
-    further = (
-        f"Rates by position consider no draft longer than the {longest} measured; one rate"
-        " throughout, in their place, does:"
-    )
-    lines = [command_lines([*words, *forms[0]])]
-    for form in forms[1:]:
-        lines += [wrap(further), " ".join(form)]
-    return "\n".join(lines)
+    told = [wrap(further)] if further else []
+    return "\n".join([command_lines([*words, forms[0]]), *told, *forms[1:]])
 
 
 def _run_row(run: Run) -> dict[str, Any]:
     """Return the acceptance of one run as a row; values that its file lacks are None."""
-    from specmodel.algebra.acceptance import Acceptance
+    from specmodel.algebra.speculation import solve_acceptance_rate
 
-    rate = fraction = None
-    if run.draft_length is not None:
-        found = Acceptance(
-            tokens_per_step=run.tokens_per_step, measured_draft_length=run.draft_length
-        )
-        rate, fraction = float(found.rate()), (run.tokens_per_step - 1.0) / run.draft_length
-    return {
-        "run": Path(run.source).name,
-        "batch_size": run.batch_size,
-        "draft_length": run.draft_length,
-        "tokens_per_step": run.tokens_per_step,
-        "acceptance_rate": rate,
-        "accepted_fraction": fraction,
+    length, tokens = run.draft_length, run.tokens_per_step
+    told = {"batch_size": run.batch_size, "draft_length": length, "tokens_per_step": tokens}
+    rates = {
+        "acceptance_rate": float(solve_acceptance_rate(tokens, length)) if length else None,
+        "accepted_fraction": (tokens - 1.0) / length if length else None,
     }
+    return {"run": Path(run.source).name} | told | rates
 
 
 def predict_options(runs: Sequence[Run]) -> list[list[str]]:
@@ -169,49 +211,5 @@ def predict_options(runs: Sequence[Run]) -> list[list[str]]:
 
 
 def _by_position(rates: Sequence[float]) -> str:
-    rises = any(later >= rate for rate, later in pairwise(rates))  # so that nothing is mistaken
     told = ",".join(f"{round(rate, 4):g}" for rate in rates)
-    return f"--acceptance-by-position {'' if rises else 'conditional:'}{told}"
-
-
-def _text(measured: measure.MeasuredAcceptance, warning: str, options: Sequence[str]) -> str:
-    from specmodel.fit.measured.runs import named_checkpoint
-
-    name = measured.model_name if measured.model_name.isprintable() else repr(measured.model_name)
-    engines = f" of {measured.num_engines} engines" if measured.num_engines > 1 else ""
-    summary = [
-        ("acceptance rate", measured.acceptance_rate, "P(token accepted, all before it were)"),
-        ("tokens per step", measured.tokens_per_step, "of the steps that had a draft"),
-        ("accepted fraction", measured.accepted_fraction, _LOGGED),
-        ("mean draft length", measured.mean_draft_length, f"at most {measured.max_draft_length}"),
-    ]
-    lines = [f"{title:17}  {value:.4f}  {meaning}" for title, value, meaning in summary]
-    reached = zip(measured.accepted_by_position, measured.acceptance_by_position, strict=True)
-    rows = [
-        {"position": i, "accepted": count, "share": count / measured.num_drafts, "rate": rate}
-        for i, (count, rate) in enumerate(reached, 1)
-    ]
-    sizes = [] if measured.running_requests is None else [measured.running_requests]
-    model, forms = named_checkpoint(measured.model_name)[0], [[option] for option in options]
-    command = _command(model, "GPU", sizes, forms, measured.max_draft_length)
-    sections = [
-        wrap(f"{name}: {measured.num_drafts} drafts{engines}"),
-        "\n".join(lines),
-        table(rows, _COLUMNS),
-        *([wrap(f"Warning: {warning}."), wrap(_LOOK_UP)] if warning else []),
-        "\n".join([_TO_PREDICT, command, *([wrap(_RUNNING)] if sizes else [])]),
-    ]
-    return "\n\n".join(sections)
-
-
-def _warning(measured: measure.MeasuredAcceptance) -> str:
-    """Return how drafts shorter than the longest one bias the figures; empty if there are none."""
-    longest = measured.max_draft_length
-    if measured.num_draft_tokens >= measured.num_drafts * longest:
-        return ""
-    return (
-        f"the mean draft had {measured.mean_draft_length:.4g} tokens, of at most {longest}. The"
-        " acceptance rate, solved at the mean, and the rates from position 2 on, which count what"
-        " was not drafted as rejected, are too low. The lines below still give the tokens per step"
-        f" at draft length {longest}; predict charges each step for a draft of full length"
-    )
+    return f"--acceptance-by-position conditional:{told}"

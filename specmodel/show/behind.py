@@ -25,6 +25,7 @@ _MATTERING = {
     "engine_version": "{}",
     "routing_correlation": "routing {}",
     "proposal_rate": "proposals in {} of steps",
+    "acceptance_by_position": "rates by position {}",
     "names": "{}",
     "ignored_config_key": "config key {} ignored",
 }

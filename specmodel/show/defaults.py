@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from specmodel.show import notes
 from specmodel.show.report import given_told, is_at_best
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ def with_tokens(prediction: Prediction, best: Row) -> Prediction:
         if prediction.evaluation.acceptance.spread and has_tasks(best, prediction):
             told = f"{best['tokens_per_step']:.2f} of {length + 1} tokens a step"
             told += " ({:.2f} to {:.2f} by task)".format(*tokens_of_tasks(best, prediction))
-        source = f", {assumed['acceptance']}" if "acceptance" in assumed else _typed(prediction)
-        assumed["acceptance"] = told + source
+        assumed.pop("acceptance_by_position", None)
+        source = assumed.get("acceptance")
+        told += f", {source}" if source else _typed(prediction, length)
+        assumed["acceptance"] = told
     return replace(prediction, assumptions=assumed, told=prediction.notes)
 
 
@@ -63,32 +66,17 @@ def tokens_of_tasks(row: Row, prediction: Prediction) -> tuple[float, float]:
     return float(least), float(most)
 
 
-def _typed(prediction: Prediction) -> str:
-    """Return the acceptance as it was typed, in brackets."""
+def _typed(prediction: Prediction, length: int) -> str:
+    """Return the acceptance as it was typed, in brackets, for drafts of `length` [token]."""
+    from specmodel.prediction.case import rates_read
+
     case, rate = prediction.case, prediction.deployment.drafter.proposal_rate
     given = (case and case.acceptance) or prediction.evaluation.acceptance
-    told = _rates_told(prediction, given_told(given).removeprefix("acceptance "))
+    told = given_told(given).removeprefix("acceptance ")
+    ways = rates_read(case.given) if case else {}
+    if len(ways) > 1 or any(way.startswith("cumulative") for way in ways):
+        told = f"by position {notes.rates_read({'ways': ways, 'length': length, 'rate': rate})}"
     measured_at = prediction.evaluation.acceptance.measured_draft_length
     told += "" if measured_at is None else f" at draft length {measured_at:g}"
     share = f", a proposal in {100 * rate:g} % of steps" if rate < 1 else ""
     return f" ({told}{share})"
-
-
-def _rates_told(prediction: Prediction, told: str) -> str:
-    """Return `told`, with a note on rates by position that may have been meant as cumulative."""
-    import numpy as np
-
-    from specmodel.algebra.acceptance import typed_rates
-
-    rates = np.atleast_1d(prediction.evaluation.acceptance.acceptance_by_position or 0.0)
-    given = prediction.case and prediction.case.given.get("acceptance_by_position")
-    if isinstance(given, str) and typed_rates(given)[1] == "cumulative":
-        return f"by position {given.rpartition(':')[2]}, of all drafts, as vLLM prints them"
-    is_named = given is None or (isinstance(given, str) and ":" in given)
-    if is_named or rates.ndim > 1 or len(rates) < 2 or (np.diff(rates) >= 0).any():
-        return told
-    return (
-        f"{told}, each of the drafts that got there; if they are of all drafts, as vLLM prints"
-        f" them, give cumulative:{','.join(f'{rate:g}' for rate in rates)}, which is"
-        f" {1 + sum(rates):.2f} tokens a step"
-    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 from specmodel.base.notes import Note
@@ -100,6 +102,23 @@ def _memory_ends_drafts(v: Values) -> str:
         f"no memory at batch size {v['batch_sizes']} for {v['draft_length']:.0f} drafted{at}"
         f" ({v['speedup']:.2f}x): {needed} of {usable}"
     )
+
+
+def rates_read(v: Values) -> str:
+    """Return as text how rates by position were read, and tokens per step of the other ways.
+
+    With `length`, these are of drafts of at most so many tokens; with `rate`, over all steps.
+    """
+    (read, rates), *others = v["ways"].items()
+    kind, _, listed = read.partition(":")
+    of = "all drafts, as vLLM prints them" if kind == "cumulative" else "the drafts that got there"
+    left = any(len(each) > len(rates) for _, each in others)
+    told = ", ".join(
+        f"{way} is {1 + v.get('rate', 1.0) * sum(accumulate(each[: v.get('length')], mul)):.2f}"
+        for way, each in others
+    )
+    bonus = ", without the 1 of the token that each step emits" if left else ""
+    return f"{listed}, of {of}{bonus}" + (f"; {told} tokens a step" if told else "")
 
 
 def _loaded_drafter(v: Values) -> str:
@@ -211,6 +230,7 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     "every_step_proposes": "the look-up is assumed to find a proposal in every step, which is"
     " optimistic: on measured traces it does in 15 to 32 % of the steps (proposal_rate)",
     "gpus": _gpus,
+    "rates_read": rates_read,
     "longest_measured": "{length}, the longest measured (--acceptance typical has longer ones)",
     "mean_host": "{speed:g} (mean of published hosts)",
     "engine_kv_dtype": "{dtype} (by default of {engine} for sparse attention on this GPU)",

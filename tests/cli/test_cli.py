@@ -155,7 +155,7 @@ def test_lists_and_ranges(text, values, rows):
             "1.61 tokens a step of 7 drafted (tokens per step 1.58 at draft length 5, ",
         ),
         (
-            "--acceptance-by-position 0.5,0.5,0.5,0,0,0,0",
+            "--acceptance-by-position conditional:0.5,0.5,0.5,0,0,0,0",
             "1.35 tokens a step of 7 drafted (by position 0.5,0.5,0.5,0,0,0,0, ",
         ),
     ],

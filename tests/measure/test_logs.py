@@ -95,6 +95,125 @@ LLAMA = (
     " acceptance length =  2.92, acceptance rate per position = (0.805, 0.632, 0.483)"
 )
 
+SUFFIX = (
+    "SpecDecoding metrics: Mean acceptance length: 2.90, Accepted throughput: 190.00 tokens/s,"
+    " Drafted throughput: 260.00 tokens/s, Accepted: 1900 tokens, Drafted: 2600 tokens,"
+    " Per-position acceptance rate: 0.700, 0.450, 0.300, 0.180, 0.110, 0.070, 0.050, 0.040, Avg"
+    " Draft acceptance rate: 73.1%\n"
+)
+LLAMA_STEPS = (
+    "statistics draft-mtp: #calls(b,g,a) = 1 228 228, #gen drafts = 140, #acc drafts = 116, #gen"
+    " tokens = 200, #acc tokens = 172, #mean acc len = 1.75, #acc rate/pos = (0.510, 0.160, 0.060,"
+    " 0.020), dur(b,g,a) = 0.005, 325.5, 0.1 ms\n"
+)
+LLAMA_TURNS = """\
+I spec: statistics  ngram-mod: #calls(b,g,a) =  4  542  31, #gen drafts =  31, #acc drafts =  28,\
+ #gen tokens = 920, #acc tokens = 527, #mean acc len = 18.00, #acc rate/pos = (0.903, 0.806)
+I spec: statistics  draft-dflash: #calls(b,g,a) =  4  511  511, #gen drafts = 511, #acc drafts =\
+ 390, #gen tokens = 2041, #acc tokens = 974, #mean acc len = 2.91, #acc rate/pos = (0.763, 0.526)
+"""
+LLAMA_SIMPLE = "n_draft   = 8\nn_predict = 140\nn_drafted = 116\nn_accept  = 38\n"
+LLAMA_HALF = """\
+slot print_timing: id 0 |  eval time =  3210.86 ms /  501 tokens (  9.76 ms per token)
+slot print_timing: id 0 | draft acceptance = 0.6 ( 300 accepted /  500 generated), mean len = 4.00
+"""
+LLAMA_CUT = (
+    "draft acceptance = 0.90 (   90 accepted /   100 generated), mean acceptance length =  4.60,"
+    " acceptance rate per position = (1.000, 0.960)\n"
+)
+EAGLE_PY = """\
+mean acceptance length:         2.69
+acceptance at token 0:1.00
+acceptance at token 1:0.74
+acceptance at token 2:0.54
+acceptance at token 3:0.41
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "engine", "tokens", "mean", "longest", "share"),
+    [
+        (SUFFIX, "vLLM", 2.9, 2.6, 8, None),
+        (SUFFIX + SUFFIX.replace("2600", "3000"), "vLLM", 2.9, 2.8, 8, None),
+        (VLLM_TABLE.replace("2000", "1500"), "vLLM", 1.842, 1.5, 2, None),
+        (ANSWER.replace("129", "86"), "vLLM", 1.2326, 2.0, 3, None),
+        (META_INFO.replace("20}", "13}"), "SGLang", 3.5, 3.25, None, None),
+        (LLAMA_STEPS, "llama.cpp", 1 + 172 / 228, 200 / 228, 4, 140 / 228),
+        (LLAMA_TURNS, "llama.cpp", 1 + 1501 / 542, 2961 / 542, None, 1.0),
+        (LLAMA_SIMPLE, "llama.cpp", 140 / 102, 116 / 102, 8, None),
+        (LLAMA_HALF, "llama.cpp", 500 / 200, 500 / 200, None, 0.5),
+        (LLAMA_CUT, "llama.cpp", 4.6, 4.0, 4, None),
+        (LLAMA_TIMES.replace("180", "160"), "llama.cpp", 4.244, 160 / 45, None, None),
+        (EAGLE_PY, "vLLM", 2.69, None, 3, None),
+        ("| Mean acceptance length | 1.99 |\n", "", 1.99, None, None, None),
+    ],
+)
+def test_the_mean_draft_is_what_was_drafted_over_all_steps(
+    text, engine, tokens, mean, longest, share
+):
+    """By the counts in the text; the last but one has the token that each step emits in front."""
+    found = logged_acceptance(text, "log")
+    assert (found.engine, found.draft_length) == (engine, longest)
+    assert found.tokens_per_step == pytest.approx(tokens, abs=0.005)
+    told = (found.mean_draft_length, found.proposal_rate)
+    assert told == (mean and pytest.approx(mean, rel=0.006), share and pytest.approx(share))
+
+
+@pytest.mark.parametrize(
+    ("text", "drafter", "length", "told"),
+    [
+        (SUFFIX, "suffix", 3, "2.90 tokens a step of 2.6 drafted on average, at most 8."),
+        (SUFFIX, "eagle3", 3, "2.90 tokens a step of 2.6 drafted on average, at most 8."),
+        (LLAMA_SIMPLE, "llama-3.2-1b", 1, "1.37 tokens a step of 1.14 drafted on average"),
+        (LLAMA_STEPS, "eagle3", 1, "of 0.88 drafted on average (61% of steps have a draft, of 1.4"),
+    ],
+)
+def test_the_printed_options_predict_a_draft_of_the_mean_length(
+    text, drafter, length, told, monkeypatch, capsys
+):
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert cli.main(["acceptance", "-"]) == 0
+    page = capsys.readouterr().out
+    joined = " ".join(page.split())
+    assert told in joined
+    assert ("predict answers for vLLM" in joined) == ("n_draft" in text or "#calls" in text)
+    options = page.partition("--drafter DRAFTER \\\n")[2].splitlines()[0].split()
+    words = f"predict llama-3.1-8b h200 --drafter {drafter} --batch-size 64 --json"
+    assert cli.main([*words.split(), *options]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    expected = logged_acceptance(text, "log").tokens_per_step
+    assert row["draft_length"] == length
+    assert row["tokens_per_step"] == pytest.approx(expected, abs=1e-3)
+
+
+class Endless:
+    """Standard input that never ends."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def read(self, size):
+        return (self.text * (size // len(self.text) + 1))[:size]
+
+
+def test_long_logs_are_read_in_blocks_and_endless_ones_refused(monkeypatch, capsys, tmp_path):
+    many = SUFFIX * 10_500  # more than one block
+    path = tmp_path / "server.log"
+    path.write_text(many)
+    for name in ("-", str(path)):
+        monkeypatch.setattr("sys.stdin", io.StringIO(many))
+        assert cli.main(["acceptance", name, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["num_lines"] == 10_500
+        assert found["mean_draft_length"] == pytest.approx(2.6)
+    monkeypatch.setattr("specmodel.cli.acceptance._MOST_BYTES", 8_000_000)
+    for text in ("\0", "no figure\n"):
+        monkeypatch.setattr("sys.stdin", Endless(text))
+        assert cli.main(["acceptance", "-"]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert "at most 210 MB, in lines of at most 4 MB" in error
+
 
 @pytest.mark.parametrize(
     ("text", "tokens", "drafted", "running"),

@@ -230,7 +230,7 @@ def test_a_malformed_line_is_told_by_its_number(line, write, refused):
 def test_files_that_are_no_text(tmp_path, refused, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("binary").write_bytes(b"\x7fELF\xff\xfe")
-    Path("huge").write_bytes("é".encode() * 2_000_001)
+    Path("huge").write_bytes("é".encode() * 4_000_001)
     for name, reason in {"missing": "No such file", "binary": "UTF-8", "huge": "4 MB"}.items():
         error = refused(f"acceptance {name}")
         assert error.startswith(f"file: got '{name}'; expected ")
@@ -264,6 +264,17 @@ def test_people_see_80_columns_and_what_to_paste_last(write, run):
         "--tokens-per-step 2.7 --measured-draft-length 3",
     ]
     assert all(line in "\n".join(lines[-7:]) for line in document["predict"])
+
+
+def test_drafts_that_vary_are_predicted_at_their_mean_length(write, run):
+    """The counters of suffix decoding: 1000 drafts of 2600 tokens in all, at most 8 each."""
+    reached = [700, 450, 300, 180, 110, 70, 50, 40]
+    path = write((LLAMA, 0, 1000, 2600, reached))
+    text, document = run(f"acceptance {path}"), json.loads(run(f"acceptance {path} --json"))
+    assert "mean draft length  2.6000  at most 8" in text
+    assert document["predict"] == ["--draft-length 3 --tokens-per-step 2.9 --proposal-rate 1"]
+    assert "the options take the mean draft" in document["warnings"][0]
+    assert document["predict"][0] in text
 
 
 def test_the_printed_command_predicts_once_gpu_and_drafter_are_there(write, run):
