@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -21,7 +21,6 @@ _FIGURES = {
         *("per position acceptance rate", "per position acceptance rates"),
         *("acceptance rate per position", "acc rate/pos"),
     ),
-    "position": ("position", "acceptance at token"),
     "histogram": ("acceptance histogram", "correct drafts histogram"),
     "accepted": (
         *("accepted", "accepted tokens", "accepted draft tokens", "draft n accepted"),
@@ -29,9 +28,10 @@ _FIGURES = {
     ),
     "drafted": (
         *("drafted", "draft tokens", "draft token num", "draft n", "proposed drafts"),
-        *("gen tokens", "draft"),
+        *("gen tokens", "draft", "draft tokens generated", "drafted tokens", "proposed tokens"),
     ),
-    "drafts": ("drafts", "num spec steps", "verify ct"),
+    "fraction": ("draft acceptance rate",),
+    "drafts": ("drafts", "draft proposals", "num spec steps", "verify ct"),
     "proposed": ("gen drafts",),
     "made": ("predicted n", "pred"),
     "looped": ("n predict",),
@@ -42,12 +42,16 @@ _FIGURES = {
 }
 """How engines and benchmarks end the name of a figure, by what it is here."""
 _ENDS = {f" {end}": name for name, ends in _FIGURES.items() for end in ends}
+_POSITION = re.compile(r".*\b(?:pos|position|token) *([0-9]{1,2})(?: accept[a-z]*(?: rate)?)?")
+"""The name of a share of drafts by its position, which counts from 0 or 1."""
+_LISTS = ("reached", "histogram")
+_THOUSANDS = re.compile(r",(?=[0-9]{3}(?![0-9]))")
 _SPACES = str.maketrans("#_-", "   ")
 
 _VALUE = r"[0-9]*\.?[0-9]+"
 _FIGURE = re.compile(
     r"(?P<name>[\w#/. -]++)(?:(?:\((?!server)[\w/]+\))?[\"']?\s*+[:=|│]\s*+[(\[]?\s*+"
-    rf"(?P<values>{_VALUE}(?:,\s*{_VALUE})*))?"
+    rf"(?P<values>{_VALUE}%?(?:,\s*{_VALUE}%?)*))?"
 )
 """What may be a name, and a number or several where they follow as in a line, a table or JSON."""
 _GROUPS, _EMPTY = re.Match.groups, re.compile(r"(?m)^[^0-9:=|│\n]*\n")
@@ -74,6 +78,8 @@ _ENGINES = {
 }
 """What tells who printed a text."""
 
+_ALIKE = 0.05
+"""By so much a mean over requests may differ from one over their drafts [-]."""
 _WHOLE = 0.02
 """By so much the mean draft may be shorter than all others, as requests end [-]."""
 _MOST = 1e15
@@ -99,8 +105,8 @@ class LoggedAcceptance:
     proposal_rate
         Share of steps with a draft; None where lines do not tell it [-].
     accepted_by_position
-        Shares of all drafts of which at least the first 1, 2, ... tokens were accepted; empty where
-        lines do not tell them [-].
+        Shares of steps in which at least the first 1, 2, ... drafted tokens were accepted, perhaps
+        of the first positions only; empty where lines do not tell them [-].
     running_requests
         Requests that ran, in the mean of lines; None where they do not tell [request].
     """
@@ -119,8 +125,9 @@ def logged_acceptance(text: str | Iterable[str], where: str) -> LoggedAcceptance
     """Return the acceptance in a text; None if it has no figure of a known kind.
 
     Known are lines of logs, printed results and answers to requests of vLLM, SGLang, llama.cpp and
-    TensorRT-LLM, and gauges of SGLang. What llama.cpp counts over all requests is read only where
-    no request is told alone, but for the share of steps with a draft.
+    TensorRT-LLM, and gauges of SGLang. What llama.cpp counts over all requests is read where it
+    tells of steps without a draft, or no request is told alone. Figures that contradict each other
+    are refused.
 
     Parameters
     ----------
@@ -140,23 +147,25 @@ def logged_acceptance(text: str | Iterable[str], where: str) -> LoggedAcceptance
             engines.update(name for name in _ENGINES if any(map(block.count, _ENGINES[name])))
             totals.update((each[1], each[0]) for each in _TOTAL.finditer(block))
             for gauge in _gauges(block) if "sglang:" in block else ():
-                sums.update(_line(gauge))
+                sums.update(_line(gauge, where))
             yield _TOTAL.sub("", block)
 
     for record in _records(plain()):
-        sums.update(_line(record))
-    of_all = Counter(_line(_sum([*_records(totals.values())])))
+        sums.update(_line(record, where))
+    of_all = Counter(_line(_sum([*_records(totals.values())]), where))
     if not (sums["lines"] or of_all):
-        _refuse_counts(sums["accepted"], sums["drafted"], where)
+        _refuse_fraction(sums, where)
         return None
     told = " and ".join(name for name in _ENGINES if name in engines)
-    return _logged(sums if sums["lines"] else of_all, of_all or sums, told, where)
+    if not sums["of"] and (not sums["lines"] or of_all["proposed"] < (1 - _WHOLE) * of_all["of"]):
+        sums = of_all
+    return _logged(sums, sums if sums["of"] else of_all, told, where)
 
 
 def _logged(
     sums: Mapping[Any, float], of_all: Mapping[Any, float], engine: str, where: str
 ) -> LoggedAcceptance:
-    """Return sums over lines as acceptance, checked; `of_all` tells steps that have a draft."""
+    """Return sums over lines as acceptance, checked; `of_all` tells steps with a draft."""
     lengths = sorted(key[1] for key in sums if key[0] == "length")
     if len(lengths) > 1:
         told = f"drafts of {', '.join(map(str, lengths))} positions"
@@ -165,16 +174,20 @@ def _logged(
         told = f"{sums['lines']:g} lines without a draft"
         raise InputError(where, told, "lines of steps that drafted")
     longest, tokens = next(iter(lengths), None), sums["tokens"] / weight
-    shares = range(longest or 0 if sums["shares"] == sums["lines"] else 0)
-    reached = tuple(sums["share", i] / weight for i in shares)
+    alike = (key[1] for key in sums if key[0] == "shares" and sums[key] == sums["lines"])
+    reached = tuple(sums["share", i] / weight for i in range(next(alike, 0)))
     mean = sums["all drafted"] / sums["steps"] if sums["steps"] else None
     proposals = of_all["proposed"] / of_all["of"] if of_all["of"] else None
     whole = longest or max(round(mean or 0), 1)
     if mean and abs(whole - mean) <= _WHOLE * mean and (proposals or 1) > 1 - _WHOLE:
         longest, mean = whole, float(whole)
-    if not 1 <= tokens <= 1 + (longest or MAX_DRAFT_LENGTH) or max(reached, default=0) > 1:
-        expected = "tokens per step from 1 to the draft length + 1, accepted shares of at most 1"
+    if not 1 <= tokens <= 1 + (longest or MAX_DRAFT_LENGTH):
+        expected = "tokens per step from 1 to the draft length + 1"
         raise InputError(where, round(tokens, 4), expected)
+    if longest and (mean or 1) > (1 + _WHOLE) * longest:
+        _refuse(where, f"{longest} positions", f"{mean:.4g} drafted a step")
+    if len(reached) >= (longest or np.inf) and 1 + sum(reached) < tokens - _error(reached):
+        _refuse(where, f"{tokens:.4g} tokens a step", f"all rates make {1 + sum(reached):.4g}")
     return LoggedAcceptance(
         engine=engine,
         num_lines=int(sums["lines"]),
@@ -199,65 +212,105 @@ def _records(blocks: Iterable[str]) -> Iterator[dict[str, list[float]]]:
             if name in told:
                 yield told
                 told = {}
-            told[name] = [min(float(value), _MOST) for value in values.split(",")]
+            told[name] = _numbers(values if name in _LISTS else _THOUSANDS.sub("", values))
     yield told
+
+
+def _numbers(values: str) -> list[float]:
+    """Return numbers in a text, those in per cent as fractions."""
+    each = ((value.rstrip("%"), 100 if "%" in value else 1) for value in values.split(","))
+    return [min(float(value), _MOST) / by for value, by in each]
 
 
 @lru_cache(maxsize=4096)
 def _known(name: str) -> str:
-    """Return the name here of a figure, with its number if it ends in one; "" if it is unknown."""
+    """Return the name here of a figure, with its position if it has one; "" if it is unknown."""
     words = f" {name.strip().lower()}".translate(_SPACES)
-    ending = words.rstrip("0123456789 ")
-    known = _ENDS.get(max((end for end in _ENDS if ending.endswith(end)), key=len, default=""))
-    return known + words[len(ending) :] if known else ""
+    if at := _POSITION.fullmatch(words):
+        return f"position {at[1]}"
+    return _ENDS.get(max((end for end in _ENDS if words.endswith(end)), key=len, default=""), "")
 
 
-def _line(told: dict[str, list[float]]) -> dict[Any, float]:
-    """Return what a record adds to the sums over lines; only counts if these tell no acceptance."""
+def _line(told: dict[str, list[float]], where: str) -> dict[Any, float]:
+    """Return what a record adds to the sums over lines; only shares if it tells no mean."""
     one = {name: values[0] for name, values in told.items()}
-    accepted, tokens, drafted = (one.get(name) for name in ("accepted", "tokens", "drafted"))
-    reached, steps = _adding_up(_shares(told), tokens), one.get("drafts")
-    length = len(reached) or one.get("length")
-    gained = sum(reached) if reached else (tokens or 1) - 1
-    proposed = one.get("proposed")
-    tokens = 1 + gained if reached else tokens
+    accepted, drafted, steps, proposed = map(one.get, ("accepted", "drafted", "drafts", "proposed"))
+    tokens, reached, length = _mean(one, _shares(told, where), where)
+    gained = (tokens or 1) - 1
     if steps is None and accepted and gained:
         steps = accepted / gained
-    if accepted is not None and {"looped", "made"} & one.keys():  # a server's first is the prompt's
-        every = max(one.get("looped", one.get("made", 1) - 1) - accepted, 0.0)
+    if accepted is not None and (every := _every(one, accepted)) is not None:
         if steps is None or every > (1 + _WHOLE) * steps + 1:  # those are the steps with a draft
             tokens, proposed = None, steps
+            reached = tuple(share * steps / every if steps else share for share in reached)
+        elif accepted:
+            proposed = every
         steps = every
     if steps is None and length and drafted is not None:
         steps = drafted / length
     if tokens is None and steps and accepted is not None:
         tokens = one.get("emitted", accepted + steps) / steps
     if tokens is None:
-        return {n: one[n] for n in ("accepted", "drafted")} if drafted and "accepted" in one else {}
+        if drafted and accepted is not None:
+            return {"accepted": accepted, "drafted": drafted}
+        return {"fraction": one["fraction"], "fractions": 1} if "fraction" in one else {}
     weight = one.get("running", 1.0) if steps is None else steps
+    if drafted is None and one.get("fraction"):
+        drafted, steps = weight * gained / one["fraction"], weight
     return {
         "lines": 1,
         "weight": weight,
         "tokens": weight * tokens,
-        "shares": bool(reached),
+        ("shares", len(reached)): 1,
         **{("share", i): weight * share for i, share in enumerate(reached)},
         **({("length", int(length)): 1} if length else {}),
-        **({"all drafted": drafted, "steps": steps or 0} if drafted is not None else {}),
+        **({"all drafted": drafted, "steps": steps} if drafted is not None and steps else {}),
         **({"proposed": proposed, "of": steps or 0} if proposed is not None else {}),
         **({"running": one["running"], "ran": 1} if one.get("running") else {}),
     }
 
 
-def _adding_up(reached: tuple[float, ...], tokens: float | None) -> tuple[float, ...]:
-    """Return the shares that add up to the tokens told; () if the list is cut off.
+def _mean(
+    one: Mapping[str, float], shares: tuple[float, ...], where: str
+) -> tuple[float | None, tuple[float, ...], float | None]:
+    """Return tokens per step, shares of drafts and positions as far as they are told, checked.
 
     A first share of 1 may be that of the token that each step emits anyway.
     """
-    if tokens is None or not reached or max(reached) > 1:
-        return reached
-    error = 0.01 + 0.005 * len(reached)  # of two decimals each
-    lists = [reached, reached[1:]] if reached[0] == 1 else [reached]
-    return next((each for each in lists if abs(1 + sum(each) - tokens) <= error), ())
+    tokens, accepted, steps, length = map(one.get, ("tokens", "accepted", "drafts", "length"))
+    if steps and accepted is not None:
+        counted = 1 + accepted / steps
+        if tokens and abs(counted - tokens) > _ALIKE * counted + 1 / steps:  # the prompt's token
+            _refuse(where, f"a mean of {tokens:.4g} tokens", f"counts that make {counted:.4g}")
+        tokens = tokens or counted
+    if not shares:
+        return tokens, shares, length
+    total = f"{len(shares)} rates by position that make {1 + sum(shares):.4g}"
+    if tokens is None:
+        if length and length > len(shares):
+            _refuse(where, f"drafts of {length:g}", total)
+        return 1 + sum(shares), shares, len(shares)
+    for each in (shares, shares[1:] if shares[0] == 1 else shares):
+        if abs(1 + sum(each) - tokens) <= _error(each):
+            return 1 + sum(each), each, max(len(each), length or 0)
+    if 1 + sum(shares) > tokens:
+        _refuse(where, f"a mean of {tokens:.4g} tokens", total)
+    return tokens, shares, length
+
+
+def _every(one: Mapping[str, float], accepted: float) -> float | None:
+    """Return all steps, with a draft or without, by the tokens made; None where none tells these."""
+    if not {"looped", "made"} & one.keys():
+        return None
+    every = max(one.get("looped", one.get("made", 1) - 1) - accepted, 0.0)  # less the prompt's
+    drafted, length = one.get("drafted"), one.get("length", 0)
+    # llama-speculative counts the prompt's too: seen where all drafts are as long as they may be
+    return every - 1 if drafted and drafted == (every - 1) * length else every
+
+
+def _error(shares: Sequence[float]) -> float:
+    """Return by how much a mean and shares that add up to it may differ, in two decimals each."""
+    return 0.01 + 0.005 * len(shares)
 
 
 def _sum(kinds: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
@@ -265,29 +318,48 @@ def _sum(kinds: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
     names = ("accepted", "drafted", "proposed")
     sums = {name: sum(kind.get(name, [0.0])[0] for kind in kinds) for name in names}
     steps = [kind[name][0] for kind in kinds for name in ("drafts", "proposed") if name in kind]
-    if not sums["drafted"]:
-        return {}
     own = [kind for kind in kinds if any(kind.get("drafted", ()))]
-    sums |= {"drafts": max(steps), "tokens": 1 + sums["accepted"] / max(steps)}
-    return (own[0] if len(own) == 1 else {}) | {name: [value] for name, value in sums.items()}
+    if not own:
+        return {}
+    sums["drafts"] = max(steps)
+    counts = {name: [value] for name, value in sums.items()}
+    shares, (tokens, *_) = own[0].get("reached", []), own[0].get("tokens", [1.0])
+    if len(own) > 1 or not sum(shares) or abs(1 + sum(shares) - tokens) > _error(shares):
+        return counts
+    by = sums["accepted"] / sum(shares) / sums["drafts"]  # told of the steps with a draft
+    return counts | {"reached": [by * share for share in shares]}
 
 
-def _shares(told: dict[str, list[float]]) -> tuple[float, ...]:
+def _shares(told: dict[str, list[float]], where: str) -> tuple[float, ...]:
     """Return the shares of drafts of which the first 1, 2, ... tokens were accepted [-]."""
     if any(told.get("histogram", ())):
         counts = np.array(told["histogram"])
         return tuple(counts[::-1].cumsum()[-2::-1] / counts.sum())
-    rows = [values[0] for name, values in told.items() if name.startswith("position")]
-    percent = 100 if max(rows, default=0) > 1 else 1
-    return tuple(told.get("reached", ())) or tuple(row / percent for row in rows)
+    at = {int(name[8:]): values[0] for name, values in told.items() if name.startswith("position")}
+    if at and sorted(at) != [*range(first := min(min(at), 1), first + len(at))]:
+        raise InputError(where, f"rates at {', '.join(map(str, at))}", "those of all positions")
+    percent = 100 if max(at.values(), default=0) > 1 else 1
+    shares = tuple(told.get("reached", ())) or tuple(at[i] / percent for i in sorted(at))
+    if max(shares, default=0) > 1:
+        raise InputError(where, max(shares), "shares of drafts, of at most 1")
+    return shares
 
 
-def _refuse_counts(accepted: float, drafted: float, where: str) -> None:
-    """Refuse counts of only accepted and drafted tokens, and name the options that take them."""
+def _refuse(where: str, one: str, other: str) -> NoReturn:
+    raise InputError(where, f"{one}, but {other}", "figures of one run, none left out")
+
+
+def _refuse_fraction(sums: Mapping[str, float], where: str) -> None:
+    """Refuse an accepted fraction alone, told or counted, and name the options that take it."""
+    accepted, drafted = sums["accepted"], sums["drafted"]
+    told = f"{accepted:g} accepted of {drafted:g} drafted tokens"
+    if not drafted:
+        accepted, drafted = sums["fraction"], sums["fractions"]
+        told = f"a draft acceptance rate of {accepted / max(drafted, 1):.4g}"
     if drafted and accepted <= drafted:
         expected = "the number of drafts or a mean length as well; for these alone, predict has"
         expected += f" --accepted-fraction {accepted / drafted:.4g} --measured-draft-length STEPS"
-        raise InputError(where, f"{accepted:g} accepted of {drafted:g} drafted tokens", expected)
+        raise InputError(where, told, expected)
 
 
 def _gauges(text: str) -> Iterator[dict[str, list[float]]]:

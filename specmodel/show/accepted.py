@@ -19,6 +19,7 @@ _COLUMNS = {
     "position": "{position}",
     "accepted": "{accepted}",
     "share of\nall drafts": "{share:.4f}",
+    "share of\nall steps": "{of_steps:.4f}",
     "rate, if all\nbefore were": "{rate:.4f}",
 }
 _RUNS = {
@@ -36,6 +37,7 @@ _EVERY = (
 )
 """What stands after a form of an acceptance, before another or alone."""
 _SHORT = "rates by position take what was not drafted as rejected; the options take the mean draft"
+_CUT = "rates of {} positions make {:.4g} tokens a step, the mean is {:.4g}: later ones are missing"
 _NOT_MODELLED = "llama.cpp is not modelled: with these options predict answers for vLLM"
 _LOGGED = 'what vLLM\'s log calls "draft acceptance rate"'
 _RUNNING = "--batch-size is the mean of the requests that ran; without it, all are predicted."
@@ -97,12 +99,15 @@ def of_log(logged: measure.LoggedAcceptance) -> Answer:
     who = [logged.engine] if logged.engine else []
     who += [f"{logged.num_lines} lines"] if logged.num_lines > 1 else []
     told = f"{', '.join(who)}{': ' if who else ''}{tokens:.2f} tokens a step{_drafted(*drafts)}."
-    rows = [
-        {"position": i, "share": share, "rate": rate}
-        for i, (share, rate) in enumerate(zip(reached, rates, strict=True), 1)
-    ]
+    share = "share" if (logged.proposal_rate or 1) == 1 else "of_steps"
+    rows = [{"position": i, share: reached[i - 1], "rate": rate} for i, rate in enumerate(rates, 1)]
     fields = plain_fields(logged) | {"acceptance_by_position": rates}
-    fields["warnings"] = [_NOT_MODELLED] if logged.engine == "llama.cpp" else []
+    warnings = {
+        _CUT.format(len(rates), by_rates := 1 + sum(reached), tokens): rows
+        and tokens > by_rates + 0.02,
+        _NOT_MODELLED: logged.engine == "llama.cpp",
+    }
+    fields["warnings"] = [warning for warning, holds in warnings.items() if holds]
     return _answer([wrap(told)], rows, _options(tokens, *drafts, rates), fields)
 
 
@@ -118,7 +123,9 @@ def _answer(
     is_short = rows and forms[0].startswith("--draft-length")
     warnings = [*fields.get("warnings", ()), *([_SHORT] if is_short else [])]
     sizes = [size for size in [fields["running_requests"]] if size]
-    shown = {t: form for t, form in _COLUMNS.items() if rows and (t != "accepted" or t in rows[0])}
+    shown = {
+        t: form for t, form in _COLUMNS.items() if form[1:-1].split(":")[0] in (rows or [()])[0]
+    }
     command = _command(model, "GPU", sizes, forms, further)
     sections = [*head, *([table(rows, shown)] if rows else [])]
     sections += [wrap(f"Warning: {warning}.") for warning in warnings]
@@ -133,7 +140,7 @@ def _drafted(longest: int | None, mean: float | None, proposals: float | None) -
         return f" of {longest} drafted" if longest else ""
     told = f" of {round(mean, 2):g} drafted on average"
     if proposals and proposals < 1:
-        told += f" ({proposals:.0%} of steps have a draft, of {mean / proposals:.2g} tokens)"
+        told += f" ({100 * proposals:.2g}% of steps have a draft, of {mean / proposals:.2g} tokens)"
     return told + (f", at most {longest}" if longest else "")
 
 
@@ -150,8 +157,8 @@ def _options(
     """
     if mean is None or mean == longest:
         one = f"--tokens-per-step {round(tokens, 4):g} --measured-draft-length {longest or 'STEPS'}"
-        return ([_by_position(rates), one], _LONGER.format(longest)) if rates else ([one], "")
-    share = min(ceil(1e4 * (proposals or 1.0)) / 1e4, 1.0)
+        return ([_by_position(rates), one], _LONGER.format(len(rates))) if rates else ([one], "")
+    share = float(f"{proposals or 1.0:.4g}")
     # whole tokens near the mean, at least as many as were accepted
     every, own = (max(round(mean / by), ceil((tokens - 1) / by - 1e-6), 1) for by in (1.0, share))
     told = f"--tokens-per-step {round(tokens, 4):g}"
