@@ -13,19 +13,18 @@ import click
 from specmodel import measure
 from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.files import refusing
-from specmodel.base.records import MAX_FILE_BYTES
 from specmodel.cli.output import answering
 from specmodel.cli.settings import command, own
 from specmodel.show import accepted
 from specmodel.show.forms import Answer
 
 _KNOWN = (
-    "a log with SpecDecoding metrics (vLLM) or accept len (SGLang), a printed benchmark result with"
-    " an acceptance length, a scrape with vllm:spec_decode_* or sglang:spec_accept_length, or JSON"
+    "a log with SpecDecoding metrics (vLLM), accept len (SGLang) or draft acceptance (llama.cpp), a"
+    " printed acceptance length, a scrape with vllm:spec_decode_* or sglang:spec_accept_length, JSON"
 )
 
-_MOST_BYTES = 210_000_000
-"""Longest log that is read [B]."""
+_MOST, _BLOCK = 210_000_000, 4_000_000
+"""Longest log that is read, and its longest line or longest scrape [B]."""
 
 
 @command()
@@ -100,10 +99,10 @@ def _blocks(path: str) -> Iterator[str]:
         refusing(path, "file", "a text in UTF-8"),
         nullcontext(sys.stdin) if path == "-" else Path(path).open(encoding="utf-8") as file,
     ):
-        while len(block := rest + file.read(MAX_FILE_BYTES - len(rest))) == MAX_FILE_BYTES:
-            size += MAX_FILE_BYTES
+        while len(block := rest + file.read(_BLOCK - len(rest))) == _BLOCK:
+            size += _BLOCK
             whole, line_end, rest = block.rpartition("\n")
-            if not line_end or size > _MOST_BYTES:
+            if not line_end or size > _MOST:
                 raise InputError("file", path, "a text of at most 210 MB, in lines of at most 4 MB")
             yield whole + line_end
         yield block

@@ -33,6 +33,7 @@ _FIGURES = {
     "fraction": ("draft acceptance rate",),
     "drafts": ("drafts", "draft proposals", "num spec steps", "verify ct"),
     "proposed": ("gen drafts",),
+    "calls": ("calls",),
     "made": ("predicted n", "pred"),
     "looped": ("n predict",),
     "emitted": ("emitted tokens",),
@@ -44,8 +45,6 @@ _FIGURES = {
 _ENDS = {f" {end}": name for name, ends in _FIGURES.items() for end in ends}
 _POSITION = re.compile(r".*\b(?:pos|position|token) *([0-9]{1,2})(?: accept[a-z]*(?: rate)?)?")
 """The name of a share of drafts by its position, which counts from 0 or 1."""
-_LISTS = ("reached", "histogram")
-_THOUSANDS = re.compile(r",(?=[0-9]{3}(?![0-9]))")
 _SPACES = str.maketrans("#_-", "   ")
 
 _VALUE = r"[0-9]*\.?[0-9]+"
@@ -62,7 +61,7 @@ _TOTAL = re.compile(r"statistics +(\S+): .*")
 _REWRITTEN = (
     ("accepted /", r"\( *([0-9]+) accepted / +([0-9]+) generated\)", r"accepted: \1, drafted: \2"),
     ("eval time", r"(?m)(?<!prompt )eval time = .*/ +([0-9]+) tokens.*$", r"predicted_n: \1"),
-    ("#calls", r"#calls(?:\(b,g,a\) = *[0-9]+)?[ =]+([0-9]+)[ 0-9]*", r"verify_ct: \1"),
+    ("#calls", r"#calls(?:\(b,g,a\) = *[0-9]+)?[ =]+([0-9]+)[ 0-9]*", r"calls: \1"),
 )
 """Figures of llama.cpp that stand before their names, or mean steps: a word of theirs, how they
 look, and as what they are read."""
@@ -78,8 +77,6 @@ _ENGINES = {
 }
 """What tells who printed a text."""
 
-_ALIKE = 0.05
-"""By so much a mean over requests may differ from one over their drafts [-]."""
 _WHOLE = 0.02
 """By so much the mean draft may be shorter than all others, as requests end [-]."""
 _MOST = 1e15
@@ -105,8 +102,8 @@ class LoggedAcceptance:
     proposal_rate
         Share of steps with a draft; None where lines do not tell it [-].
     accepted_by_position
-        Shares of steps in which at least the first 1, 2, ... drafted tokens were accepted, perhaps
-        of the first positions only; empty where lines do not tell them [-].
+        Shares of all drafts of which at least the first 1, 2, ... tokens were accepted, perhaps of
+        the first positions only; empty where lines do not tell them [-].
     running_requests
         Requests that ran, in the mean of lines; None where they do not tell [request].
     """
@@ -153,8 +150,8 @@ def logged_acceptance(text: str | Iterable[str], where: str) -> LoggedAcceptance
     for record in _records(plain()):
         sums.update(_line(record, where))
     of_all = Counter(_line(_sum([*_records(totals.values())]), where))
-    if not (sums["lines"] or of_all):
-        _refuse_fraction(sums, where)
+    if not (sums["lines"] or of_all["lines"]):
+        _refuse_fraction(sums["accepted"], sums["drafted"], where)
         return None
     told = " and ".join(name for name in _ENGINES if name in engines)
     if not sums["of"] and (not sums["lines"] or of_all["proposed"] < (1 - _WHOLE) * of_all["of"]):
@@ -171,8 +168,7 @@ def _logged(
         told = f"drafts of {', '.join(map(str, lengths))} positions"
         raise InputError(where, told, "lines of one draft length")
     if not (weight := sums["weight"]):
-        told = f"{sums['lines']:g} lines without a draft"
-        raise InputError(where, told, "lines of steps that drafted")
+        raise InputError(where, "lines without a draft", "lines of steps that drafted")
     longest, tokens = next(iter(lengths), None), sums["tokens"] / weight
     alike = (key[1] for key in sums if key[0] == "shares" and sums[key] == sums["lines"])
     reached = tuple(sums["share", i] / weight for i in range(next(alike, 0)))
@@ -181,13 +177,11 @@ def _logged(
     whole = longest or max(round(mean or 0), 1)
     if mean and abs(whole - mean) <= _WHOLE * mean and (proposals or 1) > 1 - _WHOLE:
         longest, mean = whole, float(whole)
-    if not 1 <= tokens <= 1 + (longest or MAX_DRAFT_LENGTH):
-        expected = "tokens per step from 1 to the draft length + 1"
+    if not 1 <= tokens <= 1 + (longest or MAX_DRAFT_LENGTH) or max(reached, default=0) > 1:
+        expected = "tokens per step from 1 to the draft length + 1, accepted shares of at most 1"
         raise InputError(where, round(tokens, 4), expected)
     if longest and (mean or 1) > (1 + _WHOLE) * longest:
         _refuse(where, f"{longest} positions", f"{mean:.4g} drafted a step")
-    if len(reached) >= (longest or np.inf) and 1 + sum(reached) < tokens - _error(reached):
-        _refuse(where, f"{tokens:.4g} tokens a step", f"all rates make {1 + sum(reached):.4g}")
     return LoggedAcceptance(
         engine=engine,
         num_lines=int(sums["lines"]),
@@ -212,14 +206,11 @@ def _records(blocks: Iterable[str]) -> Iterator[dict[str, list[float]]]:
             if name in told:
                 yield told
                 told = {}
-            told[name] = _numbers(values if name in _LISTS else _THOUSANDS.sub("", values))
+            if name not in ("reached", "histogram"):
+                values = re.sub(r",(?=[0-9]{3}\b)", "", values)  # of thousands
+            each = ((value.rstrip("%"), 100 if "%" in value else 1) for value in values.split(","))
+            told[name] = [min(float(value), _MOST) / by for value, by in each]
     yield told
-
-
-def _numbers(values: str) -> list[float]:
-    """Return numbers in a text, those in per cent as fractions."""
-    each = ((value.rstrip("%"), 100 if "%" in value else 1) for value in values.split(","))
-    return [min(float(value), _MOST) / by for value, by in each]
 
 
 @lru_cache(maxsize=4096)
@@ -239,21 +230,21 @@ def _line(told: dict[str, list[float]], where: str) -> dict[Any, float]:
     gained = (tokens or 1) - 1
     if steps is None and accepted and gained:
         steps = accepted / gained
-    if accepted is not None and (every := _every(one, accepted)) is not None:
-        if steps is None or every > (1 + _WHOLE) * steps + 1:  # those are the steps with a draft
-            tokens, proposed = None, steps
-            reached = tuple(share * steps / every if steps else share for share in reached)
-        elif accepted:
-            proposed = every
+    if accepted is not None and {"looped", "made"} & one.keys():  # a server's first is the prompt's
+        every = max(one.get("looped", one.get("made", 1) - 1) - accepted, 0.0)
+        # llama-speculative counts the prompt's token: seen where no draft is cut short
+        every -= drafted == (every - 1) * one.get("length", -1)
+        few = steps is None or every > (1 + _WHOLE) * steps + 1  # steps have a draft
+        tokens, proposed = (None, proposed or steps) if few else (tokens, proposed or every)
         steps = every
     if steps is None and length and drafted is not None:
         steps = drafted / length
     if tokens is None and steps and accepted is not None:
         tokens = one.get("emitted", accepted + steps) / steps
     if tokens is None:
-        if drafted and accepted is not None:
-            return {"accepted": accepted, "drafted": drafted}
-        return {"fraction": one["fraction"], "fractions": 1} if "fraction" in one else {}
+        if not drafted or accepted is None:
+            accepted, drafted = one.get("fraction", 0.0), float("fraction" in one)
+        return {"accepted": accepted, "drafted": drafted}
     weight = one.get("running", 1.0) if steps is None else steps
     if drafted is None and one.get("fraction"):
         drafted, steps = weight * gained / one["fraction"], weight
@@ -270,64 +261,39 @@ def _line(told: dict[str, list[float]], where: str) -> dict[Any, float]:
     }
 
 
-def _mean(
-    one: Mapping[str, float], shares: tuple[float, ...], where: str
-) -> tuple[float | None, tuple[float, ...], float | None]:
-    """Return tokens per step, shares of drafts and positions as far as they are told, checked.
+def _mean(one: Mapping[str, float], shares: tuple[float, ...], where: str) -> tuple[Any, ...]:
+    """Return tokens of a step that drafts, shares of drafts, and positions, where they are told.
 
     A first share of 1 may be that of the token that each step emits anyway.
     """
     tokens, accepted, steps, length = map(one.get, ("tokens", "accepted", "drafts", "length"))
     if steps and accepted is not None:
         counted = 1 + accepted / steps
-        if tokens and abs(counted - tokens) > _ALIKE * counted + 1 / steps:  # the prompt's token
-            _refuse(where, f"a mean of {tokens:.4g} tokens", f"counts that make {counted:.4g}")
+        # may be a mean over requests, with the prompt's token
+        if tokens and abs(counted - tokens) > 0.05 * counted + 1 / steps:
+            _refuse(where, f"counts that make {counted:.4g} tokens", f"a mean of {tokens:.4g}")
         tokens = tokens or counted
-    if not shares:
-        return tokens, shares, length
-    total = f"{len(shares)} rates by position that make {1 + sum(shares):.4g}"
-    if tokens is None:
-        if length and length > len(shares):
-            _refuse(where, f"drafts of {length:g}", total)
-        return 1 + sum(shares), shares, len(shares)
-    for each in (shares, shares[1:] if shares[0] == 1 else shares):
-        if abs(1 + sum(each) - tokens) <= _error(each):
+    by_rates = 1 + sum(shares)
+    mean = by_rates if tokens is None and shares and len(shares) >= (length or 0) else tokens
+    for each in (shares, shares[1:]) if shares[:1] == (1,) else (shares,):
+        if mean and shares and abs(1 + sum(each) - mean) <= 0.01 + 0.005 * len(each):  # decimals
             return 1 + sum(each), each, max(len(each), length or 0)
-    if 1 + sum(shares) > tokens:
-        _refuse(where, f"a mean of {tokens:.4g} tokens", total)
+    if shares and by_rates > (mean or 0):
+        told = f"a mean of {mean:.4g}" if mean else f"drafts of {length:g}"
+        _refuse(where, f"rates of {len(shares)} positions, which make {by_rates:.4g} tokens", told)
     return tokens, shares, length
-
-
-def _every(one: Mapping[str, float], accepted: float) -> float | None:
-    """Return all steps, with a draft or without, by the tokens made; None where none tells these."""
-    if not {"looped", "made"} & one.keys():
-        return None
-    every = max(one.get("looped", one.get("made", 1) - 1) - accepted, 0.0)  # less the prompt's
-    drafted, length = one.get("drafted"), one.get("length", 0)
-    # llama-speculative counts the prompt's too: seen where all drafts are as long as they may be
-    return every - 1 if drafted and drafted == (every - 1) * length else every
-
-
-def _error(shares: Sequence[float]) -> float:
-    """Return by how much a mean and shares that add up to it may differ, in two decimals each."""
-    return 0.01 + 0.005 * len(shares)
 
 
 def _sum(kinds: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
     """Return the counts of all drafters of llama.cpp; the first with a draft has a step."""
     names = ("accepted", "drafted", "proposed")
     sums = {name: sum(kind.get(name, [0.0])[0] for kind in kinds) for name in names}
-    steps = [kind[name][0] for kind in kinds for name in ("drafts", "proposed") if name in kind]
-    own = [kind for kind in kinds if any(kind.get("drafted", ()))]
-    if not own:
+    steps = [kind[name][0] for kind in kinds for name in ("calls", "proposed") if name in kind]
+    if not sums["drafted"]:
         return {}
-    sums["drafts"] = max(steps)
-    counts = {name: [value] for name, value in sums.items()}
-    shares, (tokens, *_) = own[0].get("reached", []), own[0].get("tokens", [1.0])
-    if len(own) > 1 or not sum(shares) or abs(1 + sum(shares) - tokens) > _error(shares):
-        return counts
-    by = sums["accepted"] / sum(shares) / sums["drafts"]  # told of the steps with a draft
-    return counts | {"reached": [by * share for share in shares]}
+    own = [kind for kind in kinds if any(kind.get("drafted", ()))]
+    sums["looped"] = sums["accepted"] + max(steps)
+    return (own[0] if len(own) == 1 else {}) | {name: [value] for name, value in sums.items()}
 
 
 def _shares(told: dict[str, list[float]], where: str) -> tuple[float, ...]:
@@ -339,27 +305,21 @@ def _shares(told: dict[str, list[float]], where: str) -> tuple[float, ...]:
     if at and sorted(at) != [*range(first := min(min(at), 1), first + len(at))]:
         raise InputError(where, f"rates at {', '.join(map(str, at))}", "those of all positions")
     percent = 100 if max(at.values(), default=0) > 1 else 1
-    shares = tuple(told.get("reached", ())) or tuple(at[i] / percent for i in sorted(at))
-    if max(shares, default=0) > 1:
-        raise InputError(where, max(shares), "shares of drafts, of at most 1")
-    return shares
+    return tuple(told.get("reached", ())) or tuple(at[i] / percent for i in sorted(at))
 
 
 def _refuse(where: str, one: str, other: str) -> NoReturn:
+    """Refuse figures that contradict each other."""
     raise InputError(where, f"{one}, but {other}", "figures of one run, none left out")
 
 
-def _refuse_fraction(sums: Mapping[str, float], where: str) -> None:
-    """Refuse an accepted fraction alone, told or counted, and name the options that take it."""
-    accepted, drafted = sums["accepted"], sums["drafted"]
-    told = f"{accepted:g} accepted of {drafted:g} drafted tokens"
-    if not drafted:
-        accepted, drafted = sums["fraction"], sums["fractions"]
-        told = f"a draft acceptance rate of {accepted / max(drafted, 1):.4g}"
+def _refuse_fraction(accepted: float, drafted: float, where: str) -> None:
+    """Refuse a fraction of the drafted tokens alone, and name the options that take it."""
     if drafted and accepted <= drafted:
-        expected = "the number of drafts or a mean length as well; for these alone, predict has"
-        expected += f" --accepted-fraction {accepted / drafted:.4g} --measured-draft-length STEPS"
-        raise InputError(where, told, expected)
+        fraction = f"{accepted / drafted:.4g}"
+        expected = "the number of drafts or a mean length as well; for it alone, predict has"
+        expected += f" --accepted-fraction {fraction} --measured-draft-length STEPS"
+        raise InputError(where, f"an accepted fraction of {fraction} alone", expected)
 
 
 def _gauges(text: str) -> Iterator[dict[str, list[float]]]:

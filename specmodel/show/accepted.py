@@ -19,7 +19,6 @@ _COLUMNS = {
     "position": "{position}",
     "accepted": "{accepted}",
     "share of\nall drafts": "{share:.4f}",
-    "share of\nall steps": "{of_steps:.4f}",
     "rate, if all\nbefore were": "{rate:.4f}",
 }
 _RUNS = {
@@ -37,7 +36,7 @@ _EVERY = (
 )
 """What stands after a form of an acceptance, before another or alone."""
 _SHORT = "rates by position take what was not drafted as rejected; the options take the mean draft"
-_CUT = "rates of {} positions make {:.4g} tokens a step, the mean is {:.4g}: later ones are missing"
+_CUT = "{} rates make {:.4g} tokens a step, the mean is {:.4g}: later positions are missing"
 _NOT_MODELLED = "llama.cpp is not modelled: with these options predict answers for vLLM"
 _LOGGED = 'what vLLM\'s log calls "draft acceptance rate"'
 _RUNNING = "--batch-size is the mean of the requests that ran; without it, all are predicted."
@@ -99,15 +98,11 @@ def of_log(logged: measure.LoggedAcceptance) -> Answer:
     who = [logged.engine] if logged.engine else []
     who += [f"{logged.num_lines} lines"] if logged.num_lines > 1 else []
     told = f"{', '.join(who)}{': ' if who else ''}{tokens:.2f} tokens a step{_drafted(*drafts)}."
-    share = "share" if (logged.proposal_rate or 1) == 1 else "of_steps"
-    rows = [{"position": i, share: reached[i - 1], "rate": rate} for i, rate in enumerate(rates, 1)]
+    rows = [{"position": i, "share": reached[i - 1], "rate": r} for i, r in enumerate(rates, 1)]
     fields = plain_fields(logged) | {"acceptance_by_position": rates}
-    warnings = {
-        _CUT.format(len(rates), by_rates := 1 + sum(reached), tokens): rows
-        and tokens > by_rates + 0.02,
-        _NOT_MODELLED: logged.engine == "llama.cpp",
-    }
-    fields["warnings"] = [warning for warning, holds in warnings.items() if holds]
+    fields["warnings"] = [_NOT_MODELLED] if logged.engine == "llama.cpp" else []
+    if rows and tokens > (by_rates := 1 + sum(reached)) + 0.02:
+        fields["warnings"] += [_CUT.format(len(rows), by_rates, tokens)]
     return _answer([wrap(told)], rows, _options(tokens, *drafts, rates), fields)
 
 
@@ -123,9 +118,7 @@ def _answer(
     is_short = rows and forms[0].startswith("--draft-length")
     warnings = [*fields.get("warnings", ()), *([_SHORT] if is_short else [])]
     sizes = [size for size in [fields["running_requests"]] if size]
-    shown = {
-        t: form for t, form in _COLUMNS.items() if form[1:-1].split(":")[0] in (rows or [()])[0]
-    }
+    shown = {t: form for t, form in _COLUMNS.items() if rows and (t != "accepted" or t in rows[0])}
     command = _command(model, "GPU", sizes, forms, further)
     sections = [*head, *([table(rows, shown)] if rows else [])]
     sections += [wrap(f"Warning: {warning}.") for warning in warnings]

@@ -206,7 +206,7 @@ def test_long_logs_are_read_in_blocks_and_endless_ones_refused(monkeypatch, caps
         found = json.loads(capsys.readouterr().out)
         assert found["num_lines"] == 10_500
         assert found["mean_draft_length"] == pytest.approx(2.6)
-    monkeypatch.setattr("specmodel.cli.acceptance._MOST_BYTES", 8_000_000)
+    monkeypatch.setattr("specmodel.cli.acceptance._MOST", 8_000_000)
     for text in ("\0", "no figure\n"):
         monkeypatch.setattr("sys.stdin", Endless(text))
         assert cli.main(["acceptance", "-"]) == 2
@@ -248,7 +248,6 @@ def test_long_logs_are_read_in_blocks_and_endless_ones_refused(monkeypatch, caps
         (LLAMA_TIMES, 4.24, 4, None),
         ("code_python pred= 192 draft= 180 acc= 146 rate=0.811 tok/s=31.3", 4.24, 4, None),
         ("n_draft = 4\nn_predict = 1025\nn_drafted = 712\nn_accept = 410\n", 1.67, 4, None),
-        ("Avg Draft acceptance rate: 61.0%, Accepted throughput: 5.1 tokens/s", None, None, None),
         ("", None, None, None),
     ],
 )
@@ -289,9 +288,13 @@ def test_lines_of_sglang_weigh_as_many_requests_as_ran():
     [
         (f"{NEW}\n{OLD}", "lines of one draft length"),
         (SGLANG.format(1, "0.31"), "tokens per step from 1"),
-        (NEW.replace("0.843", "8.43"), "shares of at most 1"),
+        (NEW.replace("0.843", "8.43"), "make 10.1 tokens, but a mean of 2.51"),
         (SGLANG.format(0, "2.0"), "lines of steps that drafted"),
         ("draft acceptance rate = 0.75 ( 3 accepted / 4 generated)", "--accepted-fraction 0.75"),
+        ("draft acceptance rate = 0.40909\n", "--accepted-fraction 0.4091 --measured-draft"),
+        ("Avg Draft acceptance rate: 61.0%, Accepted throughput: 5.1", "--accepted-fraction 0.61 "),
+        ("Draft acceptance rate: 0.84%\n", "--accepted-fraction 0.0084 "),
+        (OFFLINE.replace("2.69", "1.69"), "counts that make 2.69 tokens', but a mean of 1.69"),
     ],
 )
 def test_what_no_engine_says_is_refused(text, expected):
@@ -316,7 +319,7 @@ def test_a_file_without_any_of_them_says_what_would_do(text, tmp_path, capsys):
     assert cli.main(["acceptance", str(path)]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1
-    assert "SpecDecoding metrics (vLLM) or accept len (SGLang)" in err
+    assert "accept len (SGLang) or draft acceptance (llama.cpp)" in err
 
 
 def test_a_file_with_the_answer_of_a_server_is_read_and_other_json_is_refused(tmp_path, capsys):
