@@ -198,7 +198,8 @@ def case_of(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Case:
     deployment, assumed = deployed({**where, "is_drafting": is_drafting})
     points = {"batch_size": DEFAULT_BATCH_SIZES}
     points |= {name: given[name] for name in POINTS if name in given}
-    ways = rates_read(given) if deployment.has_drafter else {}
+    is_read = "acceptance_by_position" in given and deployment.has_drafter
+    ways = rates_read(given) if is_read else {}  # a call saved for each prediction
     read = {"acceptance_by_position": Note("rates_read", {"ways": ways})} if len(ways) > 1 else {}
     return Case(
         deployment=deployment,
