@@ -206,7 +206,7 @@ def _records(blocks: Iterable[str]) -> Iterator[dict[str, list[float]]]:
             if name in told:
                 yield told
                 told = {}
-            if name not in ("reached", "histogram"):
+            if "," in values and name not in ("reached", "histogram"):
                 values = re.sub(r",(?=[0-9]{3}\b)", "", values)  # of thousands
             each = ((value.rstrip("%"), 100 if "%" in value else 1) for value in values.split(","))
             told[name] = [min(float(value), _MOST) / by for value, by in each]

@@ -121,6 +121,43 @@ LLAMA_CUT = (
     "draft acceptance = 0.90 (   90 accepted /   100 generated), mean acceptance length =  4.60,"
     " acceptance rate per position = (1.000, 0.960)\n"
 )
+LLAMA_NGRAM = (  # of a request, then of all requests, of which few had a draft
+    "draft acceptance{} ( 32 accepted / 128 generated){}\nstatistics ngram_mod: #calls{}, #gen"
+    " drafts = 5, #acc drafts = 5, #gen tokens = 320, #acc tokens = 44, dur = 2.443 ms\n"
+)
+LLAMA_BOTH = """\
+draft acceptance rate = 0.57576 (  171 accepted /   297 generated)
+statistics ngram_simple: #calls = 15, #gen drafts = 5, #acc drafts = 5, #gen tokens = 187,\
+ #acc tokens = 73
+statistics draft: #calls = 10, #gen drafts = 10, #acc drafts = 10, #gen tokens = 110,\
+ #acc tokens = 98
+"""
+LLAMA_REQUESTS = """\
+ eval time =  3210.86 ms /  501 tokens (  9.76 ms per token)
+draft acceptance = 0.6 ( 300 accepted /  500 generated), mean len = 4.00
+ eval time =  3210.86 ms /  401 tokens (  9.76 ms per token)
+draft acceptance = 0.6 ( 300 accepted /  500 generated), mean len = 4.00
+"""
+LLAMA_TREE = "n_draft   = {}\nn_predict = {}\nn_drafted = {}\nn_accept  = {}\n"
+CUT = """\
+Number of draft proposals: 43,221
+Number of draft tokens generated: 259,326
+Number of accepted tokens: 63,669
+Mean acceptance length: 2.47
+Acceptance rate at token 0: 0.58
+Acceptance rate at token 1: 0.34
+"""
+BY_POS = """\
+Mean acceptance length: 2.76
+Avg Draft Acceptance Rate: 25.19%
+Pos 1: 0.576
+Pos 2: 0.378
+Pos 3: 0.266
+Pos 4: 20.0%
+Pos 5: 0.150
+Pos 6: 0.111
+Pos 7: 0.081
+"""
 EAGLE_PY = """\
 mean acceptance length:         2.69
 acceptance at token 0:1.00
@@ -146,6 +183,25 @@ acceptance at token 3:0.41
         (LLAMA_TIMES.replace("180", "160"), "llama.cpp", 4.244, 160 / 45, None, None),
         (EAGLE_PY, "vLLM", 2.69, None, 3, None),
         ("| Mean acceptance length | 1.99 |\n", "", 1.99, None, None, None),
+        *(
+            (LLAMA_NGRAM.format(*words), "llama.cpp", 1 + 44 / 2873, 320 / 2873, None, 5 / 2873)
+            for words in (
+                (" rate = 0.25", "", " = 2873"),
+                (" = 0.25", ", mean len = 17.00", "(b,g,a) = 3 2873 5"),
+            )
+        ),
+        (LLAMA_BOTH, "llama.cpp", 1 + 171 / 15, 20, 20, 1.0),
+        (LLAMA_REQUESTS, "llama.cpp", 900 / 300, 1000 / 300, None, 200 / 300),
+        (LLAMA_TREE.format(8, 129, 132, 47), "llama.cpp", 129 / 82, 132 / 82, 8, None),
+        (LLAMA_TREE.format(16, 371, 912, 313), "llama.cpp", 1 + 313 / 57, 16, 16, None),
+        (LLAMA_TREE.format(5, 673, 730, 526), "llama.cpp", 1 + 526 / 146, 5, 5, None),
+        (CUT, "", 1 + 63669 / 43221, 6, 6, None),
+        (CUT + CUT, "", 1 + 63669 / 43221, 6, 6, None),
+        (CUT.replace("Mean", "\n#"), "", 2.47, 6, 6, None),
+        (BY_POS, "", 2.762, 7, 7, None),
+        (BY_POS.partition("Pos 1")[0], "", 2.76, 7, 7, None),
+        (BY_POS.partition("Pos 3")[0], "", 2.76, 7, 7, None),
+        ("Accepted: 8 tokens, Drafted: 30, drafts: 10\nposition 0: 0.5", "", 1.8, 3, 3, None),
     ],
 )
 def test_the_mean_draft_is_what_was_drafted_over_all_steps(
@@ -166,6 +222,7 @@ def test_the_mean_draft_is_what_was_drafted_over_all_steps(
         (SUFFIX, "eagle3", 3, "2.90 tokens a step of 2.6 drafted on average, at most 8."),
         (LLAMA_SIMPLE, "llama-3.2-1b", 1, "1.37 tokens a step of 1.14 drafted on average"),
         (LLAMA_STEPS, "eagle3", 1, "of 0.88 drafted on average (61% of steps have a draft, of 1.4"),
+        (LLAMA_NGRAM.format("", "", " = 2873"), "ngram", 1, "(0.17% of steps have a draft, of 64"),
     ],
 )
 def test_the_printed_options_predict_a_draft_of_the_mean_length(
@@ -294,7 +351,11 @@ def test_lines_of_sglang_weigh_as_many_requests_as_ran():
         ("draft acceptance rate = 0.40909\n", "--accepted-fraction 0.4091 --measured-draft"),
         ("Avg Draft acceptance rate: 61.0%, Accepted throughput: 5.1", "--accepted-fraction 0.61 "),
         ("Draft acceptance rate: 0.84%\n", "--accepted-fraction 0.0084 "),
-        (OFFLINE.replace("2.69", "1.69"), "counts that make 2.69 tokens', but a mean of 1.69"),
+        (NEW.replace("2.51", "1.51"), "2.511 tokens, but a mean of 1.51"),
+        (BY_POS.partition("Pos 4")[0][29:], "3 positions, but 4.84.? drafted a step"),
+        (BY_POS.replace("Pos 3", "Pos 9"), "rates at 1, 2, 9, 4, 5, 6, 7"),
+        ("num_spec_tokens: 5\npos0: 0.5\npos1: 0.2", "make 1.7 tokens, but drafts of 5"),
+        (OFFLINE.replace("2.69", "1.69"), "counts that make 2.69 tokens, but a mean of 1.69"),
     ],
 )
 def test_what_no_engine_says_is_refused(text, expected):
@@ -302,14 +363,27 @@ def test_what_no_engine_says_is_refused(text, expected):
         logged_acceptance(text, "server.log")
 
 
-def test_the_command_reads_standard_input_and_predicts_what_it_read(monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdin", io.StringIO(OLD))
+@pytest.mark.parametrize(
+    ("text", "form", "told", "expected"),
+    [
+        (OLD, 0, "--drafter eagle3 --draft-length 3", 2.83),
+        (CUT, 0, "--drafter eagle3 --draft-length 2", 1.92),
+        (CUT, 1, "--drafter eagle3 --draft-length 6", 2.47),
+        (LLAMA_NGRAM.format("", "", " = 2873"), 1, "--drafter ngram", 1 + 44 / 2873),
+    ],
+)
+def test_the_command_reads_standard_input_and_predicts_what_it_read(
+    text, form, told, expected, monkeypatch, capsys
+):
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
     assert cli.main(["acceptance", "-", "--json"]) == 0
-    (by_position, _) = json.loads(capsys.readouterr().out)["predict"]
-    words = "predict qwen3-30b-a3b h100 --drafter eagle3 --draft-length 3 --batch-size 1 --json"
-    assert cli.main([*words.split(), *by_position.split()]) == 0
+    read = json.loads(capsys.readouterr().out)
+    cut = ["2 rates make 1.92 tokens a step, the mean is 2.47: later positions are missing"]
+    assert text != CUT or read["warnings"] == cut
+    words = f"predict qwen3-30b-a3b h100 --batch-size 1 --json {told} {read['predict'][form]}"
+    assert cli.main(words.split()) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
-    assert row["tokens_per_step"] == pytest.approx(2.83, abs=0.002)
+    assert row["tokens_per_step"] == pytest.approx(expected, abs=0.002)
 
 
 @pytest.mark.parametrize("text", ["", "\x00\x01"])
