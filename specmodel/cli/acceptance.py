@@ -20,7 +20,7 @@ from specmodel.show.forms import Answer
 
 _KNOWN = (
     "a log with SpecDecoding metrics (vLLM), accept len (SGLang) or draft acceptance (llama.cpp), a"
-    " printed acceptance length, a scrape with vllm:spec_decode_* or sglang:spec_accept_length, JSON"
+    " printed acceptance length, metrics with vllm:spec_decode_* or sglang:spec_accept_length, JSON"
 )
 
 _MOST, _BLOCK = 210_000_000, 4_000_000
