@@ -58,7 +58,8 @@ def where_from(options: dict[str, Any]) -> dict[str, Any]:
     if named.get("routing_correlation", 0.0) > _MOST_CORRELATED and not options.get("force"):
         expected = f"at most {_MOST_CORRELATED:g}, published models have 0.3; --force allows more"
         raise InputError("routing_correlation", named["routing_correlation"], expected)
-    return named | {"told_names": "; ".join(options.get("taken") or ())}
+    told = {"told_names": "; ".join(options.get("taken") or ())}
+    return named | told | given(options, ("draft_model", "unnamed"))
 
 
 def axes_from(options: dict[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ _SGLANG = {
     "speculative_eagle_topk": (int, "SGLang's: the width of a tree, 1 for chains."),
     "speculative_num_draft_tokens": (int, "SGLang's: tokens verified, the last one included."),
 }
+_PATH = "speculative_draft_model_path"
 FLAGS = ("speculative_config", *_SGLANG)
 _CUT_OVER = "draft_tensor_parallel_size"
 _CHANGES_WORK = {
@@ -94,11 +95,11 @@ def _filled(options: dict[str, Any]) -> dict[str, Any]:
         said |= {"taken": (*options["taken"], *taken)}
     if set_too:
         said |= {"changes": (*options["changes"], *set_too)}
-    if "config_format" in options:  # whose engine is that of --for
-        said |= {"draft_model": model}
-    elif options["engine"] is None:
+    if "config_format" not in options and options["engine"] is None:  # else that of --for
         said |= {"engine": "vllm" if is_vllm else "sglang"}
-    return options | said
+    if not model:
+        said |= {"unnamed": "speculative_config model" if is_vllm else _PATH}
+    return options | said | {"draft_model": model}
 
 
 def _without_untaken(said: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,7 +175,7 @@ def _passed_over(told: Mapping[str, Any]) -> tuple[str, ...]:
 def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return what SGLang's flags say, as options, and the path of the draft model."""
     method = str(typed.get("speculative_algorithm", ""))
-    model = typed.get("speculative_draft_model_path") or ""
+    model = typed.get(_PATH) or ""
     if not method:
         name, value = next(iter(typed.items()))
         expected = "a method such as EAGLE3 in --speculative-algorithm, or no such flag at all"
@@ -185,7 +186,8 @@ def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
     said = _drafting(drafter, model)
     steps, width = (typed.get(f"speculative_{n}") for n in ("num_steps", "eagle_topk"))
     verified = typed.get("speculative_num_draft_tokens")
-    steps = None if drafter in block_drafters() else steps  # which SGLang has at 1 for a block
+    if drafter in block_drafters() or (is_lookup(drafter) and verified is not None):
+        steps = None  # which SGLang has at 1 for a block, and passes over for a look-up
     if steps is None and verified is not None:
         steps = _length(verified, "speculative_num_draft_tokens", least=1) - 1
     if steps is not None:
@@ -193,6 +195,9 @@ def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
     if width is not None and width > 1:
         said |= {"tree_width": width}
         said |= {"verify_tokens": verified} if verified is not None else {}
+    elif steps is not None and verified not in (None, steps + 1):
+        told = f"--speculative-num-draft-tokens {verified}: {steps + 1} taken, steps + 1, as SGLang"
+        said["taken"] += (f"{told} does of chains",)
     return said
 
 
@@ -230,6 +235,8 @@ def _drafter(argument: str, method: str, model: str) -> str:
     if method and not kind:
         expected = f"{', '.join(named_drafters())}, or draft-model with its model"
         raise InputError(argument, method, expected)
+    if _named_in(name.rstrip("/").rpartition("/")[2]) == "mtp" and kind in ("eagle", "eagle3"):
+        kind = "mtp"  # a module exported from its checkpoint, which SGLang runs as EAGLE
     kind = kind or named
     if "assistant" in name and kind not in block_drafters():
         return model

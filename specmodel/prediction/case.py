@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,7 +34,7 @@ from specmodel.cost.usual import TOLD, deployed, with_changes
 from specmodel.drafters.acceptance import load_acceptance
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.drafters.names import named_drafters
-from specmodel.drafters.published import taken_drafter
+from specmodel.drafters.published import PRESET, taken_drafter
 from specmodel.drafters.typical import TypicalHeads, measured_acceptance, typical_heads
 from specmodel.prediction.evaluate import LOAD, LOCKSTEP
 
@@ -51,7 +53,9 @@ _OF_POINTS = {*POINTS, *ACCEPTANCE, "draft_length", "max_draft_length", "measure
 _OF_POINTS |= {"acceptance_spread"}
 OF_DEPLOYMENTS = {*NAMES, *AskedArguments.__annotations__} - {*ACCEPTANCE}
 OF_DEPLOYMENTS |= {"may_not_fit", "force", "told_names", "told_drafter", "engine.state_slots"}
-"""Arguments that say what runs where."""
+OF_DEPLOYMENTS |= {"draft_model", "unnamed"}
+"""Arguments that say what runs where; `draft_model` is the head that a start command names, if it
+does, and `unnamed` what would name it."""
 _KNOWN = _OF_POINTS | OF_DEPLOYMENTS
 
 
@@ -196,6 +200,10 @@ def case_of(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Case:
         refuse_unknown(given, _KNOWN)
     where = {name: value for name, value in given.items() if name not in _OF_POINTS}
     deployment, assumed = deployed({**where, "is_drafting": is_drafting})
+    if "unnamed" in given and "mtp_block" in dict(deployment.drafter.assumed):
+        expected = "the path of a head or of a module, as the checkpoint of"
+        expected += f" {deployment.target.name} has no MTP module of its own"
+        raise InputError(given["unnamed"], None, expected)
     points = {"batch_size": DEFAULT_BATCH_SIZES}
     points |= {name: given[name] for name in POINTS if name in given}
     ways = rates_read(given) if deployment.has_drafter else {}
@@ -267,6 +275,8 @@ def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, 
             expected = "none: leave it out, as published acceptance has its own draft lengths"
             raise InputError("measured_draft_length", measured, expected)
         found = load_acceptance(deployment.target, deployment.drafter, value)
+        if value == PRESET:
+            found = published_or_none(deployment, given) or found
         return of_unchanged(_continued(found, given), given)
     if value is not None:
         typed = {"acceptance_rate": value}
@@ -277,14 +287,21 @@ def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, 
     return Acceptance(**typed, measured_draft_length=measured)
 
 
-def published_or_none(deployment: Deployment) -> Acceptance | None:
-    """Return the acceptance published for this target and drafter, None if there is none."""
-    return measured_acceptance(deployment.target.name, kind_of(deployment))
+def published_or_none(
+    deployment: Deployment, given: Mapping[str, Any] = MappingProxyType({})
+) -> Acceptance | None:
+    """Return the acceptance published for this target and drafter, None if there is none.
+
+    It says if a head that is `given` by its path or id is not the one that was measured.
+    """
+    named = given.get("draft_model") or given.get("drafter")
+    head = str(named) if isinstance(named, str | Path) and "/" in str(named) else ""
+    return measured_acceptance(deployment.target.name, kind_of(deployment), head)
 
 
 def _published(deployment: Deployment, given: Mapping[str, Any]) -> Acceptance | None:
     """Return the published acceptance, extended to longer drafts, None if unknown or for trees."""
-    found = published_or_none(deployment)
+    found = published_or_none(deployment, given)
     if found is None or deployment.tree_width > 1:  # what is published is of chains
         return None
     measured = given.get("measured_draft_length")

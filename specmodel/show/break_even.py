@@ -58,7 +58,8 @@ def _published(prediction: report.Prediction, length: int) -> tuple[float, str]:
     """Return the tokens a step published of this very target and drafter, and their source."""
     from specmodel.prediction.case import published_or_none
 
-    found = published_or_none(prediction.deployment)
+    given = prediction.case.given if prediction.case else {}
+    found = published_or_none(prediction.deployment, given)
     if found is None or length > found.max_draft_length:
         return 0.0, ""
     return float(found.expected_tokens_per_step(length)), found.source
