@@ -20,7 +20,7 @@ from specmodel.cost.usual import literal, what_ifs
 from specmodel.prediction.case import ACCEPTANCE, LONGEST_SEARCHED, Case, case_of
 
 _AXES = ("prompt_length", "output_length", "context_length", "draft_length", "batch_size")
-_WHERE = (*NAMES, "num_gpus", "changes", "may_not_fit", "force")
+_WHERE = (*NAMES, "num_gpus", "changes", "may_not_fit", "force", "draft_model", "unnamed")
 """What says what runs where."""
 _OF_ACCEPTANCE = (*ACCEPTANCE, "measured_draft_length", "acceptance_spread")
 _MOST_CORRELATED = 0.5
@@ -58,8 +58,7 @@ def where_from(options: dict[str, Any]) -> dict[str, Any]:
     if named.get("routing_correlation", 0.0) > _MOST_CORRELATED and not options.get("force"):
         expected = f"at most {_MOST_CORRELATED:g}, published models have 0.3; --force allows more"
         raise InputError("routing_correlation", named["routing_correlation"], expected)
-    told = {"told_names": "; ".join(options.get("taken") or ())}
-    return named | told | given(options, ("draft_model", "unnamed"))
+    return named | {"told_names": "; ".join(options.get("taken") or ())}
 
 
 def axes_from(options: dict[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,6 @@ _SGLANG = {
     "speculative_eagle_topk": (int, "SGLang's: the width of a tree, 1 for chains."),
     "speculative_num_draft_tokens": (int, "SGLang's: tokens verified, the last one included."),
 }
-_PATH = "speculative_draft_model_path"
 FLAGS = ("speculative_config", *_SGLANG)
 _CUT_OVER = "draft_tensor_parallel_size"
 _CHANGES_WORK = {
@@ -81,8 +80,7 @@ def _filled(options: dict[str, Any]) -> dict[str, Any]:
         expected = "flags of one engine: vLLM's --speculative-config or SGLang's"
         raise InputError(first, ", ".join(typed), expected)
     said = _of_vllm(typed[first]) if is_vllm else _of_sglang(typed)
-    model, set_too = said.pop("draft_model"), said.pop("changes", ())
-    taken = said.pop("taken")
+    model, taken, set_too = (said.pop(name, ()) for name in ("draft_model", "taken", "changes"))
     said = _without_untaken(said, options)
     context = click.get_current_context()
     for name, value in said.items():
@@ -91,15 +89,12 @@ def _filled(options: dict[str, Any]) -> dict[str, Any]:
         if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
             expected = f"none, as {settings.flag(first)} says {value}"
             raise InputError(name, options[name], expected)
-    if "taken" in options:
-        said |= {"taken": (*options["taken"], *taken)}
-    if set_too:
-        said |= {"changes": (*options["changes"], *set_too)}
+    said |= {"taken": (*options["taken"], *taken)}
+    said |= {"changes": (*options["changes"], *set_too)} if set_too else {}
     if "config_format" not in options and options["engine"] is None:  # else that of --for
         said |= {"engine": "vllm" if is_vllm else "sglang"}
-    if not model:
-        said |= {"unnamed": "speculative_config model" if is_vllm else _PATH}
-    return options | said | {"draft_model": model}
+    place = "speculative_config model" if is_vllm else "speculative_draft_model_path"
+    return options | said | {"draft_model": model, "unnamed": "" if model else place}
 
 
 def _without_untaken(said: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,7 +170,7 @@ def _passed_over(told: Mapping[str, Any]) -> tuple[str, ...]:
 def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return what SGLang's flags say, as options, and the path of the draft model."""
     method = str(typed.get("speculative_algorithm", ""))
-    model = typed.get(_PATH) or ""
+    model = typed.get("speculative_draft_model_path") or ""
     if not method:
         name, value = next(iter(typed.items()))
         expected = "a method such as EAGLE3 in --speculative-algorithm, or no such flag at all"
@@ -196,8 +191,7 @@ def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
         said |= {"tree_width": width}
         said |= {"verify_tokens": verified} if verified is not None else {}
     elif steps is not None and verified not in (None, steps + 1):
-        told = f"--speculative-num-draft-tokens {verified}: {steps + 1} taken, steps + 1, as SGLang"
-        said["taken"] += (f"{told} does of chains",)
+        said["taken"] += (f"num-draft-tokens {verified}: SGLang takes steps + 1, {steps + 1}",)
     return said
 
 

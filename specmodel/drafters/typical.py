@@ -8,7 +8,6 @@ import re
 from dataclasses import replace
 from functools import cache, cached_property
 from itertools import groupby, pairwise
-from operator import itemgetter
 
 import numpy as np
 
@@ -30,7 +29,6 @@ QUARTILES_FROM = 6
 """Targets of a kind from which quartiles are told; of fewer, the lowest and the highest [-]."""
 _RANGE_FROM = 2
 _BENCHMARK = "InferenceX: SPEED-Bench coding, thinking on, B300, vLLM, as of November 2026"
-_PAIR = itemgetter("target", "drafter")
 _SHOWN = 0.005
 """Tokens per step that differ by less are printed alike [token]."""
 NAMES = ("typical-low", "typical", "typical-high")
@@ -78,20 +76,17 @@ class PublishedHead:
     def unlike(self, named: str) -> str:
         """Clause that this is not the head which a path or id names, "" if it is or "" is named.
 
-        A module that is named after no other model is taken to be of the target's checkpoint.
+        A module that is named after no other model is taken to be that of the target's checkpoint.
         """
         own = named.rstrip("/").rpartition("/")[2].lower()
-        rows = rows_of("measured_heads.csv")
-        ids = [row["id"] for row in rows if _PAIR(row) == (self.target, self.drafter)]
-        if not own or own in (each.rpartition("/")[2].lower() for each in ids):
-            return ""
-        if ids:
-            return f"; of {'another head' if len(ids) == 1 else 'other heads'}: {', '.join(ids)}"
-        if self.drafter != "mtp":
-            return "; of a head that its source does not name"
+        ids = [row["id"] for row in rows_of("measured_heads.csv") if row["name"] == self.name]
         model = checkpoint(re.sub("[-_.](nextn|mtp).*", "", own), list_architectures())
-        is_own = model is None or is_named(model[0], self.target)
-        return "" if is_own else f"; of another head: the module of {self.target}"
+        is_own = not ids and self.drafter == "mtp" and (not model or self.is_of(model[0]))
+        if not own or is_own or own in (each.rpartition("/")[2].lower() for each in ids):
+            return ""
+        if not ids and self.drafter != "mtp":
+            return "; of a head that its source does not name"
+        return f"; of another head: {', '.join(ids) or f'the module of {self.target}'}"
 
     def tokens_at(self, longest: int) -> FloatArray:
         """Return tokens per step at lengths 1 to `longest`, extended by the last rate [token]."""
@@ -149,7 +144,7 @@ def published_heads() -> tuple[PublishedHead, ...]:
     """
     found = []
     for (target, drafter), group in groupby(
-        rows_of("typical_lengths.csv"), _PAIR
+        rows_of("typical_lengths.csv"), lambda row: (row["target"], row["drafter"])
     ):
         rows = list(group)
         from_where = ", ".join(rows[0][key] for key in ("source", "date", "data_set"))

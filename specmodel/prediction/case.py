@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -51,11 +50,10 @@ LONGEST_SEARCHED = 10
 _LONGEST = "max_draft_length"
 _OF_POINTS = {*POINTS, *ACCEPTANCE, "draft_length", "max_draft_length", "measured_draft_length"}
 _OF_POINTS |= {"acceptance_spread"}
-OF_DEPLOYMENTS = {*NAMES, *AskedArguments.__annotations__} - {*ACCEPTANCE}
+OF_DEPLOYMENTS = {*NAMES, *AskedArguments.__annotations__, "draft_model", "unnamed"} - {*ACCEPTANCE}
 OF_DEPLOYMENTS |= {"may_not_fit", "force", "told_names", "told_drafter", "engine.state_slots"}
-OF_DEPLOYMENTS |= {"draft_model", "unnamed"}
-"""Arguments that say what runs where; `draft_model` is the head that a start command names, if it
-does, and `unnamed` what would name it."""
+"""Arguments that say what runs where; `draft_model` is the head that a start command names, and
+`unnamed` its key or flag for that, where it names none."""
 _KNOWN = _OF_POINTS | OF_DEPLOYMENTS
 
 
@@ -200,9 +198,8 @@ def case_of(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Case:
         refuse_unknown(given, _KNOWN)
     where = {name: value for name, value in given.items() if name not in _OF_POINTS}
     deployment, assumed = deployed({**where, "is_drafting": is_drafting})
-    if "unnamed" in given and "mtp_block" in dict(deployment.drafter.assumed):
-        expected = "the path of a head or of a module, as the checkpoint of"
-        expected += f" {deployment.target.name} has no MTP module of its own"
+    if given.get("unnamed") and "mtp_block" in dict(deployment.drafter.assumed):
+        expected = f"the path of a head, as {deployment.target.name} has no MTP module"
         raise InputError(given["unnamed"], None, expected)
     points = {"batch_size": DEFAULT_BATCH_SIZES}
     points |= {name: given[name] for name in POINTS if name in given}
@@ -276,7 +273,7 @@ def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, 
             raise InputError("measured_draft_length", measured, expected)
         found = load_acceptance(deployment.target, deployment.drafter, value)
         if value == PRESET:
-            found = published_or_none(deployment, given) or found
+            found = published_or_none(deployment, named_head(given)) or found
         return of_unchanged(_continued(found, given), given)
     if value is not None:
         typed = {"acceptance_rate": value}
@@ -287,21 +284,23 @@ def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, 
     return Acceptance(**typed, measured_draft_length=measured)
 
 
-def published_or_none(
-    deployment: Deployment, given: Mapping[str, Any] = MappingProxyType({})
-) -> Acceptance | None:
+def named_head(given: Mapping[str, Any]) -> str:
+    """Return the path or id by which a drafter was given, "" if by a plain name or as a record."""
+    named = given.get("draft_model") or given.get("drafter")
+    return str(named) if isinstance(named, str | Path) and "/" in str(named) else ""
+
+
+def published_or_none(deployment: Deployment, named: str = "") -> Acceptance | None:
     """Return the acceptance published for this target and drafter, None if there is none.
 
-    It says if a head that is `given` by its path or id is not the one that was measured.
+    It says if the head that a path or id `named` is not the one that was measured.
     """
-    named = given.get("draft_model") or given.get("drafter")
-    head = str(named) if isinstance(named, str | Path) and "/" in str(named) else ""
-    return measured_acceptance(deployment.target.name, kind_of(deployment), head)
+    return measured_acceptance(deployment.target.name, kind_of(deployment), named)
 
 
 def _published(deployment: Deployment, given: Mapping[str, Any]) -> Acceptance | None:
     """Return the published acceptance, extended to longer drafts, None if unknown or for trees."""
-    found = published_or_none(deployment, given)
+    found = published_or_none(deployment, named_head(given))
     if found is None or deployment.tree_width > 1:  # what is published is of chains
         return None
     measured = given.get("measured_draft_length")

@@ -73,8 +73,7 @@ def architecture_fields(
             raise
         dtypes, layers = checkpoint_dtypes({}, argument, dtype, layers)
     # the dtype that a family keeps its cache in holds against that of its checkpoint
-    told = {"ignored_config_keys": reader.cast} if reader.cast else {}
-    return dtypes | fields | told | {"layers": grouped(layers)}
+    return dtypes | fields | {"layers": grouped(layers), "ignored_config_keys": reader.cast or None}
 
 
 def _outer_fields(reader: Reader) -> Fields:

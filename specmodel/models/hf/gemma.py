@@ -109,7 +109,6 @@ def assistant_fields(
         "layers": layers,
         "reads_target_cache": True,
         "head_clusters": clusters,
-        "ignored_config_keys": reader.cast or outer.cast,
     }
     return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
 

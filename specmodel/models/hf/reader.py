@@ -303,12 +303,10 @@ class Reader:
         old, new = self.get("torch_dtype"), self.get("dtype")
         if None not in (old, new) and old != new:
             raise self.fault("torch_dtype", f"the same as dtype = {new!r}")
-        key = "dtype" if old is None else "torch_dtype"
-        stored = self.known_dtype(key) or "bf16"
-        if stored == "fp32" and not keeps_fp32:
-            self.cast = [f"{key} float32 (run in bf16, as engines do)"]
-            return "bf16"
-        return stored
+        stored = self.known_dtype("dtype" if old is None else "torch_dtype") or "bf16"
+        is_cast = stored == "fp32" and not keeps_fp32
+        self.cast = ["dtype float32 (run in bf16, as engines do)"] if is_cast else []
+        return "bf16" if is_cast else stored
 
     def known_dtype(self, key: str) -> str | None:
         """Return the dtype under a key by the name that it has here, None if it is missing."""
