@@ -107,25 +107,27 @@ def _vllm_method(drafter: str, path: str) -> str:
     if drafter not in _VLLM_METHODS:
         return ""
     method = f'"method": "{_VLLM_METHODS[drafter]}", '
-    if not _has_no_file(drafter):
+    if path or not _has_no_file(drafter):
         import json  # which few pages need
 
         method += f'"model": {json.dumps(path or "DRAFTER")}, '
     return method + ('"parallel_drafting": true, ' if drafter in ("p-eagle", "pard") else "")
 
 
-def one_length(engine: str, drafter: str, length: int, num_modules: int = 1) -> tuple[str, str]:
+def one_length(
+    engine: str, drafter: str, length: int, num_modules: int = 1, path: str = ""
+) -> tuple[str, str]:
     """Return an engine's options for one draft length [token], and the command that takes them.
 
-    Both are "" without such options. `drafter` is the kind; DRAFTER stands for its path.
+    Both are "" without such options. `drafter` is the kind; without a `path` DRAFTER stands for it.
     """
-    if engine == "vllm" and (method := _vllm_method(drafter, "")):
+    if engine == "vllm" and (method := _vllm_method(drafter, path)):
         fields = f'{method}"num_speculative_tokens": {_in_modules(length, num_modules)}'
         return f"--speculative-config '{{{fields}}}'", "vllm serve"
     if engine == "sglang" and drafter in CONFIG_FORMATS["sglang"].drafters:
-        return _sglang_options(length, drafter, ""), "sglang.launch_server"
+        return _sglang_options(length, drafter, path), "sglang.launch_server"
     if engine == "trtllm" and drafter in _TENSORRT_LLM:
-        fields = _TENSORRT_LLM[drafter].format(length)
+        fields = _TENSORRT_LLM[drafter].format(length).replace("DRAFTER", path or "DRAFTER")
         return f"speculative_config: {{decoding_type: {fields}}}", "the YAML of trtllm-serve"
     return "", ""
 
@@ -170,7 +172,8 @@ def _sglang_place(schedule: Schedule, drafter: str, path: str) -> str:
 def _sglang_options(length: int, drafter: str, path: str) -> str:
     """Return SGLang's start options for drafts that are chains."""
     algorithm = {"eagle3": "EAGLE3", "mtp": "NEXTN", "assistant": "NEXTN"}.get(drafter, "EAGLE")
-    path = "" if drafter == "mtp" else f" --speculative-draft-model-path {path or 'DRAFTER'}"
+    path = path or ("" if drafter == "mtp" else "DRAFTER")
+    path = path and f" --speculative-draft-model-path {path}"
     return (
         f"--speculative-algorithm {algorithm}{path} --speculative-eagle-topk 1"
         f" --speculative-num-steps {length} --speculative-num-draft-tokens {length + 1}"

@@ -63,6 +63,8 @@ _IN_BLOCKS = re.compile(
 """Ids of checkpoints in fp8 that scale blocks of 128 x 128; others scale tensors or channels."""
 
 SAME_SHAPE = {
+    "deepseek-r1-distill-llama-8b": "llama-3.1-8b",
+    "deepseek-r1-distill-llama-70b": "llama-3.1-70b",
     "glm-4.5": "glm-4.6",
     "gpt-oss-safeguard-20b": "gpt-oss-20b",
     "gpt-oss-safeguard-120b": "gpt-oss-120b",

@@ -20,7 +20,7 @@ from specmodel.cost.usual import literal, what_ifs
 from specmodel.prediction.case import ACCEPTANCE, LONGEST_SEARCHED, Case, case_of
 
 _AXES = ("prompt_length", "output_length", "context_length", "draft_length", "batch_size")
-_WHERE = (*NAMES, "num_gpus", "changes", "may_not_fit", "force")
+_WHERE = (*NAMES, "num_gpus", "changes", "may_not_fit", "force", "draft_model", "unnamed")
 """What says what runs where."""
 _OF_ACCEPTANCE = (*ACCEPTANCE, "measured_draft_length", "acceptance_spread")
 _MOST_CORRELATED = 0.5

@@ -119,6 +119,8 @@ def _looked_up(argument: str, word: str, taken: list[str]) -> str:
     if is_id(word) and os.path.lexists(word) and cached_snapshot(word):
         taken.append(f"{word}: the folder here, not the model of that id in the local cache")
     shipped, dtype = (None if is_local(word) else checkpoint(word, known)) or (word, "")
+    if shipped != word and shipped not in word.lower().replace("_", "-"):
+        taken.append(f"{word}: taken as {shipped}, whose shape it has")
     return word if dtype else shipped
 
 

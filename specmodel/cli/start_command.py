@@ -80,8 +80,7 @@ def _filled(options: dict[str, Any]) -> dict[str, Any]:
         expected = "flags of one engine: vLLM's --speculative-config or SGLang's"
         raise InputError(first, ", ".join(typed), expected)
     said = _of_vllm(typed[first]) if is_vllm else _of_sglang(typed)
-    model, set_too = said.pop("draft_model"), said.pop("changes", ())
-    taken = said.pop("taken")
+    model, taken, set_too = (said.pop(name, ()) for name in ("draft_model", "taken", "changes"))
     said = _without_untaken(said, options)
     context = click.get_current_context()
     for name, value in said.items():
@@ -90,15 +89,12 @@ def _filled(options: dict[str, Any]) -> dict[str, Any]:
         if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
             expected = f"none, as {settings.flag(first)} says {value}"
             raise InputError(name, options[name], expected)
-    if "taken" in options:
-        said |= {"taken": (*options["taken"], *taken)}
-    if set_too:
-        said |= {"changes": (*options["changes"], *set_too)}
-    if "config_format" in options:  # whose engine is that of --for
-        said |= {"draft_model": model}
-    elif options["engine"] is None:
+    said |= {"taken": (*options["taken"], *taken)}
+    said |= {"changes": (*options["changes"], *set_too)} if set_too else {}
+    if "config_format" not in options and options["engine"] is None:  # else that of --for
         said |= {"engine": "vllm" if is_vllm else "sglang"}
-    return options | said
+    place = "speculative_config model" if is_vllm else "speculative_draft_model_path"
+    return options | said | {"draft_model": model, "unnamed": "" if model else place}
 
 
 def _without_untaken(said: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,7 +181,8 @@ def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
     said = _drafting(drafter, model)
     steps, width = (typed.get(f"speculative_{n}") for n in ("num_steps", "eagle_topk"))
     verified = typed.get("speculative_num_draft_tokens")
-    steps = None if drafter in block_drafters() else steps  # which SGLang has at 1 for a block
+    if drafter in block_drafters() or (is_lookup(drafter) and verified is not None):
+        steps = None  # which SGLang has at 1 for a block, and passes over for a look-up
     if steps is None and verified is not None:
         steps = _length(verified, "speculative_num_draft_tokens", least=1) - 1
     if steps is not None:
@@ -193,6 +190,8 @@ def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
     if width is not None and width > 1:
         said |= {"tree_width": width}
         said |= {"verify_tokens": verified} if verified is not None else {}
+    elif steps is not None and verified not in (None, steps + 1):
+        said["taken"] += (f"num-draft-tokens {verified}: SGLang takes steps + 1, {steps + 1}",)
     return said
 
 
@@ -230,6 +229,8 @@ def _drafter(argument: str, method: str, model: str) -> str:
     if method and not kind:
         expected = f"{', '.join(named_drafters())}, or draft-model with its model"
         raise InputError(argument, method, expected)
+    if _named_in(name.rstrip("/").rpartition("/")[2]) == "mtp" and kind in ("eagle", "eagle3"):
+        kind = "mtp"  # a module exported from its checkpoint, which SGLang runs as EAGLE
     kind = kind or named
     if "assistant" in name and kind not in block_drafters():
         return model

@@ -4,6 +4,7 @@
 ``data/task_lengths.csv`` one for each kind of task.
 """
 
+import re
 from dataclasses import replace
 from functools import cache, cached_property
 from itertools import groupby, pairwise
@@ -18,9 +19,11 @@ from specmodel.algebra.acceptance import (
     expected_tokens_per_step_by_position,
 )
 from specmodel.base.classes import dataclass
+from specmodel.base.naming import checkpoint
 from specmodel.base.units import FloatArray, quantiles
 from specmodel.drafters.names import named_drafters
 from specmodel.drafters.published import is_named, rows_of
+from specmodel.models.architecture import list_architectures
 
 QUARTILES_FROM = 6
 """Targets of a kind from which quartiles are told; of fewer, the lowest and the highest [-]."""
@@ -69,6 +72,21 @@ class PublishedHead:
     def is_of(self, target: str) -> bool:
         """Tell whether a model's name contains the name of this head's target."""
         return is_named(target, self.target)
+
+    def unlike(self, named: str) -> str:
+        """Clause that this is not the head which a path or id names, "" if it is or "" is named.
+
+        A module that is named after no other model is taken to be that of the target's checkpoint.
+        """
+        own = named.rstrip("/").rpartition("/")[2].lower()
+        ids = [row["id"] for row in rows_of("measured_heads.csv") if row["name"] == self.name]
+        model = checkpoint(re.sub("[-_.](nextn|mtp).*", "", own), list_architectures())
+        is_own = not ids and self.drafter == "mtp" and (not model or self.is_of(model[0]))
+        if not own or is_own or own in (each.rpartition("/")[2].lower() for each in ids):
+            return ""
+        if not ids and self.drafter != "mtp":
+            return "; of a head that its source does not name"
+        return f"; of another head: {', '.join(ids) or f'the module of {self.target}'}"
 
     def tokens_at(self, longest: int) -> FloatArray:
         """Return tokens per step at lengths 1 to `longest`, extended by the last rate [token]."""
@@ -176,8 +194,10 @@ def acceptance_by_name() -> dict[str, PublishedHead]:
 
 
 @cache
-def measured_acceptance(target: str, drafter: str) -> Acceptance | None:
+def measured_acceptance(target: str, drafter: str, named: str = "") -> Acceptance | None:
     """Return the published acceptance of a target, by name, and drafter; None if there is none.
+
+    Its source says so if it is of another head than the one that a path or id names.
 
     >>> float(measured_acceptance("Qwen3-30B-A3B", "eagle3").expected_tokens_per_step(5).round(2))
     3.01
@@ -185,7 +205,7 @@ def measured_acceptance(target: str, drafter: str) -> Acceptance | None:
     """
     for head in (*published_acceptance(), *published_heads()):
         if head.drafter == published_as(drafter) and head.is_of(target):
-            return head.acceptance
+            return replace(head.acceptance, source=head.source + head.unlike(named))
     return None
 
 

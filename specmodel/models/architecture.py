@@ -125,9 +125,9 @@ class Architecture(Shape):
         from specmodel.models.hf.config import architecture_fields  # tables for this path only
         from specmodel.models.hf.files import read_config
 
-        file, is_given = read_config(path, argument, ignore_keys), weight_dtype is not None
-        beside = None if is_given else file.quantisation()
-        fields = architecture_fields(file.content, file.argument, beside, is_dtype_given=is_given)
+        file = read_config(path, argument, ignore_keys)
+        beside = file.quantisation() if weight_dtype is None else None
+        fields = architecture_fields(file.content, file.argument, beside, weight_dtype=weight_dtype)
         own = records.build(cls, file.with_origin(fields), file.argument)
         return own.with_changes(argument, _stored(own, weight_dtype) if weight_dtype else {})
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from specmodel.cost.usual import TOLD, deployed, with_changes
 from specmodel.drafters.acceptance import load_acceptance
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.drafters.names import named_drafters
-from specmodel.drafters.published import taken_drafter
+from specmodel.drafters.published import PRESET, taken_drafter
 from specmodel.drafters.typical import TypicalHeads, measured_acceptance, typical_heads
 from specmodel.prediction.evaluate import LOAD, LOCKSTEP
 
@@ -49,9 +50,10 @@ LONGEST_SEARCHED = 10
 _LONGEST = "max_draft_length"
 _OF_POINTS = {*POINTS, *ACCEPTANCE, "draft_length", "max_draft_length", "measured_draft_length"}
 _OF_POINTS |= {"acceptance_spread"}
-OF_DEPLOYMENTS = {*NAMES, *AskedArguments.__annotations__} - {*ACCEPTANCE}
+OF_DEPLOYMENTS = {*NAMES, *AskedArguments.__annotations__, "draft_model", "unnamed"} - {*ACCEPTANCE}
 OF_DEPLOYMENTS |= {"may_not_fit", "force", "told_names", "told_drafter", "engine.state_slots"}
-"""Arguments that say what runs where."""
+"""Arguments that say what runs where; `draft_model` is the head that a start command names, and
+`unnamed` its key or flag for that, where it names none."""
 _KNOWN = _OF_POINTS | OF_DEPLOYMENTS
 
 
@@ -196,6 +198,9 @@ def case_of(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Case:
         refuse_unknown(given, _KNOWN)
     where = {name: value for name, value in given.items() if name not in _OF_POINTS}
     deployment, assumed = deployed({**where, "is_drafting": is_drafting})
+    if given.get("unnamed") and "mtp_block" in dict(deployment.drafter.assumed):
+        expected = f"the path of a head, as {deployment.target.name} has no MTP module"
+        raise InputError(given["unnamed"], None, expected)
     points = {"batch_size": DEFAULT_BATCH_SIZES}
     points |= {name: given[name] for name in POINTS if name in given}
     is_read = "acceptance_by_position" in given and deployment.has_drafter
@@ -268,6 +273,8 @@ def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, 
             expected = "none: leave it out, as published acceptance has its own draft lengths"
             raise InputError("measured_draft_length", measured, expected)
         found = load_acceptance(deployment.target, deployment.drafter, value)
+        if value == PRESET:
+            found = published_or_none(deployment, named_head(given)) or found
         return of_unchanged(_continued(found, given), given)
     if value is not None:
         typed = {"acceptance_rate": value}
@@ -278,14 +285,23 @@ def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, 
     return Acceptance(**typed, measured_draft_length=measured)
 
 
-def published_or_none(deployment: Deployment) -> Acceptance | None:
-    """Return the acceptance published for this target and drafter, None if there is none."""
-    return measured_acceptance(deployment.target.name, kind_of(deployment))
+def named_head(given: Mapping[str, Any]) -> str:
+    """Return the path or id by which a drafter was given, "" if by a plain name or as a record."""
+    named = given.get("draft_model") or given.get("drafter")
+    return str(named) if isinstance(named, str | Path) and "/" in str(named) else ""
+
+
+def published_or_none(deployment: Deployment, named: str = "") -> Acceptance | None:
+    """Return the acceptance published for this target and drafter, None if there is none.
+
+    It says if the head that a path or id `named` is not the one that was measured.
+    """
+    return measured_acceptance(deployment.target.name, kind_of(deployment), named)
 
 
 def _published(deployment: Deployment, given: Mapping[str, Any]) -> Acceptance | None:
     """Return the published acceptance, extended to longer drafts, None if unknown or for trees."""
-    found = published_or_none(deployment)
+    found = published_or_none(deployment, named_head(given))
     if found is None or deployment.tree_width > 1:  # what is published is of chains
         return None
     measured = given.get("measured_draft_length")

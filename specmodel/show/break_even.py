@@ -56,9 +56,10 @@ def answer(prediction: report.Prediction, *, unit: str = "tokens") -> forms.Answ
 
 def _published(prediction: report.Prediction, length: int) -> tuple[float, str]:
     """Return the tokens a step published of this very target and drafter, and their source."""
-    from specmodel.prediction.case import published_or_none
+    from specmodel.prediction.case import named_head, published_or_none
 
-    found = published_or_none(prediction.deployment)
+    named = named_head(prediction.case.given) if prediction.case else ""
+    found = published_or_none(prediction.deployment, named)
     if found is None or length > found.max_draft_length:
         return 0.0, ""
     return float(found.expected_tokens_per_step(length)), found.source

@@ -173,9 +173,9 @@ def page(
         source = str(assumed["acceptance"])
         if not VERBOSE.get():
             told = "" if " by task)" in source else told
-            who, *caution = source.split("; from ")
+            who, *caution = re.split("; (?=from |of )", source)
             who = re.sub(r": .*| \([A-Z].*", "", who)  # without who published it, and where
-            source = "; from ".join([who, *caution])
+            source = "; ".join([who, *caution])
         assumed["acceptance"] = ". ".join(filter(None, [source, told, tasks]))
     title = heading(d)
     if d.tensor_parallel > 1 and "tensor parallel" not in title:

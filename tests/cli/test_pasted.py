@@ -7,6 +7,7 @@ import pytest
 from rows import each_row
 
 from specmodel import deploy, list_architectures, list_hardware, load_architecture
+from specmodel.answers.config_formats import one_length
 from specmodel.base.dtypes import check_dtype
 from specmodel.base.naming import checkpoint, counted, known_name
 from specmodel.cli import start_command
@@ -26,6 +27,7 @@ from specmodel.cli import start_command
         ("moonshotai/Kimi-K2-Thinking", "kimi-k2.5", ""),
         ("RedHatAI/Qwen3-30B-A3B-quantized.w4a16", "qwen3-30b-a3b", "int4_g128"),
         ("unsloth/DeepSeek-R1-BF16", "deepseek-r1", "bf16"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "llama-3.1-70b", ""),
     ],
 )
 def test_a_checkpoint_is_a_shipped_model_and_a_dtype(typed, name, dtype):
@@ -145,6 +147,9 @@ def test_dtypes_of_a_drafter_are_read(said):
         ("gemma-4-e4b h100", "gemma4_mtp", "gg-hf-am/gemma-4-E4B-it-assistant", "assistant"),
         ("deepseek-v3 8xh200", "deepseek_mtp", None, "MTP head"),
         ("deepseek-v3 8xh200", None, "/models/DeepSeek-V3-NextN/", "MTP head"),
+        ("deepseek-r1 8xh200", "eagle", "lmsys/DeepSeek-R1-NextN", "MTP head"),
+        ("glm-4.5-air 4xh100", "eagle3", "models/GLM-4.5-Air-MTP/", "MTP head"),
+        ("llama-3.1-8b h100", "eagle", "/mtp/EAGLE-LLaMA3.1-Instruct-8B", "EAGLE head"),
         ("llama-3.1-8b h100", "eagle", "yuhuili/EAGLE-LLaMA3.1-Instruct-8B", "EAGLE head"),
         ("llama-3.1-8b h100", "eagle", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "EAGLE-3 head"),
         ("llama-3.1-8b h100", None, "RedHatAI/Qwen3-8B-speculator.eagle3", "EAGLE-3 head"),
@@ -256,6 +261,90 @@ def test_sglang_drafts_a_block_in_one_step(rows):
     words += " --speculative-eagle-topk 1 --speculative-num-draft-tokens 16 --batch-size 1"
     (row,) = rows(f"{words} --speculative-draft-model z-lab/Qwen3-8B-DFlash-b16")
     assert row["draft_length"] == 15
+
+
+@each_row(
+    ("flags", "length", "told"),
+    [
+        ("NEXTN --speculative-num-steps 2 --speculative-num-draft-tokens 2", 2, "steps + 1, 3"),
+        ("NEXTN --speculative-num-steps 4 --speculative-num-draft-tokens 24", 4, "steps + 1, 5"),
+        ("NEXTN --speculative-num-steps 3 --speculative-num-draft-tokens 4", 3, ""),
+        ("NGRAM --speculative-num-steps 3 --speculative-num-draft-tokens 12", 11, ""),
+    ],
+)
+def test_sglang_verifies_one_more_than_the_steps_of_a_chain(document, flags, length, told):
+    """It sets the tokens so, with a warning, where top-k is 1 (``arg_groups``, 0.5.23)."""
+    words = (
+        "predict deepseek-v3 8xh200 --acceptance-rate 0.7 --batch-size 1 --speculative-algorithm"
+    )
+    found = document(f"{words} {flags} --speculative-eagle-topk 1")
+    assert found["rows"][0]["draft_length"] == length
+    names = found["assumptions"].get("names", "")
+    assert (told in names) if told else not names
+
+
+@each_row(
+    ("typed", "flag"),
+    [
+        ("--speculative-algorithm EAGLE", "--speculative-draft-model-path: none given"),
+        ("--speculative-algorithm NEXTN", "--speculative-draft-model-path: none given"),
+        ('--speculative-config \'{"method": "mtp"}\'', "--speculative-config model: none given"),
+    ],
+)
+def test_no_module_is_made_up_for_a_start_command(refuse, typed, flag):
+    refuse(f"predict llama-3.1-8b h100 --acceptance-rate 0.6 {typed}", flag)
+
+
+@each_row(
+    ("words", "model", "other"),
+    [
+        (
+            "gpt-oss-20b h100",
+            "RedHatAI/a-speculator.eagle3",
+            "Dogacel/specdrift-gpt-oss-20b-eagle3",
+        ),
+        ("gpt-oss-20b h100", "Dogacel/specdrift-gpt-oss-20b-eagle3", ""),
+        ("minimax-m3 8xh200", "Inferact/MiniMax-M3-EAGLE3-GQA", "Inferact/MiniMax-M3-EAGLE3"),
+        ("minimax-m3 8xh200", "/models/MiniMax-M3-EAGLE3", ""),
+        ("llama-3.1-8b h100", "lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B", ""),
+        ("deepseek-r1 8xh200", "lmsys/DeepSeek-R1-NextN", ""),
+        ("deepseek-r1 8xh200", "lmsys/DeepSeek-V3-0324-NextN", "the module of deepseek-r1"),
+        ("gemma-4-31b h100", "google/gemma-4-31B-it-assistant", ""),
+    ],
+)
+def test_acceptance_of_another_head_is_said_to_be(run, said, words, model, other):
+    config = {"method": "eagle3", "model": model, "num_speculative_tokens": 3}
+    source = said(words, config)["assumptions"]["acceptance"]
+    assert source.partition("of another head: ")[2] == other
+    typed = shlex.quote(json.dumps(config))
+    screen = run(f"predict {words} --batch-size 8 --speculative-config {typed}")
+    assert ("of another head" in screen) == bool(other)
+
+
+def test_what_was_given_is_what_is_to_be_pasted():
+    for engine, kind in (("vllm", "eagle3"), ("sglang", "eagle3"), ("sglang", "mtp")):
+        assert "a/b" in one_length(engine, kind, 3, path="a/b")[0]
+    assert "DRAFTER" not in one_length("sglang", "mtp", 3)[0]
+
+
+def test_a_checkpoint_in_fp32_runs_in_16_bits_unless_told_not_to(document, refuse, tmp_path):
+    """As vLLM's ``_resolve_auto_dtype`` has it; SGLang takes fp16."""
+    sizes = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12}
+    sizes |= {"num_attention_heads": 12, "vocab_size": 128256, "max_position_embeddings": 4096}
+    found = {}
+    for name in ("float32", "bfloat16"):
+        (tmp_path / name).mkdir()
+        config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "dtype": name}
+        (tmp_path / name / "config.json").write_text(json.dumps(config | sizes))
+        words = f"predict llama-3.1-8b a100 --drafter {tmp_path / name} --draft-length 3"
+        found[name] = document(f"{words} --acceptance-rate 0.6 --batch-size 1,8")
+    assert found["float32"]["rows"] == found["bfloat16"]["rows"]
+    told = found["float32"]["assumptions"]
+    assert "float32 (run in bf16" in told.pop("ignored_config_key")
+    assert told == found["bfloat16"]["assumptions"]
+    plain = f"predict {tmp_path / 'float32'} a100 --view plain"
+    assert document(plain)["rows"][0]["memory_bytes"] < 1e9
+    refuse(f"{plain} --weight-dtype fp32", "got 'fp32'")
 
 
 def test_shares_may_be_typed_in_per_cent(rows):

@@ -29,7 +29,7 @@ def architecture_fields(
     argument: str,
     beside: Mapping[str, Any] | None = None,
     *,
-    is_dtype_given: bool = False,
+    weight_dtype: str | None = None,
 ) -> Fields:
     """Return the fields of an `Architecture` that a configuration describes.
 
@@ -55,7 +55,7 @@ def architecture_fields(
     ]
     if family.fields:
         fields |= family.rule("fields", reader, layers)
-    dtype = reader.dtype()
+    dtype = reader.dtype(keeps_fp32=weight_dtype == "fp32")
     reader.refuse_other_keys(family.harmless, family.harmless_groups)
     try:
         if family.check_quantisation:
@@ -69,11 +69,11 @@ def architecture_fields(
             has_tied_embeddings=fields["has_tied_embeddings"],
         )
     except InputError:
-        if not is_dtype_given:
+        if weight_dtype is None:
             raise
         dtypes, layers = checkpoint_dtypes({}, argument, dtype, layers)
     # the dtype that a family keeps its cache in holds against that of its checkpoint
-    return dtypes | fields | {"layers": grouped(layers)}
+    return dtypes | fields | {"layers": grouped(layers), "ignored_config_keys": reader.cast or None}
 
 
 def _outer_fields(reader: Reader) -> Fields:

@@ -43,7 +43,7 @@ class ConfigFile(NamedTuple):
         is_plain = self.path.name == "config.json"
         name = model_name(self.path) if is_plain else self.path.stem
         origin = {"schema_version": 2, "name": name, "source": str(self.path)}
-        ignored = [*self.ignored, *fields.get("ignored_config_keys", ())]
+        ignored = [*self.ignored, *(fields.get("ignored_config_keys") or ())]
         return origin | {**fields, "ignored_config_keys": ignored or None}
 
     def quantisation(self) -> dict[str, Any] | None:

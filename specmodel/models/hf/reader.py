@@ -47,6 +47,8 @@ class Reader:
         self.argument, self.family = argument, family
         self.trailing = 0
         """MTP modules that lists of layers may end with [-]."""
+        self.cast: list[str] = []
+        """The key of a dtype in which engines run nothing, with that in which they do."""
         self._known = {"quantization_config", "expert_dtype"}
 
     def fault(self, key: str, expected: str) -> InputError:
@@ -114,7 +116,7 @@ class Reader:
         told = {key: value for key, value in self.config.items() if value and key not in known}
         others = [key for key, value in told.items() if not is_of_shape(key, value)]
         self.refuse_other_keys(others, groups)
-        return others
+        return [*self.cast, *others]
 
     def refuse_other_keys(self, harmless: Iterable[str] = (), groups: Iterable[str] = ()) -> None:
         """Refuse a key with a value that was neither read nor is known to be harmless."""
@@ -292,12 +294,19 @@ class Reader:
         if number % divisor:
             raise self.fault(key, f"a divisor of {name} = {number}")
 
-    def dtype(self) -> str:
-        """Return the dtype of what is not quantised, bf16 where none is given."""
+    def dtype(self, *, keeps_fp32: bool = False) -> str:
+        """Return the dtype of what is not quantised, bf16 where none is given.
+
+        Engines cast what is stored in fp32 down unless they are told to keep it: vLLM 0.33 to bf16,
+        SGLang 0.5.23 to fp16, which is as large.
+        """
         old, new = self.get("torch_dtype"), self.get("dtype")
         if None not in (old, new) and old != new:
             raise self.fault("torch_dtype", f"the same as dtype = {new!r}")
-        return self.known_dtype("dtype" if old is None else "torch_dtype") or "bf16"
+        stored = self.known_dtype("dtype" if old is None else "torch_dtype") or "bf16"
+        is_cast = stored == "fp32" and not keeps_fp32
+        self.cast = ["dtype float32 (run in bf16, as engines do)"] if is_cast else []
+        return "bf16" if is_cast else stored
 
     def known_dtype(self, key: str) -> str | None:
         """Return the dtype under a key by the name that it has here, None if it is missing."""
