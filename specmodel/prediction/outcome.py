@@ -158,6 +158,11 @@ class Prediction:
         """
         return str(self.view(**how).report(verbose=verbose))
 
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What the command's first screen tells, by name: ``p.facts["one_length"].value``."""
+        return dict(self.view().facts)
+
     def to_dict(self, **how: Any) -> dict[str, Any]:
         """Return what the command's JSON has; `how` are settings of `view`."""
         return dict(self.view(**how).to_dict())

@@ -46,6 +46,11 @@ def tasks_told(prediction: Prediction, best: Row) -> str:
     return f"{told}: {least:.2f}x to {most:.2f}x at batch size {best['batch_size']}"
 
 
+def tokens_by_task(prediction: Prediction, best: Row) -> tuple[float | None, float | None]:
+    """Return the tokens per step of 80 % of the tasks at row `best`; None where none are known."""
+    return tokens_of_tasks(best, prediction) if has_tasks(best, prediction) else (None, None)
+
+
 def has_tasks(row: Row, prediction: Prediction) -> bool:
     """Return whether the gain of a row varies by task: not for look-ups, trees or prefill."""
     e = prediction.evaluation

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, cast
 
 from specmodel import __version__
 from specmodel.base.classes import dataclass
 from specmodel.base.text import VERBOSE, Columns, align, align_blocks, mimebundle
 from specmodel.prediction.table import Form, Row, columns_of, filler
+from specmodel.show.facts import Facts, as_fields
 
 if TYPE_CHECKING:
     from pandas import DataFrame as DataFrame
@@ -24,11 +26,12 @@ JSON_SCHEMA_VERSION = 1
 class Answer:
     """The answer to a question in all forms, each made only when it is asked for.
 
-    `page` is the text for people, `fields` the JSON, `rows` the CSV, `header` its columns where no
-    row is left, and `fragment` what an engine reads. `warnings` go to standard error beside CSV and
-    fragment, `caveats` beside the fragment. `case` names what runs where, if all rows have that in
-    common: the last column of the CSV. `figure` is the kind of plot that draws the rows, where a
-    command has several.
+    `facts` are what it tells, by name, and `paste` what an engine is started with, where it tells
+    these as data. `page` is the text for people, `fields` the JSON, `rows` the CSV, `header` its
+    columns where no row is left, and `fragment` what an engine reads. `warnings` go to standard
+    error beside CSV and fragment, `caveats` beside the fragment. `case` names what runs where, if
+    all rows have that in common: the last column of the CSV. `figure` is the kind of plot that
+    draws the rows, where a command has several.
     """
 
     page: Callable[[], str]
@@ -40,6 +43,8 @@ class Answer:
     caveats: Collection[str] = ()
     case: str = ""
     figure: str = ""
+    facts: Facts = field(default_factory=dict)
+    paste: str = ""
 
     def report(self, *, verbose: bool = False) -> str:
         """Return the text that the command prints; if `verbose`, with all assumptions."""
@@ -52,7 +57,8 @@ class Answer:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields of the command's JSON, with the versions of schema and package."""
         versions = {"schema_version": JSON_SCHEMA_VERSION, "version": __version__}
-        return {**versions, **self.fields()}
+        told = {"facts": as_fields(self.facts)} if self.facts else {}
+        return {**versions, **told, **self.fields()}
 
     def to_frame(self) -> DataFrame:
         """Return the rows that the command's CSV has."""

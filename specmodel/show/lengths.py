@@ -40,7 +40,7 @@ def verdict(rows: list[Row], prediction: report.Prediction, found: list[Row]) ->
     if round(top["speedup"], 2) <= 1:
         return f"Speculation {denial} with any draft length: at most {top['speedup']:.2f}x."
     (gain,) = gains_at(prediction, [top])
-    sure = operator.ends(gain)
+    sure = report.ends(gain)
     if gain and gain.is_open:
         sure = f" (may pay or not: {report.chances(gain)})"
     lengths = [row["draft_length"] for row in rows]

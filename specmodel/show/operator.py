@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from specmodel.answers.advice import Verdict, gain_of, is_sure, tokens_needed
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import among, ranges_text
 from specmodel.base.text import VERBOSE
@@ -16,11 +17,7 @@ from specmodel.show.columns import chosen
 from specmodel.show.defaults import has_tasks, tokens_of_tasks
 
 if TYPE_CHECKING:
-    from specmodel.prediction.gains import Gain
     from specmodel.prediction.outcome import Prediction
-
-_LEAST_TOLD = 1.01
-"""Tokens a step below which any acceptance would do, so that none is asked for [token]."""
 
 
 def _times(target: float, row: Row) -> str:
@@ -105,72 +102,58 @@ def _chosen(columns: str, rows: Sequence[Row]) -> list[str]:
     return ["speedup_low" if name == "interval" else name for name in names]
 
 
-def verdict(prediction: Prediction, rows: list[Row]) -> list[str]:
-    """Return sentences on whether and where speculation pays, how much, how sure, and why."""
-    judged = [(row, report.gain_of(row)) for row in report.fitting(rows)]
-    opening = "Speculation"
+def verdict(judged: Verdict, prediction: Prediction, rows: Sequence[Row]) -> list[str]:
+    """Return sentences on whether and where speculation pays, how much, how sure, and why.
+
+    Of `rows`, those that fit are `judged`.
+    """
+    opening, points = "Speculation", judged.rows
     if not any(row["fits"] for row in rows):
         opening = "Nothing fits. If it did, speculation"
-    elif len(judged) < len(rows):
-        these = f"{len(judged)} of {len(rows)} points fit"
-        opening = f"{these if len(judged) > 1 else 'One point fits'} in memory, where speculation"
+    elif len(points) < len(rows):
+        these = f"{len(points)} of {len(rows)} points fit"
+        opening = f"{these if len(points) > 1 else 'One point fits'} in memory, where speculation"
     pays, denial = report.verbs(prediction)
     is_advised = pays == "pays" and not opening.startswith("Nothing")
-    if not any(row["draft_length"] for row, _ in judged):
-        if not any(row["best_draft_length"] for row, _ in judged):
-            is_held = any(row["limited_by"] == "memory" for row, _ in judged)
+    if not judged.has_drafts:
+        if not any(row["best_draft_length"] for row in points):
+            is_held = any(row["limited_by"] == "memory" for row in points)
             none = "no draft that would gain fits in memory" if is_held else "no draft length gains"
             off = "Leave it off. " if is_advised else ""
             return [f"{off}{opening} {denial} at any of these points: {none}."]
-        return [_idle([row for row, _ in judged])]
-    best, gain = _best(judged)
-    words = _gain(best, gain, judged, prediction)
-    told = f"{opening} {words}."
-    if is_advised:
-        is_typed = not prediction.evaluation.acceptance.spread
-        advice = _advice(words, best, gain, is_typed=is_typed)
-        lost = _losing(judged) if words.startswith("may") else ""
-        if lost:
-            advice = f"Leave it off {lost}. Elsewhere, {advice[:1].lower()}{advice[1:]}"
-        told = f"{advice} {told}"
-    told += _risk(judged, prediction)
-    points = [row for row, _ in judged]
-    why = [report.why(best, points, prediction, place(best, points))] if VERBOSE.get() else []
-    return [told, *why]
+        return [_idle(points)]
+    told = f"{opening} {_gain(judged, prediction)}."
+    told = f"{_advice(judged)} {told}" if is_advised else told
+    why = [report.why(judged.best, points, prediction, place(judged.best, points))]
+    return [told + _risk(judged, prediction), *(why if VERBOSE.get() else [])]
 
 
-def _advice(words: str, best: Row, top: Gain | None, *, is_typed: bool) -> str:
-    """Return the advice as a sentence, by the first words of the verdict on gains."""
-    if words.startswith("pays"):
-        return "Turn it on where it pays." if "it does not at" in words else "Turn it on."
-    if not words.startswith("may"):
-        return "Leave it off."
-    is_lost = top is not None and top.is_lost
-    needed, length = _needed(best), best["draft_length"]
-    if not needed or needed < _LEAST_TOLD:
-        return "Leave it off." if is_lost else "Too close to call: leave it off unless you measure."
-    if is_lost:
-        return f"Leave it off below {needed:.2f} tokens a step of {length} drafted."
-    told = "Too close to call: it pays" if is_typed else "It depends on your acceptance:"
-    return f"{told} from {needed:.2f} tokens a step of {length} drafted."
+_ADVICE = {
+    "on": "Turn it on.",
+    "on where it pays": "Turn it on where it pays.",
+    "off": "Leave it off.",
+    "off below": "Leave it off below {needed} drafted.",
+    "close": "Too close to call: leave it off unless you measure.",
+    "depends": "It depends on your acceptance: it pays from {needed} drafted.",
+}
+_DEPENDS_ON_LITTLE = "Too close to call: it pays from {needed} drafted."
+"""What is said where the acceptance is the user's own."""
 
 
-def _needed(row: Row) -> float | None:
-    """Return the tokens per step from which the draft of a row pays, None where none would do."""
-    from specmodel.algebra.speculation import expected_tokens_per_step
-
-    rate = row["break_even_acceptance_rate"]
-    return None if rate is None else float(expected_tokens_per_step(rate, row["draft_length"]))
-
-
-def _best(judged: Sequence[tuple[Row, Gain | None]]) -> tuple[Row, Gain | None]:
-    """Return the row that gains most: of sure gains, where there are any."""
-    best, top = max(judged, key=lambda pair: pair[0]["speedup"])
-    sure = [(row, gain) for row, gain in judged if report.is_sure(gain, row)]
-    return max(sure, key=lambda pair: pair[0]["speedup"], default=(best, top))
+def _advice(judged: Verdict) -> str:
+    """Return the advice as a sentence, and where drafts lose if the rest is open."""
+    form = _ADVICE[judged.advice]
+    if judged.advice == "depends" and judged.is_typed:
+        form = _DEPENDS_ON_LITTLE
+    length = judged.best["draft_length"]
+    advice = form.format(needed=f"{judged.needed or 0:.2f} tokens a step of {length}")
+    gain = gain_of(judged.best)
+    if not (judged.lost and gain and gain.is_open):
+        return advice
+    return f"Leave it off {_losing(judged)}. Elsewhere, {advice[:1].lower()}{advice[1:]}"
 
 
-def _idle(rows: list[Row]) -> str:
+def _idle(rows: Sequence[Row]) -> str:
     """Return a sentence on steps without a draft: speedup 1, or less with a drafter loaded."""
     worst = min(rows, key=lambda row: row["speedup"])
     if worst["speedup"] == 1:
@@ -179,72 +162,60 @@ def _idle(rows: list[Row]) -> str:
     return f"Speculation does not pay: {told}."
 
 
-def _gain(
-    best: Row, top: Gain | None, judged: Sequence[tuple[Row, Gain | None]], prediction: Prediction
-) -> str:
+def _gain(judged: Verdict, prediction: Prediction) -> str:
     """Return as text whether speculation pays, where most and least, and where it may or not."""
     pays, denial = report.verbs(prediction)
-    rows = [row for row, _ in judged]
-    worst, bottom = min(judged, key=lambda pair: pair[0]["speedup"])
+    rows, best, top = judged.rows, judged.best, gain_of(judged.best)
     is_held, at_best = pays == "pays", _at(best, rows)
     if top and top.is_open:
         return f"may pay or not: {at_best} ({report.chances(top)}{f'; {top.held}' * is_held})"
-    at_best += ends(top, is_held=is_held)
-    if not report.is_sure(top, best):
+    at_best += report.ends(top, is_held=is_held)
+    if not is_sure(top, best):
         return f"{denial}: {at_best}"
-    sure = [row for row, gain in judged if row["draft_length"] and report.is_sure(gain, row)]
+    sure = judged.where("pays")
     if len(sure) == len(rows):
+        bottom = gain_of(judged.worst)
         is_open = " (may pay or not)" if bottom and bottom.is_open else ""
-        least = f"; least {_at(worst, rows)}{is_open}" if len(rows) > 1 else ""
+        least = f"; least {_at(judged.worst, rows)}{is_open}" if len(rows) > 1 else ""
         return f"{pays}: {at_best}{least}"
-    unsure = [row for row, gain in judged if gain and gain.is_open and row["draft_length"]]
     told = f"{pays} at {places(sure, rows)}; best {at_best}"
-    told += f"; it may pay or not at {places(unsure, rows)}" if unsure else ""
-    lost = _losing(judged)
-    told += f"; it {denial.removesuffix(' pay')} {lost}" if lost else ""
+    if unsure := judged.where("open"):
+        told += f"; it may pay or not at {places(unsure, rows)}"
+    if judged.lost:
+        told += f"; it {denial.removesuffix(' pay')} {_losing(judged)}"
     held = [row for row in rows if row["limited_by"] == "memory"]
     return told + (f"; no draft fits in memory at {places(held, rows)}" if held else "")
 
 
-def _losing(judged: Sequence[tuple[Row, Gain | None]]) -> str:
-    """Return as text where drafts surely or likely lose, and the least speedup; "" if nowhere."""
-    rows = [row for row, _ in judged]
-    lost = [row for row, gain in judged if gain and gain.is_lost and row["draft_length"]]
-    if not lost:
-        return ""
-    least = min(row["speedup"] for row in lost)
-    return f"at {places(lost, rows)} ({'down to ' * (len(lost) > 1)}{least:.2f}x)"
+def _losing(judged: Verdict) -> str:
+    """Return as text where drafts surely or likely lose, and the least speedup."""
+    least = min(row["speedup"] for row in judged.lost)
+    down = "down to " * (len(judged.lost) > 1)
+    return f"at {places(judged.lost, judged.rows)} ({down}{least:.2f}x)"
 
 
-def _at(row: Row, rows: list[Row]) -> str:
+def _at(row: Row, rows: Sequence[Row]) -> str:
     return f"{row['speedup']:.2f}x at {place(row, rows)}"
 
 
-def ends(gain: Gain | None, *, is_held: bool = False) -> str:
-    """Return an interval as text, and how often intervals held if `is_held`; "" for None."""
-    held = f"; {gain.held}" if gain and is_held else ""
-    return f" ({report.interval(gain)}{held})" if gain else ""
-
-
-def _risk(judged: Sequence[tuple[Row, Gain | None]], prediction: Prediction) -> str:
-    """Return a sentence on the cause of a loss where a gain is least sure; "" if all are sure."""
-    chances = {
-        i: gain.chance
-        for i, (row, gain) in enumerate(judged)
-        if gain and row["draft_length"] and gain.chance >= 0.5 and gain.word != "surely"
-    }
-    if not chances:
-        return ""
-    row = judged[min(chances, key=lambda i: chances[i])][0]
-    needed = _needed(row)
+def risk_cause(row: Row, prediction: Prediction) -> str:
+    """Return as text what a loss at a row would come of, where its gain is not sure."""
+    needed = tokens_needed(row)
     low, _ = tokens_of_tasks(row, prediction) if has_tasks(row, prediction) else (0.0, 0.0)
     if needed and 0 < low < needed:
-        cause = f"acceptance below {needed:.2f} tokens a step of {row['draft_length']} drafted"
-    elif not row["in_graph"]:
-        cause = "a step beyond CUDA graphs"
-    else:
-        cause = "missed graphs, an eager drafter or a slow host"
-    return f" A loss at {place(row, [row for row, _ in judged])} would come of {cause}."
+        return f"acceptance below {needed:.2f} tokens a step of {row['draft_length']} drafted"
+    if not row["in_graph"]:
+        return "a step beyond CUDA graphs"
+    return "missed graphs, an eager drafter or a slow host"
+
+
+def _risk(judged: Verdict, prediction: Prediction) -> str:
+    """Return a sentence on the cause of a loss where a gain is least sure; "" if all are sure."""
+    row = judged.risk
+    if row is None:
+        return ""
+    cause = risk_cause(row, prediction)
+    return f" A loss at {place(row, judged.rows)} would come of {cause}."
 
 
 def place(row: Row, rows: list[Row]) -> str:

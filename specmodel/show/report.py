@@ -87,18 +87,10 @@ def with_ends(prediction: Prediction, interval: bool | None) -> Prediction:
     return (with_intervals if interval else with_known_intervals)(prediction)
 
 
-def gain_of(row: Row) -> Gain | None:
-    """Return the `Gain` of a row, its interval and chance; None in rows without intervals."""
-    from specmodel.prediction.gains import Gain
-
-    if row.get("speedup_low") is None:
-        return None
-    return Gain(**{end: row[f"speedup_{end}"] for end in ("low", "high", "chance")})
-
-
-def is_sure(gain: Gain | None, row: Row) -> bool:
-    """Return whether a row is a gain: its lower end is above 1, or without one its speedup."""
-    return gain.low > 1 if gain else round(row["speedup"], 2) > 1
+def ends(gain: Gain | None, *, is_held: bool = False) -> str:
+    """Return an interval as text, and how often intervals held if `is_held`; "" for None."""
+    held = f"; {gain.held}" if gain and is_held else ""
+    return f" ({interval(gain)}{held})" if gain else ""
 
 
 def interval(gain: Gain) -> str:

@@ -11,7 +11,7 @@ from specmodel.show import report
 from specmodel.show.columns import units
 from specmodel.show.forms import Answer, table
 from specmodel.show.loads import of_schedules
-from specmodel.show.operator import ends
+from specmodel.show.report import ends
 
 if TYPE_CHECKING:
     from specmodel.answers import Plan, Schedule

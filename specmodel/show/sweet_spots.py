@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from specmodel.answers.advice import gain_of
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.text import TABLE
 from specmodel.prediction.table import Row, text_table, varies
-from specmodel.show import forms, operator, report
+from specmodel.show import forms, report
 from specmodel.show.columns import chosen
 from specmodel.show.views import case as case_of
 
@@ -41,12 +42,12 @@ def verdict(rows: list[Row], prediction: report.Prediction) -> str:
     if round(best["peak_speedup"], 2) <= 1:
         return f"Speculation {denial}: at most {best['peak_speedup']:.2f}x, at {where}."
     curve = _curve(best, prediction)
-    sizes, gains = _sizes(curve), [*map(report.gain_of, curve)]
+    sizes, gains = _sizes(curve), [*map(gain_of, curve)]
     gain = gains[sizes.index(best["peak_batch_size"])]
     if gain and gain.is_open:
         told = f"{best['peak_speedup']:.2f}x ({report.chances(gain)})"
         return f"Speculation may pay or not; most is gained at {where}: {told}."
-    sure, at_best = operator.ends(gain), report.is_at_best(prediction)
+    sure, at_best = report.ends(gain), report.is_at_best(prediction)
     sure += f" with {best['draft_length']} drafted" if at_best else ""
     each = ", with that length throughout" if varies("draft_length", rows) else ""
     each = ", with the best draft length of each" if at_best else each

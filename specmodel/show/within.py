@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from specmodel.base.classes import dataclass
 from specmodel.prediction.table import Row, seconds, text_table, varies
 from specmodel.show.columns import ALTERNATIVES, chosen
+from specmodel.show.facts import Fact
 
 if TYPE_CHECKING:
     from specmodel.answers.alternatives import Alternatives
@@ -134,13 +135,22 @@ class Within:
 
     def _range(self, rows: Sequence[Row], time: str) -> str:
         """Return as text the 80 % interval of the largest batch; "" where errors are unknown."""
+        ends = self.ends(rows, time)
+        if ends is None:
+            return ""
+        surely, at_best = ends
+        more = " or more" if at_best == max(map(_size, self.every)) else ""
+        return f" (80 % interval {surely or 'none'} to {at_best}{more})"
+
+    def ends(self, rows: Sequence[Row], time: str) -> tuple[int, int] | None:
+        """Return the 80 % interval of the largest batch; None where no time ends it [request]."""
         from specmodel.prediction.gains import ends_at
 
         step = -(-len(rows) // _MOST_JUDGED)
         judged = [row for i, row in enumerate(rows) if i % step == 0] if step else []
         ends = ends_at(self.prediction, judged, time) if self.has_interval else None
         if ends is None:
-            return ""
+            return None
         surely, at_best = (
             max(
                 (_size(r) for r, end in zip(judged, ends, strict=True) if end[of] <= self.target),
@@ -148,10 +158,25 @@ class Within:
             )
             for of in (1, 0)
         )
-        if surely == at_best:  # what ends it is no time
-            return ""
-        more = " or more" if at_best == max(map(_size, self.every)) else ""
-        return f" (80 % interval {surely or 'none'} to {at_best}{more})"
+        return None if surely == at_best else (surely, at_best)
+
+    def facts(self) -> dict[str, Fact]:
+        """Return the target and the largest batches in it, as `told` tells them."""
+        fitting = [row for row in self.every if row["fits"]]
+        largest, plain = self.largest, self.plain
+        with_ends = (self.ends(fitting, "tpot") if largest and fitting else None) or (None, None)
+        plain_ends = self.ends(self.without, "forward_time") if plain else None
+        return {
+            "tpot_target": Fact(self.target, "s"),
+            "largest_batch": Fact(_size(largest) if largest else None, "request", *with_ends),
+            "largest_batch_plain": Fact(
+                _size(plain) if plain else None, "request", *(plain_ends or (None, None))
+            ),
+            "throughput_within": Fact(largest["throughput"] if largest else None, "token/s"),
+            "throughput_within_plain": Fact(
+                plain["batch_size"] / plain["forward_time"] if plain else None, "token/s"
+            ),
+        }
 
     def _end(self) -> str:
         """Return a sentence on why the next larger batch misses the target; "" if none meets it."""

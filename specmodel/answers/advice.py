@@ -1,0 +1,244 @@
+"""What a prediction advises: on or off, the one length to paste, and a layout that carries more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from specmodel.algebra.speculation import expected_tokens_per_step
+from specmodel.answers.config_formats import one_length
+from specmodel.base.classes import dataclass
+from specmodel.cost.deploying import GPU_DEGREES
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.layouts import layouts_of
+from specmodel.drafters.by_name import drafter_kind
+from specmodel.prediction.best import ALIKE, alike_places
+from specmodel.prediction.gains import Gain
+from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.predicting import predicted
+
+Row = Mapping[str, Any]
+
+_ANY_WOULD_DO = 1.01
+"""Tokens a step below which any acceptance would do, so that none is asked for [token]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Where speculation surely pays, may pay and loses, and the advice that follows.
+
+    Parameters
+    ----------
+    rows
+        The rows of a prediction that are judged: those that fit in memory, or all if none does.
+    is_typed
+        Whether the acceptance is the user's own, and known exactly.
+    """
+
+    rows: Sequence[Row]
+    is_typed: bool = False
+
+    @cached_property
+    def gains(self) -> list[Gain | None]:
+        """Interval and chance of the gain of each row; None without intervals."""
+        return [gain_of(row) for row in self.rows]
+
+    def where(self, *kinds: str) -> list[Row]:
+        """Return the rows of these kinds: "pays", "open", "loses", "idle" (nothing is drafted)."""
+        pairs = zip(self.rows, self.gains, strict=True)
+        return [row for row, gain in pairs if _kind(row, gain) in kinds]
+
+    @property
+    def has_drafts(self) -> bool:
+        """Whether any row drafts."""
+        return any(row["draft_length"] for row in self.rows)
+
+    @property
+    def best(self) -> Row:
+        """The row that gains most: of sure gains, where there are any."""
+        sure = [row for row, g in zip(self.rows, self.gains, strict=True) if is_sure(g, row)]
+        return max(sure or self.rows, key=lambda row: float(row["speedup"]))
+
+    @property
+    def worst(self) -> Row:
+        """The row that gains least."""
+        return min(self.rows, key=lambda row: float(row["speedup"]))
+
+    @property
+    def lost(self) -> list[Row]:
+        """The rows whose drafts surely or likely lose."""
+        pairs = zip(self.rows, self.gains, strict=True)
+        return [row for row, gain in pairs if row["draft_length"] and gain and gain.is_lost]
+
+    @property
+    def needed(self) -> float | None:
+        """Tokens a step from which the draft of the best row pays, None where any would do."""
+        tokens = tokens_needed(self.best)
+        return tokens if tokens and tokens >= _ANY_WOULD_DO else None
+
+    @property
+    def advice(self) -> str:
+        """One of "on", "on where it pays", "off", "off below", "close", "depends".
+
+        "off below" and "depends" are about the tokens a step that are `needed`.
+        """
+        gain = gain_of(self.best)
+        if not self.has_drafts or (not (gain and gain.is_open) and not is_sure(gain, self.best)):
+            return "off"
+        if not (gain and gain.is_open):
+            is_everywhere = len(self.where("pays")) == len(self.rows)
+            return "on where it pays" if self.lost and not is_everywhere else "on"
+        if self.needed is None:
+            return "off" if gain.is_lost else "close"
+        return "off below" if gain.is_lost else "depends"
+
+    @cached_property
+    def risk(self) -> Row | None:
+        """The row whose likely gain is least sure; None where all gains are sure."""
+        pairs = zip(self.rows, self.gains, strict=True)
+        likely = [
+            (gain.chance, i)
+            for i, (row, gain) in enumerate(pairs)
+            if gain and row["draft_length"] and gain.chance >= 0.5 and gain.word != "surely"
+        ]
+        return self.rows[min(likely)[1]] if likely else None
+
+
+def gain_of(row: Row) -> Gain | None:
+    """Return the `Gain` of a row, its interval and chance; None in rows without intervals."""
+    if row.get("speedup_low") is None:
+        return None
+    return Gain(**{end: row[f"speedup_{end}"] for end in ("low", "high", "chance")})
+
+
+def is_sure(gain: Gain | None, row: Row) -> bool:
+    """Return whether a row is a gain: its lower end is above 1, or without one its speedup."""
+    return gain.low > 1 if gain else round(row["speedup"], 2) > 1
+
+
+def _kind(row: Row, gain: Gain | None) -> str:
+    if not row["draft_length"]:
+        return "idle"
+    if is_sure(gain, row):
+        return "pays"
+    return "open" if gain and gain.is_open else "loses"
+
+
+def tokens_needed(row: Row) -> float | None:
+    """Return the tokens per step from which the draft of a row pays, None where none would do."""
+    rate = row["break_even_acceptance_rate"]
+    return None if rate is None else float(expected_tokens_per_step(rate, row["draft_length"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SingleLength:
+    """The one draft length that serves all batch sizes best.
+
+    Parameters
+    ----------
+    length
+        The length, 0 where none gains [token].
+    as_good
+        First and last of the lengths around it that gain as much [token].
+    gives_away
+        Share of the best speedup that it gives up, in the mean over batch sizes where it fits [-].
+    no_room_at
+        First and last batch size where only other lengths fit, None for none [request].
+    """
+
+    length: int
+    as_good: tuple[int, int]
+    gives_away: float
+    no_room_at: tuple[int, int] | None
+
+
+def single_length(prediction: Prediction) -> SingleLength | None:
+    """Return the one length for all batch sizes; None where contexts or other inputs vary too."""
+    if len({*prediction.batch_size.flat}) != prediction.speedup.size or not prediction.case:
+        return None
+    known, longest = prediction.evaluation, prediction.max_draft_length
+    lengths = np.arange(longest + 1.0).reshape(-1, *(1,) * len(known.shape))
+    each = replace(prediction, evaluation=(known.chains or known).at_lengths(lengths))
+    fits = each.fits.reshape(len(lengths), -1)
+    able = fits.any(axis=0)
+    gains = np.where(fits, each.speedup.reshape(fits.shape), 0.0)[:, able]
+    if not gains.size:
+        return None
+    share = gains / gains.max(axis=0)
+    means = share.mean(axis=1)
+    place = int(means.argmax())
+    served = share[place] > 0
+    held = np.ravel(prediction.batch_size)[able][~served].astype(int).tolist()
+    return SingleLength(
+        length=place,
+        as_good=alike_places(means, place),
+        gives_away=float(1 - share[place, served].mean()),
+        no_room_at=(held[0], held[-1]) if held else None,
+    )
+
+
+def start_options(deployment: Deployment, length: int) -> tuple[str, str]:
+    """Return an engine's start options for a draft length, and the program that takes them.
+
+    Both are empty for trees, as options are of chains, and for engines that take none.
+    """
+    if deployment.tree_width > 1 or deployment.engine.stands_for:
+        return "", ""
+    kind = drafter_kind(deployment.drafter, deployment.target)
+    modules = max(len(deployment.drafter.parts), 1)
+    return one_length(deployment.engine.stack or "", kind, length, modules)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BetterLayout:
+    """A layout of the same GPUs that carries more tokens/s at a batch size.
+
+    Parameters
+    ----------
+    degrees
+        Its parallel degrees, by argument [-].
+    more
+        Tokens/s over those of the layout predicted, less one [-].
+    batch_size
+        Where they are compared [request].
+    """
+
+    degrees: Mapping[str, int]
+    more: float
+    batch_size: int
+
+    @property
+    def name(self) -> str:
+        """The degrees in the letters of engines, such as ``TP2 DP4 EP8``."""
+        named = zip(("TP", "DP", "EP"), self.degrees.values(), strict=True)
+        return " ".join(f"{letters}{n}" for letters, n in named if n > 1)
+
+
+def better_layout(prediction: Prediction, rows: Sequence[Row]) -> BetterLayout | None:
+    """Return a layout with more tokens/s at the largest batch size of `rows` that fits, or None.
+
+    Only one is tried, as all would take too long: of the layouts with experts spread over all GPUs,
+    the middle one, if that batch fits in its memory. Of several contexts, or where a layout was
+    given, none is.
+    """
+    case, fitting = prediction.case, [row for row in rows if row["fits"]]
+    if case is None or not fitting or len({row["context_length"] for row in rows}) > 1:
+        return None
+    spread = [d for d in layouts_of(case.deployment) if d["expert_parallel"] > 1]
+    if not spread or any(case.given.get(degree) is not None for degree in GPU_DEGREES):
+        return None
+    here = max(fitting, key=lambda row: int(row["batch_size"]))
+    degrees, size = spread[len(spread) // 2], int(here["batch_size"])
+    laid = case.laid_out(degrees).at(batch_size=[size])
+    memory = replace(prediction.evaluation.memory, deployment=laid.deployment)
+    if memory.max_batch_size.max() < size:
+        return None
+    other = predicted(laid)
+    more = other.throughput.item(0) / here["throughput"] - 1  # one value at all other points
+    if not other.fits.item(0) or more < ALIKE:
+        return None
+    return BetterLayout(degrees=degrees, more=more, batch_size=size)
