@@ -26,7 +26,8 @@ _COMMANDS = (
     " simulate sweep trace"
 )
 """Commands that have a module of their own name."""
-_HOME = {name: name for name in _COMMANDS.split()} | {"list": "catalog", "break-even": "predict"}
+_HOME = {name: name for name in _COMMANDS.split()}
+_HOME |= {"list": "catalog", "break-even": "break_even"}
 
 _CALLED = {
     "--tensor-parallel": "--tp --tp-size -tp --tensor-parallel-size --gpus --num-gpus",
