@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH, check_draft_length
+from specmodel.answers.config_formats import format_of_engine
 from specmodel.answers.plans import with_engine
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, refuse_given
@@ -188,7 +189,7 @@ class StepCosts(Viewed):
 def step_costs(
     target: Architecture | str | Path,
     hardware: HardwareProfile | str | Path,
-    engine_config: str = "sglang",
+    engine_config: str | None = None,
     *,
     needs_file: bool = False,
     **arguments: Any,
@@ -200,17 +201,20 @@ def step_costs(
     target, hardware
         Model and GPU, as in `specmodel.predict`.
     engine_config, needs_file
-        Which engine is to read it, one of `ENGINES`; whether to refuse what no file can hold.
+        Which engine is to read it, one of `ENGINES`, the one predicted if None; whether to refuse
+        what no file can hold.
     **arguments
         Those of `specmodel.predict`: `max_draft_length` is drafted in every step, batch sizes are
         of one replica, and acceptance has no part in times.
 
     Examples
     --------
-    >>> found = step_costs("qwen3-30b-a3b", "h200", drafter="dspark", batch_size=[1, 8])
-    >>> found.table.draft_length, sorted(found.costs)[:2]
+    >>> words = {"drafter": "dspark", "batch_size": [1, 8]}
+    >>> steps = step_costs("qwen3-30b-a3b", "h200", "sglang", **words)
+    >>> steps.table.draft_length, sorted(steps.costs)[:2]
     (7, ['alpha_seconds', 'bias_seconds'])
     """
+    engine_config = engine_config or format_of_engine(arguments.get("engine"))
     if engine_config not in ENGINES:
         expected = f"schedule with --for {engine_config}, which reads no other"
         raise InputError("format", FORMAT, expected)

@@ -23,7 +23,7 @@ _TOLD = ("workload", "ttft_target", "attainment", "requests")
 def schedule(
     target: Architecture | str | Path,
     hardware: HardwareProfile | str | Path,
-    config_format: str = "vllm",
+    config_format: str | None = None,
     *,
     workers: int = 1,
     client: Any = None,
@@ -36,7 +36,8 @@ def schedule(
     target, hardware
         Model and GPU, as in `specmodel.predict`.
     config_format
-        Whose configuration is written, one of `answers.CONFIG_FORMATS`.
+        Whose configuration is written, one of `answers.CONFIG_FORMATS`; that of the engine
+        predicted if None.
     workers, client
         Where capacities are searched, as `capacities` takes it [-].
     **arguments
