@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -22,8 +22,10 @@ from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.ranges import check_points
 from specmodel.base.text import Viewed
 from specmodel.base.units import FloatArray, Numeric, check, rows_of
+from specmodel.cost.arguments import RunArguments, WhatIfArguments
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times, target_pass
+from specmodel.drafters.passes import Drafter
 from specmodel.layers.batch import sequence_group
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
@@ -186,13 +188,32 @@ class StepCosts(Viewed):
         return float(abs(read / self.table.step_time[0] - 1).max())
 
 
+class StepArguments(RunArguments, WhatIfArguments, total=False):
+    """Arguments of `step_costs`, with those of `RunArguments` and `WhatIfArguments`.
+
+    Parameters
+    ----------
+    drafter
+        What drafts, as in `specmodel.predict`.
+    max_draft_length
+        Tokens drafted in every step [token].
+    batch_size, context_length
+        Requests of one replica, and KV entries of each before the step [request] [token].
+    """
+
+    drafter: Drafter | Architecture | str | Path | None
+    max_draft_length: int | None
+    batch_size: Numeric | None
+    context_length: Numeric | None
+
+
 def step_costs(
     target: Architecture | str | Path,
     hardware: HardwareProfile | str | Path,
     engine_config: str | None = None,
     *,
     needs_file: bool = False,
-    **arguments: Any,
+    **arguments: Unpack[StepArguments],
 ) -> StepCosts:
     """Tabulate the step times of an engine with adaptive verification, as the command does.
 
@@ -204,8 +225,7 @@ def step_costs(
         Which engine is to read it, one of `ENGINES`, the one predicted if None; whether to refuse
         what no file can hold.
     **arguments
-        Those of `specmodel.predict`: `max_draft_length` is drafted in every step, batch sizes are
-        of one replica, and acceptance has no part in times.
+        Those of `StepArguments`.
 
     Examples
     --------

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -26,30 +26,31 @@ from specmodel.prediction.case import ACCEPTANCE, Case, case_of
 from specmodel.replay.named import named_requests
 from specmodel.replay.sampling import TRACE, stream
 from specmodel.replay.traces import Trace, join_traces, sample_trace
+from specmodel.serving.arguments import (
+    DrainArguments,
+    LimitArguments,
+    LoadArguments,
+    SearchArguments,
+    TrafficArguments,
+)
 from specmodel.serving.capacity import Targets
 from specmodel.serving.carried import check_alone, check_costs, largest_rates
 from specmodel.serving.drains import Drain, drain_of, drained, usual_policies
-from specmodel.serving.lengths import OF_FILES, lengths_asked
+from specmodel.serving.lengths import lengths_asked
 from specmodel.serving.requests import MOST_REQUESTS, MOST_VARIATION, Arrivals, Lengths, Requests
 from specmodel.serving.run import has_numba
 from specmodel.serving.study import Row, Study, under_load
 from specmodel.serving.trial import RUNS, Trial
 
-LIMITS = ("max_running", "token_budget", "block_size", "reserved_tokens")
-OF_SEARCH = ("for_rate", "replications", "attainment")
-"""What only a search for the largest rate takes."""
+LIMITS = tuple(LimitArguments.__annotations__)
+OF_SEARCH = tuple(SearchArguments.__annotations__)
 FOR_LARGEST = "a target with it, and no rates or users, as it is for the largest rate"
-OF_DRAINS = ("samples", "servers", "finished", "by_formula")
-"""What only a drain takes."""
+OF_DRAINS = tuple(DrainArguments.__annotations__)
 _OF_ARRIVALS = ("request_rate", "users", "arrivals", "requests", "tpot_target", "ttft_target")
 """What a drain does not take."""
 _OF_STUDY = ("seed", "policy_state", "prefix_hit_rate", "shared_prefix", "acceptance_by_request")
 """What a study takes as it is given."""
-OF_LOADS = (
-    *("request_rate", "users", "arrivals", "workload", "requests", "policy", "trace", "prefill"),
-    *("tpot_target", "ttft_target", *OF_FILES, "gpu_hour_price", *_OF_STUDY),
-    *(*LIMITS, *OF_SEARCH, "drain", *OF_DRAINS),
-)
+OF_LOADS = (*TrafficArguments.__annotations__, "prefill", "gpu_hour_price")
 """Arguments of a question of load beside those of a case."""
 
 _USUAL = 3
@@ -123,7 +124,7 @@ def load(
     *,
     workers: int = 1,
     client: Any = None,
-    **arguments: Any,
+    **arguments: Unpack[LoadArguments],
 ) -> Loaded:
     """Simulate a server under load, as the command does: what rates do, or the largest rate.
 
@@ -134,16 +135,16 @@ def load(
     workers, client
         Where a search is computed, as `capacities` takes it [-].
     **arguments
-        Those of `specmodel.predict` but for points, and `OF_LOADS`: options of the command, as
-        numbers, lists or its texts. A target (`tpot_target`, `ttft_target` [s]) without
+        Those of `serving.arguments.LoadArguments`: options of the command, as numbers, lists or
+        its texts. A target (`tpot_target`, `ttft_target` [s]) without
         `request_rate` [request/s] or `users` asks for the largest rate; `drain` prompts [request]
         are all there at once, and are answered to the end.
 
     Examples
     --------
     >>> words = {"acceptance": 0.7, "requests": 50, "policy": "none,fixed:2"}
-    >>> found = load("qwen3-30b-a3b", "h200", request_rate=[1.0], **words)
-    >>> [row["policy"] for row in found.rows]
+    >>> answer = load("qwen3-30b-a3b", "h200", request_rate=[1.0], **words)
+    >>> [row["policy"] for row in answer.rows]
     ['none', 'fixed:2']
     """
     question = load_question({**arguments, "target": target, "hardware": hardware})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 from specmodel.answers.alternatives import Alternatives, alternatives
 from specmodel.base.errors import given, refuse_given
@@ -14,6 +14,7 @@ from specmodel.base.units import single
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 from specmodel.prediction.case import DEFAULT_BATCH_SIZES
+from specmodel.serving.arguments import CompareArguments
 
 Searching: TypeAlias = Callable[[int], AbstractContextManager[Mapping[str, Any]]]
 """Gives how so many searches are computed, as `capacities` takes it, while they are."""
@@ -30,7 +31,7 @@ def compare(
     *,
     workers: int = 1,
     client: Any = None,
-    **arguments: Any,
+    **arguments: Unpack[CompareArguments],
 ) -> Alternatives:
     """Compare models, GPUs, layouts, dtypes, engines, drafters or lengths, as the command does.
 
@@ -41,8 +42,8 @@ def compare(
     workers, client
         Where capacities are searched, as `capacities` takes it [-].
     **arguments
-        Those of `specmodel.predict`, of which those of `answers.alternatives.LISTS` may be lists:
-        every combination is an alternative. One combination alone stands for all layouts of its
+        Those of `serving.arguments.CompareArguments`: every combination of those that are lists is
+        an alternative. One combination alone stands for all layouts of its
         GPUs. With `tpot_target` [s] also the largest batch of each within it; with `for_load` and
         targets, as in `specmodel.load`, the largest rate of each. `gpu_hour_price` is then a price,
         or one for each GPU [-].

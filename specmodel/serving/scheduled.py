@@ -6,14 +6,19 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from specmodel.answers.config_formats import ConfigFormat, config_format as format_of
+from specmodel.answers.config_formats import (
+    ConfigFormat,
+    config_format as format_of,
+    format_of_engine,
+)
 from specmodel.answers.plans import Plan, engine_case, plan_schedule
 from specmodel.base.errors import given
 from specmodel.base.naming import is_id
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
+from specmodel.serving.arguments import ScheduleArguments
 from specmodel.serving.compared import Searching
 
 _TOLD = ("workload", "ttft_target", "attainment", "requests")
@@ -27,7 +32,7 @@ def schedule(
     *,
     workers: int = 1,
     client: Any = None,
-    **arguments: Any,
+    **arguments: Unpack[ScheduleArguments],
 ) -> Plan:
     """Schedule draft lengths for an engine, as the command does.
 
@@ -41,9 +46,8 @@ def schedule(
     workers, client
         Where capacities are searched, as `capacities` takes it [-].
     **arguments
-        Those of `specmodel.predict` but for draft lengths and batch sizes, and `max_batch_size`
-        [request] and `tolerance` [-] as in `answers.plan_schedule`. With `for_load` and targets, as
-        in `specmodel.load`, that of schedule, single lengths and none which carries most.
+        Those of `serving.arguments.ScheduleArguments`. With `for_load` and targets, as in
+        `specmodel.load`, that of schedule, single lengths and none which carries most.
 
     Examples
     --------
@@ -51,9 +55,9 @@ def schedule(
     >>> plan.schedule.ranges
     ((1, 5, 4), (6, 16, 5))
     """
-    asked = {**arguments, "target": target, "hardware": hardware}
-    how = {"workers": workers, "client": client}
-    plan = scheduled(format_of(config_format), asked, lambda _: nullcontext(how))
+    config = format_of(config_format or format_of_engine(arguments.get("engine")))
+    where, how = {"target": target, "hardware": hardware}, {"workers": workers, "client": client}
+    plan = scheduled(config, {**arguments, **where}, lambda _: nullcontext(how))
     return replace(plan, served=str(target)) if is_id(str(target)) else plan
 
 
