@@ -163,7 +163,7 @@ def main_group(context: click.Context, version: bool, verbose: bool) -> None:
           Which GPU, layout, dtype, engine or drafter is best?
       specmodel break-even qwen3-235b h200 --drafter eagle3
           What must my draft head reach, and what is 0.1 tokens more worth?
-      specmodel schedule qwen3.5-397b h200 --for vllm
+      specmodel schedule qwen3.5-397b h200
           Which draft length at which batch size, as the engine reads it?
 
     \b
