@@ -243,8 +243,8 @@ def step_costs(
         raise InputError("fragment_only", needs_file, expected)
     refuse_given(arguments, _OF_SCHEDULES, f"none with --format {FORMAT}")
     where = {"target": target, "hardware": hardware}
-    asked, told = with_engine(engine_config, arguments | where)
-    case = case_of(asked)
+    options, notes = with_engine(engine_config, arguments | where)
+    case = case_of(options)
     deployment = case.deployment
     longest = case.given.get("max_draft_length", deployment.drafter.block_size)
     if longest is None:
@@ -263,7 +263,7 @@ def step_costs(
         raise InputError("drafter", case.given.get("drafter", kind_of(deployment)), expected)
     prediction = predict_deployed(
         deployment,
-        {**told, **case.assumed, **assumed},
+        {**notes, **case.assumed, **assumed},
         acceptance=0.0,  # which has no part in what a step takes
         draft_length=longest,
         max_draft_length=longest,

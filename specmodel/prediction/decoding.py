@@ -66,8 +66,8 @@ def decode(
     }
     where = {"target": target, "hardware": hardware}
     case = case_of(where | points | others, is_drafting=False)
-    found = decoded(case)
-    return with_intervals(found) if interval else found
+    prediction = decoded(case)
+    return with_intervals(prediction) if interval else prediction
 
 
 def decoded(case: Case) -> Prediction:
@@ -98,5 +98,5 @@ def decode_deployed(
     points["draft_length"] = np.zeros(())
     evaluation = evaluate(deployment, points, Acceptance(acceptance_rate=0.0))
     shown = (*DECODE_COLUMNS, *LOAD_COLUMNS) if "prompt_length" in points else DECODE_COLUMNS
-    found = Prediction(evaluation=evaluation, assumptions={**assumed, **notes}, shown=shown)
-    return with_intervals(found) if interval else found
+    prediction = Prediction(evaluation=evaluation, assumptions={**assumed, **notes}, shown=shown)
+    return with_intervals(prediction) if interval else prediction

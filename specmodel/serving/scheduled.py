@@ -71,24 +71,24 @@ def scheduled(config: ConfigFormat, arguments: Mapping[str, Any], searching: Sea
     searching
         Where capacities are searched.
     """
-    asked = given(arguments, arguments)
-    ends = {name: asked.pop(name, None) for name in ("max_batch_size", "tolerance")}
-    if not asked.pop("for_load", False):
-        return plan_schedule(engine_case(config, asked), config, **ends)
+    options = given(arguments, arguments)
+    ends = {name: options.pop(name, None) for name in ("max_batch_size", "tolerance")}
+    if not options.pop("for_load", False):
+        return plan_schedule(engine_case(config, options), config, **ends)
     from specmodel.serving.asked import OF_LOADS, trial_of
     from specmodel.serving.carried import best_schedule, with_single_lengths
 
-    load = {name: asked.pop(name) for name in OF_LOADS if name in asked}
-    case = engine_case(config, asked)
+    load = {name: options.pop(name) for name in OF_LOADS if name in options}
+    case = engine_case(config, options)
     plan = plan_schedule(case, config, ends=False, **ends)
     tried = with_single_lengths(plan.schedule, plan.gain)
     trial, assumed = trial_of(case, {**load, "max_draft_length": case.longest_draft()}, [*tried])
     with searching(len(tried)) as how:
         best, rows = best_schedule(trial, tried, **how)
-    told = {name: assumed[name] for name in _TOLD if name in assumed}
+    notes = {name: assumed[name] for name in _TOLD if name in assumed}
     return replace(
         plan,
-        prediction=replace(plan.prediction, assumptions={**plan.assumptions, **told}),
+        prediction=replace(plan.prediction, assumptions={**plan.assumptions, **notes}),
         schedule=best,
         freed=None,
         targets=vars(trial.targets),
