@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import get_args
+from typing import get_args, is_typeddict
 
 import pytest
 from rows import each_row
@@ -280,6 +280,23 @@ def test_docstrings_of_what_is_exported_name_every_argument_and_unit() -> None:
         if value in at_fronts or what == "no docstring"
     ]
     assert missing == []
+
+
+def test_functions_at_fronts_spell_their_arguments_out() -> None:
+    """No ``**x: Any``: of a TypedDict `help`, completion and type checkers see the names."""
+    last_word = re.compile(r"(\w+)\W*$")  # of Unpack[Name], as text or as an object
+    kinds = {
+        getattr(inspect.getmodule(value), last_word.search(str(each.annotation))[1])
+        for value in filter(inspect.isfunction, exported() - {specmodel.show.view})  # hands them on
+        for each in inspect.signature(value).parameters.values()
+        if each.kind is each.VAR_KEYWORD
+    }
+    assert len(kinds) > 9
+    assert all(map(is_typeddict, kinds)), kinds
+    modules = {inspect.getmodule(kind) for kind in kinds}
+    records = [each for m in modules for each in vars(m).values() if is_typeddict(each)]
+    words = set(re.findall(r"\w+", " ".join(str(each.__doc__) for each in records)))
+    assert {name for kind in kinds for name in kind.__annotations__} <= words
 
 
 def _fields(value: type) -> dict[str, str]:

@@ -81,9 +81,10 @@ OTHERS = {
     f"compare {QWEN} --set target.experts_per_token=2,8 --draft-length 1,3": {},
     "compare qwen3-30b-a3b h100_sxm,h200_sxm --batch-size 4 --draft-length 1 --for-load"
     f" --tpot-target 9ms {LENGTHS}": {"batch_size": [4], "draft_length": [1]},
-    f"schedule {QWEN} --for vllm {LENGTHS} --tolerance 0.05": {},
+    f"schedule {QWEN} {LENGTHS} --tolerance 0.05": {},
     "schedule Qwen/Qwen3-30B-A3B h200 --for vllm --drafter eagle3 --max-batch-size 64": {},
-    "schedule qwen3.5-397b 8xb200 --for sglang --acceptance typical": {},  # of recurrent states
+    # of recurrent states
+    "schedule qwen3.5-397b 8xb200 --engine sglang --acceptance typical": {},
     f"schedule gpt-oss-120b h100 --for tensorrt-llm {RATES} --context-length 1024,8192": {},
     f"schedule {QWEN} --for vllm --max-batch-size 16 --max-draft-length 1 --for-load"
     f" --tpot-target 9ms {LENGTHS}": {},

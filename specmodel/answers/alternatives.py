@@ -20,7 +20,7 @@ from specmodel.base.text import Viewed
 from specmodel.base.units import LARGEST_PRICE, Numeric, check, parse_seconds
 from specmodel.cost.deploying import LOOKUP
 from specmodel.cost.layouts import layouts_of
-from specmodel.cost.usual import literal, with_counted_gpus
+from specmodel.cost.usual import counted_gpus, literal
 from specmodel.drafters.names import is_lookup
 from specmodel.prediction.case import LONGEST_SEARCHED, TYPICAL, Case, case_of
 from specmodel.prediction.outcome import Prediction
@@ -214,7 +214,7 @@ def _asked(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         }
         case = given | {name: value for name, value in named.items() if value is not None}
         case |= accepted[lists["drafter"].index(named["drafter"])]
-        case = with_counted_gpus(case | {"may_not_fit": True, "changes": changed})
+        case |= {"may_not_fit": True, "changes": changed} | counted_gpus(case["hardware"])
         dropped = [] if is_lookup(named["drafter"]) else [*LOOKUP]
         dropped += ["host_speed"] if has_ideal and named["engine"] == "ideal" else []
         case = {name: value for name, value in case.items() if name not in dropped}
@@ -311,7 +311,7 @@ def _prices(price: Numeric | None, hardware: Any, cases: Mapping[str, Case]) -> 
     if price is None:
         return {}
     names = listed("hardware", hardware)
-    gpus = [_counted(with_counted_gpus({"hardware": name})) for name in names]
+    gpus = [_counted({"hardware": name} | counted_gpus(name)) for name in names]
     prices = np.ravel(check("gpu_hour_price", price, minimum=0, maximum=LARGEST_PRICE)).tolist()
     if len(prices) not in (1, len(gpus)):
         expected = f"one price, or one for each of {len(gpus)} GPUs"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
+from specmodel.cost.deploying import DEFAULT_ENGINE
 from specmodel.drafters.names import is_lookup
+from specmodel.machines.engine import EngineProfile, load_engine
 from specmodel.prediction.case import Case, kind_of
 
 if TYPE_CHECKING:
@@ -80,6 +83,18 @@ def config_format(name: str) -> ConfigFormat:
     if name not in CONFIG_FORMATS:
         raise InputError("config_format", name, f"one of: {', '.join(CONFIG_FORMATS)}")
     return CONFIG_FORMATS[name]
+
+
+def format_of_engine(engine: EngineProfile | str | Path | None) -> str:
+    """Return the name of the format that an engine's stack takes, that of the default if None."""
+    engine = DEFAULT_ENGINE if engine is None else engine
+    profile = engine if isinstance(engine, EngineProfile) else load_engine(engine)
+    name = _OF_STACKS.get(profile.stack or "", profile.stack or "")
+    if name not in CONFIG_FORMATS:
+        known = ", ".join(CONFIG_FORMATS)
+        expected = f"an engine that takes schedules ({known}), or config_format (--for) with it"
+        raise InputError("engine", profile.name if engine is profile else engine, expected)
+    return name
 
 
 def _vllm(schedule: Schedule, drafter: str, num_modules: int, path: str) -> str:
@@ -202,6 +217,9 @@ _TENSORRT_LLM = {
     "eagle3": "Eagle3, max_draft_len: {}, speculative_model: DRAFTER",
     "ngram": "NGram, max_draft_len: {}",
 }
+
+_OF_STACKS = {"trtllm": "tensorrt-llm"}
+"""Formats of stacks that go by another name."""
 
 CONFIG_FORMATS = {
     "vllm": ConfigFormat(

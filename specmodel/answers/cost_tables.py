@@ -10,19 +10,22 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH, check_draft_length
+from specmodel.answers.config_formats import format_of_engine
 from specmodel.answers.plans import with_engine
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.ranges import check_points
 from specmodel.base.text import Viewed
 from specmodel.base.units import FloatArray, Numeric, check, rows_of
+from specmodel.cost.arguments import RunArguments, WhatIfArguments
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times, target_pass
+from specmodel.drafters.passes import Drafter
 from specmodel.layers.batch import sequence_group
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
@@ -185,13 +188,32 @@ class StepCosts(Viewed):
         return float(abs(read / self.table.step_time[0] - 1).max())
 
 
+class StepArguments(RunArguments, WhatIfArguments, total=False):
+    """Arguments of `step_costs`, with those of `RunArguments` and `WhatIfArguments`.
+
+    Parameters
+    ----------
+    drafter
+        What drafts, as in `specmodel.predict`.
+    max_draft_length
+        Tokens drafted in every step [token].
+    batch_size, context_length
+        Requests of one replica, and KV entries of each before the step [request] [token].
+    """
+
+    drafter: Drafter | Architecture | str | Path | None
+    max_draft_length: int | None
+    batch_size: Numeric | None
+    context_length: Numeric | None
+
+
 def step_costs(
     target: Architecture | str | Path,
     hardware: HardwareProfile | str | Path,
-    engine_config: str = "sglang",
+    engine_config: str | None = None,
     *,
     needs_file: bool = False,
-    **arguments: Any,
+    **arguments: Unpack[StepArguments],
 ) -> StepCosts:
     """Tabulate the step times of an engine with adaptive verification, as the command does.
 
@@ -200,17 +222,19 @@ def step_costs(
     target, hardware
         Model and GPU, as in `specmodel.predict`.
     engine_config, needs_file
-        Which engine is to read it, one of `ENGINES`; whether to refuse what no file can hold.
+        Which engine is to read it, one of `ENGINES`, the one predicted if None; whether to refuse
+        what no file can hold.
     **arguments
-        Those of `specmodel.predict`: `max_draft_length` is drafted in every step, batch sizes are
-        of one replica, and acceptance has no part in times.
+        Those of `StepArguments`.
 
     Examples
     --------
-    >>> found = step_costs("qwen3-30b-a3b", "h200", drafter="dspark", batch_size=[1, 8])
-    >>> found.table.draft_length, sorted(found.costs)[:2]
+    >>> words = {"drafter": "dspark", "batch_size": [1, 8]}
+    >>> steps = step_costs("qwen3-30b-a3b", "h200", "sglang", **words)
+    >>> steps.table.draft_length, sorted(steps.costs)[:2]
     (7, ['alpha_seconds', 'bias_seconds'])
     """
+    engine_config = engine_config or format_of_engine(arguments.get("engine"))
     if engine_config not in ENGINES:
         expected = f"schedule with --for {engine_config}, which reads no other"
         raise InputError("format", FORMAT, expected)
@@ -219,8 +243,8 @@ def step_costs(
         raise InputError("fragment_only", needs_file, expected)
     refuse_given(arguments, _OF_SCHEDULES, f"none with --format {FORMAT}")
     where = {"target": target, "hardware": hardware}
-    asked, told = with_engine(engine_config, arguments | where)
-    case = case_of(asked)
+    options, notes = with_engine(engine_config, arguments | where)
+    case = case_of(options)
     deployment = case.deployment
     longest = case.given.get("max_draft_length", deployment.drafter.block_size)
     if longest is None:
@@ -239,7 +263,7 @@ def step_costs(
         raise InputError("drafter", case.given.get("drafter", kind_of(deployment)), expected)
     prediction = predict_deployed(
         deployment,
-        {**told, **case.assumed, **assumed},
+        {**notes, **case.assumed, **assumed},
         acceptance=0.0,  # which has no part in what a step takes
         draft_length=longest,
         max_draft_length=longest,

@@ -125,6 +125,9 @@ def _letters(name: str) -> str:
     return re.sub(r"[^a-z0-9.]", "", _MAKERS.sub("", name.lower()))
 
 
+_SHORT_LETTERS = {_letters(word): name for word, name in SHORT.items()}
+
+
 def known_name(typed: str, names: Iterable[str], argument: str) -> str | None:
     """Return the known name that is meant, None for none; an InputError lists several.
 
@@ -139,13 +142,13 @@ def known_name(typed: str, names: Iterable[str], argument: str) -> str | None:
     for spelling in spellings(typed):
         if spelling in known:
             return spelling
-    letters, plain = _letters(typed), _MAKERS.sub("", spellings(typed)[1])
-    alike = {_letters(name): name for name in known}
-    short = {_letters(name): meant for name, meant in SHORT.items()}
-    for spelling in (short.get(letters, ""), alike.get(letters, "")):
-        if spelling in known:
-            return spelling
-    starting = [name for name in known if plain and spellings(name)[1].startswith(plain)]
+    letters, plain = _letters(typed), _MAKERS.sub("", typed.lower().replace("_", "-"))
+    if (short := _SHORT_LETTERS.get(letters)) in known:
+        return short
+    if alike := [name for name in known if _letters(name) == letters]:
+        return alike[-1]
+    hyphened = {name.lower().replace("_", "-"): name for name in known if plain}
+    starting = [name for spelling, name in hyphened.items() if spelling.startswith(plain)]
     if len(starting) > 1:
         raise InputError(argument, typed, f"a full name, one of {', '.join(starting)}")
     return starting[0] if starting else None
@@ -163,7 +166,7 @@ def checkpoint(typed: str, names: Iterable[str]) -> tuple[str, str] | None:
     """
     if "/" in typed and not is_id(typed):  # a path
         return None
-    known = {spellings(name)[1]: name for name in names}
+    known = {name.lower().replace("_", "-"): name for name in names}
     whole = re.sub(r"[ _]", "-", typed.lower())
     tried = whole.rpartition("/")[2].removeprefix("meta-").removeprefix("nvidia-")
     dtype = _UNTOLD.get(whole, "")

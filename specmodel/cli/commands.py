@@ -26,7 +26,8 @@ _COMMANDS = (
     " simulate sweep trace"
 )
 """Commands that have a module of their own name."""
-_HOME = {name: name for name in _COMMANDS.split()} | {"list": "catalog", "break-even": "predict"}
+_HOME = {name: name for name in _COMMANDS.split()}
+_HOME |= {"list": "catalog", "break-even": "break_even"}
 
 _CALLED = {
     "--tensor-parallel": "--tp --tp-size -tp --tensor-parallel-size --gpus --num-gpus",
@@ -162,7 +163,7 @@ def main_group(context: click.Context, version: bool, verbose: bool) -> None:
           Which GPU, layout, dtype, engine or drafter is best?
       specmodel break-even qwen3-235b h200 --drafter eagle3
           What must my draft head reach, and what is 0.1 tokens more worth?
-      specmodel schedule qwen3.5-397b h200 --for vllm
+      specmodel schedule qwen3.5-397b h200
           Which draft length at which batch size, as the engine reads it?
 
     \b

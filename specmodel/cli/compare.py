@@ -75,6 +75,6 @@ def compare(**options: Any) -> forms.Answer:
 
     refuse_without_load(options, "tpot_target")
     lists = given(options, (*_WORDS, *_NUMBERS))
-    asked = arguments_of_load(options | dict.fromkeys(lists))
-    asked |= {name: _NUMBERS.get(name, words)(name, text) for name, text in lists.items()}
-    return compared.answer(compared_by(asked, partial(searching, options)))
+    arguments = arguments_of_load(options | dict.fromkeys(lists))
+    arguments |= {name: _NUMBERS.get(name, words)(name, text) for name, text in lists.items()}
+    return compared.answer(compared_by(arguments, partial(searching, options)))

@@ -47,7 +47,8 @@ def arguments_from(options: dict[str, Any]) -> dict[str, Any]:
     axes = {name: parse_values(name, str(text)) for name, text in given(options, _AXES).items()}
     counts = {flag(name): len(values) for name, values in axes.items()}
     lengths = counts.get("--draft-length", told.get("max_draft_length", 0))
-    check_points("batch_size", counts | {"--draft-length": max(lengths, LONGEST_SEARCHED)})
+    largest = max(axes, key=lambda name: len(axes[name]), default="batch_size")
+    check_points(largest, counts | {"--draft-length": max(lengths, LONGEST_SEARCHED)})
     grid = np.meshgrid(*axes.values(), indexing="ij", sparse=True)  # each along its own axis
     return where_from(options) | told | dict(zip(axes, cast(Any, grid), strict=True))
 

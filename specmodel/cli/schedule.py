@@ -14,14 +14,17 @@ from specmodel.cli import settings
 from specmodel.cli.load import arguments_of_load, for_load_options, refuse_without_load, searching
 from specmodel.cli.output import answering
 from specmodel.cli.positionals import where_options
+from specmodel.cli.start_command import FLAGS
 from specmodel.show import costs, schedules
 from specmodel.show.forms import Answer
 
 if TYPE_CHECKING:
     from specmodel.answers.cost_tables import StepCosts
 
+SGLANG_FLAGS = FLAGS[1:]
+"""Flags of SGLang's start command, which say whose configuration is meant."""
 FORMAT = "cost-table"
-_FOR = "Whose configuration is written."
+_FOR = "Whose configuration is written.  [default: that of the engine predicted]"
 _FORMAT = (
     "schedule; or, for engines that verify as much of a draft as pays, what a step takes by"
     " requests and tokens verified: cost-table.  [default: schedule]"
@@ -43,9 +46,9 @@ _OF_SCHEDULES = ("max_batch_size", "tolerance")
 
 
 @settings.command()
-@settings.own("for", ["vllm", "tensorrt-llm", "sglang"], _FOR, to="config_format", required=True)
+@settings.own("for", ["vllm", "tensorrt-llm", "sglang"], _FOR, to="config_format")
 @settings.own("format", ["schedule", FORMAT], _FORMAT)
-@where_options(engine="that of --for", has_start=True)
+@where_options(engine="that of --for, or vllm", has_start=True)
 @settings.acceptance_options(one_length=False)
 @settings.option("context_length", words=_CONTEXT)
 @settings.LENGTHS
@@ -65,25 +68,27 @@ def schedule(**options: Any) -> Answer:
 
     \b
     Examples:
-      specmodel schedule --for vllm --target qwen3-30b-a3b --drafter eagle3 \\
-          --hardware h200_sxm --acceptance-rate 0.7
-      specmodel schedule --for tensorrt-llm --target gpt-oss-120b \\
-          --drafter eagle3 --hardware h200_sxm --context-length 1024,16384 \\
+      specmodel schedule qwen3-30b-a3b h200 --drafter eagle3
+      specmodel schedule gpt-oss-120b h200 --for tensorrt-llm \\
+          --drafter eagle3 --context-length 1024,16384 \\
           --acceptance-by-position 0.8,0.7,0.6,0.5 --fragment-only
       specmodel schedule --for sglang --format cost-table qwen3-30b-a3b h200 \\
           --drafter dspark --max-draft-length 7 --context-length 4096
     """
-    from specmodel.answers import config_format
+    from specmodel.answers.config_formats import config_format, format_of_engine
     from specmodel.serving.scheduled import scheduled
 
+    typed = click.get_current_context().params
+    if options["config_format"] is None:
+        is_sglang = options["engine"] is None and given(typed, SGLANG_FLAGS)
+        options["config_format"] = format_of_engine("sglang" if is_sglang else options["engine"])
     if options["format"] == FORMAT:
         return costs.answer(_costs(options))
     refuse_given(options, ["batch_size"], "none of a schedule, which has all up to the largest")
     refuse_without_load(options)
     config = config_format(options["config_format"])
-    asked = arguments_of_load(options) | given(options, ("max_batch_size", "tolerance"))
-    plan = scheduled(config, asked, partial(searching, options))
-    typed = click.get_current_context().params
+    arguments = arguments_of_load(options) | given(options, ("max_batch_size", "tolerance"))
+    plan = scheduled(config, arguments, partial(searching, options))
     served = next(filter(is_id, (typed["target"] or "", *typed["words"])), "MODEL")
     return schedules.answer(replace(plan, path=options.get("draft_model", ""), served=served))
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Required, TypedDict
 
+from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.units import Numeric
 from specmodel.drafters.passes import Drafter
 from specmodel.machines.engine import EngineProfile
@@ -11,14 +12,11 @@ from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 
 
-class RunArguments(TypedDict, total=False):
-    """How a model runs on a GPU.
+class CommonArguments(TypedDict, total=False):
+    """How models run, the same for all that are compared.
 
     Parameters
     ----------
-    engine
-        A record, a name that ships with the package, or a path; "vllm" by default, and "ideal" has
-        no overheads.
     host_speed
         How many times as fast the host is as the engine's; that of its profile by default [-].
     graph_limit
@@ -30,25 +28,18 @@ class RunArguments(TypedDict, total=False):
     stack
         Whose kernels: one fitted in the hardware profile, "typical" or "datasheet"; by default the
         engine's, else the profile's default, else "typical".
-    weight_dtype, activation_dtype, kv_dtype, embedding_dtype
+    activation_dtype, embedding_dtype
         Dtypes of the target; those of its architecture by default.
-    attention_dtype, expert_dtype
-        Dtypes of the weights of its attention (and other mixers), and of its routed experts; by
-        default those of its architecture, else `weight_dtype`, but bf16 for mixers beside experts
-        in NVFP4, as in published checkpoints.
+    attention_dtype
+        Dtype of the weights of its attention (and other mixers); by default that of its
+        architecture, else `weight_dtype`, but bf16 for mixers beside experts in NVFP4, as in
+        published checkpoints.
     routing_correlation, popularity
         How far tokens of one sequence share experts, from 0 to 1; probability that a token uses
         each expert, shape (num_experts,), a file of them, or "equal"; as unequal as the model's
         `popularity_spread` by default [-].
     popularity_exponent
         Experts are used as their rank to minus this power, 0 for equally [-].
-    tensor_parallel, data_parallel
-        GPUs that the target's matrices are cut over, routed experts aside, and replicas of these,
-        each with its share of the batch; their product is the number of GPUs. As few replicas as
-        `expert_parallel` needs by default [-].
-    expert_parallel
-        Groups of GPUs that routed experts are spread over; the GPUs of a group cut each of its
-        experts. 1 cuts all experts over all GPUs; as many as there are GPUs cuts none [-].
     decode_context_parallel
         GPUs, of `tensor_parallel`, that share the cached tokens of each sequence; 1 by default [-].
     memory_utilization
@@ -60,33 +51,59 @@ class RunArguments(TypedDict, total=False):
         Of sampling; 0, the default, takes the likeliest token, which costs less than drawing [-].
     """
 
-    engine: EngineProfile | str | Path | None
     host_speed: float | None
     graph_limit: int | None
     enforce_eager: bool | None
     eager_drafter: bool | None
     sync_scheduling: bool | None
     stack: str | None
-    weight_dtype: str | None
     activation_dtype: str | None
-    kv_dtype: str | None
     attention_dtype: str | None
-    expert_dtype: str | None
     embedding_dtype: str | None
     routing_correlation: float | None
     popularity: Numeric | str | Path | None
     popularity_exponent: float | None
-    tensor_parallel: int | None
-    data_parallel: int | None
-    expert_parallel: int | None
     decode_context_parallel: int | None
     memory_utilization: float | None
     state_rollback: str | None
     temperature: float | None
 
 
-class DraftArguments(RunArguments, total=False):
-    """How a model runs on a GPU, and what drafts for it.
+class ChoiceArguments(TypedDict, total=False):
+    """How a model runs, in which alternatives may differ.
+
+    Parameters
+    ----------
+    engine
+        A record, a name that ships with the package, or a path; "vllm" by default, and "ideal" has
+        no overheads.
+    weight_dtype, kv_dtype, expert_dtype
+        Dtypes of the target, of its KV cache, and of its routed experts; by default those of its
+        architecture, of experts else `weight_dtype`.
+    tensor_parallel, data_parallel
+        GPUs that the target's matrices are cut over, routed experts aside, and replicas of these,
+        each with its share of the batch; their product is the number of GPUs. As few replicas as
+        `expert_parallel` needs by default [-].
+    expert_parallel
+        Groups of GPUs that routed experts are spread over; the GPUs of a group cut each of its
+        experts. 1 cuts all experts over all GPUs; as many as there are GPUs cuts none [-].
+    """
+
+    engine: EngineProfile | str | Path | None
+    weight_dtype: str | None
+    kv_dtype: str | None
+    expert_dtype: str | None
+    tensor_parallel: int | None
+    data_parallel: int | None
+    expert_parallel: int | None
+
+
+class RunArguments(CommonArguments, ChoiceArguments, total=False):
+    """How a model runs on a GPU: `CommonArguments` and `ChoiceArguments`."""
+
+
+class DraftArguments(TypedDict, total=False):
+    """How what drafts for a model runs.
 
     Parameters
     ----------
@@ -103,7 +120,7 @@ class DraftArguments(RunArguments, total=False):
     draft_tensor_parallel: int | None
 
 
-class DeploymentArguments(DraftArguments, total=False):
+class DeploymentArguments(RunArguments, DraftArguments, total=False):
     """What runs where, as arguments of `specmodel.deploy`.
 
     Parameters
@@ -119,8 +136,8 @@ class DeploymentArguments(DraftArguments, total=False):
     drafter: Drafter | Architecture | str | Path | None
 
 
-class AskedArguments(DraftArguments, total=False):
-    """How it runs, as arguments of `specmodel.predict` beside those it names itself.
+class WhatIfArguments(DraftArguments, total=False):
+    """How a drafter runs, and what else there is to say of what runs where.
 
     Parameters
     ----------
@@ -130,13 +147,6 @@ class AskedArguments(DraftArguments, total=False):
     proposal_rate, lookup_time
         Of look-ups: share of the steps that have a proposal, 0.2 by default [-], and time of the
         host to look up one sequence [s].
-    acceptance_rate, tokens_per_step, step_efficiency, accepted_fraction, acceptance_by_position
-        Forms of acceptance, of which one is given: see `Acceptance` [-] [token].
-    acceptance_by_context
-        Another form: tokens per step by context, such as ``{2048: 3.2, 32768: 2.1}`` [token].
-    measured_draft_length, acceptance_spread
-        Draft length at which it was measured [token]; standard deviation of the acceptance rate,
-        which intervals then hold, by default that between tasks of what is published, else 0 [-].
     changes
         What-ifs: values by dotted field of target, drafter, hardware or engine, such as
         ``{"target.experts_per_token": 4}``, or a list of texts ``KEY=VALUE``.
@@ -147,6 +157,24 @@ class AskedArguments(DraftArguments, total=False):
     num_gpus: int | None
     proposal_rate: float | None
     lookup_time: float | None
+    changes: Mapping[str, object] | Sequence[str] | None
+    force: bool | None
+
+
+class AcceptanceArguments(TypedDict, total=False):
+    """What is accepted, in forms other than `acceptance`.
+
+    Parameters
+    ----------
+    acceptance_rate, tokens_per_step, step_efficiency, accepted_fraction, acceptance_by_position
+        Forms of acceptance, of which one is given: see `Acceptance` [-] [token].
+    acceptance_by_context
+        Another form: tokens per step by context, such as ``{2048: 3.2, 32768: 2.1}`` [token].
+    measured_draft_length, acceptance_spread
+        Draft length at which it was measured [token]; standard deviation of the acceptance rate,
+        which intervals then hold, by default that between tasks of what is published, else 0 [-].
+    """
+
     acceptance_rate: Numeric | None
     tokens_per_step: Numeric | None
     step_efficiency: Numeric | None
@@ -155,5 +183,48 @@ class AskedArguments(DraftArguments, total=False):
     acceptance_by_context: Mapping[float, float] | Sequence[tuple[float, float]] | str | None
     measured_draft_length: Numeric | None
     acceptance_spread: float | None
-    changes: Mapping[str, object] | Sequence[str] | None
-    force: bool
+
+
+class AskedArguments(RunArguments, WhatIfArguments, AcceptanceArguments, total=False):
+    """How it runs and what is accepted, beside what `specmodel.predict` names itself."""
+
+
+class CaseArguments(AskedArguments, total=False):
+    """How it runs, what drafts and what is accepted.
+
+    Parameters
+    ----------
+    drafter, acceptance, max_draft_length
+        As in `specmodel.predict` [token].
+    """
+
+    drafter: Drafter | Architecture | str | Path | None
+    acceptance: Acceptance | Numeric | str | None
+    max_draft_length: int | None
+
+
+class PlainPoints(TypedDict, total=False):
+    """Points, draft lengths aside: lengths of prompts and outputs, and whether in lockstep.
+
+    Parameters
+    ----------
+    context_length, prompt_length, output_length, lockstep
+        As in `specmodel.predict` [token].
+    """
+
+    context_length: Numeric | None
+    prompt_length: Numeric | None
+    output_length: Numeric | None
+    lockstep: Numeric | None
+
+
+class DeployedPoints(PlainPoints, total=False):
+    """Points of a deployment, draft lengths aside.
+
+    Parameters
+    ----------
+    batch_size
+        Sequences decoded together, over all replicas [request].
+    """
+
+    batch_size: Required[Numeric]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from specmodel.base.dtypes import check_dtype
@@ -52,22 +53,20 @@ def deployed(
 
     A deployment is kept with the programs of its passes.
     """
-    try:
-        kept = _kept(tuple(arguments.items()), tuple(map(type, arguments.values())), requests)
-    except TypeError:  # a record that has no hash
-        kept = None
-    if kept is None:
-        return usually_deployed(arguments, requests)
-    return kept[0], dict(kept[1])
+    types = tuple(map(type, arguments.values()))
+    if {str, int, float, bool, type(None)}.issuperset(types):
+        kept = _kept(tuple(arguments.items()), types, requests)
+        if kept:
+            return kept[0], dict(kept[1])
+    return usually_deployed(arguments, requests)
 
 
 @lru_cache(maxsize=1024)
 def _kept(
-    arguments: tuple[tuple[str, Any], ...], types: tuple[type, ...], requests: int
+    arguments: tuple[tuple[str, Any], ...], _types: tuple[type, ...], requests: int
 ) -> tuple[Deployment, dict[str, Any]] | None:
-    """Return the cached deployment of names and numbers, None if a path or a record is given."""
-    is_fixed = {str, int, float, bool, type(None)}.issuperset(types)
-    if not is_fixed or any(isinstance(value, str) and is_path(value) for _, value in arguments):
+    """Return what is deployed, None if a file says what; types tell 1 from 1.0 and True."""
+    if any(isinstance(value, str) and is_path(value) for _, value in arguments):
         return None
     return usually_deployed(dict(arguments), requests)
 
@@ -87,14 +86,19 @@ def usually_deployed(
     requests
         Requests that must fit [request].
     """
-    values = with_usual_drafter(with_counted_gpus(with_changes(values)))
+    values = {**values, **(changed(values["changes"]) if values.get("changes") else {})}
+    values |= counted_gpus(values.get("hardware"))
+    if values.get("drafter") == NO_DRAFTER:
+        values["drafter"] = None
+    elif values.get("drafter") is None and values.get("is_drafting") and "target" in values:
+        values |= usual_drafter(values["target"], values.get("weight_dtype"))
     lay_out = partial(_laid_out, values=values, requests=requests)
     prefix = "changes " if values.get("changes") else ""
     deployment, assumed = resolve(values, prefix, lay_out)
     if not values.get("force"):
         _check_plausible(deployment)
-    told = {name: values.get(f"told_{name}") for name in TOLD}
-    return deployment, {name: value for name, value in told.items() if value} | assumed
+    notes = {name: values.get(f"told_{name}") for name in TOLD}
+    return deployment, {name: note for name, note in notes.items() if note} | assumed
 
 
 def _check_plausible(deployment: Deployment) -> None:
@@ -106,42 +110,39 @@ def _check_plausible(deployment: Deployment) -> None:
             raise InputError(place, value, expected)
 
 
-def with_changes(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with `changes` applied, and a text of the changes by dotted field."""
-    changes = values.get("changes")
-    if not changes:
-        return dict(values)
-    found = what_ifs(changes)
-    short = found.get("lookup_time")
-    if short is not None and not (isinstance(short, int | float) and not short >= 1):
-        found["lookup_time"] = parse_seconds("lookup_time", str(short))
-    told = [f"{k}={v}" for k, v in changes.items()] if isinstance(changes, Mapping) else changes
-    told = [text for text in told if "." in text.partition("=")[0]]  # others are plain arguments
-    return {**values, **found, "told_changes": ", ".join(told)}
+def changed(changes: Mapping[str, object] | Sequence[str]) -> dict[str, object]:
+    """Return the values that `changes` say, and a text of the changes by dotted field."""
+    values = what_ifs(changes)
+    time = values.get("lookup_time")
+    if time is not None and not (isinstance(time, int | float) and not time >= 1):
+        values["lookup_time"] = parse_seconds("lookup_time", str(time))
+    texts = [f"{k}={v}" for k, v in changes.items()] if isinstance(changes, Mapping) else changes
+    texts = [text for text in texts if "." in text.partition("=")[0]]  # others are plain arguments
+    return values | {"told_changes": ", ".join(texts)}
 
 
-def with_counted_gpus(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with the count of a GPU's name, such as ``8xh200``, as `num_gpus`."""
-    if not isinstance(values.get("hardware"), str):
-        return dict(values)
-    count, name = counted(values["hardware"])
-    return {**values, "hardware": name} | ({"num_gpus": count} if count else {})
+def counted_gpus(hardware: object) -> dict[str, object]:
+    """Return the GPU of a name such as ``8xh200`` as `hardware`, and the count as `num_gpus`."""
+    if not isinstance(hardware, str):
+        return {}
+    count, name = counted(hardware)
+    return {"hardware": name} | ({"num_gpus": count} if count else {})
 
 
 def what_ifs(changes: Mapping[str, object] | Sequence[str]) -> dict[str, object]:
     """Return changes by dotted field of the records, from a mapping or ``KEY=VALUE`` texts."""
     if isinstance(changes, Mapping):
-        found, texts = dict(changes), dict(zip(changes, changes, strict=True))
+        values, texts = dict(changes), dict(zip(changes, changes, strict=True))
     else:
         parts = {text: [part.strip() for part in text.partition("=")] for text in changes}
-        found = {key: literal(value) for key, _, value in parts.values()}
+        values = {key: literal(value) for key, _, value in parts.values()}
         texts = {key if has_value else "": text for text, (key, has_value, _) in parts.items()}
     for key, text in texts.items():
         record, has_field, _ = key.partition(".")
         if key not in SETTABLE and (not has_field or record not in RECORDS):
             expected = f"KEY=VALUE with a key that starts with {'., '.join(RECORDS)}., or is one of"
             raise InputError("changes", text, f"{expected} {', '.join(SETTABLE)}")
-    return found
+    return values
 
 
 def literal(text: str) -> object:
@@ -154,22 +155,13 @@ def literal(text: str) -> object:
     return text
 
 
-def with_usual_drafter(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with the target's usual drafter where `is_drafting` and none is named.
-
-    The target is then the record that was read for that.
-    """
-    drafter, target = values.get("drafter"), values.get("target")
-    if isinstance(drafter, str) and drafter == NO_DRAFTER:
-        return {**values, "drafter": None}
-    if drafter is not None or not values.get("is_drafting") or target is None:
-        return dict(values)
+def usual_drafter(target: Architecture | str | Path, weight_dtype: str | None) -> dict[str, Any]:
+    """Return the target's usual drafter by name, why, and the record that was read for that."""
     if not isinstance(target, Architecture):
-        dtype = values.get("weight_dtype")
-        stored = None if dtype is None else check_dtype("weight_dtype", dtype)
+        stored = None if weight_dtype is None else check_dtype("weight_dtype", weight_dtype)
         target = load_architecture(target, weight_dtype=stored)
-    usual, why = taken_drafter(target)
-    return {**values, "target": target, "drafter": usual, "told_drafter": f"{usual} ({why})"}
+    drafter, why = taken_drafter(target)
+    return {"target": target, "drafter": drafter, "told_drafter": f"{drafter} ({why})"}
 
 
 def _laid_out(

@@ -5,7 +5,7 @@ A row an engine, each figure from its source.
 
 import re
 from math import inf
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from specmodel.base.classes import dataclass
 
@@ -98,7 +98,8 @@ _MIB = 2**20
 _ANY = ((2, inf), (4, inf), (8, inf))
 
 _LARGEST = 1e12
-UNBOUNDED = {"beside_tokens": _LARGEST, "fused_tokens": _LARGEST, "norm_tokens": _LARGEST}
+_OF_SIZE = ("beside_tokens", "fused_tokens", "norm_tokens")
+UNBOUNDED: dict[str, Any] = dict.fromkeys(_OF_SIZE, _LARGEST)
 UNBOUNDED |= {"norm_limits": ((0, _ANY),), "norm_models": ""}
 """What an engine without overheads does in passes of any size, with the kernels of another."""
 

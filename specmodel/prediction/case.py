@@ -29,7 +29,7 @@ from specmodel.base.units import Numeric, check
 from specmodel.cost.arguments import AskedArguments
 from specmodel.cost.deploying import NAMES, laid_out
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.usual import TOLD, deployed, with_changes
+from specmodel.cost.usual import TOLD, changed, deployed
 from specmodel.drafters.acceptance import load_acceptance
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.drafters.names import named_drafters
@@ -103,9 +103,10 @@ class Case:
     def laid_out(self, degrees: Mapping[str, Any]) -> Case:
         """Return the case in other parallel degrees, with the assumptions that follow."""
         given = {**self.given, **degrees}
-        deployment, assumed = laid_out(self.deployment, with_changes(given), degrees)
-        told = {name: self.assumed[name] for name in TOLD if name in self.assumed}
-        return replace(self, deployment=deployment, assumed=told | assumed, given=given)
+        values = given | (changed(given["changes"]) if given.get("changes") else {})
+        deployment, assumed = laid_out(self.deployment, values, degrees)
+        notes = {name: self.assumed[name] for name in TOLD if name in self.assumed}
+        return replace(self, deployment=deployment, assumed=notes | assumed, given=given)
 
     @property
     def alone(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.units import Numeric
-from specmodel.cost.arguments import RunArguments
+from specmodel.cost.arguments import DeployedPoints, RunArguments
 from specmodel.cost.deployment import Deployment
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
@@ -66,8 +66,8 @@ def decode(
     }
     where = {"target": target, "hardware": hardware}
     case = case_of(where | points | others, is_drafting=False)
-    found = decoded(case)
-    return with_intervals(found) if interval else found
+    prediction = decoded(case)
+    return with_intervals(prediction) if interval else prediction
 
 
 def decoded(case: Case) -> Prediction:
@@ -77,7 +77,11 @@ def decoded(case: Case) -> Prediction:
 
 
 def decode_deployed(
-    deployment: Deployment, assumed: Mapping[str, Any], *, interval: bool = False, **asked: Any
+    deployment: Deployment,
+    assumed: Mapping[str, Any],
+    *,
+    interval: bool = False,
+    **others: Unpack[DeployedPoints],
 ) -> Prediction:
     """Predict plain decoding of a deployment as `deploy` gives it, without a drafter.
 
@@ -87,12 +91,12 @@ def decode_deployed(
         What runs where, and what was assumed of it, as `deploy` returns them.
     interval
         Whether 80 % intervals are added.
-    asked
-        Points by name, as `decode` takes them.
+    **others
+        Points: those of `cost.arguments.DeployedPoints`.
     """
-    points, told = plain_points(**asked)
+    points, notes = plain_points(**others)
     points["draft_length"] = np.zeros(())
     evaluation = evaluate(deployment, points, Acceptance(acceptance_rate=0.0))
     shown = (*DECODE_COLUMNS, *LOAD_COLUMNS) if "prompt_length" in points else DECODE_COLUMNS
-    found = Prediction(evaluation=evaluation, assumptions={**assumed, **told}, shown=shown)
-    return with_intervals(found) if interval else found
+    prediction = Prediction(evaluation=evaluation, assumptions={**assumed, **notes}, shown=shown)
+    return with_intervals(prediction) if interval else prediction

@@ -14,7 +14,7 @@ from specmodel.algebra.acceptance import ONE_FOR_ALL, Acceptance
 from specmodel.algebra.experts import MAX_TOKENS_PER_SEQUENCE
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
-from specmodel.cost.arguments import AskedArguments
+from specmodel.cost.arguments import AskedArguments, DeployedPoints
 from specmodel.cost.deployment import Deployment
 from specmodel.drafters.passes import Drafter
 from specmodel.machines.hardware import HardwareProfile
@@ -257,7 +257,7 @@ def predict_deployed(
     verify_tokens: Numeric | None = None,
     max_draft_length: int | None = None,
     interval: bool = False,
-    **asked: Any,
+    **others: Unpack[DeployedPoints],
 ) -> Prediction:
     """Predict for a deployment as `deploy` gives it, at given draft lengths.
 
@@ -274,10 +274,10 @@ def predict_deployed(
         Longest draft considered, by default that of the search for a best one [token].
     interval
         Whether 80 % intervals are added.
-    asked
-        Other points by name, as `predict` takes them.
+    **others
+        Other points: those of `cost.arguments.DeployedPoints`.
     """
-    points, told = plain_points(**asked)
+    points, told = plain_points(**others)
     assumed = {**assumed, **told}
     block = deployment.drafter.block_size
     if max_draft_length is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
 
 import numpy as np
 
@@ -18,10 +18,12 @@ from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, given, refuse_given, refuse_unknown
 from specmodel.base.notes import Note
 from specmodel.base.text import Viewed
+from specmodel.cost.arguments import RunArguments, WhatIfArguments
 from specmodel.cost.deploying import NAMES
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
 from specmodel.cost.usual import deployed
+from specmodel.drafters.passes import Drafter
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 from specmodel.prediction.case import OF_DEPLOYMENTS
@@ -47,11 +49,55 @@ LONGEST_REPLAYED = 7
 """Longest draft that policies may choose where none is given, as Cascade's paper has it [token]."""
 DEFAULT_CONTEXT_LENGTH = 1024
 VARIATION = tuple(vars(Variation()))
-OF_REPLAYS = (
-    *("step_times", "trace", "requests", "output_tokens", "runaway_share", "max_draft_length"),
-    *("context_length", "drafter_upkeep", *VARIATION, "fixed_context", "policies", "policy_state"),
-    "seed",
-)
+
+
+class _OfReplays(TypedDict, total=False):
+    """What is replayed, and how, apart from the deployment."""
+
+    step_times: str | Path | None
+    trace: Required[Trace | str]
+    requests: int | None
+    output_tokens: int | None
+    runaway_share: float | None
+    max_draft_length: int | None
+    context_length: int | None
+    drafter_upkeep: float | None
+    timing_noise: float | None
+    request_expert_spread: float | None
+    step_expert_spread: float | None
+    fixed_context: bool | None
+    policies: Sequence[str] | str | None
+    policy_state: str | None
+    seed: int | None
+
+
+class ReplayArguments(RunArguments, WhatIfArguments, _OfReplays, total=False):
+    """Arguments of `replayed`, with those of `RunArguments` and `WhatIfArguments`.
+
+    Parameters
+    ----------
+    drafter
+        What drafts, as in `specmodel.predict`.
+    step_times
+        A file of measured step times, in place of what runs where.
+    trace, requests, output_tokens, runaway_share
+        A trace, its file, or a preset, of which so many requests [request] with so many tokens
+        [token] are drawn, and the share of them that runs to the longest output [-].
+    max_draft_length, context_length, fixed_context
+        Longest draft considered, 7 by default; cached entries before the first step [token]; and
+        whether they do not grow.
+    drafter_upkeep
+        Share of the drafter's time that a step without a draft takes [-].
+    timing_noise, request_expert_spread, step_expert_spread
+        As in `Variation` [-].
+    policies, policy_state, seed
+        As in `simulate`, policies by name; what decides all that is drawn [-].
+    """
+
+    drafter: Drafter | Architecture | str | Path | None
+
+
+OF_REPLAYS = tuple(_OfReplays.__annotations__)
 """Arguments of a question of policies beside those of a deployment."""
 
 
@@ -118,7 +164,7 @@ def replayed(
     hardware: HardwareProfile | str | Path | None = None,
     *,
     workers: int = 1,
-    **arguments: Any,
+    **arguments: Unpack[ReplayArguments],
 ) -> Replayed:
     """Replay policies over an acceptance trace at batch size 1, as ``specmodel simulate`` does.
 
@@ -129,14 +175,13 @@ def replayed(
     workers
         Processes [-].
     **arguments
-        What says what runs where, as in `specmodel.predict`, and `OF_REPLAYS`: options of the
-        command, as numbers or its texts; policies may be a list.
+        Those of `ReplayArguments`: options of the command, as numbers or its texts.
 
     Examples
     --------
     >>> words = {"trace": "code-eagle", "requests": 20, "output_tokens": 64}
-    >>> found = replayed("qwen3-30b-a3b", "h200", policies=["none", "fixed:2"], **words)
-    >>> found.summary["policy"].tolist()
+    >>> answer = replayed("qwen3-30b-a3b", "h200", policies=["none", "fixed:2"], **words)
+    >>> answer.summary["policy"].tolist()
     ['none', 'fixed:2']
     """
     where = {"target": target, "hardware": hardware}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -26,30 +26,31 @@ from specmodel.prediction.case import ACCEPTANCE, Case, case_of
 from specmodel.replay.named import named_requests
 from specmodel.replay.sampling import TRACE, stream
 from specmodel.replay.traces import Trace, join_traces, sample_trace
+from specmodel.serving.arguments import (
+    DrainArguments,
+    LimitArguments,
+    LoadArguments,
+    SearchArguments,
+    TrafficArguments,
+)
 from specmodel.serving.capacity import Targets
 from specmodel.serving.carried import check_alone, check_costs, largest_rates
 from specmodel.serving.drains import Drain, drain_of, drained, usual_policies
-from specmodel.serving.lengths import OF_FILES, lengths_asked
+from specmodel.serving.lengths import lengths_asked
 from specmodel.serving.requests import MOST_REQUESTS, MOST_VARIATION, Arrivals, Lengths, Requests
 from specmodel.serving.run import has_numba
 from specmodel.serving.study import Row, Study, under_load
 from specmodel.serving.trial import RUNS, Trial
 
-LIMITS = ("max_running", "token_budget", "block_size", "reserved_tokens")
-OF_SEARCH = ("for_rate", "replications", "attainment")
-"""What only a search for the largest rate takes."""
+LIMITS = tuple(LimitArguments.__annotations__)
+OF_SEARCH = tuple(SearchArguments.__annotations__)
 FOR_LARGEST = "a target with it, and no rates or users, as it is for the largest rate"
-OF_DRAINS = ("samples", "servers", "finished", "by_formula")
-"""What only a drain takes."""
+OF_DRAINS = tuple(DrainArguments.__annotations__)
 _OF_ARRIVALS = ("request_rate", "users", "arrivals", "requests", "tpot_target", "ttft_target")
 """What a drain does not take."""
 _OF_STUDY = ("seed", "policy_state", "prefix_hit_rate", "shared_prefix", "acceptance_by_request")
 """What a study takes as it is given."""
-OF_LOADS = (
-    *("request_rate", "users", "arrivals", "workload", "requests", "policy", "trace", "prefill"),
-    *("tpot_target", "ttft_target", *OF_FILES, "gpu_hour_price", *_OF_STUDY),
-    *(*LIMITS, *OF_SEARCH, "drain", *OF_DRAINS),
-)
+OF_LOADS = (*TrafficArguments.__annotations__, "prefill", "gpu_hour_price")
 """Arguments of a question of load beside those of a case."""
 
 _USUAL = 3
@@ -95,11 +96,11 @@ class Loaded(Viewed):
 
     def answered(self, progress: Callable[[int], object] = lambda done: None, **how: Any) -> Loaded:
         """Return the load with its rows; `how` are workers and client, as for `capacities`."""
-        told: dict[str, Any] = {**self.costs, "progress": progress}
+        settings: dict[str, Any] = {**self.costs, "progress": progress}
         if self.trial is not None:
-            rows, tried = largest_rates(self.trial, self.policies, **told, **how)
+            rows, tried = largest_rates(self.trial, self.policies, **settings, **how)
             return replace(self, rows=rows, tried=tried)
-        rows = under_load(self.study, self.loads, self.policies, self.targets, **told)
+        rows = under_load(self.study, self.loads, self.policies, self.targets, **settings)
         return replace(self, rows=rows)
 
 
@@ -123,7 +124,7 @@ def load(
     *,
     workers: int = 1,
     client: Any = None,
-    **arguments: Any,
+    **arguments: Unpack[LoadArguments],
 ) -> Loaded:
     """Simulate a server under load, as the command does: what rates do, or the largest rate.
 
@@ -134,16 +135,16 @@ def load(
     workers, client
         Where a search is computed, as `capacities` takes it [-].
     **arguments
-        Those of `specmodel.predict` but for points, and `OF_LOADS`: options of the command, as
-        numbers, lists or its texts. A target (`tpot_target`, `ttft_target` [s]) without
+        Those of `serving.arguments.LoadArguments`: options of the command, as numbers, lists or
+        its texts. A target (`tpot_target`, `ttft_target` [s]) without
         `request_rate` [request/s] or `users` asks for the largest rate; `drain` prompts [request]
         are all there at once, and are answered to the end.
 
     Examples
     --------
     >>> words = {"acceptance": 0.7, "requests": 50, "policy": "none,fixed:2"}
-    >>> found = load("qwen3-30b-a3b", "h200", request_rate=[1.0], **words)
-    >>> [row["policy"] for row in found.rows]
+    >>> answer = load("qwen3-30b-a3b", "h200", request_rate=[1.0], **words)
+    >>> [row["policy"] for row in answer.rows]
     ['none', 'fixed:2']
     """
     question = load_question({**arguments, "target": target, "hardware": hardware})
@@ -152,38 +153,39 @@ def load(
 
 def load_question(arguments: Mapping[str, Any]) -> Loaded:
     """Return the question that arguments of `load` ask, checked and not yet answered."""
-    asked = given(arguments, arguments)
-    if not asked.get("by_formula"):
-        asked.pop("by_formula", None)  # a flag that is not set
-    if (longest := asked.get("max_draft_length")) is not None:
+    options = given(arguments, arguments)
+    if not options.get("by_formula"):
+        options.pop("by_formula", None)  # a flag that is not set
+    if (longest := options.get("max_draft_length")) is not None:
         check("max_draft_length", longest, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
-    case = case_of({name: value for name, value in asked.items() if name not in OF_LOADS})
-    targets, policies = _targets(asked), _policies(asked, case)
-    costs = given(asked, ("gpu_hour_price", "for_rate"))
+    case = case_of({name: value for name, value in options.items() if name not in OF_LOADS})
+    targets, policies = _targets(options), _policies(options, case)
+    costs = given(options, ("gpu_hour_price", "for_rate"))
     check_costs(**costs)
-    told: dict[str, Any] = {"costs": costs, "targets": targets, "is_usual": "policy" not in asked}
-    if "drain" in asked:
+    is_usual = "policy" not in options
+    fields: dict[str, Any] = {"costs": costs, "targets": targets, "is_usual": is_usual}
+    if "drain" in options:
         expected = "none with --drain, where all prompts arrive at once"
-        refuse_given(asked, (*_OF_ARRIVALS, *OF_SEARCH), expected)
-        study, told["assumed"] = _study(asked, case, policies)
-        drain = drain_of(study, asked["drain"], **given(asked, OF_DRAINS))
+        refuse_given(options, (*_OF_ARRIVALS, *OF_SEARCH), expected)
+        study, fields["assumed"] = _study(options, case, policies)
+        drain = drain_of(study, options["drain"], **given(options, OF_DRAINS))
         if isinstance(study.lengths, Requests):
             held, count = study.lengths.count, drain.study.num_requests
             which = f"the first {count}" if count <= held else f"all {held}, again and again,"
             taken = filter(None, (f"{which} of the file", study.lengths.reading))
-            told["assumed"] |= {"workload": ", ".join(taken)}
-        told["policies"] = usual_policies(drain) if told["is_usual"] else policies
-        return Drained(study=drain.study, loads=[], trial=None, drain=drain, **told)
-    refuse_given(asked, OF_DRAINS, "--drain with it")
+            fields["assumed"] |= {"workload": ", ".join(taken)}
+        fields["policies"] = usual_policies(drain) if is_usual else policies
+        return Drained(study=drain.study, loads=[], trial=None, drain=drain, **fields)
+    refuse_given(options, OF_DRAINS, "--drain with it")
     trial, loads = None, list[Arrivals]()
-    if not given(asked, ("request_rate", "users")) and targets != (None, None):
-        trial, told["assumed"] = trial_of(case, asked, policies)
+    if not given(options, ("request_rate", "users")) and targets != (None, None):
+        trial, fields["assumed"] = trial_of(case, options, policies)
         study = trial.study
     else:
-        study, told["assumed"] = _study(asked, case, policies)
-        loads = _arrivals(asked, study.lengths)
-        refuse_given(asked, OF_SEARCH, FOR_LARGEST)
-    return Loaded(study=study, policies=policies, loads=loads, trial=trial, **told)
+        study, fields["assumed"] = _study(options, case, policies)
+        loads = _arrivals(options, study.lengths)
+        refuse_given(options, OF_SEARCH, FOR_LARGEST)
+    return Loaded(study=study, policies=policies, loads=loads, trial=trial, **fields)
 
 
 def trial_of(
@@ -194,39 +196,39 @@ def trial_of(
     `arguments` are those of the load, beside the case's own. With `must_meet`, refuse targets
     that a request alone misses under all policies.
     """
-    asked = {**case.given, **given(arguments, arguments)}
+    options = {**case.given, **given(arguments, arguments)}
     others = ("request_rate", "users", "drain", *OF_DRAINS)
-    refuse_given(asked, others, "none, as the largest rate is searched")
-    (ttft, tpot), told = _targets(asked), dict[str, Any]()
+    refuse_given(options, others, "none, as the largest rate is searched")
+    (ttft, tpot), notes = _targets(options), dict[str, Any]()
     if ttft is None and tpot is not None:
-        ttft, told["ttft_target"] = _TTFT, f"{_TTFT:g}s"
-    share = asked.get("attainment")
+        ttft, notes["ttft_target"] = _TTFT, f"{_TTFT:g}s"
+    share = options.get("attainment")
     if share is None:
-        share = told["attainment"] = _SHARE
+        share = notes["attainment"] = _SHARE
     targets = Targets(ttft=ttft, tpot=tpot, attainment=share)
     usual = dict(zip(("replications", "requests"), RUNS[has_numba()], strict=True))
-    runs, requests = (usual | given(asked, usual)).values()
-    study, assumed = _study({**asked, "requests": requests}, case, policies, is_drawn=True)
-    told["requests"] = f"{requests} and more, {runs} times"
-    law = Arrivals(request_rate=1.0, **_law(asked.get("arrivals")))
-    is_coarse = not has_numba() and not given(asked, usual)
+    runs, requests = (usual | given(options, usual)).values()
+    study, assumed = _study({**options, "requests": requests}, case, policies, is_drawn=True)
+    notes["requests"] = f"{requests} and more, {runs} times"
+    law = Arrivals(request_rate=1.0, **_law(options.get("arrivals")))
+    is_coarse = not has_numba() and not given(options, usual)
     how = {"replications": runs, "arrivals": law, "is_coarse": is_coarse}
     trial = Trial(study=study, targets=targets, **how)
     if must_meet:
-        check_alone(trial, policies, told)
-    return trial, assumed | told
+        check_alone(trial, policies, notes)
+    return trial, assumed | notes
 
 
 def _study(
-    asked: Mapping[str, Any], case: Case, policies: Sequence[str], *, is_drawn: bool = False
+    options: Mapping[str, Any], case: Case, policies: Sequence[str], *, is_drawn: bool = False
 ) -> tuple[Study, dict[str, Any]]:
     """Return the `Study` to simulate, and the assumptions; `is_drawn` redraws recorded lengths."""
     drafts = any(name != "none" for name in policies)
     longest = max(map(_length_of, policies))
-    typed, seed, acceptance = asked.get("max_draft_length"), asked.get("seed", 0), None
-    assumed, trace = {**case.assumed}, _trace(asked.get("trace"), seed)
+    typed, seed, acceptance = options.get("max_draft_length"), options.get("seed", 0), None
+    assumed, trace = {**case.assumed}, _trace(options.get("trace"), seed)
     if trace is not None:
-        refuse_given(asked, (*ACCEPTANCE, "acceptance_by_request"), "no --trace")
+        refuse_given(options, (*ACCEPTANCE, "acceptance_by_request"), "no --trace")
         longest = max(typed or _USUAL, longest) if drafts else longest
     elif drafts:
         are_open = (n != "none" and not _length_of(n) for n in policies)
@@ -237,9 +239,9 @@ def _study(
         acceptance = case.known_acceptance
         assumed |= {"acceptance": acceptance.source} if acceptance.source else {}
     positions = case.deployment.target.max_positions
-    lengths, told = lengths_asked(asked, positions, is_drawn=is_drawn)
-    if given(asked, ("shared_prefix",)):
-        refuse_given(asked, ("prefix_hit_rate",), "none beside --shared-prefix")
+    lengths, notes = lengths_asked(options, positions, is_drawn=is_drawn)
+    if given(options, ("shared_prefix",)):
+        refuse_given(options, ("prefix_hit_rate",), "none beside --shared-prefix")
     study = Study(
         deployment=case.deployment,
         acceptance=acceptance,
@@ -247,26 +249,26 @@ def _study(
         lengths=lengths,
         is_redrawn=isinstance(lengths, Requests)
         and not is_drawn
-        and bool(given(asked, ("arrivals", "requests"))),
-        num_requests=asked.get("requests", getattr(lengths, "count", 2000)),
-        limits=tuple(given(asked, LIMITS).items()),
+        and bool(given(options, ("arrivals", "requests"))),
+        num_requests=options.get("requests", getattr(lengths, "count", 2000)),
+        limits=tuple(given(options, LIMITS).items()),
         trace=trace,
-        prefill_servers=_servers(asked.get("prefill")),
-        **given(asked, _OF_STUDY),
+        prefill_servers=_servers(options.get("prefill")),
+        **given(options, _OF_STUDY),
     )
-    return study, assumed | told | {"scheduling": "as vLLM 0.33"}
+    return study, assumed | notes | {"scheduling": "as vLLM 0.33"}
 
 
-def _policies(asked: Mapping[str, Any], case: Case) -> list[str]:
+def _policies(options: Mapping[str, Any], case: Case) -> list[str]:
     """Return the policies given, or none, a draft as long as is usual and known, and a schedule."""
-    found = asked.get("policy")
-    if found is None:
-        is_known = "trace" not in asked
-        longest = case.longest_draft() if is_known else asked.get("max_draft_length", _USUAL)
-        found = f"none,fixed:{min(longest, _USUAL)},schedule"
-    policies = [name.strip() for name in (found.split(",") if isinstance(found, str) else found)]
+    typed = options.get("policy")
+    if typed is None:
+        is_known = "trace" not in options
+        longest = case.longest_draft() if is_known else options.get("max_draft_length", _USUAL)
+        typed = f"none,fixed:{min(longest, _USUAL)},schedule"
+    policies = [name.strip() for name in (typed.split(",") if isinstance(typed, str) else typed)]
     if len({*policies}) < len(policies):
-        raise InputError("policy", found, "policies, each once")
+        raise InputError("policy", typed, "policies, each once")
     return policies
 
 
@@ -302,12 +304,12 @@ def _trace(name: Trace | str | None, seed: int) -> Trace | None:
     return join_traces(drawn)
 
 
-def _arrivals(asked: Mapping[str, Any], lengths: Lengths | Requests) -> list[Arrivals]:
+def _arrivals(options: Mapping[str, Any], lengths: Lengths | Requests) -> list[Arrivals]:
     """Return the loads asked for."""
-    law = _law(asked.get("arrivals"))
-    users, rates = asked.get("users"), asked.get("request_rate")
+    law = _law(options.get("arrivals"))
+    users, rates = options.get("users"), options.get("request_rate")
     if users is not None:
-        refuse_given(asked, ("request_rate", "arrivals"), "either rates or users")
+        refuse_given(options, ("request_rate", "arrivals"), "either rates or users")
         users = parse_values("users", users) if isinstance(users, str) else np.ravel(users)
         check("users", users, minimum=1, whole=True)
         return [Arrivals(users=int(n)) for n in users]
@@ -317,7 +319,7 @@ def _arrivals(asked: Mapping[str, Any], lengths: Lengths | Requests) -> list[Arr
         rates = [lengths.rate]
         if not 0 < rates[0] <= 1e6:
             expected = "requests that come at several times, or --request-rate beside it"
-            raise InputError("workload", str(asked["workload"]), expected)
+            raise InputError("workload", str(options["workload"]), expected)
     else:
         expected = "requests a second, such as 1,2,4, or --users, or for the largest --tpot-target"
         raise InputError("request_rate", None, expected)
@@ -339,8 +341,8 @@ def _law(text: str | None) -> dict[str, Any]:
     raise InputError("arrivals", text, expected)
 
 
-def _targets(asked: Mapping[str, Any]) -> tuple[float | None, float | None]:
+def _targets(options: Mapping[str, Any]) -> tuple[float | None, float | None]:
     """Return the targets of TTFT and TPOT, None where none is given [s]."""
-    typed = {name: asked.get(name) for name in ("ttft_target", "tpot_target")}
+    typed = {name: options.get(name) for name in ("ttft_target", "tpot_target")}
     ttft, tpot = (None if v is None else parse_seconds(n, v) for n, v in typed.items())
     return ttft, tpot

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from specmodel.answers.sweeps.workers import dask_workers
 from specmodel.base.errors import InputError
 from specmodel.base.units import LARGEST_PRICE, FloatArray, check, format_si
 from specmodel.replay.workers import spread
+from specmodel.serving.arguments import ComputeArguments
 from specmodel.serving.capacity import MEANS, NOTHING, Capacity
 from specmodel.serving.study import Row, add_costs
 from specmodel.serving.trial import Trial
@@ -33,7 +34,7 @@ def largest_rates(
     *,
     for_rate: float | None = None,
     gpu_hour_price: float | None = None,
-    **how: Any,
+    **how: Unpack[ComputeArguments],
 ) -> tuple[list[Row], list[Row]]:
     """Return rows with the largest sustained rate of each policy, and rows of all rates tried.
 
@@ -45,7 +46,7 @@ def largest_rates(
         Total rate for which rows have the replicas and GPUs needed, None for neither [request/s];
         price of a GPU for an hour, where costs are wanted [-].
     **how
-        Where it is computed, as `capacities` takes it.
+        Where it is computed: `ComputeArguments`, as `capacities` takes them.
     """
     check_costs(for_rate=for_rate, gpu_hour_price=gpu_hour_price)
     rows, tried = list[Row](), list[Row]()
@@ -106,7 +107,7 @@ def with_single_lengths(schedule: Schedule, speedup: FloatArray) -> dict[str, Sc
 
 
 def best_schedule(
-    trial: Trial, schedules: Mapping[str, Schedule], **how: Any
+    trial: Trial, schedules: Mapping[str, Schedule], **how: Unpack[ComputeArguments]
 ) -> tuple[Schedule, list[Row]]:
     """Return the schedule with the highest capacity, and a row with each policy's capacity.
 
@@ -115,7 +116,7 @@ def best_schedule(
     trial, schedules
         The study and its targets, and schedules as `with_single_lengths` names them.
     **how
-        Where it is computed, as `capacities` takes it.
+        Where it is computed: `ComputeArguments`, as `capacities` takes them.
     """
     every = capacities([(trial, name) for name in schedules], **how)
     rows: list[Row] = [
@@ -126,7 +127,9 @@ def best_schedule(
 
 
 def carried_by(
-    trials: Mapping[str, tuple[Trial, Sequence[str]]], prices: Mapping[str, float], **how: Any
+    trials: Mapping[str, tuple[Trial, Sequence[str]]],
+    prices: Mapping[str, float],
+    **how: Unpack[ComputeArguments],
 ) -> list[Row]:
     """Return the capacity of each alternative without drafts, at best and per GPU, and its cost.
 
@@ -138,7 +141,7 @@ def carried_by(
     prices
         Of a GPU for an hour by the name of the alternative, where costs are wanted [-].
     **how
-        Where it is computed, as `capacities` takes it.
+        Where it is computed: `ComputeArguments`, as `capacities` takes them.
     """
     pieces = [(trial, name) for trial, names in trials.values() for name in names]
     found, rows = iter(capacities(pieces, **how)), list[Row]()

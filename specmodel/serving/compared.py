@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 from specmodel.answers.alternatives import Alternatives, alternatives
 from specmodel.base.errors import given, refuse_given
@@ -14,6 +14,7 @@ from specmodel.base.units import single
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 from specmodel.prediction.case import DEFAULT_BATCH_SIZES
+from specmodel.serving.arguments import CompareArguments
 
 Searching: TypeAlias = Callable[[int], AbstractContextManager[Mapping[str, Any]]]
 """Gives how so many searches are computed, as `capacities` takes it, while they are."""
@@ -30,7 +31,7 @@ def compare(
     *,
     workers: int = 1,
     client: Any = None,
-    **arguments: Any,
+    **arguments: Unpack[CompareArguments],
 ) -> Alternatives:
     """Compare models, GPUs, layouts, dtypes, engines, drafters or lengths, as the command does.
 
@@ -41,8 +42,8 @@ def compare(
     workers, client
         Where capacities are searched, as `capacities` takes it [-].
     **arguments
-        Those of `specmodel.predict`, of which those of `answers.alternatives.LISTS` may be lists:
-        every combination is an alternative. One combination alone stands for all layouts of its
+        Those of `serving.arguments.CompareArguments`: every combination of those that are lists is
+        an alternative. One combination alone stands for all layouts of its
         GPUs. With `tpot_target` [s] also the largest batch of each within it; with `for_load` and
         targets, as in `specmodel.load`, the largest rate of each. `gpu_hour_price` is then a price,
         or one for each GPU [-].
@@ -54,13 +55,13 @@ def compare(
 
     Examples
     --------
-    >>> found = compare("mixtral-8x7b", ["2xh100", "2xh200"], acceptance=0.7, batch_size=[1, 64])
-    >>> [*found.predictions]
+    >>> answer = compare("mixtral-8x7b", ["2xh100", "2xh200"], acceptance=0.7, batch_size=[1, 64])
+    >>> [*answer.predictions]
     ['2xh100', '2xh200']
     """
-    asked = {"batch_size": DEFAULT_BATCH_SIZES, "target": target, "hardware": hardware}
+    usual = {"batch_size": DEFAULT_BATCH_SIZES, "target": target, "hardware": hardware}
     how = {"workers": workers, "client": client}
-    return compared(asked | arguments, lambda _: nullcontext(how))
+    return compared(usual | arguments, lambda _: nullcontext(how))
 
 
 def compared(arguments: Mapping[str, Any], searching: Searching) -> Alternatives:
@@ -73,29 +74,29 @@ def compared(arguments: Mapping[str, Any], searching: Searching) -> Alternatives
     searching
         Where capacities are searched.
     """
-    asked = given(arguments, arguments)
-    if not asked.pop("for_load", False):
-        refuse_given(asked, ["prefill"], "--for-load with it")
-        if "tpot_target" not in asked:
-            refuse_given(asked, ["gpu_hour_price"], "--tpot-target with it")
-        return alternatives(asked)
+    options = given(arguments, arguments)
+    if not options.pop("for_load", False):
+        refuse_given(options, ["prefill"], "--for-load with it")
+        if "tpot_target" not in options:
+            refuse_given(options, ["gpu_hour_price"], "--tpot-target with it")
+        return alternatives(options)
     from specmodel.serving.asked import OF_LOADS, trial_of
     from specmodel.serving.carried import carried_by
 
-    load = {name: asked[name] for name in OF_LOADS if name in asked and name not in _OF_EACH}
-    found, trials = alternatives({n: v for n, v in asked.items() if n not in load}), {}
-    notes = list(found.notes)
-    for name, case in found.cases.items():
+    load = {name: options[name] for name in OF_LOADS if name in options and name not in _OF_EACH}
+    every, trials = alternatives({n: v for n, v in options.items() if n not in load}), {}
+    notes = list(every.notes)
+    for name, case in every.cases.items():
         length = single("draft_length", case.draft_length, "one of each alternative")
         policies, longest = ["none"], 1
         if case.deployment.has_drafter:
             policies.append("schedule" if length is None else f"fixed:{length}")
             longest = max(min(case.longest_draft(), _LONGEST), length or 1)
-        own = {**load, "prefill": found.prefill[name], "max_draft_length": longest}
-        trial, _ = trial_of(case, own, policies, must_meet=False)
+        fields = {**load, "prefill": every.prefill[name], "max_draft_length": longest}
+        trial, _ = trial_of(case, fields, policies, must_meet=False)
         trials[name] = trial, policies
         if trial.study.prefill_servers:
             notes.append(f"{name}: {trial.study.prefill_told}.")
     with searching(2 * len(trials)) as how:
-        carried = carried_by(trials, found.prices, **how)
-    return replace(found, targets=vars(trial.targets), carried=carried, notes=notes)
+        carried = carried_by(trials, every.prices, **how)
+    return replace(every, targets=vars(trial.targets), carried=carried, notes=notes)

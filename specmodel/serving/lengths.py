@@ -10,10 +10,10 @@ from typing import Any
 from specmodel.base.errors import InputError, given, nearest, refuse_given
 from specmodel.base.units import check, single
 from specmodel.prediction.predicting import plain_points
+from specmodel.serving.arguments import FileArguments
 from specmodel.serving.requests import LONGEST, WORKLOADS, Lengths, Requests
 
-OF_FILES = ("time_window", "time_unit", "hash_block")
-"""What only a file of recorded requests takes."""
+OF_FILES = tuple(FileArguments.__annotations__)
 _USUAL = "chat"
 """The workload where none is given."""
 

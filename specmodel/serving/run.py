@@ -199,11 +199,7 @@ class Service:
 
 
 def prepare(
-    deployment: Deployment,
-    scheduler: Scheduler,
-    requests: Requests,
-    max_draft_length: int,
-    **how: Any,
+    deployment: Deployment, scheduler: Scheduler, requests: Requests, max_draft_length: int
 ) -> Service:
     """Return a server of a deployment for requests, or any like them, with its times tabulated.
 
@@ -213,8 +209,6 @@ def prepare(
         What runs where, what a step takes, and what is asked, whose contexts decide the table.
     max_draft_length
         Longest draft of any policy [token].
-    **how
-        Other fields of `Service`.
     """
     positions = deployment.target.max_positions
     if 0 < positions < requests.longest:
@@ -233,7 +227,7 @@ def prepare(
         mean_context=requests.mean_context,
         token_budget=limits.token_budget,
     )
-    return Service(times=times, limits=limits, **how)
+    return Service(times=times, limits=limits)
 
 
 def has_numba() -> bool:

@@ -6,14 +6,19 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from specmodel.answers.config_formats import ConfigFormat, config_format as format_of
+from specmodel.answers.config_formats import (
+    ConfigFormat,
+    config_format as format_of,
+    format_of_engine,
+)
 from specmodel.answers.plans import Plan, engine_case, plan_schedule
 from specmodel.base.errors import given
 from specmodel.base.naming import is_id
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
+from specmodel.serving.arguments import ScheduleArguments
 from specmodel.serving.compared import Searching
 
 _TOLD = ("workload", "ttft_target", "attainment", "requests")
@@ -23,11 +28,11 @@ _TOLD = ("workload", "ttft_target", "attainment", "requests")
 def schedule(
     target: Architecture | str | Path,
     hardware: HardwareProfile | str | Path,
-    config_format: str = "vllm",
+    config_format: str | None = None,
     *,
     workers: int = 1,
     client: Any = None,
-    **arguments: Any,
+    **arguments: Unpack[ScheduleArguments],
 ) -> Plan:
     """Schedule draft lengths for an engine, as the command does.
 
@@ -36,13 +41,13 @@ def schedule(
     target, hardware
         Model and GPU, as in `specmodel.predict`.
     config_format
-        Whose configuration is written, one of `answers.CONFIG_FORMATS`.
+        Whose configuration is written, one of `answers.CONFIG_FORMATS`; that of the engine
+        predicted if None.
     workers, client
         Where capacities are searched, as `capacities` takes it [-].
     **arguments
-        Those of `specmodel.predict` but for draft lengths and batch sizes, and `max_batch_size`
-        [request] and `tolerance` [-] as in `answers.plan_schedule`. With `for_load` and targets, as
-        in `specmodel.load`, that of schedule, single lengths and none which carries most.
+        Those of `serving.arguments.ScheduleArguments`. With `for_load` and targets, as in
+        `specmodel.load`, that of schedule, single lengths and none which carries most.
 
     Examples
     --------
@@ -50,9 +55,9 @@ def schedule(
     >>> plan.schedule.ranges
     ((1, 5, 4), (6, 16, 5))
     """
-    asked = {**arguments, "target": target, "hardware": hardware}
-    how = {"workers": workers, "client": client}
-    plan = scheduled(format_of(config_format), asked, lambda _: nullcontext(how))
+    config = format_of(config_format or format_of_engine(arguments.get("engine")))
+    where, how = {"target": target, "hardware": hardware}, {"workers": workers, "client": client}
+    plan = scheduled(config, {**arguments, **where}, lambda _: nullcontext(how))
     return replace(plan, served=str(target)) if is_id(str(target)) else plan
 
 
@@ -66,24 +71,24 @@ def scheduled(config: ConfigFormat, arguments: Mapping[str, Any], searching: Sea
     searching
         Where capacities are searched.
     """
-    asked = given(arguments, arguments)
-    ends = {name: asked.pop(name, None) for name in ("max_batch_size", "tolerance")}
-    if not asked.pop("for_load", False):
-        return plan_schedule(engine_case(config, asked), config, **ends)
+    options = given(arguments, arguments)
+    ends = {name: options.pop(name, None) for name in ("max_batch_size", "tolerance")}
+    if not options.pop("for_load", False):
+        return plan_schedule(engine_case(config, options), config, **ends)
     from specmodel.serving.asked import OF_LOADS, trial_of
     from specmodel.serving.carried import best_schedule, with_single_lengths
 
-    load = {name: asked.pop(name) for name in OF_LOADS if name in asked}
-    case = engine_case(config, asked)
+    load = {name: options.pop(name) for name in OF_LOADS if name in options}
+    case = engine_case(config, options)
     plan = plan_schedule(case, config, ends=False, **ends)
     tried = with_single_lengths(plan.schedule, plan.gain)
     trial, assumed = trial_of(case, {**load, "max_draft_length": case.longest_draft()}, [*tried])
     with searching(len(tried)) as how:
         best, rows = best_schedule(trial, tried, **how)
-    told = {name: assumed[name] for name in _TOLD if name in assumed}
+    notes = {name: assumed[name] for name in _TOLD if name in assumed}
     return replace(
         plan,
-        prediction=replace(plan.prediction, assumptions={**plan.assumptions, **told}),
+        prediction=replace(plan.prediction, assumptions={**plan.assumptions, **notes}),
         schedule=best,
         freed=None,
         targets=vars(trial.targets),

@@ -181,7 +181,7 @@ def test_the_path_of_an_operator_runs(deployment, ended, tmp_path, monkeypatch):
     for row, own in zip(fitted, predicted["rows"], strict=True):
         assert row["tpot"] == pytest.approx(own["tpot"], rel=0.05)  # what was measured
     page(command)  # as it was printed
-    schedule = command.replace("predict", "schedule", 1) + " --for vllm"
+    schedule = command.replace("predict", "schedule", 1)
     config = json.loads(page(f"{schedule} --fragment-only"))
     assert config["num_speculative_tokens"] >= 1
 

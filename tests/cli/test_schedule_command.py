@@ -186,9 +186,26 @@ def test_largest_batch_is_what_fits_in_memory(run, document, rows):
     assert "largest batch that fits" in " ".join(beyond["warnings"])
 
 
+@each_row(
+    ("options", "engine"),
+    [
+        ("", "vllm"),
+        ("--engine vllm-0.24", "vllm"),
+        ("--engine sglang-v1", "sglang"),
+        ("--engine tensorrt-llm", "tensorrt-llm"),
+        ("--speculative-algo EAGLE3", "sglang"),
+        ("--for vllm --engine ideal", "vllm"),
+    ],
+)
+def test_the_engine_predicted_is_the_one_that_is_configured(options, engine, document):
+    drafter = "" if "EAGLE3" in options else "--drafter eagle3"
+    typed = f"schedule qwen3-30b-a3b h200 {options} {drafter} --max-batch-size 8"
+    assert document(typed)["for"] == engine
+
+
 WRONG = [
     (BASE.replace("vllm", "trt"), "--for", "'trt'", "tensorrt-llm", "sglang"),
-    (BASE.replace("--for vllm", ""), "Missing", "--for", "vllm", "tensorrt-llm", "sglang"),
+    (BASE.replace("--for vllm", "--engine ideal"), "--engine: got 'ideal'", "sglang", "--for"),
     (SGLANG.replace("eagle3", "ngram"), "--drafter: got 'ngram'", "eagle, eagle3, mtp", "sglang"),
     (BY_POSITION + " --max-draft-length 5", "--max-draft-length: got 5", "at most 4"),
     *((f"{BASE} {options}", *told) for options, *told in [
@@ -196,7 +213,7 @@ WRONG = [
         ("--max-batch-size 0", "--max-batch-size: got 0"),
         ("--max-batch-size 100000", "--max-batch-size: got {", "100000", "120000 points"),
         ("--max-draft-length 0", "--max-draft-length: got 0", "from 1 to 1000"),
-        ("--context-length 1:90000", "--max-batch-size: got {", "90000", "points"),
+        ("--context-length 1:90000", "--context-length: got {", "90000", "points"),
         ("--draft-length 3", "--draft-length"),
         ("--batch-size 3", "--batch-size"),
         ("--json --fragment-only", "--fragment-only: got True", "--json"),

@@ -51,7 +51,8 @@ def test_one_user_decodes_as_predicted_at_batch_size_one(arrivals, draft_length)
     requests = draw_requests(arrivals, Lengths(prompt_tokens=500, output_tokens=2000), 80, 2)
     deployment, _ = deploy(**QWEN)
     how = {"drafts": fixed(draft_length), "acceptance": Acceptance(acceptance_rate=0.7)}
-    run = prepare(deployment, usual_scheduler(deployment, 3), requests, 3, **how).run(requests)
+    service = prepare(deployment, usual_scheduler(deployment, 3), requests, 3)
+    run = replace(service, **how).run(requests)
     contexts = np.linspace(500, 2500, 41)
     at = {"batch_size": 1, "draft_length": draft_length}
     predicted = specmodel.predict(**QWEN, **at, context_length=contexts, acceptance=0.7)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.notes import Note
 from specmodel.base.text import Viewed
 from specmodel.base.units import FloatArray, check, single
+from specmodel.cost.arguments import CaseArguments
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
 from specmodel.machines.hardware import HardwareProfile
@@ -73,6 +74,19 @@ class Sensitivity(Viewed):
     warnings: tuple[Note, ...]
 
 
+class PointArguments(CaseArguments, total=False):
+    """Arguments of `analyse`, with those of `CaseArguments`.
+
+    Parameters
+    ----------
+    draft_length, context_length
+        Of the one point, by default the best draft there, and as in `specmodel.predict` [token].
+    """
+
+    draft_length: int | None
+    context_length: int | None
+
+
 def analyse(
     target: Architecture | str | Path,
     hardware: HardwareProfile | str | Path,
@@ -81,7 +95,7 @@ def analyse(
     batch_size: int = 16,
     samples: int = 1024,
     seed: int = 0,
-    **arguments: Any,
+    **arguments: Unpack[PointArguments],
 ) -> Sensitivity:
     """Return the inputs on which the speedup of one point depends most, as the command does.
 
@@ -96,12 +110,12 @@ def analyse(
     samples, seed
         Of the variance analysis, a power of two [-]; what decides all that is drawn [-].
     **arguments
-        Those of `specmodel.predict`, each with one value.
+        Those of `PointArguments`.
 
     Examples
     --------
-    >>> found = analyse("qwen3-30b-a3b", "h200", acceptance=0.7, draft_length=3, samples=64)
-    >>> sorted(found.outcome)
+    >>> answer = analyse("qwen3-30b-a3b", "h200", acceptance=0.7, draft_length=3, samples=64)
+    >>> sorted(answer.outcome)
     ['speedup', 'target_efficiency']
     """
     where = {"target": target, "hardware": hardware, "batch_size": batch_size}

@@ -31,21 +31,22 @@ CODED = {column.name: column.words for column in COLUMNS if column.words}
 def sweep(
     axes: Mapping[str, Any],
     *,
+    columns: Sequence[str] | None = None,
+    interval: bool = False,
+    skip_impossible: bool = False,
+    gpu_hour_price: float | None = None,
     workers: int | None = None,
     client: Client | str | None = None,
-    **how: Any,
 ) -> pd.DataFrame:
     """Predict every combination of the axes.
 
     Parameters
     ----------
-    axes
-        As for `plan_sweep`.
+    axes, columns, interval, skip_impossible, gpu_hour_price
+        As for `plan_sweep` [-].
     workers, client
         Threads, one for each core by default [-]; or in their place a Dask client, or the address
         of a scheduler.
-    **how
-        Columns and other settings, as for `plan_sweep`.
 
     Returns
     -------
@@ -60,7 +61,13 @@ def sweep(
     >>> len(table), list(table.columns[:4])
     (6, ['target', 'drafter', 'hardware', 'engine'])
     """
-    plan = plan_sweep(axes, **how)
+    plan = plan_sweep(
+        axes,
+        columns=columns,
+        interval=interval,
+        skip_impossible=skip_impossible,
+        gpu_hour_price=gpu_hour_price,
+    )
     if plan.num_points > MOST_IN_FRAME:
         expected = f"at most {MOST_IN_FRAME:,} in a table: write more to a file"
         raise InputError("num_points", plan.num_points, expected)

@@ -11,7 +11,7 @@ from specmodel.algebra.acceptance import FORMS, ONE_FOR_ALL, Acceptance
 from specmodel.base.errors import InputError, given, nearest
 from specmodel.base.records import Record
 from specmodel.cost.deploying import DEFAULT_ENGINE, NAMES, RECORDS
-from specmodel.cost.usual import with_usual_drafter
+from specmodel.cost.usual import usual_drafter
 from specmodel.prediction.case import (
     ACCEPTANCE,
     DEFAULT_BATCH_SIZES,
@@ -88,8 +88,7 @@ def with_usual(values: Mapping[str, list[Any]]) -> tuple[dict[str, list[Any]], d
     found: dict[str, list[Any]] = {"batch_size": [*DEFAULT_BATCH_SIZES], **values}
     told: dict[str, str] = {}
     if "drafter" not in values:
-        first = {name: values.get(name, [None])[0] for name in ("target", "weight_dtype")}
-        usual = with_usual_drafter({**first, "is_drafting": True})
+        usual = usual_drafter(values["target"][0], values.get("weight_dtype", [None])[0])
         found["drafter"], told["drafter"] = [usual["drafter"]], usual["told_drafter"]
     if not given_form(values).keys() - {"acceptance"}:
         published = _published(found)

@@ -1,0 +1,55 @@
+"""``specmodel break-even``: the acceptance from which speculation pays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specmodel.cli import settings
+from specmodel.cli.output import answering
+from specmodel.cli.positionals import where_options
+from specmodel.show import forms
+from specmodel.show.break_even import UNITS
+
+_LONGEST = 8
+"""Longest draft of the table where none is typed [token]."""
+_IN = "Of tables by draft length: tokens a step, or acceptance rates."
+
+
+@settings.command()
+@where_options(has_start=True)
+@settings.option("batch_size", default="1:512:x2")
+@settings.option("draft_length", "  [default: 1:8, or the block]", words=settings.DRAFTED)
+@settings.options("acceptance_by_context", "measured_draft_length")
+@settings.options("proposal_rate", "context_length")
+@settings.detail_options()
+@settings.own("in", [*UNITS], _IN, to="unit", default="tokens")
+@answering()
+def break_even(*, unit: str, **options: Any) -> forms.Answer:
+    """Find the acceptance that is needed.
+
+    The tokens a step, or the acceptance rate, from which speculation pays and from which it surely
+    does, by batch size and draft length, and what 0.1 tokens a step more would gain; with
+    acceptance by context, also where that pays.
+
+    \b
+    Examples:
+      specmodel break-even qwen3-30b-a3b h100 --drafter eagle3 --engine sglang
+      specmodel break-even qwen3-235b h200 --drafter eagle3 --draft-length 3
+      specmodel break-even qwen3-30b-a3b h200 --drafter eagle3 \\
+          --context-length 2048,32768,131072 --draft-length 3 \\
+          --acceptance-by-context 2048:3.2,32768:2.1
+    """
+    from specmodel.cli.options import case_from
+    from specmodel.prediction.predicting import at_given_lengths
+    from specmodel.show.views import view
+
+    # the rate that is needed does not depend on the one predicted with: any will do
+    if options["acceptance_by_context"] is None:
+        options["acceptance_rate"] = 0.0
+    typed = options["draft_length"]
+    case = case_from(options | {"draft_length": typed or f"1:{_LONGEST}"}).drafting()
+    block = case.deployment.drafter.block_size
+    if typed is None and block is not None and block < _LONGEST:
+        case = case_from(options | {"draft_length": f"1:{block}"}).drafting()
+    # the best draft length is not printed, so that no longer drafts need be evaluated
+    return view(at_given_lengths(case, max_draft_length=1), "break-even", unit=unit)
