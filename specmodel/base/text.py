@@ -3,8 +3,9 @@
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextvars import ContextVar
-from importlib import import_module
 from typing import Any, ClassVar
+
+from specmodel.base.fronts import SHOWN
 
 Columns = list[tuple[str, list[str]]]
 """Titles and cells."""
@@ -31,7 +32,7 @@ class Viewed:
 
     def view(self) -> Any:
         """Return the answer in all forms: ``print(x.view())``, ``.to_frame()``, ``.to_dict()``."""
-        return import_module(f"specmodel.show.{self.room}").answer(self)
+        return SHOWN["view"](self)
 
     def __str__(self) -> str:
         return str(self.view())

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from specmodel import __version__
 from specmodel.base.classes import dataclass
 from specmodel.base.text import VERBOSE, Columns, align, align_blocks, mimebundle
+from specmodel.prediction import table as tables
 from specmodel.prediction.table import Form, Row, columns_of, filler
 
 if TYPE_CHECKING:
     from pandas import DataFrame as DataFrame
 
 JSON_SCHEMA_VERSION = 1
+
+text_table = partial(tables.text_table, remedy="--json has them")
+"""Return rows as a table of text, as commands print them."""
 
 
 @dataclass(frozen=True, kw_only=True)
