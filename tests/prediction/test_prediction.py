@@ -54,7 +54,7 @@ def launches(part):
 @pytest.mark.parametrize("stack", ["datasheet", None])
 def test_overheads_add_up_as_stated(stack):
     """The engine's time of a kernel adds to the kernel's own, which is 0 by the data sheet."""
-    apart = load_engine("ideal").with_changes("engine", {"fuses_norms": False, "shared_beside": []})
+    apart = load_engine("ideal").with_changes("engine", {"fuses_all": False})
     ideal, real = qwen2(engine=apart, stack=stack), qwen2(stack=stack)
     assert (launches(ideal.times.forward) == 0) == (stack == "datasheet")
     kernels = launches(real.times.forward) - launches(ideal.times.forward)
