@@ -77,4 +77,4 @@ __version__ = "1.0.0"
 
 __getattr__, __dir__ = front(__name__)
 if PathFinder.find_spec("specmodel.show", __path__):  # which nothing below it names
-    SHOWN |= {name: late("specmodel.show", name) for name in ("view", "words")}
+    SHOWN |= {name: late("specmodel.show", name) for name in ("answer", "view", "words")}

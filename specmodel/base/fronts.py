@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import Any
 
 SHOWN: dict[str, Callable[..., Any]] = {}
-"""Who shows what, if anyone does: the `view` of an answer in all forms, the `words` of a note."""
+"""Who shows what, if anyone does: the `view` of a prediction in all forms, the `answer` of another
+question, the `words` of a note."""
 
 
 def late(module: str, name: str) -> Callable[..., Any]:

@@ -116,11 +116,8 @@ _FILLED_BY = {
 
 _MARKED = re.compile(r"`([\w()]+)=?([^`]*)`")
 """An argument as errors name it for Python, with its value or without: ``acceptance='typical'``."""
-_HERE = {
-    "decode()": "--view plain",
-    "list_acceptance()": "specmodel list acceptance",
-    "ignore_keys": "--ignore-config-key",
-}
+_HERE = {"decode()": "--view plain", "ignore_keys": "--ignore-config-key"}
+_HERE |= {"list_acceptance()": "specmodel list acceptance"}
 """What commands have for functions of Python, and for arguments of another name."""
 
 _HELPS = Path(__file__).with_name("helps")

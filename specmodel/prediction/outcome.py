@@ -11,7 +11,7 @@ import numpy as np
 from specmodel.base.classes import dataclass
 from specmodel.base.fronts import SHOWN
 from specmodel.base.notes import Note
-from specmodel.base.text import mimebundle
+from specmodel.base.text import Printed
 from specmodel.base.units import FloatArray
 from specmodel.cost.blocks import BlockedTimes
 from specmodel.cost.deployment import Deployment
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_ALL = "to_frame() has all"
 _WHERE_VARIED = ("draft_length", "fits")
 """Columns that a table of all columns has where they vary."""
 
@@ -63,7 +64,7 @@ class Turned:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Prediction:
+class Prediction(Printed):
     """What speculation gains at each operating point.
 
     Every column is an attribute, an array of one shape for all, such as `speedup`,
@@ -168,9 +169,6 @@ class Prediction:
         rest = f"\nThe first {most} of {size} points; to_frame() has all." if size > most else ""
         return self.to_text(most=most) + rest
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return mimebundle(str(self))
-
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._by_name})
 
@@ -223,9 +221,7 @@ class Prediction:
             columns[name] = values
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
-    def to_text(
-        self, width: int = 80, most: int | None = None, remedy: str = "to_frame() has all"
-    ) -> str:
+    def to_text(self, width: int = 80, most: int | None = None, remedy: str = _ALL) -> str:
         """Return the points as a table of text.
 
         Parameters

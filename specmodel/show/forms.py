@@ -12,21 +12,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 from specmodel import __version__
 from specmodel.base.classes import dataclass
-from specmodel.base.text import VERBOSE, Columns, align, align_blocks, mimebundle
-from specmodel.prediction import table as tables
-from specmodel.prediction.table import Form, Row, columns_of, filler
+from specmodel.base.text import VERBOSE, Columns, Printed, align, align_blocks
+from specmodel.prediction.table import Form, Row, columns_of, filler, text_table as _text_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame as DataFrame
 
 JSON_SCHEMA_VERSION = 1
 
-text_table = partial(tables.text_table, remedy="--json has them")
+text_table = partial(_text_table, remedy="--json has them")
 """Return rows as a table of text, as commands print them."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class Answer(Printed):
     """The answer to a question in all forms, each made only when it is asked for.
 
     `page` is the text for people, `fields` the JSON, `rows` the CSV, `header` its columns where no
@@ -67,9 +66,6 @@ class Answer:
 
     def __str__(self) -> str:
         return self.report()
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return mimebundle(self.report())
 
     def table(self) -> list[Row]:
         """Return the rows with the case that they are of."""

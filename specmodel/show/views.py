@@ -1,4 +1,4 @@
-"""Views of predictions by name, and of other answers: each in all forms."""
+"""Views of a prediction by name: each is one answer, in all forms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.text import Viewed
 
 if TYPE_CHECKING:
     from specmodel.prediction.case import Case
@@ -26,20 +25,18 @@ VIEWS = {
 """Module of each view, whose function `answer` makes it, and what it tells."""
 
 
-def view(prediction: Prediction | Viewed, name: str = "", **how: Any) -> Answer:
-    """Return a view of a prediction, or of another answer, in all forms.
+def view(prediction: Prediction, name: str = "", **how: Any) -> Answer:
+    """Return a view of a prediction in all forms.
 
     Parameters
     ----------
     prediction
-        What `specmodel.predict` or `specmodel.decode` returned, or what has its `room` here.
+        What `specmodel.predict` or `specmodel.decode` returned.
     name
         One of `VIEWS`; by default the verdict, or plain decoding.
     **how
         Settings of the view, such as `tpot_target` of the verdict [s].
     """
-    if isinstance(prediction, Viewed):
-        return _answer(prediction.room, prediction)
     is_plain = "speedup" not in prediction.units()
     name = name or ("plain" if is_plain else "verdict")
     if name not in VIEWS or is_plain != (name == "plain"):
@@ -53,13 +50,23 @@ def view(prediction: Prediction | Viewed, name: str = "", **how: Any) -> Answer:
         # how long a draft might have been is no assumption of the lengths that were given
         assumed = {k: v for k, v in prediction.assumptions.items() if k != "max_draft_length"}
         prediction = replace(prediction, assumptions=assumed)
-    return _answer(VIEWS[name][0], prediction, **how)
+    return answer(VIEWS[name][0], prediction, **how)
 
 
-def _answer(module: str, shown: Prediction | Viewed, **how: Any) -> Answer:
-    """Return the answer that a module here makes."""
-    answer: Answer = import_module(f"specmodel.show.{module}").answer(shown, **how)
-    return answer
+def answer(room: str, shown: object, **how: Any) -> Answer:
+    """Return in all forms what a room of these shows.
+
+    Parameters
+    ----------
+    room
+        The module here that shows it.
+    shown
+        The answer of a room below, such as a schedule.
+    **how
+        Settings of the view.
+    """
+    found: Answer = import_module(f"specmodel.show.{room}").answer(shown, **how)
+    return found
 
 
 def case(prediction: Prediction) -> Case:
