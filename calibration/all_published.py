@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dataset import write_dataset
-from fallbacks import write_rankings
+from fallbacks import with_fits, write_rankings
 from links import fit_links
 from overheads import main as fit_overheads
 from program import carry_out
@@ -93,7 +93,7 @@ def lend_kernels(hardware: str, owner: str) -> None:
             errors = {name: max(getattr(fit, name), getattr(elsewhere, name)) for name in ERRORS}
             lent.setdefault(kind, {})[dtype] = fit.with_changes("fit", errors)
         source = f"{stack.source}; measured on {owner}, whose kernels run here"
-        changed = replace(stack.with_fits(lent), source=source, lent_by=owner)
+        changed = replace(with_fits(stack, lent), source=source, lent_by=owner)
         write_text(path, with_stack(path.read_text(encoding="utf-8"), name, changed))
 
 

@@ -33,11 +33,15 @@ from specmodel.base.errors import InputError
 from specmodel.base.files import write_text
 from specmodel.base.records import build
 from specmodel.cost.deploying import deploy
+from specmodel.machines.engine import load_engine
 from specmodel.machines.hardware import HardwareProfile, load_hardware
 from specmodel.measure.kernels.device import find_device
 from specmodel.measure.kernels.layers import has_grouped_kernel
 from specmodel.models.architecture import Architecture
 from specmodel.show import plots
+
+BARE = load_engine("ideal").with_changes("engine", {"fuses_all": False})
+"""Kernels one after another, and no overhead."""
 
 CORRELATION = 0.3
 DRAWS = 12
@@ -288,7 +292,7 @@ def predictions(
         tokens = row["tokens_per_step"] if np.isfinite(row["tokens_per_step"]) else 1.0
         p = specmodel.predict(
             target=by_name[name], hardware=hardware, drafter=setting.drafter, stack=stack,
-            engine="ideal",
+            engine=BARE,
             routing_correlation=correlation, batch_size=batch, draft_length=gamma,
             context_length=context, acceptance=Acceptance(tokens_per_step=tokens),
         )  # fmt: skip

@@ -213,7 +213,7 @@ def _fitted(
 
 def _bare(engine: str) -> EngineProfile:
     """Return an engine without seconds."""
-    return load_engine("ideal").with_changes("engine", ENGINES[engine])
+    return load_engine("ideal").with_changes("engine", {"fuses_all": False, **ENGINES[engine]})
 
 
 def _with_engine(row: Served, engine: EngineProfile | str) -> Served:

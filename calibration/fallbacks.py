@@ -6,7 +6,7 @@ fits out of profiles that are worse than what would be taken for them.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -60,6 +60,12 @@ def tables(fitted: list[Fitted]) -> Iterator[Table]:
                 yield Table(entry, device, stack, kind, dtype, few)
 
 
+def with_fits(stack: FittedStack, fits: Mapping[str, Mapping[str, KernelFit]]) -> FittedStack:
+    """Return a stack with all fits of some kinds replaced, by kind and dtype."""
+    kinds: dict[str, Any] = {**fits}
+    return replace(stack, **kinds)
+
+
 def typical_elsewhere(kind: str, dtype: str, device: str, fitted: list[Fitted]) -> list[KernelFit]:
     """Return the geometric mean of the fits of a dtype on other devices, if there are two."""
     others = [e for e in fitted if e.hardware.name != device and is_judged(e, kind, dtype)]
@@ -80,7 +86,7 @@ def left_out(table: Table, fitted: list[Fitted]) -> list[dict[str, Any]]:
     }
     own = stacks.pop(table.stack)
     kept = {name: fit for name, fit in getattr(own, kind).items() if name != dtype}
-    lacking = own.with_fits({kind: kept})
+    lacking = with_fits(own, {kind: kept})
     common = {
         name: fit
         for name in (dtype, fitted_dtype(kind))
@@ -159,7 +165,7 @@ def take_out(device: str, stack: str, kind: str, dtype: str) -> None:
     path = PROFILES / f"{device}.toml"
     record = load_hardware(path).fitted[stack]
     kept = {name: fit for name, fit in getattr(record, kind).items() if name != dtype}
-    write_text(path, with_stack(hardware_text(path), stack, record.with_fits({kind: kept})))
+    write_text(path, with_stack(hardware_text(path), stack, with_fits(record, {kind: kept})))
 
 
 def write_rankings(fitted: list[Fitted]) -> pd.DataFrame:

@@ -23,6 +23,10 @@ from specmodel import decode
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import step_times
 from specmodel.fit.measured import judge_serving, read_serving
+from specmodel.machines.engine import load_engine
+
+BARE = load_engine("ideal").with_changes("engine", {"fuses_all": False})
+"""Kernels one after another, and no overhead."""
 
 RESULTS = Path(__file__).parent / "results"
 DATA = Path(__file__).parents[1] / "tests" / "data"
@@ -64,7 +68,7 @@ def _round(row: Any) -> float:
     """Return the predicted time of a round of DSpark [s]."""
     deployment, _ = deploy(
         target=row.target, hardware=row.hardware, stack=row.stack,
-        tensor_parallel=row.tensor_parallel, drafter="dspark", engine="ideal",
+        tensor_parallel=row.tensor_parallel, drafter="dspark", engine=BARE,
     )  # fmt: skip
     times = step_times(
         deployment, batch_size=float(row.batch_size), draft_length=float(row.draft_length),
@@ -79,7 +83,7 @@ def gpt_oss() -> None:
     points = [dict(zip(names, point, strict=True)) for point in rows[names].to_numpy().tolist()]
     for stack in (None, "datasheet"):
         predicted = np.array(
-            [float(decode(**point, stack=stack, engine="ideal").tpot) for point in points]
+            [float(decode(**point, stack=stack, engine=BARE).tpot) for point in points]
         )
         print(told(stack or "fitted", predicted / rows["forward_time"] - 1))
 

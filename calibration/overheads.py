@@ -331,6 +331,7 @@ def main(measurements: str, output: str, **options: Any) -> None:
     refuse_inputs("output", output, measurements)
     table = read_served(measurements)
     changes = {"name": options["name"], "source": options["source"] or Path(measurements).name}
+    changes["fuses_all"] = False
     if options["stack"]:
         changes["stack"] = options["stack"]
     base = load_engine(options["engine"]).with_changes("engine", changes)

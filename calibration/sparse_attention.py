@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fallbacks import KEY, ranking
+from fallbacks import KEY, ranking, with_fits
 from published import block_sparse_modules as msa, compressed_modules as v4, sparse_modules as dsa
 from published.datasets import list_tables, source_name
 from published.layers import predicted_time
@@ -178,7 +178,7 @@ def add_to_profiles(found: list[Fitted]) -> None:
         for engine, stack in sorted(load_hardware(path).fitted.items()):
             fits = fitted.get((device, engine), {})
             source = f"{engine} {layers.engines.get(engine)}, {source_name()}"
-            bare = stack.with_fits({kind: {} for kind in layers.of_kind})
+            bare = with_fits(stack, {kind: {} for kind in layers.of_kind})
             bare = replace(bare, source=stack.source.replace(_note(source, layers.name), ""))
             changed = with_sparse_modules(stack, fits, source, layers.name) if fits else bare
             write_text(path, with_stack(hardware_text(path), engine, changed))
@@ -200,7 +200,7 @@ def with_sparse_modules(
     for of_kind in own.values():
         if of_kind and FITTED_DTYPE not in of_kind:
             of_kind[FITTED_DTYPE] = next(iter(of_kind.values()))
-    return replace(stack.with_fits(own), source=source_with(stack.source, source, name))
+    return replace(with_fits(stack, own), source=source_with(stack.source, source, name))
 
 
 def source_with(source: str, measured: str, name: str) -> str:
@@ -224,7 +224,7 @@ def with_typical(typical: FittedStack, found: list[Fitted]) -> FittedStack:
     own = {kind: {dtype: fits[dtype][kind] for dtype in dtypes} for kind in layers.of_kind}
     devices = ", ".join(sorted({entry.hardware.name for entry in found}))
     source = source_with(typical.source, devices, layers.name)
-    return replace(typical.with_fits(own), source=source)
+    return replace(with_fits(typical, own), source=source)
 
 
 def typical_fits(kv_dtype: str, found: list[Fitted]) -> dict[str, KernelFit]:

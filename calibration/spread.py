@@ -15,9 +15,13 @@ from specmodel.base.units import FloatArray
 from specmodel.cost.deploying import resolve
 from specmodel.fit.measured.judge import alike
 from specmodel.fit.measured.tables import Served, ServingTable
+from specmodel.machines.engine import load_engine
 from specmodel.prediction.columns import DECODE_COLUMNS
 from specmodel.prediction.intervals import CENTRAL, central_intervals
 from specmodel.prediction.predicting import plain_points, predict_deployed
+
+BARE = load_engine("ideal").with_changes("engine", {"fuses_all": False})
+"""Kernels one after another, and no overhead."""
 
 SPREADS = np.concatenate([np.linspace(0.0, 0.2, 21), np.linspace(0.25, 0.6, 8)])
 """At which intervals are computed; between them their ends are interpolated [-]."""
@@ -29,8 +33,8 @@ _TPOT = tuple(column for column in DECODE_COLUMNS if column.name == "tpot")
 
 
 def without_engine(table: ServingTable) -> ServingTable:
-    """Return a table whose rows run on an ideal engine: others state errors of whole steps."""
-    ideal = {"engine": "ideal"}
+    """Return a table whose rows run on no engine: others state errors of whole steps."""
+    ideal = {"engine": BARE}
     rows = tuple(replace(row, deployment={**row.deployment, **ideal}) for row in table.rows)
     return replace(table, rows=rows)
 

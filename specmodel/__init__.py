@@ -3,9 +3,10 @@
 Names load on first use, so that importing the package costs nothing. See `predict`.
 """
 
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
-from specmodel.base.fronts import front
+from specmodel.base.fronts import SHOWN, front, late
 
 if TYPE_CHECKING:
     from specmodel import (
@@ -75,3 +76,5 @@ if TYPE_CHECKING:
 __version__ = "1.0.0"
 
 __getattr__, __dir__ = front(__name__)
+if PathFinder.find_spec("specmodel.show", __path__):  # which nothing below it names
+    SHOWN |= {name: late("specmodel.show", name) for name in ("answer", "view", "words")}

@@ -1,11 +1,13 @@
 """Random architectures, hardware and layouts for property tests."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 from shapes import plain_shape
 
-from specmodel import Architecture, HardwareProfile
+from specmodel import Architecture, Deployment, HardwareProfile, ngram_drafter
 from specmodel.base import as_table, build
-from specmodel.cost import pass_work
+from specmodel.cost import MemoryUse, pass_work
 from specmodel.layers import Layout, PassWork, sequence_group
 
 
@@ -188,3 +190,10 @@ def hardware(draw: st.DrawFn) -> HardwareProfile:
         },
         "model",
     )
+
+
+def draft_bytes(deployment: Deployment) -> float:
+    """Weights of the drafter on the fullest GPU: what the deployment has more than with look-up."""
+    alone = replace(deployment, drafter=ngram_drafter())
+    kept = [MemoryUse(each, 1000.0, 4.0).weight_bytes for each in (deployment, alone)]
+    return kept[0] - kept[1]

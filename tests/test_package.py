@@ -11,14 +11,19 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import get_args, is_typeddict
+from typing import Any, get_args, is_typeddict
 
 import pytest
 from rows import each_row
 
 import specmodel
+from specmodel import Architecture, EngineProfile, HardwareProfile
 from specmodel.base import Record
+from specmodel.base.schemas import schema_of
+from specmodel.base.units import LARGEST_RATE
 from specmodel.layers.kinds import FITTED_KINDS
+from specmodel.replay.policies.sglang import Slot
+from specmodel.replay.traces import CopyProcess
 
 PACKAGE = Path(specmodel.__file__).parent
 ROOMS = (
@@ -366,3 +371,22 @@ def _entries(doc: str, section: str) -> dict[str, str]:
         else:
             entries |= {entry: entries[entry] + line for entry in names}
     return entries
+
+
+def numbers(schema: object) -> Iterator[dict[str, Any]]:
+    """Give the schemas of numbers within a schema."""
+    if isinstance(schema, dict):
+        if schema.get("type") in ("int", "float"):
+            yield schema
+        schema = list(schema.values())
+    for inner in schema if isinstance(schema, list) else ():
+        yield from numbers(inner)
+
+
+@each_row("cls", [Architecture, HardwareProfile, EngineProfile, Slot, CopyProcess])
+def test_no_number_of_a_file_may_be_beyond_all_or_next_to_zero_where_it_divides(
+    cls: type[Record],
+) -> None:
+    found = [*numbers(schema_of(cls))]
+    assert found
+    assert all("gt" not in one and one["ge"] < one["le"] <= LARGEST_RATE for one in found)

@@ -15,16 +15,19 @@ class InputError(ValueError):
     value
         What was given; cut to 80 characters in the message.
     expected
-        What would be accepted.
+        What would be accepted. Arguments in it stand in backquotes, with a value as Python has it
+        or without: the command line makes options of them, and Python shows them bare.
 
     Examples
     --------
     >>> str(InputError("batch_size", -1, "a positive number"))
     'batch_size: got -1; expected a positive number'
+    >>> str(InputError("acceptance", None, "a rate, such as `acceptance_rate=0.7`"))
+    'acceptance: got None; expected a rate, such as acceptance_rate=0.7'
     """
 
     def __init__(self, argument: str, value: object, expected: str) -> None:
-        message = f"{argument}: got {_abbreviate(value)}; expected {expected}"
+        message = f"{argument}: got {_abbreviate(value)}; expected {expected.replace('`', '')}"
         super().__init__(in_one_line(message))
         self.argument = argument
         self.value = value

@@ -1,10 +1,22 @@
-"""Fronts of rooms: the names that a package exports, each imported when it is first used."""
+"""Fronts of rooms: the names that a package exports, each imported when it is first used.
+
+What shows answers is imported in the same way, by those who have it: nothing here names it.
+"""
 
 import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import Any
+
+SHOWN: dict[str, Callable[..., Any]] = {}
+"""Who shows what, if anyone does: the `view` of a prediction in all forms, the `answer` of another
+question, the `words` of a note."""
+
+
+def late(module: str, name: str) -> Callable[..., Any]:
+    """Return a function of a module that is imported when the function is first called."""
+    return lambda *values, **settings: getattr(import_module(module), name)(*values, **settings)
 
 
 def front(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

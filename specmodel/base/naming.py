@@ -94,16 +94,7 @@ SETTABLE = (
     *("popularity_exponent", "state_rollback", "draft_tensor_parallel", "lookup_time"),
     "decode_context_parallel",
 )
-"""Arguments that say how a model runs which the command line takes by --set alone."""
-
-SETTABLE_OF = {
-    "simulate": (
-        *("runaway_share", "drafter_upkeep", "timing_noise"),
-        *("request_expert_spread", "step_expert_spread"),
-    ),
-    "load": ("block_size", "reserved_tokens"),
-}
-"""Further ones by command."""
+"""Arguments that say how a model runs which may stand among changes of records' fields."""
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _FILES = (".toml", ".json")

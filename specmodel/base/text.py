@@ -3,8 +3,9 @@
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextvars import ContextVar
-from importlib import import_module
 from typing import Any, ClassVar
+
+from specmodel.base.fronts import SHOWN
 
 Columns = list[tuple[str, list[str]]]
 """Titles and cells."""
@@ -17,27 +18,26 @@ VERBOSE: ContextVar[bool] = ContextVar("verbose", default=False)
 """Whether a page tells all that its answer rests on."""
 
 
-def mimebundle(text: str) -> dict[str, str]:
-    """Return the MIME bundle with which a notebook shows a text unchanged."""
-    from html import escape
+class Printed:
+    """What a notebook shows as it prints."""
 
-    return {"text/plain": text, "text/html": f"<pre>{escape(text)}</pre>"}
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        from html import escape
+
+        return {"text/plain": str(self), "text/html": f"<pre>{escape(str(self))}</pre>"}
 
 
-class Viewed:
-    """What prints as the command does, and shows the same in Jupyter; `room` makes its view."""
+class Viewed(Printed):
+    """What prints as the command does; `room` says who shows it."""
 
     room: ClassVar[str]
 
     def view(self) -> Any:
         """Return the answer in all forms: ``print(x.view())``, ``.to_frame()``, ``.to_dict()``."""
-        return import_module(f"specmodel.show.{self.room}").answer(self)
+        return SHOWN["answer"](self.room, self)
 
     def __str__(self) -> str:
         return str(self.view())
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return mimebundle(str(self))
 
 
 def wrap(text: str, indent: str = "") -> str:

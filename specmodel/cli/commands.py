@@ -17,9 +17,9 @@ import click
 from specmodel import __version__
 from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError, cut, in_one_line, nearest
-from specmodel.base.naming import SETTABLE, SETTABLE_OF
+from specmodel.base.naming import SETTABLE
 from specmodel.cli.helping import WholeList
-from specmodel.cli.settings import COMPARED, SETTINGS, flag
+from specmodel.cli.settings import COMPARED, SETTABLE_OF, SETTINGS, flag
 
 _COMMANDS = (
     "acceptance calibrate compare explore fit load plot predict schedule sensitivity"
@@ -115,6 +115,12 @@ _FILLED_BY = {
 }
 """Options that fill in what an error may name."""
 
+_MARKED = re.compile(r"`([\w()]+)=?([^`]*)`")
+"""An argument as errors name it for Python, with its value or without: ``acceptance='typical'``."""
+_HERE = {"decode()": "--view plain", "ignore_keys": "--ignore-config-key"}
+_HERE |= {"list_acceptance()": "specmodel list acceptance"}
+"""What commands have for functions of Python, and for arguments of another name."""
+
 _HELPS = Path(__file__).with_name("helps")
 
 
@@ -200,8 +206,14 @@ def _versions() -> str:
     return "\n" + "\n".join(lines)
 
 
+def _as_option(marked: re.Match[str]) -> str:
+    """Return an argument that an error names, with its value or without, as it is typed."""
+    name, value = marked.groups()
+    return " ".join([_HERE.get(name) or flag(name), value.strip("[]'")]).rstrip()
+
+
 def _error_line(error: InputError, words: Sequence[str]) -> str:
-    """Return the text of an error with the option as typed; "none given" where no value was."""
+    """Return the text of an error with options as typed; "none given" where no value was."""
     name, rest = re.split(r"[. ]|$", error.argument, maxsplit=1)
     is_set = name in (*SETTABLE, *SETTABLE_OF.get(words[0], ()))
     argument = f"--set {error.argument}" if is_set else error.argument
@@ -217,10 +229,11 @@ def _error_line(error: InputError, words: Sequence[str]) -> str:
         argument = f"--set {error.argument}"
     elif spelt or own:
         argument = f"{[*spelt, *own][0]} {rest}".strip()
+    expected = _MARKED.sub(_as_option, error.expected)
     if error.value is None:
-        return in_one_line(f"{argument}: none given; expected {error.expected}")
+        return in_one_line(f"{argument}: none given; expected {expected}")
     value = True if error.value is False and argument.startswith("--no-") else error.value
-    return str(InputError(argument, value, error.expected))
+    return str(InputError(argument, value, expected))
 
 
 def _usage(error: click.ClickException, words: Sequence[str]) -> str:

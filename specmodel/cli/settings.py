@@ -11,7 +11,7 @@ import click
 
 import specmodel
 from specmodel.base.errors import InputError
-from specmodel.base.naming import SETTABLE, SETTABLE_OF
+from specmodel.base.naming import SETTABLE
 from specmodel.cli.helping import GroupedCommand
 
 SETTINGS: dict[str, Any] = {
@@ -158,6 +158,16 @@ Add = Callable[[Any], Any]
 """A decorator that adds options to a command."""
 
 command = partial(click.command, context_settings=SETTINGS, cls=GroupedCommand)
+
+
+SETTABLE_OF = {
+    "simulate": (
+        *("runaway_share", "drafter_upkeep", "timing_noise"),
+        *("request_expert_spread", "step_expert_spread"),
+    ),
+    "load": ("block_size", "reserved_tokens"),
+}
+"""What commands take by ``--set`` besides `SETTABLE`."""
 
 
 def flag(name: str) -> str:

@@ -11,11 +11,6 @@ from specmodel.layers.engines import engine_code
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 
-MXFP4_OPTION = "with vLLM's option moe.activation: --set activation_dtype=mxfp8"
-"""How experts of mxfp4 come to meet 8 bits in vLLM 0.33 on Blackwell where the other activations
-have 16: by ``{"moe": {"activation": "mxfp8"}}`` in ``--quantization-config``, as some recipes have
-it (before, ``VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8=1``)."""
-
 
 def with_usual_activations(
     target: Architecture, hardware: HardwareProfile, stack: str | None, given: Mapping[str, str]

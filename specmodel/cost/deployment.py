@@ -194,11 +194,11 @@ class Deployment:
         """What the engine's code decides about passes."""
         kernels = self.kernels.stack
         code = engine_code(kernels if has_code(kernels) else self.stack)
-        code = replace(code, **UNBOUNDED) if self.engine.is_ideal else code
         beside = self.engine.shared_beside if code.beside_tokens else ()
         exchange = self.engine.exchange or code.exchange
         limits = code.norm_limits if self.engine.fuses_norms else NO_ENGINE.norm_limits
-        return replace(code, beside=beside, exchange=exchange, norm_limits=limits)
+        code = replace(code, beside=beside, exchange=exchange, norm_limits=limits)
+        return replace(code, **UNBOUNDED) if self.engine.fuses_all else code
 
     @cached_property
     def runs_idle_drafter(self) -> bool:

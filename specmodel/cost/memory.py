@@ -39,11 +39,6 @@ class MemoryUse:
         """Weights of the target and of the drafter [B]."""
         return self._kept[0] + self._kept[1]
 
-    @property
-    def draft_weight_bytes(self) -> float:
-        """Weights of the drafter; a head shares embedding and output matrix of the target [B]."""
-        return self._kept[1]
-
     @cached_property
     def bytes_per_request(self) -> FloatArray:
         """KV cache and state of one sequence, the drafter's included [B]."""

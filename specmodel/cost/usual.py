@@ -106,7 +106,7 @@ def _check_plausible(deployment: Deployment) -> None:
     for place, most in _PLAUSIBLE.items():
         value = attrgetter(place)(deployment)
         if value > most:
-            expected = f"at most {most:g}, the largest known; --force allows more"
+            expected = f"at most {most:g}, the largest known; `force` allows more"
             raise InputError(place, value, expected)
 
 

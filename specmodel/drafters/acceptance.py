@@ -61,7 +61,7 @@ def load_acceptance(
         return found
     expected = f"a rate of your own: none is published for {name} with {kind}; published are"
     close = nearest(f"{name}-{kind}", list_acceptance())
-    raise InputError("acceptance", preset, f"{expected} {close} (specmodel list acceptance)")
+    raise InputError("acceptance", preset, f"{expected} {close} (`list_acceptance()`)")
 
 
 def _named(preset: str, kind: str) -> Acceptance:

@@ -97,19 +97,6 @@ def _named(name: str | Path) -> tuple[str | None, dict[str, int]]:
     return found, {"block_size": block}
 
 
-def longest_block(drafter: str | Path | None, target: str | Path | None) -> int | None:
-    """Return the most tokens that a drafter drafts at once, None if it has no limit [token].
-
-    `drafter` and `target` are names or paths, or None.
-
-    >>> longest_block("dspark", "glm-5.2"), longest_block("eagle3", "glm-5.2")
-    (7, None)
-    """
-    if drafter is None or target is None:
-        return None
-    return load_drafter(drafter, load_architecture(target)).block_size
-
-
 def drafter_kind(drafter: Drafter | str | Path, target: Architecture | str | Path) -> str:
     """Return the kind of a drafter: its name, "assistant", or "model" for any other.
 

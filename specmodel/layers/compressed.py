@@ -179,7 +179,8 @@ class CompressedAttention(TokenMixer):
     @property
     def state_bytes(self) -> float:
         """Bytes that compressors keep of a token in one layer [B]."""
-        return self._compressor_values * _STATE_BYTES * STATE_PAGES if self.ratio > 1 else 0.0
+        paged = STATE_PAGES if self.is_index_compressed else 1.0  # those of V4.1 are not known
+        return self._compressor_values * _STATE_BYTES * paged if self.ratio > 1 else 0.0
 
     def context_matrices(self, stream: Stream, tensor_parallel: int) -> ContextMatrices:
         """Return `ContextMatrices`, which turn a target's features into keys."""

@@ -5,7 +5,7 @@ A row an engine, each figure from its source.
 
 import re
 from math import inf
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from specmodel.base.classes import dataclass
 
@@ -98,10 +98,13 @@ _MIB = 2**20
 _ANY = ((2, inf), (4, inf), (8, inf))
 
 _LARGEST = 1e12
-_OF_SIZE = ("beside_tokens", "fused_tokens", "norm_tokens")
-UNBOUNDED: dict[str, Any] = dict.fromkeys(_OF_SIZE, _LARGEST)
-UNBOUNDED |= {"norm_limits": ((0, _ANY),), "norm_models": ""}
-"""What an engine without overheads does in passes of any size, with the kernels of another."""
+UNBOUNDED: dict[str, Any] = {
+    "beside_tokens": _LARGEST,
+    "fused_tokens": _LARGEST,
+    "norm_tokens": _LARGEST,
+}
+UNBOUNDED |= {"norm_limits": ((0, _ANY),), "norm_models": "", "beside": get_args(Beside)}
+"""What the ideal engine does in passes of any size, with the kernels of another."""
 
 _CODES = {
     # Index keys: DeepGEMM's kernel for paged keys takes one, two or four tokens of a sequence on

@@ -186,8 +186,9 @@ class EngineProfile(Record):
     shared_beside
         Components that shared experts run beside on a second stream, up to a number of tokens
         (`layers.engines`); none if they take turns.
-    fuses_norms
-        Whether one kernel does small all-reduces with the norm behind (`layers.engines`).
+    fuses_norms, fuses_all
+        Whether one kernel does small all-reduces with the norm behind (`layers.engines`), and
+        whether it does all that any engine does side by side or in one kernel, whatever the size.
     all_reduces
         Stack whose all-reduces it runs where a link has them, if not those of its own.
     runs_idle_drafter
@@ -237,6 +238,7 @@ class EngineProfile(Record):
     exchange: Exchange | None = None
     shared_beside: Annotated[tuple[Beside, ...], FROM_LIST] = ()
     fuses_norms: bool = False
+    fuses_all: bool = False
     all_reduces: Literal["sglang", "trtllm", "vllm"] | None = None
     runs_idle_drafter: bool = False
     split_tokens: SplitTokens | None = None

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field, make_dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
 
 from specmodel.algebra.roofline import DATA_SHEET, KernelParameters
 from specmodel.base import records
@@ -157,11 +157,6 @@ class FittedStack(_FitsByKind):
         """Return the fits of a kind by dtype; none of a kind that is never fitted."""
         fits: Mapping[str, KernelFit] = getattr(self, kernel_kind(kind).name, {})
         return fits
-
-    def with_fits(self, fits: Mapping[str, Mapping[str, KernelFit]]) -> Self:
-        """Return the stack with all fits of some kinds replaced, by kind and dtype."""
-        kinds: dict[str, Any] = {**fits}
-        return replace(self, **kinds)
 
     def fits(self) -> Iterator[tuple[str, str, KernelFit]]:
         """Yield kind, dtype and fit of all there are."""

@@ -125,10 +125,10 @@ class Case:
         if self.acceptance is not None:
             return self.acceptance
         if not self.deployment.has_drafter:
-            alone = "for decoding without a drafter, use --view plain"
+            alone = "for decoding without a drafter, use `decode()`"
             raise InputError("drafter", "none", f"one that drafts: {alone}")
-        typical = "--acceptance typical (the median head published), or " if self.heads else ""
-        told = f"{typical}a rate of yours, such as --acceptance-rate 0.7"
+        typical = "`acceptance='typical'` (the median head published), or " if self.heads else ""
+        told = f"{typical}a rate of yours, such as `acceptance_rate=0.7`"
         target = self.given.get("target", self.deployment.target.name)
         drafter = self.given.get("drafter") or taken_drafter(self.deployment.target)[0]
         expected = f"{told}, as none is published of {target} with {drafter}"
@@ -179,7 +179,7 @@ class Case:
         """Refuse a tree without a draft length."""
         for name in ("verify_tokens", "tree_width"):
             if self.draft_length is None and self.given.get(name) is not None:
-                expected = "--draft-length with it, as trees have no best length"
+                expected = "`draft_length` with it, as trees have no best length"
                 raise InputError(name, self.given[name], expected)
 
     @property

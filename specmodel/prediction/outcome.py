@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specmodel.base.classes import dataclass
+from specmodel.base.fronts import SHOWN
 from specmodel.base.notes import Note
-from specmodel.base.text import mimebundle
+from specmodel.base.text import Printed
 from specmodel.base.units import FloatArray
 from specmodel.cost.blocks import BlockedTimes
 from specmodel.cost.deployment import Deployment
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_ALL = "to_frame() has all"
 _WHERE_VARIED = ("draft_length", "fits")
 """Columns that a table of all columns has where they vary."""
 
@@ -62,7 +64,7 @@ class Turned:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Prediction:
+class Prediction(Printed):
     """What speculation gains at each operating point.
 
     Every column is an attribute, an array of one shape for all, such as `speedup`,
@@ -145,11 +147,9 @@ class Prediction:
             takes the gain) or, of `specmodel.decode`, "plain"; by default the verdict.
         **how
             Settings of the view: of the verdict `tpot_target` [s], `columns`, `interval` and
-            `components`, as the command line has them.
+            `components`.
         """
-        import specmodel
-
-        return specmodel.show.view(self, name, **how)
+        return SHOWN["view"](self, name, **how)
 
     def report(self, *, verbose: bool = False, **how: Any) -> str:
         """Return the page that the command prints, with all that it rests on if `verbose`.
@@ -169,13 +169,10 @@ class Prediction:
 
     def __str__(self) -> str:
         size, most = self.batch_size.size, 60
-        if self.case and size <= most:
+        if self.case and size <= most and SHOWN:
             return self.report()
         rest = f"\nThe first {most} of {size} points; to_frame() has all." if size > most else ""
         return self.to_text(most=most) + rest
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return mimebundle(str(self))
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._by_name})
@@ -229,7 +226,7 @@ class Prediction:
             columns[name] = values
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
-    def to_text(self, width: int = 80, most: int | None = None) -> str:
+    def to_text(self, width: int = 80, most: int | None = None, remedy: str = _ALL) -> str:
         """Return the points as a table of text.
 
         Parameters
@@ -237,10 +234,10 @@ class Prediction:
         width, most
             Maximum characters of a line; columns without room are named below the table. Maximum
             points, the first ones, all if None [-].
+        remedy
+            What has the columns without room.
         """
-        rows = self.rows(most)
-        remedy = "to_frame(), --csv and --json have all"
-        return text_table(rows, self._titled(), width=width, remedy=remedy)
+        return text_table(self.rows(most), self._titled(), width=width, remedy=remedy)
 
     def _titled(self) -> list[Column]:
         """Return the columns with a title, words last, the interval behind its column."""

@@ -53,7 +53,7 @@ def predict(  # noqa: PLR0913 - keyword-only but for the two words
     gpu_hour_price: float | None = None,
     **others: Unpack[AskedArguments],
 ) -> Prediction:
-    """Predict whether speculation pays, by batch size, as ``specmodel predict`` does.
+    """Predict whether speculation pays, by batch size.
 
     A model and a GPU are enough: GPUs are then as many as hold it, the drafter is the model's usual
     one, acceptance what is published of both, the draft length the best of each batch size. Where

@@ -71,7 +71,7 @@ def text_table(
     columns: Iterable[Column],
     *,
     width: int = 80,
-    remedy: str = "--json has them",
+    remedy: str,
     left: Collection[str] = ("limited\nby", "largest\nshare"),
 ) -> str:
     """Return rows as a table of text, without coordinates that do not vary and empty columns.

@@ -6,6 +6,7 @@ from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
     from specmodel.show import plots as plots
-    from specmodel.show.views import view as view
+    from specmodel.show.notes import words as words
+    from specmodel.show.views import answer as answer, view as view
 
 __getattr__, __dir__ = front(__name__)

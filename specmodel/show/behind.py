@@ -49,6 +49,11 @@ _LEFT_OUT = ("host", "target")
 
 _MADE_UP = "Drafter: made up, as the checkpoint has no MTP module; one like its layers is assumed."
 
+_MXFP4_OPTION = "with vLLM's option moe.activation: --set activation_dtype=mxfp8"
+"""How experts of mxfp4 come to meet 8 bits in vLLM 0.33 on Blackwell where the other activations
+have 16: by ``{"moe": {"activation": "mxfp8"}}`` in ``--quantization-config``, as some recipes have
+it (before, ``VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8=1``)."""
+
 _IDEAL = "Engine 'ideal' has no overhead: an upper bound on throughput."
 _IDEAL_DRAFTS = " On the speedup, overhead of each pass acts up, of drafting and rejection down."
 
@@ -84,7 +89,6 @@ def behind(deployment: Deployment) -> list[str]:
 def _dtypes(deployment: Deployment) -> list[str]:
     """Return a sentence on the stored and computed dtypes of quantised weights; [] if none is."""
     from specmodel.base.dtypes import BYTES_PER_ELEMENT
-    from specmodel.cost.activations import MXFP4_OPTION
 
     target, told = deployment.target, dict[tuple[str, str], str]()
     met = sorted(target.arithmetic_dtypes, key=lambda row: row[0] != "weight_dtype")
@@ -103,7 +107,7 @@ def _dtypes(deployment: Deployment) -> list[str]:
     ]
     in_vllm = deployment.stack == "vllm"
     has_option = in_vllm and deployment.hardware.computes_in_fp4 and ("mxfp4", "bf16") in told
-    option = f" (fp8 {MXFP4_OPTION})" if has_option else ""
+    option = f" (fp8 {_MXFP4_OPTION})" if has_option else ""
     return [f"Dtypes: {', '.join(words)}{option}; KV cache {target.kv_dtype}."]
 
 

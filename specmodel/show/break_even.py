@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from specmodel.base.text import SCREEN
-from specmodel.prediction.table import Row, text_table, varies
+from specmodel.prediction.table import Row, varies
 from specmodel.show import forms, report
 from specmodel.show.columns import chosen
 
@@ -157,4 +157,4 @@ def _of_one_length(rows: list[Row], published: float) -> str:
     titles = {"break_even_acceptance_rate": "or rate\npays"}
     at = f"{published:.2f}" if published else "yours"
     columns = chosen(names, **titles, speedup=f"speedup\nat {at}")
-    return text_table(rows, columns, width=SCREEN.get())
+    return forms.text_table(rows, columns, width=SCREEN.get())

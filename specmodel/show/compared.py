@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import among, ranges_text, spans
 from specmodel.base.text import wrap
-from specmodel.prediction.table import Form, Row, text_table
+from specmodel.prediction.table import Form, Row
 from specmodel.show import forms, loads, report, within
 from specmodel.show.behind import (
     CHANGES,
@@ -313,7 +313,7 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
         for column in chosen(_FASTEST, best_draft_length="draft\nlength")
         if column.name not in lacking
     ]
-    told = text_table(shown, columns, left=["as fast"])
+    told = forms.text_table(shown, columns, left=["as fast"])
     if is_close:
         note = (
             f"As fast: less than {ALIKE:.0%} slower ({UNLIKE:.0%} where model, drafter, GPU or"

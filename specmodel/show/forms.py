@@ -8,12 +8,13 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from specmodel import __version__
 from specmodel.base.classes import dataclass
-from specmodel.base.text import VERBOSE, Columns, align, align_blocks, mimebundle
-from specmodel.prediction.table import Form, Row, columns_of, filler
+from specmodel.base.text import VERBOSE, Columns, Printed, align, align_blocks
+from specmodel.prediction.table import Form, Row, columns_of, filler, text_table as _text_table
 from specmodel.show.facts import Facts, as_fields
 
 if TYPE_CHECKING:
@@ -21,9 +22,12 @@ if TYPE_CHECKING:
 
 JSON_SCHEMA_VERSION = 1
 
+text_table = partial(_text_table, remedy="--json has them")
+"""Return rows as a table of text, as commands print them."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class Answer(Printed):
     """The answer to a question in all forms, each made only when it is asked for.
 
     `facts` are what it tells, by name, and `paste` what an engine is started with, where it tells
@@ -68,9 +72,6 @@ class Answer:
 
     def __str__(self) -> str:
         return self.report()
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return mimebundle(self.report())
 
     def table(self) -> list[Row]:
         """Return the rows with the case that they are of."""

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from specmodel.base.text import SCREEN, listed, wrap
-from specmodel.prediction.table import Column, Form, Row, seconds, text_table
+from specmodel.prediction.table import Column, Form, Row, seconds
 from specmodel.show import forms
 
 _MOST_NAMED = 5
@@ -82,7 +82,7 @@ def engines(path: str, *, ttft: bool) -> tuple[forms.DataFrame, forms.Answer]:
         hosts = [forms.table(speeds, _SPEEDS, left=[*_SPEEDS][:1])] if speeds else []
         how: dict[str, Any] = {"width": SCREEN.get(), "left": ("row", "model", "what")}
         is_short = len(judged) <= _MOST_ROWS
-        few = [text_table(forms.records(judged), _ROWS, **how)] if is_short else []
+        few = [forms.text_table(forms.records(judged), _ROWS, **how)] if is_short else []
         told = error_table(_told_apart(errors), left=["group", ""])
         headline = wrap(_headline(judged, errors))
         return "\n\n".join([headline, *few, told, *hosts, "\n".join(map(wrap, parts))])

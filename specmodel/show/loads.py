@@ -7,11 +7,11 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.text import SCREEN, listed
-from specmodel.prediction.table import Column, Row, seconds, text_table
+from specmodel.prediction.table import Column, Row, seconds
 from specmodel.show import report
 from specmodel.show.behind import behind
 from specmodel.show.columns import ALTERNATIVES, LOADS, chosen, units
-from specmodel.show.forms import Answer
+from specmodel.show.forms import Answer, text_table
 from specmodel.show.notes import in_words
 
 if TYPE_CHECKING:

@@ -27,7 +27,13 @@ _EXCHANGES = {
 
 
 def words(note: Note) -> str:
-    """Return the words of a note."""
+    """Return the words of a note.
+
+    Parameters
+    ----------
+    note
+        Its kind is one of those below.
+    """
     form = _WORDS[note.kind]
     return form.format_map(note.values) if isinstance(form, str) else form(note.values)
 

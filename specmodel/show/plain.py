@@ -17,7 +17,7 @@ def answer(prediction: Prediction, *, components: bool = False) -> forms.Answer:
     """Return a prediction of plain decoding in all forms, with its components if asked for."""
 
     def page() -> str:
-        parts = [prediction.to_text(TABLE.get())]
+        parts = [prediction.to_text(TABLE.get(), remedy="to_frame(), --csv and --json have all")]
         parts += [component_tables(prediction)] if components else []
         return report.page(prediction, verdict(prediction), *parts)
 

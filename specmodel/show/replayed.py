@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from specmodel import replay
 from specmodel.base.text import SCREEN, listed
-from specmodel.prediction.table import Row, text_table
+from specmodel.prediction.table import Row
 from specmodel.show import report
 from specmodel.show.behind import behind
 from specmodel.show.columns import REPLAYS, chosen
-from specmodel.show.forms import Answer, plain_fields, records
+from specmodel.show.forms import Answer, plain_fields, records, text_table
 from specmodel.show.notes import in_words, si
 
 if TYPE_CHECKING:

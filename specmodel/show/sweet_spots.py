@@ -8,7 +8,7 @@ from specmodel.answers.advice import gain_of
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.text import TABLE
-from specmodel.prediction.table import Row, text_table, varies
+from specmodel.prediction.table import Row, varies
 from specmodel.show import forms, report
 from specmodel.show.columns import chosen
 from specmodel.show.views import case as case_of
@@ -95,7 +95,7 @@ def _sizes(curve: list[Row]) -> list[int]:
 
 def table(spots: list[Row]) -> str:
     """Return a row for each curve."""
-    return text_table(spots, chosen(_COLUMNS), width=TABLE.get(), left=_LEFT)
+    return forms.text_table(spots, chosen(_COLUMNS), width=TABLE.get(), left=_LEFT)
 
 
 _COLUMNS = (

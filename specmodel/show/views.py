@@ -50,8 +50,23 @@ def view(prediction: Prediction, name: str = "", **how: Any) -> Answer:
         # how long a draft might have been is no assumption of the lengths that were given
         assumed = {k: v for k, v in prediction.assumptions.items() if k != "max_draft_length"}
         prediction = replace(prediction, assumptions=assumed)
-    answer: Answer = import_module(f"specmodel.show.{VIEWS[name][0]}").answer(prediction, **how)
-    return answer
+    return answer(VIEWS[name][0], prediction, **how)
+
+
+def answer(room: str, shown: object, **how: Any) -> Answer:
+    """Return in all forms what a room of these shows.
+
+    Parameters
+    ----------
+    room
+        The module here that shows it.
+    shown
+        The answer of a room below, such as a schedule.
+    **how
+        Settings of the view.
+    """
+    found: Answer = import_module(f"specmodel.show.{room}").answer(shown, **how)
+    return found
 
 
 def case(prediction: Prediction) -> Case:

@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from specmodel.base.classes import dataclass
-from specmodel.prediction.table import Row, seconds, text_table, varies
+from specmodel.prediction.table import Row, seconds, varies
 from specmodel.show.columns import ALTERNATIVES, chosen
 from specmodel.show.facts import Fact
+from specmodel.show.forms import text_table
 
 if TYPE_CHECKING:
     from specmodel.answers.alternatives import Alternatives

@@ -8,7 +8,6 @@ from scipy import stats
 
 from specmodel import InputError, load_architecture
 from specmodel.algebra import experts, routing
-from specmodel.answers.curves import measured_unions
 from specmodel.cost import pass_work
 from specmodel.layers.batch import SequenceGroup
 
@@ -92,45 +91,6 @@ def test_correlated_union_is_monotone(shape, batch, tokens, c):
     less_shared = experts.correlated_active_experts(batch, tokens, *shape, c * 0.99)
     assert here - slack <= min(more_tokens, more_batch, less_shared)
     assert max(more_tokens, more_batch) <= here * 1.01
-
-
-UNIONS = measured_unions().dropna(subset="measured")
-PUBLISHED = {
-    ("Cohere MoE", 128, 8): {4: 20.36},
-    ("Laguna S", 256, 10): {5: 36.1, 16: 67.6},
-    ("Qwen3.6-35B-A3B", 256, 8): {4: 22, 8: 36, 16: 56},
-}
-
-
-def _fit(rows):
-    """The correlation with the least squared log error on a model's rows, and the residuals."""
-    columns = ("num_experts", "experts_per_token", "tokens", "measured")
-    E, k, s, measured = (rows[name].to_numpy(float) for name in columns)
-    grid = np.linspace(0, 1, 20_001)[:, None]
-    log_error = np.log(experts.correlated_active_experts(1, s, E, k, grid) / measured)
-    best = (log_error**2).sum(axis=1).argmin()
-    return float(grid[best, 0]), np.expm1(log_error[best])
-
-
-def test_the_unions_that_ship_are_those_published():
-    names = ["model", "num_experts", "experts_per_token"]
-    found = {
-        key: dict(zip(part["tokens"], part["measured"], strict=True))
-        for key, part in UNIONS.groupby(names)
-    }
-    assert found == PUBLISHED
-
-
-def test_correlated_union_meets_the_measured_ones():
-    """One parameter a model; 4.5 % mean and 10 % worst over the models with several rows."""
-    fits = {model: _fit(part) for model, part in UNIONS.groupby("model")}
-    residuals = np.concatenate([residual for _, residual in fits.values() if residual.size > 1])
-    assert np.abs(residuals).mean() <= 0.045
-    assert np.abs(residuals).max() <= 0.10
-    typical = np.median([c for c, _ in fits.values()])
-    assert pytest.approx(typical, abs=0.005) == experts.TYPICAL_ROUTING_CORRELATION
-    told = UNIONS.groupby("model")["routing_correlation"].first().to_dict()
-    assert told == pytest.approx({model: c for model, (c, _) in fits.items()}, abs=0.0006)
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.5, 1.3])

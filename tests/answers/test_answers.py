@@ -12,7 +12,9 @@ from hypothesis import given, settings, strategies as st
 from rows import each_row
 
 from specmodel import InputError, ngram_drafter, predict
+from specmodel.algebra import experts
 from specmodel.answers import break_even, compare, explain, sweet_spot, sweet_spots
+from specmodel.answers.curves import measured_unions
 from specmodel.answers.explaining import SPEEDUP_TERMS, VERIFY_TERMS, coalition_sums, shapley_values
 
 QWEN = {
@@ -338,3 +340,52 @@ def test_explaining_many_points_takes_room_for_few(monkeypatch):
     monkeypatch.setattr(import_module("specmodel.answers.explaining"), "CHUNK", 7)
     for name, values in explain(grid("eagle", batch_size=range(1, 41))).speedup.items():
         np.testing.assert_allclose(values, found[name][:, :40], rtol=1e-12, atol=1e-12)
+
+
+UNIONS = measured_unions().dropna(subset="measured")
+PUBLISHED = {
+    ("Cohere MoE", 128, 8): {4: 20.36},
+    ("Laguna S", 256, 10): {5: 36.1, 16: 67.6},
+    ("Qwen3.6-35B-A3B", 256, 8): {4: 22, 8: 36, 16: 56},
+}
+
+
+def _fit(rows):
+    """The correlation with the least squared log error on a model's rows, and the residuals."""
+    columns = ("num_experts", "experts_per_token", "tokens", "measured")
+    E, k, s, measured = (rows[name].to_numpy(float) for name in columns)
+    grid = np.linspace(0, 1, 20_001)[:, None]
+    log_error = np.log(experts.correlated_active_experts(1, s, E, k, grid) / measured)
+    best = (log_error**2).sum(axis=1).argmin()
+    return float(grid[best, 0]), np.expm1(log_error[best])
+
+
+def test_the_unions_that_ship_are_those_published():
+    names = ["model", "num_experts", "experts_per_token"]
+    found = {
+        key: dict(zip(part["tokens"], part["measured"], strict=True))
+        for key, part in UNIONS.groupby(names)
+    }
+    assert found == PUBLISHED
+
+
+def test_correlated_union_meets_the_measured_ones():
+    """One parameter a model; 4.5 % mean and 10 % worst over the models with several rows."""
+    fits = {model: _fit(part) for model, part in UNIONS.groupby("model")}
+    residuals = np.concatenate([residual for _, residual in fits.values() if residual.size > 1])
+    assert np.abs(residuals).mean() <= 0.045
+    assert np.abs(residuals).max() <= 0.10
+    typical = np.median([c for c, _ in fits.values()])
+    assert pytest.approx(typical, abs=0.005) == experts.TYPICAL_ROUTING_CORRELATION
+    told = UNIONS.groupby("model")["routing_correlation"].first().to_dict()
+    assert told == pytest.approx({model: c for model, (c, _) in fits.items()}, abs=0.0006)
+
+
+def test_contributions_of_a_loaded_engine_sum_exactly():
+    point = {"drafter": "eagle3", "draft_length": [[1], [3]], "batch_size": [1, 16, 128]}
+    point |= {"tensor_parallel": 2, "prompt_length": 4096, "output_length": 512}
+    found = explain(predict("qwen3-30b-a3b", "h200_sxm", acceptance=0.7, **point))
+    for steps in found.waterfalls.values():
+        total = sum(values for name, values in steps.items() if name != "predicted")
+        np.testing.assert_allclose(total, steps["predicted"], rtol=1e-9)
+    assert (found.speedup["prefill"][:, 1:] < 0).all()

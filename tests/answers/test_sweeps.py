@@ -17,6 +17,7 @@ from specmodel.algebra.routing import zipf_popularity
 from specmodel.answers.sweeps import SweepInterrupted, csv_chunks, plan_sweep, sweep, sweep_to_file
 from specmodel.answers.sweeps.parameters import DEFAULT_COLUMNS
 from specmodel.answers.sweeps.plan import blocks
+from specmodel.drafters.typical import published_acceptance
 from specmodel.prediction.columns import COLUMN_UNITS
 
 POINTS = ("context_length", "batch_size", "draft_length", "verify_tokens")
@@ -630,3 +631,29 @@ def test_without_dask_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"^scheduler: got 'tcp://.*'\.\[dask\]'"):
         sweep(BASE, client="tcp://127.0.0.1:8786")
+
+
+def test_sweeps_take_a_table_of_blocks():
+    published = next(
+        each for each in published_acceptance() if each.name == "deepseek-v4-pro-0813-dspark"
+    )
+    asked = {"target": "kimi-k2", "hardware": "b200", "tensor_parallel": 8, "drafter": "parallel"}
+    asked |= {"draft_length": [2, 6, 8], "batch_size": 4}
+    p = predict(**asked, acceptance=published.acceptance)
+    table = published.acceptance.acceptance_by_position
+    swept = sweep({**asked, "acceptance_by_position": table}, columns=["speedup"])
+    np.testing.assert_allclose(swept["speedup"], np.ravel(p.speedup))
+
+
+def test_sweeps_refuse_trees_before_they_compute():
+    point = {"target": "mixtral-8x7b", "hardware": "h200_sxm", "engine": "vllm"}
+    point |= {"drafter": "eagle3", "draft_length": 3, "batch_size": [1, 16]}
+    axes = point | {"tree_width": [1, 4]}
+    with pytest.raises(InputError, match=r"^tree_width: got 4; expected 1, .* tokens_per_step"):
+        plan_sweep(axes | {"acceptance_rate": 0.7})
+    plan = plan_sweep(axes | {"tokens_per_step": 2.0}, columns=["speedup"])
+    assert "tokens_per_step" in plan.columns
+    parts = [part.predict().speedup.ravel() for part in plan.parts()]
+    point |= {"tokens_per_step": 2.0}
+    expected = [predict(**point, tree_width=width).speedup for width in (1, 4)]
+    np.testing.assert_allclose(parts, expected, rtol=1e-12)

@@ -5,11 +5,12 @@ import pandas as pd
 import pytest
 
 from published import datasets
-from published.mixers import RECURRENCES, core_of_modules, recurrences
+from published.mixers import RECURRENCES, core_of_modules, recurrence, recurrences
 from specmodel import HardwareProfile, load_hardware
 from specmodel.fit import fit_kernels, predicted_time
 from specmodel.fit.timed_work import judge
 from specmodel.layers.attention import latent_arithmetic
+from specmodel.layers.kinds import KINDS
 from specmodel.measure import check_measurements
 
 
@@ -100,3 +101,31 @@ def test_verifying_over_decoding_is_as_measured():
     assert measured == pytest.approx([1.58, 2.57, 4.80], abs=0.01)
     times = predicted_time("recurrence", points, device, parameters)
     assert times[1:] / times[0] == pytest.approx(measured, rel=0.1)
+
+
+@pytest.mark.dataset
+def test_how_far_a_law_of_recurrences_misses_those_of_other_engines():
+    """Errors of what is untimed, from every table of SGLang and TensorRT-LLM."""
+    pytest.importorskip("aiconfigurator_core")
+    pytest.importorskip("pyarrow")
+    common, errors, apart = [], [], []
+    for name, hardware, engine, version in datasets.known_tables():
+        device = load_hardware(hardware)
+        law = device.fitted.get("vllm")
+        if name not in ("gdn", "kda") or engine == "vllm" or not (law and law.recurrence):
+            continue
+        rows = recurrence(datasets.read_timings(name, hardware, engine, version), device)
+        rows = rows[rows["role"] != "skip"]
+        for _, part in rows.groupby(rows["query_tokens"] > 1):
+            points = part.reset_index(drop=True)
+            parameters = law.recurrence["fp32"].parameters
+            times = predicted_time("recurrence", points, device, parameters)
+            common.append(np.log(points["latency"] / times).mean())
+            errors.append((times / points["latency"] - 1).abs().mean())
+        if rows["query_tokens"].max() > 1:
+            apart.append(common[-1] - common[-2])
+    assert (len(common), len(apart)) == (28, 7)
+    error, of_shape, of_row = KINDS["state_space"].untimed
+    assert np.mean(errors) == pytest.approx(error, abs=0.005)
+    for found, spread in ((common, of_shape), (apart, of_row)):
+        assert np.sqrt(np.mean(np.square(found))) == pytest.approx(spread, abs=0.005)

@@ -28,7 +28,7 @@ VARY = "".join(f" --vary {name}" for name in PASSES)
 
 
 def ideal(**overheads: float):
-    return load_engine("ideal").with_changes("engine", overheads)
+    return load_engine("ideal").with_changes("engine", {"fuses_all": False, **overheads})
 
 
 def served(

@@ -21,6 +21,11 @@ def predicted(**changes):
     return predict(**(POINT | {"batch_size": 128, "draft_length": 3} | changes))
 
 
+def beyond(kind="beyond_graphs", **changes):
+    """Values of the notes on passes that no CUDA graph holds."""
+    return [note.values for note in predicted(**changes).notes if note.kind == kind]
+
+
 def limit_of(engine, hardware, gpus):
     given = {"engine": engine, "hardware": hardware, "tensor_parallel": gpus}
     return predicted(**given).deployment.graph_limit
@@ -49,7 +54,7 @@ def test_a_processor_has_none():
     cpu = Path(__file__).parents[2] / "calibration/results/intel_xeon_2_threads/cpu.toml"
     found = predicted(hardware=cpu, drafter="ngram", batch_size=512)
     assert found.deployment.graph_limit is None
-    assert not any("graph" in warning for warning in found.warnings)
+    assert not any("graph" in note.kind for note in found.notes)
 
 
 @pytest.mark.parametrize("engine", ["ideal", "tensorrt-llm", "vllm-moesd-2025"])
@@ -86,36 +91,32 @@ def test_plain_passes_have_a_limit_too():
 
 def test_requests_count_by_replica():
     given = {"engine": "sglang", "draft_length": 7, "hardware": "h100_sxm"}
-    assert not any("graph" in told for told in predicted(**given, batch_size=256).warnings)
-    (told,) = (t for t in predicted(**given, batch_size=257).warnings if "graph" in t)
-    assert "(256 requests, SGLang's default)" in told
-    assert "--cuda-graph-max-bs-decode 257" in told
+    option = {"unit": "request", "option": "--cuda-graph-max-bs-decode", "needed": 257}
+    assert not beyond(**given, batch_size=256)
+    (note,) = beyond(**given, batch_size=257)
+    assert note.items() >= {**option, "count": 256, "default_of": "SGLang"}.items()
     more = given | {"data_parallel": 2, "batch_size": 512}
-    assert not any("graph" in told for told in predicted(**more).warnings)
-    (told,) = (t for t in predicted(**more | {"batch_size": 514}).warnings if "graph" in t)
-    assert "at batch size 514 " in told, "the batch size that was asked for, of all replicas"
-    assert "--cuda-graph-max-bs-decode 257" in told
+    assert not beyond(**more)
+    (note,) = beyond(**more | {"batch_size": 514})
+    assert note["batch_sizes"] == (514, 514), "as was asked for, of all replicas"
+    assert note.items() >= option.items()
 
 
 def test_a_larger_limit_is_a_field_of_the_engine():
     own = load_engine("vllm").with_changes("engine", {"graph_limit": 4096})
-    lifted = predicted(engine=own, batch_size=256, draft_length=7)
-    assert not any("graph" in told for told in lifted.warnings)
-    usual = predicted(batch_size=256, draft_length=7)
-    (told,) = (told for told in usual.warnings if "graph" in told)
-    assert "at batch size 256" in told
-    assert "(512 tokens, vLLM's default)" in told
-    assert "--max-cudagraph-capture-size 2048" in told
-    assert lifted.speedup > 1.35 * usual.speedup
+    point = {"batch_size": 256, "draft_length": 7}
+    assert not beyond(engine=own, **point)
+    (note,) = beyond(**point)
+    assert note["batch_sizes"] == (256, 256)
+    assert (note["count"], note["unit"], note["default_of"]) == (512, "token", "vLLM")
+    assert (note["option"], note["needed"]) == ("--max-cudagraph-capture-size", 2048)
+    assert predicted(engine=own, **point).speedup > 1.35 * predicted(**point).speedup
 
 
 def test_an_argument_lifts_it_as_the_field_does():
     own = load_engine("vllm").with_changes("engine", {"graph_limit": 4096})
     point = {"batch_size": 256, "draft_length": 7}
-    lifted = predicted(graph_limit=4096, **point)
-    assert lifted.speedup == predicted(engine=own, **point).speedup
-    (told,) = (told for told in predicted(**point).warnings if "graph" in told)
-    assert "here --graph-limit 2048" in told
+    assert predicted(graph_limit=4096, **point).speedup == predicted(engine=own, **point).speedup
 
 
 @pytest.mark.parametrize(("value", "engine"), [
@@ -138,9 +139,9 @@ def test_what_is_no_limit_is_refused_by_name(field, value):
 def test_where_graphs_of_earlier_versions_ended_is_told():
     """1,024 tokens from 0.28 on, 512 before: 64 x 8 tokens are held by both, 64 x 9 by one."""
     point = {"hardware": "gb200", "batch_size": 64}
-    assert not any("graph" in told for told in predicted(**point, draft_length=7).warnings)
-    (told,) = (t for t in predicted(**point, draft_length=8).warnings if "graph" in t)
-    assert "ended at 512 tokens" in told
+    assert not beyond("earlier_graphs", **point, draft_length=7)
+    (note,) = beyond("earlier_graphs", **point, draft_length=8)
+    assert note["count"] == 512
     old, new = (predicted(**point, draft_length=8, engine=e) for e in ("vllm-0.24", "vllm-0.28"))
     assert new.speedup > 1.5 * old.speedup
     assert not predicted(**point, enforce_eager=True).deployment.graph_limit.count

@@ -179,8 +179,9 @@ def test_memory_of_a_request_follows_the_engine(options, slots, columns):
     memory = MemoryUse(d, 1000.0, 4.0)
     states = 36 * (slots * STATE + columns * PAST) / 2
     assert memory.bytes_per_request == 1004 * 24576 / 2 + states
-    engine = "SGLang" if "engine" in options else "vLLM"
-    assert str(assumed["state_slots"]) == f"draft_length + 2 states a request, as {engine}"
+    kept = assumed["state_slots"].values
+    assert kept["slots"] == ("scratch" if "engine" in options else "aligned")
+    assert [*kept["states"]] == [3, 4]
     fitting = memory.capacity_bytes - memory.weight_bytes
     assert memory.max_batch_size == max(np.floor(fitting / memory.bytes_per_request), 0)
 

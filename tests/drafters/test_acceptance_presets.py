@@ -10,7 +10,6 @@ from specmodel.algebra.acceptance import (
     acceptance_of_blocks,
     expected_tokens_per_step_by_position,
 )
-from specmodel.answers.sweeps import sweep
 from specmodel.drafters import eagle3_drafter, list_acceptance, load_acceptance, mtp_drafter
 from specmodel.drafters.typical import published_acceptance, published_heads
 
@@ -94,16 +93,6 @@ def test_a_table_has_the_rates_of_each_length_in_a_row():
 def test_rates_that_are_no_list_and_no_square(rates):
     with pytest.raises(InputError, match=r"^acceptance_by_position: got .*one list of rates"):
         Acceptance(acceptance_by_position=rates).expected_tokens_per_step(1)
-
-
-def test_sweeps_take_a_table_of_blocks():
-    published = next(each for each in OF_BLOCKS if each.name == "deepseek-v4-pro-0813-dspark")
-    asked = {"target": "kimi-k2", "hardware": "b200", "tensor_parallel": 8, "drafter": "parallel"}
-    asked |= {"draft_length": [2, 6, 8], "batch_size": 4}
-    p = predict(**asked, acceptance=published.acceptance)
-    table = published.acceptance.acceptance_by_position
-    swept = sweep({**asked, "acceptance_by_position": table}, columns=["speedup"])
-    np.testing.assert_allclose(swept["speedup"], np.ravel(p.speedup))
 
 
 # Which one is meant

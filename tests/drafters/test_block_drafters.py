@@ -20,7 +20,6 @@ from specmodel.drafters import (
     pard_drafter,
     suffix_drafter,
 )
-from specmodel.drafters.by_name import longest_block
 from specmodel.drafters.passes import markov_step
 from specmodel.layers import Layout, sequence_group
 
@@ -79,7 +78,7 @@ def test_cache_of_five_layers_as_published():
 def test_memory_of_a_head_leaves_out_the_ends_it_shares(degree):
     """The projection is copied to each GPU, layers are cut, keys of 4 heads at most in four."""
     kept = [
-        MemoryUse(deployed(d, tensor_parallel=degree), 1000, 8).draft_weight_bytes
+        MemoryUse(deployed(d, tensor_parallel=degree), 1000, 8).weight_bytes
         for d in ("ngram", "dflash")
     ]
     by_head = 5 * (2048 * 4096 * 2 + 3 * 2048 * 6144) / degree
@@ -308,7 +307,7 @@ def test_heads_as_published():
     """Five layers over latents for Kimi-K3, whose recipe drafts 8; else what is usual is told."""
     given = {"target": "kimi-k3", "hardware": "b200", "tensor_parallel": 8}
     deployment, told = deploy(**given, drafter="dspark")
-    assert deployment.drafter.block_size == longest_block("dspark", "kimi-k3") == 8
+    assert deployment.drafter.block_size == 8
     assert not {"draft_layers", "draft_block"} & {*told}
     _, told = deploy(**given | {"target": "glm-5.3"}, drafter="dspark")
     assert (told["draft_layers"], told["draft_block"]) == ("5 (usual)", "7 (usual)")

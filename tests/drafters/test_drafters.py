@@ -5,9 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 from rows import each_row
+from strategies import draft_bytes
 
 from specmodel import InputError, deploy, load_architecture
-from specmodel.cost import MemoryUse, step_times
+from specmodel.cost import step_times
 from specmodel.drafters import (
     Drafter,
     eagle3_drafter,
@@ -207,7 +208,7 @@ def test_a_drafter_brings_passes_of_its_own():
         deployment, _ = deploy(target=target, drafter=drafter, hardware="h100_sxm", engine="vllm")
         point = {"batch_size": 1.0, "draft_length": 3.0, "verify_tokens": 4.0}
         times.append(step_times(deployment, **point, context_length=100.0))
-        memory.append(MemoryUse(deployment, 100.0, 4.0).draft_weight_bytes)
+        memory.append(draft_bytes(deployment))
     read = sum(part.passes.count * part.each.total_time for part in times[0].draft_passes)
     assert 3 * (h * h + h * size) * 2 / 3.35e12 < read < 0.01
     first, others = (part.each for part in times[0].draft_passes)

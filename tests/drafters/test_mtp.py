@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from rows import each_row
+from strategies import draft_bytes
 
 from specmodel import InputError, deploy, load_architecture, predict
 from specmodel.base import BYTES_PER_ELEMENT
@@ -152,21 +153,20 @@ def test_modules_have_weights_and_caches_of_their_own():
     targets = (V3.with_changes("target", {"num_mtp_modules": n}) for n in (1, 3))
     one, three = (deploy(target=target, **names)[0] for target in targets)
     single, several = (MemoryUse(d, 1000, 4) for d in (one, three))
-    assert several.draft_weight_bytes == pytest.approx(3 * single.draft_weight_bytes)
+    assert draft_bytes(three) == pytest.approx(3 * draft_bytes(one))
     head = one.drafter.architectures[0]
     more = several.bytes_per_request - single.bytes_per_request
     assert more == pytest.approx(2 * head.sequence_bytes(1004, 8))
 
 
-@each_row(("length", "told"), [(6, None), (1, None), ([2, 3, 5, 7], "5, 7")])
+@each_row(("length", "told"), [(6, None), (1, None), ([2, 3, 5, 7], [5, 7])])
 def test_lengths_that_no_engine_takes_are_told(length, told):
     """`num_speculative_tokens ... must be divisible by n_predict`, says vLLM beyond the modules."""
     target = V3.with_changes("target", {"num_mtp_modules": 3})
     names = {"target": target, "hardware": "b200", "drafter": "mtp", "tensor_parallel": 8}
     point = {"batch_size": 1, "draft_length": length, "acceptance": 0.01, "max_draft_length": 1}
-    warned = [w for w in predict(**names, **point).warnings if "modules" in w]
-    assert len(warned) == (told is not None)
-    assert told is None or warned[0].endswith(f"of at most 3, or a multiple of it, and not {told}")
+    notes = [n.values for n in predict(**names, **point).notes if n.kind == "between_modules"]
+    assert notes == ([{"modules": 3, "draft_lengths": told}] if told else [])
 
 
 # A checkpoint without a block

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 from rows import each_row
+from strategies import draft_bytes
 
 from specmodel import deploy, eagle3_drafter, list_architectures, load_architecture, load_drafter
-from specmodel.cost import MemoryUse
 from specmodel.drafters import drafter_kind
 from specmodel.drafters.names import named_drafters
 from specmodel.drafters.published import taken_drafter, usual_drafter
@@ -70,9 +70,8 @@ def test_an_assistant_stands_in_for_mtp_modules():
     drafter = load_drafter("mtp", target)
     assert drafter_kind(drafter, target) == "assistant"
     deployment, _ = deploy(target=target, drafter=drafter, hardware="h200_sxm")
-    use = MemoryUse(deployment, context_length=1000.0, verify_tokens=4.0)
     (head,) = drafter.architectures
-    assert use.draft_weight_bytes == 2 * head.total_parameters
+    assert draft_bytes(deployment) == pytest.approx(2 * head.total_parameters, rel=1e-9)
 
 
 def test_a_reduced_vocabulary_leaves_the_embedding_whole_but_shared():
@@ -82,8 +81,8 @@ def test_a_reduced_vocabulary_leaves_the_embedding_whole_but_shared():
     (head,) = drafter.architectures
     assert head.outer_parameters == (32_000 + 1000) * 4096
     deployment, _ = deploy(target=target, drafter=drafter, hardware="h200_sxm")
-    kept = MemoryUse(deployment, context_length=1000.0, verify_tokens=4.0).draft_weight_bytes
-    assert kept == 2 * (head.total_parameters - 32_000 * 4096)
+    kept = 2 * (head.total_parameters - 32_000 * 4096)
+    assert draft_bytes(deployment) == pytest.approx(kept, rel=1e-9)
 
 
 # Published acceptance: each met at its own lengths, and quartiles over targets

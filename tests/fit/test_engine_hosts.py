@@ -13,6 +13,7 @@ from published.population import VARIED, fit_population
 from specmodel import Acceptance, EngineProfile, InputError, decode, load_engine, predict
 from specmodel.fit import EngineUpdate, update_engine
 from specmodel.fit.measured import judge_serving, read_benchmarks, read_serving, served_runs
+from specmodel.fit.measured.aliases import profile_of
 from specmodel.fit.measured.judge import host_speeds
 from specmodel.fit.measured.tables import Served
 from specmodel.fit.steps import RUN_SPREAD, VERIFY_SPREAD, measured_steps
@@ -477,3 +478,13 @@ def test_specbundle_is_met_by_one_profile_at_the_speed_of_its_host() -> None:
     judged, _ = judge_serving(replace(table, rows=tuple(rows)))
     assert len(judged) == 20
     assert judged["error"].abs().mean() <= 0.05
+
+
+@pytest.mark.parametrize(("version", "tokens"), [
+    ("0.28", 1), ("0.14 (main 2026-01)", 1), ("0.33", None), ("0.33.1", None), ("0.34", None),
+])  # fmt: skip
+def test_the_version_of_a_measurement_tells_who_walks_keys(
+    version: str, tokens: int | None
+) -> None:
+    _, changes = profile_of("vllm", version)
+    assert changes.get("engine.split_tokens") == tokens

@@ -157,7 +157,7 @@ def test_engine_with_any_overhead_is_not_ideal(field):
         engine.with_changes("engine", {field: -1e-6})
 
 
-def test_what_an_engine_was_not_fitted_on_is_said_in_a_sentence():
+def test_what_an_engine_was_not_fitted_on_is_a_note():
     known = {
         "fit.fitted_on.hardware": ["NVIDIA H200 SXM"],
         "fit.fitted_on.drafters": ["EAGLE-3 head"],
@@ -174,16 +174,18 @@ def test_what_an_engine_was_not_fitted_on_is_said_in_a_sentence():
     assert told() == ()
     assert told(draft_length=np.array([0.0, 5.0])) == ()  # a decode step is part of any
     for changes, guessed in (
-        ({"batch_size": np.array([1.0, 8.0, 32.0, 64.0])}, "batch size 1 and 32-64"),
-        ({"hardware": "NVIDIA B200"}, "NVIDIA B200"),
-        ({"drafter": "draft model", "batch_size": np.array(9.0)}, "draft model, batch size 9"),
+        ({"batch_size": np.array([1.0, 8.0, 32.0, 64.0])}, ([], [(1, 1), (32, 64)])),
+        ({"hardware": "NVIDIA B200"}, (["NVIDIA B200"], [])),
+        ({"drafter": "draft model", "batch_size": np.array(9.0)}, (["draft model"], [(9, 9)])),
     ):
-        (sentence,) = told(**changes)
-        assert str(sentence) == f"the engine SGLang was not fitted on {guessed}"
+        (note,) = told(**changes)
+        assert (note.kind, note.values["engine"]) == ("not_fitted_on", "SGLang")
+        assert (note.values["names"], note.values["batch_sizes"]) == guessed
+        assert not note.values["draft_lengths"]
     assert load_engine("ideal").outside("x", "y", np.array(1.0), np.array(1.0)) == ()
     unrecorded = replace(sglang.fit, fitted_on=None)
     old = replace(sglang, fit=unrecorded)
-    assert "not recorded" in str(old.outside(*fitted)[0])
+    assert old.outside(*fitted)[0].kind == "fit_not_recorded"
 
 
 @pytest.mark.parametrize(("kind", "is_taken"), [("cpu", True), ("gpu", False)])

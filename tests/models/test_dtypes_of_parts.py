@@ -7,6 +7,7 @@ from strategies import pass_of
 from specmodel import Architecture, InputError, deploy, load_architecture
 from specmodel.base import BYTES_PER_ELEMENT, as_table, build
 from specmodel.base.dtypes import ARITHMETIC_BITS, kernel_dtype
+from specmodel.base.notes import Note
 from specmodel.layers import Layout
 from specmodel.layers.work import wider_dtype
 
@@ -154,7 +155,7 @@ def test_a_tied_head_has_the_dtype_of_the_embedding():
 def test_what_has_a_dtype_of_its_own_is_told():
     target = model(*MIXED, **DTYPES)
     _, assumed = deploy(target=target, hardware="h200_sxm", drafter="ngram")
-    assert str(assumed["attention_dtype"]) == "fp8 and bf16"
+    assert assumed["attention_dtype"] == Note("dtypes", {"dtypes": ["fp8", "bf16"]})
     told = {name: assumed[name] for name in ("output_dtype", "ffn_dtype", "head_dtype")}
     assert told == {"output_dtype": "fp4", "ffn_dtype": "mxfp8", "head_dtype": "fp8"}
     plain = model({"count": 5}, attention_dtype="bf16")

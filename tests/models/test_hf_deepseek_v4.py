@@ -117,4 +117,4 @@ def test_dspark_of_v41_is_made_of_its_modules():
 
 def test_tables_that_no_gpu_holds_are_told():
     assumed = deploy(target="deepseek-v4.1-flash", hardware="b200", tensor_parallel=8)[1]
-    assert str(assumed["ngram_memory"]) == "203 GB of tables on the host"
+    assert assumed["ngram_memory"].values["bytes"] == pytest.approx(203e9, rel=2e-3)

@@ -15,6 +15,7 @@ from shapes import CONFIG
 
 from specmodel import Architecture, InputError, deploy, load_architecture
 from specmodel.base import as_table, build
+from specmodel.base.notes import Note
 from specmodel.models.hf.quantization import checkpoint_dtypes
 
 DATA = Path(__file__).parents[1] / "data/quantised_checkpoints.json"
@@ -161,7 +162,7 @@ def test_what_config_json_does_not_say_of_the_cache_is_not_taken_from_the_other(
     target = read(OWN, beside)
     assert (target.kv_dtype, target.other_kv_dtype) == ("bf16", "fp8")
     told = deploy(target=target, hardware="b200")[1]
-    assert str(told["kv_dtype"]) == "bf16 (fp8 by hf_quant_config.json, not taken)"
+    assert told["kv_dtype"] == Note("other_kv_dtype", {"dtype": "bf16", "other": "fp8"})
     assert "kv_dtype" not in deploy(target=target, hardware="b200", kv_dtype="fp8")[1]
     assert read(OWN, NVFP4).other_kv_dtype is None
 
@@ -258,7 +259,7 @@ UP = {"model.layers.0.mlp.up_proj": {"quant_algo": "FP8"}}
 @each_row(
     ("own", "beside", "match"),
     [
-        (None, {"quant_algo": "NVFP4"}, r"exclude_modules: got None; .*or --weight-dtype"),
+        (None, {"quant_algo": "NVFP4"}, r"exclude_modules: got None; .*or weight_dtype='nvfp4'"),
         (None, NVFP4 | {"exclude_modules": ["query_key_value"]}, "got 'query_key_value'; exp"),
         (None, MIXED, "quantized_layers: got None"),
         (None, MIXED | {"quantized_layers": {"lm_head": {}}}, r"\.lm_head: got 'none'; .*FP8"),

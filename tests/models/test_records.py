@@ -13,13 +13,10 @@ import numpy as np
 import pytest
 from rows import each_row
 
-from specmodel import Architecture, EngineProfile, HardwareProfile, InputError
+from specmodel import InputError
 from specmodel.base import Record, as_table, build
 from specmodel.base.records import HIDDEN, toml_text, unchecked
-from specmodel.base.schemas import BY_KIND, FROM_LIST, Day, Setting, schema_of
-from specmodel.base.units import LARGEST_RATE
-from specmodel.replay.policies.sglang import Slot
-from specmodel.replay.traces import CopyProcess
+from specmodel.base.schemas import BY_KIND, FROM_LIST, Day, Setting
 
 Length = Annotated[float, Setting(gt=0, le=10)]
 
@@ -161,20 +158,3 @@ def test_a_record_is_written_as_it_is_read():
     assert build(Drawing, tomllib.loads(toml_text(HOUSE)), "drawing") == replace(HOUSE, secrets=[])
     assert toml_text(HOUSE.parts[1], "a.b") == "\n[a.b]\nradius = 1.5\nhole = 1.0"
     assert toml_text(Drawing(name="Bare", parts=()), "a") == '\n[a]\nname = "Bare"\nparts = []'
-
-
-def numbers(schema):
-    """Give the schemas of numbers within a schema."""
-    if isinstance(schema, dict):
-        if schema.get("type") in ("int", "float"):
-            yield schema
-        schema = list(schema.values())
-    for inner in schema if isinstance(schema, list) else ():
-        yield from numbers(inner)
-
-
-@each_row("cls", [Architecture, HardwareProfile, EngineProfile, Slot, CopyProcess])
-def test_no_number_of_a_file_may_be_beyond_all_or_next_to_zero_where_it_divides(cls):
-    found = [*numbers(schema_of(cls))]
-    assert found
-    assert all("gt" not in one and one["ge"] < one["le"] <= LARGEST_RATE for one in found)

@@ -1,15 +1,13 @@
 """The speed of the host and the width of trees as arguments, right and wrong."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from specmodel import Acceptance, InputError, decode, deploy, load_engine, predict
-from specmodel.answers.sweeps import plan_sweep
+from specmodel.base.notes import Note
 from specmodel.machines.engine import ON_HOST
-from specmodel.replay import replay_times
 
 WHERE = {"target": "mixtral-8x7b", "hardware": "h200_sxm"}
 POINT = {"drafter": "eagle3", "draft_length": 3, "batch_size": [1, 16]}
@@ -35,7 +33,7 @@ def test_a_host_that_is_given_is_known():
     """Of published hosts' mean, which is said, intervals hold the spread between hosts."""
     assumed = predicted(interval=True, batch_size=256)
     given = predicted(host_speed=1, interval=True, batch_size=256)
-    assert str(assumed.assumptions["host_speed"]) == "1 (mean of published hosts)"
+    assert assumed.assumptions["host_speed"] == Note("mean_host", {"speed": 1})
     assert "host_speed" not in given.assumptions
     assert "host_speed" not in predicted(engine="ideal").assumptions
     assert "host_speed" not in predicted(engine="vllm-moesd-2025").assumptions
@@ -82,17 +80,6 @@ def test_acceptance_of_chains_says_nothing_of_trees(form):
         predicted(tree_width=4, acceptance=Acceptance(**{form: 0.6}))
 
 
-def test_sweeps_refuse_trees_before_they_compute():
-    axes = WHERE | POINT | {"engine": "vllm", "tree_width": [1, 4]}
-    with pytest.raises(InputError, match=r"^tree_width: got 4; expected 1, .* tokens_per_step"):
-        plan_sweep(axes | {"acceptance_rate": 0.7})
-    plan = plan_sweep(axes | {"tokens_per_step": 2.0}, columns=["speedup"])
-    assert "tokens_per_step" in plan.columns
-    parts = [part.predict().speedup.ravel() for part in plan.parts()]
-    expected = [predicted(tree_width=width).speedup for width in (1, 4)]
-    np.testing.assert_allclose(parts, expected, rtol=1e-12)
-
-
 def test_nothing_runs_beside_the_host_where_it_computes_itself():
     profile = Path(__file__).parents[2] / "calibration/results/intel_xeon_2_threads/cpu.toml"
     own = {"target": "qwen2-57b-a14b", "engine": "vllm"}
@@ -100,10 +87,3 @@ def test_nothing_runs_beside_the_host_where_it_computes_itself():
     deployment, _ = deploy(**own, hardware=profile)
     assert deployment.engine.hides_host == "none"
     assert deployment.engine.pass_time == load_engine("vllm").pass_time
-
-
-def test_replays_walk_no_trees():
-    chain, _ = deploy(**WHERE, drafter="eagle3", engine="vllm")
-    tree = replace(chain, tree_width=4)
-    with pytest.raises(InputError, match=r"^tree_width: got 4; expected 1, a chain: .*"):
-        replay_times(tree, max_draft_length=3, context_length=100)

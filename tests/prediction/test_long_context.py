@@ -14,18 +14,18 @@ REPORTED = {2048: 2.87, 32_768: 1.57}
 BY_CONTEXT = {"acceptance_by_context": REPORTED, "measured_draft_length": 3}
 
 
-def told(words, **more):
+def noted(kind, **more):
+    """Values of the notes of a kind."""
     found = specmodel.predict(*WORDS, **EAGLE, **more)
-    return [warning for warning in found.warnings if words in warning]
+    return [note.values for note in found.notes if note.kind == kind]
 
 
 def test_published_acceptance_at_long_context_warns_and_ones_own_does_not():
-    words = "prompts of some thousand"
-    (warning,) = told(words, context_length=131_072)
-    assert "131,072" in warning
-    assert not told(words, context_length=8192)
-    assert not told(words, context_length=131_072, acceptance=0.7)
-    assert not told(words, context_length=131_072, **BY_CONTEXT)
+    kind = "measured_at_short_context"
+    assert noted(kind, context_length=131_072) == [{"context": 131_072}]
+    assert not noted(kind, context_length=8192)
+    assert not noted(kind, context_length=131_072, acceptance=0.7)
+    assert not noted(kind, context_length=131_072, **BY_CONTEXT)
 
 
 @pytest.mark.parametrize("drafter", ["eagle3", "ngram"])
@@ -48,10 +48,10 @@ def test_each_context_has_what_its_own_tokens_give(drafter):
 
 
 def test_contexts_outside_those_measured_are_named():
-    words = "acceptance was measured at contexts of 2,048 to 32,768 tokens"
-    (warning,) = told(words, context_length=[512, 4096, 131_072], **BY_CONTEXT)
-    assert "at 512 and 131,072 that of the nearest" in warning
-    assert not told(words, context_length=[2048, 32_768], **BY_CONTEXT)
+    kind = "beyond_contexts"
+    (note,) = noted(kind, context_length=[512, 4096, 131_072], **BY_CONTEXT)
+    assert (note["first"], note["last"], note["outside"]) == (2048, 32_768, "512 and 131,072")
+    assert not noted(kind, context_length=[2048, 32_768], **BY_CONTEXT)
 
 
 @each_row(
@@ -81,10 +81,10 @@ def test_the_draft_length_it_was_measured_at_is_needed():
 def test_a_context_beyond_the_model_s_own_is_said_once_with_both():
     where = {"target": "qwen3-8b", "hardware": "h200", "batch_size": 1, "draft_length": 1}
     beyond = specmodel.predict(**where, context_length=[1000, 40_961], acceptance=0.7)
-    (warning,) = (warning for warning in beyond.warnings if "made for" in warning)
-    assert warning.startswith("a context of 40,961 is longer than the 40,960 tokens that Qwen3-8B")
+    (note,) = (note for note in beyond.notes if note.kind == "beyond_context")
+    assert note.values == {"context": 40_961, "longest": 40_960, "model": "Qwen3-8B"}
     within = specmodel.predict(**where, context_length=40_960, acceptance=0.7)
-    assert not any("made for" in warning for warning in within.warnings)
+    assert not any(note.kind == "beyond_context" for note in within.notes)
 
 
 WHERE = "qwen3-8b h200 --drafter eagle3"

@@ -54,7 +54,7 @@ def launches(part):
 @pytest.mark.parametrize("stack", ["datasheet", None])
 def test_overheads_add_up_as_stated(stack):
     """The engine's time of a kernel adds to the kernel's own, which is 0 by the data sheet."""
-    apart = load_engine("ideal").with_changes("engine", {"fuses_norms": False, "shared_beside": []})
+    apart = load_engine("ideal").with_changes("engine", {"fuses_all": False})
     ideal, real = qwen2(engine=apart, stack=stack), qwen2(stack=stack)
     assert (launches(ideal.times.forward) == 0) == (stack == "datasheet")
     kernels = launches(real.times.forward) - launches(ideal.times.forward)
@@ -198,8 +198,10 @@ def test_experts_of_a_batch_where_some_propose(rate, exponent):
 
 def test_an_engine_beyond_its_fit_is_said():
     assert qwen2(engine="vllm-moesd-2025", batch_size=[1, 64]).warnings == ()
-    (warning,) = qwen2(engine="sglang", batch_size=[1, 64]).warnings
-    assert "not fitted on NVIDIA A800 SXM 80 GB, draft model, batch size 64" in warning
+    (note,) = qwen2(engine="sglang", batch_size=[1, 64]).notes
+    assert note.kind == "not_fitted_on"
+    assert note.values["names"] == ["NVIDIA A800 SXM 80 GB", "draft model"]
+    assert note.values["batch_sizes"] == [(64, 64)]
 
 
 def test_memory_adds_weights_cache_and_drafter():
@@ -222,11 +224,13 @@ def test_beyond_memory_warns_with_figures():
         target="mixtral-8x7b", drafter="eagle", hardware="h100_sxm", tensor_parallel=2,
         engine="ideal", batch_size=[1, 4096], draft_length=3, acceptance=0.5, context_length=4096,
     )  # fmt: skip
-    (warning,) = p.warnings
-    assert str(int(p.max_batch_size.min())) in warning
-    assert "of the 77.3 GB (90 % of 85.9 GB) that an engine uses" in warning
+    (note,) = p.notes
+    assert note.kind == "beyond_memory"
+    assert note.values["largest"] == p.max_batch_size.min()
+    sizes = [note.values[f"{name}_bytes"] / 1e9 for name in ("usable", "capacity")]
+    assert sizes == pytest.approx([77.3, 85.9], abs=0.05)
     too_small = predict("mixtral-8x7b", "1xt4", drafter="ngram", batch_size=1, acceptance=0.5)
-    assert "not even the weights fit" in too_small.warnings[0]
+    assert not too_small.notes[0].values["do_weights_fit"]
     assert too_small.max_batch_size[()] == 0
 
 
@@ -244,7 +248,7 @@ def test_dtypes_move_bytes_and_arithmetic():
     ratio = (halved.forward_time / plain.forward_time).item()
     assert 0.5 < ratio < 0.56  # embedding and head stay in bf16
     on_a800 = qwen2(activation_dtype="fp8")
-    assert str(on_a800.assumptions["arithmetic"]) == "bf16 (no fp8 peak)"
+    assert on_a800.assumptions["arithmetic"].values == {"dtype": "bf16", "lacking": "fp8"}
 
 
 @each_row(
@@ -339,20 +343,20 @@ def test_a_prediction_is_a_table_of_80_columns():
     ("given", "told"),
     [
         ({"drafter": "mtp", "draft_length": 1, "max_draft_length": 1}, None),
-        ({"drafter": "mtp", "draft_length": 3}, "the head is trained for 1 drafted token; up to"),
+        ({"drafter": "mtp", "draft_length": 3}, ("beyond_measured", 1, False)),
         ({"drafter": "mtp", "draft_length": 3, "acceptance": BY_POSITION}, None),
         ({"drafter": "eagle3", "draft_length": 3}, None),
         ({"draft_length": 4, "acceptance": MEASURED, "max_draft_length": 4}, None),
-        ({"draft_length": 4, "acceptance": MEASURED}, "acceptance was measured at 4 drafted"),
+        ({"draft_length": 4, "acceptance": MEASURED}, ("beyond_measured", 4, True)),
         ({"drafter": "ngram", "draft_length": 3}, None),
-        ({"drafter": drafters.ngram_drafter(), "draft_length": 3}, "in every step, which is opti"),
+        ({"drafter": drafters.ngram_drafter(), "draft_length": 3}, ("every_step_proposes",)),
         ({"drafter": drafters.ngram_drafter(proposal_rate=0.4), "draft_length": 3}, None),
     ],
 )
 def test_what_was_not_measured_is_said(given, told):
-    p = qwen2(batch_size=1, **{"acceptance": 0.85} | given)
-    assert len(p.warnings) == (told is not None)
-    assert told is None or told in p.warnings[0]
+    notes = qwen2(batch_size=1, **{"acceptance": 0.85} | given).notes
+    known = [[n.values[k] for k in ("known", "is_measured") if k in n.values] for n in notes]
+    assert [(n.kind, *v) for n, v in zip(notes, known, strict=True)] == [told] * bool(told)
 
 
 def test_how_often_a_look_up_proposes_is_given_or_taken_from_traces():
@@ -371,9 +375,7 @@ def test_what_does_not_fit_is_a_column_and_the_warning_names_the_draft_length():
     points = {"draft_length": [[1], [9]], "batch_size": [1, 120, 2000]}
     p = predict("qwen3.5-397b-a17b", "h200_sxm", **where, **points)
     assert p.fits.tolist() == [[True, True, False], [True, False, False]]
-    (told,) = [warning for warning in p.warnings if "largest batch" in warning]
-    assert told.endswith(
-        f"the largest batch that fits is {p.max_batch_size.min():g} at draft length 9"
-    )
+    (told,) = [note.values for note in p.notes if note.kind == "beyond_memory"]
+    assert (told["largest"], told["fewest_at"]) == (p.max_batch_size.min(), {"draft length": 9})
     marks = [line.split()[-2] for line in p.to_text(200).splitlines()[2:]]
     assert marks == ["yes", "yes", "no", "yes", "no", "no"]

@@ -1,4 +1,4 @@
-"""What tokens cost, by hand, and beside throughputs on the command line."""
+"""What tokens cost, by hand, and beside throughputs."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ import pytest
 import specmodel
 from specmodel import InputError
 from specmodel.algebra.money import cost_per_million_tokens
-from specmodel.cli.commands import carry_out
 from specmodel.prediction.priced import priced
 
 CASE = {"target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h100", "tensor_parallel": 2}
@@ -33,13 +32,3 @@ def test_a_priced_prediction_has_the_cost_and_is_the_same_otherwise():
     )
     assert np.array_equal(with_cost.tpot, found.tpot)
     assert list(with_cost.units()) == [*found.units(), "cost_per_million_tokens"]
-
-
-def test_a_price_is_refused_where_acceptance_is_not_known(capsys):
-    assert (
-        carry_out(
-            ["predict", "olmoe-1b-7b", "h100", "--drafter", "eagle3", "--gpu-hour-price", "3"]
-        )
-        == 2
-    )
-    assert "--gpu-hour-price" in capsys.readouterr().err

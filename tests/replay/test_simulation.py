@@ -586,3 +586,10 @@ def test_a_policy_may_take_all_of_a_step(growing_times):
 def test_what_cannot_be_simulated(policies, seed, message, times):
     with pytest.raises(InputError, match=message):
         simulate(bursty_trace(3, 0), times, policies, seed=seed)
+
+
+def test_replays_walk_no_trees():
+    chain, _ = deploy(target="mixtral-8x7b", hardware="h200_sxm", drafter="eagle3", engine="vllm")
+    tree = replace(chain, tree_width=4)
+    with pytest.raises(InputError, match=r"^tree_width: got 4; expected 1, a chain: .*"):
+        replay_times(tree, max_draft_length=3, context_length=100)

@@ -102,7 +102,7 @@ def share_norms(reader: Reader, layers: list[Fields]) -> Fields:
 def refuse_quantised(reader: Reader, beside: Mapping[str, Any] | None) -> None:
     """Refuse a quantised model: the names of its layers in lists of modules are not known."""
     if reader.get("quantization_config") or beside:
-        expected = "none, as names of such layers are not known here: pass --weight-dtype"
+        expected = "none, as names of such layers are not known here: pass `weight_dtype`"
         raise reader.fault("quantization_config", expected)
 
 

@@ -131,7 +131,7 @@ class Reader:
                 raise self.fault(
                     key,
                     f"no such key, as its meaning in a {model_type} model is not known here{meant};"
-                    f" --ignore-config-key {key} leaves it out, and its row of"
+                    f" `ignore_keys=[{key!r}]` leaves it out, and its row of"
                     " specmodel/models/data/families.toml may list it as harmless",
                 )
 

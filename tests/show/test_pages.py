@@ -1,0 +1,139 @@
+"""What pages say of an answer: how sure it is, what was read of it, what options would change."""
+
+import json
+import re
+import shlex
+
+import pytest
+from rows import each_row
+
+from specmodel import deploy, predict
+from specmodel.base.notes import Note
+from specmodel.cli.commands import carry_out
+from specmodel.show.behind import behind
+
+DENSE, MIXED = (
+    {"target": "qwen3.8-27b", "batch_size": [1, 4]},
+    {"target": "qwen3.5-397b", "weight_dtype": "nvfp4"},
+)
+SGLANG = {"engine": "sglang", "batch_size": 1}
+
+
+@each_row(
+    ("asked", "kind"),
+    [
+        (DENSE | {"hardware": "rtx_3090", "weight_dtype": "q4_k"}, "other_engine"),
+        (DENSE | {"hardware": "rtx_4090", "weight_dtype": "IQ4_NL"}, "other_engine"),
+        (DENSE | {"hardware": "rtx_5090", "kv_dtype": "q8_0"}, "other_engine"),
+        (DENSE | {"hardware": "strix_halo", "weight_dtype": "int4_g32"}, "other_engine"),
+        (DENSE | {"hardware": "strix_halo", "weight_dtype": "bf16"}, ""),
+        (DENSE | {"hardware": "rtx_3090", "weight_dtype": "int4_g32"}, ""),
+        (DENSE | {"hardware": "rtx_3090", "weight_dtype": "q4_k", "engine": "vllm"}, ""),
+        (
+            MIXED | SGLANG | {"hardware": "4xrtx_pro_6000", "context_length": 16_384},
+            "sglang_triton",
+        ),
+        (MIXED | SGLANG | {"hardware": "4xrtx_pro_6000", "context_length": 512}, ""),
+        (
+            DENSE | SGLANG | {"hardware": "rtx_5090", "context_length": [512, 32_768]},
+            "sglang_triton",
+        ),
+        (DENSE | SGLANG | {"hardware": "h100_sxm", "context_length": 32_768}, ""),
+        (DENSE | {"hardware": "rtx_pro_6000", "context_length": 32_768, "batch_size": 1}, ""),
+        (
+            SGLANG | {"target": "gemma-4-31b", "hardware": "h100", "context_length": 32_768},
+            "sglang_",
+        ),
+        (SGLANG | {"target": "gemma-4-31b", "hardware": "b200", "context_length": 32_768}, ""),
+    ],
+)
+def test_of_an_engine_that_is_not_modelled_no_answer_is_sure(asked, kind):
+    """One note says so; no interval stands beside it, and no claim on published cases."""
+    p = predict(**asked, acceptance=0.8)
+    told = [note for note in p.notes if note.kind in ("other_engine", "sglang_triton")]
+    assert [note.kind[: len(kind)] for note in told] == [kind] * bool(kind)
+    views = [p.report(), *(str(p.view(name)) for name in ("peak", "lengths", "break-even"))]
+    answers = [" ".join(text.split()) for text in (*views, json.dumps(p.to_dict()))]
+    assert all(str(told[0]).split(":")[0] in text for text in answers if told)
+    sure = [bool(re.search(r"\bsurely\b|published cases|speedup_low", text)) for text in answers]
+    assert any(sure) != bool(kind)
+    assert ("Turn it on" in views[0], "may pay:" in views[0]) == (not kind, bool(kind))
+
+
+@pytest.mark.parametrize("command", [
+    "load {} --request-rate 0.1 --requests 20 --prompt-length 500 --output-length 20",
+    "sensitivity {} --samples 64",
+    "compare {} --batch-size 1",
+    "predict {} --interval --verbose --batch-size 1,4",
+])  # fmt: skip
+def test_each_command_says_that_llama_cpp_is_not_modelled(command, capsys):
+    where = "qwen3.8-27b rtx_3090 --weight-dtype q4_0 --acceptance-rate 0.7"
+    assert carry_out(shlex.split(command.format(where))) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "llama.cpp, if it runs, is not modelled" in told
+    assert "22.1, 16.5 and 26.4 tokens/s with MTP" in told
+    assert not re.search(r"\bsurely\b|published cases|of hosts left out", told)
+
+
+@pytest.mark.parametrize(("rate", "size", "words"), [
+    (0.1, "4", "Speculation does not pay: "),
+    (0.5, "4", "Speculation may pay or not: "),
+    (0.9, "4,8", "Speculation pays: "),
+    (0.5, "1:64:x4", "Speculation pays at batch sizes 16-64; best "),
+])  # fmt: skip
+def test_a_gain_is_called_one_where_its_interval_is_above_1(rate, size, words, capsys):
+    line = "predict --target qwen3-30b-a3b --drafter eagle3 --hardware h100_sxm --engine vllm"
+    line += f" --draft-length 3 --acceptance-rate {rate} --batch-size {size}"
+    assert carry_out(shlex.split(line)) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert words in told
+    assert ("chance of a gain" in told) == ("or not: " in words)
+    assert re.search(r"\(80 % interval [\d.]+ to [\d.]+", told)
+
+
+def test_answers_say_what_was_read_and_the_tokens_of_the_other_way():
+    where = {"target": "qwen3-30b-a3b", "hardware": "h100", "drafter": "eagle3", "draft_length": 3}
+    for typed, tokens, other in (
+        ("0.533,0.333,0.333", 2.2, "conditional:0.533,0.333,0.333 is 1.77 tokens a step"),
+        ("1.00,0.8,0.7,0.6", 3.1, "conditional:0.8,0.7,0.6 is 2.70, cumulative:1,0.8,0.7,0.6 is"),
+        ([0.8, 0.7, 0.6], 2.696, "cumulative:0.8,0.7,0.6 is 3.10 tokens a step"),
+        ("cumulative:0.8,0.7,0.6", 3.1, "of all drafts, as vLLM prints them)"),
+    ):
+        found = predict(**where, batch_size=1, acceptance_by_position=typed)
+        assert found.tokens_per_step == pytest.approx(tokens, abs=0.002)
+        assert other in " ".join(str(found).split())
+        read = str(found.assumptions.get("acceptance_by_position", ""))
+        assert (other in read) == (":" not in typed)
+
+
+@pytest.mark.usefixtures("verbose")
+def test_vllm_is_told_the_option_that_narrows_activations():
+    def page(target, engine, **given):
+        where = {"target": target, "hardware": "b200", "tensor_parallel": 8, "engine": engine}
+        return behind(deploy(**where, **given)[0])[0]
+
+    narrows = "(fp8 with vLLM's option moe.activation: --set activation_dtype=mxfp8)"
+    assert narrows in page("gpt-oss-120b", "vllm")
+    assert "option" not in page("gpt-oss-120b", "vllm", activation_dtype="mxfp8")
+    assert "option" not in page("gpt-oss-120b", "sglang")
+    assert "option" not in page("deepseek-v4-flash", "vllm")
+
+
+GRAPHS = {"batch_sizes": (514, 514), "drafts": None, "count": 256, "unit": "request"}
+GRAPHS |= {"default_of": "SGLang", "kernel_time": 1e-3, "needed": 257}
+GRAPHS |= {"option": "--cuda-graph-max-bs-decode"}
+WALKED = {"split_tokens": 8, "context": 90_000.0, "option": "split_tokens", "cache_helps": True}
+
+
+@pytest.mark.parametrize(
+    ("note", "words"),
+    [
+        (Note("beyond_graphs", GRAPHS), "at batch size 514 steps are larger than any CUDA graph"),
+        (Note("beyond_graphs", GRAPHS), "(256 requests, SGLang's default)"),
+        (Note("beyond_graphs", GRAPHS), "decode 257 avoids that, here --graph-limit 257"),
+        (Note("walked_keys", WALKED), "an 8-bit KV cache (--kv-dtype fp8) or an engine"),
+        (Note("dtypes", {"dtypes": ("fp8", "bf16")}), "fp8 and bf16"),
+    ],
+)
+def test_notes_name_options(note, words):
+    assert words in str(note)

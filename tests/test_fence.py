@@ -1,0 +1,110 @@
+"""The core stands alone: it names no other room, and its tests pass where the others are gone."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from test_package import MODULES, PACKAGE, ROOMS, TREES, room
+
+from specmodel.cli.commands import main_group
+
+CORE = ROOMS[: ROOMS.index("answers")]
+OTHERS = {*ROOMS} - {*CORE}
+OF_CORE = sorted(name for name in MODULES if name.count(".") and room(name) in CORE)
+TESTS = Path(__file__).parent
+_PLACE = re.compile(r"\bspecmodel\.(\w*)")
+
+
+def rooms_named(tree: ast.AST) -> set[str]:
+    """Rooms that a module names: by an import anywhere, as an attribute, or within a text."""
+    places = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            places += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            places += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            places.append(node.value)
+        elif isinstance(node, ast.Attribute):
+            places.append(ast.unparse(node))
+    return {found for place in places for found in _PLACE.findall(place)}
+
+
+@pytest.mark.parametrize("name", OF_CORE)
+def test_the_core_names_no_other_room(name: str) -> None:
+    named = rooms_named(TREES[name])
+    assert not named & OTHERS
+    assert "" not in named, "a room whose name is computed"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f():\n    import specmodel.show.notes",
+        "if TYPE_CHECKING:\n    from specmodel import show",
+        "from specmodel.show import notes as other",
+        "import_module('specmodel.show')",
+        "import_module(f'specmodel.show.{room}')",
+        "import specmodel; specmodel.show.view(1)",
+        "import_module('specmodel.' + room)",
+        "import_module(f'specmodel.{room}')",
+    ],
+)
+def test_names_of_other_rooms_are_seen(source: str) -> None:
+    assert rooms_named(ast.parse(source)) & {"show", ""}
+
+
+def test_the_core_names_no_option_and_no_command() -> None:
+    """Arguments are named; the command line makes options of them. Options of engines may be."""
+    context = click.Context(main_group)
+    commands = [main_group.get_command(context, name) for name in main_group.list_commands(context)]
+    commands += [each for group in commands if isinstance(group, click.Group)
+                 for each in group.commands.values()]  # fmt: skip
+    options = {word for each in commands for option in each.params for word in option.opts}
+    typed = {word for word in options if word.startswith("--")} - {"--help"}
+    typed |= {f"specmodel {each.name}" for each in commands} - {"specmodel list"}
+    names = re.compile(rf"(?<![\w-])({'|'.join(sorted(typed))})(?![\w-])")
+    found = {
+        f"{name}: {text[0]}"
+        for name in OF_CORE
+        for node in ast.walk(TREES[name])
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for text in names.finditer(node.value)
+    }
+    assert found == set()
+
+
+_ALONE = """
+import specmodel
+from specmodel.base.fronts import SHOWN
+
+p = specmodel.predict("qwen3.5-397b", "h200", batch_size=[1, 64])
+assert not SHOWN
+assert str(p) == p.to_text(), p
+assert p.warnings[0].startswith("not_fitted_on: {'engine': 'vLLM'"), p.warnings
+"""
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.slow
+def test_the_core_and_its_tests_run_where_the_other_rooms_are_gone(tmp_path: Path) -> None:
+    others = shutil.ignore_patterns(*OTHERS, "__pycache__")
+    shutil.copytree(PACKAGE, tmp_path / "specmodel", ignore=others)
+    (tmp_path / "tests").mkdir()
+    for path in (*TESTS.glob("*.py"), TESTS / "data", *(TESTS / name for name in CORE[1:])):
+        (tmp_path / "tests" / path.name).symlink_to(path)
+    for path in ("pyproject.toml", "hw_profiles", "calibration"):
+        (tmp_path / path).symlink_to(TESTS.parent / path)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "SPECMODEL"))}
+    ran = {"cwd": tmp_path, "env": {**kept, "PYTHONPATH": str(tmp_path)}, "text": True}
+    rooms = [f"tests/{name}" for name in CORE[1:]]
+    options = ["-m", "pytest", "-n", "2", "-p", "no:cacheprovider", *rooms]
+    for words in (["-c", _ALONE], options):
+        run = subprocess.run([sys.executable, *words], capture_output=True, check=False, **ran)
+        assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
