@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -20,8 +19,7 @@ from specmodel.prediction.best import ALIKE, alike_places
 from specmodel.prediction.gains import Gain
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predicted
-
-Row = Mapping[str, Any]
+from specmodel.prediction.table import Row
 
 _ANY_WOULD_DO = 1.01
 """Tokens a step below which any acceptance would do, so that none is asked for [token]."""
@@ -39,7 +37,7 @@ class Verdict:
         Whether the acceptance is the user's own, and known exactly.
     """
 
-    rows: Sequence[Row]
+    rows: list[Row]
     is_typed: bool = False
 
     @cached_property

@@ -153,7 +153,7 @@ def _advice(judged: Verdict) -> str:
     return f"Leave it off {_losing(judged)}. Elsewhere, {advice[:1].lower()}{advice[1:]}"
 
 
-def _idle(rows: Sequence[Row]) -> str:
+def _idle(rows: list[Row]) -> str:
     """Return a sentence on steps without a draft: speedup 1, or less with a drafter loaded."""
     worst = min(rows, key=lambda row: row["speedup"])
     if worst["speedup"] == 1:
@@ -194,7 +194,7 @@ def _losing(judged: Verdict) -> str:
     return f"at {places(judged.lost, judged.rows)} ({down}{least:.2f}x)"
 
 
-def _at(row: Row, rows: Sequence[Row]) -> str:
+def _at(row: Row, rows: list[Row]) -> str:
     return f"{row['speedup']:.2f}x at {place(row, rows)}"
 
 
