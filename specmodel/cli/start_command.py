@@ -173,7 +173,7 @@ def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
     model = typed.get("speculative_draft_model_path") or ""
     if not method:
         name, value = next(iter(typed.items()))
-        expected = "a method such as EAGLE3 in --speculative-algorithm, or no such flag at all"
+        expected = "a method in --speculative-algorithm with it, such as EAGLE3, or neither"
         raise InputError(name, value, expected)
     if method.lower() == "eagle" and not model:  # the checkpoint's own module, which SGLang runs so
         method = "mtp"
