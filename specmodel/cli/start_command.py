@@ -169,18 +169,15 @@ def _passed_over(told: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return what SGLang's flags say, as options, and the path of the draft model."""
-    method = str(typed.get("speculative_algorithm", ""))
-    model = typed.get("speculative_draft_model_path") or ""
+    method, model, steps, width, verified = (typed.get(name) for name in _SGLANG)
     if not method:
         name, value = next(iter(typed.items()))
         expected = "a method in --speculative-algorithm with it, such as EAGLE3, or neither"
         raise InputError(name, value, expected)
     if method.lower() == "eagle" and not model:  # the checkpoint's own module, which SGLang runs so
         method = "mtp"
-    drafter = _drafter("speculative_algorithm", method, model)
-    said = _drafting(drafter, model)
-    steps, width = (typed.get(f"speculative_{n}") for n in ("num_steps", "eagle_topk"))
-    verified = typed.get("speculative_num_draft_tokens")
+    drafter = _drafter("speculative_algorithm", method, model or "")
+    said = _drafting(drafter, model or "")
     if drafter in block_drafters() or (is_lookup(drafter) and verified is not None):
         steps = None  # which SGLang has at 1 for a block, and passes over for a look-up
     if steps is None and verified is not None:

@@ -12,7 +12,7 @@ from specmodel.base.records import build, is_path
 from specmodel.drafters.heads import one_head
 from specmodel.drafters.kinds.blocks import dspark_drafter
 from specmodel.drafters.kinds.models import model_drafter, pard_drafter
-from specmodel.drafters.kinds.mtp import ASSISTANT, assistant_drafter
+from specmodel.drafters.kinds.mtp import ASSISTANT, assistant_drafter, mtp_drafter
 from specmodel.drafters.names import block_drafters, drafter_called, named_drafters
 from specmodel.drafters.passes import Drafter
 from specmodel.drafters.published import assistant_called, list_assistants
@@ -159,6 +159,9 @@ def read_drafter(path: str | Path, target: Architecture) -> Drafter | None:
         return dspark_drafter(
             model(own | {"architectures": ["DeepseekV4ForCausalLM"]}), **sizes_of_v4
         )
+    names = str(content.get("architectures")).lower()
+    if content.get("hidden_size") == target.hidden_size and ("nextn" in names or "mtp" in names):
+        return mtp_drafter(target)  # a module that was exported from its checkpoint
     is_block = head_kind(content) in heads.BLOCKS
     if not is_block and not is_draft_head(content):
         if content.get("pard_token") is None:

@@ -371,6 +371,10 @@ def test_heads_are_read_inside_their_wrapper_and_others_are_named(said, document
     inner |= {"num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 1}
     inner |= {"vocab_size": 128256, "eagle_fc_bias": True, "torch_dtype": "bfloat16"}
     head, words = tmp_path / "config.json", "llama-3.1-8b h100 --acceptance-rate 0.6"
+    module = {"architectures": ["DeepseekV3ForCausalLMNextN"], "hidden_size": 7168}
+    head.write_text(json.dumps(module))
+    of_r1 = document(f"predict deepseek-r1 8xh200 --batch-size 1 --drafter {tmp_path}")
+    assert of_r1["deployment"]["drafter"] == "MTP head"
     own = {"model_type": "eagle", "architectures": ["EAGLEModel"], "model": inner}
     head.write_text(json.dumps(own))
     found = document(f"predict {words} --batch-size 1 --drafter {head}")

@@ -269,7 +269,7 @@ TREE = "--speculative-eagle-topk 4 --speculative-num-draft-tokens 16"
     ],
 )
 def test_flags_of_a_start_command_are_taken(document, flags, drafter, length, verified, engine):
-    told = document(f"predict qwen3-30b h100 {flags} --tokens-per-step 1.8")
+    told = document(f"predict qwen3.5-27b h100 {flags} --tokens-per-step 1.8")
     assert told["deployment"]["drafter"] == drafter
     assert told["deployment"]["engine"].startswith(engine)
     points = {(row["draft_length"], row["verify_tokens"]) for row in told["rows"]}

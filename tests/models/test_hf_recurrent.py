@@ -114,7 +114,7 @@ def test_module_by_letters_and_names():
 
 @each_row(
     ("changes", "dtype"),
-    [({}, "bf16"), ({"dtype": "float32"}, "fp32"), ({"mamba_ssm_dtype": "float32"}, "fp32")],
+    [({}, "bf16"), ({"dtype": "float16"}, "fp16"), ({"mamba_ssm_dtype": "float32"}, "fp32")],
 )
 def test_states_have_the_dtype_of_the_model_where_none_is_given(changes, dtype):
     mixers = read(GRANITE, **changes).mixers
