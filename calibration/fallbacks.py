@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import pandas as pd
 
@@ -21,7 +21,7 @@ from specmodel.base.records import toml_text
 from specmodel.fit.kernels import normal_spreads
 from specmodel.fit.result import rounded
 from specmodel.fit.timed_work import judge
-from specmodel.machines.fallbacks import CANDIDATES, Ranking, Rankings, candidates
+from specmodel.machines.fallbacks import Candidate, Ranking, Rankings, candidates
 from specmodel.machines.hardware import load_hardware
 from specmodel.machines.kernels import FittedStack, KernelFit, fitted_dtype
 from specmodel.machines.profiles import hardware_text, with_stack
@@ -120,7 +120,7 @@ def errors(table: Table, fit: KernelFit) -> dict[str, float]:
 def ranking(rows: pd.DataFrame) -> Ranking:
     """Return the order of candidates, by their median error on the tables that all could have."""
     by_table = rows.pivot(index=KEY, columns="candidate", values="error")
-    names = [name for name in CANDIDATES if name in by_table]
+    names = [name for name in get_args(Candidate) if name in by_table]
     common = by_table.dropna(subset=names)
     medians = common[names].median().sort_values(kind="stable")
     spread = {}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple
 
 from specmodel.base import records
 from specmodel.base.classes import dataclass
@@ -32,7 +32,6 @@ from specmodel.machines.kernels import (
 Candidate = Literal["other_stack", "typical", "own"]
 """What a stack may fall back to: another stack of the GPU or typical kernels at the same dtype, or
 its own fit at the standard dtype of the kind."""
-CANDIDATES: tuple[Candidate, ...] = get_args(Candidate)
 
 _DATA = Path(__file__).parent / "data"
 

@@ -21,8 +21,6 @@ GROWTH = 1.25
 _HALVINGS, _FINE_HALVINGS = 3, 2
 """How often a step of the grid is halved in the first replication, and then in all, where a search
 is not coarse [-]."""
-WIDTH = GROWTH ** (0.5 ** (_HALVINGS + _FINE_HALVINGS))
-"""From the capacity to the first rate found to fail [-]."""
 BEYOND = 2
 """Rates of the grid that are tried above the first that fails [-]."""
 _T80 = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383)

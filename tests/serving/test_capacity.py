@@ -8,7 +8,10 @@ from scipy import stats
 
 from specmodel import InputError
 from specmodel.serving import Capacity, Targets
-from specmodel.serving.capacity import GROWTH, WIDTH, Load, search, widened
+from specmodel.serving.capacity import GROWTH, Load, search, widened
+
+WIDTH = GROWTH ** (0.5**5)
+"""From the capacity to the first rate found to fail, a step halved five times."""
 
 
 def by_formula(slowness, *, count=1000):
