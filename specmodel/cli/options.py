@@ -46,8 +46,9 @@ def arguments_from(options: dict[str, Any]) -> dict[str, Any]:
     told = given(options, (*_OF_ACCEPTANCE, *_OF_POINTS))
     axes = {name: parse_values(name, str(text)) for name, text in given(options, _AXES).items()}
     counts = {flag(name): len(values) for name, values in axes.items()}
-    lengths = counts.get("--draft-length", told.get("max_draft_length", 0))
-    check_points("batch_size", counts | {"--draft-length": max(lengths, LONGEST_SEARCHED)})
+    lengths = counts.pop("--draft-length", told.get("max_draft_length", 0))
+    longest = max(counts, key=lambda name: counts[name], default="--draft-length")
+    check_points(longest, counts | {"draft lengths": max(lengths, LONGEST_SEARCHED)})
     grid = np.meshgrid(*axes.values(), indexing="ij", sparse=True)  # each along its own axis
     return where_from(options) | told | dict(zip(axes, cast(Any, grid), strict=True))
 

@@ -196,7 +196,7 @@ WRONG = [
         ("--max-batch-size 0", "--max-batch-size: got 0"),
         ("--max-batch-size 100000", "--max-batch-size: got {", "100000", "120000 points"),
         ("--max-draft-length 0", "--max-draft-length: got 0", "from 1 to 1000"),
-        ("--context-length 1:90000", "--max-batch-size: got {", "90000", "points"),
+        ("--context-length 1:90000", "--context-length: got {", "90000", "points"),
         ("--draft-length 3", "--draft-length"),
         ("--batch-size 3", "--batch-size"),
         ("--json --fragment-only", "--fragment-only: got True", "--json"),
