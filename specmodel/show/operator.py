@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from specmodel.answers.advice import Verdict, gain_of, is_sure, tokens_needed
+from specmodel.answers.advice import Verdict, gain_of, tokens_needed
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import among, ranges_text
 from specmodel.base.text import VERBOSE
@@ -102,96 +102,75 @@ def _chosen(columns: str, rows: Sequence[Row]) -> list[str]:
     return ["speedup_low" if name == "interval" else name for name in names]
 
 
+_HEADLINES = {
+    "on": "Turn it on: {most}.",
+    "on where it pays": "Turn it on where it pays: {most}.",
+    "off": "Leave it off: {most}.",
+    "off below": "Leave it off below {needed} drafted: here {most}.",
+    "close": "Too close to call, leave it off unless you measure: {most}.",
+    "depends": "It depends on your acceptance, and pays from {needed} drafted: here {most}.",
+    "typed": "Too close to call, it pays from {needed} drafted: here {most}.",
+    "unfit": "Nothing fits in memory. If it did: {most}.",
+    "no draft": "Leave it off: no draft length gains.",
+    "no room": "Leave it off: no draft that would gain fits in memory.",
+    "idle": "No draft, no speculation: {most}.",
+    "may": "It may pay: {most}.",
+    "may not": "It may not pay: {most}.",
+}
+"""The headline by the advice of a verdict, and of cases that have none."""
+
+
+def _headline(judged: Verdict, prediction: Prediction) -> str:
+    """Return the kind of headline, one of `_HEADLINES`."""
+    is_known = report.verbs(prediction)[0] == "pays"
+    if not any(row["fits"] for row in judged.rows):
+        return "unfit"
+    if not judged.has_drafts:
+        if any(row["best_draft_length"] for row in judged.rows):
+            return "idle"
+        held = any(row["limited_by"] == "memory" for row in judged.rows)
+        return "no room" if held else "no draft"
+    if not is_known:
+        return "may" if round(judged.best["speedup"], 2) > 1 else "may not"
+    return "typed" if judged.advice == "depends" and judged.is_typed else judged.advice
+
+
 def verdict(judged: Verdict, prediction: Prediction, rows: Sequence[Row]) -> list[str]:
-    """Return sentences on whether and where speculation pays, how much, how sure, and why.
+    """Return the headline, the facts beside it, a line each, and why if `VERBOSE`.
 
     Of `rows`, those that fit are `judged`.
     """
-    opening, points = "Speculation", judged.rows
-    if not any(row["fits"] for row in rows):
-        opening = "Nothing fits. If it did, speculation"
-    elif len(points) < len(rows):
-        these = f"{len(points)} of {len(rows)} points fit"
-        opening = f"{these if len(points) > 1 else 'One point fits'} in memory, where speculation"
-    pays, denial = report.verbs(prediction)
-    is_advised = pays == "pays" and not opening.startswith("Nothing")
-    if not judged.has_drafts:
-        if not any(row["best_draft_length"] for row in points):
-            is_held = any(row["limited_by"] == "memory" for row in points)
-            none = "no draft that would gain fits in memory" if is_held else "no draft length gains"
-            off = "Leave it off. " if is_advised else ""
-            return [f"{off}{opening} {denial} at any of these points: {none}."]
-        return [_idle(points)]
-    told = f"{opening} {_gain(judged, prediction)}."
-    told = f"{_advice(judged)} {told}" if is_advised else told
-    why = [report.why(judged.best, points, prediction, place(judged.best, points))]
-    return [told + _risk(judged, prediction), *(why if VERBOSE.get() else [])]
-
-
-_ADVICE = {
-    "on": "Turn it on.",
-    "on where it pays": "Turn it on where it pays.",
-    "off": "Leave it off.",
-    "off below": "Leave it off below {needed} drafted.",
-    "close": "Too close to call: leave it off unless you measure.",
-    "depends": "It depends on your acceptance: it pays from {needed} drafted.",
-}
-_DEPENDS_ON_LITTLE = "Too close to call: it pays from {needed} drafted."
-"""What is said where the acceptance is the user's own."""
-
-
-def _advice(judged: Verdict) -> str:
-    """Return the advice as a sentence, and where drafts lose if the rest is open."""
-    form = _ADVICE[judged.advice]
-    if judged.advice == "depends" and judged.is_typed:
-        form = _DEPENDS_ON_LITTLE
-    length = judged.best["draft_length"]
-    advice = form.format(needed=f"{judged.needed or 0:.2f} tokens a step of {length}")
-    gain = gain_of(judged.best)
-    if not (judged.lost and gain and gain.is_open):
-        return advice
-    return f"Leave it off {_losing(judged)}. Elsewhere, {advice[:1].lower()}{advice[1:]}"
-
-
-def _idle(rows: list[Row]) -> str:
-    """Return a sentence on steps without a draft: speedup 1, or less with a drafter loaded."""
-    worst = min(rows, key=lambda row: row["speedup"])
-    if worst["speedup"] == 1:
-        return "No draft, no speculation: speedup 1 by definition."
-    told = f"no draft, and the loaded drafter takes its time all the same: {_at(worst, rows)}"
-    return f"Speculation does not pay: {told}."
-
-
-def _gain(judged: Verdict, prediction: Prediction) -> str:
-    """Return as text whether speculation pays, where most and least, and where it may or not."""
-    pays, denial = report.verbs(prediction)
-    rows, best, top = judged.rows, judged.best, gain_of(judged.best)
-    is_held, at_best = pays == "pays", _at(best, rows)
-    if top and top.is_open:
-        return f"may pay or not: {at_best} ({report.chances(top)}{f'; {top.held}' * is_held})"
-    at_best += report.ends(top, is_held=is_held)
-    if not is_sure(top, best):
-        return f"{denial}: {at_best}"
-    sure = judged.where("pays")
-    if len(sure) == len(rows):
-        bottom = gain_of(judged.worst)
-        is_open = " (may pay or not)" if bottom and bottom.is_open else ""
-        least = f"; least {_at(judged.worst, rows)}{is_open}" if len(rows) > 1 else ""
-        return f"{pays}: {at_best}{least}"
-    told = f"{pays} at {places(sure, rows)}; best {at_best}"
+    best, points, gain = judged.best, judged.rows, gain_of(judged.best)
+    kind = _headline(judged, prediction)
+    interval = report.chances(gain) if gain and gain.is_open else gain and report.interval(gain)
+    most = _at(best, points) + (f" ({interval})" if interval else "")
+    needed = f"{judged.needed or 0:.2f} tokens a step of {best['draft_length']}"
+    facts = {}
+    if kind in _ADVISED and gain:
+        facts["How sure"] = gain.held
+    if len(points) < len(rows):
+        facts["Fits"] = f"{len(points)} of {len(rows)} points"
+    if judged.has_drafts and len(points) > 1:
+        facts["Least"] = _at(judged.worst, points)
+    if len(sure := judged.where("pays")) not in (0, len(points)):
+        facts["Pays"] = places(sure, points)
     if unsure := judged.where("open"):
-        told += f"; it may pay or not at {places(unsure, rows)}"
+        facts["May pay"] = places(unsure, points)
     if judged.lost:
-        told += f"; it {denial.removesuffix(' pay')} {_losing(judged)}"
-    held = [row for row in rows if row["limited_by"] == "memory"]
-    return told + (f"; no draft fits in memory at {places(held, rows)}" if held else "")
+        least = min(row["speedup"] for row in judged.lost)
+        facts["Loses"] = f"{places(judged.lost, points)}, down to {least:.2f}x"
+    if judged.has_drafts and (held := [row for row in points if row["limited_by"] == "memory"]):
+        facts["No room"] = f"no draft fits at {places(held, points)}"
+    if judged.risk:
+        cause = risk_cause(judged.risk, prediction)
+        facts["Risk"] = f"{place(judged.risk, points)}: {cause}"
+    why = [report.why(best, points, prediction, place(best, points))] if judged.has_drafts else []
+    lines = [f"{label}: {told}." for label, told in facts.items()]
+    return [_HEADLINES[kind].format(most=most, needed=needed), *lines, *why * VERBOSE.get()]
 
 
-def _losing(judged: Verdict) -> str:
-    """Return as text where drafts surely or likely lose, and the least speedup."""
-    least = min(row["speedup"] for row in judged.lost)
-    down = "down to " * (len(judged.lost) > 1)
-    return f"at {places(judged.lost, judged.rows)} ({down}{least:.2f}x)"
+_ADVISED = {"on", "on where it pays", "off", "off below", "close", "depends", "typed"}
+"""Headlines that advise, beside which it stands how sure they are."""
 
 
 def _at(row: Row, rows: list[Row]) -> str:
@@ -207,15 +186,6 @@ def risk_cause(row: Row, prediction: Prediction) -> str:
     if not row["in_graph"]:
         return "a step beyond CUDA graphs"
     return "missed graphs, an eager drafter or a slow host"
-
-
-def _risk(judged: Verdict, prediction: Prediction) -> str:
-    """Return a sentence on the cause of a loss where a gain is least sure; "" if all are sure."""
-    row = judged.risk
-    if row is None:
-        return ""
-    cause = risk_cause(row, prediction)
-    return f" A loss at {place(row, judged.rows)} would come of {cause}."
 
 
 def place(row: Row, rows: list[Row]) -> str:
