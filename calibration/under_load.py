@@ -226,8 +226,8 @@ def _open(deployment: Any, row: Any) -> Run:
         token_budget=int(row["token_budget"]),
     )
     acceptance = _lengthened(load_acceptance(row["target"], "eagle3")) if length else None
-    how = {"drafts": fixed(length), "acceptance": acceptance}
-    return replace(prepare(deployment, scheduler, requests, length), **how).run(requests)
+    service = prepare(deployment, scheduler, requests, length)
+    return replace(service, drafts=fixed(length), acceptance=acceptance).run(requests)
 
 
 def pairs() -> None:
