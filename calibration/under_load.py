@@ -156,7 +156,7 @@ def speed() -> None:
     scheduler = Scheduler(max_running=64, reserved_tokens=3)
     for compiled, count in ((False, 300), (True, 50_000)):
         requests = draw_requests(Arrivals(users=64), WORKLOADS["chat"], count, 1)
-        service = prepare(deployment, scheduler, requests, 3, **options)
+        service = replace(prepare(deployment, scheduler, requests, 3), **options)
         paces = []
         for _ in range(7 if compiled else 3):
             begun = time.process_time()
@@ -166,7 +166,8 @@ def speed() -> None:
         listed = ", ".join(f"{pace:.2f}" for pace in paces)
         print(f"{how}: {listed} million request-steps a second")
     requests = draw_requests(Arrivals(request_rate=9.0), WORKLOADS["code"], 10**6, 1)
-    run = prepare(deployment, usual_scheduler(deployment, 3), requests, 3, **options).run(requests)
+    service = prepare(deployment, usual_scheduler(deployment, 3), requests, 3)
+    run = replace(service, **options).run(requests)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     told = f"{run.requests.count} requests, {run.state.request_steps} request-steps"
     print(f"{told}: {most:.0f} MB at most")
@@ -225,8 +226,8 @@ def _open(deployment: Any, row: Any) -> Run:
         token_budget=int(row["token_budget"]),
     )
     acceptance = _lengthened(load_acceptance(row["target"], "eagle3")) if length else None
-    how = {"drafts": fixed(length), "acceptance": acceptance}
-    return prepare(deployment, scheduler, requests, length, **how).run(requests)
+    service = prepare(deployment, scheduler, requests, length)
+    return replace(service, drafts=fixed(length), acceptance=acceptance).run(requests)
 
 
 def pairs() -> None:

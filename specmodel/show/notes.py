@@ -226,8 +226,8 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     " requests: at 1, 2 and 4 on a Strix Halo 22.1, 16.5 and 26.4 tokens/s with MTP, without 11.1,"
     " 20.1 and 34.1 (Qwen3.8-27B, llama.cpp PR 27342)",
     "sglang_triton": "SGLang's Triton attention, taken here for hybrid models and others (its log"
-    " tells), is not modelled: at {context:,.0f} of context a verify pass walks all keys of a head"
-    " one after another (SGLang PR 39316). MTP gave 1.76x, 1.22x, 1.00x, 0.77x and 0.83x at 0, 16K,"
+    " tells), is not modelled: at {context:,.0f} of context a verify pass walks the cache of a head"
+    " in one piece (SGLang PR 39316). MTP gave 1.76x, 1.22x, 1.00x, 0.77x and 0.83x at 0, 16K,"
     " 32K, 64K and 128K there (Qwen3.5-397B, four RTX PRO 6000)",
     "measured_at_short_context": "the acceptance published is of prompts of some thousand tokens:"
     " at {context:,.0f} of context it was reported to fall, by half and more past 32,000, so give"

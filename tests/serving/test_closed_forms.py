@@ -1,6 +1,7 @@
 """Closed forms beside textbooks, beside each other, and beside the simulator."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,7 +84,7 @@ def test_closed_forms_are_near_the_simulator(target, work, draft_length, most):
     requests = draw_requests(Arrivals(request_rate=1.0), WORKLOADS[work], count, 1)
     acceptance = Acceptance(acceptance_rate=0.7)
     how = {"drafts": fixed(draft_length), "acceptance": acceptance}
-    service = prepare(deployment, scheduler, requests, 3, **how)
+    service = replace(prepare(deployment, scheduler, requests, 3), **how)
     found = load_curves(service, requests, acceptance)
     top = chain_state(found, 1e-3).largest_rate
     for share in (0.2, most):
@@ -102,9 +103,8 @@ def test_prompts_beyond_a_steps_tokens_or_cached_are_in_the_closed_form(share):
     deployment, _ = deploy(target="qwen3-8b", hardware="h100")
     lengths = Lengths(prompt_tokens=20_000, output_tokens=300)
     requests = draw_requests(Arrivals(request_rate=1.0), lengths, 600, 1)
-    service = prepare(
-        deployment, usual_scheduler(deployment, 0), requests, 0, prefix_hit_rate=share
-    )
+    service = prepare(deployment, usual_scheduler(deployment, 0), requests, 0)
+    service = replace(service, prefix_hit_rate=share)
     found = load_curves(service, requests)
     rate = 0.4 * chain_state(found, 1e-3).largest_rate
     run = service.run(draw_requests(Arrivals(request_rate=rate), lengths, 600, 1))
