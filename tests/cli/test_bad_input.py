@@ -101,7 +101,7 @@ WORDS = [
     (f"predict {MANY.replace('h100,', '')} 1:99999 --view lengths --draft-length 3", "points"),
     ("predict olmoe-1b-7b h100 --drafter eagle3 --gpu-hour-price 3", "--gpu-hour-price"),
     (
-        "predict qwen2-57b-a14b h200 --drafter qwen2-0.5b --view lengths --gpu-hour-price 3",
+        "predict qwen2-57b-a14b h200 --drafter qwen2-0.5b --view lengths",
         "expected a rate of yours, such as --acceptance-rate 0.7, as none is published of",
     ),
     ("predict qwen3-8b h200 --drafter none --view lengths", "without a drafter, use --view plain"),

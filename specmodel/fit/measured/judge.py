@@ -77,10 +77,7 @@ def told_of(
                 middle = len(together) // 2
                 waiting += [together[middle:], together[:middle]]
             else:
-                refused |= {
-                    row.row: f"{error.argument}: {error.expected}".replace("`", "")
-                    for row in together
-                }
+                refused |= {row.row: f"{error.argument}: {error.expected}" for row in together}
             continue
         where = {
             "target": str(together[0].deployment["target"]),
