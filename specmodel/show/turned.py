@@ -12,8 +12,7 @@ from specmodel.prediction.table import Column, Row, text_table
 from specmodel.show import forms, operator, report
 from specmodel.show.columns import chosen, units as units_of
 from specmodel.show.facts import Fact, known
-from specmodel.show.operator import place, places
-from specmodel.show.report import ends
+from specmodel.show.operator import place
 from specmodel.show.verdict import pasted
 from specmodel.show.views import case as case_of
 
@@ -125,43 +124,35 @@ def turned_table(rows: Sequence[Row], turned: Turned, width: int) -> str:
 
 
 def turned_verdict(prediction: Prediction, turned: Turned, rows: list[Row]) -> list[str]:
-    """Return sentences on the break-even tokens a step, and where published heads would gain."""
+    """Return the break-even tokens a step, and what published heads would gain, a line each."""
     able = [row for row in rows if row["fits"] and row["break_even_tokens_per_step"]]
     able = able or [row for row in rows if row["break_even_tokens_per_step"]]
     if not able:
         return ["No acceptance makes speculation pay at any of these points."]
     low, high = (f(able, key=_needed) for f in (min, max))
-    best = "" if turned.heads else " With the easiest draft length,"
-    best += " speculation" if best else " Speculation"
-    opening = f"Acceptance is not known.{best} {report.verbs(prediction)[0]} from"
-    opening += f" {_needed(low):.2f} tokens a step ({_where(low, rows)})"
+    pays, heads = report.verbs(prediction)[0], turned.heads
+    opening = f"Acceptance is not known: speculation {pays}"
+    opening += f" from {_needed(low):.2f} tokens a step ({_where(low, rows)})"
     if _needed(high) - _needed(low) > 0.005:
         opening += f" up to {_needed(high):.2f} ({_where(high, rows)})"
-    heads = turned.heads
     if heads is None:
         others = case_of(prediction).heads
-        why = "Too few heads of this kind are published to say what one gains."
+        why = "Heads: too few of this kind are published to say what one gains."
         if others:
-            why = f"Published heads of this kind draft chains of at most {others.max_draft_length}."
-        return [f"{opening}. {why}"]
-    extremes = [_paying(able, _column(heads.levels[i]), rows) for i in (0, 2)]
-    told = (
-        f"Heads of this kind as published ({heads.drafter} of {heads.num_targets} targets,"
-        f" November 2026): the {heads.levels[0]} gains {extremes[0]}, the {heads.levels[2]}"
-        f" {extremes[1]}; {_middle(able, prediction, rows)}."
-        " No measurement of this target and drafter ships: give yours (specmodel acceptance)."
-    )
-    return [f"{opening}.", told]
+            why = f"Heads: those published draft chains of at most {others.max_draft_length}."
+        return [f"{opening}.", why]
+    gains = [f"{level} {_span(able, _column(level))}" for level in heads.levels]
+    published = f"{heads.drafter} of {heads.num_targets} targets, published by November 2026"
+    return [
+        f"{opening}.",
+        f"Heads: {', '.join(gains)} ({published}).",
+        "Yours: no measurement of this target and drafter ships (specmodel acceptance).",
+    ]
 
 
-def _middle(able: list[Row], prediction: Prediction, rows: list[Row]) -> str:
-    """Return as text the largest speedup of the median head, its place and its interval."""
-    from specmodel.prediction.gains import gains_at
-
-    name = _column("median")
-    best = max(able, key=lambda row: row[name])
-    (gain,) = gains_at(prediction, [best])
-    return f"the median at most {best[name]:.2f} times, at {place(best, rows)}{ends(gain)}"
+def _span(rows: list[Row], name: str) -> str:
+    gains = [row[name] for row in rows]
+    return f"{min(gains):.2f}x to {max(gains):.2f}x" if len(gains) > 1 else f"{gains[0]:.2f}x"
 
 
 def _needed(row: Row) -> float:
@@ -170,13 +161,3 @@ def _needed(row: Row) -> float:
 
 def _where(row: Row, rows: list[Row]) -> str:
     return f"{row['draft_length']:.0f} drafted, {place(row, rows)}"
-
-
-def _paying(able: list[Row], name: str, rows: list[Row]) -> str:
-    """Return as text the speedups above 1 in column `name`, and where; "nowhere" for none."""
-    paying = [row for row in able if round(row[name], 2) > 1]
-    if not paying:
-        return "nowhere"
-    gains = sorted(row[name] for row in paying)
-    span = f"{gains[0]:.2f} to {gains[-1]:.2f} times" if len(gains) > 1 else f"{gains[0]:.2f} times"
-    return f"{span} {'everywhere' if len(paying) == len(rows) else f'at {places(paying, rows)}'}"

@@ -91,7 +91,7 @@ class _Shown:
     graphs: str
     fewest: str
     within: Within | None
-    met: str
+    met: list[str]
     best: Row
 
 
@@ -122,7 +122,7 @@ def _shown(
         graphs=report.ended(report.fitting(shown), prediction) if at_best else "",
         fewest=operator.would_hold(prediction),
         within=within,
-        met=within.told() if within else "",
+        met=within.told() if within else [],
         best=max(judged, key=lambda row: (row["fits"], row["speedup"])),
     )
 
@@ -146,7 +146,8 @@ def _start(
 def _page(shown: _Shown, prediction: Prediction, columns: str | None, *, components: bool) -> str:
     """Return the page: the verdict, the table, what to paste, and what it rests on."""
     words = operator.verdict(shown.judged, prediction, shown.rows)
-    words[0] = f"{shown.met} {words[0]}{shown.fewest}".lstrip()
+    words[0] += shown.fewest
+    words = [*shown.met[:1], *words, *shown.met[1:]]
     rows = shown.kept
     how: dict[str, Any] = {"columns": columns, "target": shown.within and shown.within.target}
     parts = [operator.table(rows, width=TABLE.get(), **how)] if rows else []

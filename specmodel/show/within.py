@@ -25,7 +25,7 @@ _LARGEST_SEARCHED = 1024
 """Largest batch size of alternatives that is tried, at least [request]."""
 _MOST_JUDGED = 512
 """Points of which the interval is told [-]."""
-_STEADY = "Batches are steady here; a simulated load has requests that come and wait"
+_STEADY = "batches are steady here, in a simulation requests come and wait"
 """What a target without a load is of."""
 _ALTERNATIVES = (
     *("alternative", "largest_batch_size", "throughput_per_gpu_within"),
@@ -79,29 +79,26 @@ class Within:
         held = zip(self.every, most, strict=True)
         return [row for row, last in held if row["batch_size"] <= last]
 
-    def told(self) -> str:
-        """Return sentences on the largest batches in the target, and their tokens/s; else ""."""
-        largest, plain = self.largest, self.plain
+    def told(self) -> list[str]:
+        """Return the largest batches in the target and their tokens/s, a line each; [] for none."""
+        largest, plain, target = self.largest, self.plain, seconds(self.target)
         fitting = [row for row in self.every if row["fits"]]
         if not fitting:
-            return ""  # the verdict says so
+            return []  # the verdict says so
         if not (largest or plain):
             least = min(fitting, key=lambda row: row["tpot"])
             shown = seconds(least["tpot"], self.target)
-            at = f"batch size {_size(least)}"
-            return f"No batch meets {seconds(self.target)}: least {shown} at {at}."
-        with_drafts = self._named(largest), self._range(fitting, "tpot")
-        without = self._named(plain), self._range(self.without, "forward_time")
-        told = f"Within {seconds(self.target)} a token, the largest batch is"
-        told += " {}{} with speculation, {}{} without".format(*with_drafts, *without)
-        if largest and plain:
-            rate = plain["batch_size"] / plain["forward_time"]
-            told += f": {largest['throughput']:.0f} tokens/s against {rate:.0f}"
-        elif largest:
-            least = min(row["forward_time"] for row in self.every)
-            told += f" ({seconds(least, self.target)} at least)"
-        load = f"specmodel load --tpot-target {seconds(self.target)}"
-        return f"{told}.{self._most()}{self._end()} {_STEADY} ({load})."
+            return [f"No batch meets {target}: least {shown} at batch size {_size(least)}."]
+        sizes = (
+            f"{self._named(largest)}{self._range(fitting, 'tpot')} with speculation",
+            f"{self._named(plain)}{self._range(self.without, 'forward_time')} without",
+        )
+        lines = [f"Within {target} a token: batch size {', '.join(sizes)}."]
+        if largest:
+            rate = f"{plain['batch_size'] / plain['forward_time']:.0f}" if plain else "none"
+            lines.append(f"Tokens/s: {largest['throughput']:.0f} against {rate}{self._most()}.")
+            lines += self._end()
+        return [*lines, f"Under load: {_STEADY} (specmodel load --tpot-target {target})."]
 
     def row(self, price: float | None) -> Row:
         """Return the largest batches, their tokens/s per GPU, and the cost if `price` is given."""
@@ -126,13 +123,11 @@ class Within:
         return f"{_size(row)}{at}"
 
     def _most(self) -> str:
-        """Return a sentence on a smaller batch with more tokens/s than the largest; else ""."""
-        rows = self.kept(self.every)
-        most = max(rows, key=lambda row: row["throughput"], default=None)
-        if not (most and self.largest) or _size(most) == _size(self.largest):
+        """Return as text a smaller batch with more tokens/s than the largest; else ""."""
+        most = max(self.kept(self.every), key=lambda row: row["throughput"])
+        if not self.largest or _size(most) == _size(self.largest):
             return ""
-        rate = f"{most['throughput']:.0f} at batch size {_size(most)}"
-        return f" Most tokens/s with speculation: {rate}."
+        return f"; most {most['throughput']:.0f} at batch size {_size(most)}"
 
     def _range(self, rows: Sequence[Row], time: str) -> str:
         """Return as text the 80 % interval of the largest batch; "" where errors are unknown."""
@@ -179,26 +174,24 @@ class Within:
             ),
         }
 
-    def _end(self) -> str:
-        """Return a sentence on why the next larger batch misses the target; "" if none meets it."""
+    def _end(self) -> list[str]:
+        """Return a line on why the next larger batch misses the target."""
         from numpy import array
 
         if not self.largest:
-            return ""
+            return []
         larger = [row for row in self.every if _size(row) > _size(self.largest)]
         if not larger:
-            return f" Larger ones than {_size(self.largest)} were not considered."
+            return []
         size = min(map(_size, larger))
         same = (row for row in larger if _size(row) == size)
         row = min(same, key=lambda row: (not row["fits"], row["tpot"]))
-        if not row["fits"]:
-            return f" {size} do not fit in memory."
-        told = f" At {size} it takes {seconds(row['tpot'], self.target)}"
-        length = self.largest["draft_length"]
+        why = f"takes {seconds(row['tpot'], self.target)}" if row["fits"] else "does not fit"
         at = array([row["batch_size"]]), array([row["verify_tokens"]])
+        length = self.largest["draft_length"]
         if row["draft_length"] < length and self.prediction.deployment.graph_note(*at):
-            told += f", as no CUDA graph holds drafts of {length} there"
-        return f"{told}."
+            why += f", as no CUDA graph holds drafts of {length} there"
+        return [f"Next: {size} {why}."]
 
 
 def within_target(
@@ -254,7 +247,7 @@ def within_table(
     near = f"; too close to tell apart: {'; '.join(close)}" if close else ""
     told = (
         f"Within {target} a token, most per GPU: {first}, {rates[first]:.0f} tokens/s with"
-        f" {size} requests at once{near}. {_STEADY} (--for-load)."
+        f" {size} requests at once{near}. Under load: {_STEADY} (--for-load)."
     )
     table = text_table(rows, chosen(_ALTERNATIVES, ALTERNATIVES), left=["alternative"])
     return told, f"Within {target} a token:\n{table}"
