@@ -12,10 +12,10 @@ from specmodel.algebra.speculation import expected_tokens_per_step
 from specmodel.answers.config_formats import one_length
 from specmodel.base.classes import dataclass
 from specmodel.cost.deploying import GPU_DEGREES
-from specmodel.cost.deployment import Deployment
 from specmodel.cost.layouts import layouts_of
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.prediction.best import ALIKE, alike_places
+from specmodel.prediction.case import named_head
 from specmodel.prediction.gains import Gain
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predicted
@@ -179,16 +179,20 @@ def single_length(prediction: Prediction) -> SingleLength | None:
     )
 
 
-def start_options(deployment: Deployment, length: int) -> tuple[str, str]:
+def start_options(prediction: Prediction, length: int) -> tuple[str, str]:
     """Return an engine's start options for a draft length, and the program that takes them.
 
-    Both are empty for trees, as options are of chains, and for engines that take none.
+    DRAFTER stands for a path that was not given. Both are empty for trees, as options are of
+    chains, and for engines that are not modelled or take none.
     """
-    if deployment.tree_width > 1 or deployment.engine.stands_for:
+    d = prediction.deployment
+    if not length or d.tree_width > 1 or d.engine.stands_for:
         return "", ""
-    kind = drafter_kind(deployment.drafter, deployment.target)
-    modules = max(len(deployment.drafter.parts), 1)
-    return one_length(deployment.engine.stack or "", kind, length, modules)
+    path = named_head(prediction.case.given if prediction.case else {})
+    path = path or ("DRAFTER" if d.drafter.is_made_up else "")  # of a module that no checkpoint has
+    modules = max(len(d.drafter.parts), 1)
+    kind = drafter_kind(d.drafter, d.target)
+    return one_length(d.engine.stack or "", kind, length, modules, path)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -312,6 +312,11 @@ class Drafter:
         one, first = np.ones(()), replace(self.passes(1.0)[0], name="idle draft pass")
         return replace(first, count=one, tokens_per_sequence=one, logits_per_sequence=one)
 
+    @property
+    def is_made_up(self) -> bool:
+        """Whether it is an MTP module that the checkpoint lacks."""
+        return "mtp_block" in dict(self.assumed)
+
     def check_draft(self, draft_length: FloatArray, verify_tokens: Numeric) -> None:
         """Refuse a draft that is longer than a block, or a tree of a drafter of chains [token]."""
         longest = float(np.max(draft_length, initial=0))

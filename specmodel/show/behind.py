@@ -61,11 +61,6 @@ _WEIGHTS = {"weight_dtype": "weights", "expert_dtype": "experts", "attention_dty
 """Words for fields of dtypes of weights."""
 
 
-def is_made_up(deployment: Deployment) -> bool:
-    """Return whether the drafter is an MTP module that the checkpoint lacks."""
-    return "mtp_block" in dict(deployment.drafter.assumed)
-
-
 def behind(deployment: Deployment) -> list[str]:
     """Return a sentence on the kernels and one on the engine, each with its mean error.
 
@@ -78,7 +73,7 @@ def behind(deployment: Deployment) -> list[str]:
         told = f"Engine: {version or engine.name}, fitted; {off_by(engine.fit)}"
     ideal = _IDEAL + (_IDEAL_DRAFTS if deployment.has_drafter else "")
     told = ideal if engine.is_ideal else f"{told}."
-    made_up = [_MADE_UP] if is_made_up(deployment) else []
+    made_up = [_MADE_UP] if deployment.drafter.is_made_up else []
     if VERBOSE.get():
         return [*made_up, *_dtypes(deployment), _kernels(deployment), told]
     is_own = deployment.kernels.stack in deployment.hardware.fitted

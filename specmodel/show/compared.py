@@ -13,14 +13,7 @@ from specmodel.base.ranges import among, ranges_text, spans
 from specmodel.base.text import wrap
 from specmodel.prediction.table import Form, Row
 from specmodel.show import forms, loads, report, within
-from specmodel.show.behind import (
-    CHANGES,
-    FOR_PROGRAMS,
-    assumed_text,
-    behind,
-    is_made_up,
-    what_if_text,
-)
+from specmodel.show.behind import CHANGES, FOR_PROGRAMS, assumed_text, behind, what_if_text
 from specmodel.show.columns import chosen
 
 if TYPE_CHECKING:
@@ -78,7 +71,7 @@ def answer(found: Alternatives) -> forms.Answer:
             (p.deployment.target.name, p.assumptions.get(CHANGES)) for p in predictions.values()
         }
         kind = {"is_even": len(counts) == 1, "is_of_models": len(models) > 1}
-        made_up = [name for name, p in predictions.items() if is_made_up(p.deployment)]
+        made_up = [name for name, p in predictions.items() if p.deployment.drafter.is_made_up]
         doubt = [f"No checkpoint has the drafter of {'; '.join(made_up)}."] if made_up else []
         is_asked_alone = len(ranking.numbers) == 1 and not any("Left out" in note for note in notes)
         words = [told, _ALONE if is_asked_alone else verdict(ranking, **kind), *doubt, *notes]

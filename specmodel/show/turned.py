@@ -43,7 +43,7 @@ def turned_answer(
     paying = [row for row in able if row["fits"] and row["break_even_tokens_per_step"]]
     drafts = [int(row["draft_length"]) for row in paying if row["draft_length"]]
     usual = max(drafts, key=drafts.count, default=0) if turned.heads else 0
-    options, where = start_options(prediction.deployment, usual) if usual else ("", "")
+    options, where = start_options(prediction, usual)
 
     def page() -> str:
         table = turned_table(able, turned, TABLE.get())

@@ -140,7 +140,7 @@ def _start(
         has_one = len({*prediction.batch_size.flat}) == prediction.speedup.size
         gains = any(row["speedup"] > 1 for row in rows if row["fits"])
         length = max(drafts) if has_one and gains else 0
-    return start_options(prediction.deployment, length) if length else ("", "")
+    return start_options(prediction, length)
 
 
 def _page(shown: _Shown, prediction: Prediction, columns: str | None, *, components: bool) -> str:
