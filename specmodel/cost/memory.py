@@ -87,7 +87,7 @@ class MemoryUse:
     def in_flight_bytes(self, tokens: int) -> FloatArray:
         """Return what `tokens` of a prompt hold in windows and compressors while it is read [B]."""
         each = self._kept[2].terms.get(_TOKENS, 0.0)  # as for tokens that are verified
-        return np.asarray(each * np.minimum(tokens, np.asarray(self.context_length, dtype=float)))
+        return np.asarray(each * np.minimum(tokens, self.context_length))
 
     def warnings(
         self, batch_size: FloatArray, draft_length: Numeric | None = None
