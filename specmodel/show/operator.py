@@ -142,16 +142,16 @@ def verdict(judged: Verdict, prediction: Prediction, rows: Sequence[Row]) -> lis
     """
     best, points, gain = judged.best, judged.rows, gain_of(judged.best)
     kind = _headline(judged, prediction)
-    interval = report.chances(gain) if gain and gain.is_open else gain and report.interval(gain)
-    most = _at(best, points) + (f" ({interval})" if interval else "")
+    most = _at(best, points)
+    if gain:
+        held = f"; {gain.held}" if kind in _ADVISED else ""
+        most += f" ({(report.chances if gain.is_open else report.interval)(gain)}{held})"
+    if judged.has_drafts and len(points) > 1:
+        most += f"; least {_at(judged.worst, points)}"
     needed = f"{judged.needed or 0:.2f} tokens a step of {best['draft_length']}"
     facts = {}
-    if kind in _ADVISED and gain:
-        facts["How sure"] = gain.held
     if len(points) < len(rows):
         facts["Fits"] = f"{len(points)} of {len(rows)} points"
-    if judged.has_drafts and len(points) > 1:
-        facts["Least"] = _at(judged.worst, points)
     if len(sure := judged.where("pays")) not in (0, len(points)):
         facts["Pays"] = places(sure, points)
     if unsure := judged.where("open"):

@@ -94,8 +94,7 @@ def test_batch_that_does_not_fit_warns(run, document):
     most = min(row["max_batch_size"] for row in found["rows"])
     assert most < 100
     assert f"largest batch that fits is {most}" in " ".join(found["warnings"])
-    told = "One point fits in memory, where"
-    assert run(f"{command} 1,100").startswith(f"Turn it on. {told}")
+    assert "Fits: 1 of 2 points." in run(f"{command} 1,100")
     assert "Warning: batch size 100 needs" in run(f"{command} 1,100", one_line=True)
     for size in (most, most + 1):
         told = " ".join(document(f"{command} {size}")["warnings"])

@@ -35,7 +35,7 @@ def test_the_first_lines_say_the_answer_and_what_was_taken(run, rows):
     text = run("predict qwen3.5-397b h200")
     assert len([line for line in text.splitlines() if line]) <= 22
     opening = in_one_line(text.partition("\n\n")[0])
-    assert opening.startswith("Turn it on. Speculation pays")
+    assert re.match(r"Turn it on: [\d.]+x at batch size 1 \(80 % interval", opening)
     assert "Qwen3.5-397B-A17B + MTP head on 8 x NVIDIA H200 SXM" in opening
     best = max(rows("predict qwen3.5-397b h200"), key=lambda row: row["speedup"])
     tokens = f"{best['tokens_per_step']:.2f} of {best['draft_length'] + 1} tokens a step"
@@ -62,11 +62,7 @@ def test_verbose_tells_all_that_json_says_was_assumed(run, document, command):
 
 @pytest.mark.parametrize(
     ("rate", "told"),
-    [
-        (0.9, "Turn it on. Speculation pays: "),
-        (0.1, "Leave it off. Speculation does not pay: "),
-        (0.5, "Too close to call: it pays from "),
-    ],
+    [(0.9, "Turn it on: "), (0.1, "Leave it off: "), (0.5, "Too close to call, it pays from ")],
 )
 def test_the_first_words_say_what_to_do(run, rows, rate, told):
     words = "predict qwen3-30b h100 --drafter eagle3 --draft-length 3 --batch-size 4"
@@ -123,8 +119,8 @@ def test_the_layout_that_carries_more_is_pointed_to_and_is_so(run, rows):
 
 def test_without_a_measurement_the_question_is_turned_round(run, document):
     text = run("predict mixtral-8x7b h100", one_line=True)
-    assert text.startswith("Acceptance is not known. Speculation pays from ")
-    assert "(eagle3 of 21 targets, November 2026): the lower quartile gains" in text
+    assert text.startswith("Acceptance is not known: speculation pays from ")
+    assert re.search(r"Heads: lower quartile [\d.]+x to .* \(eagle3 of 21 targets, published", text)
     told = document("predict mixtral-8x7b h100")
     for row in told["rows"]:
         assert "speedup" not in row
@@ -135,7 +131,7 @@ def test_without_a_measurement_the_question_is_turned_round(run, document):
 
 def test_too_few_heads_leave_the_break_even_alone(run):
     text = run("predict mixtral-8x7b h100 --drafter ngram", one_line=True)
-    assert "Too few heads of this kind are published" in text
+    assert "Heads: too few of this kind are published" in text
     assert "quartile" not in text
 
 
@@ -154,7 +150,7 @@ def test_a_tpot_target_keeps_the_rows_that_meet_it_and_names_the_largest_batch(r
     words = "predict qwen3-30b h100 --tpot-target 6ms"
     text = run(words, one_line=True)
     told = (
-        r"Within 6ms a token, the largest batch is (\d+) \(80 % interval (\d+) to (\d+)\) with "
+        r"Within 6ms a token: batch size (\d+) \(80 % interval (\d+) to (\d+)\) with "
         r"speculation, (\d+) \("
     )
     named = [*map(int, re.match(told, text).groups())]
@@ -168,9 +164,9 @@ def test_a_tpot_target_keeps_the_rows_that_meet_it_and_names_the_largest_batch(r
     assert {named[0], *map(int, re.findall(r"x at batch size (\d+)", text))} <= sizes
     fast, _, _, plain = named
     bare = run(f"{words} --no-interval", one_line=True)
-    assert f"is {fast} with speculation, {plain} without" in bare
+    assert f"batch size {fast} with speculation, {plain} without" in bare
     typed = run(f"{words} --batch-size 2,64 --draft-length 3", one_line=True)
-    assert re.search(f"is {fast} .* with speculation, {plain} ", typed)  # not of typed ones alone
+    assert re.search(f"size {fast} .* with speculation, {plain} ", typed)  # not of typed ones alone
     unmet = run("predict qwen3-30b h100 --tpot-target 1us", one_line=True)
     assert unmet.startswith("No batch meets 1us: least ")
 
@@ -181,14 +177,14 @@ def test_a_tpot_target_keeps_the_rows_that_meet_it_and_names_the_largest_batch(r
 def test_the_next_batch_is_beyond_a_plain_tpot_target(run, rows, words, target):
     """The largest batch is asked for alone, and so is the next: one is within, one is not."""
     text = run(f"predict {words} --tpot-target {target}", one_line=True)
-    fast, plain = map(int, re.search(r"is (\d+) .*with speculation, (\d+) ", text).groups())
+    fast, plain = map(int, re.search(r"batch size (\d+) .*with speculation, (\d+) ", text).groups())
     most = parse_seconds("tpot_target", target)
     for size, name in ((plain, "forward_time"), (fast, "tpot")):
         last, beyond = rows(f"predict {words} --batch-size {size},{size + 1}")
         assert last["fits"]
         assert last[name] <= most
         assert not beyond["fits"] or beyond[name] > most
-    assert f"At {fast + 1} it takes {seconds(beyond['tpot'], most)}" in text
+    assert f"Next: {fast + 1} takes {seconds(beyond['tpot'], most)}" in text
     is_shorter = beyond["draft_length"] < last["draft_length"]
     assert (f"as no CUDA graph holds drafts of {last['draft_length']} there" in text) == is_shorter
 
@@ -200,7 +196,7 @@ def test_lengths_that_were_typed_are_answered_without_an_acceptance(run, rows, r
         rate = other["break_even_acceptance_rate"]
         assert row["break_even_acceptance_rate"] == pytest.approx(rate, rel=1e-9)
     longer = run("predict mixtral-8x7b h100 --draft-length 9")
-    assert "Published heads of this kind draft chains of at most 7." in longer
+    assert "Heads: those published draft chains of at most 7." in longer
     refuse("predict mixtral-8x7b h100 --draft-length 0:3", "--draft-length: got 0")
 
 
@@ -402,10 +398,10 @@ def test_alternatives_within_a_time_per_token_are_those_of_predict(run, rows):
     within = "--tpot-target 12ms"
     row, _ = rows(f"compare qwen3-30b-a3b h100,h200 --batch-size 1 {within}")
     told = run(f"predict qwen3-30b-a3b h100 {within}", one_line=True)
-    sizes = re.search(r"batch is (\d+) .*with speculation, (\d+) ", told).groups()
+    sizes = re.search(r"batch size (\d+) .*with speculation, (\d+) ", told).groups()
     found = row["largest_batch_size"], row["largest_batch_size_plain"]
     assert found == tuple(map(int, sizes))
-    assert f"without: {row['throughput_per_gpu_within']:.0f} tokens/s" in told
+    assert f"Tokens/s: {row['throughput_per_gpu_within']:.0f} against" in told
 
 
 def test_a_list_for_one_thing_names_the_command_that_takes_lists(refuse):
