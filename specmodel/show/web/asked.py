@@ -1,10 +1,10 @@
-"""What an address asks: its fields as arguments of `predict` and `load`, and as what to type."""
+"""What an address asks: its fields as arguments of `predict`, and as what to type."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,11 +16,9 @@ from specmodel.base.units import parse_seconds
 from specmodel.drafters.by_name import list_drafters
 from specmodel.machines.engine import list_engines
 from specmodel.machines.hardware import list_hardware
-from specmodel.models.architecture import Architecture, list_architectures
+from specmodel.models.architecture import list_architectures
 from specmodel.prediction.case import DEFAULT_BATCH_SIZES, TYPICAL
 
-UPLOADED = "upload-"
-"""What a target that was uploaded begins with; its token follows."""
 RATE = "rate"
 """The acceptance that is a rate of one's own."""
 SECOND = "other_"
@@ -41,18 +39,12 @@ _OF_CASE = (
     *(*_OF_SECOND, "acceptance", "acceptance_rate", "draft_length", "context_length"),
     *("prompt_length", "output_length", "graph_limit"),
 )
-OF_LOAD = ("request_rate", "users", "drain")
-"""Fields that say which load; without, it is the largest within the target."""
 _FIELDS = (
     *(*_OF_CASE, *(SECOND + name for name in _OF_SECOND)),
-    *("tpot_target", "batch_size", "view", *OF_LOAD),
+    *("tpot_target", "batch_size", "view"),
 )
-_TEXTS = ("request_rate", "users")
 _FEW = 4
 """Words that are all told [-]."""
-_MOST_DRAINED = 100_000
-"""Most prompts that are drained, as each takes memory [request]."""
-_NOT_OF_LOADS = ("draft_length", "context_length")
 
 
 def choices() -> dict[str, list[str]]:
@@ -68,12 +60,12 @@ class Asked:
     ----------
     fields
         Its fields by name, those left empty left out.
-    uploads
-        Models that were uploaded, by token.
+    own
+        Files that the command line named, which alone an address may name.
     """
 
     fields: Mapping[str, str]
-    uploads: Mapping[str, Architecture] = field(default_factory=dict)
+    own: Collection[str] = ()
 
     def __hash__(self) -> int:
         return hash(self.address())
@@ -84,17 +76,13 @@ class Asked:
             if name not in _FIELDS:
                 raise InputError("address", name, f"fields such as {nearest(name, _FIELDS)}")
             self.read(name)
-        return Asked(fields={**START, **self.fields}, uploads=self.uploads)
+        return replace(self, fields={**START, **self.fields})
 
     def read(self, name: str) -> Any:
         """Return the value of a field, None where it is not given."""
         text, own = self.fields.get(name), name.removeprefix(SECOND)
-        if text is None or own in _TEXTS:
+        if text is None or (text in self.own and own in START):
             return text
-        if own == "target" and text.startswith(UPLOADED):
-            if text not in self.uploads:
-                raise InputError(own, text, "your config.json again, as it is no longer kept")
-            return self.uploads[text]
         if own == "tpot_target":
             return parse_seconds(own, text)
         if own not in _NAMES:
@@ -134,16 +122,6 @@ class Asked:
         time = self.read("tpot_target")
         return {} if time is None else {"tpot_target": time}
 
-    def load_arguments(self) -> dict[str, Any]:
-        """Return arguments of `load`."""
-        load = {name: self.read(name) for name in OF_LOAD}
-        is_drain = load["drain"] is not None
-        if is_drain and load["drain"] > _MOST_DRAINED:
-            raise InputError("drain", load["drain"], f"at most {_MOST_DRAINED} prompts on a page")
-        found = self.arguments() | given(load, load)
-        found |= {"by_formula": True} if is_drain else self.target
-        return {name: value for name, value in found.items() if name not in _NOT_OF_LOADS}
-
     def without(self, *names: str) -> Asked:
         """Return the address without the fields `names`."""
         left = {name: text for name, text in self.fields.items() if name not in names}
@@ -169,13 +147,13 @@ def _number(name: str, text: str) -> float:
 
 
 def command_of(name: str, arguments: Mapping[str, Any]) -> str:
-    """Return the command line that asks the same as arguments of `predict` or `load`."""
+    """Return the command line that asks the same as arguments of `predict`."""
     words, told = _apart(arguments)
     for option, value in told.items():
         words.append("--" + option.replace("_", "-"))
         if option == "tpot_target":
             words.append(f"{1000 * value:.12g}ms")
-        elif value is not True:
+        else:
             words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
     return shlex.join(["specmodel", name, *words])
 
@@ -192,5 +170,4 @@ def _apart(arguments: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """Return a model and GPUs as words, and the other arguments."""
     told = dict(arguments)
     target, gpus, count = told.pop("target"), told.pop("hardware"), told.pop("num_gpus", None)
-    model = target if isinstance(target, str) else "./config.json"
-    return [model, gpus if count is None else f"{count}x{gpus}"], told
+    return [target, gpus if count is None else f"{count}x{gpus}"], told

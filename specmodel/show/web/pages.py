@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 from specmodel.algebra.acceptance import between_tasks
 from specmodel.answers.alternatives import Alternatives
 from specmodel.base.errors import InputError
-from specmodel.models.architecture import Architecture, load_architecture
+from specmodel.models.architecture import load_architecture
 from specmodel.prediction.case import Case, case_of, published_or_none, task_spread
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predicted
-from specmodel.serving.asked import load_question
 from specmodel.serving.scheduled import schedule
 from specmodel.show import compared, report
 from specmodel.show.forms import Answer
 from specmodel.show.views import case as of_prediction, view
 from specmodel.show.web import drawn
-from specmodel.show.web.asked import OF_LOAD, Asked, choices, command_of, python_of
+from specmodel.show.web.asked import Asked, choices, command_of, python_of
 from specmodel.show.web.told import Link, in_words_of_page, labels, template, told
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.figure import Figure
 
-    from specmodel.show.web.jobs import Job
-
 SCENARIOS = {
     "235B at 0.4x: graphs, not experts": "target=qwen3-235b-a22b&hardware=b200&num_gpus=8"
     "&drafter=eagle3&draft_length=3&context_length=8192&graph_limit=128&batch_size=64",
@@ -37,11 +34,9 @@ SCENARIOS = {
     "&batch_size=64",
     "Long context on a workstation": "target=gpt-oss-120b&hardware=rtx_pro_6000"
     "&context_length=131072&batch_size=2",
-    "Rollouts drain": "target=qwen3-30b-a3b&hardware=h200_sxm&drafter=eagle3&prompt_length=300"
-    "&output_length=2000&drain=512",
 }
 """Addresses to start from."""
-_NOT_OF_CURVES = ("batch_size", "tpot_target", "view", *OF_LOAD)
+_NOT_OF_CURVES = ("batch_size", "tpot_target", "view")
 _KEPT = 32
 """Settings and curves that are kept, as most controls leave either as it is [-]."""
 _LENGTH = 3
@@ -73,26 +68,15 @@ def refused(asked: Asked, error: InputError, *, is_whole: bool) -> str:
     return make(asked=asked, message=message)
 
 
-def load_page(asked: Asked, token: str, job: Job) -> str:
-    """Return the page of a load: its progress, or its answer."""
-    command = command_of("load", asked.load_arguments())
-    published = _published(case_of(asked.arguments()))
-    how = {"published": published, "token": token, "job": job, "command": command}
-    return whole(asked, body="load.html", **how)
-
-
 def static_page(asked: Asked) -> str:
-    """Return a page that needs no server, with the answer of a load if one is asked about."""
+    """Return a page that needs no server."""
     css = files("specmodel.show.web").joinpath("static/explore.css").read_text("utf-8")
-    shown = _answered(asked, has_links=False)
-    if asked.read("drain"):
-        shown["loaded"] = told(load_question(asked.load_arguments()).answered().view())
-    return whole(asked, css=css, **shown)
+    return whole(asked, css=css, **_answered(asked, has_links=False))
 
 
 def whole(asked: Asked, **shown: Any) -> str:
     """Return the whole page as HTML, its template filled with `shown`."""
-    how = {"body": "answer.html", "choices": choices(), "scenarios": SCENARIOS, "is_whole": True}
+    how = {"choices": choices(), "scenarios": SCENARIOS, "is_whole": True}
     return template("page.html").render(asked=asked, fields=asked.fields, **how | shown)
 
 
@@ -110,8 +94,7 @@ def model_of(asked: Asked) -> str:
     """Return the record of the model that is asked about, as TOML."""
     from specmodel.base.records import toml_text
 
-    model = asked.read("target")
-    return toml_text(model if isinstance(model, Architecture) else load_architecture(model))
+    return toml_text(load_architecture(asked.read("target")))
 
 
 def drawing_of(predictions: dict[str, Prediction]) -> Callable[[], Figure]:

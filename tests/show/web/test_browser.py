@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
-for package in ("starlette", "uvicorn", "jinja2", "python_multipart", "matplotlib", "playwright"):
+for package in ("starlette", "uvicorn", "jinja2", "matplotlib", "playwright"):
     pytest.importorskip(package)
 from playwright.sync_api import expect, sync_playwright
 
@@ -66,7 +66,7 @@ def redrawn(page):
 def test_what_is_chosen_is_shared_by_its_address(browser, address):
     page = opened(browser, address)
     page.get_by_label("Model", exact=True).fill("qwen3.5-397b-a17b")
-    page.locator("[name=hardware]").select_option("h200_sxm")
+    page.get_by_label("GPU", exact=True).fill("h200_sxm")
     page.get_by_label("How many GPUs", exact=True).fill("8")
     page.locator("#rate").focus()
     before = page.locator(".verdict").text_content()

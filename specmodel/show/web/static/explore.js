@@ -3,7 +3,6 @@
 const form = document.getElementById("asked");
 const side = document.querySelector(".side");
 const answer = document.getElementById("answer");
-const running = document.getElementById("running");
 const ENDED = "The server does not answer: it has ended, or cannot be reached.";
 let asking = null;
 let moved = null;
@@ -70,19 +69,6 @@ function copied(button) {
   navigator.clipboard?.writeText(text.textContent);
 }
 
-async function look() {
-  try {
-    const text = await (await fetch(location)).text();
-    const now = new DOMParser().parseFromString(text, "text/html").getElementById("running");
-    if (moved) return; // to load this page again would end the way to another
-    if (!now) return location.reload();
-    running.querySelector("p").textContent = now.querySelector("p").textContent;
-    setTimeout(look, 1500);
-  } catch {
-    answer.textContent = ENDED;
-  }
-}
-
 document.addEventListener("click", (event) => {
   const copy = event.target.closest(".copy");
   if (copy) copied(copy);
@@ -96,29 +82,24 @@ document.addEventListener("click", (event) => {
   show({ push: true });
 });
 const rate = document.getElementById("rate");
-if (running) {
-  setTimeout(look, 1500);
-  running.addEventListener("submit", () => { moved = running; });
-} else {
-  rate.addEventListener("input", () => {
-    form.elements.acceptance.value = "rate";
-    place(rate.value);
-  });
-  form.addEventListener("change", (event) => {
-    show({ push: event.target !== moved }); // one step back for all moves of a control
-    moved = event.target;
-  });
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    show({ push: true });
-    side.open = false; // which it is not where it stands beside the answer
-    answer.scrollIntoView({ block: "nearest" });
-  });
-  history.replaceState(values(), "");
-  addEventListener("popstate", ({ state }) => {
-    if (!state) return; // a place on this page
-    for (const name in state) form.elements[name].value = state[name];
-    place(rate.value);
-    show({ push: false });
-  });
-}
+rate.addEventListener("input", () => {
+  form.elements.acceptance.value = "rate";
+  place(rate.value);
+});
+form.addEventListener("change", (event) => {
+  show({ push: event.target !== moved }); // one step back for all moves of a control
+  moved = event.target;
+});
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  show({ push: true });
+  side.open = false; // which it is not where it stands beside the answer
+  answer.scrollIntoView({ block: "nearest" });
+});
+history.replaceState(values(), "");
+addEventListener("popstate", ({ state }) => {
+  if (!state) return; // a place on this page
+  for (const name in state) form.elements[name].value = state[name];
+  place(rate.value);
+  show({ push: false });
+});
