@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -10,9 +11,11 @@ from urllib.parse import urlencode
 
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, given, nearest
-from specmodel.base.naming import known_name
+from specmodel.base.naming import counted, is_id, known_name
 from specmodel.base.ranges import whole_of
+from specmodel.base.records import is_path
 from specmodel.base.units import parse_seconds
+from specmodel.cost.named import looked_up
 from specmodel.drafters.by_name import list_drafters
 from specmodel.machines.engine import list_engines
 from specmodel.machines.hardware import list_hardware
@@ -28,9 +31,6 @@ START = {"target": "qwen3.5-397b-a17b", "hardware": "h200_sxm"}
 """What is asked where an address says nothing."""
 
 _NAMES: dict[str, Callable[[], list[str]]] = {
-    "target": list_architectures,
-    "hardware": list_hardware,
-    "drafter": lambda: [*list_drafters(), *list_architectures()],
     "engine": list_engines,
     "acceptance": lambda: [*TYPICAL, RATE],
     "view": lambda: ["schedule", "lengths"],
@@ -45,11 +45,16 @@ _FIELDS = (
 )
 _FEW = 4
 """Words that are all told [-]."""
+_LONGEST = 200
+"""Longest text of a field [-]."""
 
 
 def choices() -> dict[str, list[str]]:
     """Return the names that ship, by the field that takes them; an address takes no path."""
-    return {name: names() for name, names in _NAMES.items()}
+    models = list_architectures()
+    drafters = [*list_drafters(), *models]
+    own = {"target": models, "hardware": list_hardware(), "drafter": drafters}
+    return own | {name: names() for name, names in _NAMES.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +88,10 @@ class Asked:
         text, own = self.fields.get(name), name.removeprefix(SECOND)
         if text is None or (text in self.own and own in START):
             return text
+        if len(text) > _LONGEST:
+            raise InputError(own, f"{text[:_LONGEST]}...", f"at most {_LONGEST} characters")
+        if own in ("target", "hardware", "drafter"):
+            return _named(own, text)
         if own == "tpot_target":
             return parse_seconds(own, text)
         if own not in _NAMES:
@@ -102,6 +111,8 @@ class Asked:
             if own["hardware"]:  # of another GPU there may be as many as hold it
                 found["num_gpus"] = None
             found |= given(own, own)
+        count, name = counted(found["hardware"])
+        found |= {"num_gpus": count, "hardware": name} if count else {}
         found["acceptance" if found["acceptance"] == RATE else "acceptance_rate"] = None
         return given(found, found)
 
@@ -131,6 +142,18 @@ class Asked:
         """Return the query string of the address, with `changes` of fields."""
         fields = {**self.fields, **changes}
         return urlencode({name: text for name, text in fields.items() if text})
+
+
+def _named(argument: str, text: str) -> str:
+    """Return what the command line takes a name for; an InputError for a path."""
+    name = looked_up(argument, text, [])
+    _, path = counted(name) if argument == "hardware" else (None, name)
+    if is_path(path, argument) and (os.path.lexists(path) or not is_id(path)):
+        expected = (
+            "a name, or a file that the page was started with: specmodel explore ./config.json"
+        )
+        raise InputError(argument, text, expected)
+    return name
 
 
 def _number(name: str, text: str) -> float:

@@ -93,6 +93,33 @@ def test_the_page_has_the_numbers_of_the_command_and_the_python_that_it_shows(cl
     assert {*fitting} <= {*cells}
 
 
+@each_row(
+    ("target", "hardware", "drafter"),
+    [
+        ("deepseek-ai/DeepSeek-V3.2", "H200", "mtp"),
+        ("llama-3.3-70b", "4xh100", "eagle3"),
+        ("qwen3-30b", "NVIDIA GeForce RTX 5090", "Qwen/Qwen3-0.6B"),
+        ("Qwen/Qwen3-30B-A3B-FP8", "h200:2", "dspark:8"),
+    ],
+)
+def test_names_are_looked_up_as_on_the_command_line(client, target, hardware, drafter):
+    fields = {"target": target, "hardware": hardware, "drafter": drafter}
+    rate = {"acceptance": "rate", "acceptance_rate": "0.7"}
+    command = f"specmodel predict {shlex.join([target, hardware])} --acceptance-rate 0.7"
+    expected = json.loads(printed(f"{command} --drafter {drafter} --json"))
+    got = client.get(f"/answer.json?{urlencode(fields | rate)}").json()
+    assert got["deployment"] == expected["deployment"]
+    assert got["rows"] == expected["rows"]
+
+
+def test_a_name_that_is_not_known_gets_the_line_of_the_command(client, capsys):
+    for target, hardware in (("qwen9", "h200"), ("qwen3-30b-a3b", "h999"), ("a/b", "h200")):
+        assert cli.main(["predict", target, hardware]) == 2
+        line = capsys.readouterr().err.removeprefix("specmodel: error: --").strip()
+        query = urlencode({"target": target, "hardware": hardware})
+        assert client.get(f"/answer.json?{query}").text.strip() == line
+
+
 def test_what_was_measured_is_shown_with_its_source(client):
     text = client.get(f"/answer?{urlencode(QWEN)}").text
     links = re.findall(r'<a href="(https://[^"]*)"', text)
@@ -112,7 +139,9 @@ def test_what_an_engine_is_told_stands_alone_to_be_pasted(client):
 @each_row(
     ("query", "words"),
     [
-        ("target=/etc/passwd", "Model: got"),
+        ("target=/etc/passwd", "a file that the page was started with"),
+        ("target=tests/show", "Model: got"),
+        ("hardware=2x./pyproject.toml", "GPU: got"),
         ("target=qwen3", "a full name, one of"),
         ("engine=/etc/vllm.toml", "Engine: got"),
         ("num_gpus=many", "whole number"),
