@@ -18,7 +18,6 @@ from specmodel.base.errors import InputError
 from specmodel.base.naming import counted, known_name
 from specmodel.cli.settings import Add, changed, ignore_option, option, options, own
 from specmodel.cli.start_command import start_flags
-from specmodel.cost.named import looked_up
 
 _FORCE = "Take what no machine or model is likely to have."
 _ASKED = {"target": "a model", "hardware": "a GPU"}
@@ -100,6 +99,8 @@ def named(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named(argument: str, word: str, taken: list[str]) -> str:
+    from specmodel.cost.named import looked_up
+
     return _standard_input(argument) if word == "-" else looked_up(argument, word, taken)
 
 
