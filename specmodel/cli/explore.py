@@ -98,7 +98,7 @@ def _write(folder: str, start: dict[str, str], *, overwrite: bool) -> None:
     from urllib.parse import parse_qsl, urlencode
 
     from specmodel.base.files import write_text
-    from specmodel.show.web.asked import Asked
+    from specmodel.show.web.address import Address
     from specmodel.show.web.pages import SCENARIOS, static_page
 
     Path(folder).mkdir(parents=True, exist_ok=True)
@@ -108,6 +108,7 @@ def _write(folder: str, start: dict[str, str], *, overwrite: bool) -> None:
     for page in pages:
         check_free(page, overwrite=overwrite)
     for page, address in pages.items():
-        asked = Asked(fields=dict(parse_qsl(address)), own=start.values()).checked()
-        write_text(page, static_page(asked))
+        fields = dict(parse_qsl(address))
+        whole = Address(fields=fields, own=tuple(start.values())).checked()
+        write_text(page, static_page(whole))
     click.echo(f"Wrote {len(pages)} pages into {folder}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
@@ -33,7 +33,7 @@ START = {"target": "qwen3.5-397b-a17b", "hardware": "h200_sxm"}
 _NAMES: dict[str, Callable[[], list[str]]] = {
     "engine": list_engines,
     "acceptance": lambda: [*TYPICAL, RATE],
-    "view": lambda: ["schedule", "lengths"],
+    "view": lambda: ["schedule"],
 }
 _OF_CASE = (
     *(*_OF_SECOND, "acceptance", "acceptance_rate", "draft_length", "context_length"),
@@ -43,8 +43,6 @@ _FIELDS = (
     *(*_OF_CASE, *(SECOND + name for name in _OF_SECOND)),
     *("tpot_target", "batch_size", "view"),
 )
-_FEW = 4
-"""Words that are all told [-]."""
 _LONGEST = 200
 """Longest text of a field [-]."""
 
@@ -58,8 +56,8 @@ def choices() -> dict[str, list[str]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What an address asks.
+class Address:
+    """The fields of an address, and what they ask.
 
     Parameters
     ----------
@@ -70,12 +68,12 @@ class Asked:
     """
 
     fields: Mapping[str, str]
-    own: Collection[str] = ()
+    own: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
-        return hash(self.address())
+        return hash(self.query())
 
-    def checked(self) -> Asked:
+    def checked(self) -> Address:
         """Return the address with defaults for missing fields; refuse unusable fields."""
         for name in self.fields:
             if name not in _FIELDS:
@@ -99,14 +97,13 @@ class Asked:
         known = _NAMES[own]()
         found = known_name(text, known, own)
         if found is None:
-            near = nearest(text, known) if len(known) > _FEW else ", ".join(known)
-            raise InputError(own, text, f"one of {near}")
+            raise InputError(own, text, f"one of {', '.join(known)}")
         return found
 
-    def arguments(self, *, second: bool = False) -> dict[str, Any]:
+    def arguments(self, *, is_second: bool = False) -> dict[str, Any]:
         """Return the arguments of `predict` for the first setting, or for the second."""
         found = {name: self.read(name) for name in _OF_CASE}
-        if second:
+        if is_second:
             own = {name: self.read(SECOND + name) for name in _OF_SECOND}
             if own["hardware"]:  # of another GPU there may be as many as hold it
                 found["num_gpus"] = None
@@ -128,17 +125,17 @@ class Asked:
         return {"batch_size": sorted(sizes)} if len(sizes) > len(DEFAULT_BATCH_SIZES) else {}
 
     @property
-    def target(self) -> dict[str, Any]:
+    def within(self) -> dict[str, Any]:
         """The time per token that is asked for, as an argument of the verdict [s]."""
         time = self.read("tpot_target")
         return {} if time is None else {"tpot_target": time}
 
-    def without(self, *names: str) -> Asked:
+    def without(self, *names: str) -> Address:
         """Return the address without the fields `names`."""
         left = {name: text for name, text in self.fields.items() if name not in names}
         return replace(self, fields=left)
 
-    def address(self, **changes: str) -> str:
+    def query(self, **changes: str) -> str:
         """Return the query string of the address, with `changes` of fields."""
         fields = {**self.fields, **changes}
         return urlencode({name: text for name, text in fields.items() if text})
@@ -149,9 +146,7 @@ def _named(argument: str, text: str) -> str:
     name = looked_up(argument, text, [])
     _, path = counted(name) if argument == "hardware" else (None, name)
     if is_path(path, argument) and (os.path.lexists(path) or not is_id(path)):
-        expected = (
-            "a name, or a file that the page was started with: specmodel explore ./config.json"
-        )
+        expected = "a name, or a file that the page was started with (specmodel explore FILE GPU)"
         raise InputError(argument, text, expected)
     return name
 
@@ -169,24 +164,22 @@ def _number(name: str, text: str) -> float:
         raise InputError(name, text, "a number from 0 to 1") from None
 
 
-def command_of(name: str, arguments: Mapping[str, Any]) -> str:
+def command_of(arguments: Mapping[str, Any]) -> str:
     """Return the command line that asks the same as arguments of `predict`."""
     words, told = _apart(arguments)
     for option, value in told.items():
-        words.append("--" + option.replace("_", "-"))
-        if option == "tpot_target":
-            words.append(f"{1000 * value:.12g}ms")
-        else:
-            words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
-    return shlex.join(["specmodel", name, *words])
+        time = f"{1000 * value:.12g}ms" if option == "tpot_target" else ""
+        text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        words += [f"--{option.replace('_', '-')}", time or text]
+    return shlex.join(["specmodel", "predict", *words])
 
 
-def python_of(name: str, arguments: Mapping[str, Any], how: Mapping[str, Any]) -> str:
+def python_of(arguments: Mapping[str, Any], how: Mapping[str, Any]) -> str:
     """Return the Python that asks the same; `how` are settings of the view."""
     words, told = _apart(arguments)
     typed = ", ".join([*map(repr, words), *(f"{name}={value!r}" for name, value in told.items())])
     view = f".view({', '.join(f'{name}={value!r}' for name, value in how.items())})" if how else ""
-    return f"import specmodel\n\nprint(specmodel.{name}({typed}){view})"
+    return f"import specmodel\n\nprint(specmodel.predict({typed}){view})"
 
 
 def _apart(arguments: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
