@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from specmodel.base.errors import InputError, import_extra
-from specmodel.cli.settings import OVERWRITE, check_free, command, own
+from specmodel.base.errors import InputError, given, import_extra
+from specmodel.cli.positionals import two_words
+from specmodel.cli.settings import OVERWRITE, check_free, command, options, own
 
 _OWN = ("127.0.0.1", "localhost")
 """Names by which a machine calls itself."""
 _HOST = "Address to listen on; one that others reach needs --public.  [default: 127.0.0.1]"
 _PUBLIC = "Answer other machines too, whatever name they call this one by."
-_OUTPUT = "Write the scenarios as pages that need no server, and end."
-_NEEDED = ("starlette", "uvicorn", "jinja2", "python_multipart", "matplotlib")
+_OUTPUT = "Write the scenarios, or what is named, as pages that need no server, and end."
+_NEEDED = ("starlette", "uvicorn", "jinja2", "matplotlib")
 
 
 @command()
+@options(two_words(required=False), "target", "hardware")
 @own("host", "ADDRESS", _HOST)
 @own("port", int, "Port to listen on.  [default: a free one]")
 @own("public", bool, _PUBLIC)
@@ -23,17 +27,24 @@ _NEEDED = ("starlette", "uvicorn", "jinja2", "python_multipart", "matplotlib")
 @own("output", "FOLDER", _OUTPUT)
 @OVERWRITE
 def explore(
-    host: str | None, port: int | None, public: bool, browser: bool, output: str, overwrite: bool
+    host: str | None,
+    port: int | None,
+    public: bool,
+    browser: bool,
+    output: str,
+    overwrite: bool,
+    **where: Any,
 ) -> None:
     """Look at it in a browser: move a model, a GPU, an acceptance, and see whether it pays.
 
-    The page answers this machine alone, until Ctrl-C. It shows what predict, schedule, compare and
-    load answer, with the command that prints the same; its address holds what was chosen, to be
-    kept and shared. Nothing is fetched from elsewhere.
+    It opens on a model and a GPU, which may be files of yours: a config.json, or a GPU as TOML. The
+    page answers this machine alone, until Ctrl-C, with the command that prints the same; its
+    address holds what was chosen, to be kept and shared. Nothing is fetched from elsewhere.
 
     \b
     Examples:
       specmodel explore
+      specmodel explore ./config.json h200
       specmodel explore --port 8000 --no-browser
       specmodel explore --host 0.0.0.0 --port 8000 --public
       specmodel explore --output ./pages
@@ -43,38 +54,61 @@ def explore(
         raise InputError("host", host, "127.0.0.1, or --public with it, as others could ask")
     for name in _NEEDED:
         import_extra(name, "web", "explore")
+    start = _start(**where)
     if output:
-        _write(output, overwrite=overwrite)
+        _write(output, start, overwrite=overwrite)
         return
     import webbrowser
     from threading import Thread
+    from urllib.parse import urlencode
 
-    from specmodel.show.web.server import serve
+    from specmodel.show.web.server import app, serve
 
     def opened(address: str) -> None:
+        address += f"?{urlencode(start)}" if start else ""
         click.echo(f"Look at {address} (Ctrl-C ends it).")
         if browser:  # which may take its time
             Thread(target=webbrowser.open, args=[address], daemon=True).start()
 
-    serve(["*"] if public else _OWN, host, port or 0, opened)
+    serve(app(["*"] if public else _OWN, start.values()), host, port or 0, opened)
 
 
-def _write(folder: str, *, overwrite: bool) -> None:
-    """Write a page of each scenario into a folder, where no page is replaced unless told to."""
+def _start(
+    *, target: str | None, hardware: str | None, num_gpus: int | None, **_: object
+) -> dict[str, str]:
+    """Return the fields of the page that were named; an InputError where a record has a fault."""
+    from specmodel.machines.hardware import load_hardware
+    from specmodel.models.architecture import load_architecture
+
+    if target:
+        load_architecture(target)
+    if hardware:
+        load_hardware(hardware)
+    fields = {"target": target, "hardware": hardware, "num_gpus": num_gpus}
+    return {name: str(value) for name, value in given(fields, fields).items()}
+
+
+def _write(folder: str, start: dict[str, str], *, overwrite: bool) -> None:
+    """Write a page of each scenario, or of what was named, into a folder.
+
+    No page is replaced unless told to.
+    """
     import re
     from pathlib import Path
-    from urllib.parse import parse_qsl
+    from urllib.parse import parse_qsl, urlencode
 
     from specmodel.base.files import write_text
-    from specmodel.show.web.asked import Asked
+    from specmodel.show.web.address import Address
     from specmodel.show.web.pages import SCENARIOS, static_page
 
     Path(folder).mkdir(parents=True, exist_ok=True)
-    names = {re.sub(r"\W+", "-", title.lower()): address for title, address in SCENARIOS.items()}
+    titles = {"-on-".join(start.values()): urlencode(start)} if start else SCENARIOS
+    names = {re.sub(r"\W+", "-", title.lower()): address for title, address in titles.items()}
     pages = {f"{folder}/{name}.html": address for name, address in names.items()}
     for page in pages:
         check_free(page, overwrite=overwrite)
     for page, address in pages.items():
-        asked = Asked(fields=dict(parse_qsl(address))).checked()
-        write_text(page, static_page(asked))
-    click.echo(f"Wrote {len(SCENARIOS)} pages into {folder}.")
+        fields = dict(parse_qsl(address))
+        whole = Address(fields=fields, own=tuple(start.values())).checked()
+        write_text(page, static_page(whole))
+    click.echo(f"Wrote {len(pages)} pages into {folder}.")

@@ -1,13 +1,11 @@
 """What runs where: its options, the words that stand for two, and what people type for names.
 
-Names themselves are looked up by `base.naming`; here are a folder without a slash, ``-`` for
-standard input, and ``8xh200``.
+Names themselves are looked up by `cost.named`; here are ``-`` for standard input, and ``8xh200``.
 """
 
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -17,7 +15,7 @@ import click
 
 import specmodel
 from specmodel.base.errors import InputError
-from specmodel.base.naming import cached_snapshot, checkpoint, counted, is_id, is_local, known_name
+from specmodel.base.naming import counted, known_name
 from specmodel.cli.settings import Add, changed, ignore_option, option, options, own
 from specmodel.cli.start_command import start_flags
 
@@ -93,35 +91,17 @@ def named(options: Mapping[str, Any]) -> dict[str, Any]:
     typed = {**options, "hardware": hardware}
     taken: list[str] = []
     names = {
-        name: ",".join(_looked_up(name, word.strip(), taken) for word in typed[name].split(","))
+        name: ",".join(_named(name, word.strip(), taken) for word in typed[name].split(","))
         for name in ("target", "drafter", "hardware")
         if typed.get(name)
     }
     return {**typed, **names, "num_gpus": gpus, "taken": tuple(taken)}
 
 
-def _looked_up(argument: str, word: str, taken: list[str]) -> str:
-    """Return a shipped name, a path, or the word as it is; append notes to `taken`."""
-    is_gpu = argument == "hardware"
-    known = specmodel.list_hardware() if is_gpu else specmodel.list_architectures()
-    if is_gpu and (count := counted(word))[0]:  # one of several
-        return f"{count[0]}x{_looked_up(argument, count[1], taken)}"
-    if argument == "drafter" and word.partition(":")[0] in specmodel.list_drafters():
-        return word
-    if word == "-":
-        return _standard_input(argument)
-    if "/" not in word and (found := known_name(word, known, argument)):
-        if found != word and os.path.isdir(word):  # noqa: PTH112 - a plain word
-            taken.append(f"{word}: the shipped {found}; ./{word} is the folder")
-        return found
-    if "/" not in word and os.path.lexists(word):
-        return f"./{word}"
-    if is_id(word) and os.path.lexists(word) and cached_snapshot(word):
-        taken.append(f"{word}: the folder here, not the model of that id in the local cache")
-    shipped, dtype = (None if is_local(word) else checkpoint(word, known)) or (word, "")
-    if shipped != word and shipped not in word.lower().replace("_", "-"):
-        taken.append(f"{word}: taken as {shipped}, whose shape it has")
-    return word if dtype else shipped
+def _named(argument: str, word: str, taken: list[str]) -> str:
+    from specmodel.cost.named import looked_up
+
+    return _standard_input(argument) if word == "-" else looked_up(argument, word, taken)
 
 
 _MOST_BYTES = 4_000_000

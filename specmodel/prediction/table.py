@@ -79,16 +79,21 @@ def text_table(
     Columns are dropped until it fits the width [-] and named below it, with the `remedy`; those
     titled in `left` are aligned left.
     """
-    shown = [
+    shown = with_values(rows, columns)
+    cells = columns_of(rows, ((column.heading, column.cell) for column in shown))
+    spare = sorted((column.spare, column.heading) for column in shown if column.spare)
+    kept, dropped = fitted(cells, (title for _, title in spare), width)
+    return align(kept, left) + left_out_told(dropped, remedy)
+
+
+def with_values(rows: Sequence[Row], columns: Iterable[Column]) -> list[Column]:
+    """Return the columns that a table shows: not those that are empty or do not vary."""
+    return [
         column
         for column in columns
         if any(row.get(column.name) is not None for row in rows)
         and (not column.is_coordinate or varies(column.name, rows))
     ]
-    cells = columns_of(rows, ((column.heading, column.cell) for column in shown))
-    spare = sorted((column.spare, column.heading) for column in shown if column.spare)
-    kept, dropped = fitted(cells, (title for _, title in spare), width)
-    return align(kept, left) + left_out_told(dropped, remedy)
 
 
 def _digits(value: Any) -> str:

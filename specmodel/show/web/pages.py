@@ -1,34 +1,33 @@
-"""The page: fields, and what is answered to them, from the views of predictions."""
+"""The page: its fields, and what answers them, walked by templates fact by fact."""
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from specmodel.algebra.acceptance import between_tasks
-from specmodel.answers.alternatives import Alternatives
 from specmodel.base.errors import InputError
-from specmodel.models.architecture import Architecture, load_architecture
+from specmodel.base.ranges import ranges_text
+from specmodel.models.architecture import load_architecture
 from specmodel.prediction.case import Case, case_of, published_or_none, task_spread
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predicted
-from specmodel.serving.asked import load_question
+from specmodel.prediction.table import Column, Row, columns_of, seconds, with_values
 from specmodel.serving.scheduled import schedule
-from specmodel.show import compared, report
+from specmodel.show import report
+from specmodel.show.columns import chosen
+from specmodel.show.facts import Fact
 from specmodel.show.forms import Answer
 from specmodel.show.views import case as of_prediction, view
-from specmodel.show.web import drawn
-from specmodel.show.web.asked import OF_LOAD, Asked, choices, command_of, python_of
-from specmodel.show.web.told import Link, in_words_of_page, labels, template, told
+from specmodel.show.web import figures
+from specmodel.show.web.address import Address, choices, command_of, python_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from markupsafe import Markup
+    from jinja2 import Template
     from matplotlib.figure import Figure
-
-    from specmodel.show.web.jobs import Job
 
 SCENARIOS = {
     "235B at 0.4x: graphs, not experts": "target=qwen3-235b-a22b&hardware=b200&num_gpus=8"
@@ -37,81 +36,66 @@ SCENARIOS = {
     "&batch_size=64",
     "Long context on a workstation": "target=gpt-oss-120b&hardware=rtx_pro_6000"
     "&context_length=131072&batch_size=2",
-    "Rollouts drain": "target=qwen3-30b-a3b&hardware=h200_sxm&drafter=eagle3&prompt_length=300"
-    "&output_length=2000&drain=512",
 }
 """Addresses to start from."""
-_NOT_OF_CURVES = ("batch_size", "tpot_target", "view", *OF_LOAD)
+_COLUMNS = (
+    *("batch_size", "alternative", "context_length", "tpot", "throughput", "speedup"),
+    *("speedup_low", "draft_length", "fits", "limited_by"),
+)
+"""Columns of the table of an answer, in their order."""
+_TURNED = (
+    *("batch_size", "alternative", "context_length", "forward_time", "draft_length"),
+    *("break_even_tokens_per_step", "break_even_acceptance_rate"),
+)
+"""The same where acceptance is not known; what published heads would gain follows."""
+_TITLES = {"alternative": "setting", "forward_time": "TPOT plain"}
+_TITLES |= {"break_even_acceptance_rate": "or rate"}
 _KEPT = 32
 """Settings and curves that are kept, as most controls leave either as it is [-]."""
 _LENGTH = 3
 """Draft length at which tokens per step are told as a rate [token]."""
+Table = list[list[tuple[str, str]]]
+"""Rows of cells, each with its title."""
 
 
-def page(asked: Asked) -> str:
-    """Return the whole page of an address."""
-    return whole(asked, **_answered(asked))
+def page(address: Address, css: str = "") -> str:
+    """Return the whole page of an address; with `css` in it, one that needs no server."""
+    predictions = settings_of(address)
+    first = next(iter(predictions.values()))
+    settings = [
+        _setting(address, *each, is_second=i > 0) for i, each in enumerate(predictions.items())
+    ]
+    shown = {
+        "settings": settings,
+        "tables": _tables(settings),
+        "published": _published(of_prediction(first)),
+        "schedule": _schedule(address, first) if address.read("view") else None,
+        "python": python_of(address.arguments() | address.points, address.within),
+    }
+    curve = _curve(address.without("batch_size", "tpot_target", "view"))
+    return _whole(address, css=css, **shown, **curve)
 
 
-def fragment(asked: Asked) -> str:
-    """Return the answers of a page as HTML, without its fields and the drawing of `waterfall`."""
-    return template("answer.html").render(asked=asked, **_answered(asked))
+def refused(address: Address, error: InputError) -> str:
+    """Return the page with a message in place of an answer."""
+    return _whole(address, error=error)
 
 
-def waterfall(asked: Asked) -> str:
-    """Return the drawing of losses by cause, which a page fetches after the rest."""
-    prediction = next(iter(settings_of(asked).values()))
-    return str(_terms(_clicked(asked, prediction))["draw"]())
+def static_page(address: Address) -> str:
+    """Return a page that needs no server."""
+    return page(address, files(__package__).joinpath("static/explore.css").read_text("utf-8"))
 
 
-def refused(asked: Asked, error: InputError, *, is_whole: bool) -> str:
-    """Return a message in place of an answer, in the whole page or alone."""
-    label = labels().get(error.argument, error.argument.replace("_", " "))
-    told = str(error).removeprefix(error.argument).replace("got None; expected", "needs", 1)
-    message = in_words_of_page(label + told)
-    make = whole if is_whole else template("answer.html").render
-    return make(asked=asked, message=message)
-
-
-def load_page(asked: Asked, token: str, job: Job) -> str:
-    """Return the page of a load: its progress, or its answer."""
-    command = command_of("load", asked.load_arguments())
-    published = _published(case_of(asked.arguments()))
-    how = {"published": published, "token": token, "job": job, "command": command}
-    return whole(asked, body="load.html", **how)
-
-
-def static_page(asked: Asked) -> str:
-    """Return a page that needs no server, with the answer of a load if one is asked about."""
-    css = files("specmodel.show.web").joinpath("static/explore.css").read_text("utf-8")
-    shown = _answered(asked, has_links=False)
-    if asked.read("drain"):
-        shown["loaded"] = told(load_question(asked.load_arguments()).answered().view())
-    return whole(asked, css=css, **shown)
-
-
-def whole(asked: Asked, **shown: Any) -> str:
-    """Return the whole page as HTML, its template filled with `shown`."""
-    how = {"body": "answer.html", "choices": choices(), "scenarios": SCENARIOS, "is_whole": True}
-    return template("page.html").render(asked=asked, fields=asked.fields, **how | shown)
-
-
-def prediction_of(asked: Asked, *, second: bool = False) -> Prediction:
-    """Return the prediction of the first setting, or of the second."""
-    return predicted(case_of(asked.arguments(second=second) | asked.points))
-
-
-def verdict_of(asked: Asked) -> Answer:
+def verdict_of(address: Address) -> Answer:
     """Return the answer of ``specmodel predict`` to what is asked."""
-    return view(prediction_of(asked), "verdict", **asked.target)
+    return view(_predicted(address), "verdict", **address.within)
 
 
-def model_of(asked: Asked) -> str:
+def model_of(address: Address) -> str:
     """Return the record of the model that is asked about, as TOML."""
     from specmodel.base.records import toml_text
 
-    model = asked.read("target")
-    return toml_text(model if isinstance(model, Architecture) else load_architecture(model))
+    return toml_text(load_architecture(address.read("target")))
 
 
 def drawing_of(predictions: dict[str, Prediction]) -> Callable[[], Figure]:
@@ -120,104 +104,26 @@ def drawing_of(predictions: dict[str, Prediction]) -> Callable[[], Figure]:
     for name, prediction in predictions.items():
         if prediction.turned and not prediction.turned.heads:
             raise InputError("acceptance", None, "a rate, as too few heads are published")
-        curves[name], ends = drawn.curve(of_prediction(prediction))
+        curves[name], ends = figures.curve(of_prediction(prediction))
         memory = ends.get("memory") if len(predictions) == 1 else None
-    dots = drawn.measured(next(iter(predictions.values())))
-    return lambda: drawn.speedup(curves, memory, dots)
-
-
-def _answered(asked: Asked, *, has_links: bool = True) -> dict[str, Any]:
-    """Return the answers of a page, by the names in its template."""
-    settings = settings_of(asked)
-    prediction = next(iter(settings.values()))
-
-    def link(size: str) -> str:
-        return f"/?{asked.address(batch_size=size)}#terms"
-
-    has_terms = not prediction.turned and asked.read("draft_length") != 0
-    to = link if has_links and has_terms else None
-    arguments, how = asked.arguments() | asked.points, asked.target
-    size = asked.read("batch_size")
-    clicked = _clicked(asked, prediction) if size or has_terms else prediction
-    short = {} if prediction.turned else {"columns": "speedup"}  # one paragraph is read of it
-    return {
-        "verdict": told(view(prediction, "verdict", **how), to),
-        "at_size": _first(told(view(clicked, "verdict", **short))[0]) if size else None,
-        "published": _published(of_prediction(prediction)),
-        **_curve(asked.without(*_NOT_OF_CURVES)),
-        "terms": _terms(clicked) if has_terms else None,
-        "more": _more(asked, prediction, to),
-        "second": _second(asked, settings) if asked.has_second else None,
-        "command": command_of("predict", arguments | how),
-        "python": python_of("predict", arguments, how),
-    }
+    dots = figures.measured(next(iter(predictions.values())))
+    return lambda: figures.speedup(curves, memory, dots)
 
 
 @lru_cache(_KEPT)
-def _curve(asked: Asked) -> dict[str, Any]:
-    """Return the curve as HTML, and measured points by source; {} without an acceptance."""
-    predictions = settings_of(asked)
-    try:
-        draw = drawing_of(predictions)
-    except InputError:
-        return {}
-    prediction = next(iter(predictions.values()))
-    words = f"Speedup over requests at once, {report.caption(prediction)}; the table has numbers."
-    source = ["link", "engine", "num_gpus", "hardware", "draft_length", "published"]
-    groups = drawn.measured(prediction).groupby(source)
-    dots = [(*key, rows.to_dict("records")) for key, rows in groups]
-    return {"curve": drawn.inline(draw, "curve", words), "dots": dots}
-
-
-def _clicked(asked: Asked, prediction: Prediction) -> Prediction:
-    """Return a prediction at the batch size clicked, or at the best."""
-    size = asked.read("batch_size")
-    if size is None:
-        rows = report.fitting(prediction.rows())
-        size = max(rows, key=lambda row: float(row["speedup"]))["batch_size"]
-    return predicted(of_prediction(prediction).at(batch_size=[size]))
-
-
-def _first(words: Markup) -> Markup:
-    """Return the first of paragraphs."""
-    return words.partition("</p>")[0]
-
-
-def _terms(at: Prediction) -> dict[str, Any]:
-    """Return the losses by cause at one batch size: drawing, tables and words, by name."""
-    answer, (row,) = view(at, "terms"), at.rows()
-    size = row["batch_size"]
-    words = f"What takes how much of the speedup at batch size {size}; the table below has it."
-    draw = partial(drawn.inline, lambda: drawn.waterfall(answer.to_frame()), "terms", words)
-    total = at.deployment.target.num_experts if at.deployment.target.is_moe else 0
-    lead, tables = told(answer)
-    words_of = {"lead": _first(lead), "why": report.why(row, [row], at)}
-    return {"draw": draw, "row": row, "total": total, "tables": tables, **words_of}
-
-
-def _more(asked: Asked, prediction: Prediction, link: Link | None) -> Any:
-    """Return the other answer that is asked for, if any."""
-    if asked.read("view") == "lengths":
-        return told(view(prediction, "lengths"), link)
-    if asked.read("view") is None:
-        return None
-    arguments = asked.arguments()
-    arguments.pop("draft_length", None)
-    engine = prediction.deployment.engine.stack or "vllm"
-    return told(schedule(config_format=engine, **arguments).view())
-
-
-@lru_cache(_KEPT)
-def settings_of(asked: Asked) -> dict[str, Prediction]:
+def settings_of(address: Address) -> dict[str, Prediction]:
     """Return the predictions of the settings, by the words in which they differ."""
-    prediction = prediction_of(asked)
-    if not asked.has_second:
-        return {"": prediction}
-    both = (prediction, prediction_of(asked, second=True))
-    words = [_words(each) for each in both]
-    differing = [i for i, pair in enumerate(zip(*words, strict=True)) if pair[0] != pair[1]]
-    names = [" ".join(each[i] for i in differing) for each in words]
-    return dict(zip(names if differing else ("first", "second"), both, strict=True))
+    both = [_predicted(address, is_second=i > 0) for i in range(1 + address.has_second)]
+    if len(both) == 1:
+        return {"": both[0]}
+    first, second = (_words(each) for each in both)
+    name = " ".join(word for word in first if word not in second) or "first"
+    other = " ".join(word for word in second if word not in first) or "second"
+    return {name: both[0], other: both[1]}
+
+
+def _predicted(address: Address, *, is_second: bool = False) -> Prediction:
+    return predicted(case_of(address.arguments(is_second=is_second) | address.points))
 
 
 def _words(prediction: Prediction) -> tuple[str, ...]:
@@ -226,13 +132,71 @@ def _words(prediction: Prediction) -> tuple[str, ...]:
     return d.target.name, d.drafter.name, gpus, d.engine.name
 
 
-def _second(asked: Asked, both: dict[str, Prediction]) -> dict[str, Any]:
-    """Return the comparison of both settings as HTML, and the command of the second."""
-    if any(p.turned for p in both.values()):
-        raise InputError("acceptance", None, "a rate of yours, as none is published of both")
-    found = Alternatives(predictions=both, prefill=dict.fromkeys(both), notes=[])
-    arguments = asked.arguments(second=True) | asked.points
-    return {"told": told(compared.answer(found)), "command": command_of("predict", arguments)}
+def _setting(address: Address, name: str, every: Prediction, *, is_second: bool) -> dict[str, Any]:
+    """Return what is told of a setting: at the batch size asked about, or at the best of all."""
+    size, within = address.read("batch_size"), address.within
+    asked = address.arguments(is_second=is_second) | address.points | within
+    whole = answer = view(every, "verdict", **within)
+    if size:
+        answer = view(predicted(of_prediction(every).at(batch_size=[size])), "verdict", **within)
+    best = answer.facts.get("most_at", answer.facts.get("pays_from_at"))
+    rows = answer.rows() or every.rows()
+    row = next((row for row in rows if best and row["batch_size"] == best.value), rows[0])
+    told = {"name": name, "prediction": every, "answer": answer, "row": row}
+    return {**told, "rows": whole.rows(), "command": command_of(asked)}
+
+
+def _tables(settings: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """Return the table by batch size of all settings; those without an acceptance have another."""
+    rows = [
+        {"alternative": each["name"] or None, **row} for each in settings for row in each["rows"]
+    ]
+    rows = sorted(report.fitting(rows), key=lambda row: int(row["batch_size"]))
+    known, turned = (
+        [r for r in rows if ("speedup" in r) == is_known] for is_known in (True, False)
+    )
+    names = [name for name in (turned[0] if turned else ()) if name.startswith("speedup_")]
+    words = (name.replace("speedup_", "heads' ").replace("_", " ") for name in names)
+    heads = (Column(name, "-", "", title, ".2f") for name, title in zip(names, words, strict=True))
+    columns = chosen([*_TURNED, *heads, "fits", "limited_by"], **_TITLES)
+    return [_cells(known, chosen(_COLUMNS, **_TITLES)), _cells(turned, columns)]
+
+
+def _cells(rows: Sequence[Row], columns: Iterable[Column]) -> Table:
+    """Return rows as cells with their titles, without empty columns."""
+    shown = with_values(rows, columns)
+    cells = columns_of(rows, ((" ".join(each.heading.split()), each.cell) for each in shown))
+    titles = [title for title, _ in cells]
+    return [list(zip(titles, row, strict=True)) for row in zip(*(c for _, c in cells), strict=True)]
+
+
+def _schedule(address: Address, prediction: Prediction) -> dict[str, Any]:
+    """Return the schedule for the engine of a prediction: its ranges, and what the engine reads."""
+    asked = {n: v for n, v in address.arguments().items() if n != "draft_length"}
+    plan = schedule(config_format=prediction.deployment.engine.stack or "vllm", **asked)
+    gains = plan.schedule.speedup
+    rows = [
+        {"batch_size": ranges_text([(a, b)]), "draft_length": n, "speedup": gains[a - 1 : b].mean()}
+        for a, b, n in plan.schedule.ranges
+    ]
+    columns = chosen(["batch_size", "draft_length", "speedup"], speedup="mean speedup")
+    return {"table": _cells(rows, columns), "plan": plan}
+
+
+@lru_cache(_KEPT)
+def _curve(address: Address) -> dict[str, Any]:
+    """Return the curve as HTML, and measured points by source; {} without an acceptance."""
+    predictions = settings_of(address)
+    try:
+        draw = drawing_of(predictions)
+    except InputError:
+        return {}
+    prediction = next(iter(predictions.values()))
+    words = f"Speedup over requests at once, {report.caption(prediction)}; the table has numbers."
+    source = ["link", "engine", "num_gpus", "hardware", "draft_length", "published"]
+    groups = figures.measured(prediction).groupby(source)
+    dots = [(*key, rows.to_dict("records")) for key, rows in groups]
+    return {"curve": figures.inline(draw, words), "dots": dots}
 
 
 def _published(case: Case) -> dict[str, Any] | None:
@@ -254,3 +218,30 @@ def _rate(acceptance: Any) -> float:
     """Return the rate that gives as many tokens a step as an acceptance does [-]."""
     length = min(_LENGTH, int(acceptance.max_draft_length))
     return float(acceptance.measured_at(length).moved(length, 0.0).rate())
+
+
+def _whole(address: Address, **shown: Any) -> str:
+    """Return the whole page as HTML, its template filled with `shown`."""
+    how = {"address": address, "fields": address.fields, "choices": choices()}
+    return _template("page.html").render(scenarios=SCENARIOS, **how, **shown)
+
+
+@cache
+def _template(name: str) -> Template:
+    from jinja2 import Environment, PackageLoader
+
+    loader = PackageLoader("specmodel.show.web", "static")
+    environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"fact": _in_words, "seconds": seconds}
+    return environment.get_template(name)
+
+
+def _in_words(fact: Fact, form: str) -> str:
+    """Return the value of a fact in a form, or its ranges, and its interval."""
+    if isinstance(fact.value, list):
+        pairs = fact.value if isinstance(fact.value[0], list) else [fact.value]
+        return ranges_text((first, last) for first, last in pairs)
+    told = form.format(fact.value)
+    return (
+        told if fact.low is None else f"{told} ({form.format(fact.low)}-{form.format(fact.high)})"
+    )

@@ -1,8 +1,7 @@
-"""Figures of a page, by the project's own plots, and what they are drawn from."""
+"""The curve of a page, by the project's own plots, and what it is drawn from."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.machines.hardware import load_hardware
@@ -25,7 +24,6 @@ from specmodel.show.plots.style import Style
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _LARGEST = 512
@@ -35,10 +33,8 @@ _OF_SEVERAL = ["batch_size", "speedup", "in_graph", "fits"]
 _DRAWN = (*_OF_SEVERAL, "draft_length")
 _SAME, _OTHER = "same GPUs", "other GPUs"
 _FONT_SIZE = 10
-_WIDTH, _HEIGHT = 4.6, 3.2
-"""Size of a figure, in inches."""
-_ROW, _AROUND = 0.28, 0.75
-"""Height of a row of a waterfall and of what stands around them, in inches."""
+_SIZE = (6.0, 2.8)
+"""Of a figure, in inches."""
 _INKS = {
     "#000000": "currentColor",
     "#ffffff": "var(--paper)",
@@ -83,7 +79,13 @@ def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.Dat
 
     `memory` is the last batch size that it holds [request]; `dots` are what was measured.
     """
-    figure, ax = _figure(_HEIGHT, left=0.14, bottom=0.23)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=_SIZE)
+    FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
+    figure.subplots_adjust(right=0.97, left=0.11, bottom=0.24)  # a layout takes as long as all else
+    ax = figure.subplots()
     tables = [p.to_frame() for p in settings.values()]
     if len(tables) > 1:  # without bands and lengths
         told = zip((table[_OF_SEVERAL] for table in tables), settings, strict=True)
@@ -107,26 +109,6 @@ def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.Dat
     return figure
 
 
-def waterfall(table: pd.DataFrame) -> Figure:
-    """Draw the losses of speedup by cause at one batch size."""
-    count = int((table["value"][table["quantity"] == "speedup"] != 0).sum())
-    height = _AROUND + _ROW * count
-    figure, ax = _figure(height, left=0.4, bottom=0.5 / height, top=1 - 0.15 / height)
-    plots.waterfalls(table, ax)
-    return figure
-
-
-def _figure(height: float, **margins: float) -> tuple[Figure, Axes]:
-    """Return a figure with fixed margins, as a layout takes as long as the drawing."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(_WIDTH, height))
-    FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
-    figure.subplots_adjust(right=0.97, **margins)
-    return figure, figure.subplots()
-
-
 def written(draw: Callable[[], Figure], kind: str) -> bytes:
     """Return the figure that `draw` makes, as SVG or PNG."""
     from matplotlib import rc_context
@@ -138,11 +120,10 @@ def written(draw: Callable[[], Figure], kind: str) -> bytes:
     return file.getvalue()
 
 
-def inline(draw: Callable[[], Figure], name: str, words: str) -> Markup:
-    """Return a figure as inline SVG, its ids prefixed by `name`, in the colours of the theme."""
-    _, _, svg = written(draw, "svg").decode().partition("<svg ")
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
+def inline(draw: Callable[[], Figure], words: str) -> Markup:
+    """Return a figure as inline SVG in the colours of the theme, told as `words`."""
+    before, _, rest = written(draw, "svg").decode().partition("<metadata>")
+    svg = before.partition("<svg ")[2] + rest.partition("</metadata>")[2]
     for ink, themed in _INKS.items():
         svg = svg.replace(ink, themed)
-    return Markup('<svg role="img" aria-label="{}" {}').format(escape(words), Markup(svg))
+    return Markup('<svg role="img" aria-label="{}" {}').format(words, Markup(svg))

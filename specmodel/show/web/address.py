@@ -1,26 +1,27 @@
-"""What an address asks: its fields as arguments of `predict` and `load`, and as what to type."""
+"""What an address asks: its fields as arguments of `predict`, and as what to type."""
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, given, nearest
-from specmodel.base.naming import known_name
+from specmodel.base.naming import counted, is_id, known_name
 from specmodel.base.ranges import whole_of
+from specmodel.base.records import is_path
 from specmodel.base.units import parse_seconds
+from specmodel.cost.named import looked_up
 from specmodel.drafters.by_name import list_drafters
 from specmodel.machines.engine import list_engines
 from specmodel.machines.hardware import list_hardware
-from specmodel.models.architecture import Architecture, list_architectures
+from specmodel.models.architecture import list_architectures
 from specmodel.prediction.case import DEFAULT_BATCH_SIZES, TYPICAL
 
-UPLOADED = "upload-"
-"""What a target that was uploaded begins with; its token follows."""
 RATE = "rate"
 """The acceptance that is a rate of one's own."""
 SECOND = "other_"
@@ -30,71 +31,65 @@ START = {"target": "qwen3.5-397b-a17b", "hardware": "h200_sxm"}
 """What is asked where an address says nothing."""
 
 _NAMES: dict[str, Callable[[], list[str]]] = {
-    "target": list_architectures,
-    "hardware": list_hardware,
-    "drafter": lambda: [*list_drafters(), *list_architectures()],
     "engine": list_engines,
     "acceptance": lambda: [*TYPICAL, RATE],
-    "view": lambda: ["schedule", "lengths"],
+    "view": lambda: ["schedule"],
 }
 _OF_CASE = (
     *(*_OF_SECOND, "acceptance", "acceptance_rate", "draft_length", "context_length"),
     *("prompt_length", "output_length", "graph_limit"),
 )
-OF_LOAD = ("request_rate", "users", "drain")
-"""Fields that say which load; without, it is the largest within the target."""
 _FIELDS = (
     *(*_OF_CASE, *(SECOND + name for name in _OF_SECOND)),
-    *("tpot_target", "batch_size", "view", *OF_LOAD),
+    *("tpot_target", "batch_size", "view"),
 )
-_TEXTS = ("request_rate", "users")
-_FEW = 4
-"""Words that are all told [-]."""
-_MOST_DRAINED = 100_000
-"""Most prompts that are drained, as each takes memory [request]."""
-_NOT_OF_LOADS = ("draft_length", "context_length")
+_LONGEST = 200
+"""Longest text of a field [-]."""
 
 
 def choices() -> dict[str, list[str]]:
     """Return the names that ship, by the field that takes them; an address takes no path."""
-    return {name: names() for name, names in _NAMES.items()}
+    models = list_architectures()
+    drafters = [*list_drafters(), *models]
+    own = {"target": models, "hardware": list_hardware(), "drafter": drafters}
+    return own | {name: names() for name, names in _NAMES.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What an address asks.
+class Address:
+    """The fields of an address, and what they ask.
 
     Parameters
     ----------
     fields
         Its fields by name, those left empty left out.
-    uploads
-        Models that were uploaded, by token.
+    own
+        Files that the command line named, which alone an address may name.
     """
 
     fields: Mapping[str, str]
-    uploads: Mapping[str, Architecture] = field(default_factory=dict)
+    own: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
-        return hash(self.address())
+        return hash(self.query())
 
-    def checked(self) -> Asked:
+    def checked(self) -> Address:
         """Return the address with defaults for missing fields; refuse unusable fields."""
         for name in self.fields:
             if name not in _FIELDS:
                 raise InputError("address", name, f"fields such as {nearest(name, _FIELDS)}")
             self.read(name)
-        return Asked(fields={**START, **self.fields}, uploads=self.uploads)
+        return replace(self, fields={**START, **self.fields})
 
     def read(self, name: str) -> Any:
         """Return the value of a field, None where it is not given."""
         text, own = self.fields.get(name), name.removeprefix(SECOND)
-        if text is None or own in _TEXTS:
+        if text is None or (text in self.own and own in START):
             return text
-        if own == "target" and text.startswith(UPLOADED):
-            if text not in self.uploads:
-                raise InputError(own, text, "your config.json again, as it is no longer kept")
-            return self.uploads[text]
+        if len(text) > _LONGEST:
+            raise InputError(own, f"{text[:_LONGEST]}...", f"at most {_LONGEST} characters")
+        if own in ("target", "hardware", "drafter"):
+            return _named(own, text)
         if own == "tpot_target":
             return parse_seconds(own, text)
         if own not in _NAMES:
@@ -102,18 +97,19 @@ class Asked:
         known = _NAMES[own]()
         found = known_name(text, known, own)
         if found is None:
-            near = nearest(text, known) if len(known) > _FEW else ", ".join(known)
-            raise InputError(own, text, f"one of {near}")
+            raise InputError(own, text, f"one of {', '.join(known)}")
         return found
 
-    def arguments(self, *, second: bool = False) -> dict[str, Any]:
+    def arguments(self, *, is_second: bool = False) -> dict[str, Any]:
         """Return the arguments of `predict` for the first setting, or for the second."""
         found = {name: self.read(name) for name in _OF_CASE}
-        if second:
+        if is_second:
             own = {name: self.read(SECOND + name) for name in _OF_SECOND}
             if own["hardware"]:  # of another GPU there may be as many as hold it
                 found["num_gpus"] = None
             found |= given(own, own)
+        count, name = counted(found["hardware"])
+        found |= {"num_gpus": count, "hardware": name} if count else {}
         found["acceptance" if found["acceptance"] == RATE else "acceptance_rate"] = None
         return given(found, found)
 
@@ -129,30 +125,30 @@ class Asked:
         return {"batch_size": sorted(sizes)} if len(sizes) > len(DEFAULT_BATCH_SIZES) else {}
 
     @property
-    def target(self) -> dict[str, Any]:
+    def within(self) -> dict[str, Any]:
         """The time per token that is asked for, as an argument of the verdict [s]."""
         time = self.read("tpot_target")
         return {} if time is None else {"tpot_target": time}
 
-    def load_arguments(self) -> dict[str, Any]:
-        """Return arguments of `load`."""
-        load = {name: self.read(name) for name in OF_LOAD}
-        is_drain = load["drain"] is not None
-        if is_drain and load["drain"] > _MOST_DRAINED:
-            raise InputError("drain", load["drain"], f"at most {_MOST_DRAINED} prompts on a page")
-        found = self.arguments() | given(load, load)
-        found |= {"by_formula": True} if is_drain else self.target
-        return {name: value for name, value in found.items() if name not in _NOT_OF_LOADS}
-
-    def without(self, *names: str) -> Asked:
+    def without(self, *names: str) -> Address:
         """Return the address without the fields `names`."""
         left = {name: text for name, text in self.fields.items() if name not in names}
         return replace(self, fields=left)
 
-    def address(self, **changes: str) -> str:
+    def query(self, **changes: str) -> str:
         """Return the query string of the address, with `changes` of fields."""
         fields = {**self.fields, **changes}
         return urlencode({name: text for name, text in fields.items() if text})
+
+
+def _named(argument: str, text: str) -> str:
+    """Return what the command line takes a name for; an InputError for a path."""
+    name = looked_up(argument, text, [])
+    _, path = counted(name) if argument == "hardware" else (None, name)
+    if is_path(path, argument) and (os.path.lexists(path) or not is_id(path)):
+        expected = "a name, or a file that the page was started with (specmodel explore FILE GPU)"
+        raise InputError(argument, text, expected)
+    return name
 
 
 def _number(name: str, text: str) -> float:
@@ -168,29 +164,26 @@ def _number(name: str, text: str) -> float:
         raise InputError(name, text, "a number from 0 to 1") from None
 
 
-def command_of(name: str, arguments: Mapping[str, Any]) -> str:
-    """Return the command line that asks the same as arguments of `predict` or `load`."""
+def command_of(arguments: Mapping[str, Any]) -> str:
+    """Return the command line that asks the same as arguments of `predict`."""
     words, told = _apart(arguments)
     for option, value in told.items():
-        words.append("--" + option.replace("_", "-"))
-        if option == "tpot_target":
-            words.append(f"{1000 * value:.12g}ms")
-        elif value is not True:
-            words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
-    return shlex.join(["specmodel", name, *words])
+        time = f"{1000 * value:.12g}ms" if option == "tpot_target" else ""
+        text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        words += [f"--{option.replace('_', '-')}", time or text]
+    return shlex.join(["specmodel", "predict", *words])
 
 
-def python_of(name: str, arguments: Mapping[str, Any], how: Mapping[str, Any]) -> str:
+def python_of(arguments: Mapping[str, Any], how: Mapping[str, Any]) -> str:
     """Return the Python that asks the same; `how` are settings of the view."""
     words, told = _apart(arguments)
     typed = ", ".join([*map(repr, words), *(f"{name}={value!r}" for name, value in told.items())])
     view = f".view({', '.join(f'{name}={value!r}' for name, value in how.items())})" if how else ""
-    return f"import specmodel\n\nprint(specmodel.{name}({typed}){view})"
+    return f"import specmodel\n\nprint(specmodel.predict({typed}){view})"
 
 
 def _apart(arguments: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """Return a model and GPUs as words, and the other arguments."""
     told = dict(arguments)
     target, gpus, count = told.pop("target"), told.pop("hardware"), told.pop("num_gpus", None)
-    model = target if isinstance(target, str) else "./config.json"
-    return [model, gpus if count is None else f"{count}x{gpus}"], told
+    return [target, gpus if count is None else f"{count}x{gpus}"], told
