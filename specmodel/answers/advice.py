@@ -123,7 +123,7 @@ def _kind(row: Row, gain: Gain | None) -> str:
         return "idle"
     if is_sure(gain, row):
         return "pays"
-    return "open" if gain and gain.is_open else "loses"
+    return "open" if gain and gain.is_open and not gain.is_lost else "loses"
 
 
 def tokens_needed(row: Row) -> float | None:

@@ -289,7 +289,8 @@ def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, 
 def named_head(given: Mapping[str, Any]) -> str:
     """Return the path or id by which a drafter was given, "" if by a plain name or as a record."""
     named = given.get("draft_model") or given.get("drafter")
-    return str(named) if isinstance(named, str | Path) and "/" in str(named) else ""
+    path = str(named).removesuffix("/config.json") if isinstance(named, str | Path) else ""
+    return path if "/" in path else ""
 
 
 def published_or_none(deployment: Deployment, named: str = "") -> Acceptance | None:
