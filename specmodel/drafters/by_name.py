@@ -79,7 +79,8 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
         if known_name(str(name), models, "drafter") is None:
             expected = f"a path, or a known name such as {nearest(str(name), known)}"
             raise InputError("drafter", name, expected)
-    return model_drafter(load_architecture(name, "drafter"))
+    kept = "fp32" if target.activation_dtype == "fp32" else None  # it runs in the target's dtype
+    return model_drafter(load_architecture(name, "drafter", weight_dtype=kept))
 
 
 def _named(name: str | Path) -> tuple[str | None, dict[str, int]]:

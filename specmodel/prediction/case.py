@@ -256,7 +256,7 @@ def given_form(given: Mapping[str, Any]) -> dict[str, Any]:
     typed = {name: given[name] for name in ACCEPTANCE if given.get(name) is not None}
     if len(typed) > 1:
         first, name = (*typed,)[:2]
-        expected = f"none beside --{first.replace('_', '-')}: one form of acceptance does"
+        expected = f"none beside `{first}`: one form of acceptance does"
         raise InputError(name, typed[name], expected)
     return typed
 

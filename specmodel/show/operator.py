@@ -219,3 +219,10 @@ def would_hold(prediction: Prediction) -> str:
         return f" Not one request fits: needed are {error.expected}."
     held = f"weights, drafter and {HELD_REQUESTS} requests of {HELD_TOKENS:,} tokens"
     return f" Not one request fits: the fewest GPUs that hold {held} are {count}."
+
+
+def pasted(options: str, where: str) -> str:
+    """Return a sentence with an engine's start options; "" if there are none."""
+    own = " (DRAFTER: path of the head)" if "DRAFTER" in options else ""
+    whole = options.replace("-config ", "-config\xa0")  # a shell ends a command where a line ends
+    return f"Paste into {where}{own}: {whole}" if options else ""

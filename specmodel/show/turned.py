@@ -12,8 +12,7 @@ from specmodel.prediction.table import Column, Row, text_table
 from specmodel.show import forms, operator, report
 from specmodel.show.columns import chosen, units as units_of
 from specmodel.show.facts import Fact, known
-from specmodel.show.operator import place
-from specmodel.show.verdict import pasted
+from specmodel.show.operator import pasted, place
 from specmodel.show.views import case as case_of
 
 if TYPE_CHECKING:

@@ -158,7 +158,7 @@ def _page(shown: _Shown, prediction: Prediction, columns: str | None, *, compone
     # one line for what changes most, all in full
     notes = [layout, shown.graphs] if VERBOSE.get() else [layout or shown.graphs]
     if not columns:
-        notes = [_single(shown.single), pasted(*shown.paste), *notes]
+        notes = [_single(shown.single), operator.pasted(*shown.paste), *notes]
     told = defaults.with_tokens(prediction, shown.best)
     tasks = defaults.tasks_told(prediction, shown.best)
     return report.page(told, words, *parts, notes=filter(None, [*notes, limits]), tasks=tasks)
@@ -227,10 +227,3 @@ def _single(single: SingleLength | None) -> str:
 def _layout(layout: BetterLayout) -> str:
     at = f"{layout.more:.0%} more tokens/s at {layout.batch_size}"
     return f"Layout: {layout.name} carries {at} (specmodel compare)."
-
-
-def pasted(options: str, where: str) -> str:
-    """Return a sentence with an engine's start options; "" if there are none."""
-    own = " (DRAFTER: path of the head)" if "DRAFTER" in options else ""
-    whole = options.replace("-config ", "-config\xa0")  # a shell ends a command where a line ends
-    return f"Paste into {where}{own}: {whole}" if options else ""

@@ -86,7 +86,7 @@ def test_the_table_of_a_target_names_who_carries_most_and_who_is_too_close():
     ]
     told, table = within.within_table(rows[:3], "9ms", deployments())
     assert "a, 1000 tokens/s with 64 requests at once; too close to tell apart: b." in told
-    assert told.endswith("a simulated load has requests that come and wait (--for-load).")
+    assert told.endswith("in a simulation requests come and wait (--for-load).")
     assert table.splitlines()[-1].split() == ["c", "->64", "->500"]
     assert within.within_table(rows[3:], "9ms", deployments()) == (
         "Within 9ms a token no alternative has a batch.",
