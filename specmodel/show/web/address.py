@@ -39,10 +39,11 @@ _OF_CASE = (
     *(*_OF_SECOND, "acceptance", "acceptance_rate", "draft_length", "context_length"),
     *("prompt_length", "output_length", "graph_limit"),
 )
-_FIELDS = (
+FIELDS = (
     *(*_OF_CASE, *(SECOND + name for name in _OF_SECOND)),
     *("tpot_target", "batch_size", "view"),
 )
+"""What an address may have."""
 _LONGEST = 200
 """Longest text of a field [-]."""
 
@@ -50,9 +51,8 @@ _LONGEST = 200
 def choices() -> dict[str, list[str]]:
     """Return the names that ship, by the field that takes them; an address takes no path."""
     models = list_architectures()
-    drafters = [*list_drafters(), *models]
-    own = {"target": models, "hardware": list_hardware(), "drafter": drafters}
-    return own | {name: names() for name, names in _NAMES.items()}
+    more = {"drafter": [*list_drafters(), *models], "engine": list_engines()}
+    return {"target": models, "hardware": list_hardware(), **more}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +76,8 @@ class Address:
     def checked(self) -> Address:
         """Return the address with defaults for missing fields; refuse unusable fields."""
         for name in self.fields:
-            if name not in _FIELDS:
-                raise InputError("address", name, f"fields such as {nearest(name, _FIELDS)}")
+            if name not in FIELDS:
+                raise InputError("address", name, f"fields such as {nearest(name, FIELDS)}")
             self.read(name)
         return replace(self, fields={**START, **self.fields})
 

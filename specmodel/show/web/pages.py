@@ -21,7 +21,7 @@ from specmodel.show.facts import Fact
 from specmodel.show.forms import Answer
 from specmodel.show.views import case as of_prediction, view
 from specmodel.show.web import figures
-from specmodel.show.web.address import Address, choices, command_of, python_of
+from specmodel.show.web.address import START, Address, choices, command_of, python_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ SCENARIOS = {
 """Addresses to start from."""
 _COLUMNS = (
     *("batch_size", "alternative", "context_length", "tpot", "throughput", "speedup"),
-    *("speedup_low", "draft_length", "fits", "limited_by"),
+    *("speedup_low", "draft_length", "limited_by"),
 )
 """Columns of the table of an answer, in their order."""
 _TURNED = (
@@ -49,7 +49,6 @@ _TURNED = (
 )
 """The same where acceptance is not known; what published heads would gain follows."""
 _TITLES = {"alternative": "setting", "forward_time": "TPOT plain"}
-_TITLES |= {"break_even_acceptance_rate": "or rate"}
 _KEPT = 32
 """Settings and curves that are kept, as most controls leave either as it is [-]."""
 _LENGTH = 3
@@ -148,25 +147,22 @@ def _setting(address: Address, name: str, every: Prediction, *, is_second: bool)
 
 def _tables(settings: Sequence[Mapping[str, Any]]) -> list[Table]:
     """Return the table by batch size of all settings; those without an acceptance have another."""
-    rows = [
-        {"alternative": each["name"] or None, **row} for each in settings for row in each["rows"]
-    ]
+    rows = [{"alternative": s["name"] or None, **row} for s in settings for row in s["rows"]]
     rows = sorted(report.fitting(rows), key=lambda row: int(row["batch_size"]))
-    known, turned = (
-        [r for r in rows if ("speedup" in r) == is_known] for is_known in (True, False)
-    )
-    names = [name for name in (turned[0] if turned else ()) if name.startswith("speedup_")]
-    words = (name.replace("speedup_", "heads' ").replace("_", " ") for name in names)
-    heads = (Column(name, "-", "", title, ".2f") for name, title in zip(names, words, strict=True))
-    columns = chosen([*_TURNED, *heads, "fits", "limited_by"], **_TITLES)
+    known = [row for row in rows if "speedup" in row]
+    turned = [row for row in rows if "speedup" not in row]
+    names = dict.fromkeys(n for row in turned for n in row if n.startswith("speedup_"))
+    heads = (Column(n, "-", "", n.replace("speedup_", "heads' "), ".2f") for n in names)
+    columns = chosen([*_TURNED, *heads, "limited_by"], **_TITLES)
     return [_cells(known, chosen(_COLUMNS, **_TITLES)), _cells(turned, columns)]
 
 
 def _cells(rows: Sequence[Row], columns: Iterable[Column]) -> Table:
-    """Return rows as cells with their titles, without empty columns."""
+    """Return rows as cells with their titles, without empty columns; "-" for what a row lacks."""
+    rows = [dict.fromkeys(name for each in rows for name in each) | row for row in rows]
     shown = with_values(rows, columns)
-    cells = columns_of(rows, ((" ".join(each.heading.split()), each.cell) for each in shown))
-    titles = [title for title, _ in cells]
+    titles = [" ".join(each.heading.replace("_", " ").split()) for each in shown]
+    cells = columns_of(rows, zip(titles, (each.cell for each in shown), strict=True))
     return [list(zip(titles, row, strict=True)) for row in zip(*(c for _, c in cells), strict=True)]
 
 
@@ -222,7 +218,7 @@ def _rate(acceptance: Any) -> float:
 
 def _whole(address: Address, **shown: Any) -> str:
     """Return the whole page as HTML, its template filled with `shown`."""
-    how = {"address": address, "fields": address.fields, "choices": choices()}
+    how = {"address": address, "fields": {**START, **address.fields}, "choices": choices()}
     return _template("page.html").render(scenarios=SCENARIOS, **how, **shown)
 
 

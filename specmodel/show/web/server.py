@@ -36,7 +36,6 @@ _HEADERS = {
     " 'self'; img-src data:; connect-src 'self'; form-action 'self'; base-uri 'none';"
     " frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
-    "referrer-policy": "same-origin",
     "cache-control": "no-store",
 }
 

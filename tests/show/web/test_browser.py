@@ -85,10 +85,13 @@ def test_what_is_chosen_is_shared_by_its_address(browser, address):
     page.get_by_label("Model", exact=True).fill("qwen3-30b-a3b")
     page.locator("[name=acceptance]").select_option("")
     expect(page.locator("#rate")).to_have_value("0.73")
-    page.evaluate("history.back()")
+    page.go_back()
     page.wait_for_url("**acceptance=rate**")
-    page.evaluate("history.back()")
-    expect(page.locator(".verdict")).not_to_have_text(verdict)
+    expect(page.locator(".verdict")).to_have_text(verdict)
+    page.get_by_text("Skip to the answer").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**#answer")
+    assert page.locator(".verdict").text_content() == verdict
 
 
 def test_the_first_view_and_the_form_need_no_script(browser, address):

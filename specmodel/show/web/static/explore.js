@@ -16,7 +16,7 @@ async function show({ push }) {
   const own = form.elements.acceptance.value === "rate";
   const fields = [...new FormData(form)].filter(([name, value]) => value && (own || name !== "acceptance_rate"));
   const address = `/?${new URLSearchParams(fields)}`;
-  history[push ? "pushState" : "replaceState"](null, "", address);
+  history[push ? "pushState" : "replaceState"](true, "", address);
   asking?.abort();
   asking = new AbortController();
   answer.setAttribute("aria-busy", "true");
@@ -56,4 +56,5 @@ form.addEventListener("submit", (event) => {
   document.querySelector(".side").open = false; // which it is not where it stands beside the answer
   answer.scrollIntoView({ block: "nearest" });
 });
-addEventListener("popstate", () => location.reload());
+history.replaceState(true, "");
+addEventListener("popstate", ({ state }) => { if (state) location.reload(); }); // else a place on this page
