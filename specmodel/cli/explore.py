@@ -102,8 +102,10 @@ def _write(folder: str, start: dict[str, str], *, overwrite: bool) -> None:
     from specmodel.show.web.pages import SCENARIOS, static_page
 
     Path(folder).mkdir(parents=True, exist_ok=True)
-    titles = {"-on-".join(start.values()): urlencode(start)} if start else SCENARIOS
-    names = {re.sub(r"\W+", "-", title.lower()): address for title, address in titles.items()}
+    titles = {" ".join(start.values()): urlencode(start)} if start else SCENARIOS
+    names = {
+        re.sub(r"\W+", "-", title.lower()).strip("-"): address for title, address in titles.items()
+    }
     pages = {f"{folder}/{name}.html": address for name, address in names.items()}
     for page in pages:
         check_free(page, overwrite=overwrite)
@@ -111,4 +113,4 @@ def _write(folder: str, start: dict[str, str], *, overwrite: bool) -> None:
         fields = dict(parse_qsl(address))
         whole = Address(fields=fields, own=tuple(start.values())).checked()
         write_text(page, static_page(whole))
-    click.echo(f"Wrote {len(pages)} pages into {folder}.")
+    click.echo(f"Pages written into {folder}: {len(pages)}.")

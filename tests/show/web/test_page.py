@@ -318,6 +318,9 @@ def test_without_a_server_the_scenarios_are_pages(tmp_path, capsys):
     assert not (tmp_path / "mtp-at-64-users.html").exists()
     assert cli.main(["explore", "--output", str(tmp_path), "--overwrite"]) == 0
     assert "<svg" in (tmp_path / "long-context-on-a-workstation.html").read_text("utf-8")
+    named = ["explore", "qwen3-30b", "h200", "--output", str(tmp_path / "own")]
+    assert cli.main(named) == 0
+    assert [page.name for page in (tmp_path / "own").iterdir()] == ["qwen3-30b-a3b-h200_sxm.html"]
 
 
 @pytest.mark.parametrize("name", ["SIGINT", *slow("SIGTERM")])
