@@ -1,7 +1,7 @@
 """Text of at most 80 columns, or of a narrower screen: paragraphs and aligned tables."""
 
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any, ClassVar
 
@@ -96,15 +96,10 @@ def table_width(columns: Columns) -> int:
 
 
 def align(columns: Columns, left: Collection[str] = ("limited\nby",)) -> str:
-    """Lay columns side by side with the layout function set in `LAYOUT`, by default as text.
+    """Lay columns side by side in lines of text.
 
-    Columns are right-aligned but for those titled in `left`; a title may have several lines.
+    They are right-aligned but for those titled in `left`; a title may have several lines.
     """
-    return LAYOUT.get()(columns, left)
-
-
-def _aligned(columns: Columns, left: Collection[str]) -> str:
-    """Lay columns side by side in lines of text."""
     depth = max(title.count("\n") for title, _ in columns) + 1
     aligned = []
     for title, cells in columns:
@@ -113,9 +108,3 @@ def _aligned(columns: Columns, left: Collection[str]) -> str:
         justify = str.ljust if title in left else str.rjust
         aligned.append([justify(line, width) for line in lines])
     return "\n".join("  ".join(line).rstrip() for line in zip(*aligned, strict=True))
-
-
-LAYOUT: ContextVar[Callable[[Columns, Collection[str]], str]] = ContextVar(
-    "layout", default=_aligned
-)
-"""How tables are laid out: columns, and the titles of those aligned left."""
