@@ -240,4 +240,4 @@ def test_a_notebook_shows_an_answer_word_for_word():
 
 def test_what_does_not_fit_is_told_first():
     p = specmodel.predict("deepseek-v3", "h100", tensor_parallel=1, batch_size=[1, 4])
-    assert str(p).startswith("Nothing fits.")
+    assert str(p).startswith("Nothing fits in memory. If it did: ")

@@ -149,7 +149,7 @@ def verdict(judged: Verdict, prediction: Prediction, rows: Sequence[Row]) -> lis
     if judged.has_drafts and len(points) > 1:
         most += f"; least {_at(judged.worst, points)}"
     needed = f"{judged.needed or 0:.2f} tokens a step of {best['draft_length']}"
-    facts = {}
+    facts = dict[str, str]()
     if len(points) < len(rows):
         facts["Fits"] = f"{len(points)} of {len(rows)} points"
     if len(sure := judged.where("pays")) not in (0, len(points)):
@@ -159,8 +159,9 @@ def verdict(judged: Verdict, prediction: Prediction, rows: Sequence[Row]) -> lis
     if judged.lost:
         least = min(row["speedup"] for row in judged.lost)
         facts["Loses"] = f"{places(judged.lost, points)}, down to {least:.2f}x"
-    if judged.has_drafts and (held := [row for row in points if row["limited_by"] == "memory"]):
-        facts["No room"] = f"no draft fits at {places(held, points)}"
+    full = [row for row in points if row["limited_by"] == "memory"]
+    if full and judged.has_drafts:
+        facts["No room"] = f"no draft fits at {places(full, points)}"
     if judged.risk:
         cause = risk_cause(judged.risk, prediction)
         facts["Risk"] = f"{place(judged.risk, points)}: {cause}"
