@@ -47,13 +47,19 @@ class Gain:
         return self.chance <= 1 - LIKELY
 
     @property
+    def share_held(self) -> float:
+        """Share of published cases with the same `word` that came true [-]."""
+        return HELD_LOSSES if self.chance < 0.5 else HELD[self.word]
+
+    @property
     def held(self) -> str:
         """Clause on how often published cases with the same `word` came true."""
+        share = f"{self.share_held:.0%}"
         if self.chance < 0.5:
-            return f"of published cases told so, {HELD_LOSSES:.0%} lost"
+            return f"of published cases told so, {share} lost"
         if self.word == "may":
-            return f"of published cases as open, {HELD['may']:.0%} gained"
-        return f"{self.word}: right in {HELD[self.word]:.0%} of published cases"
+            return f"of published cases as open, {share} gained"
+        return f"{self.word}: right in {share} of published cases"
 
 
 def gains_at(prediction: Prediction, rows: Sequence[Mapping[str, Any]]) -> list[Gain | None]:

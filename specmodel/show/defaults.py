@@ -41,9 +41,17 @@ def tasks_told(prediction: Prediction, best: Row) -> str:
     if prediction.evaluation.acceptance.spread or not has_tasks(best, prediction):
         return ""
     tokens = tokens_of_tasks(best, prediction)
-    least, most = (best["speedup"] * each / best["tokens_per_step"] for each in tokens)
+    least, most = speedups_by_task(prediction, best)
     told = f"In 80 % of tasks a head has {tokens[0]:.2f} to {tokens[1]:.2f}"
     return f"{told}: {least:.2f}x to {most:.2f}x at batch size {best['batch_size']}"
+
+
+def speedups_by_task(prediction: Prediction, best: Row) -> list[float]:
+    """Return the speedups between which 80 % of the tasks of a head lie, at row `best`; or []."""
+    if not has_tasks(best, prediction):
+        return []
+    scale = best["speedup"] / best["tokens_per_step"]
+    return [scale * tokens for tokens in tokens_of_tasks(best, prediction)]
 
 
 def tokens_by_task(prediction: Prediction, best: Row) -> tuple[float | None, float | None]:

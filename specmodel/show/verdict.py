@@ -184,6 +184,7 @@ def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
     facts = {
         "advice": Fact(judged.advice if is_known else None),
         "how_sure": Fact(gain.word if gain else None),
+        "share_held": Fact(gain.share_held if gain and is_known else None),
         "chance": Fact(gain.chance if gain else None),
         "needed_tokens_per_step": Fact(judged.needed if judged.has_drafts else None, "token"),
         "most": gained(judged.best),
@@ -195,6 +196,7 @@ def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
         "loses_at": where(judged.lost),
         "deployment": Fact(report.heading(prediction.deployment)),
         "tokens_per_step": Fact(shown.best["tokens_per_step"], "token", *tokens),
+        "speedup_by_task": Fact(defaults.speedups_by_task(prediction, shown.best)),
         "one_length": Fact(single.length if single else None, "token"),
         "as_good": Fact([*single.as_good] if single else None, "token"),
         "gives_away": Fact(single.gives_away if single else None),
