@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from specmodel.base.classes import dataclass
+from specmodel.base.ranges import ranges_text
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,17 @@ class Fact:
     low: float | None = None
     high: float | None = None
 
+    def __format__(self, form: str) -> str:
+        """Return the value as text: of a list its numbers, and spans as ranges."""
+        if not isinstance(self.value, list):
+            return format(self.value, form)
+        return ranges_text(v if isinstance(v, list) else (v, v) for v in self.value)
+
+    @property
+    def ends(self) -> str:
+        """The interval as text, in brackets; "" where there is none."""
+        return "" if self.low is None else f" (80 % interval {self.low:.2f} to {self.high:.2f})"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fact for JSON, its interval where it has one."""
         ends = {} if self.low is None else {"low": self.low, "high": self.high}
@@ -44,3 +57,12 @@ def as_fields(facts: Facts) -> dict[str, dict[str, Any]]:
 def known(facts: Iterable[tuple[str, Fact]]) -> dict[str, Fact]:
     """Return facts by name, without those that have no value."""
     return {name: fact for name, fact in facts if fact.value not in (None, "", [], ())}
+
+
+def lines(templates: Iterable[str], facts: Facts) -> list[str]:
+    """Return the templates that have all their facts, filled in: ``"Most: {most:.2f}x."``."""
+    told = []
+    for template in templates:
+        with suppress(KeyError):
+            told.append(template.format_map(facts))
+    return told

@@ -11,6 +11,7 @@ from specmodel.prediction.table import Column, Row, seconds
 from specmodel.show import report
 from specmodel.show.behind import behind
 from specmodel.show.columns import ALTERNATIVES, LOADS, chosen, units
+from specmodel.show.facts import Fact
 from specmodel.show.forms import Answer, text_table
 from specmodel.show.notes import in_words
 
@@ -265,20 +266,28 @@ def _carries_most(trial: Trial, rows: list[Row]) -> str:
     )
 
 
-def of_schedules(plan: Plan) -> str:
-    """Return a sentence on the capacities of the schedule, the best single length, and none."""
+OF_SCHEDULES = (
+    "Within {within}: {carries_most} carries most, {capacity:.3g} requests/s; the best fixed length"
+    " {capacity_fixed:.3g}, none {capacity_plain:.3g}."
+)
+
+
+def of_schedules(plan: Plan) -> dict[str, Fact]:
+    """Return the capacities of the schedule, the best single length, and none, where simulated."""
     from specmodel.serving.capacity import Targets
 
+    if not plan.carried:
+        return {}
     rates = {row["policy"]: row["capacity"] for row in plan.carried}
     best = max(rates, key=lambda name: rates[name])
     single = max(rate for name, rate in rates.items() if name.startswith("fixed"))
-    kind, _, length = best.partition(":")
-    here = {"none": "no draft", "fixed": f"one length, {length},"}.get(kind, "this schedule")
-    within = within_targets(Targets(**plan.targets))
-    return (
-        f"Within {within}, {here} carries most: {rates[best]:.3g} requests/s;"
-        f" the best single length {single:.3g}, none {rates['none']:.3g}."
-    )
+    return {
+        "within": Fact(within_targets(Targets(**plan.targets))),
+        "carries_most": Fact(best),
+        "capacity": Fact(rates[best], "request/s"),
+        "capacity_fixed": Fact(single, "request/s"),
+        "capacity_plain": Fact(rates["none"], "request/s"),
+    }
 
 
 def of_alternatives(found: Alternatives) -> tuple[str, str]:
