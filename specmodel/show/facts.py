@@ -8,6 +8,8 @@ from typing import Any
 
 from specmodel.base.classes import dataclass
 from specmodel.base.ranges import ranges_text
+from specmodel.prediction.table import seconds
+from specmodel.show.columns import duration
 
 
 @dataclass(frozen=True)
@@ -30,20 +32,27 @@ class Fact:
     high: float | None = None
 
     def __format__(self, form: str) -> str:
-        """Return the value as text: of a list its numbers, and spans as ranges."""
-        if not isinstance(self.value, list):
-            return format(self.value, form)
-        return ranges_text(v if isinstance(v, list) else (v, v) for v in self.value)
+        """Return the value as text: by default a time or number with three digits, or ranges."""
+        return _text(self.value, self.unit, form)
 
     @property
     def ends(self) -> str:
         """The interval as text, in brackets; "" where there is none."""
-        return "" if self.low is None else f" (80 % interval {self.low:.2f} to {self.high:.2f})"
+        ends = [_text(end, self.unit, ".2f" * (self.unit == "-")) for end in (self.low, self.high)]
+        return "" if self.low is None else " (80 % interval {} to {})".format(*ends)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fact for JSON, its interval where it has one."""
         ends = {} if self.low is None else {"low": self.low, "high": self.high}
         return {"value": self.value, "unit": self.unit, **ends}
+
+
+def _text(value: Any, unit: str, form: str) -> str:
+    if isinstance(value, list):
+        return ", ".join(ranges_text([v]) if isinstance(v, list) else f"{v:g}" for v in value)
+    if unit == "s" and value is not None:
+        return duration(value) if value >= 1 else seconds(value)
+    return format(value, form or ".3g") if isinstance(value, float) else str(value)
 
 
 Facts = Mapping[str, Fact]

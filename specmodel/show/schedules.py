@@ -68,7 +68,7 @@ def answer(plan: Plan) -> Answer:
     off = [] if plan.schedule.max_draft_length else [headline.removesuffix(".")]
     if plan.largest < plan.schedule.batch_size[-1]:
         headline = report.if_it_fitted(headline, plan.largest, _counted(plan))
-    words = [*lines([loads.OF_SCHEDULES], facts), headline, *lines(_LINES, facts)]
+    words = [*lines(loads.CARRIED, facts), headline, *lines(_LINES, facts)]
     warnings = [*plan.warnings, *off]
     fields = _fields(plan, ranges) | {"warnings": warnings}
 
