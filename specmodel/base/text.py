@@ -36,6 +36,11 @@ class Viewed(Printed):
         """Return the answer in all forms: ``print(x.view())``, ``.to_frame()``, ``.to_dict()``."""
         return SHOWN["answer"](self.room, self)
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the page tells, by name, each with its value, unit and interval."""
+        return dict(self.view().facts)
+
     def __str__(self) -> str:
         return str(self.view())
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from specmodel.base.ranges import among
 from specmodel.prediction.table import Row
-from specmodel.show.columns import DRAINS, chosen, duration
+from specmodel.show.columns import DRAINS, chosen
+from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer
-from specmodel.show.loads import framed, graph_notes, named, table_of, units_of
+from specmodel.show.loads import framed, graph_notes, table_of, units_of
 
 if TYPE_CHECKING:
     from specmodel.serving.asked import Drained
@@ -31,6 +32,22 @@ _CLOSED = (
     " policies that learn have none."
 )
 _PREEMPTED = "Requests that memory preempted count as running until they are done."
+_ADVICE = {
+    "none": "Do not speculate",
+    "only": "With {policy}",
+    "fixed": "Speculate throughout with {drafted} drafted",
+    "below": "Speculate while at most {while_running} requests run, with {drafted} drafted",
+    "schedule": "Speculate by schedule",
+    "other": "Speculate with {policy}",
+}
+_TIMES = ": {asked} in {makespan}{makespan.ends}, {gpu_hours} GPU hours."
+"""The headline: by kind of advice, and what all end in."""
+_LINES = (
+    "Gain: {speedup:.2f}x{speedup.ends}, from {makespan_plain} and {gpu_hours_plain} GPU hours.",
+    "Drafted: {lengths} requests.",
+    "Few: below {few} of at most {most_running} requests run {few_share:.0%} of the time.",
+    "Few without drafts: below {few_plain}, {few_share_plain:.0%} of the time.",
+)
 _POLICIES = (
     "Policies: fixed:K drafts K tokens in each step, below:B:K where at most B requests run,"
     " schedule as many as are best for those that run, none never."
@@ -44,18 +61,21 @@ def answer(drained: Drained) -> Answer:
     drain, study, rows = drained.drain, drained.study, drained.rows
     peaks = [_at_peak(drain, row) for row in rows]
     beyond = notes_of_run(study.deployment, study.typical.longest)
-    notes = [_share_told(row) for row in rows if row["policy"] == "none"]
     has_formula = any(row["makespan_closed"] for row in rows)
-    notes = [*filter(None, notes), *[_CLOSED] * has_formula, *[_POLICIES] * drained.is_usual]
+    notes = [*[_CLOSED] * has_formula, *[_POLICIES] * drained.is_usual]
     notes += [_PREEMPTED] if any(row.get("preemptions") for row in rows) else []
     shown = [name for name in _SHOWN if name != "makespan_closed" or not drain.by_formula]
     times = {name: "s" for name in rows[0] if name.startswith("last_at_")}
     asked = {name: getattr(drain, name) for name in ("prompts", "samples", "servers", "finished")}
+    facts = _facts(drain, rows)
     return framed(
         study,
         drained.assumed,
         (*beyond, *graph_notes(study, peaks), *study.notes),
-        lambda: (verdict(drain, rows), table_of(rows, chosen(shown, DRAINS), _SPARE), notes),
+        lines((_ADVICE[facts["advice"].value] + _TIMES, *_LINES), facts),
+        lambda: table_of(rows, chosen(shown, DRAINS), _SPARE),
+        notes,
+        facts=facts,
         said={"drain": asked, "units": units_of(rows[0]) | times, "rows": rows},
         rows=lambda: rows,
         figure="drain",
@@ -72,59 +92,53 @@ def _at_peak(drain: Drain, row: Row) -> Row:
     return {"running": most, "drafted_tokens_per_step": drafted}
 
 
-def verdict(drain: Drain, rows: Sequence[Row]) -> str:
-    """Return sentences on the best policy, its gain, and the share of time with few requests."""
+def _facts(drain: Drain, rows: Sequence[Row]) -> dict[str, Fact]:
+    """Return the best policy, what it gains, and the share of time with few requests."""
     plain = next((row for row in rows if row["policy"] == "none"), None)
     best = min(rows, key=lambda row: row["makespan"])
-    what = f"{drain.prompts} prompts" + (f" x {drain.samples}" if drain.samples > 1 else "")
+    if plain and best["makespan"] > (1 - _WORTH) * plain["makespan"]:
+        best = plain
+    kind, *numbers = best["policy"].split(":")
     share = f"{100 * drain.finished:g} % of " if drain.finished < 1 else ""
-    if plain is None or best["makespan"] > (1 - _WORTH) * plain["makespan"]:
-        row = plain or best
-        taken = f"{share}{what} are done in {duration(row['makespan'])}"
-        told = f"Do not speculate: {taken}" if plain else f"With {best['policy']} {taken}"
-        told = taken[:1].upper() + taken[1:] if len(rows) == 1 and plain else told
-        return f"{told}{_sure(row, 'makespan', duration)}, {row['gpu_hours']:.3g} GPU hours."
-    gain = f"{best['speedup']:.2f}x{_sure(best, 'speedup', '{:.2f}'.format)}"
-    hours = f"{best['gpu_hours']:.3g} GPU hours for {plain['gpu_hours']:.3g}"
-    return (
-        f"{_advice(drain, best)}: {share}{what} are done in {duration(best['makespan'])} instead of"
-        f" {duration(plain['makespan'])} ({gain}), {hours}. {_share_told(best)}"
-    ).rstrip()
+    facts = {
+        "advice": Fact((kind if kind in _ADVICE else "other") if plain else "only"),
+        "policy": Fact(best["policy"]),
+        "asked": Fact(f"{share}{drain.prompts} prompts x {drain.samples}"),
+        "makespan": Fact(best["makespan"], "s", best["makespan_low"], best["makespan_high"]),
+        "gpu_hours": Fact(best["gpu_hours"]),
+        "drafted": Fact(int(numbers[-1]) if kind in ("fixed", "below") else None, "token"),
+        "while_running": Fact(int(numbers[0]) if kind == "below" else None, "request"),
+        "lengths": Fact(_lengths(drain, best) if kind == "schedule" else None),
+        **_few(best, ""),
+    }
+    if plain and plain is not best:
+        facts |= {
+            "speedup": Fact(best["speedup"], "-", best["speedup_low"], best["speedup_high"]),
+            "makespan_plain": Fact(plain["makespan"], "s"),
+            "gpu_hours_plain": Fact(plain["gpu_hours"]),
+            **_few(plain, "_plain"),
+        }
+    return known(facts.items())
 
 
-def _sure(row: Row, name: str, told: Callable[[float], str]) -> str:
-    """Return the 80 % interval of a column as text; "" where errors are not known."""
-    if row.get(f"{name}_low") is None:
-        return ""
-    return f", 80 % interval {told(row[f'{name}_low'])} to {told(row[f'{name}_high'])}"
-
-
-def _advice(drain: Drain, row: Row) -> str:
-    """Return as text the advice to speculate, with draft lengths by running requests."""
-    name, *numbers = row["policy"].split(":")
-    if name == "fixed":
-        return f"Speculate throughout with {numbers[0]} drafted"
-    if name == "below":
-        return f"Speculate while at most {numbers[0]} requests run, with {numbers[1]} drafted"
-    if name != "schedule":
-        return f"Speculate with {named(row['policy'])}"
+def _lengths(drain: Drain, row: Row) -> str:
+    """Return the draft lengths of a schedule by running requests as text; "" for many."""
     lengths = drain.study.service("schedule").drafts.by_batch[: row["most_running"] + 1]
     sizes = {k: [n for n, own in enumerate(lengths) if n and own == k] for k in lengths[1:]}
     ranges = [f"{k} at {among(range(1, len(lengths)), own)}" for k, own in sizes.items()]
-    told = f" ({'; '.join(ranges)} requests)" if len(ranges) <= _MOST_TOLD else ""
-    return f"Speculate by schedule{told}"
+    return "; ".join(ranges) if len(ranges) <= _MOST_TOLD else ""
 
 
-def _share_told(row: Row) -> str:
-    """Return a sentence on the share of time in which few requests run; "" if few is below 2."""
-    how = "Without drafts" if row["policy"] == "none" else "Then"
+def _few(row: Row, of: str) -> dict[str, Fact]:
+    """Return the share of time in which few requests run; {} if few is below 2."""
     limit = row["speculates_up_to"] or row["most_running"] // _FEW
     if limit < 2:
-        return ""
+        return {}
     sizes = [int(name.removeprefix("share_at_")) for name in row if name.startswith("share_at_")]
     few = max(size for size in sizes if size <= limit)
     share = sum(row[f"share_at_{size}"] or 0.0 for size in sizes if size < few)
-    return (
-        f"{how} fewer than {few} of at most {row['most_running']} requests run {100 * share:.0f} %"
-        " of the time."
-    )
+    return {
+        f"few{of}": Fact(few, "request"),
+        f"few_share{of}": Fact(share),
+        f"most_running{of}": Fact(row["most_running"], "request"),
+    }

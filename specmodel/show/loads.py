@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from specmodel.base.text import SCREEN, listed
+from specmodel.base.text import SCREEN
 from specmodel.prediction.table import Column, Row, seconds
 from specmodel.show import report
 from specmodel.show.behind import behind
 from specmodel.show.columns import ALTERNATIVES, LOADS, chosen, units
+from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, text_table
 from specmodel.show.notes import in_words
 
@@ -29,10 +30,29 @@ USUAL_POLICIES = (
 )
 """What is said where no policies were named."""
 _NINETY = "90 % of requests stay below the columns so named."
-_MOST_TOLD = 4
-"""Loads that the headline tells one by one [-]."""
 _STEEP = 1.2
 """How much more is carried with targets a tenth longer, from which that is told [-]."""
+_RATES_TOLD = (
+    "Run {fastest}: fastest at {fastest_at} {unit}.",
+    "Gain: {gain_least:.2f}x to {gain_most:.2f}x faster than without drafts.",
+    "Only with drafts: {only_drafted_at} {unit} carried.",
+    "Not carried: {not_carried_at} {unit}.",
+)
+"""What is told of given loads."""
+_NOT_CARRIED = (
+    "{:.3g} requests/s are not carried by any policy here: at most about {:.3g}, above which"
+    " requests wait ever longer; near it more --requests tell"
+)
+CARRIED = (
+    "Within {within}: {carries_most} carries most, {capacity} requests/s{capacity.ends}.",
+    "Without speculation: {capacity_plain} requests/s, {gain:.2g}x less.",
+    "Without speculation: {tpot_alone} a token of a request alone.",
+    "Steep: with targets a tenth longer {gain_if_looser:.2g}x, {if_looser_plain} requests/s without"
+    " speculation.",
+    "Carried: {capacity_fixed} requests/s by the best fixed length, {capacity_plain} by none.",
+    "As good: {as_good}, which runs with other requests do not tell apart.",
+)
+"""What is told of the largest rate."""
 _PRICED = ("cost_per_million_tokens", "replicas", "gpus", "cost_per_hour")
 _AT_RATES = (
     *("request_rate", "users", "policy", "running", "tpot", "tpot_closed", "tpot_p90"),
@@ -67,22 +87,23 @@ def framed(
     study: Study,
     assumed: Mapping[str, Any],
     warnings: Iterable[object],
-    page: Callable[[], tuple[str, str, Sequence[str]]],
+    words: Sequence[str],
+    table: Callable[[], str],
+    notes: Sequence[str],
     *,
     said: Mapping[str, Any],
     **how: Any,
 ) -> Answer:
-    """Return an answer whose `page` gives verdict, table and notes; its fields begin alike."""
+    """Return an answer of headline and lines in `words`, a table and notes."""
     case, told = report.heading(study.deployment), in_words(assumed)
     warned = [*map(str, warnings)]
 
-    def text() -> str:
-        verdict, table, notes = page()
+    def page() -> str:
         sentences = behind(study.deployment)
-        return report.laid_out(case, sentences, told, warned, [verdict], [table], notes)
+        return report.laid_out(case, sentences, told, warned, words, [table()], notes)
 
     fields = {"case": case, "assumptions": told, "warnings": warned, **said}
-    return Answer(page=text, fields=lambda: fields, warnings=warned, case=case, **how)
+    return Answer(page=page, fields=lambda: fields, warnings=warned, case=case, **how)
 
 
 def _at_rates(loaded: Loaded, notes: Sequence[str]) -> Answer:
@@ -94,7 +115,7 @@ def _at_rates(loaded: Loaded, notes: Sequence[str]) -> Answer:
     study, rows = loaded.study, loaded.rows
     warnings = [
         *notes_of_run(study.deployment, study.typical.longest),
-        *(_not_carried(rate, most) for rate, most in not_carried(rows).items()),
+        *(_NOT_CARRIED.format(*rates) for rates in not_carried(rows).items()),
         *(*graph_notes(study, rows), *study.notes),
     ]
     scheduler = asdict(usual_scheduler(study.deployment, study.max_draft_length))
@@ -109,11 +130,15 @@ def _at_rates(loaded: Loaded, notes: Sequence[str]) -> Answer:
     shown = [name for name in _AT_RATES if name != "is_steady" or not all_carried]
     notes = [f"TPOT counts each token once; {_NINETY}", *notes]
     notes += [_TOGETHER] if rows[0]["users"] else []
+    facts = _fastest(rows)
     return framed(
         study,
         told,
         warnings,
-        lambda: (_fastest(rows), table_of(rows, shown, spare), notes),
+        lines(_RATES_TOLD, facts),
+        lambda: table_of(rows, shown, spare),
+        notes,
+        facts=facts,
         said={"scheduler": scheduler, "units": units_of(rows[0]), "rows": rows},
         rows=lambda: rows,
         figure="load",
@@ -142,49 +167,28 @@ def table_of(rows: list[Row], names: Sequence[str | Column], spare: Sequence[str
     return text_table(rows, columns, width=SCREEN.get(), left=("policy",))
 
 
-def _fastest(rows: list[Row]) -> str:
-    """Return a sentence on the fastest policies at each load; of many loads, at three."""
-    key = "request_rate" if rows[0]["users"] is None else "users"
-    loads = [*dict.fromkeys(row[key] for row in rows)]
-    told = list[str]()
-    if len(loads) > _MOST_TOLD:
-        carried = [row[key] for row in rows if row["is_steady"]]
-        loads = [*dict.fromkeys((loads[0], *carried[-1:], loads[-1]))]
-    for load in loads:
-        own = [row for row in rows if row[key] == load]
-        steady = [row for row in own if row["is_steady"]]
-        where = _a_second(load) if key == "request_rate" else f"{load} users"
-        if not steady:
-            told.append(f"{where} are not carried")
-            continue
-        least = min(row["tpot"] for row in steady)
-        best = [row["policy"] for row in steady if seconds(row["tpot"]) == seconds(least)]
-        verb = "is" if len(best) == 1 else "are"
-        text = f"at {where} {listed([*map(named, best)])} {verb} fastest, {seconds(least)} a token"
-        plain = next((row for row in own if row["policy"] == "none"), None)
-        if plain is not None and "none" not in best:
-            how = f"{plain['tpot'] / least:.2f}x faster than without drafts"
-            text += f", {how if plain['is_steady'] else 'a load not carried without drafts'}"
-            late = min(row["tpot_p90"] for row in steady if row["policy"] in best)
-            if plain["is_steady"] and late > plain["tpot_p90"]:
-                text += f", though one request in ten takes more than {seconds(late)}"
-                text += f" ({seconds(plain['tpot_p90'])} without)"
-        told.append(text)
-    text = "; ".join(told)
-    return f"{text[0].upper()}{text[1:]}."
-
-
-def _not_carried(rate: float, most: float) -> str:
-    """Return a warning that no policy sustains `rate`; about `most` is sustained [request/s]."""
-    if rate >= most:
-        told = f"{_a_second(rate)} are not carried by any policy: at most about {most:.3g}"
-        return f"{told}, above which requests wait ever longer"
-    formula = f"though about {most:.3g} are carried by formula; more --requests tell"
-    return f"at {_a_second(rate)} requests wait ever longer under all policies here, {formula}"
-
-
-def _a_second(rate: float) -> str:
-    return f"{rate:.3g} request{'' if rate == 1 else 's'}/s"
+def _fastest(rows: list[Row]) -> dict[str, Fact]:
+    """Return the policy that is fastest at most loads, its gains, and the loads not carried."""
+    key, unit = ("request_rate", "requests/s") if rows[0]["users"] is None else ("users", "users")
+    times: dict[float, dict[str, float]] = {row[key]: {} for row in rows}
+    for row in rows:
+        if row["is_steady"]:
+            times[row[key]][row["policy"]] = row["tpot"]
+    # of times that read alike, the first
+    best = {at: min(own, key=lambda n: float(f"{own[n]:.3g}")) for at, own in times.items() if own}
+    gains = [own["none"] / own[best[at]] for at, own in times.items() if own.get("none")]
+    most = max(best.values(), key=[*best.values()].count, default=None)
+    only = [at for at in best if "none" not in times[at]]
+    facts = {
+        "unit": Fact(unit),
+        "fastest": Fact(most and named(most)),
+        "fastest_at": Fact([at for at, name in best.items() if name == most]),
+        "gain_least": Fact(min(gains, default=None)),
+        "gain_most": Fact(max(gains, default=None)),
+        "only_drafted_at": Fact(only if any(row["policy"] == "none" for row in rows) else None),
+        "not_carried_at": Fact([at for at in times if at not in best]),
+    }
+    return known(facts.items())
 
 
 def named(policy: str) -> str:
@@ -202,15 +206,15 @@ def _largest(loaded: Loaded, trial: Trial, notes: Sequence[str]) -> Answer:
     ]
     notes = [*again, *notes, _INTERVALS, _NINETY]
 
-    def page() -> tuple[str, str, Sequence[str]]:
-        verdict = _carries_most(trial, rows) + _alike(rows)
-        return verdict, table_of(rows, _LARGEST, _SPARE_LARGEST), notes
-
+    facts = _carried(trial, rows)
     return framed(
         study,
         loaded.assumed,
         (*study.notes, *graph_notes(study, tried)),
-        page,
+        lines(CARRIED, facts),
+        lambda: table_of(rows, _LARGEST, _SPARE_LARGEST),
+        notes,
+        facts=facts,
         said={"units": units_of({**rows[0], **tried[0]}), "rows": rows, "rates_tried": tried},
         rows=lambda: tried,
         figure="capacity",
@@ -231,54 +235,48 @@ def _best(rows: list[Row]) -> Row:
     return next(alike, best)
 
 
-def _alike(rows: list[Row]) -> str:
-    """Return a sentence on policies not told apart from the best one; "" if there are none."""
-    best = _best(rows)
-    low, others = best["simulated_low"], (row for row in rows if row is not best)
-    names = listed([r["policy"] for r in others if low and (r["simulated_high"] or 0) >= low])
-    name = named(best["policy"])
-    return f" Runs with other requests do not tell {name} and {names} apart." if names else ""
+def _carried(trial: Trial, rows: list[Row]) -> dict[str, Fact]:
+    """Return the policy of the largest capacity, beside plain decoding and those as good."""
+    best, plain = _best(rows), next((row for row in rows if row["policy"] == "none"), None)
+    low, rate = best["simulated_low"], best["capacity"]
+    alike = [
+        r["policy"] for r in rows if r is not best and low and (r["simulated_high"] or 0) >= low
+    ]
+    facts = {
+        "within": Fact(within_targets(trial.targets)),
+        "carries_most": Fact(named(best["policy"])),
+        "capacity": Fact(rate, "request/s", best["predicted_low"], best["predicted_high"]),
+        "as_good": Fact(", ".join(alike)),
+    }
+    if plain and plain is not best:
+        without, looser = plain["capacity"], plain["capacity_if_looser"]
+        is_steep = without and looser >= _STEEP * without
+        facts |= {
+            "capacity_plain": Fact(without or None, "request/s"),
+            "gain": Fact(rate / without if without else None),
+            "tpot_alone": Fact(None if without else trial.alone("none")[1], "s"),
+            "if_looser_plain": Fact(looser if is_steep else None, "request/s"),
+            "gain_if_looser": Fact(best["capacity_if_looser"] / looser if is_steep else None),
+        }
+    return known(facts.items())
 
 
-def _carries_most(trial: Trial, rows: list[Row]) -> str:
-    """Return sentences on the policy of the largest capacity, beside plain decoding."""
-    plain = next((row for row in rows if row["policy"] == "none"), None)
-    best = _best(rows)
-    ends = best["predicted_low"], best["predicted_high"]
-    sure = "" if None in ends else " (80 % interval {:.3g} to {:.3g})".format(*ends)
-    text = f"Within {within_targets(trial.targets)}, {named(best['policy'])} carries most:"
-    text += f" {best['capacity']:.3g} requests/s{sure}"
-    if plain is None or best is plain:
-        others = [f"{row['policy']} {row['capacity']:.3g}" for row in rows if row is not best]
-        return f"{text}{'; ' * bool(others)}{', '.join(others)}."
-    if not plain["capacity"]:
-        time = seconds(trial.alone("none")[1])
-        return f"{text}; without speculation a request alone takes {time} a token."
-    gain = best["capacity"] / plain["capacity"]
-    text += f", {gain:.2g}x the {plain['capacity']:.3g} without speculation."
-    if plain["capacity_if_looser"] < _STEEP * plain["capacity"]:
-        return text
-    most, without = best["capacity_if_looser"], plain["capacity_if_looser"]
-    return (
-        f"{text} That holds for this target alone: with one a tenth longer it is"
-        f" {most / without:.2g}x, as {without:.3g} are carried without speculation."
-    )
-
-
-def of_schedules(plan: Plan) -> str:
-    """Return a sentence on the capacities of the schedule, the best single length, and none."""
+def of_schedules(plan: Plan) -> dict[str, Fact]:
+    """Return the capacities of the schedule, the best single length, and none, where simulated."""
     from specmodel.serving.capacity import Targets
 
+    if not plan.carried:
+        return {}
     rates = {row["policy"]: row["capacity"] for row in plan.carried}
     best = max(rates, key=lambda name: rates[name])
     single = max(rate for name, rate in rates.items() if name.startswith("fixed"))
-    kind, _, length = best.partition(":")
-    here = {"none": "no draft", "fixed": f"one length, {length},"}.get(kind, "this schedule")
-    within = within_targets(Targets(**plan.targets))
-    return (
-        f"Within {within}, {here} carries most: {rates[best]:.3g} requests/s;"
-        f" the best single length {single:.3g}, none {rates['none']:.3g}."
-    )
+    return {
+        "within": Fact(within_targets(Targets(**plan.targets))),
+        "carries_most": Fact(named(best)),
+        "capacity": Fact(rates[best], "request/s"),
+        "capacity_fixed": Fact(single, "request/s"),
+        "capacity_plain": Fact(rates["none"], "request/s"),
+    }
 
 
 def of_alternatives(found: Alternatives) -> tuple[str, str]:

@@ -2,77 +2,196 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.ranges import ranges_text, spans
-from specmodel.base.text import Columns, align, command_lines, wrap
+from specmodel.base.text import align_blocks, command_lines, wrap
+from specmodel.prediction.best import alike_places
 from specmodel.prediction.table import Form, Row
-from specmodel.show import report
+from specmodel.show import loads, report
 from specmodel.show.columns import units
+from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, table
-from specmodel.show.loads import of_schedules
-from specmodel.show.report import ends
 
 if TYPE_CHECKING:
-    from specmodel.answers import Plan, Schedule
+    from specmodel.answers import Plan
 
-_ALONE = (
-    "Prompts of other requests are not counted; --prompt-length and --output-length count them."
+_MEAN = "{mean_speedup:.2f}x on average up to {last_batch_size} (alike on a log scale)"
+_HEADLINES = {
+    "on": f"Turn it on: {_MEAN}.",
+    "on where it pays": f"Turn it on where it pays: {_MEAN}.",
+    "close": f"Too close to call, leave it off unless you measure: {_MEAN}.",
+    "may": f"It may pay: {_MEAN}.",
+    "off": "Leave it off: speculation pays at no batch size up to {last_batch_size}.",
+    "off in tolerance": "Leave it off: at most {most:.3f}x at {most_at}, within the tolerance.",
+    "off by rule": (
+        "Leave it off: no schedule that {engine} takes is worth it, at most {most:.3f}x at"
+        " {most_at}."
+    ),
+}
+"""The headline by the advice of a schedule."""
+_LINES = (
+    "Most: {most:.2f}x at {most_at}{most.ends}; least {least:.2f}x at {least_at}.",
+    "Chance: {chance:.0%} of a gain at {most_at}.",
+    "Pays: {pays_at}.",
+    "Pays: {gains_at}, by the central values.",
+    "May pay: {may_pay_at}.",
+    "Graphs: {graphs_option} (here --graph-limit {graphs_needed}) gives {with_graphs:.2f}x on"
+    " average up to {with_graphs_up_to}; {most_with_graphs:.2f}x at {most_with_graphs_at}, now"
+    " {now_without_graphs:.2f}x.",
+    "Simpler: with these graphs one length, {only_length_then}, at every batch size.",
+    "Stops paying: above {stops_paying_above}; {beyond_least:.2f}x to {beyond_most:.2f}x at"
+    " {beyond} with the best length, 0 too; {seats_option} ends there.",
+    "One length: {only_length} at every batch size; the engine needs no schedule.",
+    "One length: {one_length}, {one_length_speedup:.2f}x on average; the schedule has {more:.1%}"
+    " more.",
+    "Ends: batch size {last_batch_size}, {why_last}.",
+    "Above: {engine} goes on with {drafts_above} drafted.",
+    "Lost: {mean_loss:.1%} on average, {max_loss:.1%} at most, against the best length at each.",
+    "Rule: {engine} wants its longest draft at batch size 1, which costs {cost_of_rule:.1%}.",
+    "Slowest: {slowest:.2f}x at batch size {slowest_at}, context {slowest_context}.",
+    "Not counted: {not_counted} (--prompt-length, --output-length).",
 )
-
-
-_MOST_COLUMNS = 9
-"""Batch sizes beside each other in a table."""
+"""Lines of the page, each where its facts are known."""
+_CONTEXTS = (
+    "Draft length by context and batch size, each context alone, for engines that set it by request"
+    " (the schedule counts contexts alike; --csv has every batch size):"
+)
 
 
 def answer(plan: Plan) -> Answer:
     """Return a schedule in all forms."""
     caveats = (f"for {plan.config.name}, {plan.place}", f"made for {plan.limits}", *plan.caveats)
+    facts, ranges = _facts(plan), _ranges(plan)
+    (headline,) = lines([_HEADLINES[facts["advice"].value]], facts)
+    off = [] if plan.schedule.max_draft_length else [headline.removesuffix(".")]
+    if plan.largest < plan.schedule.batch_size[-1]:
+        headline = report.if_it_fitted(headline, plan.largest, _counted(plan))
+    words = [*lines(loads.CARRIED, facts), headline, *lines(_LINES, facts)]
+    warnings = [*plan.warnings, *off]
+    fields = _fields(plan, ranges) | {"warnings": warnings}
 
     def page() -> str:
-        parts = [_for_engine(plan), _ranges_table(plan), _contexts_table(plan)]
-        return report.page(plan, _verdict(plan), *parts)
+        parts = [_for_engine(plan), _ranges_table(plan, ranges), _contexts_table(plan)]
+        return report.page(plan, words, *parts)
 
     return Answer(
         page=page,
-        fields=lambda: _fields(plan),
+        facts=facts,
+        fields=lambda: fields,
         rows=plan.rows_by_context if plan.alone else plan.rows,
-        warnings=_advice(plan),
+        warnings=warnings,
         case=report.caption(plan),
         fragment=plan.fragment,
         caveats=caveats if plan.fragment else (),
     )
 
 
-def _verdict(plan: Plan) -> list[str]:
-    """Return sentences on where speculation pays, and on how much the schedule loses."""
-    schedule = plan.schedule
-    last = schedule.batch_size[-1]
-    where = _counted(plan) if plan.largest == last else ""
-    sizes = f"Batch sizes up to {last}, {plan.end}{where}."
+def _facts(plan: Plan) -> dict[str, Fact]:
+    """Return what the page tells, by name."""
+    schedule, is_full = plan.schedule, plan.largest == plan.schedule.batch_size.size
+    facts = {
+        "engine": Fact(plan.config.name),
+        "mean_speedup": Fact(schedule.mean_speedup),
+        "last_batch_size": Fact(schedule.batch_size.size, "request"),
+        "why_last": Fact(plan.end + (_counted(plan) if is_full else "")),
+        "not_counted": Fact("" if plan.evaluation.prefill else "prompts of other requests"),
+        **_graphs(plan),
+        **loads.of_schedules(plan),
+    }
     if schedule.max_draft_length:
-        last_length = schedule.draft_length[-1] if plan.config.keeps_last else 0
-        above = {0: "no draft", 1: "1 token"}.get(last_length, f"{last_length} tokens")
-        if not plan.config.start:  # whose printed command ends the batch
-            sizes = f"{sizes.removesuffix('.')}; above, {plan.config.name} goes on with {above}."
-        sizes += (
-            f" Against the best length at each, the schedule loses {schedule.mean_loss:.1%} on"
-            f" average, {schedule.loss.max():.1%} at most."
-        )
-    gain = _gain(plan, report.verbs(plan.prediction)[0])
-    if plan.largest < last:
-        gain = report.if_it_fitted(gain, plan.largest, _counted(plan))
-    held = " ".join(filter(None, [_graphs(plan), _losing(plan)]))
-    carried = of_schedules(plan) if plan.carried else ""
-    alone = "" if plan.evaluation.prefill else _ALONE
-    words = [carried, gain, held, _single(schedule), sizes, _rule(plan), _slowest(plan), alone]
-    return [*filter(None, words)]
+        return known((facts | _gains(plan) | _losses(plan) | _end(plan)).items())
+    best, off = schedule.best_speedup, ("off in tolerance", "off by rule")
+    kind = "off" if best.max() == 1 else off[plan.unbound.max_draft_length > 0]
+    most = {"most": Fact(float(best.max())), "most_at": Fact(int(best.argmax()) + 1, "request")}
+    return known((facts | most | {"advice": Fact(kind)}).items())
 
 
-def _advice(plan: Plan) -> list[str]:
-    """Return the warnings, with the advice to leave speculation off where it does not pay."""
-    advice = [] if plan.schedule.max_draft_length else [_gain(plan, "pays").removesuffix(".")]
-    return [*plan.warnings, *advice]
+def _gains(plan: Plan) -> dict[str, Fact]:
+    """Return the advice of a schedule that drafts, the most and least, and where it pays."""
+    speedup, gains, drafts = plan.schedule.speedup.tolist(), plan.gains, plan.schedule.draft_length
+    most, least = speedup.index(max(speedup)), speedup.index(min(speedup))
+    has_ends = all(gain or not length for gain, length in zip(gains, drafts, strict=True))
+    sure = [gain.low > 1 if gain else s > 1 for gain, s in zip(gains, speedup, strict=True)]
+    may = [bool(has_ends and gain and gain.is_open) for gain in gains]
+    top, advice = gains[most], "on" if all(sure) else "on where it pays"
+    advice = "close" if top and top.is_open else advice
+
+    def where(holds: Iterable[bool]) -> Fact:
+        return Fact([*map(list, spans(plan.schedule.batch_size.tolist(), holds))], "request")
+
+    return {
+        "advice": Fact(advice if report.verbs(plan.prediction)[0] == "pays" else "may"),
+        "most": Fact(speedup[most], "-", top and top.low, top and top.high),
+        "most_at": Fact(most + 1, "request"),
+        "least": Fact(speedup[least]),
+        "least_at": Fact(least + 1, "request"),
+        "chance": Fact(top.chance if top and top.is_open else None),
+        "pays_at" if has_ends else "gains_at": where(sure),
+        "may_pay_at": where(may),
+    }
+
+
+def _losses(plan: Plan) -> dict[str, Fact]:
+    """Return what one length, the engine's own rule and one schedule for all contexts lose."""
+    from specmodel.answers.schedule import mean_speedup
+
+    schedule, has_one = plan.schedule, len(plan.schedule.ranges) == 1
+    context, size = divmod(int(plan.speedup.argmin()), schedule.batch_size.size)
+    # where a command is printed, it ends the batch
+    above = None if plan.config.start else int(schedule.draft_length[-1]) * plan.config.keeps_last
+    slowest = {
+        "slowest": Fact(float(plan.speedup.min())),
+        "slowest_at": Fact(size + 1, "request"),
+        "slowest_context": Fact(plan.context_length[context], "token"),
+    }
+    return (slowest if plan.alone else {}) | {
+        "one_length": Fact(schedule.single_draft_length, "token"),
+        "one_length_speedup": Fact(mean_speedup(schedule.single_speedup)),
+        "more": Fact(None if has_one else schedule.gain_over_single - 1),
+        "only_length": Fact(schedule.max_draft_length if has_one else None, "token"),
+        "drafts_above": Fact(above, "token"),
+        "mean_loss": Fact(schedule.mean_loss),
+        "max_loss": Fact(float(schedule.loss.max())),
+        "cost_of_rule": Fact(plan.cost_of_rule or None),
+    }
+
+
+def _end(plan: Plan) -> dict[str, Fact]:
+    """Return the batch size above which no length pays; {} where there is none."""
+    beyond = (plan.whole or plan.schedule).speedup[plan.paying :]
+    if not beyond.size:
+        return {}
+    seats = plan.paying // plan.deployment.layout.replicas
+    return {
+        "stops_paying_above": Fact(plan.paying, "request"),
+        "beyond": Fact([[plan.paying + 1, plan.paying + beyond.size]], "request"),
+        "beyond_least": Fact(float(beyond.min())),
+        "beyond_most": Fact(float(beyond.max())),
+        "seats_option": Fact(f"{plan.config.most_requests} {seats}"),
+    }
+
+
+def _graphs(plan: Plan) -> dict[str, Fact]:
+    """Return what larger CUDA graphs gain; {} where they gain nothing."""
+    schedule, freed = plan.whole or plan.schedule, plan.freed
+    limit = plan.deployment.graph_limit
+    if not (freed and limit):
+        return {}
+    size = freed.batch_size * (freed.draft_length + 1 if limit.unit == "token" else 1)
+    count = int(-(-size.max() // plan.deployment.layout.replicas))
+    place = int((freed.speedup / schedule.speedup).argmax())
+    return {
+        "graphs_option": Fact(f"{limit.option} {count}"),
+        "graphs_needed": Fact(count, limit.unit),
+        "with_graphs": Fact(freed.mean_speedup),
+        "with_graphs_up_to": Fact(freed.batch_size.size, "request"),
+        "most_with_graphs_at": Fact(place + 1, "request"),
+        "most_with_graphs": Fact(float(freed.speedup[place])),
+        "now_without_graphs": Fact(float(schedule.speedup[place])),
+        "only_length_then": Fact(freed.ranges[0][2] if len(freed.ranges) == 1 else None, "token"),
+    }
 
 
 def _counted(plan: Plan) -> str:
@@ -81,95 +200,6 @@ def _counted(plan: Plan) -> str:
     if plan.deployment.recurrent_model and plan.schedule.max_draft_length:
         told += f", with room for drafts of {plan.schedule.max_draft_length} in each request"
     return told
-
-
-def _gain(plan: Plan, pays: str) -> str:
-    """Return a sentence on where speculation pays and how much, or that it should stay off."""
-    schedule, last = plan.schedule, plan.schedule.batch_size[-1]
-    if not schedule.max_draft_length:
-        return _nothing(plan)
-    most, least = int(schedule.speedup.argmax()), int(schedule.speedup.argmin())
-    top, bottom = plan.gains[most], plan.gains[least]
-    told = f"{schedule.speedup[most]:.2f}x at batch size {most + 1}"
-    if top and top.is_open:
-        return f"Speculation may pay or not; most is gained with {told} ({report.chances(top)})."
-    if last == 1:
-        return f"Speculation {pays}: {told}{ends(top)}."
-    extreme = f"most {schedule.speedup[most]:.2f}x at {most + 1}{ends(top)}"
-    if schedule.speedup[least] > 1:
-        is_open = " (may pay or not)" if bottom and bottom.is_open else ""
-        extreme += f", least {schedule.speedup[least]:.2f}x at {least + 1}{is_open}"
-    contexts = " and a geometric mean over contexts" if len(plan.context_length) > 1 else ""
-    return (
-        f"Speculation {_paying(plan, pays)}: {schedule.mean_speedup:.2f}x on average up to {last},"
-        f" with batch sizes equally likely on a logarithmic scale{contexts}; {extreme}."
-    )
-
-
-def _paying(plan: Plan, pays: str) -> str:
-    """Return as text the batch sizes that surely pay and may pay; by speedup without intervals."""
-    sizes, gaining = plan.schedule.batch_size.tolist(), (plan.schedule.speedup > 1).tolist()
-    drafts = zip(plan.gains, plan.schedule.draft_length, strict=True)
-    if any(length and gain is None for gain, length in drafts):
-        known = f"batch sizes {ranges_text(spans(sizes, gaining))}"
-        return f"{pays} at {'every batch size' if all(gaining) else known} by the central values"
-    if all(gain and gain.low > 1 for gain in plan.gains):
-        return f"{pays} at every batch size"
-    return report.paying(sizes, plan.gains)
-
-
-def _losing(plan: Plan) -> str:
-    """Return a sentence on the batch size above which no length pays; "" if there is none."""
-    speedup, most = (plan.whole or plan.schedule).speedup, plan.paying
-    if most == speedup.size:
-        return ""
-    told = "-".join(dict.fromkeys(f"{end(speedup[most:]):.2f}" for end in (min, max)))
-    why = ", as the loaded drafter takes its time without a draft too"
-    helps = plan.freed is not None and plan.freed.speedup[most:].min() > 1
-    each = most // plan.deployment.layout.replicas
-    return (
-        f"{'Without that, speculation' if helps else 'Speculation'} stops paying above batch size"
-        f" {most}: at {ranges_text([(most + 1, speedup.size)])} the best length gives"
-        f" {told}x{why if speedup[most:].max() < 1 else ''};"
-        f" {plan.config.most_requests} {each} ends there."
-    )
-
-
-def _graphs(plan: Plan) -> str:
-    """Return a sentence on the gain from larger CUDA graphs; "" if there is none."""
-    schedule, freed = plan.whole or plan.schedule, plan.freed
-    deployment = plan.deployment
-    limit = deployment.graph_limit
-    if not (freed and limit):
-        return ""
-    size = freed.batch_size * (freed.draft_length + 1 if limit.unit == "token" else 1)
-    count = -(-size.max() // deployment.layout.replicas)
-    place = int((freed.speedup / schedule.speedup).argmax())
-    here, more = schedule.speedup[place], freed.speedup[place]
-    lengths = {length for *_, length in freed.ranges}
-    start, given = "With", "a schedule gives"
-    if len(lengths) == 1:
-        start, given = "Simpler: with", f"one length, {lengths.pop()}, does at every batch size:"
-    up_to = f" up to {schedule.batch_size[-1]}" if plan.whole else ""
-    return (
-        f"{start} {limit.option} {count} (here --graph-limit {count}) {given}"
-        f" {freed.mean_speedup:.2f}x on average{up_to}, and at batch size {place + 1}"
-        f" {more:.2f}x in place of {here:.2f}x."
-    )
-
-
-def _single(schedule: Schedule) -> str:
-    """Return a sentence on the schedule's gain over the best single length; "" without drafts."""
-    from specmodel.answers.schedule import mean_speedup
-
-    single, mean = schedule.single_draft_length, mean_speedup(schedule.single_speedup)
-    if not schedule.max_draft_length:
-        return ""
-    if len(schedule.ranges) == 1:
-        return "One length does at every batch size: the engine needs no schedule."
-    told = f"{single}, has {mean:.2f}x" if single else "0, has 1.00x"
-    more = f"{schedule.gain_over_single - 1:.1%}"
-    return f"The best single length, {told} on average: the schedule has {more} more."
 
 
 def _for_engine(plan: Plan) -> str:
@@ -198,57 +228,15 @@ def _command(plan: Plan) -> str:
     return f"{command_lines([f'{plan.config.start} {plan.served}', *words])}\n{plan.fragment}'"
 
 
-def _nothing(plan: Plan) -> str:
-    """Return a sentence that speculation should stay off, with the most that it could gain."""
-    best, last = plan.schedule.best_speedup, plan.schedule.batch_size[-1]
-    if best.max() == 1:
-        return f"Speculation pays at no batch size up to {last}: leave it off."
-    gain = f"{best.max():.3f}x at batch size {best.argmax() + 1}"
-    if plan.unbound.max_draft_length:
-        return (
-            f"No schedule that {plan.config.name} takes is worth it: leave speculation off. The"
-            f" most it could gain is {gain}."
-        )
-    return f"Speculation gains at most {gain}, within the tolerance: leave it off."
-
-
-def _rule(plan: Plan) -> str:
-    """Return a sentence on the cost of having the longest draft at batch size 1; "" for none."""
-    if plan.schedule.ranges == plan.unbound.ranges or plan.schedule.max_draft_length == 0:
-        return ""
-    return (
-        f"{plan.config.name} wants its longest draft at batch size 1, which costs"
-        f" {plan.cost_of_rule:.1%} over all batch sizes."
-    )
-
-
-def _slowest(plan: Plan) -> str:
-    """Return a sentence on a context that one schedule for all slows down; "" if there is none."""
-    least = plan.speedup.min()
-    if len(plan.context_length) == 1 or least >= 1:
-        return ""
-    context, size = divmod(int(plan.speedup.argmin()), plan.speedup.shape[1])
-    return (
-        f"One schedule for all contexts slows some down: {least:.2f}x at batch size"
-        f" {size + 1} and context {plan.context_length[context]}."
-    )
-
-
-def _ranges_table(plan: Plan) -> str:
+def _ranges_table(plan: Plan, rows: Sequence[Row]) -> str:
     """Return a text table with a row for each range of batch sizes."""
     columns: dict[str, Form] = {
-        "batch\nsizes": lambda row: ranges_text(
-            [(row["first_batch_size"], row["last_batch_size"])]
-        ),
-        "draft\nlength": lambda row: _alike(plan, row),
-        # the least and the largest of a range, once if they read alike
-        "speedup": lambda row: "-".join(
-            dict.fromkeys(f"{row[f'{end}_speedup']:.2f}" for end in ("min", "max"))
-        ),
+        "batch\nsizes": lambda r: ranges_text([(r["first_batch_size"], r["last_batch_size"])]),
+        "draft\nlength": lambda row: _with_alike(row["draft_length"], row["as_good"]),
+        "speedup": "{min_speedup:.2f}-{max_speedup:.2f}",
         "80 %\ninterval": "{min_speedup_low:.2f}-{max_speedup_high:.2f}",
         "at most\nlost": "{max_loss:.1%}",
     }
-    rows = _ranges(plan)
     if rows[0]["min_speedup_low"] is None:
         del columns["80 %\ninterval"]
     if not rows[-1]["fits"]:
@@ -259,14 +247,9 @@ def _ranges_table(plan: Plan) -> str:
     return table(rows, columns)
 
 
-def _alike(plan: Plan, row: Row) -> str:
-    """Return the draft length of a range of batch sizes, and those that gain as much on average."""
-    from specmodel.prediction.best import alike_places
-
-    length = row["draft_length"]
-    own = plan.gain[:, row["first_batch_size"] - 1 : row["last_batch_size"]]
-    told = ranges_text([alike_places(own.mean(axis=(0, 1)), length)])
-    return f"{length}" if told == f"{length}" else f"{length} ({told})"
+def _with_alike(length: int, as_good: tuple[int, int]) -> str:
+    """Return a draft length, and in brackets those that gain as much on average."""
+    return f"{length}" if len({*as_good}) == 1 else f"{length} ({ranges_text([as_good])})"
 
 
 def _contexts_table(plan: Plan) -> str:
@@ -274,22 +257,20 @@ def _contexts_table(plan: Plan) -> str:
     if not plan.alone:
         return ""
     lengths = [each.schedule.draft_length.tolist() for each in (*plan.alone, plan)]
-    columns: Columns = [("context", [*map(str, plan.context_length), "schedule"])]
     largest = max(map(len, lengths))
     powers = [2**i for i in range(largest.bit_length()) if 2**i < largest]
-    stride = -(-len(powers) // _MOST_COLUMNS) or 1
-    for size in [*powers[::stride], largest]:
-        columns.append(
-            (f"{size}", [f"{own[size - 1]}" if size <= len(own) else "-" for own in lengths])
-        )
-    head = wrap(
-        "Draft length by context and batch size, each context alone, for engines that set it by"
-        " request (--csv has every batch size):"
-    )
-    return f"{head}\n{align(columns)}"
+    cells = [
+        (f"{size}", [f"{own[size - 1]}" if size <= len(own) else "-" for own in lengths])
+        for size in (*powers, largest)
+    ]
+    columns = align_blocks(("context", [*map(str, plan.context_length), "schedule"]), cells)
+    return f"{wrap(_CONTEXTS)}\n{columns}"
 
 
-def _fields(plan: Plan) -> dict[str, Any]:
+_MEANS = ("mean_speedup", "single_draft_length", "gain_over_single", "mean_loss")
+
+
+def _fields(plan: Plan, ranges: Sequence[Row]) -> dict[str, Any]:
     """Return the fields of JSON, in SI units."""
     from specmodel.answers.schedule import draft_ranges
 
@@ -298,16 +279,12 @@ def _fields(plan: Plan) -> dict[str, Any]:
     return (
         report.case_fields(plan)
         | {
-            "warnings": _advice(plan),
             "for": plan.config.name.lower(),
             "fragment": plan.fragment or None,
             "place": plan.place or None,
             "caveats": plan.caveats,
-            "ranges": _ranges(plan),
-            "mean_speedup": schedule.mean_speedup,
-            "single_draft_length": schedule.single_draft_length,
-            "gain_over_single": schedule.gain_over_single,
-            "mean_loss": schedule.mean_loss,
+            "ranges": ranges,
+            **{name: getattr(schedule, name) for name in _MEANS},
             "max_loss": float(schedule.loss.max()),
             "loss_at_batch_size_1": float(schedule.loss[0]),
             "cost_of_rule": plan.cost_of_rule,
@@ -343,6 +320,7 @@ def _ranges(plan: Plan) -> list[Row]:
                 "first_batch_size": first,
                 "last_batch_size": last,
                 "draft_length": length,
+                "as_good": alike_places(plan.gain[:, first - 1 : last].mean(axis=(0, 1)), length),
                 "min_speedup": min(row["speedup"] for row in own),
                 "max_speedup": max(row["speedup"] for row in own),
                 "min_speedup_low": min(lows) if known else None,

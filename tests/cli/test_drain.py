@@ -15,16 +15,16 @@ def test_the_page_begins_with_what_to_do_and_has_80_columns(run):
     verdict = page.partition("Qwen3-30B-A3B +")[0]
     assert verdict.count("\n") <= 4
     assert verdict.startswith("Speculate ")
-    assert "32 prompts x 4 are done in" in in_one_line(verdict)
+    assert ": 32 prompts x 4 in " in in_one_line(verdict)
     assert len(widest(page)) <= 80
 
 
 @each_row(
     ("policy", "told"),
     [
-        ("none,fixed:3", "Speculate throughout with 3 drafted: 32 prompts are done in"),
-        ("none", "32 prompts are done in"),
-        ("fixed:3", "With fixed:3 32 prompts are done in"),
+        ("none,fixed:3", "Speculate throughout with 3 drafted: 32 prompts x 1 in "),
+        ("none", "Do not speculate: 32 prompts x 1 in "),
+        ("fixed:3", "With fixed:3: 32 prompts x 1 in "),
         ("none,below:31:3", "Speculate while at most 31 requests run, with 3 drafted"),
     ],
 )

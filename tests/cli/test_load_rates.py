@@ -15,7 +15,7 @@ WHERE = "qwen3-30b-a3b h100 --requests 200"
 def test_the_page_begins_with_one_sentence_and_has_80_columns(run):
     line = f"{WHERE} --request-rate 1,4 --ttft-target 1s --tpot-target 20ms --verbose"
     page = run(f"load {line}")
-    assert page.startswith("At 1 request/s schedule is fastest")
+    assert page.startswith("Run schedule: fastest at 1, 4 requests/s.")
     assert len(widest(page)) <= 80
     assert "scheduling as vLLM 0.33" in in_one_line(page)
     assert re.findall(r"^ *(\d) +none ", page, re.MULTILINE) == ["1", "4"]
@@ -94,8 +94,9 @@ def test_a_rate_too_high_does_not_hide_the_others(run, rows):
     line = f"load {WHERE} --requests 1500 --request-rate"
     page = run(f"{line} 1,90")
     told = in_one_line(page)
-    assert "Warning: 90 requests/s are not carried by any policy: at most about" in told
-    assert "90 requests/s are not carried." in told
+    assert "Warning: 90 requests/s are not carried by any policy here: at most about" in told
+    assert told.startswith("Run schedule: fastest at 1 requests/s.")
+    assert "Not carried: 90 requests/s." in told
     assert "\n       1  none" in page
     alone = rows(f"{line} 90")
     assert [row for row in rows(f"{line} 1,90") if row["request_rate"] == 90] == alone

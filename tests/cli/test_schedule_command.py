@@ -37,8 +37,9 @@ def test_json_is_strict_and_agrees_with_the_text_of_80_columns(command, run, doc
     words = in_one_line(out)
     assert len(widest(out)) <= 80
     single, more = answer["single_draft_length"], answer["gain_over_single"] - 1
-    if f"The best single length, {single}, has " in words:
-        assert f": the schedule has {more:.1%} more." in words
+    if "; the schedule has " in words:
+        assert f"One length: {single}, " in words
+        assert f"; the schedule has {more:.1%} more." in words
     assert (answer["fragment"] or "") in out
     assert all(caveat in words for caveat in answer["caveats"])
     is_vllm_alone = answer["for"] == "vllm" and "[" not in (answer["fragment"] or "")
@@ -96,11 +97,8 @@ def test_fragment_alone_is_the_fragment_and_what_the_engine_makes_of_it(
 def test_what_happens_above_the_last_batch_size_is_said_where_no_command_ends_there(run, document):
     last = document(SGLANG)["rows"][-1]["draft_length"]
     assert last > 1
-    for command, name, told in (
-        (SGLANG, "SGLang", f"{last} tokens"),
-        (TENSORRT, "TensorRT-LLM", "no draft"),
-    ):
-        assert f"; above, {name} goes on with {told}." in run(command, one_line=True)
+    for command, name, told in ((SGLANG, "SGLang", last), (TENSORRT, "TensorRT-LLM", 0)):
+        assert f"Above: {name} goes on with {told} drafted." in run(command, one_line=True)
     assert "goes on with" not in run(SMALL, one_line=True)
     assert "--max-num-seqs 64" in run(SMALL)
 
@@ -130,10 +128,10 @@ def test_what_else_must_be_set_is_said(document):
 
 
 def test_where_nothing_pays_it_says_to_leave_it_off(run, ended, document):
-    assert "pays at no batch size up to 64: leave it off." in run(HOPELESS)
+    assert run(HOPELESS).startswith("Leave it off: speculation pays at no batch size up to 64.\n")
     answer = document(HOPELESS)
     assert answer["fragment"] is answer["place"] is None
-    told = "specmodel: warning: Speculation pays at no batch size up to 64: leave it off\n"
+    told = "specmodel: warning: Leave it off: speculation pays at no batch size up to 64\n"
     assert ended(HOPELESS + " --fragment-only")[1:] == ("", told)
 
 
@@ -141,9 +139,9 @@ def test_a_gain_within_the_tolerance_is_not_worth_it(run, document):
     command = BASE + " --max-batch-size 300 --max-draft-length 1 --acceptance-rate"
     below = next(r / 100 for r in range(100) if document(f"{command} {r / 100}")["ranges"][1:])
     loose = f"{command} {below} --tolerance 0.5"
-    assert "within the tolerance: leave it off" in run(loose, one_line=True)
-    best = max(row["best_speedup"] for row in document(loose)["rows"])
-    assert f"at most {best:.3f}x at batch size" in run(loose, one_line=True)
+    best = max(document(loose)["rows"], key=lambda row: row["best_speedup"])
+    most = f"{best['best_speedup']:.3f}x at {best['batch_size']}"
+    assert run(loose).startswith(f"Leave it off: at most {most}, within the tolerance.")
 
 
 def test_what_tensorrt_llm_costs_is_said(run, document):
@@ -153,7 +151,7 @@ def test_what_tensorrt_llm_costs_is_said(run, document):
     cost = 1 - bound["mean_speedup"] / free["mean_speedup"]
     assert (free["cost_of_rule"], bound["cost_of_rule"]) == (0, pytest.approx(cost))
     told = "TensorRT-LLM wants its longest draft at batch size 1, which costs"
-    assert f"{told} {cost:.1%} over all batch sizes." in run(TENSORRT, one_line=True)
+    assert f"{told} {cost:.1%}." in run(TENSORRT, one_line=True)
 
 
 def test_rows_of_each_context_are_those_of_its_own_schedule(document):
@@ -178,7 +176,7 @@ def test_largest_batch_is_what_fits_in_memory(run, document, rows):
     most = len(answer["rows"])
     (point,) = rows(f"predict{EAGLE} --context-length 65536 --draft-length 10 --batch-size 1")
     assert point["max_batch_size"] == most == answer["assumptions"]["max_batch_size"] < 512
-    told = f"up to {most}, the largest that fits in memory at context 65536"
+    told = f"Ends: batch size {most}, the largest that fits in memory at context 65536"
     assert told in run(command, one_line=True)
     assert len(rows(f"{BASE} --graph-limit 4096")) == 512
     beyond = document(f"{command} --max-batch-size {most + 1}")
@@ -239,8 +237,8 @@ def test_wrong_input_ends_in_one_line(case, refuse):
 def told_to_pay(text):
     """Return the batch sizes at which the verdict says that it pays, and may pay or not."""
     found = []
-    for verb in ("pays", "may pay or not"):
-        spans = re.search(rf"{verb} at batch sizes? ([-\d]+(?:, [-\d]+)*)", text)
+    for label in ("Pays", "May pay"):
+        spans = re.search(rf"{label}: ([-\d]+(?:, [-\d]+)*)", text)
         ends = [span.split("-") for span in spans[1].split(", ")] if spans else []
         found.append({size for e in ends for size in range(int(e[0]), int(e[-1]) + 1)})
     return found
@@ -249,7 +247,7 @@ def told_to_pay(text):
 def test_a_schedule_that_does_not_fit_does_not_open_with_pays(run, document):
     """Neither where no batch fits nor where only some do; each row says whether it does."""
     on_t4 = SMALL.replace("h200_sxm", "t4") + " --tensor-parallel 1"
-    assert run(on_t4, one_line=True).startswith("Nothing fits in memory. If it did: speculation ")
+    assert run(on_t4, one_line=True).startswith("Nothing fits in memory. If it did: turn it on")
     assert not any(row["fits"] for row in document(on_t4)["rows"])
     command = f"{SMALL} --max-batch-size 900"
     answer = document(command)
@@ -276,8 +274,8 @@ def test_the_verdict_says_which_batch_sizes_lose_whatever_is_drafted_and_what_av
         found.setdefault(row["batch_size"], []).append(row["speedup"])
     assert all(s >= 0.99 * max(found[first + i]) for i, s in enumerate(losing))
     text = run(command, one_line=True)
-    at = f"at {first}-512 the best length gives {min(losing):.2f}-{max(losing):.2f}x"
-    assert f"above batch size {first - 1}: {at}" in text
+    told = f"{min(losing):.2f}x to {max(losing):.2f}x at {first}-512 with the best length"
+    assert f"Stops paying: above {first - 1}; {told}" in text
     assert f"--max-num-seqs {first - 1} ends there." in text
     assert f"vllm serve MODEL --max-num-seqs {first - 1} " in text
     ended = document(command)
@@ -290,12 +288,12 @@ def test_the_verdict_says_which_batch_sizes_lose_whatever_is_drafted_and_what_av
 def test_what_larger_graphs_would_gain_is_what_they_gain(words, run, document):
     command = f"schedule {words} --for vllm"
     told = re.search(
-        r"[Ww]ith --max-cudagraph-capture-size (\d+) \(here --graph-limit \1\)"
-        r" (?:a schedule gives|one length, (\d), does at every batch size:) ([\d.]+)x on average"
-        r"(?: up to 512)?, and at batch size (\d+) ([\d.]+)x in place of ([\d.]+)x\.",
+        r"Graphs: --max-cudagraph-capture-size (\d+) \(here --graph-limit \1\) gives ([\d.]+)x on"
+        r" average up to (?:\d+); ([\d.]+)x at (\d+), now ([\d.]+)x\."
+        r"(?: Simpler: with these graphs one length, (\d), at every batch size)?",
         run(command, one_line=True),
     )
-    size, one, mean, place, more, here = told.groups()
+    size, mean, more, place, here, one = told.groups()
     enough, less = (document(f"{command} --graph-limit {int(size) - few}") for few in (0, 1))
     ended = document(f"{command} --max-batch-size {512 if 'eagle3' in words else 158}")
     gains = [each["rows"][int(place) - 1]["speedup"] for each in (enough, ended)]
@@ -318,9 +316,10 @@ def test_a_schedule_ends_at_the_last_batch_size_that_may_gain_more_than_a_percen
         if row["speedup_low"] > 1 or (row["draft_length"] and row["speedup"] > 1.01)
     ]
     assert len(rows(typed)) == 512 > len(rows(command)) == max(worth) > 256
-    told = f"stops paying above batch size {max(worth)}: at {max(worth) + 1}-512 the best"
     for words in (command, typed):
-        assert told in run(words, one_line=True)
+        told = run(words, one_line=True)
+        assert f"Stops paying: above {max(worth)};" in told
+        assert f"x at {max(worth) + 1}-512 with the best length" in told
     free = "schedule mixtral-8x7b h100 --for vllm --drafter ngram --acceptance-rate 0.6"
     last = rows(free)[-1]
     assert (last["draft_length"], last["speedup"], last["fits"]) == (0, 1.0, True)
