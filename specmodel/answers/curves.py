@@ -14,6 +14,7 @@ from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.units import FloatArray, Numeric, check, rows_of
+from specmodel.prediction.gains import peak_at
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.table import Row
 
@@ -105,8 +106,7 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
 
 def sweet_spots_rows(prediction: Prediction) -> list[Row]:
     """Return the table of `sweet_spots` as plain rows."""
-    is_best = np.array_equal(prediction.draft_length, prediction.best_draft_length)
-    others = ("context_length",) if is_best else ("context_length", "draft_length")
+    others = ("context_length",) if _is_at_best(prediction) else ("context_length", "draft_length")
     axis = _axis(prediction, others)
     names = ("batch_size", "speedup", "fits", "draft_length", "context_length", "tokens_per_step")
     curves = [_curves(getattr(prediction, name), axis) for name in names]
@@ -129,6 +129,40 @@ def sweet_spots_rows(prediction: Prediction) -> list[Row]:
             }
         )
     return rows
+
+
+def curve_of(spot: Row, prediction: Prediction) -> list[Row]:
+    """Return the points of the curve of a sweet spot that fit in memory, all if none does."""
+    rows = [row for row in prediction.rows() if row["context_length"] == spot["context_length"]]
+    if not _is_at_best(prediction):
+        rows = [row for row in rows if row["draft_length"] == spot["draft_length"]]
+    return [row for row in rows if row["fits"]] or rows
+
+
+def sweet_spots_with_ends(prediction: Prediction) -> list[Row]:
+    """Return sweet spots, with 80 % intervals of each peak where errors are known."""
+    spots = sweet_spots_rows(prediction)
+    return [spot | _ends(curve_of(spot, prediction), spot, prediction) for spot in spots]
+
+
+def _ends(curve: list[Row], spot: Row, prediction: Prediction) -> Row:
+    drafts = [row for row in curve if row["draft_length"]]
+    if not prediction.intervals:
+        return {}
+    (peak,) = (row for row in curve if row["batch_size"] == spot["peak_batch_size"])
+    surely = (bool(row["draft_length"]) and row["speedup_low"] > 1 for row in curve)
+    at_low, at_high = peak_at(prediction, drafts)
+    return {
+        "peak_batch_size_low": at_low,
+        "peak_batch_size_high": at_high,
+        "peak_speedup_low": peak["speedup_low"],
+        "peak_speedup_high": peak["speedup_high"],
+        "surely_paying": ranges_text(spans([row["batch_size"] for row in curve], surely)),
+    }
+
+
+def _is_at_best(prediction: Prediction) -> bool:
+    return np.array_equal(prediction.draft_length, prediction.best_draft_length)
 
 
 def break_even(prediction: Prediction) -> pd.DataFrame:

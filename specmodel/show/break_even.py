@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from specmodel.base.text import SCREEN
 from specmodel.prediction.table import Row, varies
-from specmodel.show import forms, report
+from specmodel.show import forms, operator, report
 from specmodel.show.columns import chosen
+from specmodel.show.facts import Fact, picked
 
 UNITS = {
     "tokens": ("Tokens a step", "tokens_per_step"),
@@ -24,6 +25,20 @@ _COLUMNS = (
 )
 """Of one draft length."""
 
+_AT = "{@:.2f} tokens a step (rate {@_rate:.2f}, {@_length} drafted) at {@_where}."
+_TOLD = (
+    "Speculation {verb} from " + _AT.replace("@", "pays_from"),
+    "It {verb} everywhere from " + _AT.replace("@", "pays_everywhere"),
+    "It {verb} at no rate: at {pays_nowhere} of {points} points.",
+    "It surely pays from " + _AT.replace("@", "surely_from"),
+    "It surely pays everywhere from " + _AT.replace("@", "surely_everywhere"),
+    "It surely pays at no rate: at {surely_nowhere} of {points} points.",
+    "Each 0.1 tokens a step more: {tenth_adds:.3f} of speedup, with {usual_length} drafted.",
+    "Published of this pair: {published:.2f} of {usual_length} ({published_by}).",
+    "With yours: pays at {yours_pays} of {points} points.",
+)
+"""The headline, and the facts below it."""
+_NONE = "No acceptance rate makes speculation pay."
 
 _USUAL = 3
 """Draft length at which published acceptance is told, or the nearest considered [token]."""
@@ -41,16 +56,14 @@ def answer(prediction: report.Prediction, *, unit: str = "tokens") -> forms.Answ
     p = with_known_intervals(prediction)
     least = break_even_rows(p)
     is_own = "speedup" in least[0]
-    told = p.evaluation.acceptance.measured_draft_length if is_own else _USUAL
-    usual = min({row["draft_length"] for row in least}, key=lambda length: abs(length - told))
+    near = p.evaluation.acceptance.measured_draft_length if is_own else _USUAL
+    usual = min({row["draft_length"] for row in least}, key=lambda length: abs(length - near))
     tokens, source = (0.0, "") if is_own else _published(p, usual)
-
-    def parts() -> tuple[str, str]:
-        known = f" Published of this pair: {tokens:.2f} of {usual} ({source})." * bool(tokens)
-        known += _own([row for row in least if row["draft_length"] == usual]) if is_own else ""
-        return verdict(least, p, usual) + known, table(least, unit, usual, tokens)
-
-    found = report.answer(p, least, parts)
+    facts = _facts(least, p, usual)
+    if tokens:
+        facts |= {"published": Fact(tokens, "token"), "published_by": Fact(source)}
+    words = _TOLD if "pays_from" in facts else [_NONE]
+    found = report.answer(p, least, words, lambda: [table(least, unit, usual, tokens)], facts)
     return found if is_own else replace(found, case=report.heading(p.deployment))
 
 
@@ -65,59 +78,48 @@ def _published(prediction: report.Prediction, length: int) -> tuple[float, str]:
     return float(found.expected_tokens_per_step(length)), found.source
 
 
-def _own(at_usual: list[Row]) -> str:
-    """Return a sentence on the number of points where the given acceptance by context pays."""
-    rows = report.fitting(at_usual)
-    paying = sum(row["speedup"] > 1 for row in rows)
-    return f" With yours it pays at {paying} of {len(rows)} points."
+def _facts(least: list[Row], prediction: report.Prediction, usual: int) -> dict[str, Fact]:
+    """Return the acceptance needed at the easiest and at the hardest point, and what more adds.
 
-
-def verdict(least: list[Row], prediction: report.Prediction, usual: int) -> str:
-    """Return sentences on the acceptance needed at the easiest and at the hardest point.
-
-    `usual` is the draft length for which they state the gain from a better head [token].
+    `usual` is the draft length for which the gain from a better head is stated [token].
     """
-    pays, _ = report.verbs(prediction)
     kept = report.fitting(least)
-    if all(row["break_even_acceptance_rate"] is None for row in kept):
-        return "No acceptance rate makes speculation pay."
-    is_one = not varies("draft_length", kept)
-    drafted = f"{kept[0]['draft_length']} drafted" if is_one else "the easiest draft length"
-    told = f"With {drafted}, speculation {pays} {_from(kept, 'break_even')}."
-    if "sure_acceptance_rate" in kept[0]:
-        told += f" It surely pays {_from(kept, 'sure')}."
     at_usual = [row for row in kept if row["draft_length"] == usual]
-    worth = sorted({f"{row['speedup_per_token'] / 10:.3f}" for row in at_usual})
-    added = " to ".join(dict.fromkeys([worth[0], worth[-1]]))
-    return (
-        f"{told} The speedup is tokens a step divided by those needed: with {usual} drafted, 0.1"
-        f" more add {added}."
-    )
+    worth = [row["speedup_per_token"] / 10 for row in at_usual]
+    facts = {
+        "verb": Fact(report.verbs(prediction)[0]),
+        "usual_length": Fact(usual, "token"),
+        "tenth_adds": Fact([(min(worth), max(worth))]),
+        **_needed(kept, "break_even", "pays"),
+        **_needed(kept, "sure", "surely"),
+    }
+    if "speedup" in kept[0]:  # of one draft length
+        facts["yours_pays"] = Fact(sum(row["speedup"] > 1 for row in at_usual))
+    return facts
 
 
-def _from(kept: list[Row], kind: str) -> str:
-    """Return as text the least acceptance of `kind`, at the easiest and at the hardest point.
+def _needed(kept: list[Row], kind: str, name: str) -> dict[str, Fact]:
+    """Return the least acceptance of `kind`, at the easiest and at the hardest point, by `name`.
 
     `kind` is "break_even" or "sure".
     """
     rate, easiest = f"{kind}_acceptance_rate", dict[tuple[int, int], Row]()
+    others = {"rate": rate, "length": "draft_length", "where": "where"}
+    if rate not in kept[0]:
+        return {}
     able = sorted((row for row in kept if row[rate] is not None), key=lambda row: row[rate])
     for row in (*able, *kept):  # at no rate: the last
         easiest.setdefault((row["batch_size"], row["context_length"]), row)
     rows = [easiest[place] for place in sorted(easiest)]
     able = [row for row in rows if row[rate] is not None]
+    facts = {"points": Fact(len(rows)), f"{name}_nowhere": Fact(len(rows) - len(able) or None)}
     if not able:
-        return "at no acceptance rate"
+        return facts
     ends = [end(able, key=lambda row: row[rate]) for end in (min, max)]
-    told = []
-    for row in ends[: 1 + (ends[0] != ends[1])]:
-        drafted = f", {row['draft_length']} drafted" if varies("draft_length", kept) else ""
-        tokens = f"{row[f'{kind}_tokens_per_step']:.2f} tokens a step"
-        told.append(f"{tokens} (rate {row[rate]:.2f}{drafted}) at {report.place(row, rows)}")
-    lacking = len(rows) - len(able)
-    return f"from {' to '.join(told)}" + (
-        f", and at no rate at {lacking} of {len(rows)} points" if lacking else ""
-    )
+    for end, row in zip(("from", "everywhere"), ends[: 1 + (ends[0] != ends[1])], strict=False):
+        placed = row | {"where": operator.place(row, rows)}
+        facts |= picked(f"{name}_{end}", placed, f"{kind}_tokens_per_step", **others)
+    return facts
 
 
 def table(least: list[Row], unit: str, usual: int, published: float) -> str:

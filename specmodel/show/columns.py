@@ -289,7 +289,14 @@ SCHEDULES = (
 )
 """Of schedules and tables of steps."""
 
-_ROOMS = (ALTERNATIVES, BREAK_EVEN, PEAKS, LOADS, DRAINS, REPLAYS, SCHEDULES)
+TASKS = (
+    Column("task", "-", "kind of task"),
+    Column("alike", "token", "lengths that gain as much as the best", "draft\nlength"),
+    Column("ends_at_context", "token", "from which no draft pays", "pays no more\nfrom context"),
+)
+"""Of kinds of task."""
+
+_ROOMS = (ALTERNATIVES, BREAK_EVEN, PEAKS, LOADS, DRAINS, REPLAYS, SCHEDULES, TASKS)
 
 
 def by_name(*first: tuple[Column, ...]) -> dict[str, Column]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from specmodel.base.classes import dataclass
 from specmodel.base.ranges import ranges_text
-from specmodel.prediction.table import seconds
-from specmodel.show.columns import duration
+from specmodel.prediction.table import Row, seconds
+from specmodel.show.columns import duration, units
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Fact:
     Parameters
     ----------
     value
-        A number, a text, or a list; None where there is none.
+        A number, a text, a list of these or of first and last values, or a dict; None for none.
     unit
         Unit of the value, "-" without one.
     low, high
@@ -32,7 +32,12 @@ class Fact:
     high: float | None = None
 
     def __format__(self, form: str) -> str:
-        """Return the value as text: by default a time or number with three digits, or ranges."""
+        """Return the value as text: "x" a speedup with its interval, "s" seconds, "at" by place.
+
+        By default a number has three digits.
+        """
+        if form == "x":
+            return f"{self.value:.2f}x{self.ends}"
         return _text(self.value, self.unit, form)
 
     @property
@@ -47,15 +52,45 @@ class Fact:
         return {"value": self.value, "unit": self.unit, **ends}
 
 
-def _text(value: Any, unit: str, form: str) -> str:
-    if isinstance(value, list):
-        return ", ".join(ranges_text([v]) if isinstance(v, list) else f"{v:g}" for v in value)
-    if unit == "s" and value is not None:
-        return duration(value) if value >= 1 else seconds(value)
-    return format(value, form or ".3g") if isinstance(value, float) else str(value)
-
-
 Facts = Mapping[str, Fact]
+
+
+def _text(value: Any, unit: str, form: str) -> str:
+    if isinstance(value, dict):
+        each, form = ("{1} at {0}", "") if form == "at" else ("{0} {1}", form)
+        return "; ".join(each.format(name, _text(own, unit, form)) for name, own in value.items())
+    if isinstance(value, tuple):
+        return "-".join(dict.fromkeys(_text(end, unit, form) for end in value))
+    if isinstance(value, list):
+        between = " / " if isinstance(value[0], str) else ", "
+        each = (ranges_text([v]) if isinstance(v, list) else _text(v, unit, form) for v in value)
+        return between.join(each)
+    if value is not None and (form == "s" or unit == "s"):
+        return duration(value) if form != "s" and value >= 1 else seconds(value)
+    return format(value, form or ".3g") if isinstance(value, float) else format(value, form)
+
+
+AT = {"at": "batch_size", "where": "where", "chance": "speedup_chance"}
+"""Where a speedup is picked, and how sure it is."""
+
+
+def picked(name: str, row: Row, column: str, **others: str) -> dict[str, Fact]:
+    """Return facts of a row: `name` of a column, with its interval, and `name`_key of others."""
+    columns = {name: column} | {f"{name}_{key}": own for key, own in others.items()}
+    of = units(columns.values())
+    return {
+        key: Fact(row.get(own), of.get(own, "-"), row.get(f"{own}_low"), row.get(f"{own}_high"))
+        for key, own in columns.items()
+    }
+
+
+def lines(templates: Iterable[str], facts: Facts) -> list[str]:
+    """Return the templates that have all their facts, filled in: ``"Most: {most:x}."``."""
+    filled, have = [], known(facts.items())
+    for template in templates:
+        with suppress(KeyError):
+            filled.append(template.format_map(have))
+    return filled
 
 
 def as_fields(facts: Facts) -> dict[str, dict[str, Any]]:
@@ -65,13 +100,9 @@ def as_fields(facts: Facts) -> dict[str, dict[str, Any]]:
 
 def known(facts: Iterable[tuple[str, Fact]]) -> dict[str, Fact]:
     """Return facts by name, without those that have no value."""
-    return {name: fact for name, fact in facts if fact.value not in (None, "", [], ())}
-
-
-def lines(templates: Iterable[str], facts: Facts) -> list[str]:
-    """Return the templates that have all their facts, filled in: ``"Most: {most:.2f}x."``."""
-    told = []
-    for template in templates:
-        with suppress(KeyError):
-            told.append(template.format_map(facts))
-    return told
+    empty = (str, list, tuple, dict)
+    return {
+        name: fact
+        for name, fact in facts
+        if fact.value is not None and (fact.value or not isinstance(fact.value, empty))
+    }

@@ -6,6 +6,7 @@ from specmodel.base.ranges import ranges_text, runs
 from specmodel.base.text import wrap
 from specmodel.prediction.table import Row
 from specmodel.show import forms, operator, report
+from specmodel.show.facts import AT, Fact, picked
 from specmodel.show.views import case as case_of
 
 _COLUMNS = (
@@ -13,6 +14,14 @@ _COLUMNS = (
     *("speedup", "speedup_low", "speedup_high", "tpot", "tpot_low", "tpot_high"),
     *("throughput", "limited_by", "in_graph", "fits"),
 )
+_TOLD = (
+    "Best draft length: {best_lengths:at}.",
+    "Most: {most:x} at {most_where}, with {most_length} drafted.",
+    "Chance of a gain there: {most_chance:.0%}.",
+    "No draft gains: {no_gain_points} of {points} points.",
+    "Longest considered: {longest_considered}.",
+)
+"""The headline, and the facts below it."""
 
 
 def answer(prediction: report.Prediction, *, interval: bool | None = None) -> forms.Answer:
@@ -20,56 +29,46 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
     from specmodel.prediction.predicting import at_all_lengths
 
     p = report.with_ends(at_all_lengths(case_of(prediction)), interval)
-    rows = ({name: row[name] for name in _COLUMNS if name in row} for row in p.rows())
-    found = [*{tuple(row.values()): row for row in rows}.values()]
-    best = report.fitting([r for r in found if r["draft_length"] == r["best_draft_length"]])
-    return report.answer(
-        p, found, lambda: (verdict(best, p, found), table(found), wrap(report.ended(best, p)))
-    )
+    every = {tuple(row[name] for name in _COLUMNS[:3]): row for row in p.rows()}.values()
+    rows = [{name: row[name] for name in _COLUMNS if name in row} for row in every]
+    best = report.fitting([r for r in every if r["draft_length"] == r["best_draft_length"]])
+    facts = _facts(best, rows, p.max_draft_length)
+    tables = (_table(rows), wrap(report.ended(best, p)))
+    return report.answer(p, rows, _TOLD, lambda: tables, facts)
 
 
-def verdict(rows: list[Row], prediction: report.Prediction, found: list[Row]) -> str:
-    """Return a sentence on the best draft lengths, and on the point where they gain most.
+def _facts(best: list[Row], rows: list[Row], longest: int) -> dict[str, Fact]:
+    """Return the best draft lengths, and the point where they gain most.
 
-    `rows` has each point at its best length, `found` each point at all lengths.
+    `best` has each point at its best length, `rows` each point at all lengths.
     """
-    from specmodel.prediction.gains import gains_at
-
-    pays, denial = report.verbs(prediction)
-    top = max(rows, key=lambda row: float(row["speedup"]))
-    if round(top["speedup"], 2) <= 1:
-        return f"Speculation {denial} with any draft length: at most {top['speedup']:.2f}x."
-    (gain,) = gains_at(prediction, [top])
-    sure = report.ends(gain)
-    if gain and gain.is_open:
-        sure = f" (may pay or not: {report.chances(gain)})"
-    lengths = [row["draft_length"] for row in rows]
-    idle = lengths.count(0)
-    none = f"; none {pays} at {idle} of {len(rows)} points" if idle else ""
-    most = max(lengths)
-    longest = f" ({most} is the longest considered)" * (most == prediction.max_draft_length)
-    return (
-        f"Best draft length: {_lengths(rows, found)}{longest}; most gained at"
-        f" {operator.place(top, rows)}: {top['speedup']:.2f}x with {top['draft_length']}{sure}"
-        f"{none}."
-    )
+    top = max(best, key=lambda row: float(row["speedup"]))
+    top |= {"where": operator.place(top, best)}
+    lengths = [row["draft_length"] for row in best]
+    return {
+        "best_lengths": Fact(_lengths(best, rows), "token"),
+        **picked("most", top, "speedup", **AT, length="draft_length"),
+        "no_gain_points": Fact(lengths.count(0) or None),
+        "points": Fact(len(best)),
+        "longest_considered": Fact(longest if longest in lengths else None, "token"),
+    }
 
 
-def _lengths(rows: list[Row], found: list[Row]) -> str:
-    """Return as text the best lengths by batch size, or their range over several contexts.
+def _lengths(best: list[Row], rows: list[Row]) -> dict[str, str]:
+    """Return the best lengths by batch sizes, or their range over several contexts.
 
     Lengths that gain as much as the best are shown as a range.
     """
-    rows = sorted(rows, key=lambda row: int(row["batch_size"]))
-    sizes, lengths = ([row[name] for row in rows] for name in ("batch_size", "draft_length"))
-    if len({*sizes}) < len(rows):
-        return ranges_text([(min(filter(None, lengths)), max(lengths))])
-    ends = [_alike([r for r in found if r["batch_size"] == size]) for size in sizes]
-    told = [
-        f"{ranges_text([alike]) if any(alike) else 'none'} at {ranges_text([(sizes[i], sizes[j])])}"
+    best = sorted(best, key=lambda row: int(row["batch_size"]))
+    sizes, lengths = ([row[name] for row in best] for name in ("batch_size", "draft_length"))
+    if len({*sizes}) < len(best):
+        ends = [(min(filter(None, lengths), default=0), max(lengths))] * len(sizes)
+    else:
+        ends = [_alike([r for r in rows if r["batch_size"] == size]) for size in sizes]
+    return {
+        ranges_text([(sizes[i], sizes[j])]): ranges_text([alike]) if any(alike) else "none"
         for i, j, alike in runs(ends)
-    ]
-    return ", ".join(told)
+    }
 
 
 def _alike(rows: list[Row]) -> tuple[int, int]:
@@ -87,8 +86,8 @@ def _alike(rows: list[Row]) -> tuple[int, int]:
     return first + 1, last + 1
 
 
-def table(found: list[Row]) -> str:
+def _table(rows: list[Row]) -> str:
     """Return the speedups of all lengths, the largest of each point marked."""
-    marked = [r | {"mark": "*" * (r["draft_length"] == r["best_draft_length"])} for r in found]
+    marked = [r | {"mark": "*" * (r["draft_length"] == r["best_draft_length"])} for r in rows]
     cells = report.by_length(marked, "Speedup (*: the best)", "{mark}{speedup:.2f}")
-    return cells + report.left_out(found)
+    return cells + report.left_out(rows)

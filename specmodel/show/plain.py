@@ -5,45 +5,52 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specmodel.base.text import TABLE
-from specmodel.prediction.table import Row, seconds
+from specmodel.prediction.table import Row
 from specmodel.show import forms, report
 from specmodel.show.components import component_rows, component_tables, fields_of
+from specmodel.show.facts import Fact, picked
 
 if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction
 
 
+_TOLD = (
+    "Least time per token: {least_tpot:s} at {least_tpot_where}, mostly {least_tpot_share}.",
+    "Most tokens/s: {most_throughput:.0f} of all requests at {most_throughput_where}, mostly"
+    " {most_throughput_share}.",
+)
+"""The headline, and the facts below it."""
+
+
 def answer(prediction: Prediction, *, components: bool = False) -> forms.Answer:
     """Return a prediction of plain decoding in all forms, with its components if asked for."""
+    rows = prediction.rows()
+    fitting = [row for row in rows if row["batch_size"] <= row["max_batch_size"]]
+    facts = _facts(fitting or rows)
+    words = report.opening(_TOLD, facts, fitting)
+    listed = component_rows(prediction) if components else rows
+    fields = fields_of(prediction, list, components=components)
 
     def page() -> str:
         parts = [prediction.to_text(TABLE.get(), remedy="to_frame(), --csv and --json have all")]
         parts += [component_tables(prediction)] if components else []
-        return report.page(prediction, verdict(prediction), *parts)
+        return report.page(prediction, words, *parts)
 
     return forms.Answer(
         page=page,
-        fields=lambda: fields_of(prediction, list, components=components),
-        rows=lambda: component_rows(prediction) if components else prediction.rows(),
+        facts=facts,
+        fields=lambda: fields,
+        rows=lambda: listed,
         warnings=prediction.warnings,
     )
 
 
-def verdict(decoded: Prediction) -> list[str]:
-    """Return a sentence on the least time per token and the largest throughput."""
-    rows = decoded.rows()
-    fitting = [row for row in rows if row["batch_size"] <= row["max_batch_size"]]
-    opening = "" if fitting else "Nothing fits in memory. If it did: "
-    rows = fitting or rows
-    most = max(rows, key=lambda row: row["throughput"])
-    told = [_at(most, rows)]
+def _facts(rows: list[Row]) -> dict[str, Fact]:
+    """Return the least time per token and the largest throughput, where, and what takes most."""
+    rows = [row | {"where": report.place(row, rows)} for row in rows]
     least = min(rows, key=lambda row: row["tpot"])
-    if least is not most:
-        told.insert(0, _at(least, rows))
-    return [f"{opening}{'; '.join(told)}."]
-
-
-def _at(row: Row, rows: list[Row]) -> str:
-    rate = f"{row['throughput']:.0f} tokens/s of all requests"
-    place = f"{seconds(row['tpot'])} a token at {report.place(row, rows)}"
-    return f"{place}, {rate}, mostly {row['largest_share']}"
+    most = max(rows, key=lambda row: row["throughput"])
+    others = {"at": "batch_size", "where": "where", "share": "largest_share"}
+    return picked("least_tpot", least, "tpot", **others) | picked(
+        "most_throughput", most, "throughput", **others
+    )

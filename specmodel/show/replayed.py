@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specmodel import replay
-from specmodel.base.text import SCREEN, listed
+from specmodel.base.text import SCREEN
 from specmodel.prediction.table import Row
 from specmodel.show import report
 from specmodel.show.behind import behind
 from specmodel.show.columns import REPLAYS, chosen
+from specmodel.show.facts import Fact, Facts, known, lines, picked
 from specmodel.show.forms import Answer, plain_fields, records, text_table
-from specmodel.show.notes import in_words, si
+from specmodel.show.notes import in_words
 
 if TYPE_CHECKING:
     from specmodel.replay.asked import Replayed, ReplayQuestion
 
-_TOLD = "told the requests beforehand, as no engine is; not among the best"
+_HINDSIGHT = "told the requests beforehand, as no engine is; not among the best"
 """What is noted of policies of hindsight."""
+_BEST = "Best at batch size 1: {best}, {best_speedup:.2f}x."
+_NONE = "Speculation does not pay at batch size 1 under any of these policies."
+_RATIOS = (
+    "{ratio:.3f}x of {ratio_of}'s (95 % {ratio_low:.3f} to {ratio_high:.3f}).",
+    "{ratio:.3f}x of {ratio_of}'s.",
+)
+_TOLD = (
+    "A decode step takes {forward_time:s}; steps that verify 0, 1, ... draft tokens:"
+    " {step_costs:.2f} of it.",
+    "Steps testing lengths: {testing:.0%}.",
+)
+"""The facts below the headline."""
 
 
 def heading(question: ReplayQuestion) -> str:
@@ -31,19 +44,33 @@ def heading(question: ReplayQuestion) -> str:
 def answer(found: Replayed) -> Answer:
     """Return the answer of a replay of several policies, in all forms."""
     question, case = found.question, heading(found.question)
-    known = {} if question.fits is None else {"fits": question.fits}  # unknown of measured times
+    room = {} if question.fits is None else {"fits": question.fits}  # unknown of measured times
     assumed, rest = found.summary["assumed"], records(found.summary.drop(columns="assumed"))
-    rows = [{**row, **known, "assumed": told} for row, told in zip(rest, assumed, strict=True)]
+    rows = [{**row, **room, "assumed": note} for row, note in zip(rest, assumed, strict=True)]
     warnings = [*map(str, question.warnings)]
     said = {
         "heading": case,
         "assumptions": in_words(question.assumed),
         "warnings": warnings,
-        **known,
+        **room,
     }
+    labels = _labels(row["policy"] for row in rows)
+    labelled = [row | {"policy": labels[row["policy"]]} for row in rows]
+    facts = _facts(rows, question.times)
+    shown = facts | _facts(labelled, question.times)
+    headline, *lines = report.opening([_headline(facts), *_TOLD], shown, question.fits is not False)
+    words = [headline, *lines, *_over_the_same(labelled)]
+    values = said["assumptions"].items()
+    told_of = {name: f"{v:g}" if isinstance(v, float) else v for name, v in values}
     sentences = behind(question.deployment) if question.deployment else []
+
+    def page() -> str:
+        tables = [_table(labelled, labels)]
+        return report.laid_out(case, sentences, told_of, warnings, words, tables)
+
     return Answer(
-        page=lambda: page(said, question.times, rows, sentences),
+        page=page,
+        facts=facts,
         fields=lambda: said | {"step_times": fields_of(question.times), "policies": rows},
         rows=lambda: rows,
         warnings=warnings,
@@ -51,20 +78,38 @@ def answer(found: Replayed) -> Answer:
     )
 
 
-def page(
-    said: dict[str, Any], times: replay.ReplayTimes, rows: list[Row], behind: list[str]
-) -> str:
-    """Return the page for people: below the verdict the relative step times, which decide."""
-    costs = ", ".join(f"{cost:.2f}" for cost in times.step_time / times.forward_time)
-    plain = si(times.forward_time, "s")
-    line = f"A decode step takes {plain}; steps that verify 0, 1, ... draft tokens: {costs} of it."
-    labels = _labels(row["policy"] for row in rows)
-    rows = [row | {"policy": labels[row["policy"]]} for row in rows]
-    verdict = _verdict(rows) if said.get("fits", True) else report.if_it_fitted(_verdict(rows))
-    values = said["assumptions"].items()
-    assumed = {name: f"{v:g}" if isinstance(v, float) else v for name, v in values}
-    told = assumed, said["warnings"], [verdict, line], [_table(rows, labels)]
-    return report.laid_out(said["heading"], behind, *told)
+def _facts(rows: list[Row], times: replay.ReplayTimes) -> dict[str, Fact]:
+    """Return the best policy that can be deployed, and the relative step times, which decide."""
+    able = [row for row in rows if row["time_over_best"] is not None]
+    best = max(able, key=lambda row: row["speedup"], default=Row())
+    facts = {
+        "forward_time": Fact(times.forward_time, "s"),
+        "step_costs": Fact((times.step_time / times.forward_time).tolist()),
+        "testing": Fact({row["policy"]: row["test_share"] for row in able if row["test_share"]}),
+    }
+    return known((facts | picked("best", best, "policy", speedup="speedup")).items())
+
+
+def _headline(facts: Facts) -> str:
+    if "best" not in facts:
+        return "Policies that know the trace only: bounds, nothing to deploy."
+    return _BEST if facts["best_speedup"].value > 1 else _NONE
+
+
+def _over_the_same(rows: list[Row]) -> list[str]:
+    """Return the lead of the best policy over the next, or those within noise of it, a line each.
+
+    Times are compared request by request.
+    """
+    able = [row for row in rows if row["time_over_best"] is not None]
+    others = sorted(able, key=lambda row: -row["speedup"])[1:]
+    close = [row for row in others if (row["time_over_best_low"] or 1) <= 1]
+    nearest = close or sorted(others, key=lambda row: row["time_over_best"])[:1]
+    over = "Not told apart over the same requests: " if close else "Over the same requests: "
+    ends = {"of": "policy", "low": "time_over_best_low", "high": "time_over_best_high"}
+    return [
+        over + lines(_RATIOS, picked("ratio", row, "time_over_best", **ends))[0] for row in nearest
+    ]
 
 
 def fields_of(times: replay.ReplayTimes) -> Row:
@@ -77,51 +122,12 @@ def fields_of(times: replay.ReplayTimes) -> Row:
     return fields | ({"later": later} if later else {})
 
 
-def _verdict(rows: list[Row]) -> str:
-    """Return a sentence on the best policy, and on Cascade if it was replayed."""
-    rows = [row for row in rows if row["time_over_best"] is not None]
-    if not rows:
-        return "Policies that know the trace only: bounds, nothing to deploy."
-    best = max(rows, key=lambda row: row["speedup"])
-    told = [f"Best at batch size 1: {_gain(best)}{_lead([row for row in rows if row is not best])}"]
-    if best["speedup"] <= 1:
-        told = ["Speculation does not pay at batch size 1 under any of these policies"]
-    told += [_gain(row) for row in rows if row["policy"] == "cascade" and row is not best]
-    return f"{'; '.join(told)}."
-
-
-def _lead(others: list[Row]) -> str:
-    """Return the lead of the best policy over the next as text, or those within noise of it.
-
-    Times are compared request by request; "" if there is no other policy.
-    """
-    close = [row for row in others if (row["time_over_best_low"] or 1) <= 1]
-    nearest = close or sorted(others, key=lambda row: row["time_over_best"])[:1]
-    if not nearest:
-        return ""
-    told = listed([_ratio(row) for row in nearest])
-    return f", {told}{', not told apart' if close else ''} over the same requests"
-
-
-def _ratio(row: Row) -> str:
-    """Return as text how much faster the best policy is than this row's, and its 95 % interval."""
-    low, high = row["time_over_best_low"], row["time_over_best_high"]
-    ends = "" if low is None else f" (95 % {low:.3f} to {high:.3f})"
-    return f"{row['time_over_best']:.3f}x of {row['policy']}'s{ends}"
-
-
-def _gain(row: Row) -> str:
-    """Return a policy's speedup as text, with the share of its steps that test draft lengths."""
-    testing = f", {row['test_share']:.0%} of its steps testing lengths" if row["test_share"] else ""
-    return f"{row['policy']}, {row['speedup']:.2f}x{testing}"
-
-
 def _table(rows: list[Row], labels: dict[str, str]) -> str:
     """Return a text table with a row for each policy, and notes that explain its labels."""
     notes = [_fill(f"{label}: {name}") for name, label in labels.items() if label != name]
     by_text: dict[str, list[str]] = {}
     for row in rows:
-        if text := row["assumed"] or ("" if row["time_over_best"] is not None else _TOLD):
+        if text := row["assumed"] or ("" if row["time_over_best"] is not None else _HINDSIGHT):
             by_text.setdefault(text, []).append(row["policy"])
     notes += [_fill(f"{', '.join(names)}: {text}.") for text, names in by_text.items()]
     columns = chosen(["policy", *(column.name for column in REPLAYS)], REPLAYS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.ranges import among, ranges_text, spans
@@ -14,6 +15,7 @@ from specmodel.base.text import VERBOSE, wrap
 from specmodel.prediction.table import Form, Row, varies
 from specmodel.show.behind import assumed_text, behind, briefly, what_if_text
 from specmodel.show.columns import units
+from specmodel.show.facts import Facts, known, lines as lines_of
 from specmodel.show.forms import Answer, by_batch_size
 from specmodel.show.notes import in_words
 
@@ -211,24 +213,29 @@ def if_it_fitted(verdict: str, largest: int = 0, counted: str = "") -> str:
     return f"{unfit}. If {they}: {verdict[:1].lower()}{verdict[1:]}"
 
 
+def opening(templates: Iterable[str], facts: Facts, fits: object) -> list[str]:
+    """Return the headline and the lines below it; the headline says so if nothing `fits`."""
+    headline, *lines = lines_of(templates, facts)
+    return [headline if fits else if_it_fitted(headline), *lines]
+
+
 def answer(
-    prediction: Prediction, found: Sequence[Row], parts: Callable[[], tuple[str, ...]]
+    prediction: Prediction,
+    rows: Sequence[Row],
+    templates: Iterable[str],
+    tables: Callable[[], Iterable[str]],
+    facts: Facts,
 ) -> Answer:
-    """Return rows found from one prediction, in all forms; `parts` are verdict and tables.
-
-    The verdict starts with whether anything fits in memory.
-    """
-
-    def text() -> str:
-        verdict, *tables = parts()
-        told = verdict if prediction.fits.any() else if_it_fitted(verdict)
-        return page(prediction, [told], *tables)
-
-    return comparison({"": prediction}, found, text)
+    """Return rows found from one prediction, in all forms."""
+    page_of = partial(page, prediction, opening(templates, facts, prediction.fits.any()))
+    return comparison({"": prediction}, rows, lambda: page_of(*tables()), facts)
 
 
 def comparison(
-    predictions: Mapping[str, Prediction], found: Sequence[Row], page: Callable[[], str]
+    predictions: Mapping[str, Prediction],
+    found: Sequence[Row],
+    page: Callable[[], str],
+    facts: Facts,
 ) -> Answer:
     """Return rows found from several predictions by name, in all forms."""
 
@@ -241,7 +248,14 @@ def comparison(
     if len(cases) > 1:  # layouts may be all that differs
         cases = {re.sub(r" \(tensor parallel[^)]*\)", "", case) for case in cases}
     case = cases.pop() if len(cases) == 1 else ""
-    return Answer(page=page, fields=fields, rows=lambda: found, warnings=[*warnings], case=case)
+    return Answer(
+        page=page,
+        facts=known(facts.items()),
+        fields=fields,
+        rows=lambda: found,
+        warnings=[*warnings],
+        case=case,
+    )
 
 
 def fitting(rows: Sequence[Row]) -> list[Row]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from specmodel.base.text import align, wrap
 from specmodel.prediction.table import Form, Row, columns_of, filler, fitted
 from specmodel.show import report
+from specmodel.show.facts import Fact, picked
 from specmodel.show.forms import Answer, records
 from specmodel.show.notes import si
 
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from specmodel.answers.sensitivity import Sensitivity
 
 _POINT = ("batch_size", "draft_length", "context_length")
+_TOLD = (
+    "Speedup {speedup:.2f}, target efficiency {target_efficiency:.2f}.",
+    "Point: batch size {batch_size}, draft length {draft_length}, context {context_length}.",
+    "Moves it most: {moves_most}, from {moves_most_low:.2f} to {moves_most_high:.2f}.",
+    "Decides most of its variance: {decides_most}, {decides_most_share:.0%}.",
+)
+"""The headline, and the facts below it."""
 _ENDS = ("low", "high")
 _MOST_ROWS = 15
 """Rows of a table for people [-]."""
@@ -44,8 +52,11 @@ _ERRORS = {
 
 def answer(found: Sensitivity) -> Answer:
     """Return the analyses of a point in all forms."""
+    facts = _facts(found)
+    words = report.opening(_TOLD, facts, found.fits)
     return Answer(
-        page=lambda: _page(found),
+        page=lambda: _page(found, words),
+        facts=facts,
         fields=lambda: _fields(found),
         rows=lambda: _tidy(found),
         warnings=found.warnings,
@@ -53,32 +64,28 @@ def answer(found: Sensitivity) -> Answer:
     )
 
 
-def _page(found: Sensitivity) -> str:
+def _facts(found: Sensitivity) -> dict[str, Fact]:
+    """Return the outcome, where, and the inputs that move and decide most of the speedup."""
+    facts = {name: Fact(value) for name, value in found.outcome.items()}
+    facts |= {name: Fact(getattr(found.point, name)) for name in _POINT}
+    ends = {"low": "speedup_at_low", "high": "speedup_at_high"}
+    facts |= picked("moves_most", records(found.swings)[0], "input", **ends)
+    decided = records(found.indices[found.indices["output"] == "speedup"])
+    if decided:
+        first = max(decided, key=lambda row: row["first_order"])
+        first["first_order"] = min(first["first_order"], 1.0)  # an estimate may be beyond
+        facts |= picked("decides_most", first, "input", share="first_order")
+    return facts
+
+
+def _page(found: Sensitivity, words: list[str]) -> str:
     """Return the answer for people, at most 80 columns wide."""
-    place = "batch size {0.batch_size}, draft length {0.draft_length}, context {0.context_length}"
     tables = [
         _elasticity_table(records(found.elasticities)),
         _tornado_table(records(found.swings)) + _without_range(found),
         *(_sobol_table(found, output) for output in found.outcome),
     ]
-    verdict = _verdict(found) if found.fits else report.if_it_fitted(_verdict(found))
-    words = [verdict, place.format(found.point)]
     return report.page(found, words, *tables, notes=_notes(found))
-
-
-def _verdict(found: Sensitivity) -> str:
-    """Return a sentence on the outcome, and on the inputs that move it most."""
-    speedup, efficiency = found.outcome.values()
-    told = f"Speedup {speedup:.2f}, target efficiency {efficiency:.2f}."
-    swing = records(found.swings)[0]
-    moved = f"{swing['speedup_at_low']:.2f} to {swing['speedup_at_high']:.2f}"
-    told += f" Of what is uncertain, {swing['input']} moves it most, from {moved}"
-    decided = records(found.indices[found.indices["output"] == "speedup"])
-    if decided:
-        first = max(decided, key=lambda row: row["first_order"])
-        told += " and" if first["input"] == swing["input"] else f"; {first['input']}"
-        told += f" decides {_per_cent(first['first_order'])} of the variance"
-    return f"{told}."
 
 
 def _elasticity_table(rows: list[Row]) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from specmodel import answers
 from specmodel.base.errors import InputError
-from specmodel.base.text import Columns, align_blocks, listed, wrap
+from specmodel.base.text import Columns, align_blocks, wrap
 from specmodel.prediction.table import varies
 from specmodel.show import forms, operator, report
+from specmodel.show.facts import Fact, lines as lines_of
 from specmodel.show.glossary import limits_told
 from specmodel.show.views import case as case_of
 
@@ -16,8 +19,14 @@ MOST_EXPLAINED = 5
 MOST_PRINTED = 10_000
 """Most points explained to programs, each in some twenty rows [-]."""
 
-_HELD = "a draft would gain, but none fits in memory"
 _WORDS = {"rejection": "rejected tokens"}
+_LINES = {
+    "drafts": "At {where}: {speedup:.2f}x of at most {ideal_speedup:.2f}x with {drafted} drafted;"
+    " lost to {lost_to:.2f}.",
+    "idle": "At {where}: {speedup:.2f}x, as nothing is drafted.",
+    "held": "At {where}: {speedup:.2f}x; a draft would gain, but none fits in memory.",
+}
+"""The line of a point."""
 
 _TITLES = {
     "target_efficiency": "Target efficiency{}, from 1: verifying takes no longer",
@@ -38,35 +47,32 @@ def answer(prediction: report.Prediction) -> forms.Answer:
         raise InputError("batch_size", f"{p.speedup.size} points", expected)
     found = answers.explain(p)
 
-    def parts() -> tuple[str, str, str]:
+    facts, words = _facts(found)
+
+    def parts() -> tuple[str, str]:
         if p.speedup.size > MOST_EXPLAINED:
             expected = f"at most {MOST_EXPLAINED} points side by side, or --json or --csv"
             raise InputError("batch_size", f"{p.speedup.size} points", expected)
         lost = {name for each in _largest(found) for name in each}
-        return verdict(found), tables(found), wrap(limits_told(lost, "Lost to"))
+        return tables(found), wrap(limits_told(lost, "Lost to"))
 
-    return report.answer(p, found.rows(), parts)
+    return report.answer(p, found.rows(), words, parts, facts)
 
 
-def verdict(explanation: answers.Explanation) -> str:
-    """Return a sentence for each point: speedup, ideal speedup, and the largest losses."""
-    rows, ideals, told = explanation.prediction.rows(), explanation.ideal_speedup.ravel(), ""
+def _facts(explanation: answers.Explanation) -> tuple[dict[str, Fact], list[str]]:
+    """Return by point speedup, ideal speedup and largest losses, and a line with them for each."""
+    rows, ideals = explanation.prediction.rows(), explanation.ideal_speedup.ravel().tolist()
+    facts: dict[str, dict[str, Any]] = {"speedup": {}, "ideal_speedup": {}, "lost_to": {}}
+    lines = []
     for row, ideal, losses in zip(rows, ideals, _largest(explanation), strict=True):
-        drafted, is_new = row["draft_length"], "at best" not in told
-        tokens = f"{drafted} drafted token{'s' if drafted > 1 else ''}"
-        of_all = f"the {ideal:.2f}x that {tokens} could give at best"
-        of_all = of_all if is_new else f"{ideal:.2f}x with {drafted}"
-        takes = [f"{_WORDS.get(name, name)} ({loss:.2f})" for name, loss in losses.items()]
-        ends = [
-            f"{'most of the rest is ' * is_new}lost to {listed(takes)}" if takes else "",
-            _HELD if row["limited_by"] == "memory" else "",
-            "" if row["fits"] else "it does not fit in memory",
-        ]
-        gain = f"{row['speedup']:.2f}x" + (
-            f" of {of_all}" if drafted else ", as nothing is drafted"
-        )
-        told += f" At {operator.place(row, rows)}: {'; '.join(filter(None, [gain, *ends]))}."
-    return told.lstrip()
+        place = operator.place(row, rows)
+        own = dict(zip(facts, (row["speedup"], ideal, losses or "nothing"), strict=True))
+        for name, value in own.items():
+            facts[name][place] = value
+        own |= {"where": place, "drafted": row["draft_length"]}
+        kind = "held" if row["limited_by"] == "memory" else "drafts" if own["drafted"] else "idle"
+        lines += lines_of([_LINES[kind]], {name: Fact(value) for name, value in own.items()})
+    return {name: Fact(by_place) for name, by_place in facts.items()}, lines
 
 
 def _largest(explanation: answers.Explanation) -> list[dict[str, float]]:
@@ -74,7 +80,7 @@ def _largest(explanation: answers.Explanation) -> list[dict[str, float]]:
     columns = ((-values.ravel()).tolist() for values in explanation.speedup.values())
     terms = (zip(explanation.speedup, losses, strict=True) for losses in zip(*columns, strict=True))
     two = (sorted(each, key=lambda term: -term[1])[:2] for each in terms)
-    return [{name: loss for name, loss in each if loss > 0.005} for each in two]
+    return [{_WORDS.get(name, name): loss for name, loss in each if loss > 0.005} for each in two]
 
 
 def tables(explanation: answers.Explanation) -> str:
@@ -95,8 +101,8 @@ def tables(explanation: answers.Explanation) -> str:
             lines = [f"{word} {row[f'{word}_length']}" for word in varying]
             head = "\n".join([f"batch {row['batch_size']}", *lines])
             columns.append((head, [cells[name][i] for name in shown]))
-        told = align_blocks(("", shown), columns, left=[""])
-        blocks.append(f"{_TITLES[quantity].format(fixed)}\n{told}")
+        cells_text = align_blocks(("", shown), columns, left=[""])
+        blocks.append(f"{_TITLES[quantity].format(fixed)}\n{cells_text}")
     return "\n\n".join(blocks)
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from specmodel.answers.ranking import Ranking
 from specmodel.cli import main
 from specmodel.cost import resolve
 from specmodel.show import compared, within
@@ -32,20 +33,19 @@ def ranked(rates, fits=None):
         for name, each in rates.items()
         for i, rate in enumerate(each)
     ]
-    return compared.Ranking(rows, deployments())
+    return Ranking(rows, deployments())
 
 
 def test_the_fastest_is_named_by_batch_size_and_one_for_all_by_its_worst_loss():
     ranking = ranked({"a": [100, 100, 100], "b": [60, 100.5, 200], "c": [90, 99, 120]})
-    words = compared.verdict(ranking)
-    assert words.startswith(
-        "Fastest with speculation, or not told apart from it, by batch size: a at 1-2; b at 4."
-    )
+    facts = compared.facts_of(ranking)
+    assert ranking.is_tied
+    assert facts["fastest"].value == {"1-2": ["a"], "4": ["b"]}
     # a loses 100 % at 4, b 67 % at 1, c 67 % at 4 and so as much as b there
     name, lag, size = ranking.for_all()
     assert (name, size) == ("b", 1)
     assert lag == pytest.approx(100 / 60 - 1)
-    assert "One for all: b, at most 67% slower than that (at 1)." in words
+    assert (facts["one_for_all"].value, facts["one_for_all_at"].value) == ("b", 1)
 
 
 def test_as_fast_are_those_within_the_error_of_two_that_share_none():
@@ -61,15 +61,17 @@ def test_half_a_per_cent_is_a_tie_and_more_than_the_error_of_both_is_not(faster,
     change = f"hardware.memory.peak_bytes_per_s=4.8e12,{faster}"
     main(["compare", "qwen3-8b", "h200", "--batch-size", "1,8", "--set", change])
     page = " ".join(capsys.readouterr().out.split())
-    told = page[page.index("Fastest with speculation") :].partition(". ")[0]
-    assert (" or memory" in told) == ("or not told apart from it" in told) == is_tie
+    told = page[page.index("Fastest per GPU") :].partition(". ")[0]
+    assert (" / memory" in told) == ("or not told apart from it" in told) == is_tie
 
 
 def test_what_does_not_fit_wins_nowhere_and_is_none_for_all():
     ranking = ranked({"a": [100, 100], "b": [90, 300]}, fits={"b": [True, False]})
-    words = compared.verdict(ranking)
-    assert words.startswith("Fastest with speculation, at every batch size: a;")
-    assert words.endswith("In memory fit: b up to 1.")
+    facts = compared.facts_of(ranking)
+    assert facts["fastest"].value == {"1-2": ["a"]}
+    assert facts["next_slower"].value == [
+        (pytest.approx(100 / 90 - 1), pytest.approx(100 / 90 - 1))
+    ]
     assert ranking.for_all()[0] == "a"
 
 

@@ -1,0 +1,95 @@
+"""Which alternative is fastest at each batch size, and which serves all of them best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+
+from specmodel.base.ranges import among, ranges_text
+from specmodel.cost.deployment import Deployment
+from specmodel.prediction.best import as_good
+from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.predicting import with_known_intervals
+from specmodel.prediction.table import Row
+
+_ENDS = ("speedup_low", "speedup_high")
+
+
+def with_gains(predictions: Mapping[str, Prediction], rows: list[Row]) -> list[Row]:
+    """Return the rows with the 80 % interval of each speedup, where all alternatives know theirs.
+
+    None where nothing is drafted.
+    """
+    points = [point for p in predictions.values() for point in with_known_intervals(p).rows()]
+    if not all("speedup_low" in point for point in points):
+        return rows
+    return [
+        row | {end: point[end] if point["draft_length"] else None for end in _ENDS}
+        for row, point in zip(rows, points, strict=True)
+    ]
+
+
+class Ranking:
+    """Alternatives by batch size, the fastest first: that of most tokens a second and GPU.
+
+    Parameters
+    ----------
+    best
+        A row for each alternative and batch size, as `answers.compare` returns it. Rows that fit in
+        memory are ranked, all if none fits.
+    deployments
+        Of each, which tell whether two err alike.
+    """
+
+    def __init__(self, best: list[Row], deployments: Mapping[str, Deployment]) -> None:
+        self.best, self.deployments = best, deployments
+        self.kept = [row for row in best if row["fits"]] or [*best]
+        names = dict.fromkeys(row["alternative"] for row in best)
+        self.numbers: dict[str, int] = {name: i for i, name in enumerate(names, 1)}
+        self.by_size: dict[int, list[Row]] = {}
+        for row in sorted(self.kept, key=lambda r: -r["throughput_per_gpu"]):
+            self.by_size.setdefault(row["batch_size"], []).append(row)
+        self.by_size = dict(sorted(self.by_size.items()))
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether anywhere another is not told apart from the fastest."""
+        return any(map(self.close, self.by_size.values()))
+
+    def fastest(self, rows: Sequence[Row], by: str = "throughput_per_gpu") -> list[str]:
+        """Return the names of the best alternative by column `by`, and of those not told apart."""
+        return as_good({row["alternative"]: row[by] for row in rows}, self.deployments)
+
+    def close(self, rows: Sequence[Row]) -> str:
+        """Return as text the numbers of alternatives not told apart from the fastest."""
+        others = self.fastest(rows)[1:]
+        return among(self.numbers.values(), (self.numbers[name] for name in others))
+
+    def winners(self, by: str = "throughput_per_gpu") -> dict[str, list[str]]:
+        """Return the names of `fastest` that hold in each run of batch sizes, by these sizes."""
+        found = list[tuple[int, int, list[str]]]()
+        for size, rows in self.by_size.items():
+            names = self.fastest(rows, by)
+            both = [name for name in found[-1][2] if name in names] if found else []
+            first = found.pop()[0] if both else size
+            found.append((first, size, both or names))
+        return {ranges_text([(first, last)]): names for first, last, names in found}
+
+    def for_all(self) -> tuple[str, float, int] | None:
+        """Return the alternative whose largest loss is least, that loss [-] and its batch size.
+
+        None if no alternative fits in memory at all batch sizes.
+        """
+        lags: dict[str, list[tuple[float, int]]] = {}
+        for size, rows in self.by_size.items():
+            for row in rows:
+                lags.setdefault(row["alternative"], []).append((self.lag(row), size))
+        worst = {name: max(own) for name, own in lags.items() if len(own) == len(self.by_size)}
+        return min(
+            ((name, *lag) for name, lag in worst.items()), key=itemgetter(1, 2), default=None
+        )
+
+    def lag(self, row: Row) -> float:
+        """Return how much longer an alternative takes for a token of a GPU than the fastest."""
+        first = self.by_size[row["batch_size"]][0]
+        return float(first["throughput_per_gpu"] / row["throughput_per_gpu"] - 1)
