@@ -29,7 +29,8 @@ _DRAFTS = ("fixed", "below", "schedule")
 
 def rate_facts(rows: list[Row]) -> dict[str, Fact]:
     """Return the policy that is fastest at most loads, its gains, and the loads not carried."""
-    key, unit = ("request_rate", "requests/s") if rows[0]["users"] is None else ("users", "users")
+    rates, users = ("request_rate", "requests/s", "request/s"), ("users", "users", "-")
+    key, unit, of = rates if rows[0]["users"] is None else users
     times: dict[float, dict[str, float]] = {row[key]: {} for row in rows}
     for row in rows:
         if row["is_steady"]:
@@ -42,11 +43,11 @@ def rate_facts(rows: list[Row]) -> dict[str, Fact]:
     facts = {
         "unit": Fact(unit),
         "fastest": Fact(most and named(most)),
-        "fastest_at": Fact([at for at, name in best.items() if name == most]),
+        "fastest_at": Fact([at for at, name in best.items() if name == most], of),
         "gain_least": Fact(min(gains, default=None)),
         "gain_most": Fact(max(gains, default=None)),
-        "only_drafted_at": Fact(only if any(row["policy"] == "none" for row in rows) else None),
-        "not_carried_at": Fact([at for at in times if at not in best]),
+        "only_drafted_at": Fact(only if any(row["policy"] == "none" for row in rows) else None, of),
+        "not_carried_at": Fact([at for at in times if at not in best], of),
     }
     return known(facts.items())
 
@@ -126,7 +127,9 @@ def drain_facts(drain: Drain, rows: Sequence[Row]) -> dict[str, Fact]:
         "advice": Fact((kind if kind in ("none", *_DRAFTS) else "other") if plain else "only"),
         "policy": Fact(best["policy"]),
         "asked": Fact(f"{share}{drain.prompts} prompts x {drain.samples}"),
-        "makespan": Fact(best["makespan"], "s", best["makespan_low"], best["makespan_high"]),
+        "makespan": Fact(
+            best["makespan"], "s", best.get("makespan_low"), best.get("makespan_high")
+        ),
         "gpu_hours": Fact(best["gpu_hours"]),
         "drafted": Fact(int(numbers[-1]) if kind in ("fixed", "below") else None, "token"),
         "while_running": Fact(int(numbers[0]) if kind == "below" else None, "request"),
@@ -135,7 +138,9 @@ def drain_facts(drain: Drain, rows: Sequence[Row]) -> dict[str, Fact]:
     }
     if plain and plain is not best:
         facts |= {
-            "speedup": Fact(best["speedup"], "-", best["speedup_low"], best["speedup_high"]),
+            "speedup": Fact(
+                best["speedup"], "-", best.get("speedup_low"), best.get("speedup_high")
+            ),
             "makespan_plain": Fact(plain["makespan"], "s"),
             "gpu_hours_plain": Fact(plain["gpu_hours"]),
             **_few(plain, "_plain"),

@@ -42,7 +42,7 @@ _LINES = (
     " {now_without_graphs:.2f}x.",
     "Simpler: with these graphs one length, {only_length_then}, at every batch size.",
     "Stops paying: above {stops_paying_above}; {beyond_least:.2f}x to {beyond_most:.2f}x at"
-    " {beyond} with the best length, 0 too; {seats_option} ends there.",
+    " {beyond} with the best length, even 0; {seats_option} ends there.",
     "One length: {only_length} at every batch size; the engine needs no schedule.",
     "One length: {one_length}, {one_length_speedup:.2f}x on average; the schedule has {more:.1%}"
     " more.",
