@@ -1,25 +1,32 @@
-"""What a prediction advises: on or off, the one length to paste, and a layout that carries more."""
+"""What a prediction or a schedule advises: on or off, where, one length, a better layout."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from specmodel.algebra.speculation import expected_tokens_per_step
 from specmodel.answers.config_formats import one_length
 from specmodel.base.classes import dataclass
+from specmodel.base.facts import Fact, known
+from specmodel.base.ranges import spans
 from specmodel.cost.deploying import GPU_DEGREES
 from specmodel.cost.layouts import layouts_of
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.prediction.best import ALIKE, alike_places
 from specmodel.prediction.case import named_head
+from specmodel.prediction.cautions import is_modelled
 from specmodel.prediction.gains import Gain
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predicted
 from specmodel.prediction.table import Row
+
+if TYPE_CHECKING:
+    from specmodel.answers.plans import Plan
 
 _ANY_WOULD_DO = 1.01
 """Tokens a step below which any acceptance would do, so that none is asked for [token]."""
@@ -244,3 +251,117 @@ def better_layout(prediction: Prediction, rows: Sequence[Row]) -> BetterLayout |
     if not other.fits.item(0) or more < ALIKE:
         return None
     return BetterLayout(degrees=degrees, more=more, batch_size=size)
+
+
+def plan_facts(plan: Plan) -> dict[str, Fact]:
+    """Return what a schedule comes to, by name: where it pays, its most and least, its losses."""
+    schedule, is_full = plan.schedule, plan.largest == plan.schedule.batch_size.size
+    facts = {
+        "engine": Fact(plan.config.name),
+        "mean_speedup": Fact(schedule.mean_speedup),
+        "last_batch_size": Fact(schedule.batch_size.size, "request"),
+        "why_last": Fact(plan.end + (counted(plan) if is_full else "")),
+        "not_counted": Fact("" if plan.evaluation.prefill else "prompts of other requests"),
+        **_graphs(plan),
+    }
+    if schedule.max_draft_length:
+        return known((facts | _gains(plan) | _losses(plan) | _end(plan)).items())
+    best, off = schedule.best_speedup, ("off in tolerance", "off by rule")
+    kind = "off" if best.max() == 1 else off[plan.unbound.max_draft_length > 0]
+    most = {"most": Fact(float(best.max())), "most_at": Fact(int(best.argmax()) + 1, "request")}
+    return known((facts | most | {"advice": Fact(kind)}).items())
+
+
+def _gains(plan: Plan) -> dict[str, Fact]:
+    """Return the advice of a schedule that drafts, the most and least, and where it pays."""
+    speedup, gains, drafts = plan.schedule.speedup.tolist(), plan.gains, plan.schedule.draft_length
+    most, least = speedup.index(max(speedup)), speedup.index(min(speedup))
+    has_ends = all(gain or not length for gain, length in zip(gains, drafts, strict=True))
+    sure = [gain.low > 1 if gain else s > 1 for gain, s in zip(gains, speedup, strict=True)]
+    may = [bool(has_ends and gain and gain.is_open) for gain in gains]
+    is_known = is_modelled(plan.deployment, plan.evaluation.points["context_length"])
+    top, advice = gains[most], "on" if all(sure) else "on where it pays"
+    advice = "close" if top and top.is_open else advice
+
+    def where(holds: Iterable[bool]) -> Fact:
+        return Fact([*map(list, spans(plan.schedule.batch_size.tolist(), holds))], "request")
+
+    return {
+        "advice": Fact(advice if is_known else "may"),
+        "most": Fact(speedup[most], "-", top and top.low, top and top.high),
+        "most_at": Fact(most + 1, "request"),
+        "least": Fact(speedup[least]),
+        "least_at": Fact(least + 1, "request"),
+        "chance": Fact(top.chance if top and top.is_open else None),
+        "pays_at" if has_ends else "gains_at": where(sure),
+        "may_pay_at": where(may),
+    }
+
+
+def _losses(plan: Plan) -> dict[str, Fact]:
+    """Return what one length, the engine's own rule and one schedule for all contexts lose."""
+    from specmodel.answers.schedule import mean_speedup
+
+    schedule, has_one = plan.schedule, len(plan.schedule.ranges) == 1
+    context, size = divmod(int(plan.speedup.argmin()), schedule.batch_size.size)
+    # where a command is printed, it ends the batch
+    above = None if plan.config.start else int(schedule.draft_length[-1]) * plan.config.keeps_last
+    slowest = {
+        "slowest": Fact(float(plan.speedup.min())),
+        "slowest_at": Fact(size + 1, "request"),
+        "slowest_context": Fact(plan.context_length[context], "token"),
+    }
+    return (slowest if plan.alone else {}) | {
+        "one_length": Fact(schedule.single_draft_length, "token"),
+        "one_length_speedup": Fact(mean_speedup(schedule.single_speedup)),
+        "more": Fact(None if has_one else schedule.gain_over_single - 1),
+        "only_length": Fact(schedule.max_draft_length if has_one else None, "token"),
+        "drafts_above": Fact(above, "token"),
+        "mean_loss": Fact(schedule.mean_loss),
+        "max_loss": Fact(float(schedule.loss.max())),
+        "cost_of_rule": Fact(plan.cost_of_rule or None),
+    }
+
+
+def _end(plan: Plan) -> dict[str, Fact]:
+    """Return the batch size above which no length pays; {} where there is none."""
+    beyond = (plan.whole or plan.schedule).speedup[plan.paying :]
+    if not beyond.size:
+        return {}
+    seats = plan.paying // plan.deployment.layout.replicas
+    return {
+        "stops_paying_above": Fact(plan.paying, "request"),
+        "beyond": Fact([[plan.paying + 1, plan.paying + beyond.size]], "request"),
+        "beyond_least": Fact(float(beyond.min())),
+        "beyond_most": Fact(float(beyond.max())),
+        "seats_option": Fact(f"{plan.config.most_requests} {seats}"),
+    }
+
+
+def _graphs(plan: Plan) -> dict[str, Fact]:
+    """Return what larger CUDA graphs gain; {} where they gain nothing."""
+    schedule, freed = plan.whole or plan.schedule, plan.freed
+    limit = plan.deployment.graph_limit
+    if not (freed and limit):
+        return {}
+    size = freed.batch_size * (freed.draft_length + 1 if limit.unit == "token" else 1)
+    count = int(-(-size.max() // plan.deployment.layout.replicas))
+    place = int((freed.speedup / schedule.speedup).argmax())
+    return {
+        "graphs_option": Fact(f"{limit.option} {count}"),
+        "graphs_needed": Fact(count, limit.unit),
+        "with_graphs": Fact(freed.mean_speedup),
+        "with_graphs_up_to": Fact(freed.batch_size.size, "request"),
+        "most_with_graphs_at": Fact(place + 1, "request"),
+        "most_with_graphs": Fact(float(freed.speedup[place])),
+        "now_without_graphs": Fact(float(schedule.speedup[place])),
+        "only_length_then": Fact(freed.ranges[0][2] if len(freed.ranges) == 1 else None, "token"),
+    }
+
+
+def counted(plan: Plan) -> str:
+    """Return as text the context, and the room for drafts, that each request is counted with."""
+    told = f" at context {max(plan.context_length)}"
+    if plan.deployment.recurrent_model and plan.schedule.max_draft_length:
+        told += f", with room for drafts of {plan.schedule.max_draft_length} in each request"
+    return told

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specmodel.base.ranges import among
 from specmodel.prediction.table import Row
+from specmodel.serving.facts import drain_facts
 from specmodel.show.columns import DRAINS, chosen
-from specmodel.show.facts import Fact, known, lines
+from specmodel.show.facts import lines
 from specmodel.show.forms import Answer
 from specmodel.show.loads import framed, graph_notes, table_of, units_of
 
@@ -21,12 +20,6 @@ _SHOWN = (
     *("done_p99", "throughput", "running", "gpu_hours", "cost"),
 )
 _SPARE = ("done_p99", "running", "done_p50", "makespan_closed", "throughput", "speedup_low")
-_WORTH = 0.01
-"""How much less time a policy must take to be told as a gain [-]."""
-_FEW = 8
-"""Of what part of the most that run it is told how long fewer run, where none is the limit [-]."""
-_MOST_TOLD = 4
-"""Lengths of a schedule that are told [-]."""
 _CLOSED = (
     "By formula: all that run advance alike, each with a quantile of the noise of its drafts;"
     " policies that learn have none."
@@ -67,7 +60,7 @@ def answer(drained: Drained) -> Answer:
     shown = [name for name in _SHOWN if name != "makespan_closed" or not drain.by_formula]
     times = {name: "s" for name in rows[0] if name.startswith("last_at_")}
     asked = {name: getattr(drain, name) for name in ("prompts", "samples", "servers", "finished")}
-    facts = _facts(drain, rows)
+    facts = drain_facts(drain, rows)
     return framed(
         study,
         drained.assumed,
@@ -90,55 +83,3 @@ def _at_peak(drain: Drain, row: Row) -> Row:
     at = min(most, len(drafts.by_batch) - 1)
     drafted = drafts.by_batch[at] if drafts.kind == BY_BATCH else drafts.max_draft_length
     return {"running": most, "drafted_tokens_per_step": drafted}
-
-
-def _facts(drain: Drain, rows: Sequence[Row]) -> dict[str, Fact]:
-    """Return the best policy, what it gains, and the share of time with few requests."""
-    plain = next((row for row in rows if row["policy"] == "none"), None)
-    best = min(rows, key=lambda row: row["makespan"])
-    if plain and best["makespan"] > (1 - _WORTH) * plain["makespan"]:
-        best = plain
-    kind, *numbers = best["policy"].split(":")
-    share = f"{100 * drain.finished:g} % of " if drain.finished < 1 else ""
-    facts = {
-        "advice": Fact((kind if kind in _ADVICE else "other") if plain else "only"),
-        "policy": Fact(best["policy"]),
-        "asked": Fact(f"{share}{drain.prompts} prompts x {drain.samples}"),
-        "makespan": Fact(best["makespan"], "s", best["makespan_low"], best["makespan_high"]),
-        "gpu_hours": Fact(best["gpu_hours"]),
-        "drafted": Fact(int(numbers[-1]) if kind in ("fixed", "below") else None, "token"),
-        "while_running": Fact(int(numbers[0]) if kind == "below" else None, "request"),
-        "lengths": Fact(_lengths(drain, best) if kind == "schedule" else None),
-        **_few(best, ""),
-    }
-    if plain and plain is not best:
-        facts |= {
-            "speedup": Fact(best["speedup"], "-", best["speedup_low"], best["speedup_high"]),
-            "makespan_plain": Fact(plain["makespan"], "s"),
-            "gpu_hours_plain": Fact(plain["gpu_hours"]),
-            **_few(plain, "_plain"),
-        }
-    return known(facts.items())
-
-
-def _lengths(drain: Drain, row: Row) -> str:
-    """Return the draft lengths of a schedule by running requests as text; "" for many."""
-    lengths = drain.study.service("schedule").drafts.by_batch[: row["most_running"] + 1]
-    sizes = {k: [n for n, own in enumerate(lengths) if n and own == k] for k in lengths[1:]}
-    ranges = [f"{k} at {among(range(1, len(lengths)), own)}" for k, own in sizes.items()]
-    return "; ".join(ranges) if len(ranges) <= _MOST_TOLD else ""
-
-
-def _few(row: Row, of: str) -> dict[str, Fact]:
-    """Return the share of time in which few requests run; {} if few is below 2."""
-    limit = row["speculates_up_to"] or row["most_running"] // _FEW
-    if limit < 2:
-        return {}
-    sizes = [int(name.removeprefix("share_at_")) for name in row if name.startswith("share_at_")]
-    few = max(size for size in sizes if size <= limit)
-    share = sum(row[f"share_at_{size}"] or 0.0 for size in sizes if size < few)
-    return {
-        f"few{of}": Fact(few, "request"),
-        f"few_share{of}": Fact(share),
-        f"most_running{of}": Fact(row["most_running"], "request"),
-    }

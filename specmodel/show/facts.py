@@ -1,36 +1,23 @@
-"""What an answer tells, as data: each fact by a name, the same in JSON, in Python and on pages."""
+"""What an answer tells, as lines of text: templates filled with facts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from specmodel.base.classes import dataclass
+from specmodel.base.facts import (
+    Fact as Fact,
+    Facts as Facts,
+    as_fields as as_fields,
+    known as known,
+)
 from specmodel.base.ranges import ranges_text
 from specmodel.prediction.table import Row, seconds
 from specmodel.show.columns import duration, units
 
 
-@dataclass(frozen=True)
-class Fact:
-    """One thing that an answer tells.
-
-    Parameters
-    ----------
-    value
-        A number, a text, a list of these or of first and last values, or a dict; None for none.
-    unit
-        Unit of the value, "-" without one.
-    low, high
-        Ends of its central 80 % interval, None where it has none.
-    """
-
-    value: Any
-    unit: str = "-"
-    low: float | None = None
-    high: float | None = None
-
+class _Told(Fact):
     def __format__(self, form: str) -> str:
         """Return the value as text: "x" a speedup with its interval, "s" seconds, "at" by place.
 
@@ -45,14 +32,6 @@ class Fact:
         """The interval as text, in brackets; "" where there is none."""
         ends = [_text(end, self.unit, ".2f" * (self.unit == "-")) for end in (self.low, self.high)]
         return "" if self.low is None else " (80 % interval {} to {})".format(*ends)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fact for JSON, its interval where it has one."""
-        ends = {} if self.low is None else {"low": self.low, "high": self.high}
-        return {"value": self.value, "unit": self.unit, **ends}
-
-
-Facts = Mapping[str, Fact]
 
 
 def _text(value: Any, unit: str, form: str) -> str:
@@ -86,23 +65,9 @@ def picked(name: str, row: Row, column: str, **others: str) -> dict[str, Fact]:
 
 def lines(templates: Iterable[str], facts: Facts) -> list[str]:
     """Return the templates that have all their facts, filled in: ``"Most: {most:x}."``."""
-    filled, have = [], known(facts.items())
+    have = {name: _Told(**vars(fact)) for name, fact in known(facts.items()).items()}
+    filled = []
     for template in templates:
         with suppress(KeyError):
             filled.append(template.format_map(have))
     return filled
-
-
-def as_fields(facts: Facts) -> dict[str, dict[str, Any]]:
-    """Return facts for JSON, by name."""
-    return {name: fact.to_dict() for name, fact in facts.items()}
-
-
-def known(facts: Iterable[tuple[str, Fact]]) -> dict[str, Fact]:
-    """Return facts by name, without those that have no value."""
-    empty = (str, list, tuple, dict)
-    return {
-        name: fact
-        for name, fact in facts
-        if fact.value is not None and (fact.value or not isinstance(fact.value, empty))
-    }

@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from specmodel.base.text import SCREEN
 from specmodel.prediction.table import Column, Row, seconds
+from specmodel.serving.facts import capacity_facts, rate_facts, within_targets
 from specmodel.show import report
 from specmodel.show.behind import behind
 from specmodel.show.columns import ALTERNATIVES, LOADS, chosen, units
-from specmodel.show.facts import Fact, known, lines
+from specmodel.show.facts import lines
 from specmodel.show.forms import Answer, text_table
 from specmodel.show.notes import in_words
 
 if TYPE_CHECKING:
-    from specmodel.answers import Plan
     from specmodel.answers.alternatives import Alternatives
     from specmodel.base.notes import Note
     from specmodel.serving.asked import Loaded
-    from specmodel.serving.capacity import Targets
     from specmodel.serving.study import Study
     from specmodel.serving.trial import Trial
 
@@ -30,8 +29,6 @@ USUAL_POLICIES = (
 )
 """What is said where no policies were named."""
 _NINETY = "90 % of requests stay below the columns so named."
-_STEEP = 1.2
-"""How much more is carried with targets a tenth longer, from which that is told [-]."""
 _RATES_TOLD = (
     "Run {fastest}: fastest at {fastest_at} {unit}.",
     "Gain: {gain_least:.2f}x to {gain_most:.2f}x faster than without drafts.",
@@ -130,7 +127,7 @@ def _at_rates(loaded: Loaded, notes: Sequence[str]) -> Answer:
     shown = [name for name in _AT_RATES if name != "is_steady" or not all_carried]
     notes = [f"TPOT counts each token once; {_NINETY}", *notes]
     notes += [_TOGETHER] if rows[0]["users"] else []
-    facts = _fastest(rows)
+    facts = rate_facts(rows)
     return framed(
         study,
         told,
@@ -167,35 +164,6 @@ def table_of(rows: list[Row], names: Sequence[str | Column], spare: Sequence[str
     return text_table(rows, columns, width=SCREEN.get(), left=("policy",))
 
 
-def _fastest(rows: list[Row]) -> dict[str, Fact]:
-    """Return the policy that is fastest at most loads, its gains, and the loads not carried."""
-    key, unit = ("request_rate", "requests/s") if rows[0]["users"] is None else ("users", "users")
-    times: dict[float, dict[str, float]] = {row[key]: {} for row in rows}
-    for row in rows:
-        if row["is_steady"]:
-            times[row[key]][row["policy"]] = row["tpot"]
-    # of times that read alike, the first
-    best = {at: min(own, key=lambda n: float(f"{own[n]:.3g}")) for at, own in times.items() if own}
-    gains = [own["none"] / own[best[at]] for at, own in times.items() if own.get("none")]
-    most = max(best.values(), key=[*best.values()].count, default=None)
-    only = [at for at in best if "none" not in times[at]]
-    facts = {
-        "unit": Fact(unit),
-        "fastest": Fact(most and named(most)),
-        "fastest_at": Fact([at for at, name in best.items() if name == most]),
-        "gain_least": Fact(min(gains, default=None)),
-        "gain_most": Fact(max(gains, default=None)),
-        "only_drafted_at": Fact(only if any(row["policy"] == "none" for row in rows) else None),
-        "not_carried_at": Fact([at for at in times if at not in best]),
-    }
-    return known(facts.items())
-
-
-def named(policy: str) -> str:
-    """Return the name of a policy for use in a sentence: "plain decoding" for none."""
-    return "plain decoding" if policy == "none" else policy
-
-
 def _largest(loaded: Loaded, trial: Trial, notes: Sequence[str]) -> Answer:
     """Return the largest rate of each policy and the rates that were tried, in all forms."""
     study, rows, tried = trial.study, loaded.rows, loaded.tried
@@ -206,7 +174,7 @@ def _largest(loaded: Loaded, trial: Trial, notes: Sequence[str]) -> Answer:
     ]
     notes = [*again, *notes, _INTERVALS, _NINETY]
 
-    facts = _carried(trial, rows)
+    facts = capacity_facts(trial, rows)
     return framed(
         study,
         loaded.assumed,
@@ -219,64 +187,6 @@ def _largest(loaded: Loaded, trial: Trial, notes: Sequence[str]) -> Answer:
         rows=lambda: tried,
         figure="capacity",
     )
-
-
-def within_targets(targets: Targets) -> str:
-    """Return as text the targets, and the share of requests that should meet them."""
-    told = {"a token": targets.tpot, "to the first": targets.ttft}
-    times = " and ".join(f"{seconds(t)} {what}" for what, t in told.items() if t is not None)
-    return f"{times} for {100 * targets.attainment:.4g} % of requests"
-
-
-def _best(rows: list[Row]) -> Row:
-    """Return the row of the largest capacity; of plain decoding, if that is within 1 % of it."""
-    best = max(rows, key=lambda row: row["capacity"])
-    alike = (r for r in rows if r["policy"] == "none" and best["capacity"] < 1.01 * r["capacity"])
-    return next(alike, best)
-
-
-def _carried(trial: Trial, rows: list[Row]) -> dict[str, Fact]:
-    """Return the policy of the largest capacity, beside plain decoding and those as good."""
-    best, plain = _best(rows), next((row for row in rows if row["policy"] == "none"), None)
-    low, rate = best["simulated_low"], best["capacity"]
-    alike = [
-        r["policy"] for r in rows if r is not best and low and (r["simulated_high"] or 0) >= low
-    ]
-    facts = {
-        "within": Fact(within_targets(trial.targets)),
-        "carries_most": Fact(named(best["policy"])),
-        "capacity": Fact(rate, "request/s", best["predicted_low"], best["predicted_high"]),
-        "as_good": Fact(", ".join(alike)),
-    }
-    if plain and plain is not best:
-        without, looser = plain["capacity"], plain["capacity_if_looser"]
-        is_steep = without and looser >= _STEEP * without
-        facts |= {
-            "capacity_plain": Fact(without or None, "request/s"),
-            "gain": Fact(rate / without if without else None),
-            "tpot_alone": Fact(None if without else trial.alone("none")[1], "s"),
-            "if_looser_plain": Fact(looser if is_steep else None, "request/s"),
-            "gain_if_looser": Fact(best["capacity_if_looser"] / looser if is_steep else None),
-        }
-    return known(facts.items())
-
-
-def of_schedules(plan: Plan) -> dict[str, Fact]:
-    """Return the capacities of the schedule, the best single length, and none, where simulated."""
-    from specmodel.serving.capacity import Targets
-
-    if not plan.carried:
-        return {}
-    rates = {row["policy"]: row["capacity"] for row in plan.carried}
-    best = max(rates, key=lambda name: rates[name])
-    single = max(rate for name, rate in rates.items() if name.startswith("fixed"))
-    return {
-        "within": Fact(within_targets(Targets(**plan.targets))),
-        "carries_most": Fact(named(best)),
-        "capacity": Fact(rates[best], "request/s"),
-        "capacity_fixed": Fact(single, "request/s"),
-        "capacity_plain": Fact(rates["none"], "request/s"),
-    }
 
 
 def of_alternatives(found: Alternatives) -> tuple[str, str]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from specmodel.base.ranges import ranges_text, spans
+from specmodel.base.ranges import ranges_text
 from specmodel.base.text import align_blocks, command_lines, wrap
-from specmodel.prediction.best import alike_places
 from specmodel.prediction.table import Form, Row
+from specmodel.serving.facts import carried_facts
 from specmodel.show import loads, report
 from specmodel.show.columns import units
-from specmodel.show.facts import Fact, known, lines
+from specmodel.show.facts import lines
 from specmodel.show.forms import Answer, table
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _LINES = (
     " {now_without_graphs:.2f}x.",
     "Simpler: with these graphs one length, {only_length_then}, at every batch size.",
     "Stops paying: above {stops_paying_above}; {beyond_least:.2f}x to {beyond_most:.2f}x at"
-    " {beyond} with the best length, 0 too; {seats_option} ends there.",
+    " {beyond} with the best length, even 0; {seats_option} ends there.",
     "One length: {only_length} at every batch size; the engine needs no schedule.",
     "One length: {one_length}, {one_length_speedup:.2f}x on average; the schedule has {more:.1%}"
     " more.",
@@ -62,12 +62,14 @@ _CONTEXTS = (
 
 def answer(plan: Plan) -> Answer:
     """Return a schedule in all forms."""
+    from specmodel.answers.advice import counted, plan_facts
+
     caveats = (f"for {plan.config.name}, {plan.place}", f"made for {plan.limits}", *plan.caveats)
-    facts, ranges = _facts(plan), _ranges(plan)
+    facts, ranges = {**plan_facts(plan), **carried_facts(plan)}, _ranges(plan)
     (headline,) = lines([_HEADLINES[facts["advice"].value]], facts)
     off = [] if plan.schedule.max_draft_length else [headline.removesuffix(".")]
     if plan.largest < plan.schedule.batch_size[-1]:
-        headline = report.if_it_fitted(headline, plan.largest, _counted(plan))
+        headline = report.if_it_fitted(headline, plan.largest, counted(plan))
     words = [*lines(loads.CARRIED, facts), headline, *lines(_LINES, facts)]
     warnings = [*plan.warnings, *off]
     fields = _fields(plan, ranges) | {"warnings": warnings}
@@ -86,120 +88,6 @@ def answer(plan: Plan) -> Answer:
         fragment=plan.fragment,
         caveats=caveats if plan.fragment else (),
     )
-
-
-def _facts(plan: Plan) -> dict[str, Fact]:
-    """Return what the page tells, by name."""
-    schedule, is_full = plan.schedule, plan.largest == plan.schedule.batch_size.size
-    facts = {
-        "engine": Fact(plan.config.name),
-        "mean_speedup": Fact(schedule.mean_speedup),
-        "last_batch_size": Fact(schedule.batch_size.size, "request"),
-        "why_last": Fact(plan.end + (_counted(plan) if is_full else "")),
-        "not_counted": Fact("" if plan.evaluation.prefill else "prompts of other requests"),
-        **_graphs(plan),
-        **loads.of_schedules(plan),
-    }
-    if schedule.max_draft_length:
-        return known((facts | _gains(plan) | _losses(plan) | _end(plan)).items())
-    best, off = schedule.best_speedup, ("off in tolerance", "off by rule")
-    kind = "off" if best.max() == 1 else off[plan.unbound.max_draft_length > 0]
-    most = {"most": Fact(float(best.max())), "most_at": Fact(int(best.argmax()) + 1, "request")}
-    return known((facts | most | {"advice": Fact(kind)}).items())
-
-
-def _gains(plan: Plan) -> dict[str, Fact]:
-    """Return the advice of a schedule that drafts, the most and least, and where it pays."""
-    speedup, gains, drafts = plan.schedule.speedup.tolist(), plan.gains, plan.schedule.draft_length
-    most, least = speedup.index(max(speedup)), speedup.index(min(speedup))
-    has_ends = all(gain or not length for gain, length in zip(gains, drafts, strict=True))
-    sure = [gain.low > 1 if gain else s > 1 for gain, s in zip(gains, speedup, strict=True)]
-    may = [bool(has_ends and gain and gain.is_open) for gain in gains]
-    top, advice = gains[most], "on" if all(sure) else "on where it pays"
-    advice = "close" if top and top.is_open else advice
-
-    def where(holds: Iterable[bool]) -> Fact:
-        return Fact([*map(list, spans(plan.schedule.batch_size.tolist(), holds))], "request")
-
-    return {
-        "advice": Fact(advice if report.verbs(plan.prediction)[0] == "pays" else "may"),
-        "most": Fact(speedup[most], "-", top and top.low, top and top.high),
-        "most_at": Fact(most + 1, "request"),
-        "least": Fact(speedup[least]),
-        "least_at": Fact(least + 1, "request"),
-        "chance": Fact(top.chance if top and top.is_open else None),
-        "pays_at" if has_ends else "gains_at": where(sure),
-        "may_pay_at": where(may),
-    }
-
-
-def _losses(plan: Plan) -> dict[str, Fact]:
-    """Return what one length, the engine's own rule and one schedule for all contexts lose."""
-    from specmodel.answers.schedule import mean_speedup
-
-    schedule, has_one = plan.schedule, len(plan.schedule.ranges) == 1
-    context, size = divmod(int(plan.speedup.argmin()), schedule.batch_size.size)
-    # where a command is printed, it ends the batch
-    above = None if plan.config.start else int(schedule.draft_length[-1]) * plan.config.keeps_last
-    slowest = {
-        "slowest": Fact(float(plan.speedup.min())),
-        "slowest_at": Fact(size + 1, "request"),
-        "slowest_context": Fact(plan.context_length[context], "token"),
-    }
-    return (slowest if plan.alone else {}) | {
-        "one_length": Fact(schedule.single_draft_length, "token"),
-        "one_length_speedup": Fact(mean_speedup(schedule.single_speedup)),
-        "more": Fact(None if has_one else schedule.gain_over_single - 1),
-        "only_length": Fact(schedule.max_draft_length if has_one else None, "token"),
-        "drafts_above": Fact(above, "token"),
-        "mean_loss": Fact(schedule.mean_loss),
-        "max_loss": Fact(float(schedule.loss.max())),
-        "cost_of_rule": Fact(plan.cost_of_rule or None),
-    }
-
-
-def _end(plan: Plan) -> dict[str, Fact]:
-    """Return the batch size above which no length pays; {} where there is none."""
-    beyond = (plan.whole or plan.schedule).speedup[plan.paying :]
-    if not beyond.size:
-        return {}
-    seats = plan.paying // plan.deployment.layout.replicas
-    return {
-        "stops_paying_above": Fact(plan.paying, "request"),
-        "beyond": Fact([[plan.paying + 1, plan.paying + beyond.size]], "request"),
-        "beyond_least": Fact(float(beyond.min())),
-        "beyond_most": Fact(float(beyond.max())),
-        "seats_option": Fact(f"{plan.config.most_requests} {seats}"),
-    }
-
-
-def _graphs(plan: Plan) -> dict[str, Fact]:
-    """Return what larger CUDA graphs gain; {} where they gain nothing."""
-    schedule, freed = plan.whole or plan.schedule, plan.freed
-    limit = plan.deployment.graph_limit
-    if not (freed and limit):
-        return {}
-    size = freed.batch_size * (freed.draft_length + 1 if limit.unit == "token" else 1)
-    count = int(-(-size.max() // plan.deployment.layout.replicas))
-    place = int((freed.speedup / schedule.speedup).argmax())
-    return {
-        "graphs_option": Fact(f"{limit.option} {count}"),
-        "graphs_needed": Fact(count, limit.unit),
-        "with_graphs": Fact(freed.mean_speedup),
-        "with_graphs_up_to": Fact(freed.batch_size.size, "request"),
-        "most_with_graphs_at": Fact(place + 1, "request"),
-        "most_with_graphs": Fact(float(freed.speedup[place])),
-        "now_without_graphs": Fact(float(schedule.speedup[place])),
-        "only_length_then": Fact(freed.ranges[0][2] if len(freed.ranges) == 1 else None, "token"),
-    }
-
-
-def _counted(plan: Plan) -> str:
-    """Return as text the context, and the room for drafts, that each request is counted with."""
-    told = f" at context {max(plan.context_length)}"
-    if plan.deployment.recurrent_model and plan.schedule.max_draft_length:
-        told += f", with room for drafts of {plan.schedule.max_draft_length} in each request"
-    return told
 
 
 def _for_engine(plan: Plan) -> str:
@@ -309,6 +197,8 @@ def _ranges(plan: Plan) -> list[Row]:
 
     The interval reaches from the least to the largest end of those at its batch sizes.
     """
+    from specmodel.prediction.best import alike_places
+
     schedule, rows = plan.schedule, plan.rows()
     found = []
     for first, last, length in schedule.ranges:

@@ -26,6 +26,7 @@ def test_so_many_users_run_as_there_are(document):
     found = document(f"load {line}")
     assert found["units"]["tpot"] == "s"
     assert [row["policy"] for row in found["rows"]] == ["none", "fixed:2"] * 2
+    assert found["facts"]["fastest_at"]["value"] == [1, 8]
     assert [row["running"] for row in found["rows"][::2]] == pytest.approx([1, 8], rel=0.02)
 
 

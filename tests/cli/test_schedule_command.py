@@ -40,6 +40,10 @@ def test_json_is_strict_and_agrees_with_the_text_of_80_columns(command, run, doc
     if "; the schedule has " in words:
         assert f"One length: {single}, " in words
         assert f"; the schedule has {more:.1%} more." in words
+    facts = {name: fact["value"] for name, fact in answer["facts"].items()}
+    mean = f"{facts['mean_speedup']:.2f}x on average up to {facts['last_batch_size']}"
+    assert (mean in words) != facts["advice"].startswith("off")
+    assert f"{facts.get('most', 1):.2f}" in words
     assert (answer["fragment"] or "") in out
     assert all(caveat in words for caveat in answer["caveats"])
     is_vllm_alone = answer["for"] == "vllm" and "[" not in (answer["fragment"] or "")

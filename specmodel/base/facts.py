@@ -1,0 +1,49 @@
+"""What an answer tells, as data: each fact by a name, the same in JSON, in Python and on pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from specmodel.base.classes import dataclass
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One thing that an answer tells.
+
+    Parameters
+    ----------
+    value
+        A number, a text, a list of these or of first and last values, or a dict; None for none.
+    unit
+        Unit of the value, "-" without one.
+    low, high
+        Ends of its central 80 % interval, None where it has none.
+    """
+
+    value: Any
+    unit: str = "-"
+    low: float | None = None
+    high: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fact for JSON, its interval where it has one."""
+        ends = {} if self.low is None else {"low": self.low, "high": self.high}
+        return {"value": self.value, "unit": self.unit, **ends}
+
+
+Facts = Mapping[str, Fact]
+
+
+def as_fields(facts: Facts) -> dict[str, dict[str, Any]]:
+    """Return facts for JSON, by name."""
+    return {name: fact.to_dict() for name, fact in facts.items()}
+
+
+def known(facts: Iterable[tuple[str, Fact]]) -> dict[str, Fact]:
+    """Return facts by name, without those that have no value."""
+    empty = ("", [], (), {})
+    return {
+        name: fact for name, fact in facts if fact.value is not None and fact.value not in empty
+    }
