@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.units import FloatArray, Numeric, check, rows_of
+from specmodel.prediction.case import named_head, published_or_none
 from specmodel.prediction.gains import peak_at
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.table import Row
@@ -129,6 +130,23 @@ def sweet_spots_rows(prediction: Prediction) -> list[Row]:
             }
         )
     return rows
+
+
+def easiest_points(rows: Iterable[Row], rate: str) -> list[Row]:
+    """Return of each batch size and context the row of the least `rate`, the least one first."""
+    least = dict[tuple[int, int], Row]()
+    for row in sorted(rows, key=lambda row: (row[rate] is None, row[rate] or 0.0)):
+        least.setdefault((row["batch_size"], row["context_length"]), row)
+    return [*least.values()]
+
+
+def published_tokens(prediction: Prediction, length: int) -> tuple[float, str]:
+    """Return the tokens a step published of this very target and drafter, and their source."""
+    named = named_head(prediction.case.given) if prediction.case else ""
+    found = published_or_none(prediction.deployment, named)
+    if found is None or length > found.max_draft_length:
+        return 0.0, ""
+    return float(found.expected_tokens_per_step(length)), found.source
 
 
 def curve_of(spot: Row, prediction: Prediction) -> list[Row]:

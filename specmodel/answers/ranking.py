@@ -89,6 +89,13 @@ class Ranking:
             ((name, *lag) for name, lag in worst.items()), key=itemgetter(1, 2), default=None
         )
 
+    @property
+    def next_slower(self) -> list[tuple[float, float]]:
+        """Least and most that the second is slower [-], where the first is sure at all sizes."""
+        lags = [self.lag(rows[1]) for rows in self.by_size.values() if len(rows) > 1]
+        is_sure = lags and len(self.winners()) == 1 and not self.is_tied
+        return [(min(lags), max(lags))] if is_sure else []
+
     def lag(self, row: Row) -> float:
         """Return how much longer an alternative takes for a token of a GPU than the fastest."""
         first = self.by_size[row["batch_size"]][0]
