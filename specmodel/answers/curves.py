@@ -12,8 +12,9 @@ from specmodel.algebra.experts import active_experts, correlated_active_experts
 from specmodel.algebra.speculation import break_even_acceptance_rate
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
-from specmodel.base.ranges import ranges_text, spans
+from specmodel.base.ranges import ranges_text, runs, spans
 from specmodel.base.units import FloatArray, Numeric, check, rows_of
+from specmodel.prediction.best import alike_places
 from specmodel.prediction.case import named_head, published_or_none
 from specmodel.prediction.gains import peak_at
 from specmodel.prediction.outcome import Prediction
@@ -130,6 +131,34 @@ def sweet_spots_rows(prediction: Prediction) -> list[Row]:
             }
         )
     return rows
+
+
+def lengths_by_size(best: list[Row], rows: list[Row]) -> dict[str, str]:
+    """Return the best lengths by batch sizes, or their range over several contexts.
+
+    Lengths that gain as much as the best are shown as a range.
+    """
+    best = sorted(best, key=lambda row: int(row["batch_size"]))
+    sizes, lengths = ([row[name] for row in best] for name in ("batch_size", "draft_length"))
+    if len({*sizes}) < len(best):
+        ends = [(min(filter(None, lengths), default=0), max(lengths))] * len(sizes)
+    else:
+        ends = [_alike([r for r in rows if r["batch_size"] == size]) for size in sizes]
+    return {
+        ranges_text([(sizes[i], sizes[j])]): ranges_text([alike]) if any(alike) else "none"
+        for i, j, alike in runs(ends)
+    }
+
+
+def _alike(rows: list[Row]) -> tuple[int, int]:
+    """Return the first and the last of the lengths of a point that gain as much; 0 for none."""
+    length = rows[0]["best_draft_length"]
+    drafts = [row for row in rows if row["draft_length"]]
+    gains = np.array([row["speedup"] * row["fits"] for row in drafts])
+    if not length or not gains.any():
+        return length, length
+    first, last = alike_places(gains, length - 1)
+    return first + 1, last + 1
 
 
 def easiest_points(rows: Iterable[Row], rate: str) -> list[Row]:
