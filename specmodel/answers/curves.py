@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,13 @@ from specmodel.algebra.experts import active_experts, correlated_active_experts
 from specmodel.algebra.speculation import break_even_acceptance_rate
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
-from specmodel.base.ranges import ranges_text, runs, spans
+from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.units import FloatArray, Numeric, check, rows_of
-from specmodel.prediction.best import alike_places
-from specmodel.prediction.case import named_head, published_or_none
+from specmodel.drafters.typical import acceptance_by_task
+from specmodel.prediction.case import Case, given_form, kind_of, named_head, published_or_none
 from specmodel.prediction.gains import peak_at
 from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.predicting import predicted
 from specmodel.prediction.table import Row
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 _UNIONS = Path(__file__).parent / "data/expert_unions.csv"
 """Unions of experts that were measured on published models."""
+_CONTEXTS = tuple(1024 * 2**i for i in range(9))
+"""At which it is tried whether a draft pays, as far as a model reads [token]."""
 _COORDINATES = ("batch_size", "context_length", "draft_length")
 
 
@@ -131,34 +135,6 @@ def sweet_spots_rows(prediction: Prediction) -> list[Row]:
             }
         )
     return rows
-
-
-def lengths_by_size(best: list[Row], rows: list[Row]) -> dict[str, str]:
-    """Return the best lengths by batch sizes, or their range over several contexts.
-
-    Lengths that gain as much as the best are shown as a range.
-    """
-    best = sorted(best, key=lambda row: int(row["batch_size"]))
-    sizes, lengths = ([row[name] for row in best] for name in ("batch_size", "draft_length"))
-    if len({*sizes}) < len(best):
-        ends = [(min(filter(None, lengths), default=0), max(lengths))] * len(sizes)
-    else:
-        ends = [_alike([r for r in rows if r["batch_size"] == size]) for size in sizes]
-    return {
-        ranges_text([(sizes[i], sizes[j])]): ranges_text([alike]) if any(alike) else "none"
-        for i, j, alike in runs(ends)
-    }
-
-
-def _alike(rows: list[Row]) -> tuple[int, int]:
-    """Return the first and the last of the lengths of a point that gain as much; 0 for none."""
-    length = rows[0]["best_draft_length"]
-    drafts = [row for row in rows if row["draft_length"]]
-    gains = np.array([row["speedup"] * row["fits"] for row in drafts])
-    if not length or not gains.any():
-        return length, length
-    first, last = alike_places(gains, length - 1)
-    return first + 1, last + 1
 
 
 def easiest_points(rows: Iterable[Row], rate: str) -> list[Row]:
@@ -353,3 +329,24 @@ def measured_unions() -> pd.DataFrame:
     t, E, k, correlation = (table[name].to_numpy() for name in ("tokens", *shape))
     law = correlated_active_experts(1, t, E, k, correlation)
     return table.assign(law=law, independent=active_experts(t, E, k))
+
+
+def cases_by_task(case: Case) -> dict[str, Case]:
+    """Return a case with the acceptance that is published of each kind of task."""
+    if given := given_form(case.given):
+        raise InputError(*next(iter(given.items())), "none, as each kind of task has its own")
+    tasks = acceptance_by_task(case.deployment.target.name, kind_of(case.deployment))
+    if not tasks:
+        expected = "a target and drafter whose acceptance by task is published, such as gemma-4-26b"
+        raise InputError("view", "tasks", expected)
+    return {task: replace(case, acceptance=acceptance) for task, acceptance in tasks.items()}
+
+
+def ends_at_context(case: Case) -> list[int | None]:
+    """Return by batch size the first context at which no draft pays, None for none tried."""
+    longest = case.deployment.target.max_context_length or _CONTEXTS[-1]
+    contexts = [context for context in _CONTEXTS if context <= longest]
+    points = {**case.points, "context_length": np.array(contexts)[:, np.newaxis]}
+    points["batch_size"] = np.ravel(case.points["batch_size"])
+    stops = predicted(replace(case, points=points)).speedup <= 1
+    return [contexts[own.argmax()] if own.any() else None for own in stops.T]

@@ -41,7 +41,7 @@ def _facts(best: list[Row], rows: list[Row], longest: int) -> dict[str, Fact]:
 
     `best` has each point at its best length, `rows` each point at all lengths.
     """
-    from specmodel.answers.curves import lengths_by_size
+    from specmodel.answers.ranking import lengths_by_size
 
     top = max(best, key=lambda row: float(row["speedup"]))
     top |= {"where": operator.place(top, best)}
