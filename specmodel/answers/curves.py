@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,11 @@ from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.units import FloatArray, Numeric, check, rows_of
+from specmodel.drafters.typical import acceptance_by_task
+from specmodel.prediction.case import Case, given_form, kind_of, named_head, published_or_none
 from specmodel.prediction.gains import peak_at
 from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.predicting import predicted
 from specmodel.prediction.table import Row
 
 if TYPE_CHECKING:
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 
 _UNIONS = Path(__file__).parent / "data/expert_unions.csv"
 """Unions of experts that were measured on published models."""
+_CONTEXTS = tuple(1024 * 2**i for i in range(9))
+"""At which it is tried whether a draft pays, as far as a model reads [token]."""
 _COORDINATES = ("batch_size", "context_length", "draft_length")
 
 
@@ -129,6 +135,23 @@ def sweet_spots_rows(prediction: Prediction) -> list[Row]:
             }
         )
     return rows
+
+
+def easiest_points(rows: Iterable[Row], rate: str) -> list[Row]:
+    """Return of each batch size and context the row of the least `rate`, the least one first."""
+    least = dict[tuple[int, int], Row]()
+    for row in sorted(rows, key=lambda row: (row[rate] is None, row[rate] or 0.0)):
+        least.setdefault((row["batch_size"], row["context_length"]), row)
+    return [*least.values()]
+
+
+def published_tokens(prediction: Prediction, length: int) -> tuple[float, str]:
+    """Return the tokens a step published of this very target and drafter, and their source."""
+    named = named_head(prediction.case.given) if prediction.case else ""
+    found = published_or_none(prediction.deployment, named)
+    if found is None or length > found.max_draft_length:
+        return 0.0, ""
+    return float(found.expected_tokens_per_step(length)), found.source
 
 
 def curve_of(spot: Row, prediction: Prediction) -> list[Row]:
@@ -306,3 +329,24 @@ def measured_unions() -> pd.DataFrame:
     t, E, k, correlation = (table[name].to_numpy() for name in ("tokens", *shape))
     law = correlated_active_experts(1, t, E, k, correlation)
     return table.assign(law=law, independent=active_experts(t, E, k))
+
+
+def cases_by_task(case: Case) -> dict[str, Case]:
+    """Return a case with the acceptance that is published of each kind of task."""
+    if given := given_form(case.given):
+        raise InputError(*next(iter(given.items())), "none, as each kind of task has its own")
+    tasks = acceptance_by_task(case.deployment.target.name, kind_of(case.deployment))
+    if not tasks:
+        expected = "a target and drafter whose acceptance by task is published, such as gemma-4-26b"
+        raise InputError("view", "tasks", expected)
+    return {task: replace(case, acceptance=acceptance) for task, acceptance in tasks.items()}
+
+
+def ends_at_context(case: Case) -> list[int | None]:
+    """Return by batch size the first context at which no draft pays, None for none tried."""
+    longest = case.deployment.target.max_context_length or _CONTEXTS[-1]
+    contexts = [context for context in _CONTEXTS if context <= longest]
+    points = {**case.points, "context_length": np.array(contexts)[:, np.newaxis]}
+    points["batch_size"] = np.ravel(case.points["batch_size"])
+    stops = predicted(replace(case, points=points)).speedup <= 1
+    return [contexts[own.argmax()] if own.any() else None for own in stops.T]

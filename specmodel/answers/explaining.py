@@ -65,6 +65,14 @@ class Explanation:
             for quantity, (ideal, terms) in ends.items()
         }
 
+    @property
+    def largest(self) -> list[dict[str, float]]:
+        """For each point the two terms that take most of the speedup, and how much [-]."""
+        losses = zip(*((-values.ravel()).tolist() for values in self.speedup.values()), strict=True)
+        terms = (zip(self.speedup, own, strict=True) for own in losses)
+        two = (sorted(each, key=lambda term: -term[1])[:2] for each in terms)
+        return [{name: loss for name, loss in each if loss > 0.005} for each in two]
+
     def to_frame(self) -> pd.DataFrame:
         """Return a row for each point, quantity and step of its waterfall, ends included."""
         import pandas as pd

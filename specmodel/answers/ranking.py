@@ -1,13 +1,15 @@
-"""Which alternative is fastest at each batch size, and which serves all of them best."""
+"""Which alternative or draft length is fastest at each batch size, and which are as good."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
-from specmodel.base.ranges import among, ranges_text
+import numpy as np
+
+from specmodel.base.ranges import among, ranges_text, runs
 from specmodel.cost.deployment import Deployment
-from specmodel.prediction.best import as_good
+from specmodel.prediction.best import alike_places, as_good
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import with_known_intervals
 from specmodel.prediction.table import Row
@@ -89,7 +91,42 @@ class Ranking:
             ((name, *lag) for name, lag in worst.items()), key=itemgetter(1, 2), default=None
         )
 
+    @property
+    def next_slower(self) -> list[tuple[float, float]]:
+        """Least and most that the second is slower [-], where the first is sure at all sizes."""
+        lags = [self.lag(rows[1]) for rows in self.by_size.values() if len(rows) > 1]
+        is_sure = lags and len(self.winners()) == 1 and not self.is_tied
+        return [(min(lags), max(lags))] if is_sure else []
+
     def lag(self, row: Row) -> float:
         """Return how much longer an alternative takes for a token of a GPU than the fastest."""
         first = self.by_size[row["batch_size"]][0]
         return float(first["throughput_per_gpu"] / row["throughput_per_gpu"] - 1)
+
+
+def lengths_by_size(best: list[Row], rows: list[Row]) -> dict[str, str]:
+    """Return the best lengths by batch sizes, or their range over several contexts.
+
+    Lengths that gain as much as the best are shown as a range.
+    """
+    best = sorted(best, key=lambda row: int(row["batch_size"]))
+    sizes, lengths = ([row[name] for row in best] for name in ("batch_size", "draft_length"))
+    if len({*sizes}) < len(best):
+        ends = [(min(filter(None, lengths), default=0), max(lengths))] * len(sizes)
+    else:
+        ends = [_alike([r for r in rows if r["batch_size"] == size]) for size in sizes]
+    return {
+        ranges_text([(sizes[i], sizes[j])]): ranges_text([alike]) if any(alike) else "none"
+        for i, j, alike in runs(ends)
+    }
+
+
+def _alike(rows: list[Row]) -> tuple[int, int]:
+    """Return the first and the last of the lengths of a point that gain as much; 0 for none."""
+    length = rows[0]["best_draft_length"]
+    drafts = [row for row in rows if row["draft_length"]]
+    gains = np.array([row["speedup"] * row["fits"] for row in drafts])
+    if not length or not gains.any():
+        return length, length
+    first, last = alike_places(gains, length - 1)
+    return first + 1, last + 1

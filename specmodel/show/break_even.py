@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from specmodel.base.text import SCREEN
@@ -18,6 +17,7 @@ UNITS = {
 """By what tables tell, its title and the end of its columns."""
 _KINDS = {"break_even": "pays", "sure": "surely pays"}
 """What holds from there on, by the beginning of columns."""
+_DASH = "-: no acceptance rate pays, or the batch does not fit in memory."
 _SURE = "Surely: the 80 % interval of the speedup is above 1."
 _COLUMNS = (
     *("batch_size", "context_length", "break_even_tokens_per_step", "sure_tokens_per_step"),
@@ -50,7 +50,7 @@ def answer(prediction: report.Prediction, *, unit: str = "tokens") -> forms.Answ
     `unit` is what tables by draft length tell, one of `UNITS`. Whatever acceptance it was predicted
     with changes nothing, unless it is by context.
     """
-    from specmodel.answers.curves import break_even_rows
+    from specmodel.answers.curves import break_even_rows, published_tokens
     from specmodel.prediction.predicting import with_known_intervals
 
     p = with_known_intervals(prediction)
@@ -58,24 +58,13 @@ def answer(prediction: report.Prediction, *, unit: str = "tokens") -> forms.Answ
     is_own = "speedup" in least[0]
     near = p.evaluation.acceptance.measured_draft_length if is_own else _USUAL
     usual = min({row["draft_length"] for row in least}, key=lambda length: abs(length - near))
-    tokens, source = (0.0, "") if is_own else _published(p, usual)
+    tokens, source = (0.0, "") if is_own else published_tokens(p, usual)
     facts = _facts(least, p, usual)
     if tokens:
         facts |= {"published": Fact(tokens, "token"), "published_by": Fact(source)}
     words = _TOLD if "pays_from" in facts else [_NONE]
     found = report.answer(p, least, words, lambda: [table(least, unit, usual, tokens)], facts)
     return found if is_own else replace(found, case=report.heading(p.deployment))
-
-
-def _published(prediction: report.Prediction, length: int) -> tuple[float, str]:
-    """Return the tokens a step published of this very target and drafter, and their source."""
-    from specmodel.prediction.case import named_head, published_or_none
-
-    named = named_head(prediction.case.given) if prediction.case else ""
-    found = published_or_none(prediction.deployment, named)
-    if found is None or length > found.max_draft_length:
-        return 0.0, ""
-    return float(found.expected_tokens_per_step(length)), found.source
 
 
 def _facts(least: list[Row], prediction: report.Prediction, usual: int) -> dict[str, Fact]:
@@ -103,21 +92,20 @@ def _needed(kept: list[Row], kind: str, name: str) -> dict[str, Fact]:
 
     `kind` is "break_even" or "sure".
     """
-    rate, easiest = f"{kind}_acceptance_rate", dict[tuple[int, int], Row]()
+    from specmodel.answers.curves import easiest_points
+
+    rate = f"{kind}_acceptance_rate"
     others = {"rate": rate, "length": "draft_length", "where": "where"}
     if rate not in kept[0]:
         return {}
-    able = sorted((row for row in kept if row[rate] is not None), key=lambda row: row[rate])
-    for row in (*able, *kept):  # at no rate: the last
-        easiest.setdefault((row["batch_size"], row["context_length"]), row)
-    rows = [easiest[place] for place in sorted(easiest)]
-    able = [row for row in rows if row[rate] is not None]
-    facts = {"points": Fact(len(rows)), f"{name}_nowhere": Fact(len(rows) - len(able) or None)}
-    if not able:
-        return facts
-    ends = [end(able, key=lambda row: row[rate]) for end in (min, max)]
-    for end, row in zip(("from", "everywhere"), ends[: 1 + (ends[0] != ends[1])], strict=False):
-        placed = row | {"where": operator.place(row, rows)}
+    easiest = easiest_points(kept, rate)
+    able = [row for row in easiest if row[rate] is not None]
+    facts = {
+        "points": Fact(len(easiest)),
+        f"{name}_nowhere": Fact(len(easiest) - len(able) or None),
+    }
+    for end, row in zip(("from", "everywhere"), [*able[:1], *able[1:][-1:]], strict=False):
+        placed = row | {"where": operator.place(row, easiest)}
         facts |= picked(f"{name}_{end}", placed, f"{kind}_tokens_per_step", **others)
     return facts
 
@@ -128,17 +116,10 @@ def table(least: list[Row], unit: str, usual: int, published: float) -> str:
     `published` are the tokens a step published at the usual length, 0 for none [token].
     """
     kept = report.fitting(least)
-    places = ("batch_size", "draft_length", "context_length")
-    counts = [len({row[name] for row in kept}) for name in places]
     cells = _of_one_length([row for row in kept if row["draft_length"] == usual], published)
     if varies("draft_length", kept):
         cells = f"With {usual} drafted:\n{cells}\n\n{_by_length(kept, unit)}"
-    rates = [name for name in kept[0] if "acceptance_rate" in name]
-    has_gaps = len(kept) < math.prod(counts)
-    is_never = any(row[name] is None for row in kept for name in rates)
-    why = ["no acceptance rate pays"] if is_never else []
-    why += ["the batch does not fit in memory"] if has_gaps else []
-    notes = [f"-: {', or '.join(why)}."] if why else []
+    notes = [_DASH] if "-" in cells.split() else []
     notes += [_SURE] if "sure_acceptance_rate" in kept[0] else []
     return "\n".join([cells, *notes]) + report.left_out(least)
 

@@ -92,13 +92,14 @@ def answer(found: Alternatives) -> forms.Answer:
     return report.comparison(predictions, best, text, facts)
 
 
-def _held(predictions: Mapping[str, report.Prediction], best: list[Row]) -> dict[str, str]:
-    """Return by alternative a note on drafts ended by CUDA graphs, not by acceptance; else ""."""
-    found = {}
+def _held(predictions: Mapping[str, report.Prediction], best: list[Row]) -> dict[str, list[str]]:
+    """Return by alternative a note on drafts ended by CUDA graphs, not by acceptance, if any."""
+    notes = dict[str, list[str]]()
     for name, p in predictions.items():
         rows = [row for row in report.fitting(best) if row["alternative"] == name]
-        found[name] = report.ended(rows, p, "best_draft_length") if report.is_at_best(p) else ""
-    return found
+        note = report.ended(rows, p, "best_draft_length") if report.is_at_best(p) else ""
+        notes[name] = [note] if note else []
+    return notes
 
 
 def _room(prediction: report.Prediction) -> int:
@@ -124,8 +125,6 @@ def facts_of(ranking: Ranking) -> dict[str, Fact]:
     winners, every, deployments = ranking.winners(), ranking.by_size.values(), ranking.deployments
     models = {d.target.name for d in deployments.values()}
     name, slower, at = ranking.for_all() or (None, None, None)
-    lags = [ranking.lag(rows[1]) for rows in every if len(rows) > 1]
-    has_next = lags and len(winners) == 1 and not ranking.is_tied
     one = name if len(winners) > 1 else None
     top = max((row for rows in every for row in rows), key=lambda row: float(row["speedup"]))
     held: dict[str, list[int]] = {}
@@ -138,7 +137,7 @@ def facts_of(ranking: Ranking) -> dict[str, Fact]:
 
     return {
         "fastest": Fact(winners),
-        "next_slower": Fact([(min(lags), max(lags))] if has_next else None),
+        "next_slower": Fact(ranking.next_slower),
         "one_for_all": Fact(one),
         "one_for_all_slower": Fact(one and slower),
         "one_for_all_at": Fact(one and at, "request"),
@@ -163,21 +162,18 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
         for name, i in ranking.numbers.items()
     ]
     parts = ["\n".join([*legend, *map(wrap, notes)])] if len(legend) > 1 else []
+    number = ranking.numbers if len(legend) > 1 else dict.fromkeys(ranking.numbers)
     shown = [
         rows[0]
-        | {"fastest": ranking.numbers[rows[0]["alternative"]], "as_fast": ranking.close(rows)}
+        | {"fastest": number[rows[0]["alternative"]], "as_fast": ranking.close(rows) or None}
         for rows in ranking.by_size.values()
     ]
-    is_close = any(row["as_fast"] for row in shown)
-    lacking = set() if len(legend) > 1 else {"fastest"}
-    lacking |= set() if is_close else {"as_fast"}
     columns = [
         replace(column, form=_FORMS.get(column.name, column.form), spare=0)
         for column in chosen(_FASTEST, best_draft_length="draft\nlength")
-        if column.name not in lacking
     ]
     cells = forms.text_table(shown, columns, left=["as fast"])
-    if is_close:
+    if ranking.is_tied:
         note = (
             f"As fast: less than {ALIKE:.0%} slower ({UNLIKE:.0%} where model, drafter, GPU or"
             " engine differ), too little to tell them apart."
@@ -198,36 +194,31 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
 def page(
     predictions: Mapping[str, report.Prediction],
     words: Sequence[str],
-    notes: Mapping[str, str],
+    notes: Mapping[str, Sequence[str]],
     *parts: str,
 ) -> str:
     """Return the page; lines that do not hold for all alternatives are marked by number.
 
     `notes` are sentences on alternatives by their names.
     """
-    warnings = {
-        n: [f"Warning: {warning}." for warning in p.warnings] for n, p in predictions.items()
+    lines = {
+        n: [*(f"Warning: {w}." for w in p.warnings), *notes[n], *behind(p.deployment)]
+        for n, p in predictions.items()
     }
-    rests = {name: behind(p.deployment) for name, p in predictions.items()}
-    assumed = [p.assumptions.items() for p in predictions.values()]
-    warned, shared = _in_all(warnings.values()), _in_all(rests.values())
-    common = dict(_in_all(assumed))
+    shared = _in_all(lines.values())
+    warned = [line for line in shared if line.startswith("Warning")]
+    common = dict(_in_all(p.assumptions.items() for p in predictions.values()))
     hidden = {*common, *FOR_PROGRAMS}
-    own = {}
-    for name, p in predictions.items():
-        rest = [f"{key}\xa0{told}" for key, told in p.assumptions.items() if key not in hidden]
-        own[name] = [
-            *(line for line in warnings[name] if line not in warned),
-            *filter(None, [notes[name]]),
-            *(line for line in rests[name] if line not in shared),
-            *([f"Assumed: {', '.join(rest)}."] if rest else []),
-        ]
+    own = {n: [line for line in lines[n] if line not in shared] for n in lines}
+    for n, p in predictions.items():
+        rest = [f"{key}\xa0{value}" for key, value in p.assumptions.items() if key not in hidden]
+        own[n] += [f"Assumed: {', '.join(rest)}."] if rest else []
     sections = [
         "\n".join(map(wrap, [*words, *what_if_text(common)])),
         *map(wrap, warned),
         *parts,
         "\n".join(_by_number(own)),
-        "\n".join([*map(wrap, shared), assumed_text(common)]),
+        "\n".join([*(wrap(n) for n in shared if n not in warned), assumed_text(common)]),
     ]
     return "\n\n".join(filter(None, sections))
 

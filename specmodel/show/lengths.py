@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from specmodel.base.ranges import ranges_text, runs
 from specmodel.base.text import wrap
 from specmodel.prediction.table import Row
 from specmodel.show import forms, operator, report
@@ -42,48 +41,18 @@ def _facts(best: list[Row], rows: list[Row], longest: int) -> dict[str, Fact]:
 
     `best` has each point at its best length, `rows` each point at all lengths.
     """
+    from specmodel.answers.ranking import lengths_by_size
+
     top = max(best, key=lambda row: float(row["speedup"]))
     top |= {"where": operator.place(top, best)}
     lengths = [row["draft_length"] for row in best]
     return {
-        "best_lengths": Fact(_lengths(best, rows), "token"),
+        "best_lengths": Fact(lengths_by_size(best, rows), "token"),
         **picked("most", top, "speedup", **AT, length="draft_length"),
         "no_gain_points": Fact(lengths.count(0) or None),
         "points": Fact(len(best)),
         "longest_considered": Fact(longest if longest in lengths else None, "token"),
     }
-
-
-def _lengths(best: list[Row], rows: list[Row]) -> dict[str, str]:
-    """Return the best lengths by batch sizes, or their range over several contexts.
-
-    Lengths that gain as much as the best are shown as a range.
-    """
-    best = sorted(best, key=lambda row: int(row["batch_size"]))
-    sizes, lengths = ([row[name] for row in best] for name in ("batch_size", "draft_length"))
-    if len({*sizes}) < len(best):
-        ends = [(min(filter(None, lengths), default=0), max(lengths))] * len(sizes)
-    else:
-        ends = [_alike([r for r in rows if r["batch_size"] == size]) for size in sizes]
-    return {
-        ranges_text([(sizes[i], sizes[j])]): ranges_text([alike]) if any(alike) else "none"
-        for i, j, alike in runs(ends)
-    }
-
-
-def _alike(rows: list[Row]) -> tuple[int, int]:
-    """Return the first and the last of the lengths of a point that gain as much; 0 for none."""
-    from numpy import array
-
-    from specmodel.prediction.best import alike_places
-
-    length = rows[0]["best_draft_length"]
-    drafts = [row for row in rows if row["draft_length"]]
-    gains = array([row["speedup"] * row["fits"] for row in drafts])
-    if not length or not gains.any():
-        return length, length
-    first, last = alike_places(gains, length - 1)
-    return first + 1, last + 1
 
 
 def _table(rows: list[Row]) -> str:

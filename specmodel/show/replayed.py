@@ -48,25 +48,20 @@ def answer(found: Replayed) -> Answer:
     assumed, rest = found.summary["assumed"], records(found.summary.drop(columns="assumed"))
     rows = [{**row, **room, "assumed": note} for row, note in zip(rest, assumed, strict=True)]
     warnings = [*map(str, question.warnings)]
-    said = {
-        "heading": case,
-        "assumptions": in_words(question.assumed),
-        "warnings": warnings,
-        **room,
-    }
+    assumptions = in_words(question.assumed)
+    said = {"heading": case, "assumptions": assumptions, "warnings": warnings, **room}
     labels = _labels(row["policy"] for row in rows)
     labelled = [row | {"policy": labels[row["policy"]]} for row in rows]
     facts = _facts(rows, question.times)
     shown = facts | _facts(labelled, question.times)
     headline, *lines = report.opening([_headline(facts), *_TOLD], shown, question.fits is not False)
     words = [headline, *lines, *_over_the_same(labelled)]
-    values = said["assumptions"].items()
-    told_of = {name: f"{v:g}" if isinstance(v, float) else v for name, v in values}
+    in_short = {n: f"{v:g}" if isinstance(v, float) else v for n, v in assumptions.items()}
     sentences = behind(question.deployment) if question.deployment else []
 
     def page() -> str:
         tables = [_table(labelled, labels)]
-        return report.laid_out(case, sentences, told_of, warnings, words, tables)
+        return report.laid_out(case, sentences, in_short, warnings, words, tables)
 
     return Answer(
         page=page,

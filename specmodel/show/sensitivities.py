@@ -58,7 +58,7 @@ def answer(found: Sensitivity) -> Answer:
         page=lambda: _page(found, words),
         facts=facts,
         fields=lambda: _fields(found),
-        rows=lambda: _tidy(found),
+        rows=lambda: records(found.tidy()),
         warnings=found.warnings,
         case=report.caption(found),
     )
@@ -184,35 +184,6 @@ def _fields(found: Sensitivity) -> dict[str, Any]:
         "samples": found.samples,
         **case,
     }
-
-
-def _tidy(found: Sensitivity) -> list[Row]:
-    """Return all three analyses as one tidy table."""
-    ends = [
-        (f"{name}_{end}", name, end)
-        for name in found.outcome
-        for end in ("at_low", "at_high", "nominal")
-    ]
-    tables: dict[str, tuple[report.DataFrame, list[tuple[str, str | None, str]]]] = {
-        "elasticity": (found.elasticities, [(name, name, "elasticity") for name in found.outcome]),
-        "tornado": (found.swings, [("low", "", "low"), ("high", "", "high"), *ends]),
-        "sobol": (found.indices, [(name, None, name) for name in found.indices.columns[2:]]),
-    }
-    return [
-        {
-            "analysis": analysis,
-            **{name: getattr(found.point, name) for name in _POINT},
-            "input": row["input"],
-            "output": row["output"] if output is None else output,
-            "quantity": name,
-            "value": row[column],
-            "unit": row["unit"] if column in ("low", "high") else "-",
-            "source": row["source"] if column in ("low", "high") else None,
-        }
-        for analysis, (table, cells) in tables.items()
-        for row in records(table)
-        for column, output, name in cells
-    ]
 
 
 def _value(value: float, unit: str) -> str:

@@ -27,7 +27,7 @@ _COLUMNS = (
 
 def answer(prediction: report.Prediction, *, interval: bool | None = None) -> forms.Answer:
     """Return the best length of each kind of task that acceptance is published of, in all forms."""
-    from specmodel.answers.tasks import cases_by_task
+    from specmodel.answers.curves import cases_by_task
 
     cases = cases_by_task(case_of(prediction))
     rows = [{"task": task} | row for task in cases for row in _rows(cases[task], interval)]
@@ -43,7 +43,7 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
 
 def _rows(case: Case, interval: bool | None) -> list[Row]:
     """Return the rows of a kind of task, at its best draft lengths."""
-    from specmodel.answers.tasks import ends_at_context
+    from specmodel.answers.curves import ends_at_context
     from specmodel.prediction.predicting import predicted
 
     p = report.with_ends(predicted(case), interval)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from specmodel import answers
 from specmodel.base.errors import InputError
 from specmodel.base.text import Columns, align_blocks, wrap
-from specmodel.prediction.table import varies
+from specmodel.prediction.table import Row, varies
 from specmodel.show import forms, operator, report
 from specmodel.show.facts import Fact, lines as lines_of
 from specmodel.show.glossary import limits_told
@@ -19,7 +17,6 @@ MOST_EXPLAINED = 5
 MOST_PRINTED = 10_000
 """Most points explained to programs, each in some twenty rows [-]."""
 
-_WORDS = {"rejection": "rejected tokens"}
 _LINES = {
     "drafts": "At {where}: {speedup:.2f}x of at most {ideal_speedup:.2f}x with {drafted} drafted;"
     " lost to {lost_to:.2f}.",
@@ -53,7 +50,7 @@ def answer(prediction: report.Prediction) -> forms.Answer:
         if p.speedup.size > MOST_EXPLAINED:
             expected = f"at most {MOST_EXPLAINED} points side by side, or --json or --csv"
             raise InputError("batch_size", f"{p.speedup.size} points", expected)
-        lost = {name for each in _largest(found) for name in each}
+        lost = {name for each in found.largest for name in each}
         return tables(found), wrap(limits_told(lost, "Lost to"))
 
     return report.answer(p, found.rows(), words, parts, facts)
@@ -62,25 +59,16 @@ def answer(prediction: report.Prediction) -> forms.Answer:
 def _facts(explanation: answers.Explanation) -> tuple[dict[str, Fact], list[str]]:
     """Return by point speedup, ideal speedup and largest losses, and a line with them for each."""
     rows, ideals = explanation.prediction.rows(), explanation.ideal_speedup.ravel().tolist()
-    facts: dict[str, dict[str, Any]] = {"speedup": {}, "ideal_speedup": {}, "lost_to": {}}
-    lines = []
-    for row, ideal, losses in zip(rows, ideals, _largest(explanation), strict=True):
-        place = operator.place(row, rows)
-        own = dict(zip(facts, (row["speedup"], ideal, losses or "nothing"), strict=True))
-        for name, value in own.items():
-            facts[name][place] = value
-        own |= {"where": place, "drafted": row["draft_length"]}
-        kind = "held" if row["limited_by"] == "memory" else "drafts" if own["drafted"] else "idle"
-        lines += lines_of([_LINES[kind]], {name: Fact(value) for name, value in own.items()})
-    return {name: Fact(by_place) for name, by_place in facts.items()}, lines
-
-
-def _largest(explanation: answers.Explanation) -> list[dict[str, float]]:
-    """Return for each point the two terms that take most of the speedup, and how much [-]."""
-    columns = ((-values.ravel()).tolist() for values in explanation.speedup.values())
-    terms = (zip(explanation.speedup, losses, strict=True) for losses in zip(*columns, strict=True))
-    two = (sorted(each, key=lambda term: -term[1])[:2] for each in terms)
-    return [{_WORDS.get(name, name): loss for name, loss in each if loss > 0.005} for each in two]
+    points, lines = dict[str, Row](), []
+    for row, ideal, losses in zip(rows, ideals, explanation.largest, strict=True):
+        where, drafted = operator.place(row, rows), row["draft_length"]
+        kind = "held" if row["limited_by"] == "memory" else "drafts" if drafted else "idle"
+        lost = losses or "nothing"
+        point = {"speedup": row["speedup"], "ideal_speedup": ideal, "lost_to": lost}
+        told = {"where": where, "drafted": drafted, **point}
+        lines += lines_of([_LINES[kind]], {name: Fact(value) for name, value in told.items()})
+        points[where] = point
+    return {"points": Fact(points)}, lines
 
 
 def tables(explanation: answers.Explanation) -> str:

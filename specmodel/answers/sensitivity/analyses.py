@@ -73,6 +73,37 @@ class Sensitivity(Viewed):
     fits: bool
     warnings: tuple[Note, ...]
 
+    def tidy(self) -> pd.DataFrame:
+        """Return all three analyses as one tidy table."""
+        import pandas as pd
+
+        ends = [
+            (f"{name}_{end}", name, end)
+            for name in self.outcome
+            for end in ("at_low", "at_high", "nominal")
+        ]
+        tables: dict[str, tuple[pd.DataFrame, list[tuple[str, str | None, str]]]] = {
+            "elasticity": (self.elasticities, [(n, n, "elasticity") for n in self.outcome]),
+            "tornado": (self.swings, [("low", "", "low"), ("high", "", "high"), *ends]),
+            "sobol": (self.indices, [(name, None, name) for name in self.indices.columns[2:]]),
+        }
+        rows = [
+            {
+                "analysis": analysis,
+                **{name: getattr(self.point, name) for name in _POINT},
+                "input": row["input"],
+                "output": row["output"] if output is None else output,
+                "quantity": name,
+                "value": row[column],
+                "unit": row["unit"] if column in ("low", "high") else "-",
+                "source": row["source"] if column in ("low", "high") else None,
+            }
+            for analysis, (table, cells) in tables.items()
+            for row in table.to_dict("records")
+            for column, output, name in cells
+        ]
+        return pd.DataFrame(rows)
+
 
 class PointArguments(CaseArguments, total=False):
     """Arguments of `analyse`, with those of `CaseArguments`.
