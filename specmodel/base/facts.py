@@ -43,7 +43,6 @@ def as_fields(facts: Facts) -> dict[str, dict[str, Any]]:
 
 def known(facts: Iterable[tuple[str, Fact]]) -> dict[str, Fact]:
     """Return facts by name, without those that have no value."""
-    empty = ("", [], (), {})
-    return {
-        name: fact for name, fact in facts if fact.value is not None and fact.value not in empty
-    }
+    empty = (str, list, tuple, dict)
+    has_value = ((name, fact) for name, fact in facts if fact.value is not None)
+    return {n: fact for n, fact in has_value if not isinstance(fact.value, empty) or fact.value}

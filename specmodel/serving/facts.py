@@ -44,8 +44,7 @@ def rate_facts(rows: list[Row]) -> dict[str, Fact]:
         "unit": Fact(unit),
         "fastest": Fact(most and named(most)),
         "fastest_at": Fact([at for at, name in best.items() if name == most], of),
-        "gain_least": Fact(min(gains, default=None)),
-        "gain_most": Fact(max(gains, default=None)),
+        "gain": Fact((min(gains), max(gains)) if gains else None),
         "only_drafted_at": Fact(only if any(row["policy"] == "none" for row in rows) else None, of),
         "not_carried_at": Fact([at for at in times if at not in best], of),
     }

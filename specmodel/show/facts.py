@@ -30,8 +30,11 @@ class _Told(Fact):
     @property
     def ends(self) -> str:
         """The interval as text, in brackets; "" where there is none."""
-        ends = [_text(end, self.unit, ".2f" * (self.unit == "-")) for end in (self.low, self.high)]
-        return "" if self.low is None else " (80 % interval {} to {})".format(*ends)
+        if self.low is None:
+            return ""
+        form = ".2f" * (self.unit == "-")
+        low, high = (_text(end, self.unit, form) for end in (self.low, self.high))
+        return f" (80 % interval {low} to {high})"
 
 
 def _text(value: Any, unit: str, form: str) -> str:

@@ -31,7 +31,7 @@ USUAL_POLICIES = (
 _NINETY = "90 % of requests stay below the columns so named."
 _RATES_TOLD = (
     "Run {fastest}: fastest at {fastest_at} {unit}.",
-    "Gain: {gain_least:.2f}x to {gain_most:.2f}x faster than without drafts.",
+    "Gain: {gain:.2f}x faster than without drafts.",
     "Only with drafts: {only_drafted_at} {unit} carried.",
     "Not carried: {not_carried_at} {unit}.",
 )

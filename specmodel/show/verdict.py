@@ -196,6 +196,7 @@ def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
         "loses_at": where(judged.lost),
         "deployment": Fact(report.heading(prediction.deployment)),
         "tokens_per_step": Fact(shown.best["tokens_per_step"], "token", *tokens),
+        "acceptance_spread": Fact(prediction.evaluation.acceptance.spread or None),
         "speedup_by_task": Fact(defaults.speedups_by_task(prediction, shown.best)),
         "one_length": Fact(single.length if single else None, "token"),
         "as_good": Fact([*single.as_good] if single else None, "token"),
