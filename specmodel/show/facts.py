@@ -39,14 +39,15 @@ class _Told(Fact):
 
 def _text(value: Any, unit: str, form: str) -> str:
     if isinstance(value, dict):
-        each, form = ("{1} at {0}", "") if form == "at" else ("{0} {1}", form)
-        return "; ".join(each.format(name, _text(own, unit, form)) for name, own in value.items())
+        pair, form = ("{1} at {0}", "") if form == "at" else ("{0} {1}", form)
+        return "; ".join(pair.format(name, _text(own, unit, form)) for name, own in value.items())
     if isinstance(value, tuple):
         return "-".join(dict.fromkeys(_text(end, unit, form) for end in value))
     if isinstance(value, list):
         between = " / " if isinstance(value[0], str) else ", "
-        each = (ranges_text([v]) if isinstance(v, list) else _text(v, unit, form) for v in value)
-        return between.join(each)
+        ranges = (ranges_text([(v[0], v[1])]) if isinstance(v, list) else None for v in value)
+        texts = zip(ranges, value, strict=True)
+        return between.join(told or _text(each, unit, form) for told, each in texts)
     if value is not None and (form == "s" or unit == "s"):
         return duration(value) if form != "s" and value >= 1 else seconds(value)
     return format(value, form or ".3g") if isinstance(value, float) else format(value, form)
