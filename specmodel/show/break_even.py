@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from specmodel.base.text import SCREEN
 from specmodel.prediction.table import Row, varies
-from specmodel.show import forms, operator, report
+from specmodel.show import forms, report
 from specmodel.show.columns import chosen
 from specmodel.show.facts import Fact, picked
 
@@ -92,6 +92,8 @@ def _needed(kept: list[Row], kind: str, name: str) -> dict[str, Fact]:
 
     `kind` is "break_even" or "sure".
     """
+    from specmodel.show import operator  # which imports what help does not need
+
     from specmodel.answers.curves import easiest_points
 
     rate = f"{kind}_acceptance_rate"
