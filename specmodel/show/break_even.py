@@ -92,9 +92,8 @@ def _needed(kept: list[Row], kind: str, name: str) -> dict[str, Fact]:
 
     `kind` is "break_even" or "sure".
     """
-    from specmodel.show import operator  # which imports what help does not need
-
     from specmodel.answers.curves import easiest_points
+    from specmodel.show import operator  # which imports what help does not need
 
     rate = f"{kind}_acceptance_rate"
     others = {"rate": rate, "length": "draft_length", "where": "where"}
