@@ -66,7 +66,7 @@ def test_the_core_names_no_option_and_no_command() -> None:
     commands = [main_group.get_command(context, name) for name in main_group.list_commands(context)]
     commands += [each for group in commands if isinstance(group, click.Group)
                  for each in group.commands.values()]  # fmt: skip
-    options = {word for each in commands for option in each.params for word in option.opts}
+    options = {option.opts[0] for each in commands for option in each.params}
     typed = {word for word in options if word.startswith("--")} - {"--help"}
     typed |= {f"specmodel {each.name}" for each in commands} - {"specmodel list"}
     names = re.compile(rf"(?<![\w-])({'|'.join(sorted(typed))})(?![\w-])")

@@ -1,4 +1,4 @@
-"""What a prediction or a schedule advises: on or off, where, one length, a better layout."""
+"""What a prediction or a schedule advises: on or off, where, start options, a better layout."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from specmodel.algebra.speculation import expected_tokens_per_step
 from specmodel.answers.config_formats import one_length
@@ -17,7 +15,7 @@ from specmodel.base.ranges import spans
 from specmodel.cost.deploying import GPU_DEGREES
 from specmodel.cost.layouts import layouts_of
 from specmodel.drafters.by_name import drafter_kind
-from specmodel.prediction.best import ALIKE, alike_places
+from specmodel.prediction.best import ALIKE
 from specmodel.prediction.case import named_head
 from specmodel.prediction.cautions import is_modelled
 from specmodel.prediction.gains import Gain
@@ -139,53 +137,6 @@ def tokens_needed(row: Row) -> float | None:
     return None if rate is None else float(expected_tokens_per_step(rate, row["draft_length"]))
 
 
-@dataclass(frozen=True, kw_only=True)
-class SingleLength:
-    """The one draft length that serves all batch sizes best.
-
-    Parameters
-    ----------
-    length
-        The length, 0 where none gains [token].
-    as_good
-        First and last of the lengths around it that gain as much [token].
-    gives_away
-        Share of the best speedup that it gives up, in the mean over batch sizes where it fits [-].
-    no_room_at
-        First and last batch size where only other lengths fit, None for none [request].
-    """
-
-    length: int
-    as_good: tuple[int, int]
-    gives_away: float
-    no_room_at: tuple[int, int] | None
-
-
-def single_length(prediction: Prediction) -> SingleLength | None:
-    """Return the one length for all batch sizes; None where contexts or other inputs vary too."""
-    if len({*prediction.batch_size.flat}) != prediction.speedup.size or not prediction.case:
-        return None
-    known, longest = prediction.evaluation, prediction.max_draft_length
-    lengths = np.arange(longest + 1.0).reshape(-1, *(1,) * len(known.shape))
-    each = replace(prediction, evaluation=(known.chains or known).at_lengths(lengths))
-    fits = each.fits.reshape(len(lengths), -1)
-    able = fits.any(axis=0)
-    gains = np.where(fits, each.speedup.reshape(fits.shape), 0.0)[:, able]
-    if not gains.size:
-        return None
-    share = gains / gains.max(axis=0)
-    means = share.mean(axis=1)
-    place = int(means.argmax())
-    served = share[place] > 0
-    held = np.ravel(prediction.batch_size)[able][~served].astype(int).tolist()
-    return SingleLength(
-        length=place,
-        as_good=alike_places(means, place),
-        gives_away=float(1 - share[place, served].mean()),
-        no_room_at=(held[0], held[-1]) if held else None,
-    )
-
-
 def start_options(prediction: Prediction, length: int) -> tuple[str, str]:
     """Return an engine's start options for a draft length, and the program that takes them.
 
@@ -243,6 +194,8 @@ def better_layout(prediction: Prediction, rows: Sequence[Row]) -> BetterLayout |
     here = max(fitting, key=lambda row: int(row["batch_size"]))
     degrees, size = spread[len(spread) // 2], int(here["batch_size"])
     laid = case.laid_out(degrees).at(batch_size=[size])
+    if laid.draft_length is not None:
+        laid = replace(laid, draft_length=here["draft_length"])
     memory = replace(prediction.evaluation.memory, deployment=laid.deployment)
     if memory.max_batch_size.max() < size:
         return None

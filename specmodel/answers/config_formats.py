@@ -117,6 +117,11 @@ def _in_modules(length: int, num_modules: int) -> int:
     return length if length <= num_modules else -(-length // num_modules) * num_modules
 
 
+def takes_length(engine: str, length: int, num_modules: int) -> bool:
+    """Return whether an engine takes a draft length [token] of so many modules."""
+    return engine != "vllm" or _in_modules(length, num_modules) == length
+
+
 def _vllm_method(drafter: str, path: str) -> str:
     """Return the keys of vLLM's JSON that name a drafter; "" for one that vLLM does not know."""
     if drafter not in _VLLM_METHODS:

@@ -40,7 +40,6 @@ _CALLED = {
     "--weight-dtype": "--quantization --dtype",
     "--kv-dtype": "--kv-cache-dtype",
     "--memory-utilization": "--gpu-memory-utilization --mem-fraction-static --mem-fraction",
-    "--graph-limit": "--max-cudagraph-capture-size --cuda-graph-max-bs",
     "--batch-size": "--concurrency --max-concurrency --max-num-seqs --max-running-requests",
     "--context-length": "--max-model-len --ctx-size",
     "--prompt-length": "--isl --input-len",

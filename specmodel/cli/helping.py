@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
 from specmodel.base.naming import SETTABLE, SWITCHES
@@ -66,7 +68,8 @@ class GroupedCommand(click.Command):
             record = parameter.get_help_record(ctx)
             if record and record[1]:
                 name = "help" if "--help" in parameter.opts else parameter.name or ""
-                whole = record[0], record[1].replace("-", _WHOLE)
+                first = re.sub(r"(--[\w-]+)(, --[\w-]+)+", r"\1", record[0])
+                whole = first, record[1].replace("-", _WHOLE)
                 rows.get(place.get(name, ""), own).append(whole)
         rows |= {_LAST: rows.pop(_LAST)}
         for name, own in rows.items():

@@ -138,6 +138,10 @@ _DETAIL: _Options = {
 OPTIONS = _CASE | _ACCEPTANCE | _DETAIL
 """By name: the type, or a metavar for text; and the help."""
 
+_ENGINES_FLAGS = {
+    "graph_limit": "--max-cudagraph-capture-size --cuda-graph-max-bs-decode --cuda-graph-max-bs"
+}
+"""Flags of engines that are taken as they are pasted."""
 COMPARED = (
     *("tensor_parallel", "data_parallel", "expert_parallel", "weight_dtype", "expert_dtype"),
     "kv_dtype",
@@ -179,7 +183,8 @@ def own(name: str, kind: Any, words: str, *, to: str = "", **changes: Any) -> Ad
     """Add an option of one command.
 
     `kind` is a type, a list of choices, or a metavar for text; `words` are the help; `to` is the
-    name of the argument, if another. Other settings are those of `click.option`.
+    name of the argument, if another, or other flags for it. Other settings are those of
+    `click.option`.
     """
     settings: dict[str, Any] = {"help": words, "show_default": changes.get("default") is not None}
     if kind is bool:
@@ -188,7 +193,7 @@ def own(name: str, kind: Any, words: str, *, to: str = "", **changes: Any) -> Ad
         settings["type"] = click.Choice(kind)
     elif kind is not None:
         settings["metavar" if isinstance(kind, str) else "type"] = kind
-    return click.option(flag(name), *filter(None, [to]), **settings | changes)
+    return click.option(flag(name), *to.split(), **settings | changes)
 
 
 INTERVAL = "Central 80 % intervals.  [default: where errors are known]"
@@ -204,7 +209,7 @@ def option(name: str, more: str = "", *, words: str = "", **changes: Any) -> Add
 
     if name in _LISTS:
         changes["shell_complete"] = complete
-    return own(name, kind, (words or told) + more, **changes)
+    return own(name, kind, (words or told) + more, **{"to": _ENGINES_FLAGS.get(name, "")} | changes)
 
 
 def options(*names: str | Add, **changes: Any) -> Add:

@@ -122,6 +122,20 @@ def usual_drafter(target: Architecture) -> str:
     return f"{row['drafter']}, draft length {row['draft_lengths']} ({whose})"
 
 
+def recipe_lengths(target: Architecture, drafter: str) -> tuple[int, int] | None:
+    """Return the first and last draft length in use for a target with a drafter, None if unknown.
+
+    >>> from specmodel.models.architecture import load_architecture
+    >>> recipe_lengths(load_architecture("glm-5"), "mtp")
+    (3, 5)
+    """
+    row = _recipe(target)
+    if row is None or row["drafter"] != drafter or not row["draft_lengths"]:
+        return None
+    first, _, last = row["draft_lengths"].partition(" to ")
+    return int(first), int(last or first)
+
+
 def taken_drafter(target: Architecture) -> tuple[str, str]:
     """Return the default drafter of a target, and the reason in words.
 

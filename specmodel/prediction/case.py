@@ -108,6 +108,12 @@ class Case:
         notes = {name: self.assumed[name] for name in TOLD if name in self.assumed}
         return replace(self, deployment=deployment, assumed=notes | assumed, given=given)
 
+    def with_graphs_of(self, count: int) -> Case:
+        """Return the case with CUDA graphs of steps up to `count`, as `graph_limit` gives it."""
+        engine = self.deployment.engine.with_graphs_of(count)
+        deployment = replace(self.deployment, engine=engine)
+        return replace(self, deployment=deployment, given={**self.given, "graph_limit": count})
+
     @property
     def alone(self) -> dict[str, Any]:
         """What was assumed; without lengths of requests also that steps carry no prefill."""

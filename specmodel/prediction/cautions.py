@@ -29,9 +29,10 @@ def notes_with_drafts(e: Evaluation, assumed: Assumed) -> tuple[Note, ...]:
     """Return the notes for readers of a prediction with drafts."""
     best, contexts = e.best_draft_length, e.points["context_length"]
     longest, known = float(np.max(contexts)), e.acceptance.measured_by_context
+    is_best = e.chains is not None and bool(np.all(e.points["draft_length"] == best))
     found = [
         *notes_of_run(e.deployment, longest),
-        *((*_of_memory(e), *_of_idle(e)) if e.chains else ()),
+        *((*_of_memory(e), *_of_idle(e)) if is_best else ()),
         *notes_of_times(e),
         *_beyond_measured(e, best),
         *_between_modules(e, best),

@@ -19,7 +19,7 @@ def with_tokens(prediction: Prediction, best: Row) -> Prediction:
     Where draft lengths were given, `max_draft_length` is no longer among the assumptions.
     """
     assumed = dict(prediction.assumptions)
-    if not is_at_best(prediction):
+    if not is_at_best(prediction) and prediction.evaluation.chains is None:
         assumed.pop("max_draft_length", None)
     if length := best["draft_length"]:
         told = f"{best['tokens_per_step']:.2f} tokens a step of {length} drafted"

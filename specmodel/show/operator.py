@@ -7,11 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from specmodel.answers.advice import Verdict, gain_of, tokens_needed
+from specmodel.answers.advice import tokens_needed
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import among, ranges_text
-from specmodel.base.text import VERBOSE
-from specmodel.prediction.table import Column, Form, Row, filler, seconds, text_table
+from specmodel.prediction.table import Column, Row, filler, seconds, text_table
 from specmodel.show import report
 from specmodel.show.columns import chosen
 from specmodel.show.defaults import has_tasks, tokens_of_tasks
@@ -38,7 +37,7 @@ def _costs(row: Row) -> str:
 _USUAL = (
     *("batch_size", "context_length", "tpot", "throughput"),
     Column("cost_per_million_tokens", "-", "", title="$/M tokens\nplain>with", form=_costs),
-    *("speedup", "speedup_low", "draft_length", "fits", "limited_by"),
+    *("speedup", "speedup_low", "draft_length", "alike", "fits", "limited_by"),
 )
 """Columns of the table in their order."""
 
@@ -59,7 +58,8 @@ def with_alike(prediction: Prediction, rows: Sequence[Row]) -> list[Row]:
     gains = gains.reshape(len(lengths), -1)
     found = []
     for row, own in zip(rows, gains.T, strict=True):
-        place = lengths.index(row["draft_length"]) if row["draft_length"] else -1
+        best = int(row["best_draft_length"] or 0)
+        place = lengths.index(best) if best else -1
         ends = [lengths[end] for end in alike_places(own, place)] if place >= 0 else [0, 0]
         found.append(row | {"alike": ranges_text([(ends[0], ends[1])])})
     return found
@@ -71,13 +71,13 @@ def table(rows: Sequence[Row], *, width: int, columns: str | None, target: float
     What has no room is named below. Times that would read as the `target` have more digits [s].
     """
     names = _chosen(columns, rows) if columns else _USUAL
-    shown = chosen(names)
-    forms: dict[str, Form] = {"draft_length": "{alike}"} if "alike" in rows[0] else {}
+    shown = chosen(names, alike="best\nlength")
     if target is not None:
-        forms["tpot"] = partial(_times, target)
-    shown = [replace(c, form=forms.get(c.name, c.form)) for c in shown]
+        shown = [replace(c, form=partial(_times, target)) if c.name == "tpot" else c for c in shown]
     if columns:  # all of them, however wide
         shown = [replace(c, spare=0, is_coordinate=False) for c in shown]
+    elif "alike" in rows[0]:  # beside which a length for all batch sizes says nothing
+        shown = [replace(c, is_coordinate=True) if c.name == "draft_length" else c for c in shown]
     return text_table(rows, shown, width=width, remedy="--columns chooses")
 
 
@@ -100,82 +100,6 @@ def _chosen(columns: str, rows: Sequence[Row]) -> list[str]:
     if len({*names}) < len(names):
         raise InputError("columns", columns, "columns, each once")
     return ["speedup_low" if name == "interval" else name for name in names]
-
-
-_HEADLINES = {
-    "on": "Turn it on: {most}.",
-    "on where it pays": "Turn it on where it pays: {most}.",
-    "off": "Leave it off: {most}.",
-    "off below": "Leave it off below {needed} drafted: here {most}.",
-    "close": "Too close to call, leave it off unless you measure: {most}.",
-    "depends": "It depends on your acceptance, and pays from {needed} drafted: here {most}.",
-    "typed": "Too close to call, it pays from {needed} drafted: here {most}.",
-    "unfit": "Nothing fits in memory. If it did: {most}.",
-    "no draft": "Leave it off: no draft length gains.",
-    "no room": "Leave it off: no draft that would gain fits in memory.",
-    "idle": "No draft, no speculation: {most}.",
-    "may": "It may pay: {most}.",
-    "may not": "It may not pay: {most}.",
-}
-"""The headline by the advice of a verdict, and of cases that have none."""
-
-
-def _headline(judged: Verdict, prediction: Prediction) -> str:
-    """Return the kind of headline, one of `_HEADLINES`."""
-    is_known = report.verbs(prediction)[0] == "pays"
-    if not any(row["fits"] for row in judged.rows):
-        return "unfit"
-    if not judged.has_drafts:
-        if any(row["best_draft_length"] for row in judged.rows):
-            return "idle"
-        held = any(row["limited_by"] == "memory" for row in judged.rows)
-        return "no room" if held else "no draft"
-    if not is_known:
-        return "may" if round(judged.best["speedup"], 2) > 1 else "may not"
-    return "typed" if judged.advice == "depends" and judged.is_typed else judged.advice
-
-
-def verdict(judged: Verdict, prediction: Prediction, rows: Sequence[Row]) -> list[str]:
-    """Return the headline, the facts beside it, a line each, and why if `VERBOSE`.
-
-    Of `rows`, those that fit are `judged`.
-    """
-    best, points, gain = judged.best, judged.rows, gain_of(judged.best)
-    kind = _headline(judged, prediction)
-    most = _at(best, points)
-    if gain:
-        held = f"; {gain.held}" if kind in _ADVISED else ""
-        most += f" ({(report.chances if gain.is_open else report.interval)(gain)}{held})"
-    if judged.has_drafts and len(points) > 1:
-        most += f"; least {_at(judged.worst, points)}"
-    needed = f"{judged.needed or 0:.2f} tokens a step of {best['draft_length']}"
-    facts = dict[str, str]()
-    if len(points) < len(rows):
-        facts["Fits"] = f"{len(points)} of {len(rows)} points"
-    if len(sure := judged.where("pays")) not in (0, len(points)):
-        facts["Pays"] = places(sure, points)
-    if unsure := judged.where("open"):
-        facts["May pay"] = places(unsure, points)
-    if judged.lost:
-        least = min(row["speedup"] for row in judged.lost)
-        facts["Loses"] = f"{places(judged.lost, points)}, down to {least:.2f}x"
-    full = [row for row in points if row["limited_by"] == "memory"]
-    if full and judged.has_drafts:
-        facts["No room"] = f"no draft fits at {places(full, points)}"
-    if judged.risk:
-        cause = risk_cause(judged.risk, prediction)
-        facts["Risk"] = f"{place(judged.risk, points)}: {cause}"
-    why = [report.why(best, points, prediction, place(best, points))] if judged.has_drafts else []
-    lines = [f"{label}: {told}." for label, told in facts.items()]
-    return [_HEADLINES[kind].format(most=most, needed=needed), *lines, *why * VERBOSE.get()]
-
-
-_ADVISED = {"on", "on where it pays", "off", "off below", "close", "depends", "typed"}
-"""Headlines that advise, beside which it stands how sure they are."""
-
-
-def _at(row: Row, rows: list[Row]) -> str:
-    return f"{row['speedup']:.2f}x at {place(row, rows)}"
 
 
 def risk_cause(row: Row, prediction: Prediction) -> str:

@@ -1,24 +1,17 @@
-"""The page of ``predict``: whether speculation pays, how much, and how sure that is."""
+"""The page of ``predict``: whether speculation pays, how much and how sure, and what to paste."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from specmodel.answers.advice import (
-    BetterLayout,
-    SingleLength,
-    Verdict,
-    better_layout,
-    gain_of,
-    single_length,
-    start_options,
-)
+from specmodel.answers.advice import BetterLayout, Verdict, better_layout, gain_of, start_options
+from specmodel.answers.decision import Decision, decide
 from specmodel.base.classes import dataclass
-from specmodel.base.ranges import ranges_text, spans
+from specmodel.base.ranges import spans
 from specmodel.base.text import TABLE, VERBOSE
 from specmodel.show import defaults, forms, glossary, operator, report
 from specmodel.show.components import component_rows, component_tables, fields_of
-from specmodel.show.facts import Fact, known
+from specmodel.show.facts import Fact, known, lines
 from specmodel.show.within import Within, within_target
 
 if TYPE_CHECKING:
@@ -26,6 +19,58 @@ if TYPE_CHECKING:
 
     from specmodel.prediction.outcome import Prediction
     from specmodel.prediction.table import Row
+
+_HEADLINES = {
+    "on": "Turn it on: ",
+    "on where it pays": "Turn it on where it pays: ",
+    "off": "Leave it off: ",
+    "off below": "Leave it off below {needed_tokens_per_step:.2f} tokens a step of {most_length}"
+    " drafted: here ",
+    "close": "Too close to call, leave it off unless you measure: ",
+    "depends": "It depends on your acceptance, and pays from {needed_tokens_per_step:.2f} tokens a"
+    " step of {most_length} drafted: here ",
+    "typed": "Too close to call, it pays from {needed_tokens_per_step:.2f} tokens a step of"
+    " {most_length} drafted: here ",
+    "unfit": "Nothing fits in memory. If it did: ",
+    "no draft": "Leave it off: no draft length gains",
+    "no room": "Leave it off: no draft that would gain fits in memory",
+    "idle": "No draft, no speculation: ",
+    "may": "It may pay: ",
+    "may not": "It may not pay: ",
+}
+"""The headline by the advice of a verdict, and of cases that have none."""
+_GAIN = (
+    "{most:.2f}x at {most_place}{most.ends}",
+    "chance of a gain {open_chance:.0%}",
+    "{how_often}",
+    "least {least:.2f}x at {least_place}",
+    "without larger CUDA graphs {without_graphs:.2f}x at {without_graphs_at}",
+)
+"""What the headline says of the gain."""
+_LINES = (
+    "Fits: {points_that_fit} of {points} points.",
+    "Pays: {pays_where}.",
+    "May pay: {may_pay_where}.",
+    "Loses: {loses_where}, down to {loses_down_to:.2f}x.",
+    "No room: no draft fits at {no_draft_where}.",
+    "Risk: {risk_place}: {risk}.",
+)
+_LENGTH = (
+    "One length for all: {one_length}",
+    "A schedule, as each length alone loses somewhere: up to {longest_of_schedule} drafted",
+    "{as_good} as good",
+    "{gives_away:.0%} below the best of each batch size",
+    "no room at {no_room_at}",
+    "recipes: {recipe}, {recipe_gain:+.0%}",
+    "every draft loses above {most_requests} requests",
+)
+"""What is said of the draft length that is pasted."""
+_LAYOUT = (
+    "Layout: {layout} carries {layout_carries_more:.0%} more tokens/s at {layout_at}"
+    " (specmodel compare)."
+)
+_ADVISED = {"on", "on where it pays", "off", "off below", "close", "depends", "typed"}
+"""Headlines that advise, beside which it stands how sure they are."""
 
 
 def answer(
@@ -38,6 +83,7 @@ def answer(
 ) -> forms.Answer:
     """Return the verdict on a prediction in all forms; `tpot_target` adds the largest batch.
 
+    A prediction at best draft lengths is judged as what is pasted: one length, or a schedule.
     `interval` says whether to show intervals; None shows them where errors are known. All that is
     computed is computed here: the forms only tell it.
     """
@@ -46,16 +92,13 @@ def answer(
 
         judged = {"tpot_target": tpot_target, "columns": columns}
         return turned_answer(prediction, prediction.turned, judged, components=components)
-    within = None
-    if tpot_target is not None:
-        has_interval = interval is not False
-        prediction, within = within_target(prediction, tpot_target, has_interval=has_interval)
+    decision, prediction, within = _decided_within(prediction, tpot_target, interval is not False)
     prediction = report.with_ends(prediction, interval)
 
     def kept(rows: list[Row]) -> list[Row]:
         return rows if within is None else within.kept(rows)
 
-    shown = _shown(prediction, kept, columns, within)
+    shown = _shown(prediction, kept, decision, within)
     facts = _facts(shown, prediction)
     listed = component_rows(prediction) if components else None
     fields = fields_of(prediction, kept, components=components)
@@ -64,7 +107,7 @@ def answer(
         return listed or operator.chosen_rows(prediction, kept(prediction.rows()), columns)
 
     return forms.Answer(
-        page=lambda: _page(shown, prediction, columns, components=components),
+        page=lambda: _page(shown, prediction, facts, columns, components=components),
         facts=facts,
         paste=shown.paste[0],
         fields=lambda: fields,
@@ -75,21 +118,36 @@ def answer(
     )
 
 
+def _decided_within(
+    prediction: Prediction, target: float | None, has_interval: bool
+) -> tuple[Decision | None, Prediction, Within | None]:
+    """Return what is pasted, its prediction, and what meets a target [s] with it."""
+    if target is None:
+        decision = decide(prediction)
+        return decision, decision.prediction if decision else prediction, None
+    kept, within = within_target(prediction, target, has_interval=has_interval)
+    largest = within.largest["batch_size"] if within.largest else None
+    decision = decide(prediction, largest)
+    if decision and decision.plan is None:
+        return decision, *within_target(decision.prediction, target, has_interval=has_interval)
+    decision = decide(kept)
+    return decision, decision.prediction if decision else kept, within
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Shown:
     """What the page of a prediction tells: its rows, and what was made of them.
 
-    `rows` are all that have room, `kept` those of them within a target.
+    `every` are all that have room, `kept` those of them within a target, `judged` those of them
+    that fit.
     """
 
-    rows: Sequence[Row]
+    every: Sequence[Row]
     kept: Sequence[Row]
     judged: Verdict
-    single: SingleLength | None
+    decision: Decision | None
     paste: tuple[str, str]
     layout: BetterLayout | None
-    graphs: str
-    fewest: str
     within: Within | None
     met: list[str]
     best: Row
@@ -98,75 +156,128 @@ class _Shown:
 def _shown(
     prediction: Prediction,
     kept: Callable[[list[Row]], list[Row]],
-    columns: str | None,
+    decision: Decision | None,
     within: Within | None,
 ) -> _Shown:
     """Return what the page tells of a prediction."""
-    at_best = report.is_at_best(prediction)
-    rows = prediction.rows()
-    rows = operator.with_alike(prediction, rows) if at_best and not columns else rows
+    rows = operator.with_alike(prediction, prediction.rows())
     rows = report.with_room(rows, prediction)
     shown = kept(rows)
-    judged = shown or rows
-    drafts = {row["draft_length"] for row in shown if row["fits"]}
-    single = single_length(prediction) if at_best and any(drafts) else None
+    every = shown or rows
+    is_typed = not prediction.evaluation.acceptance.spread
+    has_layout = decision is not None or report.is_at_best(prediction)
     return _Shown(
-        rows=judged,
+        every=every,
         kept=shown,
-        judged=Verdict(
-            rows=report.fitting(judged), is_typed=not prediction.evaluation.acceptance.spread
-        ),
-        single=single,
-        paste=_start(prediction, shown, drafts, single),
-        layout=better_layout(prediction, shown) if at_best else None,
-        graphs=report.ended(report.fitting(shown), prediction) if at_best else "",
-        fewest=operator.would_hold(prediction),
+        judged=Verdict(rows=report.fitting(every), is_typed=is_typed),
+        decision=decision,
+        paste=_paste(prediction, shown, decision),
+        layout=better_layout(prediction, shown) if has_layout else None,
         within=within,
         met=within.told() if within else [],
-        best=max(judged, key=lambda row: (row["fits"], row["speedup"])),
+        best=max(every, key=lambda row: (row["fits"], row["speedup"])),
     )
 
 
-def _start(
-    prediction: Prediction, rows: Sequence[Row], drafts: set[int], single: SingleLength | None
+def _paste(
+    prediction: Prediction, rows: Sequence[Row], decision: Decision | None
 ) -> tuple[str, str]:
-    """Return the start options of the one length, found or given, and the program; "" for none."""
-    case = prediction.case
-    if single:
-        length = single.length
-    elif case is None or case.draft_length is None or len(drafts) != 1:
-        return "", ""
-    else:
-        has_one = len({*prediction.batch_size.flat}) == prediction.speedup.size
-        gains = any(row["speedup"] > 1 for row in rows if row["fits"])
-        length = max(drafts) if has_one and gains else 0
-    return start_options(prediction, length)
+    """Return the start options that were decided on, or of the length given, and the program."""
+    able = [row for row in rows if row["fits"]]
+    if decision:
+        return decision.paste if able else ("", "")
+    lengths = {row["draft_length"] for row in able}
+    has_one = len({*prediction.batch_size.flat}) == prediction.speedup.size
+    is_given = not report.is_at_best(prediction) and has_one and len(lengths) == 1
+    gains = any(row["speedup"] > 1 for row in able)
+    return start_options(prediction, max(lengths)) if is_given and gains else ("", "")
 
 
-def _page(shown: _Shown, prediction: Prediction, columns: str | None, *, components: bool) -> str:
+def _page(
+    shown: _Shown,
+    prediction: Prediction,
+    facts: dict[str, Fact],
+    columns: str | None,
+    *,
+    components: bool,
+) -> str:
     """Return the page: the verdict, the table, what to paste, and what it rests on."""
-    words = operator.verdict(shown.judged, prediction, shown.rows)
-    words[0] += shown.fewest
+    words = _verdict(shown, prediction, facts)
     words = [*shown.met[:1], *words, *shown.met[1:]]
     rows = shown.kept
     how: dict[str, Any] = {"columns": columns, "target": shown.within and shown.within.target}
     parts = [operator.table(rows, width=TABLE.get(), **how)] if rows else []
     parts += [component_tables(prediction)] if components else []
     is_long = VERBOSE.get() and not columns
-    limits = glossary.limits_told({row["limited_by"] for row in rows} if is_long else set())
-    layout = _layout(shown.layout) if shown.layout and not columns else ""
-    # one line for what changes most, all in full
-    notes = [layout, shown.graphs] if VERBOSE.get() else [layout or shown.graphs]
+    notes = [glossary.limits_told({row["limited_by"] for row in rows} if is_long else set())]
     if not columns:
-        notes = [_single(shown.single), operator.pasted(*shown.paste), *notes]
+        length = "; ".join(lines(_LENGTH, facts)) if shown.decision else ""
+        pasted = operator.pasted(*shown.paste)
+        notes = [length and f"{length}.", pasted, *lines([_LAYOUT], facts), *notes]
     told = defaults.with_tokens(prediction, shown.best)
     tasks = defaults.tasks_told(prediction, shown.best)
-    return report.page(told, words, *parts, notes=filter(None, [*notes, limits]), tasks=tasks)
+    return report.page(told, words, *parts, notes=filter(None, notes), tasks=tasks)
+
+
+def _kind(shown: _Shown, prediction: Prediction) -> str:
+    """Return the kind of headline, one of `_HEADLINES`."""
+    judged = shown.judged
+    if not any(row["fits"] for row in judged.rows):
+        return "unfit"
+    if not judged.has_drafts:
+        if any(row["best_draft_length"] for row in judged.rows):
+            return "idle"
+        held = any(row["limited_by"] == "memory" for row in judged.rows)
+        return "no room" if held else "no draft"
+    if report.verbs(prediction)[0] != "pays":
+        return "may" if round(judged.best["speedup"], 2) > 1 else "may not"
+    advice = _advice(shown)
+    return "typed" if advice == "depends" and judged.is_typed else advice
+
+
+def _advice(shown: _Shown) -> str:
+    """Return the advice of the verdict; where a loss ends the batch, that it pays up to there."""
+    ends = shown.decision is not None and shown.decision.most_requests is not None
+    return "on where it pays" if ends and shown.judged.advice == "on" else shown.judged.advice
+
+
+def _verdict(shown: _Shown, prediction: Prediction, facts: dict[str, Fact]) -> list[str]:
+    """Return the headline, the facts beside it, a line each, and why if `VERBOSE`."""
+    judged, points, kind = shown.judged, shown.judged.rows, _kind(shown, prediction)
+    gain, best = gain_of(judged.best), judged.best
+    is_several = judged.has_drafts and len(points) > 1
+    full = [row for row in points if row["limited_by"] == "memory" and judged.has_drafts]
+    sure, unsure, lost = judged.where("pays"), judged.where("open"), judged.lost
+    where = {
+        "pays": sure if len(sure) < len(points) else [],
+        "may_pay": unsure,
+        "loses": lost,
+        "no_draft": full,
+    }
+    told = {
+        "most_place": operator.place(best, points),
+        "most_length": best["draft_length"],
+        "least_place": operator.place(judged.worst, points) if is_several else None,
+        "open_chance": gain.chance if gain and gain.is_open else None,
+        "how_often": gain.held if gain and kind in _ADVISED else None,
+        "points_that_fit": len(points) if len(points) < len(shown.every) else None,
+        "points": len(shown.every),
+        "risk_place": operator.place(judged.risk, points) if judged.risk else None,
+        **{f"{n}_where": operator.places(rows, points) for n, rows in where.items() if rows},
+    }
+    named = known({**facts, **{name: Fact(value) for name, value in told.items()}}.items())
+    (headline,) = lines([_HEADLINES[kind]], named)
+    if headline.endswith(" "):
+        headline += "; ".join(lines(_GAIN, named))
+    fewest = f" {facts['fewest_gpus'].value}" if "fewest_gpus" in facts else ""
+    is_told = judged.has_drafts and VERBOSE.get()
+    why = [report.why(best, points, prediction, told["most_place"])] if is_told else []
+    return [f"{headline}.{fewest}", *lines(_LINES, named), *why]
 
 
 def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
     """Return what the page tells, by name."""
-    judged, single, layout = shown.judged, shown.single, shown.layout
+    judged = shown.judged
     sizes = sorted({row["batch_size"] for row in judged.rows})
 
     def gained(row: Row) -> Fact:
@@ -178,11 +289,11 @@ def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
             [list(ends) for ends in spans(sizes, (size in those for size in sizes))], "request"
         )
 
-    is_known = report.verbs(prediction)[0] == "pays" and any(row["fits"] for row in shown.rows)
-    gain, risk = gain_of(judged.best), judged.risk
+    is_known = report.verbs(prediction)[0] == "pays" and any(row["fits"] for row in shown.every)
+    gain, risk, layout = gain_of(judged.best), judged.risk, shown.layout
     tokens = defaults.tokens_by_task(prediction, shown.best)
     facts = {
-        "advice": Fact(judged.advice if is_known else None),
+        "advice": Fact(_advice(shown) if is_known else None),
         "how_sure": Fact(gain.word if gain else None),
         "share_held": Fact(gain.share_held if gain and is_known else None),
         "chance": Fact(gain.chance if gain else None),
@@ -194,14 +305,12 @@ def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
         "pays_at": where(judged.where("pays")),
         "may_pay_at": where(judged.where("open")),
         "loses_at": where(judged.lost),
+        "loses_down_to": Fact(min((row["speedup"] for row in judged.lost), default=None)),
         "deployment": Fact(report.heading(prediction.deployment)),
         "tokens_per_step": Fact(shown.best["tokens_per_step"], "token", *tokens),
         "acceptance_spread": Fact(prediction.evaluation.acceptance.spread or None),
         "speedup_by_task": Fact(defaults.speedups_by_task(prediction, shown.best)),
-        "one_length": Fact(single.length if single else None, "token"),
-        "as_good": Fact([*single.as_good] if single else None, "token"),
-        "gives_away": Fact(single.gives_away if single else None),
-        "no_room_at": Fact(list((single and single.no_room_at) or ()), "request"),
+        **(_decided(shown.decision) if shown.decision else {}),
         "engine_option": Fact(shown.paste[0]),
         "paste_into": Fact(shown.paste[1]),
         "layout": Fact(layout.name if layout else None),
@@ -209,24 +318,26 @@ def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
         "layout_at": Fact(layout.batch_size if layout else None, "request"),
         "risk": Fact(operator.risk_cause(risk, prediction) if risk else None),
         "risk_at": Fact(risk["batch_size"] if risk else None, "request"),
-        "graphs": Fact(shown.graphs),
-        "fewest_gpus": Fact(shown.fewest.strip()),
+        "fewest_gpus": Fact(operator.would_hold(prediction).strip()),
     }
     facts |= shown.within.facts() if shown.within else {}
     return known(facts.items())
 
 
-def _single(single: SingleLength | None) -> str:
-    """Return a sentence on the one length for all batch sizes, and what it gives up."""
-    if single is None or not single.length:
-        return ""
-    beside = [f"{ranges_text([single.as_good])} as good"] if len({*single.as_good}) > 1 else []
-    beside += [f"no room at {ranges_text([single.no_room_at])}"] if single.no_room_at else []
-    told = f" ({'; '.join(beside)})" if beside else ""
-    lost = f", {single.gives_away:.0%} below best on average" if single.gives_away >= 0.005 else ""
-    return f"One length for all: {single.length}{told}{lost}."
-
-
-def _layout(layout: BetterLayout) -> str:
-    at = f"{layout.more:.0%} more tokens/s at {layout.batch_size}"
-    return f"Layout: {layout.name} carries {at} (specmodel compare)."
+def _decided(decision: Decision) -> dict[str, Fact]:
+    """Return the facts of what is pasted."""
+    graphs, first, last = decision.graphs, *decision.as_good
+    return {
+        "one_length": Fact(None if decision.plan else decision.length, "token"),
+        "longest_of_schedule": Fact(decision.length if decision.plan else None, "token"),
+        "schedule": Fact([*map(list, decision.plan.schedule.ranges)] if decision.plan else []),
+        "as_good": Fact([[first, last]] if first < last else None, "token"),
+        "gives_away": Fact(decision.gives_away if decision.gives_away >= 0.005 else None),
+        "no_room_at": Fact([[size, size] for size in decision.no_room_at], "request"),
+        "graphs_option": Fact(graphs.option if graphs else None),
+        "without_graphs": Fact(graphs.speedup if graphs else None),
+        "without_graphs_at": Fact(graphs.batch_size if graphs else None, "request"),
+        "most_requests": Fact(decision.most_requests, "request"),
+        "recipe": Fact([[*decision.recipe]] if decision.recipe else None, "token"),
+        "recipe_gain": Fact(decision.recipe_gain if decision.recipe else None),
+    }

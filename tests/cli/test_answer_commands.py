@@ -223,7 +223,13 @@ def test_the_warning_of_graphs_is_of_what_fits_and_names_the_drafts(run):
 @pytest.mark.parametrize("command", ["predict --view peak", "schedule --for vllm"])
 def test_where_it_pays_is_told_as_by_predict(command, run, rows):
     given = "qwen3-30b-a3b h200 --drafter eagle3 --acceptance-rate 0.42"
-    found = rows(f"predict {given} --batch-size 1:256")
+    found = predict(
+        *("qwen3-30b-a3b", "h200"),
+        drafter="eagle3",
+        acceptance_rate=0.42,
+        batch_size=range(1, 257),
+        interval=True,
+    ).rows()
     sure = [row["batch_size"] for row in found if row["speedup_low"] > 1]
     first, last = min(sure), max(sure)
     assert sure == [*range(first, last + 1)]
@@ -263,8 +269,8 @@ def test_each_kind_of_task_has_its_own_best_length(rows, refuse):
         tokens = acceptance_by_task("gemma-4-26b-a4b", "p-eagle")[row["task"]]
         rates = ",".join(map(str, tokens.acceptance_by_position))
         typed = f"predict {words} --acceptance-by-position conditional:{rates}"
-        (alone,) = rows(typed)
-        assert row["draft_length"] == alone["draft_length"]
+        (alone,) = rows(f"{typed} --draft-length {row['draft_length']}")
+        assert row["draft_length"] == alone["best_draft_length"]
         assert row["speedup"] == pytest.approx(alone["speedup"])
         if end := row["ends_at_context"]:
             before, beyond = rows(f"{typed} --context-length {end / 2:.0f},{end:.0f}")

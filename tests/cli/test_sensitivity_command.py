@@ -59,8 +59,8 @@ def test_predict_and_sensitivity_agree_on_the_best_draft(question, length, docum
     found = document(f"sensitivity {question} --samples 64")
     assert found["point"]["draft_length"] == length
     assert found["assumptions"]["draft_length"] == f"{length} (the best at this batch size)"
-    (predicted,) = rows(f"predict {question}")
-    assert predicted["draft_length"] == length
+    (predicted,) = rows(f"predict {question} --draft-length {length}")
+    assert predicted["best_draft_length"] == length
     for name in ("speedup", "target_efficiency"):
         assert found[name] == pytest.approx(predicted[name], rel=1e-12)
         assert found["tornado"][0][f"{name}_nominal"] == pytest.approx(found[name], rel=1e-12)

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from rows import each_row
 
+from specmodel import predict
 from specmodel.answers.sweeps import csv_chunks, plan as planning, plan_sweep
 
 BASE = (
@@ -120,7 +121,7 @@ def test_a_model_and_a_gpu_are_answered_as_by_predict(ended):
     words = "qwen3-30b-a3b h200 --columns speedup,limited_by,fits"
     _, out, err = ended(f"sweep {words} --set target.experts_per_token=2,8")
     frame = as_frame(out)
-    rows = as_frame(ended("predict qwen3-30b-a3b h200 --csv")[1])
+    rows = predict("qwen3-30b-a3b", "h200").to_frame()
     assert frame["target.experts_per_token"].tolist() == [2] * 9 + [8] * 9
     same = frame[frame["target.experts_per_token"] == 8]
     for name in ("batch_size", "draft_length", "limited_by", "fits"):

@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from specmodel.algebra.acceptance import between_tasks
+from specmodel.answers.decision import decide
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text
 from specmodel.models.architecture import load_architecture
@@ -40,7 +41,7 @@ SCENARIOS = {
 """Addresses to start from."""
 _COLUMNS = (
     *("batch_size", "alternative", "context_length", "tpot", "throughput", "speedup"),
-    *("speedup_low", "draft_length", "limited_by"),
+    *("speedup_low", "draft_length", "best_draft_length", "limited_by"),
 )
 """Columns of the table of an answer, in their order."""
 _TURNED = (
@@ -103,7 +104,9 @@ def drawing_of(predictions: dict[str, Prediction]) -> Callable[[], Figure]:
     for name, prediction in predictions.items():
         if prediction.turned and not prediction.turned.heads:
             raise InputError("acceptance", None, "a rate, as too few heads are published")
-        curves[name], ends = figures.curve(of_prediction(prediction))
+        decision = decide(prediction)
+        pasted = decision.prediction if decision and not decision.plan else prediction
+        curves[name], ends = figures.curve(of_prediction(pasted))
         memory = ends.get("memory") if len(predictions) == 1 else None
     dots = figures.measured(next(iter(predictions.values())))
     return lambda: figures.speedup(curves, memory, dots)

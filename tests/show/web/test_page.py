@@ -118,7 +118,11 @@ def test_the_page_has_each_fact_and_its_notes_are_folded(client, fields):
     for name, fact in facts.items():
         value = fact["value"]
         if name not in ALONE and name.rpartition("_")[2] != "at" and not isinstance(value, list):
-            forms = ("{}",) if isinstance(value, str) else ("{:.2f}", "{:.0%}", "{:.1%}", "{:,.0f}")
+            forms = (
+                ("{}",)
+                if isinstance(value, str)
+                else ("{:.2f}", "{:.0%}", "{:+.0%}", "{:.1%}", "{:,.0f}")
+            )
             assert any(form.format(value) in folded for form in forms), name
     headline = told(re.search(r"<h2>(.*?)</h2>", page)[1])
     assert f"{facts.get('most', facts.get('pays_from'))['value']:.2f}" in headline

@@ -1,0 +1,327 @@
+"""What to paste into an engine, judged at every batch size up to the largest that was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from specmodel.answers.advice import start_options
+from specmodel.answers.config_formats import config_format, format_of_engine, takes_length
+from specmodel.answers.plans import Plan, plan_schedule
+from specmodel.base.classes import dataclass
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+from specmodel.drafters.by_name import drafter_kind
+from specmodel.drafters.published import recipe_lengths
+from specmodel.machines.engine import LARGEST_GRAPH
+from specmodel.prediction.best import alike_places
+from specmodel.prediction.case import Case
+from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.predicting import at_best_lengths, at_given_lengths
+
+NEAR = 0.05
+"""Share of the best mean speedup that is given up for a shorter draft [-]."""
+LOSS = 0.995
+"""Speedup below which a batch size loses, as two digits tell it [-]."""
+_LARGEST_CAPTURED = 8192
+"""Tokens of a step at most: vLLM clips larger graphs to them [token]."""
+_MOST_JUDGED = 4096
+"""Batch sizes that are judged at most [-]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graphs:
+    """The engine's option for larger CUDA graphs, and the worst batch size without it.
+
+    Parameters
+    ----------
+    option
+        The option with its value.
+    speedup, batch_size
+        Least speedup without it [-], and where that is [request].
+    """
+
+    option: str
+    speedup: float
+    batch_size: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Decision:
+    """What an engine is started with for all batch sizes, and what that gives.
+
+    Parameters
+    ----------
+    prediction
+        Of what is pasted, at the batch sizes asked.
+    length, as_good
+        The draft length, the longest of a schedule, and the first and last that gain as much
+        [token].
+    plan
+        The schedule, None for one length.
+    gives_away
+        Share of the best speedup that is given up, in the mean over the batch sizes asked [-].
+    no_room_at
+        Batch sizes asked that fit without drafts alone [request].
+    graphs
+        Larger CUDA graphs, where steps need them.
+    most_requests
+        Largest batch size before a loss that nothing avoids; None without one [request].
+    recipe
+        First and last draft length of published recipes, where the pasted one is another [token].
+    recipe_gain
+        Mean speedup with the nearest of them over that with `length`, less one [-].
+    """
+
+    prediction: Prediction
+    length: int
+    as_good: tuple[int, int]
+    plan: Plan | None = None
+    gives_away: float = 0.0
+    no_room_at: Sequence[int] = ()
+    graphs: Graphs | None = None
+    most_requests: int | None = None
+    recipe: tuple[int, int] | None = None
+    recipe_gain: float = 0.0
+
+    @property
+    def paste(self) -> tuple[str, str]:
+        """What an engine is started with, and where that goes; "" for engines that take none."""
+        if self.plan is None:
+            options, program = start_options(self.prediction, self.length)
+        elif start := self.plan.config.start:
+            options = f"--speculative-config '{' '.join(self.plan.fragment.split())}'"
+            program = start
+        else:
+            return self.plan.fragment, self.plan.place
+        further = [self.graphs.option] if self.graphs else []
+        if self.most_requests:
+            config = config_format(format_of_engine(self.prediction.deployment.engine))
+            each = max(self.most_requests // self.prediction.deployment.layout.replicas, 1)
+            further.append(f"{config.most_requests} {each}")
+        return (" ".join([options, *further]), program) if options else ("", "")
+
+
+def decide(prediction: Prediction, largest: int | None = None) -> Decision | None:
+    """Return what to paste for a prediction at best draft lengths; None where no draft gains.
+
+    That is one length for all batch sizes: the shortest within `NEAR` of the best geometric mean of
+    speedups over the batch sizes asked, with CUDA graphs as large as its steps unless their size
+    was given. It loses at no batch size up to the largest asked. Where no length near the best does
+    so, it is a schedule if the engine takes one; else the best length that loses nowhere; else the
+    best up to its first loss. None also where more than the batch size varies, or draft lengths
+    were given.
+
+    Parameters
+    ----------
+    prediction
+        At the batch sizes asked.
+    largest
+        Largest batch size that will run, to which the mean goes and for which the best length is
+        taken and none near it; all that were asked if None [request].
+
+    Raises
+    ------
+    InputError
+        If acceptance is unknown.
+    """
+    case, sizes = prediction.case, np.unique(prediction.batch_size)
+    if case is None or case.draft_length is not None or case.acceptance is None:
+        return None
+    varies = {name for name, values in case.points.items() if np.size(values) > 1}
+    if varies - {"batch_size"} or np.prod(case.acceptance.shape) > 1:
+        return None
+    judged = _Judged(case, sizes, prediction.max_draft_length, largest)
+    means, least, lengths = judged.means, judged.gains.min(axis=-1), judged.lengths
+    share = 0.0 if largest else NEAR
+    near = [n for n in lengths if means[n] >= (1 - share) * max(means[n] for n in lengths)]
+    safe = [n for n in near if least[n] >= LOSS and means[n] > 1]
+    if safe:
+        return _of_length(prediction, judged, safe[0])
+    if plan := _schedule(judged):
+        return _of_plan(prediction, judged, plan)
+    safe = [n for n in lengths if least[n] >= LOSS and means[n] > 1]
+    if safe:
+        return _of_length(prediction, judged, max(safe, key=means.__getitem__))
+    ends = {n: judged.first_loss(n) for n in lengths}
+    worth = {n: np.log(judged.gains[n, : ends[n]][judged.is_asked[: ends[n]]]).sum() for n in ends}
+    length = max(worth, key=worth.__getitem__)
+    if worth[length] <= 0:
+        return None
+    most = int(judged.batch_size[ends[length] - 1])
+    return _of_length(prediction, judged, length, most_requests=most)
+
+
+class _Judged:
+    """Gains of each draft length at every batch size, with CUDA graphs as large as needed."""
+
+    def __init__(
+        self, case: Case, sizes: FloatArray, longest: int, largest: int | None = None
+    ) -> None:
+        self.asked, self.largest = case, int(sizes[-1])
+        every = np.arange(1, self.largest + 1)
+        if every.size > _MOST_JUDGED:
+            every = np.unique(np.geomspace(1, self.largest, _MOST_JUDGED).astype(int))
+        every = np.union1d(every, sizes).astype(int)
+        limit = case.deployment.graph_limit
+        self.limit = limit if limit and limit.default_of else None
+        most = min(self.largest * (longest + 1), LARGEST_GRAPH)
+        self.case = case.with_graphs_of(most) if self.limit else case
+        drafts = np.arange(longest + 1)[:, None]
+        at = {"draft_length": drafts, "batch_size": every, "max_draft_length": longest}
+        found = at_given_lengths(self.case, **at)
+        fits, speedup, tokens, plain = (
+            np.reshape(values, (longest + 1, every.size))
+            for values in (found.fits, found.speedup, found.throughput, found.forward_time)
+        )
+        fits = fits if fits.any() else np.ones_like(fits)
+        held = fits.any(axis=0)
+        few = sizes[sizes <= largest] if largest and sizes[0] <= largest else sizes
+        self.batch_size, self.is_asked = every[held], np.isin(every[held], few)
+        self.fits = fits[:, held]
+        # where memory ends the batch, others wait: tokens/s are those of the largest that fits
+        carried = np.maximum.accumulate(np.where(fits, tokens, 0.0), axis=-1)
+        gains = np.where(fits, speedup, carried * plain / every)[:, held]
+        self.gains = np.maximum(gains, 1e-9)
+        modules = max(len(case.deployment.drafter.parts), 1)
+        stack = case.deployment.engine.stack or ""
+        self.lengths = [n for n in range(1, longest + 1) if takes_length(stack, n, modules)]
+
+    def with_graphs(self, length: int) -> Case:
+        """Return the case with CUDA graphs of the largest step with drafts of a length [token]."""
+        needed = self.needed(length)
+        return self.asked.with_graphs_of(needed) if needed else self.asked
+
+    def needed(self, length: int) -> int:
+        """Return the graphs that drafts of a length need [token] or [request]; 0 if none is larger.
+
+        A size that was given stays.
+        """
+        if self.limit is None:
+            return 0
+        each = length + 1 if self.limit.unit == "token" else 1
+        most = -(-self.largest_with(length) * each // self.asked.deployment.layout.replicas)
+        most = min(most, _LARGEST_CAPTURED) if self.limit.unit == "token" else most
+        return most if most > self.limit.count else 0
+
+    def largest_with(self, length: int) -> int:
+        """Return the largest batch size that fits with drafts of a length [request]."""
+        sizes = self.batch_size[self.fits[length]]
+        return int(sizes[-1]) if sizes.size else self.largest
+
+    @property
+    def means(self) -> FloatArray:
+        """Geometric mean over the batch sizes asked, by draft length from 0 [-]."""
+        return np.asarray(np.exp(np.log(self.gains[:, self.is_asked]).mean(axis=-1)))
+
+    def first_loss(self, length: int) -> int:
+        """Return the place of the first batch size that loses with a draft length [-]."""
+        return int((self.gains[length] < LOSS).argmax())
+
+    def without_graphs(self, length: int) -> Graphs | None:
+        """Return the option for the graphs that drafts of a length need, and the loss without."""
+        needed = self.needed(length)
+        if not needed or self.limit is None:
+            return None
+        found = at_given_lengths(self.asked, draft_length=length, batch_size=self.batch_size)
+        gains = np.ravel(np.where(found.in_graph, np.inf, found.speedup))
+        worst = int(gains.argmin())
+        if gains[worst] >= (1 - NEAR) * self.gains[length, worst]:
+            return None
+        option = f"{self.limit.option} {needed}"
+        return Graphs(
+            option=option, speedup=float(gains[worst]), batch_size=int(self.batch_size[worst])
+        )
+
+
+def _of_length(
+    prediction: Prediction, judged: _Judged, length: int, most_requests: int | None = None
+) -> Decision:
+    """Return the decision for one length."""
+    graphs = judged.without_graphs(length)
+    case = judged.with_graphs(length) if graphs else judged.asked
+    gains, fits = judged.gains[:, judged.is_asked], judged.fits[:, judged.is_asked]
+    best = gains[judged.lengths].max(axis=0)
+    asked = judged.batch_size[judged.is_asked]
+    recipe, gain = _recipe(judged, length)
+    return Decision(
+        prediction=_at(prediction, case, length),
+        length=length,
+        as_good=alike_places(judged.means, length),
+        gives_away=float(1 - (gains[length] / best).mean()),
+        no_room_at=asked[fits.any(axis=0) & ~fits[length]].tolist(),
+        graphs=graphs,
+        most_requests=most_requests,
+        recipe=recipe,
+        recipe_gain=gain,
+    )
+
+
+def _at(prediction: Prediction, case: Case, draft_length: Any) -> Prediction:
+    """Return the prediction at given draft lengths, with all lengths beside them (`chains`).
+
+    That some batch sizes do not fit is for `no_room_at` to say.
+    """
+    if case.deployment is not prediction.deployment:
+        prediction = replace(at_best_lengths(case), shown=prediction.shown)
+    chains = prediction.evaluation.chains or prediction.evaluation
+    given = {**case.given, "draft_length": draft_length}
+    evaluation = replace(chains.at_lengths(np.asarray(draft_length, float)), chains=chains)
+    case = replace(case, draft_length=draft_length, given=given)
+    found = replace(prediction, evaluation=evaluation, case=case, told=None)
+    if not found.fits.any():
+        return found
+    return replace(found, told=tuple(n for n in found.notes if n.kind != "beyond_memory"))
+
+
+def _recipe(judged: _Judged, length: int) -> tuple[tuple[int, int] | None, float]:
+    """Return the lengths of recipes, if they are others, and what the nearest gains beside [-]."""
+    d = judged.case.deployment
+    recipe = recipe_lengths(d.target, drafter_kind(d.drafter, d.target))
+    if recipe is None or recipe[0] <= length <= recipe[1]:
+        return None, 0.0
+    nearest = recipe[length > recipe[1]]
+    means = judged.means
+    return (
+        (recipe, float(means[nearest] / means[length] - 1)) if nearest < means.size else (None, 0.0)
+    )
+
+
+def _schedule(judged: _Judged) -> Plan | None:
+    """Return a schedule that loses at no batch size, None without one or if no engine takes it."""
+    case = judged.case
+    try:
+        config = config_format(format_of_engine(case.deployment.engine))
+        config.check_drafter(case)
+    except InputError:
+        return None
+    if config.name == "vLLM" and case.deployment.layout.replicas > 1:
+        return None  # which then drafts the longest length at every batch size
+    given = {name: value for name, value in case.given.items() if name != "batch_size"}
+    case = replace(case, given=given)
+    plan = plan_schedule(case, config, max_batch_size=judged.largest, ends=False)
+    speedup = plan.schedule.speedup
+    return plan if plan.fragment and speedup.min() >= LOSS and speedup.max() > 1 else None
+
+
+def _of_plan(prediction: Prediction, judged: _Judged, plan: Plan) -> Decision:
+    """Return the decision for a schedule."""
+    schedule, longest = plan.schedule, plan.schedule.max_draft_length
+    sizes = np.ravel(prediction.batch_size).astype(int)
+    lengths = schedule.draft_length[sizes - 1]
+    steps = schedule.batch_size * (schedule.draft_length + 1)
+    widest = int(schedule.draft_length[steps.argmax()])
+    graphs = judged.without_graphs(widest)
+    case = judged.with_graphs(widest) if graphs else judged.asked
+    shape = prediction.batch_size.shape
+    return Decision(
+        prediction=_at(prediction, case, lengths.reshape(shape)),
+        length=longest,
+        as_good=(longest, longest),
+        plan=plan,
+        gives_away=float(schedule.loss[np.unique(sizes) - 1].mean()),
+        graphs=graphs,
+    )
