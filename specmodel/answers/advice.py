@@ -15,6 +15,7 @@ from specmodel.base.ranges import spans
 from specmodel.cost.deploying import GPU_DEGREES
 from specmodel.cost.layouts import layouts_of
 from specmodel.drafters.by_name import drafter_kind
+from specmodel.drafters.published import is_in_checkpoint
 from specmodel.prediction.best import ALIKE
 from specmodel.prediction.case import named_head
 from specmodel.prediction.cautions import is_modelled
@@ -146,10 +147,11 @@ def start_options(prediction: Prediction, length: int) -> tuple[str, str]:
     d = prediction.deployment
     if not length or d.tree_width > 1 or d.engine.stands_for:
         return "", ""
-    path = named_head(prediction.case.given if prediction.case else {})
-    path = path or ("DRAFTER" if d.drafter.is_made_up else "")  # of a module that no checkpoint has
-    modules = max(len(d.drafter.parts), 1)
-    kind = drafter_kind(d.drafter, d.target)
+    modules, kind = max(len(d.drafter.parts), 1), drafter_kind(d.drafter, d.target)
+    path: str | None = named_head(prediction.case.given if prediction.case else {})
+    if not path:
+        path = None if is_in_checkpoint(d.target, kind) else ""
+        path = "DRAFTER" if d.drafter.is_made_up else path  # of a module that no checkpoint has
     return one_length(d.engine.stack or "", kind, length, modules, path)
 
 

@@ -122,12 +122,12 @@ def takes_length(engine: str, length: int, num_modules: int) -> bool:
     return engine != "vllm" or _in_modules(length, num_modules) == length
 
 
-def _vllm_method(drafter: str, path: str) -> str:
+def _vllm_method(drafter: str, path: str | None) -> str:
     """Return the keys of vLLM's JSON that name a drafter; "" for one that vLLM does not know."""
     if drafter not in _VLLM_METHODS:
         return ""
     method = f'"method": "{_VLLM_METHODS[drafter]}", '
-    if path or not _has_no_file(drafter):
+    if path or not (path is None or _has_no_file(drafter)):
         import json  # which few pages need
 
         method += f'"model": {json.dumps(path or "DRAFTER")}, '
@@ -135,11 +135,12 @@ def _vllm_method(drafter: str, path: str) -> str:
 
 
 def one_length(
-    engine: str, drafter: str, length: int, num_modules: int = 1, path: str = ""
+    engine: str, drafter: str, length: int, num_modules: int = 1, path: str | None = ""
 ) -> tuple[str, str]:
     """Return an engine's options for one draft length [token], and the command that takes them.
 
-    Both are "" without such options. `drafter` is the kind; without a `path` DRAFTER stands for it.
+    Both are "" without such options. `drafter` is the kind; without a `path` DRAFTER stands for it,
+    which None says is the target.
     """
     if engine == "vllm" and (method := _vllm_method(drafter, path)):
         fields = f'{method}"num_speculative_tokens": {_in_modules(length, num_modules)}'
@@ -189,7 +190,7 @@ def _sglang_place(schedule: Schedule, drafter: str, path: str) -> str:
     return f"a FILE, with {options} --speculative-adaptive --speculative-adaptive-config FILE"
 
 
-def _sglang_options(length: int, drafter: str, path: str) -> str:
+def _sglang_options(length: int, drafter: str, path: str | None) -> str:
     """Return SGLang's start options for drafts that are chains."""
     algorithm = {"eagle3": "EAGLE3", "mtp": "NEXTN", "assistant": "NEXTN"}.get(drafter, "EAGLE")
     path = path or ("" if drafter == "mtp" else "DRAFTER")

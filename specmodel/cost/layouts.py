@@ -10,10 +10,8 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
 from specmodel.layers.batch import SINGLE_GPU
 
-HELD_REQUESTS = 32
-"""Requests that a layout must hold beside weights and drafter [request]."""
-HELD_TOKENS = 1024
-"""Tokens of each of these in the cache [token]."""
+HELD = (32, 1024)
+"""Requests that a layout must hold beside weights and drafter, and the tokens of each [token]."""
 _VERIFIED = 4
 """Tokens of a step whose recurrent states are counted too [token]."""
 _SIZES = (1, 2, 4, 8)
@@ -23,13 +21,13 @@ _COUNTS = (*_SIZES, *(8 * nodes for nodes in (2, 3, 4, 6, 8, 12, 16)))
 Degrees = dict[str, Any]
 
 
-def smallest_layout(deployment: Deployment, requests: int = HELD_REQUESTS) -> Degrees:
+def smallest_layout(deployment: Deployment, held: tuple[int, int] = HELD) -> Degrees:
     """Return the degrees of the fewest GPUs that hold a deployment, whatever its layout.
 
     GPUs are 1, 2, 4 or 8 over which all matrices are cut, then nodes of eight that each have a
     replica of all but the experts, which are spread over as many GPUs as they allow. Held are
-    weights, drafter and some requests of `HELD_TOKENS` tokens; an InputError says how many GPUs
-    would do if no layout holds them.
+    weights, drafter and requests, each of some tokens; an InputError says how many GPUs would do if
+    no layout holds them.
 
     Examples
     --------
@@ -37,13 +35,14 @@ def smallest_layout(deployment: Deployment, requests: int = HELD_REQUESTS) -> De
     >>> smallest_layout(deploy(target="mixtral-8x7b", hardware="h100_sxm")[0])
     {'tensor_parallel': 2}
     """
-    memory = MemoryUse(deployment, HELD_TOKENS, _VERIFIED)
+    requests, tokens = held
+    memory = MemoryUse(deployment, tokens, _VERIFIED)
     weights = deployment.target.weight_bytes(SINGLE_GPU)
     for count in _COUNTS:
         laid = None if weights > count * memory.capacity_bytes else _laid(deployment, count)
         if laid and replace(memory, deployment=laid).max_batch_size >= requests:
             return _degrees(deployment, count)
-    raise _too_small(deployment, requests)
+    raise _too_small(deployment, held)
 
 
 def layout_of(deployment: Deployment, num_gpus: int) -> Degrees:
@@ -88,6 +87,11 @@ def layouts_of(deployment: Deployment) -> list[Degrees]:
     return found
 
 
+def holds(deployment: Deployment, tokens: int = HELD[1]) -> bool:
+    """Return whether a layout holds weights, drafter and a request of so many tokens [token]."""
+    return bool(MemoryUse(deployment, tokens, _VERIFIED).max_batch_size >= 1)
+
+
 def num_gpus(degrees: Degrees) -> int:
     """Return the number of GPUs of some parallel degrees; no degrees mean 1 [-]."""
     return int(degrees.get("tensor_parallel", 1) * (degrees.get("data_parallel") or 1))
@@ -112,19 +116,20 @@ def _laid(deployment: Deployment, num_gpus: int) -> Deployment | None:
         return None
 
 
-def _too_small(deployment: Deployment, requests: int) -> InputError:
+def _too_small(deployment: Deployment, held: tuple[int, int]) -> InputError:
     """Return the error to raise where no number of GPUs holds the model and its requests.
 
     It says how much memory is needed, how many GPUs have that, and the most that can share it.
     """
-    memory = MemoryUse(replace(deployment, **_ONE_GPU), HELD_TOKENS, _VERIFIED)
+    requests, tokens = held
+    memory = MemoryUse(replace(deployment, **_ONE_GPU), tokens, _VERIFIED)
     needed = float(memory.total_bytes(requests))
     gpu, usable = deployment.hardware, memory.capacity_bytes
     sizes = [count for count in _COUNTS if _laid(deployment, count)]
     most = f"; at most {max(sizes)} of them can share it" if sizes else ""
     expected = (
         f"GPUs that hold {deployment.target.name}, its drafter and {requests} requests of"
-        f" {HELD_TOKENS:,} tokens: {format_si(needed, 'B')}, of which {gpu.name} takes"
+        f" {tokens:,} tokens: {format_si(needed, 'B')}, of which {gpu.name} takes"
         f" {format_si(usable, 'B')}, so that {math.ceil(needed / usable)} would do{most}"
     )
     return InputError("hardware", gpu.name, expected)

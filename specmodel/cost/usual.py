@@ -18,21 +18,16 @@ from specmodel.base.records import is_path
 from specmodel.base.units import parse_seconds
 from specmodel.cost.deploying import GPU_DEGREES, RECORDS, resolve
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.layouts import (
-    HELD_REQUESTS,
-    HELD_TOKENS,
-    Degrees,
-    layout_of,
-    num_gpus,
-    smallest_layout,
-)
-from specmodel.drafters.published import taken_drafter
+from specmodel.cost.layouts import HELD, Degrees, holds, layout_of, num_gpus, smallest_layout
+from specmodel.drafters.published import is_named, rows_of, taken_drafter
 from specmodel.models.architecture import Architecture, load_architecture
 
-TOLD = ("changes", "names", "drafter", "acceptance_by_position")
+TOLD = ("changes", "names", "drafter", "own_drafter", "acceptance_by_position")
 """What is said of the question before what was assumed of the deployment."""
 NO_DRAFTER = "none"
 """The name of a drafter that stands for none."""
+_ONE_NODE = 8
+"""GPUs above which a checkpoint with smaller weights is taken, where one is published [-]."""
 _PLAUSIBLE = {
     "target.num_layers": 400,
     "target.hidden_size": 65_536,
@@ -47,7 +42,7 @@ slip of a unit or a digit more often than meant [-] [s]."""
 
 
 def deployed(
-    arguments: Mapping[str, Any], requests: int = HELD_REQUESTS
+    arguments: Mapping[str, Any], held: tuple[int, int] = HELD
 ) -> tuple[Deployment, dict[str, Any]]:
     """Return `usually_deployed` of the arguments, cached if they are names and numbers.
 
@@ -55,24 +50,24 @@ def deployed(
     """
     types = tuple(map(type, arguments.values()))
     if {str, int, float, bool, type(None)}.issuperset(types):
-        kept = _kept(tuple(arguments.items()), types, requests)
+        kept = _kept(tuple(arguments.items()), types, held)
         if kept:
             return kept[0], dict(kept[1])
-    return usually_deployed(arguments, requests)
+    return usually_deployed(arguments, held)
 
 
 @lru_cache(maxsize=1024)
 def _kept(
-    arguments: tuple[tuple[str, Any], ...], _types: tuple[type, ...], requests: int
+    arguments: tuple[tuple[str, Any], ...], _types: tuple[type, ...], held: tuple[int, int]
 ) -> tuple[Deployment, dict[str, Any]] | None:
     """Return what is deployed, None if a file says what; types tell 1 from 1.0 and True."""
     if any(isinstance(value, str) and is_path(value) for _, value in arguments):
         return None
-    return usually_deployed(dict(arguments), requests)
+    return usually_deployed(dict(arguments), held)
 
 
 def usually_deployed(
-    values: Mapping[str, Any], requests: int = HELD_REQUESTS
+    values: Mapping[str, Any], held: tuple[int, int] = HELD
 ) -> tuple[Deployment, dict[str, Any]]:
     """Return the deployment of what was named, with the usual for the rest, and what was assumed.
 
@@ -82,21 +77,65 @@ def usually_deployed(
         By name, as `deploying.resolve` takes them, or `changes` by field; None where nothing was
         named. The GPU may be counted, as in ``8xh200``, or by `num_gpus`. Without degrees, GPUs are
         the fewest that hold weights, drafter and some requests; with `may_not_fit`, one where none
-        do. The usual drafter is taken if `is_drafting`. What is not plausible needs `force`.
-    requests
-        Requests that must fit [request].
+        do. The usual drafter is taken if `is_drafting`. Where 16-bit weights do not fit, or take
+        several nodes, those of a smaller checkpoint are taken, if one is published that fits and no
+        dtype was named. What is not plausible needs `force`.
+    held
+        Requests that must fit, and the tokens of each [request] [token].
     """
+    try:
+        found = _deployed(values, held)
+        if holds(found[0], held[1]) and ("gpus" not in found[1] or _gpus(found[0]) <= _ONE_NODE):
+            return found
+    except InputError as error:
+        smaller = _smaller(values, held) if error.argument == "hardware" else None
+        if smaller is None:
+            raise
+        return smaller
+    return _smaller(values, held) or found
+
+
+def _gpus(deployment: Deployment) -> int:
+    return int(deployment.layout.num_gpus)
+
+
+def _smaller(
+    values: Mapping[str, Any], held: tuple[int, int]
+) -> tuple[Deployment, dict[str, Any]] | None:
+    """Return the deployment of a smaller checkpoint that fits one node; None without one."""
+    target = values.get("target")
+    if values.get("weight_dtype") is not None or not isinstance(target, str) or is_path(target):
+        return None
+    name = load_architecture(target).name
+    for row in rows_of("quantised.csv", Path(__file__).parent / "data"):
+        if is_named(name, row["target"]):
+            with suppress(InputError):
+                found, assumed = _deployed({**values, "weight_dtype": row["weight_dtype"]}, held)
+                is_few = "gpus" not in assumed or _gpus(found) <= _ONE_NODE
+                if is_few and holds(found, held[1]):
+                    told = f"{row['checkpoint']}, as 16-bit weights do not fit"
+                    return found, {"checkpoint": told} | assumed
+    return None
+
+
+def _deployed(
+    values: Mapping[str, Any], held: tuple[int, int]
+) -> tuple[Deployment, dict[str, Any]]:
+    """Return the deployment in the dtypes named, or in the target's own, and what was assumed."""
     values = {**values, **(changed(values["changes"]) if values.get("changes") else {})}
     values |= counted_gpus(values.get("hardware"))
     if values.get("drafter") == NO_DRAFTER:
         values["drafter"] = None
     elif values.get("drafter") is None and values.get("is_drafting") and "target" in values:
         values |= usual_drafter(values["target"], values.get("weight_dtype"))
-    lay_out = partial(_laid_out, values=values, requests=requests)
+    lay_out = partial(_laid_out, values=values, held=held)
     prefix = "changes " if values.get("changes") else ""
     deployment, assumed = resolve(values, prefix, lay_out)
     if not values.get("force"):
         _check_plausible(deployment)
+    link = deployment.hardware.link
+    if "gpus" in assumed and link and link.kind == "pcie" and _gpus(deployment) > 1:
+        assumed["link"] = f"{_gpus(deployment)} GPUs over PCIe"
     notes = {name: values.get(f"told_{name}") for name in TOLD}
     return deployment, {name: note for name, note in notes.items() if note} | assumed
 
@@ -161,11 +200,13 @@ def usual_drafter(target: Architecture | str | Path, weight_dtype: str | None) -
         stored = None if weight_dtype is None else check_dtype("weight_dtype", weight_dtype)
         target = load_architecture(target, weight_dtype=stored)
     drafter, why = taken_drafter(target)
-    return {"target": target, "drafter": drafter, "told_drafter": f"{drafter} ({why})"}
+    has_own = target.num_mtp_modules and drafter != "mtp"
+    own = {"told_own_drafter": "an MTP module of its own (--drafter mtp)"} if has_own else {}
+    return {"target": target, "drafter": drafter, "told_drafter": f"{drafter} ({why})", **own}
 
 
 def _laid_out(
-    deployment: Deployment, values: Mapping[str, Any], requests: int
+    deployment: Deployment, values: Mapping[str, Any], held: tuple[int, int]
 ) -> tuple[Degrees, Note | None]:
     """Return the degrees of `num_gpus` or else of the fewest GPUs that suffice, and a note."""
     count = values.get("num_gpus")
@@ -175,13 +216,13 @@ def _laid_out(
     if typed or deployment.hardware.kind == "cpu":
         return {}, None
     try:
-        degrees = smallest_layout(deployment, requests)
+        degrees = smallest_layout(deployment, held)
     except InputError:
         if values.get("may_not_fit"):
             return {}, None
         raise
-    held = {"requests": requests, "tokens": HELD_TOKENS, "has_drafter": deployment.has_drafter}
-    return degrees, Note("gpus", {"count": num_gpus(degrees), **held})
+    told = {"requests": held[0], "tokens": held[1], "has_drafter": deployment.has_drafter}
+    return degrees, Note("gpus", {"count": num_gpus(degrees), **told})
 
 
 def _counted_degrees(deployment: Deployment, count: int, typed: Degrees) -> Degrees:

@@ -119,7 +119,8 @@ def usual_drafter(target: Architecture) -> str:
     if row is None:
         return ""
     whose = f"{row['source'] or _RECIPES}, November 2026"
-    return f"{row['drafter']}, draft length {row['draft_lengths']} ({whose})"
+    length = f", draft length {row['draft_lengths']}" if row["draft_lengths"] else ""
+    return f"{row['drafter']}{length} ({whose})"
 
 
 def recipe_lengths(target: Architecture, drafter: str) -> tuple[int, int] | None:
@@ -134,6 +135,14 @@ def recipe_lengths(target: Architecture, drafter: str) -> tuple[int, int] | None
         return None
     first, _, last = row["draft_lengths"].partition(" to ")
     return int(first), int(last or first)
+
+
+def is_in_checkpoint(target: Architecture, drafter: str) -> bool:
+    """Return whether a drafter is part of a checkpoint: MTP modules, and DeepSeek-V4's DSpark.
+
+    vLLM takes the target for its `model` then.
+    """
+    return drafter == "mtp" or (drafter == "dspark" and target.name.startswith("DeepSeek-V4"))
 
 
 def taken_drafter(target: Architecture) -> tuple[str, str]:
@@ -170,8 +179,8 @@ def is_named(name: str, words: str) -> bool:
 
 
 @cache
-def rows_of(name: str) -> tuple[dict[str, str], ...]:
+def rows_of(name: str, folder: Path = _FOLDER) -> tuple[dict[str, str], ...]:
     """Return the rows of a table that ships, by its columns."""
-    lines = (_FOLDER / name).read_text(encoding="utf-8").splitlines()
+    lines = (folder / name).read_text(encoding="utf-8").splitlines()
     names, *rows = (line.split(",") for line in lines if not line.startswith("#"))
     return tuple(dict(zip(names, row, strict=True)) for row in rows)

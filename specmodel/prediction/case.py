@@ -29,6 +29,7 @@ from specmodel.base.units import Numeric, check
 from specmodel.cost.arguments import AskedArguments
 from specmodel.cost.deploying import NAMES, laid_out
 from specmodel.cost.deployment import Deployment
+from specmodel.cost.layouts import HELD
 from specmodel.cost.usual import TOLD, changed, deployed
 from specmodel.drafters.acceptance import load_acceptance
 from specmodel.drafters.by_name import drafter_kind
@@ -47,6 +48,9 @@ DEFAULT_BATCH_SIZES = tuple(2**i for i in range(9))
 """Batch sizes where none are given [request]."""
 LONGEST_SEARCHED = 10
 """Longest draft among which the best is searched where none is given [token]."""
+_HELD_BY = {"batch_size": HELD[0], "context_length": HELD[1]}
+_MOST_HELD = 1e7
+"""Tokens of a request that GPUs are counted for at most [token]."""
 _LONGEST = "max_draft_length"
 _OF_POINTS = {*POINTS, *ACCEPTANCE, "draft_length", "max_draft_length", "measured_draft_length"}
 _OF_POINTS |= {"acceptance_spread"}
@@ -204,7 +208,7 @@ def case_of(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Case:
     if not given.keys() <= _KNOWN:  # a call saved for each prediction
         refuse_unknown(given, _KNOWN)
     where = {name: value for name, value in given.items() if name not in _OF_POINTS}
-    deployment, assumed = deployed({**where, "is_drafting": is_drafting})
+    deployment, assumed = deployed({**where, "is_drafting": is_drafting}, _held(given))
     if given.get("unnamed") and "mtp_block" in dict(deployment.drafter.assumed):
         expected = f"the path of a head, as {deployment.target.name} has no MTP module"
         raise InputError(given["unnamed"], None, expected)
@@ -221,6 +225,18 @@ def case_of(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Case:
         draft_length=given.get("draft_length"),
         acceptance=taken_acceptance(deployment, given) if deployment.has_drafter else None,
     )
+
+
+def _held(given: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the requests that GPUs must hold, and their tokens, by the largest that was asked.
+
+    Where no batch size was given, as many as usual; and no more for larger ones, which wait.
+    """
+    asked = [np.asarray(given.get(name, least)) for name, least in _HELD_BY.items()]
+    if "batch_size" not in given or any(each.dtype.kind not in "iuf" for each in asked):
+        return HELD
+    requests, tokens = (max(float(each.max(initial=1)), 1.0) for each in asked)
+    return int(min(requests, HELD[0])), int(min(tokens, _MOST_HELD))
 
 
 def rates_read(given: Mapping[str, Any]) -> dict[str, list[float]]:
@@ -338,7 +354,16 @@ def _typical(deployment: Deployment, name: str) -> Acceptance:
 
 
 def of_unchanged(acceptance: Acceptance, given: Mapping[str, Any]) -> Acceptance:
-    """Return published acceptance, its source noting any change to target or drafter."""
+    """Return published acceptance, its source noting any change to target or drafter.
+
+    Also that it is of a model of the target's shape, where the target itself is not known.
+    """
+    for told in str(given.get("told_names") or "").split("; "):
+        word, is_other, rest = told.partition(": taken as ")
+        if is_other and rest.endswith("whose shape it has"):
+            taken = rest.partition(",")[0]
+            source = f"{acceptance.source}; of {taken}, not {word}"
+            acceptance = replace(acceptance, source=source)
     records = {key.partition(".")[0].strip() for key in given.get("changes", ())}
     changed = [name for name in ("target", "drafter") if name in records]
     if not changed:

@@ -12,6 +12,8 @@ from specmodel.base.notes import Note
 from specmodel.base.ranges import among
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
+from specmodel.drafters.kinds.blocks import DSPARK
+from specmodel.drafters.published import is_in_checkpoint
 from specmodel.prediction.evaluate import Evaluation
 
 Assumed = Mapping[str, Any]
@@ -36,6 +38,7 @@ def notes_with_drafts(e: Evaluation, assumed: Assumed) -> tuple[Note, ...]:
         *notes_of_times(e),
         *_beyond_measured(e, best),
         *_between_modules(e, best),
+        *_below_block(e, best),
         *beyond_contexts(known, contexts),
     ]
     if e.acceptance.source and not known and longest > LONG_CONTEXT and best.any():
@@ -202,6 +205,20 @@ def beyond_contexts(measured: Sequence[Sequence[float]], context_length: FloatAr
     outside = " and ".join(f"{end:,.0f}" for end in sorted(ends) if not first <= end <= last)
     values = {"first": first, "last": last, "outside": outside}
     return [Note("beyond_contexts", values)] if outside else []
+
+
+def _below_block(e: Evaluation, best: FloatArray) -> list[Note]:
+    """Return a note if drafts are shorter than the block that some versions of vLLM insist on.
+
+    0.26 and 0.27 refuse fewer tokens than a checkpoint's ``dspark_block_size``, which DeepSeek-V4's
+    have; 0.28 and later take them (``config/speculative.py``).
+    """
+    d, block = e.deployment, e.deployment.drafter.block_size
+    is_own = d.drafter.kind == DSPARK and is_in_checkpoint(d.target, "dspark")
+    lengths = np.append(np.ravel(e.points["draft_length"]), np.ravel(best))
+    if not (is_own and block and d.stack == "vllm" and ((lengths > 0) & (lengths < block)).any()):
+        return []
+    return [Note("below_block", {"block": block})]
 
 
 def _between_modules(evaluation: Evaluation, best: FloatArray) -> list[Note]:

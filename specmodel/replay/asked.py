@@ -21,6 +21,7 @@ from specmodel.base.text import Viewed
 from specmodel.cost.arguments import RunArguments, WhatIfArguments
 from specmodel.cost.deploying import NAMES
 from specmodel.cost.deployment import Deployment
+from specmodel.cost.layouts import HELD
 from specmodel.cost.memory import MemoryUse
 from specmodel.cost.usual import deployed
 from specmodel.drafters.passes import Drafter
@@ -253,7 +254,7 @@ def _timed(asked: Mapping[str, Any], source: Source, *, is_drafting: bool) -> di
         if name not in asked:
             raise InputError(name, None, "a name or path, or --step-times in place of all three")
     where = {name: value for name, value in asked.items() if name not in OF_REPLAYS}
-    deployment, assumed = deployed({**where, "is_drafting": is_drafting}, requests=1)
+    deployment, assumed = deployed({**where, "is_drafting": is_drafting}, (1, HELD[1]))
     if deployment.drafter.is_lookup:
         refuse_given(asked, ["drafter_upkeep"], "a model or head as drafter with it")
         del own["drafter_upkeep"]

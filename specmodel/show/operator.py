@@ -134,7 +134,7 @@ def places(some: list[Row], rows: list[Row]) -> str:
 
 def would_hold(prediction: Prediction) -> str:
     """Return a sentence on the fewest GPUs that would do if no request fits; "" if one does."""
-    from specmodel.cost.layouts import HELD_REQUESTS, HELD_TOKENS, num_gpus, smallest_layout
+    from specmodel.cost.layouts import HELD, num_gpus, smallest_layout
 
     if prediction.max_batch_size.any() or prediction.deployment.hardware.kind == "cpu":
         return ""
@@ -142,7 +142,7 @@ def would_hold(prediction: Prediction) -> str:
         count = num_gpus(smallest_layout(prediction.deployment))
     except InputError as error:
         return f" Not one request fits: needed are {error.expected}."
-    held = f"weights, drafter and {HELD_REQUESTS} requests of {HELD_TOKENS:,} tokens"
+    held = "weights, drafter and {} requests of {:,} tokens".format(*HELD)
     return f" Not one request fits: the fewest GPUs that hold {held} are {count}."
 
 
