@@ -62,7 +62,8 @@ _LARGEST: dict[str, tuple[Any, str]] = {
 }
 _BY_REQUEST = (
     "How much requests differ in what is accepted: standard deviation of the logit of a token's"
-    " acceptance, tokens per step in all kept; 0.5 is typical of tasks.  [default: 0]"
+    " acceptance, tokens per step in all kept; 0.24 is typical of mathematics, 0.45 of code and"
+    " chat.  [default: 0]"
 )
 _SERVER: dict[str, tuple[Any, str]] = {
     "prompt_length": (

@@ -285,9 +285,9 @@ def drain_of(study: Study, prompts: int, **how: Any) -> Drain:
     check("samples", samples, minimum=1, maximum=MOST_REQUESTS // prompts, whole=True)
     check("servers", how.get("servers", 1), minimum=1, maximum=prompts, whole=True)
     check("finished", how.get("finished", 1), above=0, maximum=1)
-    differs = study.trace is not None or study.acceptance_by_request or study.prefill_servers
+    differs = study.trace is not None or study.prefill_servers
     if how.get("by_formula") and differs:
-        expected = "a simulation: formulas take no trace, spread of acceptance or prefill servers"
+        expected = "a simulation: formulas take no trace or prefill servers"
         raise InputError("by_formula", True, expected)
     every = answers(
         study.lengths,

@@ -3,9 +3,9 @@
 On the axis of token time each running request makes one token a unit, whatever steps take, so that
 who runs with whom follows from lengths alone: first come first served, in as many slots as the
 scheduler and memory have. A unit takes a step over its tokens, at the draft length, requests and
-mean context then; prompts add theirs. The noise of its drafts spreads the end of a request as a
-normal law, of which each request gets a quantile; that a slow one slows others is left out, and
-blocks of memory are taken as if they could be divided.
+mean context then; prompts add theirs. The noise of its drafts, and how much requests differ in
+acceptance, spread the end of a request as a normal law, of which each request gets a quantile. That
+a slow one slows others is left out, and blocks of memory are taken as if they could be divided.
 """
 
 from collections import Counter, deque
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
-from specmodel.serving.policies import survival
+from specmodel.serving.policies import spread_survival, survival
 from specmodel.serving.requests import Requests
 from specmodel.serving.run import Service
 
@@ -70,13 +70,15 @@ class Pace:
     """Tokens per step by draft length [token]: mean, variance over mean, and mean overshoot.
 
     The overshoot `beyond` is of the last step, past the end of an output. `lengths` are draft
-    lengths by running requests, from 0 to the most [token].
+    lengths by running requests, from 0 to the most [token]. `between` is by how much requests
+    differ in the steps for as many tokens, as standard deviation over mean [-].
     """
 
     lengths: NDArray[np.int64]
     tokens: FloatArray
     spread: FloatArray
     beyond: FloatArray
+    between: FloatArray
 
 
 def pace_of(service: Service, acceptance: Acceptance, length: int | None = None) -> Pace:
@@ -88,7 +90,10 @@ def pace_of(service: Service, acceptance: Acceptance, length: int | None = None)
     mean = 1 + chances.sum(axis=1)
     square = 1 + (chances * (2 * np.arange(chances.shape[1]) + 3)).sum(axis=1)
     spread, beyond = square / mean - mean, (square / mean - 1) / 2
-    return Pace(lengths=lengths, tokens=mean, spread=spread, beyond=beyond)
+    by_class = spread_survival(chances[None], service.acceptance_by_request)[:, 0]
+    steps = 1 / (1 + by_class.sum(axis=-1))
+    between = steps.std(axis=0) / steps.mean(axis=0)
+    return Pace(lengths=lengths, tokens=mean, spread=spread, beyond=beyond, between=between)
 
 
 class _Slots:
@@ -237,13 +242,17 @@ def course(service: Service, requests: Requests, acceptance: Acceptance) -> Cour
 def _with_noise(line: Timeline, need: FloatArray, pace: Pace) -> FloatArray:
     """Return tokens that requests need, as if all advanced alike but some had farther to go.
 
-    Quantiles of all requests' ends together are given to them in the order of their own draws.
+    Noise of drafts is drawn anew in each step, and adds up as its variance does; how a request
+    differs from others stays, and adds up as it is. Quantiles of all requests' ends together are
+    given to them in the order of their own draws.
     """
     from scipy.special import ndtri
 
     lengths = pace.lengths[line.running]
-    spread = np.concatenate([[0.0], np.cumsum(line.tokens * pace.spread[lengths])])
-    deviation = np.sqrt(spread[line.done] - spread[line.first])
+    each = np.stack([pace.spread, pace.between])[:, lengths] * line.tokens
+    sums = np.concatenate([np.zeros((2, 1)), np.cumsum(each, axis=1)], axis=1)
+    drawn, own = sums[:, line.done] - sums[:, line.first]
+    deviation = np.sqrt(drawn + own**2)
     place = (np.random.default_rng(0).permutation(len(need)) + 0.5) / len(need)
     noise = ndtri((np.arange(_QUANTILES) + place[:, None]) / _QUANTILES)
     every = np.sort((need[:, None] + deviation[:, None] * noise).ravel()).reshape(-1, _QUANTILES)
