@@ -85,7 +85,7 @@ def usually_deployed(
     """
     try:
         found = _deployed(values, held)
-        if holds(found[0], held[1]) and ("gpus" not in found[1] or _gpus(found[0]) <= _ONE_NODE):
+        if holds(found[0]) and ("gpus" not in found[1] or _gpus(found[0]) <= _ONE_NODE):
             return found
     except InputError as error:
         smaller = _smaller(values, held) if error.argument == "hardware" else None
@@ -112,7 +112,7 @@ def _smaller(
             with suppress(InputError):
                 found, assumed = _deployed({**values, "weight_dtype": row["weight_dtype"]}, held)
                 is_few = "gpus" not in assumed or _gpus(found) <= _ONE_NODE
-                if is_few and holds(found, held[1]):
+                if is_few and holds(found):
                     told = f"{row['checkpoint']}, as 16-bit weights do not fit"
                     return found, {"checkpoint": told} | assumed
     return None
@@ -215,14 +215,22 @@ def _laid_out(
         return _counted_degrees(deployment, count, typed), None
     if typed or deployment.hardware.kind == "cpu":
         return {}, None
-    try:
+    with suppress(InputError):
         degrees = smallest_layout(deployment, held)
+        if num_gpus(degrees) <= _ONE_NODE:
+            return degrees, _gpus_told(deployment, degrees, held)
+    try:  # long requests take several nodes no more than the model does
+        degrees = smallest_layout(deployment, HELD)
     except InputError:
         if values.get("may_not_fit"):
             return {}, None
         raise
+    return degrees, _gpus_told(deployment, degrees, HELD)
+
+
+def _gpus_told(deployment: Deployment, degrees: Degrees, held: tuple[int, int]) -> Note:
     told = {"requests": held[0], "tokens": held[1], "has_drafter": deployment.has_drafter}
-    return degrees, Note("gpus", {"count": num_gpus(degrees), **told})
+    return Note("gpus", {"count": num_gpus(degrees), **told})
 
 
 def _counted_degrees(deployment: Deployment, count: int, typed: Degrees) -> Degrees:

@@ -228,12 +228,12 @@ def case_of(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Case:
 
 
 def _held(given: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the requests that GPUs must hold, and their tokens, by the largest that was asked.
+    """Return the requests that GPUs must hold, and their tokens, by the largest that were asked.
 
-    Where no batch size was given, as many as usual; and no more for larger ones, which wait.
+    No more than usual, as others may wait.
     """
     asked = [np.asarray(given.get(name, least)) for name, least in _HELD_BY.items()]
-    if "batch_size" not in given or any(each.dtype.kind not in "iuf" for each in asked):
+    if any(each.dtype.kind not in "iuf" for each in asked):
         return HELD
     requests, tokens = (max(float(each.max(initial=1)), 1.0) for each in asked)
     return int(min(requests, HELD[0])), int(min(tokens, _MOST_HELD))

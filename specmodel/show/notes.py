@@ -219,8 +219,8 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
         f"with {v['modules']} modules vLLM takes a draft length of at most {v['modules']}, or a"
         f" multiple of it, and not {', '.join(f'{length:g}' for length in v['draft_lengths'])}"
     ),
-    "below_block": "vLLM 0.26 and 0.27 start this head with no fewer than {block} drafted; 0.28 and"
-    " later do",
+    "below_block": "vLLM 0.26 and 0.27 refuse fewer drafted than the head's dspark_block_size,"
+    " here taken as {block}; 0.28 and later take them",
     "beyond_context": "a context of {context:,} is longer than the {longest:,} tokens that {model}"
     " is made for: how well it answers there, and what is accepted, is not known",
     "other_engine": "the dtype is GGUF's and no engine is named: {meant}, if it runs, is not"

@@ -75,4 +75,5 @@ def test_what_is_listed_is_shown_with_its_source(run, name):
 
 def test_what_a_model_usually_has_is_shown_with_it(run):
     assert "# usual drafter: eagle3, draft length 7 (vLLM recipes" in run("list gpt-oss-120b")
-    assert "usual drafter" not in run("list mixtral-8x7b")
+    assert "# usual drafter: eagle (EAGLE's authors" in run("list mixtral-8x7b")
+    assert "usual drafter" not in run("list phi-3.5-moe")

@@ -160,10 +160,11 @@ def test_the_layout_that_carries_more_is_pointed_to_and_is_so(run, rows, documen
 
 
 def test_without_a_measurement_the_question_is_turned_round(run, document):
-    text = run("predict mixtral-8x7b h100", one_line=True)
+    words = "predict mixtral-8x7b h100 --drafter eagle3"
+    text = run(words, one_line=True)
     assert text.startswith("Acceptance is not known: speculation pays from ")
     assert re.search(r"Heads: lower quartile [\d.]+x to .* \(eagle3 of 21 targets, published", text)
-    told = document("predict mixtral-8x7b h100")
+    told = document(words)
     for row in told["rows"]:
         assert "speedup" not in row
         assert row["speedup_lower_quartile"] < row["speedup_median"] < row["speedup_upper_quartile"]
@@ -235,12 +236,12 @@ def test_the_next_batch_is_beyond_a_plain_tpot_target(run, rows, document, words
 
 
 def test_lengths_that_were_typed_are_answered_without_an_acceptance(run, rows, refuse):
-    words = "mixtral-8x7b h100 --batch-size 1,64 --draft-length 3"
+    words = "mixtral-8x7b h100 --drafter eagle3 --batch-size 1,64 --draft-length 3"
     few, needed = rows(f"predict {words}"), rows(f"break-even {words}")
     for row, other in zip(few, needed, strict=True):
         rate = other["break_even_acceptance_rate"]
         assert row["break_even_acceptance_rate"] == pytest.approx(rate, rel=1e-9)
-    longer = run("predict mixtral-8x7b h100 --draft-length 9")
+    longer = run("predict mixtral-8x7b h100 --drafter eagle3 --draft-length 9")
     assert "Heads: those published draft chains of at most 7." in longer
     refuse("predict mixtral-8x7b h100 --draft-length 0:3", "--draft-length: got 0")
 
@@ -381,12 +382,11 @@ def test_whatever_may_be_a_list_is_compared(rows, options, labels):
 
 def test_break_even_says_what_a_better_head_is_worth(run, rows):
     """The speedup with 0.1 tokens a step more, less that without."""
-    words = "mixtral-8x7b h100 --batch-size 8 --draft-length 3"
+    words = "mixtral-8x7b h100 --drafter eagle3 --batch-size 8 --draft-length 3"
     found = f"break-even {words}"
     (row,) = rows(found)
     less, more = (
-        rows(f"predict {words} --drafter eagle3 --tokens-per-step {tokens}")[0]["speedup"]
-        for tokens in (2.0, 2.1)
+        rows(f"predict {words} --tokens-per-step {tokens}")[0]["speedup"] for tokens in (2.0, 2.1)
     )
     assert row["speedup_per_token"] / 10 == pytest.approx(more - less, rel=1e-9)
     assert f"+{more - less:.3f}" in run(found)

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from specmodel import InputError, deploy
+from specmodel import InputError, deploy, predict
 from specmodel.cost import MemoryUse
-from specmodel.cost.layouts import HELD_REQUESTS, HELD_TOKENS, layout_of, smallest_layout
+from specmodel.cost.layouts import HELD, layout_of, smallest_layout
+
+REQUESTS, TOKENS = HELD
 
 CASES = [
     ("llama-3.1-8b", "h200_sxm", 1),
@@ -23,10 +25,10 @@ def test_the_fewest_that_hold_it_are_taken(target, hardware, count):
     deployment = deploy(target=target, hardware=hardware, drafter="ngram")[0]
     laid = replace(deployment, **smallest_layout(deployment))
     assert laid.layout.num_gpus == count
-    assert MemoryUse(laid, HELD_TOKENS, 1).max_batch_size >= HELD_REQUESTS
+    assert MemoryUse(laid, TOKENS, 1).max_batch_size >= REQUESTS
     if count > 1:
         fewer = replace(deployment, **layout_of(deployment, count // 2))
-        assert MemoryUse(fewer, HELD_TOKENS, 4).max_batch_size < HELD_REQUESTS
+        assert MemoryUse(fewer, TOKENS, 4).max_batch_size < REQUESTS
 
 
 def test_it_does_not_depend_on_the_layout_that_is_there():
@@ -52,7 +54,42 @@ def test_what_no_layout_holds_says_how_many_would_do(target, hardware, count):
     deployment = deploy(target=target, hardware=hardware)[0]
     with pytest.raises(InputError, match=f"so that {count} would do") as error:
         smallest_layout(deployment)
-    one = MemoryUse(deployment, HELD_TOKENS, 4)
-    needed = one.weight_bytes + HELD_REQUESTS * float(one.bytes_per_request)
+    one = MemoryUse(deployment, TOKENS, 4)
+    needed = one.weight_bytes + REQUESTS * float(one.bytes_per_request)
     assert (count - 1) * one.capacity_bytes < needed <= count * one.capacity_bytes
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "count"),
+    [
+        ({"batch_size": 1, "context_length": 512}, 1),
+        ({"batch_size": [1, 64], "context_length": 8192}, 4),
+        ({}, 4),
+    ],
+)
+def test_gpus_hold_what_was_asked(asked, count):
+    """One card for one request; several are counted where they share a slow link."""
+    words = {"drafter": "mtp", "weight_dtype": "int4_g32", "acceptance": 0.7, "draft_length": 2}
+    p = predict("qwen3.8-27b", "rtx_3090", **words, **asked)
+    assert p.deployment.layout.num_gpus == count
+    assert ("link" in p.assumptions) == (count > 1)
+
+
+@pytest.mark.parametrize(
+    ("target", "hardware", "checkpoint"),
+    [
+        ("glm-5", "8xh200", "zai-org/GLM-5-FP8"),
+        ("glm-5", "h200", "zai-org/GLM-5-FP8"),
+        ("glm-5.2", "8xb200", "zai-org/GLM-5.2-FP8"),
+        ("glm-5.3", "4xb200", "nvidia/GLM-5.3-NVFP4"),
+        ("glm-5", "16xh200", None),
+        ("qwen3-30b-a3b", "h100", None),
+    ],
+)
+def test_where_16_bits_do_not_fit_a_published_checkpoint_is_taken(target, hardware, checkpoint):
+    p = predict(target, hardware, drafter="ngram", acceptance=0.7, batch_size=[1, 16])
+    assert p.fits.all()
+    assert str(p.assumptions.get("checkpoint", "None")).partition(",")[0] == str(checkpoint)
+    own = predict(target, "8xb300", drafter="ngram", acceptance=0.7, weight_dtype="bf16")
+    assert "checkpoint" not in own.assumptions

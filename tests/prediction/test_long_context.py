@@ -33,7 +33,7 @@ def test_each_context_has_what_its_own_tokens_give(drafter):
     """8,192 is the middle of both by its logarithm; outside, the nearest holds."""
     tokens = {1: 1.5, 2048: 1.5, 8192: 1.35, 32_768: 1.2, 131_072: 1.2}
     contexts = np.array([*tokens])[:, None]
-    where = {"drafter": drafter, "batch_size": [1, 16]}
+    where = {"drafter": drafter, "batch_size": [1, 16], "tensor_parallel": 2}
     own = {"acceptance_by_context": {2048: 1.5, 32_768: 1.2}, "measured_draft_length": 3}
     for length in (None, 3):
         asked = {**where, "draft_length": length}

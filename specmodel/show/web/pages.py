@@ -35,7 +35,7 @@ SCENARIOS = {
     "&drafter=eagle3&draft_length=3&context_length=8192&graph_limit=128&batch_size=64",
     "MTP at 64 users": "target=qwen3.5-397b-a17b&hardware=h200_sxm&num_gpus=8&drafter=mtp"
     "&batch_size=64",
-    "Long context on a workstation": "target=gpt-oss-120b&hardware=rtx_pro_6000"
+    "Long context on a workstation": "target=gpt-oss-120b&hardware=rtx_pro_6000&num_gpus=1"
     "&context_length=131072&batch_size=2",
 }
 """Addresses to start from."""
