@@ -19,7 +19,7 @@ from specmodel.base.units import parse_seconds
 from specmodel.cost.deploying import GPU_DEGREES, RECORDS, resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.layouts import HELD, Degrees, holds, layout_of, num_gpus, smallest_layout
-from specmodel.drafters.published import is_named, rows_of, taken_drafter
+from specmodel.drafters.published import rows_of, taken_drafter
 from specmodel.models.architecture import Architecture, load_architecture
 
 TOLD = ("changes", "names", "drafter", "own_drafter", "acceptance_by_position")
@@ -106,9 +106,9 @@ def _smaller(
     target = values.get("target")
     if values.get("weight_dtype") is not None or not isinstance(target, str) or is_path(target):
         return None
-    name = load_architecture(target).name
+    name = load_architecture(target).name.lower()
     for row in rows_of("quantised.csv", Path(__file__).parent / "data"):
-        if is_named(name, row["target"]):
+        if name == row["target"]:
             with suppress(InputError):
                 found, assumed = _deployed({**values, "weight_dtype": row["weight_dtype"]}, held)
                 is_few = "gpus" not in assumed or _gpus(found) <= _ONE_NODE

@@ -27,7 +27,7 @@ from specmodel.base.errors import InputError, refuse_unknown
 from specmodel.base.notes import Note
 from specmodel.base.units import Numeric, check
 from specmodel.cost.arguments import AskedArguments
-from specmodel.cost.deploying import NAMES, laid_out
+from specmodel.cost.deploying import GPU_DEGREES, NAMES, laid_out
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.layouts import HELD
 from specmodel.cost.usual import TOLD, changed, deployed
@@ -49,7 +49,7 @@ DEFAULT_BATCH_SIZES = tuple(2**i for i in range(9))
 LONGEST_SEARCHED = 10
 """Longest draft among which the best is searched where none is given [token]."""
 _HELD_BY = {"batch_size": HELD[0], "context_length": HELD[1]}
-_MOST_HELD = 1e7
+_MOST_HELD = 10_000_000
 """Tokens of a request that GPUs are counted for at most [token]."""
 _LONGEST = "max_draft_length"
 _OF_POINTS = {*POINTS, *ACCEPTANCE, "draft_length", "max_draft_length", "measured_draft_length"}
@@ -115,7 +115,7 @@ class Case:
     def with_graphs_of(self, count: int) -> Case:
         """Return the case with CUDA graphs of steps up to `count`, as `graph_limit` gives it."""
         engine = self.deployment.engine.with_graphs_of(count)
-        deployment = replace(self.deployment, engine=engine)
+        deployment = self.deployment.with_draws(engine=engine)  # programs know no graphs
         return replace(self, deployment=deployment, given={**self.given, "graph_limit": count})
 
     @property
@@ -233,10 +233,15 @@ def _held(given: Mapping[str, Any]) -> tuple[int, int]:
     No more than usual, as others may wait.
     """
     asked = [np.asarray(given.get(name, least)) for name, least in _HELD_BY.items()]
-    if any(each.dtype.kind not in "iuf" for each in asked):
+    if any(each.dtype.kind not in "iuf" for each in asked) or {*GPU_DEGREES} & given.keys():
         return HELD
-    requests, tokens = (max(float(each.max(initial=1)), 1.0) for each in asked)
-    return int(min(requests, HELD[0])), int(min(tokens, _MOST_HELD))
+    requests, tokens = (int(min(max(each.max(initial=1), 1), _MOST_HELD)) for each in asked)
+    return min(_rounded(requests), HELD[0]), _rounded(tokens)
+
+
+def _rounded(count: int) -> int:
+    """Return the next power of 2, so that few deployments are made."""
+    return 1 << (count - 1).bit_length()
 
 
 def rates_read(given: Mapping[str, Any]) -> dict[str, list[float]]:

@@ -31,7 +31,7 @@ BOUNDS = {
 }
 COMMON = {"engine": "vllm", "hardware": "h100_sxm", "draft_length": 3, "acceptance": 0.7}
 CASES = (
-    {"target": "qwen3-30b-a3b", "drafter": "ngram"},
+    {"target": "qwen3-30b-a3b", "drafter": "ngram", "tensor_parallel": 1},
     {"target": "deepseek-v3", "drafter": "mtp", "tensor_parallel": 8},
     {"target": "qwen3.5-397b-a17b", "drafter": "mtp", "tensor_parallel": 8},
 )
