@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from specmodel.base.ranges import among, ranges_text, spans
+from specmodel.base.ranges import among
 from specmodel.base.text import VERBOSE, wrap
 from specmodel.prediction.table import Form, Row, varies
 from specmodel.show.behind import assumed_text, behind, briefly, what_if_text
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from specmodel.answers import Plan
     from specmodel.answers.sensitivity import Sensitivity
     from specmodel.cost.deployment import Deployment as Deployment
-    from specmodel.prediction.gains import Gain
     from specmodel.prediction.outcome import Prediction as Prediction
 
     Case = Prediction | Plan | Sensitivity
@@ -87,35 +86,6 @@ def with_ends(prediction: Prediction, interval: bool | None) -> Prediction:
     if interval is False or (prediction.intervals and not interval):
         return prediction
     return (with_intervals if interval else with_known_intervals)(prediction)
-
-
-def ends(gain: Gain | None, *, is_held: bool = False) -> str:
-    """Return an interval as text, and how often intervals held if `is_held`; "" for None."""
-    held = f"; {gain.held}" if gain and is_held else ""
-    return f" ({interval(gain)}{held})" if gain else ""
-
-
-def interval(gain: Gain) -> str:
-    """Return the 80 % interval of a speedup as text."""
-    return f"80 % interval {gain.low:.2f} to {gain.high:.2f}"
-
-
-def chances(gain: Gain) -> str:
-    """Return as text the 80 % interval of a speedup, and the chance of a gain."""
-    return f"{interval(gain)}, chance of a gain {gain.chance:.0%}"
-
-
-def paying(sizes: Sequence[int], gains: Sequence[Gain | None]) -> str:
-    """Return as text the batch sizes that surely pay, and those that may pay or not."""
-
-    def where(verb: str, holds: Callable[[Gain], bool]) -> list[str]:
-        found = spans(sizes, (gain is not None and holds(gain) for gain in gains))
-        several = len(found) > 1 or any(first < last for first, last in found)
-        named = f"batch size{'s' if several else ''} {ranges_text(found)}"
-        return [f"{verb} at {named}"] if found else []
-
-    told = where("pays", lambda gain: gain.low > 1)
-    return ", ".join(told + where("may pay or not", lambda gain: gain.is_open))
 
 
 def why(row: Row, rows: list[Row], prediction: Prediction, where: str = "") -> str:
