@@ -6,11 +6,15 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from specmodel.answers.curves import compared_rows
+from specmodel.answers.ranking import Ranking, with_gains
+from specmodel.answers.within import largest_batches
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.naming import model_name
@@ -74,6 +78,35 @@ class Alternatives(Viewed):
     def cases(self) -> dict[str, Case]:
         """The question of each by its name."""
         return {name: p.case for name, p in self.predictions.items() if p.case}
+
+    @cached_property
+    def within(self) -> Sequence[Row]:
+        """What each carries within the targets: requests of a load, or the largest batch."""
+        if self.carried or not self.targets:
+            return self.carried
+        return largest_batches(self.cases, self.targets["tpot"], self.prices)
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """A row for each alternative and batch size, with what it carries within the targets."""
+        contexts = {c for p in self.predictions.values() for c in p.context_length.ravel()}
+        if len(contexts) > 1:
+            raise InputError("context_length", sorted(map(int, contexts)), "one context length")
+        carried = {row["alternative"]: row for row in self.within}
+        asked = {f"{n}_target": self.targets[n] for n in ("tpot", "ttft") if self.targets.get(n)}
+        rows = compared_rows(self.predictions)
+        rows = [{**row, **carried.get(row["alternative"], {}), **asked} for row in rows]
+        deployments = {name: p.deployment for name, p in self.predictions.items()}
+        return Ranking(with_gains(self.predictions, rows), deployments)
+
+    @property
+    def rooms(self) -> dict[str, int]:
+        """Requests that fit in memory with the draft given, or else one of 1 token [request]."""
+        memory = {name: p.evaluation.memory for name, p in self.predictions.items()}
+        for name, case in self.cases.items():
+            if case.draft_length is None:
+                memory[name] = replace(memory[name], verify_tokens=2.0)
+        return {name: int(each.max_batch_size.max()) for name, each in memory.items()}
 
 
 def alternatives(arguments: Mapping[str, Any]) -> Alternatives:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 
 import numpy as np
 
-from specmodel.base.ranges import among, ranges_text, runs
+from specmodel.base.facts import Fact, known
+from specmodel.base.ranges import among, ranges_text, runs, spans
 from specmodel.cost.deployment import Deployment
 from specmodel.prediction.best import alike_places, as_good
 from specmodel.prediction.outcome import Prediction
@@ -102,6 +103,59 @@ class Ranking:
         """Return how much longer an alternative takes for a token of a GPU than the fastest."""
         first = self.by_size[row["batch_size"]][0]
         return float(first["throughput_per_gpu"] / row["throughput_per_gpu"] - 1)
+
+    def facts(self) -> dict[str, Fact]:
+        """Return the fastest by batch size, the best one for all, and what drafts gain."""
+        winners, every, deployments = self.winners(), self.by_size.values(), self.deployments
+        models = {d.target.name for d in deployments.values()}
+        name, slower, at = (self.for_all() if len(winners) > 1 else None) or (None, None, None)
+        top = max((row for rows in every for row in rows), key=itemgetter("speedup"))
+        ends = (top.get(end) for end in _ENDS)
+        unfit: dict[str, list[int]] = {}
+        for row in self.best:
+            if row["limited_by"] == "memory":
+                unfit.setdefault(row["alternative"], []).append(row["batch_size"])
+
+        def where(holds: Callable[[Row], bool]) -> Fact:
+            return Fact(spans([*self.by_size], (holds(rows[0]) for rows in every)), "request")
+
+        facts = {
+            "fastest": Fact(winners),
+            "next_slower": Fact(self.next_slower),
+            "one_for_all": Fact(name),
+            "one_for_all_slower": Fact(slower),
+            "one_for_all_at": Fact(at, "request"),
+            "no_gain_at": where(lambda row: round(row["speedup"], 2) <= 1),
+            "surely_pays_at": where(lambda row: (row.get("speedup_low") or 0) > 1),
+            "most": Fact(top["speedup"], "-", *ends),
+            "most_of": Fact(top["alternative"]),
+            "most_at": Fact(top["batch_size"], "request"),
+            "gains_most": Fact(self.winners("speedup") if len(models) > 1 else None),
+            "no_draft_fits_at": Fact({n: [(min(own), max(own))] for n, own in unfit.items()}),
+            "made_up_drafters": Fact([n for n, d in deployments.items() if d.drafter.is_made_up]),
+        }
+        return known(facts.items())
+
+
+def carried_facts(
+    rows: Sequence[Row], deployments: Mapping[str, Deployment], targets: Mapping[str, float]
+) -> dict[str, Fact]:
+    """Return who carries most per GPU within `targets` [s], and those not told apart from it.
+
+    `rows` have what each alternative carries: of a steady batch or, in a simulation, of requests.
+    """
+    of = {"throughput_per_gpu_within": "token/s", "capacity_per_gpu": "request/s"}
+    column = next(name for name in of if name in rows[0])
+    rates = {row["alternative"]: row[column] or 0.0 for row in rows}
+    names = as_good(rates, deployments)
+    (best,) = (row for row in rows if row["alternative"] == names[0])
+    facts = {f"{name}_target": Fact(targets.get(name), "s") for name in ("tpot", "ttft")}
+    facts |= {
+        "carries_most": Fact(names if best[column] else None),
+        column: Fact(best[column], of[column]),
+        "largest_batch_size": Fact(best.get("largest_batch_size"), "request"),
+    }
+    return known(facts.items())
 
 
 def lengths_by_size(best: list[Row], rows: list[Row]) -> dict[str, str]:

@@ -256,7 +256,7 @@ def _study(
         prefill_servers=_servers(options.get("prefill")),
         **given(options, _OF_STUDY),
     )
-    return study, assumed | notes | {"scheduling": "as vLLM 0.33"}
+    return study, assumed | notes | {"scheduling": "as vLLM 0.33"} | study.assumed
 
 
 def _policies(options: Mapping[str, Any], case: Case) -> list[str]:

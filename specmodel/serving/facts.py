@@ -82,6 +82,9 @@ def capacity_facts(trial: Trial, rows: list[Row]) -> dict[str, Fact]:
         "carries_most": Fact(named(best["policy"])),
         "capacity": Fact(rate, "request/s", best["predicted_low"], best["predicted_high"]),
         "as_good": Fact(", ".join(alike)),
+        "passes_again": Fact(
+            {row["policy"]: row["passes_again"] for row in rows if row["passes_again"]}, "request/s"
+        ),
     }
     if plain and plain is not best:
         without, looser = plain["capacity"], plain["capacity_if_looser"]
@@ -133,6 +136,7 @@ def drain_facts(drain: Drain, rows: Sequence[Row]) -> dict[str, Fact]:
         "drafted": Fact(int(numbers[-1]) if kind in ("fixed", "below") else None, "token"),
         "while_running": Fact(int(numbers[0]) if kind == "below" else None, "request"),
         "lengths": Fact(_lengths(drain, best) if kind == "schedule" else None),
+        "preemptions": Fact(best.get("preemptions") or None),
         **_few(best, ""),
     }
     if plain and plain is not best:
