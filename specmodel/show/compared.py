@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.text import wrap
-from specmodel.prediction.best import ALIKE, UNLIKE
 from specmodel.prediction.table import Form, Row
 from specmodel.show import forms, report
 from specmodel.show.behind import FOR_PROGRAMS, assumed_text, behind, what_if_text
@@ -51,8 +50,8 @@ _LINES = (
 )
 """The headline, and the facts below it."""
 _ALIKE = (
-    f"As fast: less than {ALIKE:.0%} slower ({UNLIKE:.0%} where model, drafter, GPU or engine"
-    " differ), too little to tell them apart."
+    "As fast: less than {:.0%} slower ({:.0%} where model, drafter, GPU or engine differ), too"
+    " little to tell them apart."
 )
 _LAYOUTS = (
     "For vLLM, TP4 is -tp 4, DP2 -dp 2, EP8 --enable-expert-parallel. Batch sizes are of all"
@@ -126,6 +125,8 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
 
     `rooms` are the requests that fit in memory with each [request]; `notes` follow the legend.
     """
+    from specmodel.prediction.best import ALIKE, UNLIKE
+
     numbers, are_several = ranking.numbers, len(ranking.numbers) > 1
     legend = [
         f"[{i}] {name}: {f'{rooms[name]} requests fit' if rooms[name] else 'nothing fits'}"
@@ -142,7 +143,7 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
         for column in chosen(_FASTEST, best_draft_length="draft\nlength")
     ]
     cells = forms.text_table(fastest, columns, left=["as fast"])
-    cells += f"\n{wrap(_ALIKE)}" * ranking.is_tied + report.left_out(ranking.best)
+    cells += f"\n{wrap(_ALIKE.format(ALIKE, UNLIKE))}" * ranking.is_tied + report.left_out(ranking.best)
     if not are_several:
         return cells
     groups = {
