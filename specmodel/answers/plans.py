@@ -21,6 +21,7 @@ from specmodel.cost.deploying import state_slots
 from specmodel.cost.deployment import Deployment, state_slots_of
 from specmodel.cost.memory import MemoryUse
 from specmodel.drafters.by_name import drafter_kind
+from specmodel.prediction.best import alike_places
 from specmodel.prediction.case import Case, case_of
 from specmodel.prediction.cautions import notes_of_times
 from specmodel.prediction.evaluate import Evaluation
@@ -228,6 +229,35 @@ class Plan(Viewed):
             | {"fits": row["batch_size"] <= self.largest}
             for row, gain in zip(self.schedule.rows(), self.gains, strict=True)
         ]
+
+    def ranges(self) -> list[Row]:
+        """Return a row for each range of batch sizes: draft length, speedups, loss, if it fits.
+
+        Lengths as good are those that gain as much on average; an interval reaches from the least
+        to the largest end of those at its batch sizes.
+        """
+        every, rows = self.rows(), list[Row]()
+        for first, last, length in self.schedule.ranges:
+            of, within = every[first - 1 : last], slice(first - 1, last)
+            speedups, lows, highs = (
+                [row[f"speedup{end}"] for row in of] for end in ("", "_low", "_high")
+            )
+            gain = self.gain[:, within].mean(axis=(0, 1))
+            rows.append(
+                {
+                    "first_batch_size": first,
+                    "last_batch_size": last,
+                    "draft_length": length,
+                    "as_good": alike_places(gain, length),
+                    "min_speedup": min(speedups),
+                    "max_speedup": max(speedups),
+                    "min_speedup_low": None if None in lows else min(lows),
+                    "max_speedup_high": None if None in lows else max(highs),
+                    "max_loss": float(self.schedule.loss[within].max()),
+                    "fits": last <= self.largest,
+                }
+            )
+        return rows
 
     def rows_by_context(self) -> list[Row]:
         """Return the rows of the plan of each context alone."""

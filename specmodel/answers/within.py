@@ -119,13 +119,11 @@ class LargestBatches:
         if not fitting:
             return facts
         if largest:
-            most = max(self.kept(self.every), key=lambda row: row["throughput"])
-            is_smaller = _size(most) < _size(largest)
+            most = _size(max(self.kept(self.every), key=lambda row: row["throughput"]))
             facts |= {
                 "largest_batch": Fact(_size(largest), "request", *self.ends(fitting, "tpot")),
                 "throughput_within": Fact(largest["throughput"], "token/s"),
-                "most_within": Fact(most["throughput"] if is_smaller else None, "token/s"),
-                "most_within_at": Fact(_size(most) if is_smaller else None, "request"),
+                "most_within_at": Fact(most if most < _size(largest) else None, "request"),
                 **self._next(_size(largest)),
             }
         if plain:
@@ -133,8 +131,8 @@ class LargestBatches:
             facts["largest_batch_plain"] = Fact(_size(plain), "request", *ends)
             facts["throughput_within_plain"] = Fact(rate, "token/s")
         if varies("context_length", self.every):
-            facts["context_within"] = Fact(largest and largest["context_length"], "token")
-            facts["context_within_plain"] = Fact(plain and plain["context_length"], "token")
+            contexts = [row["context_length"] for row in (largest, plain) if row]
+            facts["contexts_within"] = Fact(contexts, "token")
         if not (largest or plain):
             least = min(fitting, key=lambda row: row["tpot"])
             facts["least_tpot"] = Fact(least["tpot"], "s")
@@ -142,15 +140,13 @@ class LargestBatches:
         return known(facts.items())
 
     def _next(self, largest: int) -> dict[str, Fact]:
-        """Return the next larger batch, and how much longer than the target its tokens take."""
+        """Return the next larger batch, which misses the target or does not fit."""
         larger = [row for row in self.every if _size(row) > largest]
         if not larger:
-            return {"largest_tried": Fact(largest, "request")}
+            return {"tried_at": Fact([[1, largest]], "request")}
         size = min(map(_size, larger))
-        times = [row["tpot"] for row in larger if _size(row) == size and row["fits"]]
-        longer = Fact(min(times) / self.target - 1 if times else None)
-        name = "next_batch" if times else "next_without_room"
-        return {name: Fact(size, "request"), "next_longer": longer}
+        fits = any(row["fits"] for row in larger if _size(row) == size)
+        return {"missed_at" if fits else "without_room_at": Fact(size, "request")}
 
     def row(self, price: float | None) -> Row:
         """Return the largest batches, their tokens/s per GPU, and the cost if `price` is given."""

@@ -143,7 +143,9 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
         for column in chosen(_FASTEST, best_draft_length="draft\nlength")
     ]
     cells = forms.text_table(fastest, columns, left=["as fast"])
-    cells += f"\n{wrap(_ALIKE.format(ALIKE, UNLIKE))}" * ranking.is_tied + report.left_out(ranking.best)
+    cells += f"\n{wrap(_ALIKE.format(ALIKE, UNLIKE))}" * ranking.is_tied + report.left_out(
+        ranking.best
+    )
     if not are_several:
         return cells
     groups = {
