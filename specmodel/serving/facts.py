@@ -11,7 +11,6 @@ from specmodel.prediction.table import Row, seconds
 
 if TYPE_CHECKING:
     from specmodel.answers.plans import Plan
-    from specmodel.serving.capacity import Targets
     from specmodel.serving.drains import Drain
     from specmodel.serving.trial import Trial
 
@@ -56,11 +55,13 @@ def named(policy: str) -> str:
     return "plain decoding" if policy == "none" else policy
 
 
-def within_targets(targets: Targets) -> str:
-    """Return as text the targets, and the share of requests that should meet them."""
-    told = {"a token": targets.tpot, "to the first": targets.ttft}
+def within_targets(
+    *, ttft: float | None = None, tpot: float | None = None, attainment: float = 1.0
+) -> str:
+    """Return as text targets [s], and the share of requests that should meet them [-]."""
+    told = {"a token": tpot, "to the first": ttft}
     times = " and ".join(f"{seconds(t)} {what}" for what, t in told.items() if t is not None)
-    return f"{times} for {100 * targets.attainment:.4g} % of requests"
+    return f"{times} for {100 * attainment:.4g} % of requests"
 
 
 def _best(rows: list[Row]) -> Row:
@@ -78,7 +79,7 @@ def capacity_facts(trial: Trial, rows: list[Row]) -> dict[str, Fact]:
         r["policy"] for r in rows if r is not best and low and (r["simulated_high"] or 0) >= low
     ]
     facts = {
-        "within": Fact(within_targets(trial.targets)),
+        "within": Fact(within_targets(**vars(trial.targets))),
         "carries_most": Fact(named(best["policy"])),
         "capacity": Fact(rate, "request/s", best["predicted_low"], best["predicted_high"]),
         "as_good": Fact(", ".join(alike)),
@@ -101,15 +102,13 @@ def capacity_facts(trial: Trial, rows: list[Row]) -> dict[str, Fact]:
 
 def carried_facts(plan: Plan) -> dict[str, Fact]:
     """Return the capacities of the schedule, the best single length, and none, where simulated."""
-    from specmodel.serving.capacity import Targets
-
     if not plan.carried:
         return {}
     rates = {row["policy"]: row["capacity"] for row in plan.carried}
     best = max(rates, key=lambda name: rates[name])
     single = max(rate for name, rate in rates.items() if name.startswith("fixed"))
     return {
-        "within": Fact(within_targets(Targets(**plan.targets))),
+        "within": Fact(within_targets(**plan.targets)),
         "carries_most": Fact(named(best)),
         "capacity": Fact(rates[best], "request/s"),
         "capacity_fixed": Fact(single, "request/s"),

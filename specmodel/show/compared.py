@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specmodel.base.text import wrap
-from specmodel.prediction.table import Form, Row
+from specmodel.prediction.table import Form
 from specmodel.show import forms, report
-from specmodel.show.behind import FOR_PROGRAMS, assumed_text, behind, what_if_text
+from specmodel.show.behind import FOR_PROGRAMS, behind
 from specmodel.show.columns import ALTERNATIVES, LOADS, chosen
 from specmodel.show.facts import Fact, lines
 
@@ -71,53 +71,35 @@ _CARRIED = (
 def answer(found: Alternatives) -> forms.Answer:
     """Return a comparison in all forms."""
     from specmodel.answers.ranking import carried_facts
+    from specmodel.serving.facts import within_targets
 
-    predictions, ranking, rooms = found.predictions, found.ranking, found.rooms
-    facts, words, carried = ranking.facts(), list[str](), found.within
+    predictions, ranking, carried = found.predictions, found.ranking, found.within
+    facts, words = ranking.facts() | {"room": Fact(found.rooms, "request")}, list[str]()
     if carried:
         facts |= carried_facts(carried, ranking.deployments, found.targets)
-        if found.carried:
-            facts["within"] = Fact(_targets(found))
+        facts["within"] = Fact(within_targets(**found.targets))
         words = lines(_WITHIN, facts) or [_NONE_WITHIN]
     is_alone = len(ranking.numbers) == 1 and not any("Left out" in note for note in found.notes)
     fits = any(row["fits"] for row in ranking.best)
     words += [_ALONE] if is_alone else report.opening(_LINES, facts, fits)
-    facts["room"] = Fact(rooms, "request")
-    held = {name: _held(p, ranking.best, name) for name, p in predictions.items()}
+    layouts = {(p.deployment.layout, p.deployment.expert_parallel) for p in predictions.values()}
+    ended = {name: _ended(p, ranking, name) for name, p in predictions.items()}
+    names = [name for name in _CARRIED if carried and name in carried[0]]
+    columns = chosen(names, ALTERNATIVES, LOADS, capacity="requests/s\nat best")
 
     def page() -> str:
-        parts = [_carried(carried), tables(ranking, rooms, _of_layouts(predictions))]
-        return _page(predictions, [*words, *found.notes], held, *filter(None, parts))
+        parts = [forms.text_table(carried, columns, left=["alternative"])] if carried else []
+        parts += [tables(ranking, found.rooms, [_LAYOUTS] * (len(layouts) > 1))]
+        return _page(found, words, parts, ended)
 
     return report.comparison(predictions, ranking.best, page, facts)
 
 
-def _targets(found: Alternatives) -> str:
-    from specmodel.serving.capacity import Targets
-    from specmodel.serving.facts import within_targets
-
-    return within_targets(Targets(**found.targets))
-
-
-def _held(prediction: Prediction, rows: Sequence[Row], name: str) -> list[str]:
-    """Return a note on drafts of an alternative that CUDA graphs end, not acceptance, if any."""
-    rows = [row for row in report.fitting(rows) if row["alternative"] == name]
+def _ended(prediction: Prediction, ranking: Ranking, name: str) -> str:
+    """Return a note on drafts of an alternative that CUDA graphs end, not acceptance; else ""."""
+    rows = [row for row in ranking.kept if row["alternative"] == name]
     is_best = report.is_at_best(prediction)
-    return [*filter(None, [is_best and report.ended(rows, prediction, "best_draft_length")])]
-
-
-def _of_layouts(predictions: Mapping[str, Prediction]) -> list[str]:
-    """Return a sentence on vLLM's options for layouts; [] if all are alike or not all run vLLM."""
-    layouts = {(p.deployment.layout, p.deployment.expert_parallel) for p in predictions.values()}
-    engines = {p.deployment.engine.stack for p in predictions.values()}
-    return [_LAYOUTS] if len(layouts) > 1 and engines == {"vllm"} else []
-
-
-def _carried(rows: Sequence[Row]) -> str:
-    """Return the table of what each carries within the targets; "" without targets."""
-    names = [name for name in _CARRIED if rows and name in rows[0]]
-    columns = chosen(names, ALTERNATIVES, LOADS, capacity="requests/s\nat best")
-    return forms.text_table(rows, columns, left=["alternative"]) if rows else ""
+    return report.ended(rows, prediction, "best_draft_length") if is_best else ""
 
 
 def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()) -> str:
@@ -159,40 +141,38 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
 
 
 def _page(
-    predictions: Mapping[str, Prediction],
-    words: Sequence[str],
-    notes: Mapping[str, Sequence[str]],
-    *parts: str,
+    found: Alternatives, words: Iterable[str], parts: Sequence[str], ended: Mapping[str, str]
 ) -> str:
-    """Return the page; lines that do not hold for all alternatives are marked by number.
+    """Return the page; what does not hold for all alternatives is marked by their numbers."""
+    predictions = found.predictions
+    first, *rest = (p.assumptions for p in predictions.values())
+    common = {k: v for k, v in first.items() if all(other.get(k) == v for other in rest)}
+    warnings, own_warnings = _marked({n: p.warnings for n, p in predictions.items()})
+    below, own = _marked(
+        {
+            n: [*filter(None, [ended[n]]), *behind(p.deployment), *_assumed(p, common)]
+            for n, p in predictions.items()
+        }
+    )
+    targets = " / ".join({p.deployment.target.name: None for p in predictions.values()})
+    title, *others = found.notes or [targets]
+    notes = [*(f"{marks} Warning: {line}." for marks, line in own_warnings), *map(" ".join, own)]
+    return report.laid_out(title, below, common, warnings, [*words, *others], parts, notes)
 
-    `notes` are sentences on alternatives by their names.
-    """
-    lines = {
-        n: [*(f"Warning: {w}." for w in p.warnings), *notes[n], *behind(p.deployment)]
-        for n, p in predictions.items()
-    }
-    shared = _in_all(lines.values())
-    warned = [line for line in shared if line.startswith("Warning")]
-    common = dict(_in_all(p.assumptions.items() for p in predictions.values()))
-    hidden = {*common, *FOR_PROGRAMS}
+
+def _assumed(prediction: Prediction, common: Collection[str]) -> list[str]:
+    """Return a line with the assumptions that others do not share; [] for none."""
+    rest = {k: v for k, v in prediction.assumptions.items() if k not in (*common, *FOR_PROGRAMS)}
+    told = ", ".join(f"{name}\xa0{value}" for name, value in rest.items())
+    return [f"Assumed: {told}."] if told else []
+
+
+def _marked(lines: Mapping[str, Iterable[str]]) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return the lines of all alternatives, and those of some with the [numbers] of these."""
     owners: dict[str, str] = {}
-    for number, (n, p) in enumerate(predictions.items(), 1):
-        rest = [f"{key}\xa0{value}" for key, value in p.assumptions.items() if key not in hidden]
-        own = [line for line in lines[n] if line not in shared]
-        for line in [*own, *[f"Assumed: {', '.join(rest)}."] * bool(rest)]:
+    for number, of_one in enumerate(lines.values(), 1):
+        for line in of_one:
             owners[line] = f"{owners.get(line, '')}[{number}]"
-    sections = [
-        "\n".join(map(wrap, [*words, *what_if_text(common)])),
-        *map(wrap, warned),
-        *parts,
-        "\n".join(wrap(f"{marks} {line}") for line, marks in owners.items()),
-        "\n".join([*(wrap(n) for n in shared if n not in warned), assumed_text(common)]),
-    ]
-    return "\n\n".join(filter(None, sections))
-
-
-def _in_all(items: Iterable[Collection[Any]]) -> list[Any]:
-    """Return the items that all alternatives have."""
-    first, *others = items
-    return [item for item in first if all(item in other for other in others)]
+    every = "".join(f"[{i}]" for i in range(1, len(lines) + 1))
+    shared = [line for line, marks in owners.items() if marks == every]
+    return shared, [(marks, line) for line, marks in owners.items() if marks != every]
