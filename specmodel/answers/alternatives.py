@@ -190,7 +190,7 @@ def _with_acceptance(
         names = {case.given["drafter"] for case in lacking.values()}
         words = ",".join("0.4" if drafter in names else _USUAL for drafter in drafters)
         told.append(
-            f"Left out, as no acceptance is published: {needed}; --acceptance takes one for each"
+            f"Left out, as no acceptance is published: {needed}; acceptance takes one for each"
             f" drafter: {words}, with your rate."
         )
     return found, told
@@ -326,8 +326,7 @@ def _accepted(given: Mapping[str, Any], drafters: int) -> list[dict[str, Any]]:
     if not typed:
         return [{}] * drafters
     if len(typed) > 1:
-        both = ["--acceptance", "--acceptance-rate"]
-        raise InputError("acceptance", both, "at most one of --acceptance, --acceptance-rate")
+        raise InputError("acceptance", [*typed], "at most one of `acceptance`, `acceptance_rate`")
     ((name, value),) = typed.items()
     values = value.split(",") if isinstance(value, str) else value
     values = [*values] if isinstance(values, Sequence | np.ndarray) else [values]

@@ -355,7 +355,7 @@ def plan_schedule(
     case = replace(case, assumed={**case.assumed, **assumed}, points=points)
     last, end = _last_batch(case, contexts.max(), longest, max_batch_size)
     most = max(last, _last_batch(case, contexts.min(), longest, max_batch_size)[0])
-    sizes = {"--max-batch-size": most, "--max-draft-length": longest, "contexts": contexts.size}
+    sizes = {"max_batch_size": most, "max_draft_length": longest, "contexts": contexts.size}
     check_points("max_batch_size", sizes, of="")
     how: dict[str, Any] = {"max_batch_size": max_batch_size, "tolerance": tolerance, "ends": False}
     alone = [
