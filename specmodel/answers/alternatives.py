@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from specmodel.answers.curves import compared_rows
-from specmodel.answers.ranking import Ranking, with_gains
+from specmodel.answers.ranking import Ranking
 from specmodel.answers.within import largest_batches
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, refuse_given
@@ -28,7 +28,7 @@ from specmodel.cost.usual import counted_gpus, literal
 from specmodel.drafters.names import is_lookup
 from specmodel.prediction.case import LONGEST_SEARCHED, TYPICAL, Case, case_of
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import predicted, turned_round
+from specmodel.prediction.predicting import predicted, with_known_intervals
 from specmodel.prediction.table import Row
 
 LISTS = (
@@ -94,10 +94,10 @@ class Alternatives(Viewed):
             raise InputError("context_length", sorted(map(int, contexts)), "one context length")
         carried = {row["alternative"]: row for row in self.within}
         asked = {f"{n}_target": self.targets[n] for n in ("tpot", "ttft") if self.targets.get(n)}
-        rows = compared_rows(self.predictions)
+        predictions = {name: with_known_intervals(p) for name, p in self.predictions.items()}
+        rows = compared_rows(predictions)
         rows = [{**row, **carried.get(row["alternative"], {}), **asked} for row in rows]
-        deployments = {name: p.deployment for name, p in self.predictions.items()}
-        return Ranking(with_gains(self.predictions, rows), deployments)
+        return Ranking(rows, {name: p.deployment for name, p in predictions.items()})
 
     @property
     def rooms(self) -> dict[str, int]:
@@ -186,23 +186,13 @@ def _with_acceptance(
         _ = next(iter(lacking.values())).known_acceptance  # refuses
     told = [f"{'; '.join(typical)}: typical acceptance, as none is published."] if typical else []
     if lacking:
-        needed = "; ".join(f"{name} (pays from {_needed(case)})" for name, case in lacking.items())
         names = {case.given["drafter"] for case in lacking.values()}
         words = ",".join("0.4" if drafter in names else _USUAL for drafter in drafters)
         told.append(
-            f"Left out, as no acceptance is published: {needed}; acceptance takes one for each"
-            f" drafter: {words}, with your rate."
+            f"Left out, as no acceptance is published: {'; '.join(lacking)}; acceptance takes one"
+            f" for each drafter: {words}, with your rate."
         )
     return found, told
-
-
-def _needed(case: Case) -> str:
-    """Return as text the break-even acceptance rates at the easiest and the hardest point."""
-    turned = turned_round(case).turned
-    assert turned is not None  # noqa: S101 - the question is turned round
-    rates = np.sort(turned.rate_needed[np.isfinite(turned.rate_needed)])
-    ends = dict.fromkeys(f"{rate:.2f}" for rate in (*rates[:1], *rates[-1:]))
-    return f"a rate of {' to '.join(ends)}" if ends else "no rate"
 
 
 def _on_as_many_gpus(

@@ -258,7 +258,8 @@ def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
     pandas.DataFrame
         A row for each alternative and point: alternative, batch_size, context_length,
         best_draft_length; speedup, target_efficiency, tpot, throughput and limited_by with it;
-        tpot_plain and throughput_plain without speculation; fits, and throughput_per_gpu.
+        tpot_plain and throughput_plain without speculation; fits, and throughput_per_gpu; with
+        intervals speedup_low and speedup_high, None where nothing is drafted.
     """
     import pandas as pd
 
@@ -285,6 +286,10 @@ def compared_rows(predictions: Mapping[str, Prediction]) -> list[Row]:
             "fits": p.fits,
             "throughput_per_gpu": p.batch_size / p.tpot / p.deployment.layout.num_gpus,
         }
+        if all(each.intervals for each in predictions.values()):
+            gain, drafts = p.intervals["speedup"], p.draft_length > 0
+            columns["speedup_low"] = np.where(drafts, gain.low, None)
+            columns["speedup_high"] = np.where(drafts, gain.high, None)
         rows += [{"alternative": name} | row for row in rows_of(columns)]
     return rows
 

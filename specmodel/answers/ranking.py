@@ -5,31 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 
-import numpy as np
-
 from specmodel.base.facts import Fact, known
 from specmodel.base.ranges import among, ranges_text, runs, spans
 from specmodel.cost.deployment import Deployment
-from specmodel.prediction.best import alike_places, as_good
-from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import with_known_intervals
+from specmodel.prediction.best import as_good
 from specmodel.prediction.table import Row
-
-_ENDS = ("speedup_low", "speedup_high")
-
-
-def with_gains(predictions: Mapping[str, Prediction], rows: list[Row]) -> list[Row]:
-    """Return the rows with the 80 % interval of each speedup, where all alternatives know theirs.
-
-    None where nothing is drafted.
-    """
-    points = [point for p in predictions.values() for point in with_known_intervals(p).rows()]
-    if not all("speedup_low" in point for point in points):
-        return rows
-    return [
-        row | {end: point[end] if point["draft_length"] else None for end in _ENDS}
-        for row, point in zip(rows, points, strict=True)
-    ]
 
 
 class Ranking:
@@ -110,7 +90,7 @@ class Ranking:
         models = {d.target.name for d in deployments.values()}
         name, slower, at = (self.for_all() if len(winners) > 1 else None) or (None, None, None)
         top = max((row for rows in every for row in rows), key=itemgetter("speedup"))
-        ends = (top.get(end) for end in _ENDS)
+        ends = (top.get(f"speedup_{end}") for end in ("low", "high"))
         unfit: dict[str, list[int]] = {}
         for row in self.best:
             if row["limited_by"] == "memory":
@@ -158,29 +138,10 @@ def carried_facts(
     return known(facts.items())
 
 
-def lengths_by_size(best: list[Row], rows: list[Row]) -> dict[str, str]:
-    """Return the best lengths by batch sizes, or their range over several contexts.
-
-    Lengths that gain as much as the best are shown as a range.
-    """
-    best = sorted(best, key=lambda row: int(row["batch_size"]))
-    sizes, lengths = ([row[name] for row in best] for name in ("batch_size", "draft_length"))
-    if len({*sizes}) < len(best):
-        ends = [(min(filter(None, lengths), default=0), max(lengths))] * len(sizes)
-    else:
-        ends = [_alike([r for r in rows if r["batch_size"] == size]) for size in sizes]
-    return {
-        ranges_text([(sizes[i], sizes[j])]): ranges_text([alike]) if any(alike) else "none"
-        for i, j, alike in runs(ends)
-    }
-
-
-def _alike(rows: list[Row]) -> tuple[int, int]:
-    """Return the first and the last of the lengths of a point that gain as much; 0 for none."""
-    length = rows[0]["best_draft_length"]
-    drafts = [row for row in rows if row["draft_length"]]
-    gains = np.array([row["speedup"] * row["fits"] for row in drafts])
-    if not length or not gains.any():
-        return length, length
-    first, last = alike_places(gains, length - 1)
-    return first + 1, last + 1
+def lengths_by_size(best: list[Row]) -> dict[str, tuple[int, int]]:
+    """Return the least and the largest of the best lengths by batch sizes [token]."""
+    lengths: dict[int, list[int]] = {}
+    for row in sorted(best, key=lambda row: int(row["batch_size"])):
+        lengths.setdefault(row["batch_size"], []).append(row["draft_length"])
+    sizes, ends = [*lengths], [(min(each), max(each)) for each in lengths.values()]
+    return {ranges_text([(sizes[i], sizes[j])]): pair for i, j, pair in runs(ends)}

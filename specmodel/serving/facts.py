@@ -136,7 +136,7 @@ def drain_facts(drain: Drain, rows: Sequence[Row]) -> dict[str, Fact]:
         "while_running": Fact(int(numbers[0]) if kind == "below" else None, "request"),
         "lengths": Fact(_lengths(drain, best) if kind == "schedule" else None),
         "preemptions": Fact(best.get("preemptions") or None),
-        **_few(best, ""),
+        **_few(best),
     }
     if plain and plain is not best:
         facts |= {
@@ -145,7 +145,6 @@ def drain_facts(drain: Drain, rows: Sequence[Row]) -> dict[str, Fact]:
             ),
             "makespan_plain": Fact(plain["makespan"], "s"),
             "gpu_hours_plain": Fact(plain["gpu_hours"]),
-            **_few(plain, "_plain"),
         }
     return known(facts.items())
 
@@ -158,7 +157,7 @@ def _lengths(drain: Drain, row: Row) -> str:
     return "; ".join(ranges) if len(ranges) <= _MOST_TOLD else ""
 
 
-def _few(row: Row, of: str) -> dict[str, Fact]:
+def _few(row: Row) -> dict[str, Fact]:
     """Return the share of time in which few requests run; {} if few is below 2."""
     limit = row["speculates_up_to"] or row["most_running"] // _FEW
     if limit < 2:
@@ -167,7 +166,7 @@ def _few(row: Row, of: str) -> dict[str, Fact]:
     few = max(size for size in sizes if size <= limit)
     share = sum(row[f"share_at_{size}"] or 0.0 for size in sizes if size < few)
     return {
-        f"few{of}": Fact(few, "request"),
-        f"few_share{of}": Fact(share),
-        f"most_running{of}": Fact(row["most_running"], "request"),
+        "few": Fact(few, "request"),
+        "few_share": Fact(share),
+        "most_running": Fact(row["most_running"], "request"),
     }

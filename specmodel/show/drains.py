@@ -34,7 +34,6 @@ _LINES = (
     "Gain: {speedup:.2f}x{speedup.ends}, from {makespan_plain} and {gpu_hours_plain} GPU hours.",
     "Drafted: {lengths} requests.",
     "Few: below {few} of at most {most_running} requests run {few_share:.0%} of the time.",
-    "Few without drafts: below {few_plain}, {few_share_plain:.0%} of the time.",
     "Preempted: {preemptions} requests, which count as running until they are done.",
 )
 

@@ -35,7 +35,6 @@ _RATES = (
     "Run {fastest}: fastest at {fastest_at} {unit}.",
     "Gain: {gain:.2f}x faster than without drafts.",
     "Only with drafts: {only_drafted_at} {unit} carried.",
-    "Not carried: {not_carried_at} {unit}.",
 )
 """What is told of given loads."""
 _NOT_CARRIED = (

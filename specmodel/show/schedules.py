@@ -11,7 +11,7 @@ from specmodel.serving.facts import carried_facts
 from specmodel.show import loads, report
 from specmodel.show.columns import units
 from specmodel.show.facts import lines
-from specmodel.show.forms import Answer, by_batch_size, text_table
+from specmodel.show.forms import Answer, text_table
 
 if TYPE_CHECKING:
     from specmodel.answers import Plan
@@ -49,7 +49,8 @@ _LINES = (
     "Above: {engine} goes on with {drafts_above} drafted.",
     "Lost: {mean_loss:.1%} on average, {max_loss:.1%} at most, against the best length at each.",
     "Rule: {engine} wants its longest draft at batch size 1, which costs {cost_of_rule:.1%}.",
-    "Slowest: {slowest:.2f}x at batch size {slowest_at}, context {slowest_context}.",
+    "Slowest: {slowest:.2f}x at batch size {slowest_at}, context {slowest_context}; contexts count"
+    " alike (--csv has the lengths best for each).",
     "Not counted: {not_counted} (--prompt-length, --output-length).",
 )
 """Lines of the page, each where its facts are known."""
@@ -72,10 +73,6 @@ _RANGES = tuple(
     )
 )
 """The table of ranges of batch sizes."""
-_CONTEXTS = (
-    "Draft length by context and batch size, each context alone, for engines that set it by request"
-    " (the schedule counts contexts alike; --csv has every batch size):"
-)
 
 
 def answer(plan: Plan) -> Answer:
@@ -104,7 +101,7 @@ def answer(plan: Plan) -> Answer:
     given = (f"for {plan.config.name}, {plan.place}", f"made for {plan.limits}", *plan.caveats)
 
     def page() -> str:
-        parts = [_for_engine(plan), text_table(ranges, _RANGES), _contexts_table(plan)]
+        parts = [_for_engine(plan), text_table(ranges, _RANGES)]
         return report.page(plan, words, *parts)
 
     return Answer(
@@ -144,14 +141,3 @@ def _command(plan: Plan) -> str:
     words += ["--enable-expert-parallel"] if plan.deployment.expert_parallel > 1 else []
     words += [plan.limits, "--speculative-config '"]
     return f"{command_lines([f'{plan.config.start} {plan.served}', *words])}\n{plan.fragment}'"
-
-
-def _contexts_table(plan: Plan) -> str:
-    """Return the draft lengths of each context alone, and the schedule's; empty for one."""
-    if not plan.alone:
-        return ""
-    plans = [*zip(map(str, plan.context_length), plan.alone, strict=True), ("schedule", plan)]
-    rows = {title: each.rows() for title, each in plans}
-    largest = max(map(len, rows.values()))
-    powers = [2**i for i in range(largest.bit_length()) if 2**i < largest]
-    return f"{wrap(_CONTEXTS)}\n{by_batch_size([*powers, largest], rows, '{draft_length}')}"

@@ -11,7 +11,7 @@ from specmodel.base.text import TABLE
 from specmodel.prediction.table import Column, Row, text_table
 from specmodel.show import forms, operator, report
 from specmodel.show.columns import chosen, units
-from specmodel.show.facts import Fact, known, lines, picked
+from specmodel.show.facts import Fact, known, lines
 from specmodel.show.views import case as case_of
 
 if TYPE_CHECKING:
@@ -25,11 +25,9 @@ _FIRST = ("batch_size", "draft_length", "context_length", "forward_time")
 _SPARE = {"limited_by": 1, _RATE: 2, "forward_time": 3, "fits": 4}
 """Columns that are dropped from a table that is too wide, in this order."""
 _LINES = (
-    "Acceptance is not known: speculation {verb} from {pays_from:.2f} tokens a step"
-    " ({pays_from_length} drafted, {pays_from_where}).",
-    "Everywhere from {pays_everywhere:.2f} ({pays_everywhere_length} drafted,"
-    " {pays_everywhere_where}).",
-    "Heads: {heads:.2f}x ({published}).",
+    "Acceptance is not known: speculation {verb} from {needed:.2f} tokens a step, the least at"
+    " batch size {pays_from_at}.",
+    "Heads: {levels} {heads:.2f}x ({published}).",
     "Heads: too few of this kind are published to say what one gains ({few_published}).",
     "Heads: those published draft chains of at most {longest_published}.",
     "{fewest_gpus}",
@@ -56,18 +54,22 @@ def turned_answer(
     drafts = [int(row["draft_length"]) for row in paying]
     usual = max(drafts, key=drafts.count, default=0) if turned.heads else 0
     options, where = start_options(prediction, usual)
-    told = _needed(able, shown) | _heads(prediction, turned, able)
-    told["verb"] = Fact(report.verbs(prediction)[0])
+    needed = sorted((float(row[_NEEDED]), row["batch_size"]) for row in able)
+    gains = [[row[_column(level)] for row in able] for level in turned.speedups if able]
+    told = _published(prediction, turned) | {"verb": Fact(report.verbs(prediction)[0])}
     facts = {
-        "pays_from": told.get("pays_from", Fact(None)),
-        "pays_from_at": told.get("pays_from_at", Fact(None)),
+        "pays_from": Fact(needed[0][0] if needed else None, "token"),
+        "pays_from_at": Fact(needed[0][1] if needed else None, "request"),
+        "needed": Fact([(needed[0][0], needed[-1][0])] if needed else None, "token"),
+        "levels": Fact([*turned.speedups] if able else None),
+        "heads": Fact([(min(each), max(each)) for each in gains]),
         "deployment": Fact(report.heading(prediction.deployment)),
         "one_length": Fact(usual or None, "token"),
         "engine_option": Fact(options),
         "paste_into": Fact(where),
         "fewest_gpus": Fact(operator.would_hold(prediction).strip()),
     }
-    words = [*[_NONE] * ("pays_from" not in told), *lines(_LINES, told | facts)]
+    words = [*[_NONE] * (not needed), *lines(_LINES, told | facts)]
     notes = [operator.pasted(options, where)] if options else []
     of = prediction.units() | units(rows[0])
     fields = report.case_fields(prediction)
@@ -102,29 +104,15 @@ def _column(level: str) -> str:
     return f"speedup_{level.replace(' ', '_')}"
 
 
-def _needed(able: Sequence[Row], rows: list[Row]) -> dict[str, Fact]:
-    """Return the tokens a step needed at the easiest and at the hardest point; {} for none."""
-    others = {"length": "draft_length", "at": "batch_size", "where": "where"}
-    able = sorted(able, key=lambda row: float(row[_NEEDED]))
-    facts: dict[str, Fact] = {}
-    ends = zip(("pays_from", "pays_everywhere"), (*able[:1], *able[1:][-1:]), strict=False)
-    for name, row in ends:
-        facts |= picked(name, row | {"where": operator.place(row, rows)}, _NEEDED, **others)
-    return facts
-
-
-def _heads(prediction: Prediction, turned: Turned, able: Sequence[Row]) -> dict[str, Fact]:
-    """Return what published heads of the kind would gain, or why none tells."""
+def _published(prediction: Prediction, turned: Turned) -> dict[str, Fact]:
+    """Return whose published heads these are, or why none tells."""
     heads, others = turned.heads, case_of(prediction).heads
-    if heads is None and others:
+    if heads:
+        source = f"{heads.drafter} of {heads.num_targets} targets, by November 2026"
+        return {"published": Fact(source)}
+    if others:
         return {"longest_published": Fact(others.max_draft_length, "token")}
-    if heads is None:
-        return {"few_published": Fact(prediction.deployment.drafter.name)}
-    gains = {level: [row[_column(level)] for row in able] for level in heads.levels if able}
-    return {
-        "heads": Fact({level: (min(each), max(each)) for level, each in gains.items()}),
-        "published": Fact(f"{heads.drafter} of {heads.num_targets} targets, by November 2026"),
-    }
+    return {"few_published": Fact(prediction.deployment.drafter.name)}
 
 
 def _table(rows: Sequence[Row], turned: Turned) -> str:

@@ -119,7 +119,7 @@ def test_the_layout_that_carries_more_is_pointed_to_and_is_so(run, rows):
 def test_without_a_measurement_the_question_is_turned_round(run, document):
     text = run("predict mixtral-8x7b h100", one_line=True)
     assert text.startswith("Acceptance is not known: speculation pays from ")
-    assert re.search(r"Heads: lower quartile [\d.]+-.*x \(eagle3 of 21 targets, by", text)
+    assert re.search(r"Heads: lower quartile / .* [\d.]+-[\d.]+x \(eagle3 of 21 targets, by", text)
     told = document("predict mixtral-8x7b h100")
     for row in told["rows"]:
         assert "speedup" not in row
