@@ -126,8 +126,8 @@ def alternatives(arguments: Mapping[str, Any]) -> Alternatives:
     target, price = map(arguments.get, names)
     asked = _asked({n: v for n, v in arguments.items() if n not in names})
     able = {name: told for name, told in asked.items() if _is_count(told)} or asked
-    out = [f"{name} ({_gpus_of(told)})" for name, told in asked.items() if name not in able]
-    notes = [f"Left out: {'; '.join(out)}."] if out else []
+    out = [name for name in asked if name not in able]
+    notes = [f"Left out, as they take another number of GPUs: {'; '.join(out)}."] if out else []
     prefill = {name: told.pop("prefill", None) for name, told in able.items()}
     drafters = listed("drafter", arguments.get("drafter"))
     cases, told = _with_acceptance({name: _case(told) for name, told in able.items()}, drafters)
@@ -302,12 +302,6 @@ def _is_count(arguments: Mapping[str, Any]) -> bool:
     """Return whether all degrees, if given, multiply to `num_gpus`; True if either is missing."""
     degrees, count = [arguments.get(name) for name in _REPLICAS], arguments.get("num_gpus")
     return not (count and all(degrees)) or math.prod(map(int, filter(None, degrees))) == count
-
-
-def _gpus_of(arguments: Mapping[str, Any]) -> str:
-    """Return as text the GPUs that the degrees need, and the `num_gpus` that was given."""
-    num = math.prod(arguments[name] for name in _REPLICAS)
-    return f"{gpus_told(num)}, not {arguments['num_gpus']}"
 
 
 def _accepted(given: Mapping[str, Any], drafters: int) -> list[dict[str, Any]]:

@@ -21,7 +21,6 @@ from specmodel.cost.deploying import state_slots
 from specmodel.cost.deployment import Deployment, state_slots_of
 from specmodel.cost.memory import MemoryUse
 from specmodel.drafters.by_name import drafter_kind
-from specmodel.prediction.best import alike_places
 from specmodel.prediction.case import Case, case_of
 from specmodel.prediction.cautions import notes_of_times
 from specmodel.prediction.evaluate import Evaluation
@@ -150,11 +149,6 @@ class Plan(Viewed):
         """Contexts that count alike [token]."""
         return [int(context) for context in self.prediction.context_length[:, 0, 0]]
 
-    @property
-    def best_draft_length(self) -> FloatArray:
-        """The best draft length by context and batch size [token]."""
-        return np.asarray(self.prediction.best_draft_length[:, 0])
-
     @cached_property
     def speedup(self) -> FloatArray:
         """Speedup with the schedule by context and batch size; 1 where no drafter is loaded [-]."""
@@ -233,8 +227,7 @@ class Plan(Viewed):
     def ranges(self) -> list[Row]:
         """Return a row for each range of batch sizes: draft length, speedups, loss, if it fits.
 
-        Lengths as good are those that gain as much on average; an interval reaches from the least
-        to the largest end of those at its batch sizes.
+        An interval reaches from the least to the largest end of those at its batch sizes.
         """
         every, rows = self.rows(), list[Row]()
         for first, last, length in self.schedule.ranges:
@@ -242,13 +235,11 @@ class Plan(Viewed):
             speedups, lows, highs = (
                 [row[f"speedup{end}"] for row in of] for end in ("", "_low", "_high")
             )
-            gain = self.gain[:, within].mean(axis=(0, 1))
             rows.append(
                 {
                     "first_batch_size": first,
                     "last_batch_size": last,
                     "draft_length": length,
-                    "as_good": alike_places(gain, length),
                     "min_speedup": min(speedups),
                     "max_speedup": max(speedups),
                     "min_speedup_low": None if None in lows else min(lows),

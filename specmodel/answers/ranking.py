@@ -34,11 +34,6 @@ class Ranking:
             self.by_size.setdefault(row["batch_size"], []).append(row)
         self.by_size = dict(sorted(self.by_size.items()))
 
-    @property
-    def is_tied(self) -> bool:
-        """Whether anywhere another is not told apart from the fastest."""
-        return any(map(self.close, self.by_size.values()))
-
     def fastest(self, rows: Sequence[Row], by: str = "throughput_per_gpu") -> list[str]:
         """Return the names of the best alternative by column `by`, and of those not told apart."""
         return as_good({row["alternative"]: row[by] for row in rows}, self.deployments)
@@ -76,8 +71,8 @@ class Ranking:
     def next_slower(self) -> list[tuple[float, float]]:
         """Least and most that the second is slower [-], where the first is sure at all sizes."""
         lags = [self.lag(rows[1]) for rows in self.by_size.values() if len(rows) > 1]
-        is_sure = lags and len(self.winners()) == 1 and not self.is_tied
-        return [(min(lags), max(lags))] if is_sure else []
+        is_sure = lags and not any(map(self.close, self.by_size.values()))
+        return [(min(lags), max(lags))] if is_sure and len(self.winners()) == 1 else []
 
     def lag(self, row: Row) -> float:
         """Return how much longer an alternative takes for a token of a GPU than the fastest."""

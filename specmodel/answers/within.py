@@ -17,7 +17,7 @@ from specmodel.prediction.case import Case
 from specmodel.prediction.gains import ends_at
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predicted
-from specmodel.prediction.table import Row, varies
+from specmodel.prediction.table import Row
 
 _MOST_SEARCHED = 4096
 """Most points that are tried for the largest batch within a target [-]."""
@@ -119,20 +119,15 @@ class LargestBatches:
         if not fitting:
             return facts
         if largest:
-            most = _size(max(self.kept(self.every), key=lambda row: row["throughput"]))
             facts |= {
                 "largest_batch": Fact(_size(largest), "request", *self.ends(fitting, "tpot")),
                 "throughput_within": Fact(largest["throughput"], "token/s"),
-                "most_within_at": Fact(most if most < _size(largest) else None, "request"),
                 **self._next(_size(largest)),
             }
         if plain:
             ends, rate = self.ends(self.without, "forward_time"), _rate(plain, "forward_time")
             facts["largest_batch_plain"] = Fact(_size(plain), "request", *ends)
             facts["throughput_within_plain"] = Fact(rate, "token/s")
-        if varies("context_length", self.every):
-            contexts = [row["context_length"] for row in (largest, plain) if row]
-            facts["contexts_within"] = Fact(contexts, "token")
         if not (largest or plain):
             least = min(fitting, key=lambda row: row["tpot"])
             facts["least_tpot"] = Fact(least["tpot"], "s")
@@ -142,9 +137,7 @@ class LargestBatches:
     def _next(self, largest: int) -> dict[str, Fact]:
         """Return the next larger batch, which misses the target or does not fit."""
         larger = [row for row in self.every if _size(row) > largest]
-        if not larger:
-            return {"tried_at": Fact([[1, largest]], "request")}
-        size = min(map(_size, larger))
+        size = min(map(_size, larger), default=None)
         fits = any(row["fits"] for row in larger if _size(row) == size)
         return {"missed_at" if fits else "without_room_at": Fact(size, "request")}
 

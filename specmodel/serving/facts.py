@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from specmodel.base.facts import Fact, known
-from specmodel.base.ranges import among
 from specmodel.prediction.table import Row, seconds
 
 if TYPE_CHECKING:
@@ -20,10 +19,6 @@ _WORTH = 0.01
 """How much less time a policy must take to be told as a gain [-]."""
 _FEW = 8
 """Of what part of the most that run it is told how long fewer run, where none is the limit [-]."""
-_MOST_TOLD = 4
-"""Lengths of a schedule that are told [-]."""
-_DRAFTS = ("fixed", "below", "schedule")
-"""Policies that are told in words of their own."""
 
 
 def rate_facts(rows: list[Row]) -> dict[str, Fact]:
@@ -122,19 +117,14 @@ def drain_facts(drain: Drain, rows: Sequence[Row]) -> dict[str, Fact]:
     best = min(rows, key=lambda row: row["makespan"])
     if plain and best["makespan"] > (1 - _WORTH) * plain["makespan"]:
         best = plain
-    kind, *numbers = best["policy"].split(":")
     share = f"{100 * drain.finished:g} % of " if drain.finished < 1 else ""
     facts = {
-        "advice": Fact((kind if kind in ("none", *_DRAFTS) else "other") if plain else "only"),
-        "policy": Fact(best["policy"]),
+        "policy": Fact(named(best["policy"])),
         "asked": Fact(f"{share}{drain.prompts} prompts x {drain.samples}"),
         "makespan": Fact(
             best["makespan"], "s", best.get("makespan_low"), best.get("makespan_high")
         ),
         "gpu_hours": Fact(best["gpu_hours"]),
-        "drafted": Fact(int(numbers[-1]) if kind in ("fixed", "below") else None, "token"),
-        "while_running": Fact(int(numbers[0]) if kind == "below" else None, "request"),
-        "lengths": Fact(_lengths(drain, best) if kind == "schedule" else None),
         "preemptions": Fact(best.get("preemptions") or None),
         **_few(best),
     }
@@ -147,14 +137,6 @@ def drain_facts(drain: Drain, rows: Sequence[Row]) -> dict[str, Fact]:
             "gpu_hours_plain": Fact(plain["gpu_hours"]),
         }
     return known(facts.items())
-
-
-def _lengths(drain: Drain, row: Row) -> str:
-    """Return the draft lengths of a schedule by running requests as text; "" for many."""
-    lengths = drain.study.service("schedule").drafts.by_batch[: row["most_running"] + 1]
-    sizes = {k: [n for n, own in enumerate(lengths) if n and own == k] for k in lengths[1:]}
-    ranges = [f"{k} at {among(range(1, len(lengths)), own)}" for k, own in sizes.items()]
-    return "; ".join(ranges) if len(ranges) <= _MOST_TOLD else ""
 
 
 def _few(row: Row) -> dict[str, Fact]:

@@ -10,13 +10,8 @@ from specmodel.show import forms, report
 from specmodel.show.columns import chosen
 from specmodel.show.facts import Fact, picked
 
-UNITS = {
-    "tokens": ("Tokens a step", "tokens_per_step"),
-    "rate": ("Acceptance rate", "acceptance_rate"),
-}
-"""By what tables tell, its title and the end of its columns."""
-_KINDS = {"break_even": "pays", "sure": "surely pays"}
-"""What holds from there on, by the beginning of columns."""
+_KINDS = {"break_even_tokens_per_step": "pays", "sure_tokens_per_step": "surely pays"}
+"""What holds from there on, by column."""
 _DASH = "-: no acceptance rate pays, or the batch does not fit in memory."
 _COLUMNS = (
     *("batch_size", "context_length", "break_even_tokens_per_step", "sure_tokens_per_step"),
@@ -43,11 +38,10 @@ _USUAL = 3
 """Draft length at which published acceptance is told, or the nearest considered [token]."""
 
 
-def answer(prediction: report.Prediction, *, unit: str = "tokens") -> forms.Answer:
+def answer(prediction: report.Prediction) -> forms.Answer:
     """Return the acceptance from which speculation pays, and surely pays, in all forms.
 
-    `unit` is what tables by draft length tell, one of `UNITS`. Whatever acceptance it was predicted
-    with changes nothing, unless it is by context.
+    Whatever acceptance it was predicted with changes nothing, unless it is by context.
     """
     from specmodel.answers.curves import break_even_rows, published_tokens
     from specmodel.prediction.predicting import with_known_intervals
@@ -80,7 +74,7 @@ def answer(prediction: report.Prediction, *, unit: str = "tokens") -> forms.Answ
         columns = chosen(_COLUMNS, break_even_acceptance_rate="or rate\npays", speedup=title)
         cells = forms.text_table(at_usual, columns, width=SCREEN.get())
         if varies("draft_length", kept):
-            cells = f"With {usual} drafted:\n{cells}\n\n{_by_length(kept, unit)}"
+            cells = f"With {usual} drafted:\n{cells}\n\n{_by_length(kept)}"
         dash = f"\n{_DASH}" * ("-" in cells.split())
         return [cells + dash + report.left_out(least)]
 
@@ -112,11 +106,10 @@ def _needed(kept: list[Row], kind: str, name: str) -> dict[str, Fact]:
     return facts
 
 
-def _by_length(kept: list[Row], unit: str) -> str:
-    """Return the tables of the acceptance needed, by draft length."""
-    what, column = UNITS[unit]
+def _by_length(kept: list[Row]) -> str:
+    """Return the tables of the tokens a step needed, by draft length."""
+    columns = {name: pays for name, pays in _KINDS.items() if name in kept[0]}
     return "\n\n".join(
-        report.by_length(kept, f"{what} from which it {pays}", f"{{{kind}_{column}:.2f}}")
-        for kind, pays in _KINDS.items()
-        if f"{kind}_{column}" in kept[0]
+        report.by_length(kept, f"Tokens a step from which it {pays}", f"{{{name}:.2f}}")
+        for name, pays in columns.items()
     )

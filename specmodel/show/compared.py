@@ -25,9 +25,8 @@ _FORMS: dict[str, Form] = {
 """How cells read here, where rows are of the best draft length."""
 _CELLS = "{tpot:s} {speedup:.2f} ({best_draft_length})"
 _ALONE = (
-    "Nothing to compare with: give a list, such as h100,h200, of models, GPUs, --drafter,"
-    " --engine, --weight-dtype or --draft-length, or several GPUs, such as 8xh200, for their"
-    " layouts."
+    "Nothing to compare with: give a list, such as h100,h200, or several GPUs, such as 8xh200, for"
+    " their layouts."
 )
 """What is said of one alternative that was asked for alone."""
 _WITHIN = (
@@ -49,10 +48,6 @@ _LINES = (
     "No checkpoint has the drafter of: {made_up_drafters}.",
 )
 """The headline, and the facts below it."""
-_ALIKE = (
-    "As fast: less than {:.0%} slower ({:.0%} where model, drafter, GPU or engine differ), too"
-    " little to tell them apart."
-)
 _LAYOUTS = (
     "For vLLM, TP4 is -tp 4, DP2 -dp 2, EP8 --enable-expert-parallel. Batch sizes are of all"
     " replicas together."
@@ -83,23 +78,15 @@ def answer(found: Alternatives) -> forms.Answer:
     fits = any(row["fits"] for row in ranking.best)
     words += [_ALONE] if is_alone else report.opening(_LINES, facts, fits)
     layouts = {(p.deployment.layout, p.deployment.expert_parallel) for p in predictions.values()}
-    ended = {name: _ended(p, ranking, name) for name, p in predictions.items()}
     names = [name for name in _CARRIED if carried and name in carried[0]]
     columns = chosen(names, ALTERNATIVES, LOADS, capacity="requests/s\nat best")
 
     def page() -> str:
         parts = [forms.text_table(carried, columns, left=["alternative"])] if carried else []
         parts += [tables(ranking, found.rooms, [_LAYOUTS] * (len(layouts) > 1))]
-        return _page(found, words, parts, ended)
+        return _page(found, words, parts)
 
     return report.comparison(predictions, ranking.best, page, facts)
-
-
-def _ended(prediction: Prediction, ranking: Ranking, name: str) -> str:
-    """Return a note on drafts of an alternative that CUDA graphs end, not acceptance; else ""."""
-    rows = [row for row in ranking.kept if row["alternative"] == name]
-    is_best = report.is_at_best(prediction)
-    return report.ended(rows, prediction, "best_draft_length") if is_best else ""
 
 
 def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()) -> str:
@@ -107,8 +94,6 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
 
     `rooms` are the requests that fit in memory with each [request]; `notes` follow the legend.
     """
-    from specmodel.prediction.best import ALIKE, UNLIKE
-
     numbers, are_several = ranking.numbers, len(ranking.numbers) > 1
     legend = [
         f"[{i}] {name}: {f'{rooms[name]} requests fit' if rooms[name] else 'nothing fits'}"
@@ -125,9 +110,7 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
         for column in chosen(_FASTEST, best_draft_length="draft\nlength")
     ]
     cells = forms.text_table(fastest, columns, left=["as fast"])
-    cells += f"\n{wrap(_ALIKE.format(ALIKE, UNLIKE))}" * ranking.is_tied + report.left_out(
-        ranking.best
-    )
+    cells += report.left_out(ranking.best)
     if not are_several:
         return cells
     groups = {
@@ -140,19 +123,14 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
     return "\n\n".join(["\n".join([*legend, *map(wrap, notes)]), cells, each])
 
 
-def _page(
-    found: Alternatives, words: Iterable[str], parts: Sequence[str], ended: Mapping[str, str]
-) -> str:
+def _page(found: Alternatives, words: Iterable[str], parts: Sequence[str]) -> str:
     """Return the page; what does not hold for all alternatives is marked by their numbers."""
     predictions = found.predictions
     first, *rest = (p.assumptions for p in predictions.values())
     common = {k: v for k, v in first.items() if all(other.get(k) == v for other in rest)}
     warnings, own_warnings = _marked({n: p.warnings for n, p in predictions.items()})
     below, own = _marked(
-        {
-            n: [*filter(None, [ended[n]]), *behind(p.deployment), *_assumed(p, common)]
-            for n, p in predictions.items()
-        }
+        {n: [*behind(p.deployment), *_assumed(p, common)] for n, p in predictions.items()}
     )
     targets = " / ".join({p.deployment.target.name: None for p in predictions.values()})
     title, *others = found.notes or [targets]

@@ -20,19 +20,9 @@ _CLOSED = (
     "By formula: all that run advance alike, each with a quantile of the noise of its drafts;"
     " policies that learn have none."
 )
-_ADVICE = {
-    "none": "Do not speculate",
-    "only": "With {policy}",
-    "fixed": "Speculate throughout with {drafted} drafted",
-    "below": "Speculate while at most {while_running} requests run, with {drafted} drafted",
-    "schedule": "Speculate by schedule",
-    "other": "Speculate with {policy}",
-}
-_TIMES = ": {asked} in {makespan}{makespan.ends}, {gpu_hours} GPU hours."
-"""The headline: by kind of advice, and what all end in."""
 _LINES = (
+    "Run {policy}: {asked} in {makespan}{makespan.ends}, {gpu_hours} GPU hours.",
     "Gain: {speedup:.2f}x{speedup.ends}, from {makespan_plain} and {gpu_hours_plain} GPU hours.",
-    "Drafted: {lengths} requests.",
     "Few: below {few} of at most {most_running} requests run {few_share:.0%} of the time.",
     "Preempted: {preemptions} requests, which count as running until they are done.",
 )
@@ -51,7 +41,7 @@ def answer(drained: Drained) -> Answer:
     return framed(
         drained,
         (*beyond, *graph_notes(study, peaks), *study.notes),
-        (_ADVICE[facts["advice"].value] + _TIMES, *_LINES),
+        _LINES,
         facts,
         (shown, _SPARE),
         [_CLOSED] * any(row["makespan_closed"] for row in rows),

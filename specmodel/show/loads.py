@@ -88,10 +88,8 @@ def answer(loaded: Loaded) -> Answer:
         *(_NOT_CARRIED.format(*rates) for rates in not_carried(rows).items()),
         *(*graph_notes(study, rows), *study.notes),
     ]
-    all_carried = all(row["is_steady"] for row in rows)
-    names = [name for name in _AT_RATES if name != "is_steady" or not all_carried]
-    facts = rate_facts(rows)
-    return framed(loaded, warnings, _RATES, facts, (names, _SPARE[1:]), (_NINETY,), {}, "load")
+    columns = _AT_RATES, _SPARE[1:]
+    return framed(loaded, warnings, _RATES, rate_facts(rows), columns, (_NINETY,), {}, "load")
 
 
 def framed(

@@ -65,7 +65,6 @@ _RANGES = tuple(
     for name, title, form in (
         ("first_batch_size", "batch\nsizes", _sizes),
         ("draft_length", "draft\nlength", ""),
-        ("as_good", "as\ngood", lambda row: ranges_text([row["as_good"]])),
         ("min_speedup", "speedup", "{min_speedup:.2f}-{max_speedup:.2f}"),
         ("min_speedup_low", "80 %\ninterval", "{min_speedup_low:.2f}-{max_speedup_high:.2f}"),
         ("max_loss", "at most\nlost", ".1%"),

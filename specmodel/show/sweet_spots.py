@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from specmodel.answers.advice import gain_of
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import spans
@@ -29,20 +27,11 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
     """Return where speculation pays, and where most, in all forms."""
     from specmodel.answers.curves import sweet_spots_with_ends
 
-    p = _without_misfits(prediction)
+    p = report.with_ends(prediction, interval)
     if case_of(p).draft_length is not None and not p.draft_length.all():
         raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
-    p = report.with_ends(p, interval)
     spots = sweet_spots_with_ends(p)
     return report.answer(p, spots, _TOLD, lambda: [table(spots)], _facts(spots, p))
-
-
-def _without_misfits(p: report.Prediction) -> report.Prediction:
-    """Return a prediction without the notes on points that do not fit, if some points fit."""
-    if not p.fits.any():
-        return p
-    unfit = p.evaluation.memory.warnings(p.batch_size, p.evaluation.points["draft_length"])
-    return replace(p, told=tuple(note for note in p.notes if note not in unfit))
 
 
 def _facts(spots: list[Row], prediction: report.Prediction) -> dict[str, Fact]:

@@ -11,11 +11,8 @@ _LINES = (
     " speculation, {throughput_within:.0f} tokens/s.",
     "Within {tpot_target:s} a token without speculation: batch size {largest_batch_plain}"
     "{largest_batch_plain.ends}, {throughput_within_plain:.0f} tokens/s.",
-    "Contexts: {contexts_within}, in this order.",
-    "Most tokens/s: at batch size {most_within_at}.",
     "Next: {missed_at} takes longer.",
     "Next: {without_room_at} does not fit in memory.",
-    "Tried: batch sizes {tried_at}.",
     "Under load: batches are steady here, in a simulation requests come and wait (specmodel load"
     " --tpot-target {tpot_target:s}).",
 )

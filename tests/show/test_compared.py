@@ -1,5 +1,7 @@
 """What ``compare`` says of alternatives: the fastest, those as fast, and one for all."""
 
+import re
+
 import pytest
 
 from specmodel.answers.ranking import Ranking, carried_facts
@@ -39,7 +41,6 @@ def ranked(rates, fits=None):
 def test_the_fastest_is_named_by_batch_size_and_one_for_all_by_its_worst_loss():
     ranking = ranked({"a": [100, 100, 100], "b": [60, 100.5, 200], "c": [90, 99, 120]})
     facts = ranking.facts()
-    assert ranking.is_tied
     assert facts["fastest"].value == {"1-2": ["a"], "4": ["b"]}
     # a loses 100 % at 4, b 67 % at 1, c 67 % at 4 and so as much as b there
     name, lag, size = ranking.for_all()
@@ -53,7 +54,8 @@ def test_as_fast_are_those_within_the_error_of_two_that_share_none():
     (rows,) = ranking.by_size.values()
     assert [row["alternative"] for row in rows] == ["a", "b", "c"]
     assert ranking.close(rows) == "2"
-    assert "As fast: less than 3% slower (10%" in compared.tables(ranking, dict.fromkeys("abc", 9))
+    cells = compared.tables(ranking, dict.fromkeys("abc", 9)).splitlines()
+    assert re.match(r" +1 +\[1\] +2 ", cells[6])
 
 
 @pytest.mark.parametrize(("faster", "is_tie"), [("4.824e12", True), ("6e12", False)])
@@ -62,7 +64,7 @@ def test_half_a_per_cent_is_a_tie_and_more_than_the_error_of_both_is_not(faster,
     main(["compare", "qwen3-8b", "h200", "--batch-size", "1,8", "--set", change])
     page = " ".join(capsys.readouterr().out.split())
     told = page[page.index("Fastest per GPU") :].partition(". ")[0]
-    assert (" / memory" in told) == ("too little to tell them apart." in page) == is_tie
+    assert (" / memory" in told) == is_tie
 
 
 def test_what_does_not_fit_wins_nowhere_and_is_none_for_all():

@@ -20,6 +20,10 @@ _COUNTED = {
 MOE = {"target": "qwen3-30b-a3b", "hardware": "2xh100", "drafter": "eagle3"}
 MTP = {"target": "qwen3.5-397b", "hardware": "h200"}
 DRAWN = {"acceptance": 0.7, "batch_size": [1, 8], "draft_length": 3}
+PLACE = {"target": "qwen3-30b-a3b", "hardware": "h100"}
+LENGTHS = {"prompt_length": 100, "output_length": 40}
+SHORT = LENGTHS | {"requests": 50}
+SEARCHED = SHORT | {"tpot_target": 9e-3, "replications": 1}
 
 
 def counted(render):
@@ -60,7 +64,28 @@ ANSWERS = {
     "tasks": lambda: specmodel.predict("gemma-4-26b", "h100", batch_size=[1, 8]).view("tasks"),
     "break-even": lambda: specmodel.predict(**MOE, **DRAWN).view("break-even"),
     "compare": lambda: specmodel.compare("deepseek-v3", "8xh200", batch_size=[1, 64]).view(),
+    "compare, a target": lambda: specmodel.compare(
+        "qwen3-30b-a3b", ["h100", "h200"], batch_size=[1, 64], tpot_target=9e-3
+    ).view(),
+    "compare, a load": lambda: specmodel.compare(
+        "qwen3-30b-a3b", ["h100", "h200"], batch_size=[4], for_load=True, **SEARCHED
+    ).view(),
     "schedule": lambda: specmodel.schedule("qwen3-30b-a3b", "h200").view(),
+    "schedule, contexts": lambda: specmodel.schedule(
+        "qwen3.5-397b", "h200", context_length=[1024, 65536]
+    ).view(),
+    "schedule, a load": lambda: specmodel.schedule(
+        "qwen3-30b-a3b", "h200", for_load=True, max_batch_size=16, max_draft_length=1, **SEARCHED
+    ).view(),
+    "schedule, off": lambda: specmodel.schedule(
+        **MOE, acceptance=0.02, config_format="sglang", max_batch_size=16
+    ).view(),
+    "load, rates": lambda: specmodel.load(
+        "qwen3-30b-a3b", "h100", request_rate=[1], **SHORT
+    ).view(),
+    "load, users": lambda: specmodel.load(**PLACE, users=[4], **SHORT).view(),
+    "load, a target": lambda: specmodel.load(**PLACE, **SEARCHED).view(),
+    "drain": lambda: specmodel.load(**PLACE, drain=16, **LENGTHS).view(),
 }
 
 
