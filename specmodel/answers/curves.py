@@ -272,7 +272,7 @@ def compared_rows(predictions: Mapping[str, Prediction]) -> list[Row]:
         raise InputError("predictions", None, "at least one alternative")
     rows: list[Row] = []
     for name, p in predictions.items():
-        columns = {
+        columns: dict[str, Any] = {
             "batch_size": p.batch_size.astype(int),
             "context_length": p.context_length.astype(int),
             "best_draft_length": p.draft_length.astype(int),
@@ -287,9 +287,9 @@ def compared_rows(predictions: Mapping[str, Prediction]) -> list[Row]:
             "throughput_per_gpu": p.batch_size / p.tpot / p.deployment.layout.num_gpus,
         }
         if all(each.intervals for each in predictions.values()):
-            gain, drafts = p.intervals["speedup"], p.draft_length > 0
-            columns["speedup_low"] = np.where(drafts, gain.low, None)
-            columns["speedup_high"] = np.where(drafts, gain.high, None)
+            gain, none = (p.intervals or {})["speedup"], np.array(None)
+            columns["speedup_low"] = np.where(p.draft_length > 0, gain.low, none)
+            columns["speedup_high"] = np.where(p.draft_length > 0, gain.high, none)
         rows += [{"alternative": name} | row for row in rows_of(columns)]
     return rows
 

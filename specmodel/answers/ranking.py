@@ -86,10 +86,7 @@ class Ranking:
         name, slower, at = (self.for_all() if len(winners) > 1 else None) or (None, None, None)
         top = max((row for rows in every for row in rows), key=itemgetter("speedup"))
         ends = (top.get(f"speedup_{end}") for end in ("low", "high"))
-        unfit: dict[str, list[int]] = {}
-        for row in self.best:
-            if row["limited_by"] == "memory":
-                unfit.setdefault(row["alternative"], []).append(row["batch_size"])
+        unfit = {row["alternative"]: None for row in self.best if row["limited_by"] == "memory"}
 
         def where(holds: Callable[[Row], bool]) -> Fact:
             return Fact(spans([*self.by_size], (holds(rows[0]) for rows in every)), "request")
@@ -106,7 +103,7 @@ class Ranking:
             "most_of": Fact(top["alternative"]),
             "most_at": Fact(top["batch_size"], "request"),
             "gains_most": Fact(self.winners("speedup") if len(models) > 1 else None),
-            "no_draft_fits_at": Fact({n: [(min(own), max(own))] for n, own in unfit.items()}),
+            "without_room": Fact([*unfit]),
             "made_up_drafters": Fact([n for n, d in deployments.items() if d.drafter.is_made_up]),
         }
         return known(facts.items())

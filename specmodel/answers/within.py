@@ -106,8 +106,11 @@ class LargestBatches:
         if ends is None:
             return None, None
         low, high = (
-            max((_size(r) for r, end in zip(judged, ends, strict=True) if met(end)), default=0)
-            for met in (lambda end: end[1] <= self.target, lambda end: end[0] <= self.target)
+            max(
+                (_size(r) for r, end in zip(judged, ends, strict=True) if end[of] <= self.target),
+                default=0,
+            )
+            for of in (1, 0)
         )
         return (None, None) if low == high else (low, high)
 

@@ -171,8 +171,7 @@ def load_question(arguments: Mapping[str, Any]) -> Loaded:
         drain = drain_of(study, options["drain"], **given(options, OF_DRAINS))
         if isinstance(study.lengths, Requests):
             held, count = study.lengths.count, drain.study.num_requests
-            which = f"the first {count}" if count <= held else f"all {held}, again and again,"
-            taken = filter(None, (f"{which} of the file", study.lengths.reading))
+            taken = filter(None, (f"{count} of {held} in their order", study.lengths.reading))
             fields["assumed"] |= {"workload": ", ".join(taken)}
         fields["policies"] = usual_policies(drain) if is_usual else policies
         return Drained(study=drain.study, loads=[], trial=None, drain=drain, **fields)

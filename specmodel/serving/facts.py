@@ -13,12 +13,8 @@ if TYPE_CHECKING:
     from specmodel.serving.drains import Drain
     from specmodel.serving.trial import Trial
 
-_STEEP = 1.2
-"""How much more is carried with targets a tenth longer, from which that is told [-]."""
 _WORTH = 0.01
 """How much less time a policy must take to be told as a gain [-]."""
-_FEW = 8
-"""Of what part of the most that run it is told how long fewer run, where none is the limit [-]."""
 
 
 def rate_facts(rows: list[Row]) -> dict[str, Fact]:
@@ -33,13 +29,11 @@ def rate_facts(rows: list[Row]) -> dict[str, Fact]:
     best = {at: min(own, key=lambda n: float(f"{own[n]:.3g}")) for at, own in times.items() if own}
     gains = [own["none"] / own[best[at]] for at, own in times.items() if own.get("none")]
     most = max(best.values(), key=[*best.values()].count, default=None)
-    only = [at for at in best if "none" not in times[at]]
     facts = {
         "unit": Fact(unit),
         "fastest": Fact(most and named(most)),
         "fastest_at": Fact([at for at, name in best.items() if name == most], of),
         "gain": Fact((min(gains), max(gains)) if gains else None),
-        "only_drafted_at": Fact(only if any(row["policy"] == "none" for row in rows) else None, of),
         "not_carried_at": Fact([at for at in times if at not in best], of),
     }
     return known(facts.items())
@@ -83,14 +77,11 @@ def capacity_facts(trial: Trial, rows: list[Row]) -> dict[str, Fact]:
         ),
     }
     if plain and plain is not best:
-        without, looser = plain["capacity"], plain["capacity_if_looser"]
-        is_steep = without and looser >= _STEEP * without
+        without = plain["capacity"]
         facts |= {
             "capacity_plain": Fact(without or None, "request/s"),
             "gain": Fact(rate / without if without else None),
             "tpot_alone": Fact(None if without else trial.alone("none")[1], "s"),
-            "if_looser_plain": Fact(looser if is_steep else None, "request/s"),
-            "gain_if_looser": Fact(best["capacity_if_looser"] / looser if is_steep else None),
         }
     return known(facts.items())
 
@@ -126,7 +117,6 @@ def drain_facts(drain: Drain, rows: Sequence[Row]) -> dict[str, Fact]:
         ),
         "gpu_hours": Fact(best["gpu_hours"]),
         "preemptions": Fact(best.get("preemptions") or None),
-        **_few(best),
     }
     if plain and plain is not best:
         facts |= {
@@ -137,18 +127,3 @@ def drain_facts(drain: Drain, rows: Sequence[Row]) -> dict[str, Fact]:
             "gpu_hours_plain": Fact(plain["gpu_hours"]),
         }
     return known(facts.items())
-
-
-def _few(row: Row) -> dict[str, Fact]:
-    """Return the share of time in which few requests run; {} if few is below 2."""
-    limit = row["speculates_up_to"] or row["most_running"] // _FEW
-    if limit < 2:
-        return {}
-    sizes = [int(name.removeprefix("share_at_")) for name in row if name.startswith("share_at_")]
-    few = max(size for size in sizes if size <= limit)
-    share = sum(row[f"share_at_{size}"] or 0.0 for size in sizes if size < few)
-    return {
-        "few": Fact(few, "request"),
-        "few_share": Fact(share),
-        "most_running": Fact(row["most_running"], "request"),
-    }

@@ -26,7 +26,6 @@ _TOLD = (
     "It {verb} at no rate: at {pays_nowhere} of {points} points.",
     "It surely pays (80 % interval above 1) from " + _AT.replace("@", "surely_from"),
     "It surely pays everywhere from " + _AT.replace("@", "surely_everywhere"),
-    "It surely pays at no rate: at {surely_nowhere} of {points} points.",
     "Each 0.1 tokens a step more: {tenth_adds:.3f} of speedup, with {usual_length} drafted.",
     "Published of this pair: {published:.2f} of {usual_length} ({published_by}).",
     "With yours: pays at {yours_pays} of {points} points.",

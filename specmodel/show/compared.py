@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from specmodel.base.text import wrap
-from specmodel.prediction.table import Form
+from specmodel.prediction.table import Column
 from specmodel.show import forms, report
 from specmodel.show.behind import FOR_PROGRAMS, behind
 from specmodel.show.columns import ALTERNATIVES, LOADS, chosen
@@ -18,11 +16,6 @@ if TYPE_CHECKING:
     from specmodel.answers.ranking import Ranking
     from specmodel.prediction.outcome import Prediction
 
-_FORMS: dict[str, Form] = {
-    "tpot": "{tpot_plain:s}>{tpot:s}",
-    "best_draft_length": lambda row: str(row["best_draft_length"] or "none"),
-}
-"""How cells read here, where rows are of the best draft length."""
 _CELLS = "{tpot:s} {speedup:.2f} ({best_draft_length})"
 _ALONE = (
     "Nothing to compare with: give a list, such as h100,h200, or several GPUs, such as 8xh200, for"
@@ -44,7 +37,7 @@ _LINES = (
     "Surely pays: the fastest at {surely_pays_at}.",
     "Largest speedup: {most:.2f}x, {most_of} at batch size {most_at}.",
     "Largest speedup of models: {gains_most:at}.",
-    "No draft fits in memory: {no_draft_fits_at}.",
+    "No draft fits in memory: of {without_room}.",
     "No checkpoint has the drafter of: {made_up_drafters}.",
 )
 """The headline, and the facts below it."""
@@ -53,8 +46,9 @@ _LAYOUTS = (
     " replicas together."
 )
 _FASTEST = (
-    *("batch_size", "fastest", "as_fast", "tpot", "throughput_per_gpu", "speedup", "speedup_low"),
-    "best_draft_length",
+    *("batch_size", "fastest", "as_fast"),
+    Column("tpot", "s", "", "TPOT\nplain>with", "{tpot_plain:s}>{tpot:s}"),
+    *("throughput_per_gpu", "speedup", "speedup_low", "best_draft_length"),
 )
 _CARRIED = (
     *("alternative", "largest_batch_size", "throughput_per_gpu_within", "capacity_plain"),
@@ -78,21 +72,20 @@ def answer(found: Alternatives) -> forms.Answer:
     fits = any(row["fits"] for row in ranking.best)
     words += [_ALONE] if is_alone else report.opening(_LINES, facts, fits)
     layouts = {(p.deployment.layout, p.deployment.expert_parallel) for p in predictions.values()}
-    names = [name for name in _CARRIED if carried and name in carried[0]]
-    columns = chosen(names, ALTERNATIVES, LOADS, capacity="requests/s\nat best")
+    columns = chosen(_CARRIED, ALTERNATIVES, LOADS, capacity="requests/s\nat best")
 
     def page() -> str:
         parts = [forms.text_table(carried, columns, left=["alternative"])] if carried else []
-        parts += [tables(ranking, found.rooms, [_LAYOUTS] * (len(layouts) > 1))]
-        return _page(found, words, parts)
+        parts += [tables(ranking, found.rooms)]
+        return _page(found, words, parts, [_LAYOUTS] * (len(layouts) > 1))
 
     return report.comparison(predictions, ranking.best, page, facts)
 
 
-def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()) -> str:
+def tables(ranking: Ranking, rooms: Mapping[str, int]) -> str:
     """Return the legend, the fastest at each batch size, and all alternatives side by side.
 
-    `rooms` are the requests that fit in memory with each [request]; `notes` follow the legend.
+    `rooms` are the requests that fit in memory with each [request].
     """
     numbers, are_several = ranking.numbers, len(ranking.numbers) > 1
     legend = [
@@ -105,10 +98,7 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
         | {"as_fast": ranking.close([row, *others]) or None}
         for row, *others in ranking.by_size.values()
     ]
-    columns = [
-        replace(column, form=_FORMS.get(column.name, column.form), spare=0)
-        for column in chosen(_FASTEST, best_draft_length="draft\nlength")
-    ]
+    columns = chosen(_FASTEST, best_draft_length="draft\nlength")
     cells = forms.text_table(fastest, columns, left=["as fast"])
     cells += report.left_out(ranking.best)
     if not are_several:
@@ -120,10 +110,12 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], notes: Sequence[str] = ()
     groups = {title: rows for title, rows in groups.items() if rows}
     each = forms.by_batch_size(ranking.by_size, groups, _CELLS)
     each = f"Each: TPOT, speedup (draft length):\n{each}"
-    return "\n\n".join(["\n".join([*legend, *map(wrap, notes)]), cells, each])
+    return "\n\n".join(["\n".join(legend), cells, each])
 
 
-def _page(found: Alternatives, words: Iterable[str], parts: Sequence[str]) -> str:
+def _page(
+    found: Alternatives, words: Iterable[str], parts: Sequence[str], notes: Iterable[str]
+) -> str:
     """Return the page; what does not hold for all alternatives is marked by their numbers."""
     predictions = found.predictions
     first, *rest = (p.assumptions for p in predictions.values())
@@ -134,7 +126,8 @@ def _page(found: Alternatives, words: Iterable[str], parts: Sequence[str]) -> st
     )
     targets = " / ".join({p.deployment.target.name: None for p in predictions.values()})
     title, *others = found.notes or [targets]
-    notes = [*(f"{marks} Warning: {line}." for marks, line in own_warnings), *map(" ".join, own)]
+    own = [(marks, f"Warning: {line}.") for marks, line in own_warnings] + own
+    notes = [*notes, *map(" ".join, own)]
     return report.laid_out(title, below, common, warnings, [*words, *others], parts, notes)
 
 

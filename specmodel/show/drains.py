@@ -23,7 +23,6 @@ _CLOSED = (
 _LINES = (
     "Run {policy}: {asked} in {makespan}{makespan.ends}, {gpu_hours} GPU hours.",
     "Gain: {speedup:.2f}x{speedup.ends}, from {makespan_plain} and {gpu_hours_plain} GPU hours.",
-    "Few: below {few} of at most {most_running} requests run {few_share:.0%} of the time.",
     "Preempted: {preemptions} requests, which count as running until they are done.",
 )
 

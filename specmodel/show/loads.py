@@ -34,7 +34,6 @@ _INTERVALS = (
 _RATES = (
     "Run {fastest}: fastest at {fastest_at} {unit}.",
     "Gain: {gain:.2f}x faster than without drafts.",
-    "Only with drafts: {only_drafted_at} {unit} carried.",
 )
 """What is told of given loads."""
 _NOT_CARRIED = (
@@ -45,8 +44,6 @@ CARRIED = (
     "Within {within}: {carries_most} carries most, {capacity} requests/s{capacity.ends}.",
     "Without speculation: {capacity_plain} requests/s, {gain:.2g}x less.",
     "Without speculation: {tpot_alone} a token of a request alone.",
-    "Steep: with targets a tenth longer {gain_if_looser:.2g}x, {if_looser_plain} requests/s without"
-    " speculation.",
     "Carried: {capacity_fixed} requests/s by the best fixed length, {capacity_plain} by none.",
     "As good: {as_good}, which runs with other requests do not tell apart.",
     "Targets met again: {passes_again} requests/s.",

@@ -21,6 +21,11 @@ _TOLD = (
     "Considered: up to batch size {largest_considered}.",
 )
 """The headline, and the facts below it."""
+_COLUMNS = (
+    *("context_length", "peak_speedup", "peak_speedup_low", "peak_batch_size"),
+    *("peak_batch_size_low", "near_peak_first", "paying", "surely_paying"),
+)
+_LEFT = ("speedup\nabove 1 at", "surely\npays at")
 
 
 def answer(prediction: report.Prediction, *, interval: bool | None = None) -> forms.Answer:
@@ -31,7 +36,11 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
     if case_of(p).draft_length is not None and not p.draft_length.all():
         raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
     spots = sweet_spots_with_ends(p)
-    return report.answer(p, spots, _TOLD, lambda: [table(spots)], _facts(spots, p))
+
+    def tables() -> list[str]:
+        return [forms.text_table(spots, chosen(_COLUMNS), width=TABLE.get(), left=_LEFT)]
+
+    return report.answer(p, spots, _TOLD, tables, _facts(spots, p))
 
 
 def _facts(spots: list[Row], prediction: report.Prediction) -> dict[str, Fact]:
@@ -55,15 +64,3 @@ def _facts(spots: list[Row], prediction: report.Prediction) -> dict[str, Fact]:
         "may_pay_at": Fact(spans(sizes, (bool(g and g.is_open) for g in gains)), "request"),
         "largest_considered": Fact(best["largest_batch_size"], "request"),
     }
-
-
-def table(spots: list[Row]) -> str:
-    """Return a row for each curve."""
-    return forms.text_table(spots, chosen(_COLUMNS), width=TABLE.get(), left=_LEFT)
-
-
-_COLUMNS = (
-    *("context_length", "peak_speedup", "peak_speedup_low", "peak_batch_size"),
-    *("peak_batch_size_low", "near_peak_first", "paying", "surely_paying"),
-)
-_LEFT = ("speedup\nabove 1 at", "surely\npays at")
