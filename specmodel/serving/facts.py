@@ -81,7 +81,6 @@ def capacity_facts(trial: Trial, rows: list[Row]) -> dict[str, Fact]:
         facts |= {
             "capacity_plain": Fact(without or None, "request/s"),
             "gain": Fact(rate / without if without else None),
-            "tpot_alone": Fact(None if without else trial.alone("none")[1], "s"),
         }
     return known(facts.items())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from specmodel.prediction.table import Column
+from specmodel.prediction.table import Column, Row
 from specmodel.show import forms, report
 from specmodel.show.behind import FOR_PROGRAMS, behind
 from specmodel.show.columns import ALTERNATIVES, LOADS, chosen
@@ -103,11 +103,9 @@ def tables(ranking: Ranking, rooms: Mapping[str, int]) -> str:
     cells += report.left_out(ranking.best)
     if not are_several:
         return cells
-    groups = {
-        f"[{i}]": [row for row in ranking.kept if row["alternative"] == name]
-        for name, i in numbers.items()
-    }
-    groups = {title: rows for title, rows in groups.items() if rows}
+    groups: dict[str, list[Row]] = {}
+    for row in ranking.kept:
+        groups.setdefault(f"[{numbers[row['alternative']]}]", []).append(row)
     each = forms.by_batch_size(ranking.by_size, groups, _CELLS)
     each = f"Each: TPOT, speedup (draft length):\n{each}"
     return "\n\n".join(["\n".join(legend), cells, each])

@@ -16,10 +16,6 @@ _SHOWN = (
     *("done_p99", "throughput", "running", "gpu_hours", "cost"),
 )
 _SPARE = ("done_p99", "running", "done_p50", "makespan_closed", "throughput", "speedup_low")
-_CLOSED = (
-    "By formula: all that run advance alike, each with a quantile of the noise of its drafts;"
-    " policies that learn have none."
-)
 _LINES = (
     "Run {policy}: {asked} in {makespan}{makespan.ends}, {gpu_hours} GPU hours.",
     "Gain: {speedup:.2f}x{speedup.ends}, from {makespan_plain} and {gpu_hours_plain} GPU hours.",
@@ -43,7 +39,7 @@ def answer(drained: Drained) -> Answer:
         _LINES,
         facts,
         (shown, _SPARE),
-        [_CLOSED] * any(row["makespan_closed"] for row in rows),
+        (),
         {"drain": asked},
         "drain",
     )

@@ -43,7 +43,6 @@ _NOT_CARRIED = (
 CARRIED = (
     "Within {within}: {carries_most} carries most, {capacity} requests/s{capacity.ends}.",
     "Without speculation: {capacity_plain} requests/s, {gain:.2g}x less.",
-    "Without speculation: {tpot_alone} a token of a request alone.",
     "Carried: {capacity_fixed} requests/s by the best fixed length, {capacity_plain} by none.",
     "As good: {as_good}, which runs with other requests do not tell apart.",
     "Targets met again: {passes_again} requests/s.",
@@ -69,23 +68,14 @@ def answer(loaded: Loaded) -> Answer:
     from specmodel.serving.study import not_carried
 
     study, rows, tried = loaded.study, loaded.rows, loaded.tried
+    warnings: list[object] = [*graph_notes(study, tried or rows), *study.notes]
     if loaded.trial is not None:
-        return framed(
-            loaded,
-            (*study.notes, *graph_notes(study, tried)),
-            CARRIED,
-            capacity_facts(loaded.trial, rows),
-            (_LARGEST, _SPARE),
-            (_INTERVALS, _NINETY),
-            {"rates_tried": tried},
-            "capacity",
-        )
-    warnings = [
-        *notes_of_run(study.deployment, study.typical.longest),
-        *(_NOT_CARRIED.format(*rates) for rates in not_carried(rows).items()),
-        *(*graph_notes(study, rows), *study.notes),
-    ]
-    columns = _AT_RATES, _SPARE[1:]
+        facts, notes = capacity_facts(loaded.trial, rows), (_INTERVALS, _NINETY)
+        said = {"rates_tried": tried}
+        return framed(loaded, warnings, CARRIED, facts, (_LARGEST, _SPARE), notes, said, "capacity")
+    beyond = notes_of_run(study.deployment, study.typical.longest)
+    overloads = [_NOT_CARRIED.format(*rates) for rates in not_carried(rows).items()]
+    warnings, columns = [*beyond, *overloads, *warnings], (_AT_RATES, _SPARE[1:])
     return framed(loaded, warnings, _RATES, rate_facts(rows), columns, (_NINETY,), {}, "load")
 
 
@@ -109,7 +99,7 @@ def framed(
     ranks = {name: rank for rank, name in enumerate(columns[1], 1)}
     shown = [replace(c, spare=ranks.get(c.name, 0)) for c in chosen(columns[0], LOADS, DRAINS)]
     names = rows[0] | tidy[0]
-    known = {"case": case, "assumptions": assumed, "warnings": warned}
+    known: dict[str, Any] = {"case": case, "assumptions": assumed, "warnings": warned}
     known |= {"units": dict.fromkeys(names, "-") | units(names, LOADS), "rows": rows, **fields}
 
     def page() -> str:

@@ -124,8 +124,8 @@ def _table(rows: Sequence[Row], turned: Turned) -> str:
         Column(_column(level), "-", "", level.replace(" ", "\n"), ".2f", spare=6 + i)
         for i, level in enumerate(turned.speedups)
     ]
-    names = ("batch_size", "context_length", "forward_time", pays, _RATE, *heads, "fits")
+    names: list[str | Column] = ["batch_size", "context_length", "forward_time", pays, _RATE]
     titles = {"forward_time": "TPOT\nplain", _RATE: "or rate"}
-    columns = chosen([*names, "limited_by"], **titles)
+    columns = chosen([*names, *heads, "fits", "limited_by"], **titles)
     columns = [replace(c, spare=_SPARE.get(c.name, c.spare)) for c in columns]
     return text_table(rows, columns, width=TABLE.get(), remedy="--csv has all")
