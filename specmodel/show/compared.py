@@ -22,13 +22,6 @@ _ALONE = (
     " their layouts."
 )
 """What is said of one alternative that was asked for alone."""
-_WITHIN = (
-    "Within {tpot_target:s} a token, most per GPU: {carries_most},"
-    " {throughput_per_gpu_within:.0f} tokens/s with {largest_batch_size} requests at once. Batches"
-    " are steady here, in a simulation requests come and wait (--for-load).",
-    "Within {within}, most per GPU: {carries_most}, {capacity_per_gpu} requests/s.",
-)
-_NONE_WITHIN = "Within the target no alternative has a batch."
 _LINES = (
     "Fastest per GPU with speculation: {fastest:at}.",
     "Next: {next_slower:.0%} slower.",
@@ -61,13 +54,14 @@ def answer(found: Alternatives) -> forms.Answer:
     """Return a comparison in all forms."""
     from specmodel.answers.ranking import carried_facts
     from specmodel.serving.facts import within_targets
+    from specmodel.show.within import NONE_WITHIN, WITHIN
 
     predictions, ranking, carried = found.predictions, found.ranking, found.within
     facts, words = ranking.facts() | {"room": Fact(found.rooms, "request")}, list[str]()
     if carried:
         facts |= carried_facts(carried, ranking.deployments, found.targets)
         facts["within"] = Fact(within_targets(**found.targets))
-        words = lines(_WITHIN, facts) or [_NONE_WITHIN]
+        words = lines(WITHIN, facts) or [NONE_WITHIN]
     is_alone = len(ranking.numbers) == 1 and not any("Left out" in note for note in found.notes)
     fits = any(row["fits"] for row in ranking.best)
     words += [_ALONE] if is_alone else report.opening(_LINES, facts, fits)

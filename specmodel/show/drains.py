@@ -31,14 +31,13 @@ def answer(drained: Drained) -> Answer:
     peaks = [drain.at_peak(row) for row in rows]
     beyond = notes_of_run(study.deployment, study.typical.longest)
     facts = drain_facts(drain, rows)
-    shown = [name for name in _SHOWN if name != "makespan_closed" or not drain.by_formula]
     asked = {name: getattr(drain, name) for name in ("prompts", "samples", "servers", "finished")}
     return framed(
         drained,
         (*beyond, *graph_notes(study, peaks), *study.notes),
         _LINES,
         facts,
-        (shown, _SPARE),
+        (_SHOWN, _SPARE),
         (),
         {"drain": asked},
         "drain",

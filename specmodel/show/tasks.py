@@ -34,10 +34,8 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
     others = {k: v for k, v in prediction.assumptions.items() if k != "acceptance"}
     prediction = replace(prediction, assumptions=others)
 
-    def tables() -> list[str]:
-        return [forms.text_table(rows, chosen(_COLUMNS), left=["task"])]
-
-    return report.answer(prediction, rows, _TOLD, tables, _facts(rows))
+    tables = [forms.text_table(rows, chosen(_COLUMNS), left=["task"])]
+    return report.answer(prediction, rows, _TOLD, lambda: tables, _facts(rows))
 
 
 def _rows(case: Case, interval: bool | None) -> list[Row]:

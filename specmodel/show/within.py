@@ -1,4 +1,4 @@
-"""The largest batch within a time per token, in words."""
+"""What is carried within a target, in words: the largest batch, of alternatives too."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ _LINES = (
     " --tpot-target {tpot_target:s}).",
 )
 """The headline of a target, and the facts below it."""
+WITHIN = (
+    "Within {tpot_target:s} a token, most per GPU: {carries_most},"
+    " {throughput_per_gpu_within:.0f} tokens/s with {largest_batch_size} requests at once. Batches"
+    " are steady here, in a simulation requests come and wait (--for-load).",
+    "Within {within}, most per GPU: {carries_most}, {capacity_per_gpu} requests/s.",
+)
+NONE_WITHIN = "Within the target no alternative has a batch."
+"""What is told of alternatives, and of those of which none meets the target."""
 
 
 class Within(LargestBatches):
