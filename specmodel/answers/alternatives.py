@@ -142,9 +142,8 @@ def alternatives(arguments: Mapping[str, Any]) -> Alternatives:
     kept |= even
     counts = {p.deployment.layout.num_gpus for p in kept.values()}
     if len(counts) == 1:
-        (num,) = counts
         why = ", as the largest alternative needs" if even else ""
-        notes.insert(0, f"{'All on' if len(kept) > 1 else 'On'} {gpus_told(num)}{why}.")
+        notes.insert(0, f"{'All on' if len(kept) > 1 else 'On'} {gpus_told(*counts)}{why}.")
     full = {name: _with_gpus(name, p, kept) for name, p in kept.items()}
     return Alternatives(
         predictions={full[name]: p for name, p in kept.items()},

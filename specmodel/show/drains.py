@@ -28,16 +28,16 @@ def answer(drained: Drained) -> Answer:
     from specmodel.prediction.cautions import notes_of_run
 
     drain, study, rows = drained.drain, drained.study, drained.rows
-    peaks = [drain.at_peak(row) for row in rows]
     beyond = notes_of_run(study.deployment, study.typical.longest)
     facts = drain_facts(drain, rows)
+    shown = [name for name in _SHOWN if name != "makespan_closed" or not drain.by_formula]
     asked = {name: getattr(drain, name) for name in ("prompts", "samples", "servers", "finished")}
     return framed(
         drained,
-        (*beyond, *graph_notes(study, peaks), *study.notes),
+        (*beyond, *graph_notes(study, [*map(drain.at_peak, rows)]), *study.notes),
         _LINES,
         facts,
-        (_SHOWN, _SPARE),
+        (shown, _SPARE),
         (),
         {"drain": asked},
         "drain",

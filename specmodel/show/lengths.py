@@ -31,9 +31,8 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
     every = {tuple(row[name] for name in _COLUMNS[:3]): row for row in p.rows()}.values()
     rows = [{name: row[name] for name in _COLUMNS if name in row} for row in every]
     best = report.fitting([r for r in every if r["draft_length"] == r["best_draft_length"]])
-    facts = _facts(best, p.max_draft_length)
     tables = (_table(rows), wrap(report.ended(best, p)))
-    return report.answer(p, rows, _TOLD, lambda: tables, facts)
+    return report.answer(p, rows, _TOLD, lambda: tables, _facts(best, p.max_draft_length))
 
 
 def _facts(best: list[Row], longest: int) -> dict[str, Fact]:
