@@ -10,7 +10,7 @@ from specmodel.prediction.table import Column, Row
 from specmodel.serving.facts import carried_facts
 from specmodel.show import loads, report
 from specmodel.show.columns import units
-from specmodel.show.facts import lines
+from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, text_table
 
 if TYPE_CHECKING:
@@ -78,13 +78,15 @@ def answer(plan: Plan) -> Answer:
     """Return a schedule in all forms."""
     from specmodel.answers.advice import counted, plan_facts
 
-    facts, ranges, rows = {**plan_facts(plan), **carried_facts(plan)}, plan.ranges(), plan.rows()
+    spread = {"acceptance_spread": Fact(plan.evaluation.acceptance.spread or None)}
+    facts = known((plan_facts(plan) | carried_facts(plan) | spread).items())
+    ranges, rows, by_context = plan.ranges(), plan.rows(), plan.rows_by_context()
     (headline,) = lines([_HEADLINES[facts["advice"].value]], facts)
     off = [] if plan.schedule.max_draft_length else [headline.removesuffix(".")]
     if plan.largest < plan.schedule.batch_size[-1]:
         headline = report.if_it_fitted(headline, plan.largest, counted(plan))
     words = [*lines(loads.CARRIED, facts), headline, *lines(_LINES, facts)]
-    warnings, by_context = [*plan.warnings, *off], plan.rows_by_context()
+    warnings = [*plan.warnings, *off]
     fields = report.case_fields(plan) | {
         "warnings": warnings,
         "for": plan.config.name.lower(),
@@ -99,12 +101,8 @@ def answer(plan: Plan) -> Answer:
     }
     given = (f"for {plan.config.name}, {plan.place}", f"made for {plan.limits}", *plan.caveats)
 
-    def page() -> str:
-        parts = [_for_engine(plan), text_table(ranges, _RANGES)]
-        return report.page(plan, words, *parts)
-
     return Answer(
-        page=page,
+        page=lambda: report.page(plan, words, _for_engine(plan), text_table(ranges, _RANGES)),
         facts=facts,
         paste=plan.fragment,
         fields=lambda: fields,

@@ -124,3 +124,21 @@ def test_numbers_of_the_first_screen_are_facts(name):
         ways = (known, 100 * known) if share else (known,)
         near = [np.abs(each - float(text)).min() <= 0.5001 * 10.0**-digits for each in ways]
         assert any(near) or text == "80", f"{text} of {prose}"
+
+
+PLANNED = (
+    *("break-even", "peak", "compare", "compare, a target", "compare, a load", "schedule"),
+    *("schedule, contexts", "schedule, a load", "load, rates", "load, a target", "drain"),
+)
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_numbers_of_the_lines_above_a_table_are_facts(name):
+    """Those of times and shares by their unit; the 0.1 of a template is none."""
+    answer = ANSWERS[name]()
+    words = answer.report().partition("\n\n")[0]
+    known = np.array([*numbers(json.loads(json.dumps(answer.to_dict())))])
+    for text in re.findall(r"(?<![\w.])(\d+(?:\.\d+)?)(?![\w.]*\d)", words):
+        digits = len(text.partition(".")[2])
+        near = [np.abs(unit * known - float(text)).min() for unit in (1, 100, 1e3)]
+        assert min(near) <= 0.5001 * 10.0**-digits or text in ("80", "0.1"), f"{text} of {words}"
