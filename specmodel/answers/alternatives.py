@@ -6,11 +6,15 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from specmodel.answers.curves import compared_rows
+from specmodel.answers.ranking import Ranking
+from specmodel.answers.within import largest_batches
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.naming import model_name
@@ -24,7 +28,7 @@ from specmodel.cost.usual import counted_gpus, literal
 from specmodel.drafters.names import is_lookup
 from specmodel.prediction.case import LONGEST_SEARCHED, TYPICAL, Case, case_of
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import predicted, turned_round
+from specmodel.prediction.predicting import predicted, with_known_intervals
 from specmodel.prediction.table import Row
 
 LISTS = (
@@ -75,6 +79,35 @@ class Alternatives(Viewed):
         """The question of each by its name."""
         return {name: p.case for name, p in self.predictions.items() if p.case}
 
+    @cached_property
+    def within(self) -> Sequence[Row]:
+        """What each carries within the targets: requests of a load, or the largest batch."""
+        if self.carried or not self.targets:
+            return self.carried
+        return largest_batches(self.cases, self.targets["tpot"], self.prices)
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """A row for each alternative and batch size, with what it carries within the targets."""
+        contexts = {c for p in self.predictions.values() for c in p.context_length.ravel()}
+        if len(contexts) > 1:
+            raise InputError("context_length", sorted(map(int, contexts)), "one context length")
+        carried = {row["alternative"]: row for row in self.within}
+        asked = {f"{n}_target": self.targets[n] for n in ("tpot", "ttft") if self.targets.get(n)}
+        predictions = {name: with_known_intervals(p) for name, p in self.predictions.items()}
+        rows = compared_rows(predictions)
+        rows = [{**row, **carried.get(row["alternative"], {}), **asked} for row in rows]
+        return Ranking(rows, {name: p.deployment for name, p in predictions.items()})
+
+    @property
+    def rooms(self) -> dict[str, int]:
+        """Requests that fit in memory with the draft given, or else one of 1 token [request]."""
+        memory = {name: p.evaluation.memory for name, p in self.predictions.items()}
+        for name, case in self.cases.items():
+            if case.draft_length is None:
+                memory[name] = replace(memory[name], verify_tokens=2.0)
+        return {name: int(each.max_batch_size.max()) for name, each in memory.items()}
+
 
 def alternatives(arguments: Mapping[str, Any]) -> Alternatives:
     """Return a prediction for each combination of the arguments that are lists.
@@ -93,8 +126,8 @@ def alternatives(arguments: Mapping[str, Any]) -> Alternatives:
     target, price = map(arguments.get, names)
     asked = _asked({n: v for n, v in arguments.items() if n not in names})
     able = {name: told for name, told in asked.items() if _is_count(told)} or asked
-    out = [f"{name} ({_gpus_of(told)})" for name, told in asked.items() if name not in able]
-    notes = [f"Left out: {'; '.join(out)}."] if out else []
+    out = [name for name in asked if name not in able]
+    notes = [f"Left out, as they take another number of GPUs: {'; '.join(out)}."] if out else []
     prefill = {name: told.pop("prefill", None) for name, told in able.items()}
     drafters = listed("drafter", arguments.get("drafter"))
     cases, told = _with_acceptance({name: _case(told) for name, told in able.items()}, drafters)
@@ -109,9 +142,8 @@ def alternatives(arguments: Mapping[str, Any]) -> Alternatives:
     kept |= even
     counts = {p.deployment.layout.num_gpus for p in kept.values()}
     if len(counts) == 1:
-        (num,) = counts
         why = ", as the largest alternative needs" if even else ""
-        notes.insert(0, f"{'All on' if len(kept) > 1 else 'On'} {gpus_told(num)}{why}.")
+        notes.insert(0, f"{'All on' if len(kept) > 1 else 'On'} {gpus_told(*counts)}{why}.")
     full = {name: _with_gpus(name, p, kept) for name, p in kept.items()}
     return Alternatives(
         predictions={full[name]: p for name, p in kept.items()},
@@ -153,23 +185,13 @@ def _with_acceptance(
         _ = next(iter(lacking.values())).known_acceptance  # refuses
     told = [f"{'; '.join(typical)}: typical acceptance, as none is published."] if typical else []
     if lacking:
-        needed = "; ".join(f"{name} (pays from {_needed(case)})" for name, case in lacking.items())
         names = {case.given["drafter"] for case in lacking.values()}
         words = ",".join("0.4" if drafter in names else _USUAL for drafter in drafters)
         told.append(
-            f"Left out, as no acceptance is published: {needed}; --acceptance takes one for each"
-            f" drafter: {words}, with your rate."
+            f"Left out, as no acceptance is published: {'; '.join(lacking)}; acceptance takes one"
+            f" for each drafter: {words}, with your rate."
         )
     return found, told
-
-
-def _needed(case: Case) -> str:
-    """Return as text the break-even acceptance rates at the easiest and the hardest point."""
-    turned = turned_round(case).turned
-    assert turned is not None  # noqa: S101 - the question is turned round
-    rates = np.sort(turned.rate_needed[np.isfinite(turned.rate_needed)])
-    ends = dict.fromkeys(f"{rate:.2f}" for rate in (*rates[:1], *rates[-1:]))
-    return f"a rate of {' to '.join(ends)}" if ends else "no rate"
 
 
 def _on_as_many_gpus(
@@ -281,20 +303,13 @@ def _is_count(arguments: Mapping[str, Any]) -> bool:
     return not (count and all(degrees)) or math.prod(map(int, filter(None, degrees))) == count
 
 
-def _gpus_of(arguments: Mapping[str, Any]) -> str:
-    """Return as text the GPUs that the degrees need, and the `num_gpus` that was given."""
-    num = math.prod(arguments[name] for name in _REPLICAS)
-    return f"{gpus_told(num)}, not {arguments['num_gpus']}"
-
-
 def _accepted(given: Mapping[str, Any], drafters: int) -> list[dict[str, Any]]:
     """Return the acceptance of each drafter as arguments: one for all, or one for each."""
     typed = {name: given[name] for name in ("acceptance", "acceptance_rate") if name in given}
     if not typed:
         return [{}] * drafters
     if len(typed) > 1:
-        both = ["--acceptance", "--acceptance-rate"]
-        raise InputError("acceptance", both, "at most one of --acceptance, --acceptance-rate")
+        raise InputError("acceptance", [*typed], "at most one of `acceptance`, `acceptance_rate`")
     ((name, value),) = typed.items()
     values = value.split(",") if isinstance(value, str) else value
     values = [*values] if isinstance(values, Sequence | np.ndarray) else [values]

@@ -57,8 +57,9 @@ class ConfigFormat:
         kind = kind_of(case.deployment)
         if self.drafters and kind not in self.drafters:
             engine = self.name.lower()
-            expected = f"{', '.join(self.drafters)} with --for {engine}, which varies no other's"
-            raise InputError("drafter", case.given.get("drafter", kind), f"{expected} length")
+            expected = f"{', '.join(self.drafters)} with `config_format='{engine}'`"
+            expected += ", which varies no other's length"
+            raise InputError("drafter", case.given.get("drafter", kind), expected)
 
     def fragment(
         self, schedule: Schedule, drafter: str = "", num_modules: int = 1, path: str = ""
@@ -92,7 +93,7 @@ def format_of_engine(engine: EngineProfile | str | Path | None) -> str:
     name = _OF_STACKS.get(profile.stack or "", profile.stack or "")
     if name not in CONFIG_FORMATS:
         known = ", ".join(CONFIG_FORMATS)
-        expected = f"an engine that takes schedules ({known}), or config_format (--for) with it"
+        expected = f"an engine that takes schedules ({known}), or `config_format` with it"
         raise InputError("engine", profile.name if engine is profile else engine, expected)
     return name
 

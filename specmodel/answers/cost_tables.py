@@ -236,12 +236,13 @@ def step_costs(
     """
     engine_config = engine_config or format_of_engine(arguments.get("engine"))
     if engine_config not in ENGINES:
-        expected = f"schedule with --for {engine_config}, which reads no other"
+        expected = f"schedule with `engine_config='{engine_config}'`, which reads no other"
         raise InputError("format", FORMAT, expected)
     if needs_file and engine_config == "vllm":
-        expected = "--csv with --for vllm: vLLM reads no file, and measures its own step times"
+        expected = "`to_frame()` with `engine_config='vllm'`: vLLM reads no file, and measures its"
+        expected += " own step times"
         raise InputError("fragment_only", needs_file, expected)
-    refuse_given(arguments, _OF_SCHEDULES, f"none with --format {FORMAT}")
+    refuse_given(arguments, _OF_SCHEDULES, "none of a cost table")
     where = {"target": target, "hardware": hardware}
     options, notes = with_engine(engine_config, arguments | where)
     case = case_of(options)
@@ -259,7 +260,9 @@ def step_costs(
     table = cost_table(deployment, draft_length=longest, batch_size=sizes, context_length=contexts)
     has_file = engine_config == "sglang" and (needs_file or table.context_length.size == 1)
     if has_file and kind_of(deployment) not in ("dspark", "parallel"):
-        expected = "dspark or parallel with --for sglang, which reads a table for DSPARK only"
+        expected = (
+            "dspark or parallel with `engine_config='sglang'`, which reads a table for DSPARK only"
+        )
         raise InputError("drafter", case.given.get("drafter", kind_of(deployment)), expected)
     prediction = predict_deployed(
         deployment,

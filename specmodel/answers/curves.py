@@ -258,7 +258,8 @@ def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
     pandas.DataFrame
         A row for each alternative and point: alternative, batch_size, context_length,
         best_draft_length; speedup, target_efficiency, tpot, throughput and limited_by with it;
-        tpot_plain and throughput_plain without speculation; fits, and throughput_per_gpu.
+        tpot_plain and throughput_plain without speculation; fits, and throughput_per_gpu; with
+        intervals speedup_low and speedup_high, None where nothing is drafted.
     """
     import pandas as pd
 
@@ -271,7 +272,7 @@ def compared_rows(predictions: Mapping[str, Prediction]) -> list[Row]:
         raise InputError("predictions", None, "at least one alternative")
     rows: list[Row] = []
     for name, p in predictions.items():
-        columns = {
+        columns: dict[str, Any] = {
             "batch_size": p.batch_size.astype(int),
             "context_length": p.context_length.astype(int),
             "best_draft_length": p.draft_length.astype(int),
@@ -285,6 +286,10 @@ def compared_rows(predictions: Mapping[str, Prediction]) -> list[Row]:
             "fits": p.fits,
             "throughput_per_gpu": p.batch_size / p.tpot / p.deployment.layout.num_gpus,
         }
+        if all(each.intervals for each in predictions.values()):
+            gain, none = (p.intervals or {})["speedup"], np.array(None)
+            columns["speedup_low"] = np.where(p.draft_length > 0, gain.low, none)
+            columns["speedup_high"] = np.where(p.draft_length > 0, gain.high, none)
         rows += [{"alternative": name} | row for row in rows_of(columns)]
     return rows
 

@@ -149,11 +149,6 @@ class Plan(Viewed):
         """Contexts that count alike [token]."""
         return [int(context) for context in self.prediction.context_length[:, 0, 0]]
 
-    @property
-    def best_draft_length(self) -> FloatArray:
-        """The best draft length by context and batch size [token]."""
-        return np.asarray(self.prediction.best_draft_length[:, 0])
-
     @cached_property
     def speedup(self) -> FloatArray:
         """Speedup with the schedule by context and batch size; 1 where no drafter is loaded [-]."""
@@ -228,6 +223,32 @@ class Plan(Viewed):
             | {"fits": row["batch_size"] <= self.largest}
             for row, gain in zip(self.schedule.rows(), self.gains, strict=True)
         ]
+
+    def ranges(self) -> list[Row]:
+        """Return a row for each range of batch sizes: draft length, speedups, loss, if it fits.
+
+        An interval reaches from the least to the largest end of those at its batch sizes.
+        """
+        every, rows = self.rows(), list[Row]()
+        for first, last, length in self.schedule.ranges:
+            of, within = every[first - 1 : last], slice(first - 1, last)
+            speedups, lows, highs = (
+                [row[f"speedup{end}"] for row in of] for end in ("", "_low", "_high")
+            )
+            rows.append(
+                {
+                    "first_batch_size": first,
+                    "last_batch_size": last,
+                    "draft_length": length,
+                    "min_speedup": min(speedups),
+                    "max_speedup": max(speedups),
+                    "min_speedup_low": None if None in lows else min(lows),
+                    "max_speedup_high": None if None in lows else max(highs),
+                    "max_loss": float(self.schedule.loss[within].max()),
+                    "fits": last <= self.largest,
+                }
+            )
+        return rows
 
     def rows_by_context(self) -> list[Row]:
         """Return the rows of the plan of each context alone."""
@@ -325,7 +346,7 @@ def plan_schedule(
     case = replace(case, assumed={**case.assumed, **assumed}, points=points)
     last, end = _last_batch(case, contexts.max(), longest, max_batch_size)
     most = max(last, _last_batch(case, contexts.min(), longest, max_batch_size)[0])
-    sizes = {"--max-batch-size": most, "--max-draft-length": longest, "contexts": contexts.size}
+    sizes = {"max_batch_size": most, "max_draft_length": longest, "contexts": contexts.size}
     check_points("max_batch_size", sizes, of="")
     how: dict[str, Any] = {"max_batch_size": max_batch_size, "tolerance": tolerance, "ends": False}
     alone = [

@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 
-import numpy as np
-
-from specmodel.base.ranges import among, ranges_text, runs
+from specmodel.base.facts import Fact, known
+from specmodel.base.ranges import among, ranges_text, runs, spans
 from specmodel.cost.deployment import Deployment
-from specmodel.prediction.best import alike_places, as_good
-from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import with_known_intervals
+from specmodel.prediction.best import as_good
 from specmodel.prediction.table import Row
-
-_ENDS = ("speedup_low", "speedup_high")
-
-
-def with_gains(predictions: Mapping[str, Prediction], rows: list[Row]) -> list[Row]:
-    """Return the rows with the 80 % interval of each speedup, where all alternatives know theirs.
-
-    None where nothing is drafted.
-    """
-    points = [point for p in predictions.values() for point in with_known_intervals(p).rows()]
-    if not all("speedup_low" in point for point in points):
-        return rows
-    return [
-        row | {end: point[end] if point["draft_length"] else None for end in _ENDS}
-        for row, point in zip(rows, points, strict=True)
-    ]
 
 
 class Ranking:
@@ -52,11 +33,6 @@ class Ranking:
         for row in sorted(self.kept, key=lambda r: -r["throughput_per_gpu"]):
             self.by_size.setdefault(row["batch_size"], []).append(row)
         self.by_size = dict(sorted(self.by_size.items()))
-
-    @property
-    def is_tied(self) -> bool:
-        """Whether anywhere another is not told apart from the fastest."""
-        return any(map(self.close, self.by_size.values()))
 
     def fastest(self, rows: Sequence[Row], by: str = "throughput_per_gpu") -> list[str]:
         """Return the names of the best alternative by column `by`, and of those not told apart."""
@@ -95,38 +71,69 @@ class Ranking:
     def next_slower(self) -> list[tuple[float, float]]:
         """Least and most that the second is slower [-], where the first is sure at all sizes."""
         lags = [self.lag(rows[1]) for rows in self.by_size.values() if len(rows) > 1]
-        is_sure = lags and len(self.winners()) == 1 and not self.is_tied
-        return [(min(lags), max(lags))] if is_sure else []
+        is_sure = lags and not any(map(self.close, self.by_size.values()))
+        return [(min(lags), max(lags))] if is_sure and len(self.winners()) == 1 else []
 
     def lag(self, row: Row) -> float:
         """Return how much longer an alternative takes for a token of a GPU than the fastest."""
         first = self.by_size[row["batch_size"]][0]
         return float(first["throughput_per_gpu"] / row["throughput_per_gpu"] - 1)
 
+    def facts(self) -> dict[str, Fact]:
+        """Return the fastest by batch size, the best one for all, and what drafts gain."""
+        winners, every, deployments = self.winners(), self.by_size.values(), self.deployments
+        models = {d.target.name for d in deployments.values()}
+        name, slower, at = (self.for_all() if len(winners) > 1 else None) or (None, None, None)
+        top = max((row for rows in every for row in rows), key=itemgetter("speedup"))
+        ends = (top.get(f"speedup_{end}") for end in ("low", "high"))
+        unfit = {row["alternative"]: None for row in self.best if row["limited_by"] == "memory"}
 
-def lengths_by_size(best: list[Row], rows: list[Row]) -> dict[str, str]:
-    """Return the best lengths by batch sizes, or their range over several contexts.
+        def where(holds: Callable[[Row], bool]) -> Fact:
+            return Fact(spans([*self.by_size], (holds(rows[0]) for rows in every)), "request")
 
-    Lengths that gain as much as the best are shown as a range.
+        facts = {
+            "fastest": Fact(winners),
+            "next_slower": Fact(self.next_slower),
+            "one_for_all": Fact(name),
+            "one_for_all_slower": Fact(slower),
+            "one_for_all_at": Fact(at, "request"),
+            "no_gain_at": where(lambda row: round(row["speedup"], 2) <= 1),
+            "surely_pays_at": where(lambda row: (row.get("speedup_low") or 0) > 1),
+            "most": Fact(top["speedup"], "-", *ends),
+            "most_of": Fact(top["alternative"]),
+            "most_at": Fact(top["batch_size"], "request"),
+            "gains_most": Fact(self.winners("speedup") if len(models) > 1 else None),
+            "without_room": Fact([*unfit]),
+            "made_up_drafters": Fact([n for n, d in deployments.items() if d.drafter.is_made_up]),
+        }
+        return known(facts.items())
+
+
+def carried_facts(
+    rows: Sequence[Row], deployments: Mapping[str, Deployment], targets: Mapping[str, float]
+) -> dict[str, Fact]:
+    """Return who carries most per GPU within `targets` [s], and those not told apart from it.
+
+    `rows` have what each alternative carries: of a steady batch or, in a simulation, of requests.
     """
-    best = sorted(best, key=lambda row: int(row["batch_size"]))
-    sizes, lengths = ([row[name] for row in best] for name in ("batch_size", "draft_length"))
-    if len({*sizes}) < len(best):
-        ends = [(min(filter(None, lengths), default=0), max(lengths))] * len(sizes)
-    else:
-        ends = [_alike([r for r in rows if r["batch_size"] == size]) for size in sizes]
-    return {
-        ranges_text([(sizes[i], sizes[j])]): ranges_text([alike]) if any(alike) else "none"
-        for i, j, alike in runs(ends)
+    of = {"throughput_per_gpu_within": "token/s", "capacity_per_gpu": "request/s"}
+    column = next(name for name in of if name in rows[0])
+    rates = {row["alternative"]: row[column] or 0.0 for row in rows}
+    names = as_good(rates, deployments)
+    (best,) = (row for row in rows if row["alternative"] == names[0])
+    facts = {f"{name}_target": Fact(targets.get(name), "s") for name in ("tpot", "ttft")}
+    facts |= {
+        "carries_most": Fact(names if best[column] else None),
+        column: Fact(best[column], of[column]),
+        "largest_batch_size": Fact(best.get("largest_batch_size"), "request"),
     }
+    return known(facts.items())
 
 
-def _alike(rows: list[Row]) -> tuple[int, int]:
-    """Return the first and the last of the lengths of a point that gain as much; 0 for none."""
-    length = rows[0]["best_draft_length"]
-    drafts = [row for row in rows if row["draft_length"]]
-    gains = np.array([row["speedup"] * row["fits"] for row in drafts])
-    if not length or not gains.any():
-        return length, length
-    first, last = alike_places(gains, length - 1)
-    return first + 1, last + 1
+def lengths_by_size(best: list[Row]) -> dict[str, tuple[int, int]]:
+    """Return the least and the largest of the best lengths by batch sizes [token]."""
+    lengths: dict[int, list[int]] = {}
+    for row in sorted(best, key=lambda row: int(row["batch_size"])):
+        lengths.setdefault(row["batch_size"], []).append(row["draft_length"])
+    sizes, ends = [*lengths], [(min(each), max(each)) for each in lengths.values()]
+    return {ranges_text([(sizes[i], sizes[j])]): pair for i, j, pair in runs(ends)}

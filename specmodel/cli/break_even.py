@@ -8,11 +8,9 @@ from specmodel.cli import settings
 from specmodel.cli.output import answering
 from specmodel.cli.positionals import where_options
 from specmodel.show import forms
-from specmodel.show.break_even import UNITS
 
 _LONGEST = 8
 """Longest draft of the table where none is typed [token]."""
-_IN = "Of tables by draft length: tokens a step, or acceptance rates."
 
 
 @settings.command()
@@ -22,9 +20,8 @@ _IN = "Of tables by draft length: tokens a step, or acceptance rates."
 @settings.options("acceptance_by_context", "measured_draft_length")
 @settings.options("proposal_rate", "context_length")
 @settings.detail_options()
-@settings.own("in", [*UNITS], _IN, to="unit", default="tokens")
 @answering()
-def break_even(*, unit: str, **options: Any) -> forms.Answer:
+def break_even(**options: Any) -> forms.Answer:
     """Find the acceptance that is needed.
 
     The tokens a step, or the acceptance rate, from which speculation pays and from which it surely
@@ -52,4 +49,4 @@ def break_even(*, unit: str, **options: Any) -> forms.Answer:
     if typed is None and block is not None and block < _LONGEST:
         case = case_from(options | {"draft_length": f"1:{block}"}).drafting()
     # the best draft length is not printed, so that no longer drafts need be evaluated
-    return view(at_given_lengths(case, max_draft_length=1), "break-even", unit=unit)
+    return view(at_given_lengths(case, max_draft_length=1), "break-even")

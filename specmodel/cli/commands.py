@@ -117,7 +117,9 @@ _FILLED_BY = {
 _MARKED = re.compile(r"`([\w()]+)=?([^`]*)`")
 """An argument as errors name it for Python, with its value or without: ``acceptance='typical'``."""
 _HERE = {"decode()": "--view plain", "ignore_keys": "--ignore-config-key"}
-_HERE |= {"list_acceptance()": "specmodel list acceptance"}
+_HERE |= {"list_acceptance()": "specmodel list acceptance", "to_frame()": "--csv"}
+_HERE |= dict.fromkeys(("changes", "drafter_upkeep"), "--set")
+_HERE |= dict.fromkeys(("config_format", "engine_config"), "--for")
 """What commands have for functions of Python, and for arguments of another name."""
 
 _HELPS = Path(__file__).with_name("helps")

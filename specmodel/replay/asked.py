@@ -243,8 +243,7 @@ def _timed(asked: Mapping[str, Any], source: Source, *, is_drafting: bool) -> di
     path = asked.get("step_times")
     if path is not None:
         for name in given(asked, (*NAMES, "num_gpus", "changes", *own, "fixed_context")):
-            typed = "set" if name in ("changes", "drafter_upkeep") else name.replace("_", "-")
-            raise InputError("step_times", path, f"no --{typed} with it: the times are given")
+            raise InputError("step_times", path, f"no `{name}` with it: the times are given")
         times = read_replay_times(path)
         longest = _longest(asked, min(times.max_draft_length, source.max_draft_length))
         said = {"heading": f"Times of {Path(path).name}", "assumed": {}, "warnings": []}
@@ -252,7 +251,7 @@ def _timed(asked: Mapping[str, Any], source: Source, *, is_drafting: bool) -> di
     needed = ("target", "hardware") if is_drafting else ("target", "drafter", "hardware")
     for name in needed:
         if name not in asked:
-            raise InputError(name, None, "a name or path, or --step-times in place of all three")
+            raise InputError(name, None, "a name or path, or `step_times` in place of all three")
     where = {name: value for name, value in asked.items() if name not in OF_REPLAYS}
     deployment, assumed = deployed({**where, "is_drafting": is_drafting}, (1, HELD[1]))
     if deployment.drafter.is_lookup:

@@ -165,18 +165,17 @@ def load_question(arguments: Mapping[str, Any]) -> Loaded:
     is_usual = "policy" not in options
     fields: dict[str, Any] = {"costs": costs, "targets": targets, "is_usual": is_usual}
     if "drain" in options:
-        expected = "none with --drain, where all prompts arrive at once"
+        expected = "none with `drain`, where all prompts arrive at once"
         refuse_given(options, (*_OF_ARRIVALS, *OF_SEARCH), expected)
         study, fields["assumed"] = _study(options, case, policies)
         drain = drain_of(study, options["drain"], **given(options, OF_DRAINS))
         if isinstance(study.lengths, Requests):
             held, count = study.lengths.count, drain.study.num_requests
-            which = f"the first {count}" if count <= held else f"all {held}, again and again,"
-            taken = filter(None, (f"{which} of the file", study.lengths.reading))
+            taken = filter(None, (f"{count} of {held} in their order", study.lengths.reading))
             fields["assumed"] |= {"workload": ", ".join(taken)}
         fields["policies"] = usual_policies(drain) if is_usual else policies
         return Drained(study=drain.study, loads=[], trial=None, drain=drain, **fields)
-    refuse_given(options, OF_DRAINS, "--drain with it")
+    refuse_given(options, OF_DRAINS, "`drain` with it")
     trial, loads = None, list[Arrivals]()
     if not given(options, ("request_rate", "users")) and targets != (None, None):
         trial, fields["assumed"] = trial_of(case, options, policies)
@@ -228,7 +227,7 @@ def _study(
     typed, seed, acceptance = options.get("max_draft_length"), options.get("seed", 0), None
     assumed, trace = {**case.assumed}, _trace(options.get("trace"), seed)
     if trace is not None:
-        refuse_given(options, (*ACCEPTANCE, "acceptance_by_request"), "no --trace")
+        refuse_given(options, (*ACCEPTANCE, "acceptance_by_request"), "no `trace`")
         longest = max(typed or _USUAL, longest) if drafts else longest
     elif drafts:
         are_open = (n != "none" and not _length_of(n) for n in policies)
@@ -241,7 +240,7 @@ def _study(
     positions = case.deployment.target.max_positions
     lengths, notes = lengths_asked(options, positions, is_drawn=is_drawn)
     if given(options, ("shared_prefix",)):
-        refuse_given(options, ("prefix_hit_rate",), "none beside --shared-prefix")
+        refuse_given(options, ("prefix_hit_rate",), "none beside `shared_prefix`")
     study = Study(
         deployment=case.deployment,
         acceptance=acceptance,
@@ -256,7 +255,7 @@ def _study(
         prefill_servers=_servers(options.get("prefill")),
         **given(options, _OF_STUDY),
     )
-    return study, assumed | notes | {"scheduling": "as vLLM 0.33"}
+    return study, assumed | notes | {"scheduling": "as vLLM 0.33"} | study.assumed
 
 
 def _policies(options: Mapping[str, Any], case: Case) -> list[str]:
@@ -318,10 +317,10 @@ def _arrivals(options: Mapping[str, Any], lengths: Lengths | Requests) -> list[A
     elif isinstance(lengths, Requests):
         rates = [lengths.rate]
         if not 0 < rates[0] <= 1e6:
-            expected = "requests that come at several times, or --request-rate beside it"
+            expected = "requests that come at several times, or `request_rate` beside it"
             raise InputError("workload", str(options["workload"]), expected)
     else:
-        expected = "requests a second, such as 1,2,4, or --users, or for the largest --tpot-target"
+        expected = "requests a second, such as 1,2,4, or `users`, or for the largest `tpot_target`"
         raise InputError("request_rate", None, expected)
     check("request_rate", rates, above=0, maximum=1e6)
     return [Arrivals(request_rate=float(rate), **law) for rate in rates]

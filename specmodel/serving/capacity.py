@@ -57,7 +57,7 @@ class Targets:
                 check(f"{name}_target", getattr(self, name), above=0)
         check("attainment", self.attainment, above=0, maximum=1)
         if self.ttft is None and self.tpot is None:
-            raise InputError("tpot_target", None, "a time such as 20ms, or --ttft-target")
+            raise InputError("tpot_target", None, "a time such as 20ms, or `ttft_target`")
 
     def slowness(
         self, ttft: FloatArray, tpot: FloatArray, first_token_time: float = 0.0

@@ -76,9 +76,9 @@ def compared(arguments: Mapping[str, Any], searching: Searching) -> Alternatives
     """
     options = given(arguments, arguments)
     if not options.pop("for_load", False):
-        refuse_given(options, ["prefill"], "--for-load with it")
+        refuse_given(options, ["prefill"], "`for_load` with it")
         if "tpot_target" not in options:
-            refuse_given(options, ["gpu_hour_price"], "--tpot-target with it")
+            refuse_given(options, ["gpu_hour_price"], "`tpot_target` with it")
         return alternatives(options)
     from specmodel.serving.asked import OF_LOADS, trial_of
     from specmodel.serving.carried import carried_by

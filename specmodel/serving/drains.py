@@ -98,6 +98,13 @@ class Drain:
     finished: float = 1.0
     by_formula: bool = False
 
+    def at_peak(self, row: Row) -> Row:
+        """Return the most requests that run under a policy, and the draft length there."""
+        drafts, most = self.study.service(row["policy"]).drafts, row["most_running"]
+        at = min(most, len(drafts.by_batch) - 1)
+        length = drafts.by_batch[at] if drafts.kind == BY_BATCH else drafts.max_draft_length
+        return {"running": most, "drafted_tokens_per_step": length}
+
     def waited_for(self, count: int) -> int:
         """Return how many of `count` answers are waited for, one at least [request]."""
         return max(int(np.ceil(self.finished * count - 1e-9)), 1)

@@ -6,25 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from specmodel.base.facts import Fact, known
-from specmodel.base.ranges import among
 from specmodel.prediction.table import Row, seconds
 
 if TYPE_CHECKING:
     from specmodel.answers.plans import Plan
-    from specmodel.serving.capacity import Targets
     from specmodel.serving.drains import Drain
     from specmodel.serving.trial import Trial
 
-_STEEP = 1.2
-"""How much more is carried with targets a tenth longer, from which that is told [-]."""
 _WORTH = 0.01
 """How much less time a policy must take to be told as a gain [-]."""
-_FEW = 8
-"""Of what part of the most that run it is told how long fewer run, where none is the limit [-]."""
-_MOST_TOLD = 4
-"""Lengths of a schedule that are told [-]."""
-_DRAFTS = ("fixed", "below", "schedule")
-"""Policies that are told in words of their own."""
 
 
 def rate_facts(rows: list[Row]) -> dict[str, Fact]:
@@ -39,13 +29,11 @@ def rate_facts(rows: list[Row]) -> dict[str, Fact]:
     best = {at: min(own, key=lambda n: float(f"{own[n]:.3g}")) for at, own in times.items() if own}
     gains = [own["none"] / own[best[at]] for at, own in times.items() if own.get("none")]
     most = max(best.values(), key=[*best.values()].count, default=None)
-    only = [at for at in best if "none" not in times[at]]
     facts = {
         "unit": Fact(unit),
         "fastest": Fact(most and named(most)),
         "fastest_at": Fact([at for at, name in best.items() if name == most], of),
         "gain": Fact((min(gains), max(gains)) if gains else None),
-        "only_drafted_at": Fact(only if any(row["policy"] == "none" for row in rows) else None, of),
         "not_carried_at": Fact([at for at in times if at not in best], of),
     }
     return known(facts.items())
@@ -56,11 +44,13 @@ def named(policy: str) -> str:
     return "plain decoding" if policy == "none" else policy
 
 
-def within_targets(targets: Targets) -> str:
-    """Return as text the targets, and the share of requests that should meet them."""
-    told = {"a token": targets.tpot, "to the first": targets.ttft}
+def within_targets(
+    *, ttft: float | None = None, tpot: float | None = None, attainment: float = 1.0
+) -> str:
+    """Return as text targets [s], and the share of requests that should meet them [-]."""
+    told = {"a token": tpot, "to the first": ttft}
     times = " and ".join(f"{seconds(t)} {what}" for what, t in told.items() if t is not None)
-    return f"{times} for {100 * targets.attainment:.4g} % of requests"
+    return f"{times} for {100 * attainment:.4g} % of requests"
 
 
 def _best(rows: list[Row]) -> Row:
@@ -78,35 +68,32 @@ def capacity_facts(trial: Trial, rows: list[Row]) -> dict[str, Fact]:
         r["policy"] for r in rows if r is not best and low and (r["simulated_high"] or 0) >= low
     ]
     facts = {
-        "within": Fact(within_targets(trial.targets)),
+        "within": Fact(within_targets(**vars(trial.targets))),
         "carries_most": Fact(named(best["policy"])),
         "capacity": Fact(rate, "request/s", best["predicted_low"], best["predicted_high"]),
         "as_good": Fact(", ".join(alike)),
+        "passes_again": Fact(
+            {row["policy"]: row["passes_again"] for row in rows if row["passes_again"]}, "request/s"
+        ),
     }
     if plain and plain is not best:
-        without, looser = plain["capacity"], plain["capacity_if_looser"]
-        is_steep = without and looser >= _STEEP * without
+        without = plain["capacity"]
         facts |= {
             "capacity_plain": Fact(without or None, "request/s"),
             "gain": Fact(rate / without if without else None),
-            "tpot_alone": Fact(None if without else trial.alone("none")[1], "s"),
-            "if_looser_plain": Fact(looser if is_steep else None, "request/s"),
-            "gain_if_looser": Fact(best["capacity_if_looser"] / looser if is_steep else None),
         }
     return known(facts.items())
 
 
 def carried_facts(plan: Plan) -> dict[str, Fact]:
     """Return the capacities of the schedule, the best single length, and none, where simulated."""
-    from specmodel.serving.capacity import Targets
-
     if not plan.carried:
         return {}
     rates = {row["policy"]: row["capacity"] for row in plan.carried}
     best = max(rates, key=lambda name: rates[name])
     single = max(rate for name, rate in rates.items() if name.startswith("fixed"))
     return {
-        "within": Fact(within_targets(Targets(**plan.targets))),
+        "within": Fact(within_targets(**plan.targets)),
         "carries_most": Fact(named(best)),
         "capacity": Fact(rates[best], "request/s"),
         "capacity_fixed": Fact(single, "request/s"),
@@ -120,20 +107,15 @@ def drain_facts(drain: Drain, rows: Sequence[Row]) -> dict[str, Fact]:
     best = min(rows, key=lambda row: row["makespan"])
     if plain and best["makespan"] > (1 - _WORTH) * plain["makespan"]:
         best = plain
-    kind, *numbers = best["policy"].split(":")
     share = f"{100 * drain.finished:g} % of " if drain.finished < 1 else ""
     facts = {
-        "advice": Fact((kind if kind in ("none", *_DRAFTS) else "other") if plain else "only"),
-        "policy": Fact(best["policy"]),
+        "policy": Fact(named(best["policy"])),
         "asked": Fact(f"{share}{drain.prompts} prompts x {drain.samples}"),
         "makespan": Fact(
             best["makespan"], "s", best.get("makespan_low"), best.get("makespan_high")
         ),
         "gpu_hours": Fact(best["gpu_hours"]),
-        "drafted": Fact(int(numbers[-1]) if kind in ("fixed", "below") else None, "token"),
-        "while_running": Fact(int(numbers[0]) if kind == "below" else None, "request"),
-        "lengths": Fact(_lengths(drain, best) if kind == "schedule" else None),
-        **_few(best, ""),
+        "preemptions": Fact(best.get("preemptions") or None),
     }
     if plain and plain is not best:
         facts |= {
@@ -142,29 +124,5 @@ def drain_facts(drain: Drain, rows: Sequence[Row]) -> dict[str, Fact]:
             ),
             "makespan_plain": Fact(plain["makespan"], "s"),
             "gpu_hours_plain": Fact(plain["gpu_hours"]),
-            **_few(plain, "_plain"),
         }
     return known(facts.items())
-
-
-def _lengths(drain: Drain, row: Row) -> str:
-    """Return the draft lengths of a schedule by running requests as text; "" for many."""
-    lengths = drain.study.service("schedule").drafts.by_batch[: row["most_running"] + 1]
-    sizes = {k: [n for n, own in enumerate(lengths) if n and own == k] for k in lengths[1:]}
-    ranges = [f"{k} at {among(range(1, len(lengths)), own)}" for k, own in sizes.items()]
-    return "; ".join(ranges) if len(ranges) <= _MOST_TOLD else ""
-
-
-def _few(row: Row, of: str) -> dict[str, Fact]:
-    """Return the share of time in which few requests run; {} if few is below 2."""
-    limit = row["speculates_up_to"] or row["most_running"] // _FEW
-    if limit < 2:
-        return {}
-    sizes = [int(name.removeprefix("share_at_")) for name in row if name.startswith("share_at_")]
-    few = max(size for size in sizes if size <= limit)
-    share = sum(row[f"share_at_{size}"] or 0.0 for size in sizes if size < few)
-    return {
-        f"few{of}": Fact(few, "request"),
-        f"few_share{of}": Fact(share),
-        f"most_running{of}": Fact(row["most_running"], "request"),
-    }

@@ -167,7 +167,7 @@ def _learning(
         expected = "none, fixed:K, schedule, table, sglang, goodput, cascade or bandit"
         raise InputError("policy", choice.name, expected)
     if choice.state == "request" and state != "server":
-        expected = "sglang or goodput, or --policy-state server: one state for all requests"
+        expected = "sglang or goodput, or `policy_state='server'`: one state for all requests"
         raise InputError("policy", choice.name, expected)
     # of a single request, which policies are made from
     steps = np.array([float(times.step_time(k, 1, context)) for k in range(longest + 1)])

@@ -285,7 +285,7 @@ def _block_of(prompts: FloatArray, counts: FloatArray, usual: int) -> int:
     if shares.max() < _AGREEING:
         some = zip(counts[:3, 0], prompts[:3], strict=True)
         value = ", ".join(f"{count} for {prompt:g} tokens" for count, prompt in some)
-        expected = "blocks of one size, or --hash-block N, the tokens of one"
+        expected = "blocks of one size, or `hash_block`, the tokens of one"
         raise InputError(f"{_ARGUMENT}.{_CACHED}", value, expected)
     return int(sizes[shares.argmax()])
 
@@ -304,7 +304,7 @@ def _inside(times: FloatArray, window: str | None, path: str, *, is_whole: bool)
         if not 0 <= since < until:
             raise InputError("time_window", window, "FROM:TO, such as 0:1h, 10m:20m or 600:1200")
     if not is_whole and until > times[-1]:
-        expected = f"at most {MOST_REQUESTS:,} requests: --time-window 0:{times[-1]:.0f} or less"
+        expected = f"at most {MOST_REQUESTS:,} requests: `time_window='0:{times[-1]:.0f}'` or less"
         raise InputError("time_window" if window else _ARGUMENT, window or path, expected)
     kept = (since <= times) & (times < until)
     if not kept.any():

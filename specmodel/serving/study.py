@@ -1,7 +1,7 @@
 """A deployment under load: the same requests under several policies."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any
 
@@ -145,6 +145,14 @@ class Study:
     def typical(self) -> Requests:
         """Requests whose lengths decide tables and closed forms."""
         return self.requests(Arrivals(request_rate=1.0))
+
+    @property
+    def assumed(self) -> dict[str, Any]:
+        """Limits of the scheduler that were not given, and what the engine adds to TTFT."""
+        usual = asdict(usual_scheduler(self.deployment, self.max_draft_length))
+        limits = {name: value for name, value in usual.items() if name not in dict(self.limits)}
+        added = f"{seconds(self.first_token_time)} (HTTP, tokenization, as fitted)"
+        return limits | ({"first_token_time": added} if self.first_token_time else {})
 
     @cached_property
     def first_token_time(self) -> float:

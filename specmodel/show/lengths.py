@@ -31,23 +31,19 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
     every = {tuple(row[name] for name in _COLUMNS[:3]): row for row in p.rows()}.values()
     rows = [{name: row[name] for name in _COLUMNS if name in row} for row in every]
     best = report.fitting([r for r in every if r["draft_length"] == r["best_draft_length"]])
-    facts = _facts(best, rows, p.max_draft_length)
     tables = (_table(rows), wrap(report.ended(best, p)))
-    return report.answer(p, rows, _TOLD, lambda: tables, facts)
+    return report.answer(p, rows, _TOLD, lambda: tables, _facts(best, p.max_draft_length))
 
 
-def _facts(best: list[Row], rows: list[Row], longest: int) -> dict[str, Fact]:
-    """Return the best draft lengths, and the point where they gain most.
-
-    `best` has each point at its best length, `rows` each point at all lengths.
-    """
+def _facts(best: list[Row], longest: int) -> dict[str, Fact]:
+    """Return the best draft lengths, and the point where they gain most."""
     from specmodel.answers.ranking import lengths_by_size
 
     top = max(best, key=lambda row: float(row["speedup"]))
     top |= {"where": operator.place(top, best)}
     lengths = [row["draft_length"] for row in best]
     return {
-        "best_lengths": Fact(lengths_by_size(best, rows), "token"),
+        "best_lengths": Fact(lengths_by_size(best), "token"),
         **picked("most", top, "speedup", **AT, length="draft_length"),
         "no_gain_points": Fact(lengths.count(0) or None),
         "points": Fact(len(best)),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from specmodel.answers.advice import gain_of
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import spans
@@ -23,26 +21,26 @@ _TOLD = (
     "Considered: up to batch size {largest_considered}.",
 )
 """The headline, and the facts below it."""
+_COLUMNS = (
+    *("context_length", "peak_speedup", "peak_speedup_low", "peak_batch_size"),
+    *("peak_batch_size_low", "near_peak_first", "paying", "surely_paying"),
+)
+_LEFT = ("speedup\nabove 1 at", "surely\npays at")
 
 
 def answer(prediction: report.Prediction, *, interval: bool | None = None) -> forms.Answer:
     """Return where speculation pays, and where most, in all forms."""
     from specmodel.answers.curves import sweet_spots_with_ends
 
-    p = _without_misfits(prediction)
+    p = report.with_ends(prediction, interval)
     if case_of(p).draft_length is not None and not p.draft_length.all():
         raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
-    p = report.with_ends(p, interval)
     spots = sweet_spots_with_ends(p)
-    return report.answer(p, spots, _TOLD, lambda: [table(spots)], _facts(spots, p))
 
+    def tables() -> list[str]:
+        return [forms.text_table(spots, chosen(_COLUMNS), width=TABLE.get(), left=_LEFT)]
 
-def _without_misfits(p: report.Prediction) -> report.Prediction:
-    """Return a prediction without the notes on points that do not fit, if some points fit."""
-    if not p.fits.any():
-        return p
-    unfit = p.evaluation.memory.warnings(p.batch_size, p.evaluation.points["draft_length"])
-    return replace(p, told=tuple(note for note in p.notes if note not in unfit))
+    return report.answer(p, spots, _TOLD, tables, _facts(spots, p))
 
 
 def _facts(spots: list[Row], prediction: report.Prediction) -> dict[str, Fact]:
@@ -66,15 +64,3 @@ def _facts(spots: list[Row], prediction: report.Prediction) -> dict[str, Fact]:
         "may_pay_at": Fact(spans(sizes, (bool(g and g.is_open) for g in gains)), "request"),
         "largest_considered": Fact(best["largest_batch_size"], "request"),
     }
-
-
-def table(spots: list[Row]) -> str:
-    """Return a row for each curve."""
-    return forms.text_table(spots, chosen(_COLUMNS), width=TABLE.get(), left=_LEFT)
-
-
-_COLUMNS = (
-    *("context_length", "peak_speedup", "peak_speedup_low", "peak_batch_size"),
-    *("peak_batch_size_low", "near_peak_first", "paying", "surely_paying"),
-)
-_LEFT = ("speedup\nabove 1 at", "surely\npays at")

@@ -31,14 +31,11 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
 
     cases = cases_by_task(case_of(prediction))
     rows = [{"task": task} | row for task in cases for row in _rows(cases[task], interval)]
-    shown = [{name: row[name] for name in row if name != "alike"} for row in rows]
     others = {k: v for k, v in prediction.assumptions.items() if k != "acceptance"}
     prediction = replace(prediction, assumptions=others)
 
-    def tables() -> list[str]:
-        return [forms.text_table(rows, chosen(_COLUMNS), left=["task"])]
-
-    return report.answer(prediction, shown, _TOLD, tables, _facts(rows))
+    tables = [forms.text_table(rows, chosen(_COLUMNS), left=["task"])]
+    return report.answer(prediction, rows, _TOLD, lambda: tables, _facts(rows))
 
 
 def _rows(case: Case, interval: bool | None) -> list[Row]:

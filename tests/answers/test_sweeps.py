@@ -408,7 +408,7 @@ def test_a_taken_name_is_refused_and_left_alone(output, tmp_path):
     plan, path = plan_sweep(BASE), f"{tmp_path}/{output}"
     sweep_to_file(plan, path)
     before = snapshot(tmp_path)
-    with pytest.raises(InputError, match=r"^output: got .*another name, or --overwrite"):
+    with pytest.raises(InputError, match=r"^output: got .*another name, or overwrite"):
         sweep_to_file(plan, path)
     assert snapshot(tmp_path) == before
     smaller = plan_sweep(BASE | {"batch_size": 5})
@@ -445,7 +445,7 @@ def test_what_an_interruption_left_is_refused_unless_it_may_be_replaced(output, 
         left.write_text("left")
     before = snapshot(tmp_path)
     with pytest.raises(
-        InputError, match=r"^output: got .*partial.*another name, or --overwrite"
+        InputError, match=r"^output: got .*partial.*another name, or overwrite"
     ) as e:
         sweep_to_file(plan, f"{tmp_path}/{output}")
     # one file with an index at its end cannot go on, a folder can
@@ -596,7 +596,7 @@ def test_a_link_is_followed_and_stays(output, tmp_path):
     plan, real, link = plan_sweep(BASE), tmp_path / f"real_{output}", tmp_path / output
     link.symlink_to(real)
     sweep_to_file(plan, link)  # a link to nothing yet
-    with pytest.raises(InputError, match="another name, or --overwrite"):
+    with pytest.raises(InputError, match="another name, or overwrite"):
         sweep_to_file(plan, link)
     real.write_text("old")
     sweep_to_file(plan, link, overwrite=True)

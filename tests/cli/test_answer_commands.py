@@ -166,7 +166,9 @@ def test_what_is_set_stands_in_the_first_lines_and_in_json(command, run, documen
 
 def test_compare_says_which_alternatives_are_left_out_and_which_do_not_fit(run):
     words = "compare deepseek-v3 8xh200 --drafter mtp --tensor-parallel 8 --batch-size 1"
-    assert "Left out: DP8 (64 GPUs, not 8)." in run(f"{words} --data-parallel 1,8", one_line=True)
+    assert "Left out, as they take another number of GPUs: DP8." in run(
+        f"{words} --data-parallel 1,8", one_line=True
+    )
     words = "compare qwen3-235b 1xh200,8xh200 --acceptance-rate 0.7 --batch-size 1"
     assert "[1] 1xh200_sxm: nothing fits" in run(words, one_line=True)
 
@@ -179,7 +181,7 @@ def test_compare_takes_typical_acceptance_where_none_is_published_and_says_what_
 ):
     head, _, _ = run(DRAFTERS, one_line=True).partition("[1]")
     assert "mtp: typical acceptance, as none is published." in head
-    told = "Left out, as no acceptance is published: ngram (pays from a rate of 0.14 to 0.29); "
+    told = "Left out, as no acceptance is published: ngram; "
     assert told in head
     advised = head.partition("for each drafter: ")[2].partition(", with")[0]
     assert advised == "usual,usual,0.4,usual"
@@ -194,15 +196,12 @@ def test_compare_has_decoding_without_a_drafter_as_an_alternative(rows):
     assert [row["tpot"] for row in plain] == [row["tpot_plain"] for row in found[:2]]
 
 
-@pytest.mark.parametrize("unit", ["rate", "tokens"])
-def test_break_even_begins_with_the_least_rates_of_its_tables(unit, run, rows):
+def test_break_even_begins_with_the_least_rates_of_its_tables(run, rows):
     """What surely pays may be easiest with another draft length than what pays."""
-    given = f"break-even qwen3-30b-a3b h200 --drafter eagle3 --draft-length 1:8 --in {unit}"
+    given = "break-even qwen3-30b-a3b h200 --drafter eagle3 --draft-length 1:8"
     found, out = rows(given), run(given)
     tables = out.split("by draft length:\n")[1:]
-    for kind, told, shown in zip(
-        ("break_even", "sure"), ("pays", "surely pays"), tables, strict=True
-    ):
+    for kind, told, shown in zip(("break_even", "sure"), ("pays", "above 1)"), tables, strict=True):
         able = [row for row in found if row[f"{kind}_acceptance_rate"] is not None]
         least = min(able, key=lambda row: row[f"{kind}_acceptance_rate"])
         rate, gamma = least[f"{kind}_acceptance_rate"], least["draft_length"]
@@ -210,7 +209,7 @@ def test_break_even_begins_with_the_least_rates_of_its_tables(unit, run, rows):
         ends = f"{tokens:.2f} tokens a step (rate {rate:.2f}, {gamma} drafted)"
         assert f"{told} from {ends}" in in_one_line(out)
         cells = re.search(rf"^ *{least['batch_size']}  (.*)", shown, re.MULTILINE)[1].split()
-        assert cells[gamma - 1] == f"{ {'rate': rate, 'tokens': tokens}[unit]:.2f}"
+        assert cells[gamma - 1] == f"{tokens:.2f}"
 
 
 def test_the_warning_of_graphs_is_of_what_fits_and_names_the_drafts(run):

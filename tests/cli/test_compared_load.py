@@ -1,5 +1,7 @@
 """Columns of capacity in ``specmodel compare``."""
 
+import re
+
 import numpy as np
 import pytest
 from printed import in_one_line, widest
@@ -56,7 +58,9 @@ def test_what_means_nothing_is_refused(ended, more, culprit):
 @pytest.mark.search
 def test_lengths_that_are_compared_are_each_carried(run):
     page = run(f"{ONE} --draft-length 1,2")
-    assert "carries most per GPU" in in_one_line(page)
+    assert re.search(
+        r" of requests, most per GPU: length \d, [\d.]+ requests/s\.", in_one_line(page)
+    )
     assert len(widest(page)) <= 80
 
 

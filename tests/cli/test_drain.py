@@ -14,7 +14,7 @@ def test_the_page_begins_with_what_to_do_and_has_80_columns(run):
     page = run(f"load {WHERE} --drain 32 --samples 4 {LENGTHS} --gpu-hour-price 3")
     verdict = page.partition("Qwen3-30B-A3B +")[0]
     assert verdict.count("\n") <= 4
-    assert verdict.startswith("Speculate ")
+    assert verdict.startswith("Run ")
     assert ": 32 prompts x 4 in " in in_one_line(verdict)
     assert len(widest(page)) <= 80
 
@@ -22,10 +22,10 @@ def test_the_page_begins_with_what_to_do_and_has_80_columns(run):
 @each_row(
     ("policy", "told"),
     [
-        ("none,fixed:3", "Speculate throughout with 3 drafted: 32 prompts x 1 in "),
-        ("none", "Do not speculate: 32 prompts x 1 in "),
-        ("fixed:3", "With fixed:3: 32 prompts x 1 in "),
-        ("none,below:31:3", "Speculate while at most 31 requests run, with 3 drafted"),
+        ("none,fixed:3", "Run fixed:3: 32 prompts x 1 in "),
+        ("none", "Run plain decoding: 32 prompts x 1 in "),
+        ("fixed:3", "Run fixed:3: 32 prompts x 1 in "),
+        ("none,below:31:3", "Run below:31:3: 32 prompts x 1 in "),
     ],
 )
 def test_the_verdict_names_the_policy(run, policy, told):

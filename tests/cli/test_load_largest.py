@@ -38,13 +38,10 @@ def test_the_page_begins_with_one_sentence_and_has_80_columns(run):
         assert told in words
 
 
-def test_a_gain_at_a_steep_place_is_told_as_one(run, rows):
-    line = f"load {WHERE} --tpot-target 7ms --policy none,fixed:3"
-    plain, best = rows(line)
+def test_what_looser_targets_carry_stands_in_the_rows(rows):
+    plain, best = rows(f"load {WHERE} --tpot-target 7ms --policy none,fixed:3")
     assert plain["capacity_if_looser"] > 1.2 * plain["capacity"]  # 7 ms is where it rises
-    looser = best["capacity_if_looser"] / plain["capacity_if_looser"]
-    told = f"Steep: with targets a tenth longer {looser:.2g}x"
-    assert told in run(line, one_line=True)
+    assert best["capacity_if_looser"] > best["capacity"]
 
 
 def test_without_numba_runs_are_fewer_and_that_is_said(ended, monkeypatch):

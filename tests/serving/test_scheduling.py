@@ -285,7 +285,7 @@ def test_memory_that_holds_no_request_is_refused(longest):
 
 def test_policies_with_a_state_for_each_request_are_refused():
     options = {"acceptance": ACCEPTED, "max_draft_length": 3, "context": 50.0}
-    with pytest.raises(InputError, match="policy-state server"):
+    with pytest.raises(InputError, match="policy_state='server'"):
         drafting("cascade", times=growing_times(3, 4), **options)
     with pytest.raises(InputError, match="at most 3"):
         drafting("table:1-8=5", times=growing_times(3, 4), **options)

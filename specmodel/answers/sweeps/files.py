@@ -248,7 +248,7 @@ def _kept_files(plan: Plan, working: Path, overwrite: bool) -> list[int]:
 def _own(kept: list[int], working: Path, *, is_own: bool, overwrite: bool) -> list[int]:
     """Return the points kept of each part, none of another sweep; refuse if these must stay."""
     if not is_own and not overwrite:
-        expected = "rows of this sweep, to go on from; or another name, or --overwrite"
+        expected = "rows of this sweep, to go on from; or another name, or `overwrite`"
         raise InputError(_ARGUMENT, str(working), expected)
     return kept if is_own else []
 
@@ -362,6 +362,6 @@ def _check_free(path: Path, kind: str, instead: str = "", *, overwrite: bool) ->
         names = [part.name.removeprefix(".") for part in path.iterdir()] if path.is_dir() else [""]
         is_ours = all(Path(name).match("part-*.parquet") for name in names)
     if not overwrite or path.is_symlink() or not is_ours:
-        other = f"{instead}another name, or --overwrite"
+        other = f"{instead}another name, or `overwrite`"
         expected = "a name that is not taken" if overwrite else other
         raise InputError(_ARGUMENT, str(path), expected)

@@ -104,8 +104,8 @@ def _check_several(values: Mapping[str, list[Any]]) -> None:
     """Refuse several targets or drafters without drafter and acceptance; name what is missing."""
     if not any(len(values.get(name, ())) > 1 for name in ("target", "drafter")):
         return
-    lacking = {} if "drafter" in values else {"drafter": "--drafter ngram"}
-    lacking |= {} if given(values, ACCEPTANCE) else {"acceptance": "--acceptance-rate 0.7"}
+    lacking = {} if "drafter" in values else {"drafter": "`drafter='ngram'`"}
+    lacking |= {} if given(values, ACCEPTANCE) else {"acceptance": "`acceptance_rate=0.7`"}
     if lacking:
         why = "as the defaults hold for one target with one drafter only"
         raise InputError(next(iter(lacking)), None, f"{' '.join(lacking.values())}, {why}")
@@ -147,7 +147,7 @@ def columns_of(
     known = [*found, *ordered(dict.fromkeys(filter(is_label, values)))]
     for name in wanted:
         if name not in known:
-            expected = f"columns such as {nearest(name, known)}; --columns all writes every one"
+            expected = f"columns such as {nearest(name, known)}; `columns=['all']` writes every one"
             raise InputError("columns", name, expected)
     axes = {*POINT_AXES, "acceptance_rate", *values.keys() & {*FORMS}}
     return tuple(name for name in found if name in axes or name in wanted)
