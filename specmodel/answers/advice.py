@@ -8,11 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from specmodel.algebra.speculation import expected_tokens_per_step
-from specmodel.answers.config_formats import one_length
+from specmodel.answers.config_formats import one_length, takes_length
 from specmodel.base.classes import dataclass
 from specmodel.base.facts import Fact, known
 from specmodel.base.ranges import spans
 from specmodel.cost.deploying import GPU_DEGREES
+from specmodel.cost.deployment import Deployment
 from specmodel.cost.layouts import layouts_of
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.drafters.published import is_in_checkpoint
@@ -136,6 +137,14 @@ def tokens_needed(row: Row) -> float | None:
     """Return the tokens per step from which the draft of a row pays, None where none would do."""
     rate = row["break_even_acceptance_rate"]
     return None if rate is None else float(expected_tokens_per_step(rate, row["draft_length"]))
+
+
+def taken_length(deployment: Deployment, longest: int) -> int:
+    """Return the largest draft length up to this one that the engine takes [token]."""
+    modules = max(len(deployment.drafter.parts), 1)
+    stack = deployment.engine.stack or ""
+    taken = (n for n in range(longest, 0, -1) if takes_length(stack, n, modules))
+    return next(taken, 0)
 
 
 def start_options(prediction: Prediction, length: int) -> tuple[str, str]:

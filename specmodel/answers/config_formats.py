@@ -42,8 +42,8 @@ class ConfigFormat:
     """
 
     name: str
-    write: Callable[[Schedule, str, int, str], str]
-    place: Callable[[Schedule, str, str], str]
+    write: Callable[[Schedule, str, int, str | None], str]
+    place: Callable[[Schedule, str, str | None], str]
     caveats: tuple[str, ...] = ()
     drafters: tuple[str, ...] = ()
     longest_first: bool = False
@@ -62,12 +62,13 @@ class ConfigFormat:
             raise InputError("drafter", case.given.get("drafter", kind), expected)
 
     def fragment(
-        self, schedule: Schedule, drafter: str = "", num_modules: int = 1, path: str = ""
+        self, schedule: Schedule, drafter: str = "", num_modules: int = 1, path: str | None = ""
     ) -> str:
         """Return the schedule as text of the configuration; "" where no batch size has a draft.
 
         A drafter of kind "" leaves out what depends on it; `num_modules` counts its modules for
-        several tokens, each with weights of its own [-]; without a `path` DRAFTER stands for it.
+        several tokens, each with weights of its own [-]; without a `path` DRAFTER stands for it,
+        which None says is the target.
         """
         drafts = schedule.max_draft_length > 0
         return self.write(schedule, drafter, num_modules, path) if drafts else ""
@@ -98,7 +99,7 @@ def format_of_engine(engine: EngineProfile | str | Path | None) -> str:
     return name
 
 
-def _vllm(schedule: Schedule, drafter: str, num_modules: int, path: str) -> str:
+def _vllm(schedule: Schedule, drafter: str, num_modules: int, path: str | None) -> str:
     """Return JSON with ranges of batch sizes, both ends included; without them for one length.
 
     A longest length above the number of modules must be a multiple of it for vLLM; the next
@@ -154,9 +155,13 @@ def one_length(
     return "", ""
 
 
-def _vllm_place(_schedule: Schedule, drafter: str, path: str) -> str:
+def _vllm_place(_schedule: Schedule, drafter: str, path: str | None) -> str:
     """Return as text the option for the fragment, and the keys that are still to be filled in."""
-    needs = "" if path or _has_no_file(drafter) else ", where DRAFTER is the drafter's path"
+    needs = (
+        ""
+        if path or path is None or _has_no_file(drafter)
+        else ", where DRAFTER is the drafter's path"
+    )
     needs = needs if drafter in _VLLM_METHODS else ', with the "method" and the path of its "model"'
     return f"in --speculative-config, between single quotes{needs}"
 
@@ -185,7 +190,7 @@ def _sglang(schedule: Schedule, *_: Any) -> str:
     return _fill("{", [json.dumps({size: slot})[1:-1] for size, slot in slots.items()], "}")
 
 
-def _sglang_place(schedule: Schedule, drafter: str, path: str) -> str:
+def _sglang_place(schedule: Schedule, drafter: str, path: str | None) -> str:
     """Return as text all options of adaptive drafting; the number of steps sizes its buffers."""
     options = _sglang_options(schedule.max_draft_length, drafter, path)
     return f"a FILE, with {options} --speculative-adaptive --speculative-adaptive-config FILE"

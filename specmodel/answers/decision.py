@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.answers.advice import start_options
-from specmodel.answers.config_formats import config_format, format_of_engine, takes_length
+from specmodel.answers.advice import start_options, taken_length
+from specmodel.answers.config_formats import config_format, format_of_engine
 from specmodel.answers.plans import Plan, plan_schedule
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
@@ -186,9 +186,8 @@ class _Judged:
         carried = np.maximum.accumulate(np.where(fits, tokens, 0.0), axis=-1)
         gains = np.where(fits, speedup, carried * plain / every)[:, held]
         self.gains = np.maximum(gains, 1e-9)
-        modules = max(len(case.deployment.drafter.parts), 1)
-        stack = case.deployment.engine.stack or ""
-        self.lengths = [n for n in range(1, longest + 1) if takes_length(stack, n, modules)]
+        every_length = range(1, longest + 1)
+        self.lengths = [n for n in every_length if taken_length(case.deployment, n) == n]
 
     def with_graphs(self, length: int) -> Case:
         """Return the case with CUDA graphs of the largest step with drafts of a length [token]."""

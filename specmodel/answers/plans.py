@@ -21,6 +21,7 @@ from specmodel.cost.deploying import state_slots
 from specmodel.cost.deployment import Deployment, state_slots_of
 from specmodel.cost.memory import MemoryUse
 from specmodel.drafters.by_name import drafter_kind
+from specmodel.drafters.published import is_in_checkpoint
 from specmodel.prediction.case import Case, case_of
 from specmodel.prediction.cautions import notes_of_times
 from specmodel.prediction.evaluate import Evaluation
@@ -160,12 +161,12 @@ class Plan(Viewed):
     def fragment(self) -> str:
         """The schedule as text of the engine's configuration; "" if speculation should be off."""
         modules = max(len(self.deployment.drafter.parts), 1)
-        return self.config.fragment(self.schedule, self._kind, modules, self.path)
+        return self.config.fragment(self.schedule, self._kind, modules, self._path)
 
     @property
     def place(self) -> str:
         """Where the fragment goes and which options it needs, as text; "" without a fragment."""
-        told = self.config.place(self.schedule, self._kind, self.path) if self.fragment else ""
+        told = self.config.place(self.schedule, self._kind, self._path) if self.fragment else ""
         return told if self.config.start or not told else f"{told}{self._graphs}"
 
     @property
@@ -185,6 +186,12 @@ class Plan(Viewed):
     def is_schedule(self) -> bool:
         """Whether the fragment is a schedule: vLLM takes one length alone without."""
         return bool(self.fragment) and ("[" in self.fragment or not self.config.start)
+
+    @property
+    def _path(self) -> str | None:
+        """The path of the draft model; None where it is part of the target's checkpoint."""
+        is_inside = is_in_checkpoint(self.deployment.target, self._kind)
+        return self.path or (None if is_inside else "")
 
     @property
     def _kind(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from specmodel.answers.advice import start_options
+from specmodel.answers.advice import start_options, taken_length
 from specmodel.base.errors import refuse_given
 from specmodel.base.text import TABLE
 from specmodel.prediction.table import Column, Row, text_table
@@ -53,6 +53,7 @@ def turned_answer(
     able = paying or [row for row in shown if row[_NEEDED]]
     drafts = [int(row["draft_length"]) for row in paying]
     usual = max(drafts, key=drafts.count, default=0) if turned.heads else 0
+    usual = taken_length(prediction.deployment, usual)
     options, where = start_options(prediction, usual)
     needed = sorted((float(row[_NEEDED]), row["batch_size"]) for row in able)
     gains = [[row[_column(level)] for row in able] for level in turned.speedups if able]

@@ -164,7 +164,7 @@ def test_what_tensorrt_llm_costs_is_said(run, document):
 def test_rows_of_each_context_are_those_of_its_own_schedule(document):
     """Each up to what fits there, with acceptance as it is there."""
     acceptance = "--acceptance-by-context 1024:3.2,65536:1.5 --measured-draft-length 3"
-    base = BASE.replace("--acceptance-rate 0.7", acceptance)
+    base = BASE.replace("--acceptance-rate 0.7", f"{acceptance} --tensor-parallel 1")
     longest = []
     every = document(f"{base} --context-length 1024,65536")["rows_by_context"]
     for context in (1024, 65536):
@@ -179,10 +179,11 @@ def test_rows_of_each_context_are_those_of_its_own_schedule(document):
 
 
 def test_largest_batch_is_what_fits_in_memory(run, document, rows):
-    command = BASE + " --context-length 1024,65536"
+    command = BASE + " --tensor-parallel 1 --context-length 1024,65536"
     answer = document(command)
     most = len(answer["rows"])
-    (point,) = rows(f"predict{EAGLE} --context-length 65536 --draft-length 10 --batch-size 1")
+    words = "--tensor-parallel 1 --context-length 65536 --draft-length 10 --batch-size 1"
+    (point,) = rows(f"predict{EAGLE} {words}")
     assert point["max_batch_size"] == most == answer["assumptions"]["max_batch_size"] < 512
     told = f"Ends: batch size {most}, the largest that fits in memory at context 65536"
     assert told in run(command, one_line=True)

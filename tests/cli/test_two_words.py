@@ -238,7 +238,7 @@ def test_the_next_batch_is_beyond_a_plain_tpot_target(run, rows, document, words
         assert last[name] <= most
         assert not beyond["fits"] or beyond[name] > most
     if not beyond["fits"]:
-        assert f"Next: {fast + 1} does not fit." in text
+        assert f"Next: {fast + 1} does not fit in memory." in text
         return
     assert f"Next: {fast + 1} takes longer." in text
 
