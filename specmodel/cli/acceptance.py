@@ -130,4 +130,4 @@ def _of_benchmarks(paths: Sequence[str]) -> Answer:
         expected = "a run that counts drafts: of vLLM 0.14 or newer, of SGLang, or of GuideLLM or"
         expected += " AIPerf with vLLM's --per-request-spec-decode-metrics"
         raise InputError("file", ", ".join(paths), "; ".join([expected, *untold[:1]]))
-    return accepted.of_benchmarks(drafted, paths)
+    return accepted.of_benchmarks(drafted)

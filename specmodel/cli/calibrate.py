@@ -47,7 +47,7 @@ def calibrate(device: Device, output: str, length: Length, **options: Any) -> No
     from specmodel.fit.calibration import calibrate_rows, check_output
     from specmodel.measure.kernels.device import find_device
     from specmodel.measure.kernels.session import run_suite
-    from specmodel.show.fitted import kernels_text
+    from specmodel.show.fitted import kernels
 
     rows, hardware, again = check_output(output), options["hardware"], options["again"]
     if hardware is not None:
@@ -76,7 +76,7 @@ def calibrate(device: Device, output: str, length: Length, **options: Any) -> No
     click.echo(f"Written: {output}, [fitted.torch]; rows: {rows}")
     dtypes = " --weight-dtype fp32 --kv-dtype fp32" if info.dtype == "fp32" else ""
     click.echo(f"To predict: --hardware {output} --stack torch{dtypes}\n")
-    click.echo(kernels_text(made.fits))
+    click.echo(kernels(made.fits))
     if missed := missed_text(made):
         echo_warnings([missed])
 

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from specmodel.algebra.acceptance import conditional_acceptance
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
@@ -116,6 +117,12 @@ class LoggedAcceptance:
     proposal_rate: float | None = None
     accepted_by_position: tuple[float, ...] = ()
     running_requests: float | None = None
+
+    @property
+    def acceptance_by_position(self) -> list[float]:
+        """P(token accepted, all before it were) at each position [-]."""
+        shares = sorted(self.accepted_by_position, reverse=True)
+        return conditional_acceptance(shares).tolist() if shares else []
 
 
 def logged_acceptance(text: str | Iterable[str], where: str) -> LoggedAcceptance | None:

@@ -218,11 +218,11 @@ def test_the_mean_draft_is_what_was_drafted_over_all_steps(
 @pytest.mark.parametrize(
     ("text", "drafter", "length", "told"),
     [
-        (SUFFIX, "suffix", 3, "2.90 tokens a step of 2.6 drafted on average, at most 8."),
-        (SUFFIX, "eagle3", 3, "2.90 tokens a step of 2.6 drafted on average, at most 8."),
-        (LLAMA_SIMPLE, "llama-3.2-1b", 1, "1.37 tokens a step of 1.14 drafted on average"),
-        (LLAMA_STEPS, "eagle3", 1, "of 0.88 drafted on average (61% of steps have a draft, of 1.4"),
-        (LLAMA_NGRAM.format("", "", " = 2873"), "ngram", 1, "(0.17% of steps have a draft, of 64"),
+        (SUFFIX, "suffix", 3, "Tokens per step: 2.9. Drafted on average: 2.6. Longest draft: 8."),
+        (SUFFIX, "eagle3", 3, "Tokens per step: 2.9. Drafted on average: 2.6. Longest draft: 8."),
+        (LLAMA_SIMPLE, "llama-3.2-1b", 1, "Tokens per step: 1.373. Drafted on average: 1.14."),
+        (LLAMA_STEPS, "eagle3", 1, "Longest draft: 4. Steps with a draft: 61.40%."),
+        (LLAMA_NGRAM.format("", "", " = 2873"), "ngram", 1, "Steps with a draft: 0.17%."),
     ],
 )
 def test_the_printed_options_predict_a_draft_of_the_mean_length(
@@ -401,4 +401,4 @@ def test_a_file_with_the_answer_of_a_server_is_read_and_other_json_is_refused(tm
     for text, status in ((ANSWER, 0), ('{"a": 1}', 2)):
         path.write_text(text)
         assert cli.main(["acceptance", str(path)]) == status
-    assert capsys.readouterr().out.startswith("vLLM: 1.23 tokens a step of 3 drafted.")
+    assert capsys.readouterr().out.startswith("Printed by: vLLM.\nLines: 1.\nTokens per step: 1.2")

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
         judge_serving as judge_serving,
         serving_errors as serving_errors,
     )
+    from specmodel.fit.measured.judged import (
+        JudgedEngines as JudgedEngines,
+        judged_engines as judged_engines,
+    )
     from specmodel.fit.measured.runs import (
         Run as Run,
         check_model as check_model,

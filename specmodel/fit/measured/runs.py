@@ -20,7 +20,7 @@ from specmodel.fit.measured.aliases import shipped_model
 from specmodel.fit.measured.tables import DEFAULT_CONTEXT, Served
 from specmodel.models.architecture import list_architectures
 
-MOST_APART = 0.1  # share by which the batch may differ from the one asked for without a note [-]
+MOST_APART = 0.1  # share by which more may have run than was asked for [-]
 MOST_PER_EVENT = 1.2  # tokens that an event of a stream brings on average without a draft [token]
 SAME_LOAD = 1.05  # lengths of runs of one load differ by less [-]
 _LEAST = {
@@ -134,12 +134,17 @@ class Run:
         )
 
     @property
-    def batch_note(self) -> str:
-        """How the batch that ran differs from the one asked for; empty within 10 %."""
-        asked = self.concurrency
-        if asked is None or abs(self.batch_size / asked - 1.0) <= MOST_APART:
-            return ""
-        return f"{self.source}: {asked:g} requests at once asked for, {self.batch_size:.3g} ran"
+    def acceptance_rate(self) -> float | None:
+        """P(token accepted, all before it were), the same everywhere; None if not known [-]."""
+        from specmodel.algebra.speculation import solve_acceptance_rate
+
+        length = self.draft_length
+        return float(solve_acceptance_rate(self.tokens_per_step, length)) if length else None
+
+    @property
+    def accepted_fraction(self) -> float | None:
+        """Accepted over drafted tokens; None if not known [-]."""
+        return (self.tokens_per_step - 1.0) / self.draft_length if self.draft_length else None
 
     def drafting(
         self, draft_length: int, *, topk: int = 1, verify_tokens: int | None = None
@@ -271,6 +276,7 @@ def _served(run: Run, deployment: Mapping[str, Any]) -> Served:
         quantity=run.quantity,
         measured=run.value,
         noise=run.noise,
+        notes=(run.draft_note,) if run.may_draft else (),
     )
 
 
