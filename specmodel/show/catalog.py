@@ -29,29 +29,22 @@ Row = dict[str, str]
 
 
 def _hardware_row(name: str) -> Row:
-    profile = specmodel.load_hardware(name)
-    peaks = [f"{dtype} {peak.peak_flops_per_s / 1e12:.0f}" for dtype, peak in profile.dtype.items()]
-    return {
-        "name": name,
-        "memory": si(profile.memory.capacity_bytes, "B"),
-        "bandwidth": si(profile.memory.peak_bytes_per_s, "B/s"),
-        "peak TFLOP/s": ", ".join(peaks),
-    }
+    gpu = specmodel.load_hardware(name)
+    peaks = [f"{dtype} {peak.peak_flops_per_s / 1e12:.0f}" for dtype, peak in gpu.dtype.items()]
+    memory, bandwidth = gpu.memory.capacity_bytes, gpu.memory.peak_bytes_per_s
+    cells = {"memory": si(memory, "B"), "bandwidth": si(bandwidth, "B/s")}
+    return {"name": name, **cells, "peak TFLOP/s": ", ".join(peaks)}
 
 
 def _architecture_row(name: str) -> Row:
-    model = specmodel.load_architecture(name)
-    experts = "dense"
+    model, experts = specmodel.load_architecture(name), "dense"
     if model.experts:
-        experts = f"{model.experts_per_token} of {model.num_experts}"
         zero = model.experts.num_zero_experts
+        experts = f"{model.experts_per_token} of {model.num_experts}"
         experts += f" and {zero} empty" if zero else ""
-    return {
-        "name": name,
-        "parameters": f"{model.total_parameters / 1e9:.4g}e9",
-        "active": f"{model.active_parameters / 1e9:.3g}e9",
-        "experts": experts,
-    }
+    parameters = f"{model.total_parameters / 1e9:.4g}e9"
+    active = f"{model.active_parameters / 1e9:.3g}e9"
+    return {"name": name, "parameters": parameters, "active": active, "experts": experts}
 
 
 def _wrapped(told: Mapping[str, str], name: str = "name", what: str = "what") -> Iterable[Row]:
@@ -65,11 +58,11 @@ def _wrapped(told: Mapping[str, str], name: str = "name", what: str = "what") ->
 def _engine_words(name: str) -> str:
     """Return as text the version that an engine was fitted on, and its error; else its source."""
     engine = specmodel.load_engine(name)
-    what = engine.source
+    told = engine.source
     if engine.fit:
-        version = engine.fit.fitted_on.version if engine.fit.fitted_on else what
-        what = f"{version}: {off_by(engine.fit)}"
-    return what + (f"; code read: {engine.code_read}" if engine.code_read else "")
+        version = engine.fit.fitted_on.version if engine.fit.fitted_on else told
+        told = f"{version}: {off_by(engine.fit)}"
+    return told + (f"; code read: {engine.code_read}" if engine.code_read else "")
 
 
 _LENGTHS = (1, 3, 5)
@@ -105,11 +98,9 @@ def _preset_rows() -> Iterable[Row]:
     for name in traces.list_presets():
         process = traces.load_preset(name)
         row = {"name": name, "of": process.name}
-        if process.measured is not None:
-            shown = process.measured
+        if shown := process.measured:
             tokens = dict(zip(shown.draft_lengths, shown.tokens_per_step, strict=True))
-            told = ", ".join(f"{tokens[n]:.2f}" for n in (1, 3, 7))
-            row["tokens a step\nat 1, 3, 7 drafted"] = told
+            row[_TOKENS] = ", ".join(f"{tokens[n]:.2f}" for n in _LENGTHS)
             row["steps that\npropose"] = f"{shown.proposing_steps or 0:.0%}"
         yield row
 
@@ -149,8 +140,7 @@ def record_text(name: str) -> str:
     from specmodel.base.records import is_path, toml_text
 
     record: Any = _read(name) if is_path(name) else _find(name)
-    notes = [f"# {title}: {value}" for title, value in _notes(record).items()]
-    return "\n".join([*notes, toml_text(record)])
+    return "\n".join([*(f"# {note}" for note in _notes(record)), toml_text(record)])
 
 
 _TO_FILL_IN = """\
@@ -195,6 +185,7 @@ def _find(name: str) -> Any:
     from specmodel.base.naming import known_name, spellings
     from specmodel.drafters.typical import acceptance_by_name
 
+    published = acceptance_by_name()
     known: dict[str, Callable[[str], Any]] = {
         **dict.fromkeys(specmodel.list_hardware(), specmodel.load_hardware),
         **dict.fromkeys(specmodel.list_architectures(), specmodel.load_architecture),
@@ -205,41 +196,34 @@ def _find(name: str) -> Any:
         expected = f"a record; this drafter follows from its target: --drafter {name}, which"
         expected += " --set drafter.num_layers=2, drafter.hidden_size and the like change"
         raise InputError("name", name, expected)
-    published = acceptance_by_name()
     found = next(filter(published.get, spellings(name)), None)
     if found and found not in known:
         return published[found]
-    found = known_name(name, known, "name")
-    if found:
+    if found := known_name(name, known, "name"):
         return known[found](found)
-    every = nearest(name, [*ROWS, *known, *published])
-    expected = f"{every}, another name, a path, or a kind, whose names specmodel list KIND tells:"
-    expected += f" {', '.join(sorted(ROWS))}"
+    expected = f"{nearest(name, [*ROWS, *known, *published])}, another name, a path, or a kind, whose names"
+    expected += f" specmodel list KIND tells: {', '.join(sorted(ROWS))}"
     raise InputError("name", name, expected)
 
 
-def _notes(record: Any) -> Row:
-    """Return figures derived from a record, by title."""
+def _notes(record: Any) -> Iterable[str]:
+    """Yield figures derived from a record, with their titles."""
     from specmodel.drafters.published import usual_drafter
     from specmodel.drafters.typical import PublishedHead
 
     if isinstance(record, specmodel.Architecture):
-        usual = usual_drafter(record)
+        yield f"total parameters: {record.total_parameters:.4g}"
         active = f"{record.active_parameters:.4g} (LM head in, input embedding out)"
-        return {
-            "total parameters": f"{record.total_parameters:.4g}",
-            "active parameters": active,
-            **({"usual drafter": usual} if usual else {}),
-        }
-    if isinstance(record, specmodel.HardwareProfile):
+        yield f"active parameters: {active}"
+        if usual := usual_drafter(record):
+            yield f"usual drafter: {usual}"
+    elif isinstance(record, specmodel.HardwareProfile):
         ridges = [f"{dtype} {record.ridge_point(dtype):.0f}" for dtype in record.dtype]
-        return {"ridge point [FLOP/B]": ", ".join(ridges)}
-    if isinstance(record, PublishedHead):
-        acceptance = record.acceptance
-        rates: Any = acceptance.acceptance_by_position
-        told = {"of": acceptance.source or "", "as an option": f"--acceptance {record.name}"}
+        yield f"ridge point [FLOP/B]: {', '.join(ridges)}"
+    elif isinstance(record, PublishedHead):
+        yield f"of: {record.acceptance.source or ''}"
+        yield f"as an option: --acceptance {record.name}"
+        rates: Any = record.acceptance.acceptance_by_position
         if isinstance(rates[0], float):  # drafters of blocks have rates for each length
             by_position = ",".join(f"{rate:.4g}" for rate in rates)
-            told["to change it"] = f"--acceptance-by-position {by_position}"
-        return told
-    return {}
+            yield f"to change it: --acceptance-by-position {by_position}"

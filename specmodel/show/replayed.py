@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from specmodel import replay
@@ -23,16 +22,18 @@ _HINDSIGHT = "told the requests beforehand, as no engine is; not among the best"
 """What is noted of policies of hindsight."""
 _BEST = "Best at batch size 1: {best}, {best_speedup:.2f}x."
 _NONE = "Speculation does not pay at batch size 1 under any of these policies."
-_RATIOS = (
-    "{ratio:.3f}x of {ratio_of}'s (95 % {ratio_low:.3f} to {ratio_high:.3f}).",
-    "{ratio:.3f}x of {ratio_of}'s.",
-)
-_TOLD = (
+_BOUNDS = "Policies that know the trace only: bounds, nothing to deploy."
+_LINES = (
     "A decode step takes {forward_time:s}; steps that verify 0, 1, ... draft tokens:"
     " {step_costs:.2f} of it.",
     "Steps testing lengths: {testing:.0%}.",
 )
 """The facts below the headline."""
+_RATIOS = (
+    "{ratio:.3f}x of {ratio_of}'s (95 % {ratio_low:.3f} to {ratio_high:.3f}).",
+    "{ratio:.3f}x of {ratio_of}'s.",
+)
+_LONGEST_LABEL = 20
 
 
 def heading(question: ReplayQuestion) -> str:
@@ -45,17 +46,21 @@ def answer(found: Replayed) -> Answer:
     """Return the answer of a replay of several policies, in all forms."""
     question, case = found.question, heading(found.question)
     room = {} if question.fits is None else {"fits": question.fits}  # unknown of measured times
-    assumed, rest = found.summary["assumed"], records(found.summary.drop(columns="assumed"))
-    rows = [{**row, **room, "assumed": note} for row, note in zip(rest, assumed, strict=True)]
+    rows = [row | room | {"assumed": row["assumed"] or ""} for row in records(found.summary)]
     warnings = [*map(str, question.warnings)]
     assumptions = in_words(question.assumed)
     said = {"heading": case, "assumptions": assumptions, "warnings": warnings, **room}
-    labels = _labels(row["policy"] for row in rows)
+    names = [row["policy"] for row in rows]
+    labels = {
+        name: name if len(name) <= _LONGEST_LABEL else f"{name.partition(':')[0][:14]} [{number}]"
+        for number, name in enumerate(names, 1)
+    }
     labelled = [row | {"policy": labels[row["policy"]]} for row in rows]
-    facts = _facts(rows, question.times)
-    shown = facts | _facts(labelled, question.times)
-    headline, *lines = report.opening([_headline(facts), *_TOLD], shown, question.fits is not False)
-    words = [headline, *lines, *_over_the_same(labelled)]
+    facts, shown = (_facts(each, question.times) for each in (rows, labelled))
+    gains = "best" in facts and facts["best_speedup"].value > 1
+    headline = (_BEST if gains else _NONE) if "best" in facts else _BOUNDS
+    first, *others = report.opening([headline, *_LINES], shown, question.fits is not False)
+    words = [first, *others, *_over_the_same(labelled)]
     in_short = {n: f"{v:g}" if isinstance(v, float) else v for n, v in assumptions.items()}
     sentences = behind(question.deployment) if question.deployment else []
 
@@ -73,7 +78,7 @@ def answer(found: Replayed) -> Answer:
     )
 
 
-def _facts(rows: list[Row], times: replay.ReplayTimes) -> dict[str, Fact]:
+def _facts(rows: list[Row], times: replay.ReplayTimes) -> Facts:
     """Return the best policy that can be deployed, and the relative step times, which decide."""
     able = [row for row in rows if row["time_over_best"] is not None]
     best = max(able, key=lambda row: row["speedup"], default=Row())
@@ -83,12 +88,6 @@ def _facts(rows: list[Row], times: replay.ReplayTimes) -> dict[str, Fact]:
         "testing": Fact({row["policy"]: row["test_share"] for row in able if row["test_share"]}),
     }
     return known((facts | picked("best", best, "policy", speedup="speedup")).items())
-
-
-def _headline(facts: Facts) -> str:
-    if "best" not in facts:
-        return "Policies that know the trace only: bounds, nothing to deploy."
-    return _BEST if facts["best_speedup"].value > 1 else _NONE
 
 
 def _over_the_same(rows: list[Row]) -> list[str]:
@@ -119,30 +118,14 @@ def fields_of(times: replay.ReplayTimes) -> Row:
 
 def _table(rows: list[Row], labels: dict[str, str]) -> str:
     """Return a text table with a row for each policy, and notes that explain its labels."""
-    notes = [_fill(f"{label}: {name}") for name, label in labels.items() if label != name]
     by_text: dict[str, list[str]] = {}
     for row in rows:
-        if text := row["assumed"] or ("" if row["time_over_best"] is not None else _HINDSIGHT):
-            by_text.setdefault(text, []).append(row["policy"])
-    notes += [_fill(f"{', '.join(names)}: {text}.") for text, names in by_text.items()]
+        text = row["assumed"] or ("" if row["time_over_best"] is not None else _HINDSIGHT)
+        by_text.setdefault(text, []).append(row["policy"])
+    notes = [f"{label}: {name}" for name, label in labels.items() if label != name]
+    notes += [f"{', '.join(names)}: {text}." for text, names in by_text.items() if text]
     columns = chosen(["policy", *(column.name for column in REPLAYS)], REPLAYS)
-    return "\n".join([text_table(rows, columns, width=SCREEN.get(), left=("policy",)), *notes])
-
-
-def _labels(names: Iterable[str], width: int = 20) -> dict[str, str]:
-    """Return the labels of policies; long names, and those beside them, get a number.
-
-    A note explains each number.
-    """
-    labels = {name: name for name in names}
-    long = {name.split(":")[0] for name in labels if len(name) > width}
-    marked = [name for name in labels if ":" in name and name.split(":")[0] in long]
-    for number, name in enumerate(marked, start=1):
-        mark = f" [{number}]"
-        labels[name] = name.split(":")[0][: width - len(mark)] + mark
-    return labels
-
-
-def _fill(text: str) -> str:
-    """Wrap text with names that the user typed; longer words than a line are cut."""
-    return textwrap.fill(text, SCREEN.get(), break_on_hyphens=False)
+    table = text_table(rows, columns, width=SCREEN.get(), left=("policy",))
+    # longer words than a line, which users type, are cut
+    filled = (textwrap.fill(note, SCREEN.get(), break_on_hyphens=False) for note in notes)
+    return "\n".join([table, *filled])

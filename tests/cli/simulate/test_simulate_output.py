@@ -119,9 +119,9 @@ def test_the_best_is_compared_over_the_same_requests(policies, run, document):
 def test_long_names_are_numbered_and_explained(run):
     out = run(f"{MEASURED} --policy none,{LONG},oracle")
     for note in (
-        "cascade [1]: cascade:first_draft_length=1:backoff_factor=1",
-        "cascade [2]: cascade:first_draft_length=1:climb=false",
-        f"test_simulate_po [3]: {MINE}:Fixed:length=3",
+        "cascade [2]: cascade:first_draft_length=1:backoff_factor=1",
+        "cascade [3]: cascade:first_draft_length=1:climb=false",
+        f"{MINE[:14]} [4]: {MINE}:Fixed:length=3",
     ):
         assert f"\n{note}\n" in out
         assert f"\n{note.partition(':')[0]}  " in out
