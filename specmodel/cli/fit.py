@@ -22,7 +22,8 @@ from specmodel.cli.helping import GroupedCommand, WholeList
 from specmodel.cli.positionals import where_options
 from specmodel.cli.settings import OVERWRITE, check_free, own, refuse_inputs
 from specmodel.fit import measured
-from specmodel.show import accepted, fitted, forms, judged
+from specmodel.show import fitted, forms, judged
+from specmodel.show.accepted import as_options
 
 _UNTOLD = "what the files do not tell: a name or path"
 _NOT_TYPED_ON = (
@@ -251,7 +252,7 @@ def _acceptance(runs: Sequence[measured.Run]) -> list[str]:
     kinds = [(run.draft_length or 0, run.topk or 1, run.verify_tokens) for run in runs]
     longest = max(kinds)
     same = [run for run, kind in zip(runs, kinds, strict=True) if kind == longest]
-    return [*accepted.forms_of_runs(same).values()][:1] if longest[0] else []
+    return [as_options(measured.arguments_of_runs(same)[0])] if longest[0] else []
 
 
 def _lengths(runs: Sequence[measured.Run]) -> list[str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import ceil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +58,7 @@ _TO_PREDICT = "To predict; words in capitals are yours to give, as no file tells
 
 def of_benchmarks(drafted: Sequence[Run]) -> Answer:
     """Return the acceptance of runs that drafted, from the result files of a benchmark."""
-    from specmodel.fit.measured import named_model
+    from specmodel.fit.measured import arguments_of_runs, named_model
 
     names = [column.name for column in _RUNS[1:]]
     rows = [
@@ -73,8 +72,8 @@ def of_benchmarks(drafted: Sequence[Run]) -> Answer:
     for runs in kinds.values():
         counts = {run.num_gpus for run in runs}
         gpus = f"{counts.pop()}xGPU" if len(counts) == 1 and None not in counts else "GPU"
-        options = forms_of_runs(runs)
-        forms += options.values()
+        options = [*map(as_options, arguments_of_runs(runs))]
+        forms += options
         commands.append(_command(named_model(runs), gpus, [r.batch_size for r in runs], options))
     table = text_table(rows, _RUNS, left=("run",))
     page = "\n\n".join([table, f"{_TO_PREDICT}\n{commands[0]}", *commands[1:]])
@@ -85,47 +84,48 @@ def of_scrape(measured: measure.MeasuredAcceptance) -> Answer:
     """Return the acceptance that a running server counted."""
     from specmodel.fit.measured.runs import named_checkpoint
 
-    m, rates = measured, measured.acceptance_by_position.tolist()
+    m, fields = measured, plain_fields(measured)
     longest, mean = m.max_draft_length, m.mean_draft_length
-    mean = longest if mean > 0.98 * longest else mean  # requests end
-    forms = predict_forms(m.tokens_per_step, longest, mean, None, rates)
+    drafts = {"longest": longest, "mean": longest if mean > 0.98 * longest else mean}  # all end
     shares = (m.accepted_by_position / m.num_drafts).tolist()
-    return _answer(plain_fields(m), shares, forms, named_checkpoint(m.model_name)[0])
+    return _answer(fields, shares, drafts, named_checkpoint(m.model_name)[0])
 
 
 def of_log(logged: measure.LoggedAcceptance) -> Answer:
     """Return the acceptance in a log, a printed result or a metrics gauge, in all forms."""
-    shares, rates, tokens = (
-        *(logged.accepted_by_position, logged.acceptance_by_position),
-        logged.tokens_per_step,
-    )
-    drafts = (logged.draft_length, logged.mean_draft_length, logged.proposal_rate)
+    shares, tokens = logged.accepted_by_position, logged.tokens_per_step
+    drafts = {"longest": logged.draft_length, "mean": logged.mean_draft_length}
     warnings = [_NOT_MODELLED] if logged.engine == "llama.cpp" else []
-    if rates and tokens > (by_rates := 1 + sum(shares)) + 0.02:
-        warnings += [_CUT.format(len(rates), by_rates, tokens)]
-    fields = plain_fields(logged) | {"acceptance_by_position": rates, "warnings": warnings}
-    return _answer(fields, shares, predict_forms(tokens, *drafts, rates))
+    if shares and tokens > (by_rates := 1 + sum(shares)) + 0.02:
+        warnings += [_CUT.format(len(shares), by_rates, tokens)]
+    rates = {"acceptance_by_position": logged.acceptance_by_position}
+    fields = plain_fields(logged) | rates | {"warnings": warnings}
+    return _answer(fields, shares, drafts | {"proposal_rate": logged.proposal_rate})
 
 
-def _answer(fields: Row, shares: Sequence[float], forms: dict[str, str], model: str = "") -> Answer:
+def _answer(
+    fields: Row, shares: Sequence[float], drafts: Mapping[str, Any], model: str = ""
+) -> Answer:
     """Return what was read, rates by position, warnings, and the command that predicts with it."""
-    options = [*forms.values()]
+    from specmodel.measure import acceptance_arguments
+
+    rates, ran = fields["acceptance_by_position"], fields["running_requests"]
+    forms = acceptance_arguments(fields["tokens_per_step"], rates, **drafts)
+    options = [*map(as_options, forms)]
     facts = known((n, Fact(fields[n], unit)) for n, (unit, _) in _FACTS.items() if n in fields)
-    rates = fields["acceptance_by_position"]
     rows = [
         {"position": i, "share": share, "rate": rate}
         for i, (share, rate) in enumerate(zip(shares, rates, strict=True), 1)
     ]
-    is_short = rows and options[0].startswith("--draft-length")
+    is_short = rows and "draft_length" in forms[0]
     warnings = [*fields.get("warnings", ()), *([_SHORT] if is_short else [])]
-    ran = [fields["running_requests"]] if fields["running_requests"] else []
 
     def page() -> str:
         parts = [
             "\n".join(map(wrap, lines((line for _, line in _FACTS.values()), facts))),
             text_table(rows, _POSITIONS) if rows else "",
             *(wrap(f"Warning: {warning}.") for warning in warnings),
-            f"{_TO_PREDICT}\n{_command(model, 'GPU', ran, forms)}",
+            f"{_TO_PREDICT}\n{_command(model, 'GPU', [ran] if ran else [], options)}",
         ]
         return "\n\n".join(filter(None, parts))
 
@@ -133,50 +133,18 @@ def _answer(fields: Row, shares: Sequence[float], forms: dict[str, str], model: 
     return Answer(page=page, facts=facts, fields=lambda: whole, warnings=warnings)
 
 
-def _command(model: str, gpus: str, sizes: Sequence[float], forms: dict[str, str]) -> str:
+def _command(model: str, gpus: str, sizes: Sequence[float], options: Sequence[str]) -> str:
     """Return a whole predict with the first form of an acceptance, and the other form."""
     words = [f"specmodel predict {model or 'MODEL'} {gpus} --drafter DRAFTER"]
     whole = sorted({max(round(size), 1) for size in sizes})
     words += [f"--batch-size {','.join(map(str, whole))}"] if sizes else []
-    first, *others = forms.items()
-    return "\n".join([command_lines([*words, first[1]]), *(f"{a}\n{b}" for a, b in others)])
+    first, *others = options
+    or_this = [_LOOK_UP if "proposal-rate" in other else _LONGER for other in others]
+    return "\n".join([command_lines([*words, first]), *or_this, *others])
 
 
-def predict_forms(
-    tokens: float,
-    longest: int | None,
-    mean: float | None,
-    proposals: float | None,
-    rates: Sequence[float],
-) -> dict[str, str]:
-    """Return forms of the options for predict, by what stands before each.
-
-    Where drafts vary in length, predict is asked for the mean one, as it charges what it is asked.
-    """
-    told = f"--tokens-per-step {round(tokens, 4):g}"
-    if mean is None or mean == longest:
-        one = f"{told} --measured-draft-length {longest or 'STEPS'}"
-        by_position = ",".join(f"{round(rate, 4):g}" for rate in rates)
-        if not rates:
-            return {"": one}
-        return {"": f"--acceptance-by-position conditional:{by_position}", _LONGER: one}
-    share = float(f"{proposals or 1.0:.4g}")
-    # whole tokens near the mean, at least as many as were accepted
-    every, own = (max(round(mean / by), ceil((tokens - 1) / by - 1e-6), 1) for by in (1.0, share))
-    looked_up = f"--draft-length {own} {told} --proposal-rate {share:g}"
-    if share == 1:
-        return {"": looked_up}
-    return {"": f"--draft-length {every} {told}", _LOOK_UP: looked_up}
-
-
-def forms_of_runs(runs: Sequence[Run]) -> dict[str, str]:
-    """Return forms of the acceptance of runs with one draft length, as `predict_forms` does."""
-    first, rates = runs[0], [run.acceptance_by_position for run in runs]
-    tokens = sum(run.tokens_per_step for run in runs) / len(runs)
-    by_position = [sum(at) / len(runs) for at in zip(*rates, strict=True)] if all(rates) else []
-    forms = predict_forms(tokens, first.draft_length, None, None, by_position)
-    if (first.topk or 1) == 1:
-        return forms
-    tree = f"--draft-length {first.draft_length} --tree-width {first.topk}"
-    tree += f" --verify-tokens {first.verify_tokens}"
-    return {before: f"{form} {tree}" for before, form in forms.items()}
+def as_options(arguments: Mapping[str, Any]) -> str:
+    """Return arguments of predict as it is typed; STEPS for a value that is yours to give."""
+    told = {n: "STEPS" if value is None else value for n, value in arguments.items()}
+    values = {n: f"{v:g}" if isinstance(v, float) else v for n, v in told.items()}
+    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in values.items())

@@ -201,8 +201,8 @@ def _find(name: str) -> Any:
         return published[found]
     if found := known_name(name, known, "name"):
         return known[found](found)
-    expected = f"{nearest(name, [*ROWS, *known, *published])}, another name, a path, or a kind, whose names"
-    expected += f" specmodel list KIND tells: {', '.join(sorted(ROWS))}"
+    expected = f"{nearest(name, [*ROWS, *known, *published])}, another name, a path, or a kind,"
+    expected += f" whose names specmodel list KIND tells: {', '.join(sorted(ROWS))}"
     raise InputError("name", name, expected)
 
 
@@ -221,7 +221,6 @@ def _notes(record: Any) -> Iterable[str]:
         ridges = [f"{dtype} {record.ridge_point(dtype):.0f}" for dtype in record.dtype]
         yield f"ridge point [FLOP/B]: {', '.join(ridges)}"
     elif isinstance(record, PublishedHead):
-        yield f"of: {record.acceptance.source or ''}"
         yield f"as an option: --acceptance {record.name}"
         rates: Any = record.acceptance.acceptance_by_position
         if isinstance(rates[0], float):  # drafters of blocks have rates for each length

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from specmodel import replay
 from specmodel.base.text import SCREEN
-from specmodel.prediction.table import Row
+from specmodel.prediction.table import Column, Row
 from specmodel.show import report
 from specmodel.show.behind import behind
 from specmodel.show.columns import REPLAYS, chosen
-from specmodel.show.facts import Fact, Facts, known, lines, picked
+from specmodel.show.facts import Fact, Facts, known, picked
 from specmodel.show.forms import Answer, plain_fields, records, text_table
 from specmodel.show.notes import in_words
 
@@ -29,9 +29,9 @@ _LINES = (
     "Steps testing lengths: {testing:.0%}.",
 )
 """The facts below the headline."""
-_RATIOS = (
-    "{ratio:.3f}x of {ratio_of}'s (95 % {ratio_low:.3f} to {ratio_high:.3f}).",
-    "{ratio:.3f}x of {ratio_of}'s.",
+_OVER = Column(
+    *("time_over_best_low", "-", "time over that of the best, over the same requests"),
+    *("time over\nbest, 95 %", "{time_over_best_low:.3f}-{time_over_best_high:.3f}"),
 )
 _LONGEST_LABEL = 20
 
@@ -59,8 +59,7 @@ def answer(found: Replayed) -> Answer:
     facts, shown = (_facts(each, question.times) for each in (rows, labelled))
     gains = "best" in facts and facts["best_speedup"].value > 1
     headline = (_BEST if gains else _NONE) if "best" in facts else _BOUNDS
-    first, *others = report.opening([headline, *_LINES], shown, question.fits is not False)
-    words = [first, *others, *_over_the_same(labelled)]
+    words = report.opening([headline, *_LINES], shown, question.fits is not False)
     in_short = {n: f"{v:g}" if isinstance(v, float) else v for n, v in assumptions.items()}
     sentences = behind(question.deployment) if question.deployment else []
 
@@ -90,22 +89,6 @@ def _facts(rows: list[Row], times: replay.ReplayTimes) -> Facts:
     return known((facts | picked("best", best, "policy", speedup="speedup")).items())
 
 
-def _over_the_same(rows: list[Row]) -> list[str]:
-    """Return the lead of the best policy over the next, or those within noise of it, a line each.
-
-    Times are compared request by request.
-    """
-    able = [row for row in rows if row["time_over_best"] is not None]
-    others = sorted(able, key=lambda row: -row["speedup"])[1:]
-    close = [row for row in others if (row["time_over_best_low"] or 1) <= 1]
-    nearest = close or sorted(others, key=lambda row: row["time_over_best"])[:1]
-    over = "Not told apart over the same requests: " if close else "Over the same requests: "
-    ends = {"of": "policy", "low": "time_over_best_low", "high": "time_over_best_high"}
-    return [
-        over + lines(_RATIOS, picked("ratio", row, "time_over_best", **ends))[0] for row in nearest
-    ]
-
-
 def fields_of(times: replay.ReplayTimes) -> Row:
     """Return times for JSON, the later ones as a list of the same fields."""
     fields: Row = plain_fields(times)
@@ -124,7 +107,7 @@ def _table(rows: list[Row], labels: dict[str, str]) -> str:
         by_text.setdefault(text, []).append(row["policy"])
     notes = [f"{label}: {name}" for name, label in labels.items() if label != name]
     notes += [f"{', '.join(names)}: {text}." for text, names in by_text.items() if text]
-    columns = chosen(["policy", *(column.name for column in REPLAYS)], REPLAYS)
+    columns = chosen(["policy", *(column.name for column in REPLAYS), _OVER], REPLAYS)
     table = text_table(rows, columns, width=SCREEN.get(), left=("policy",))
     # longer words than a line, which users type, are cut
     filled = (textwrap.fill(note, SCREEN.get(), break_on_hyphens=False) for note in notes)

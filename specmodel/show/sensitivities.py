@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.text import SCREEN, wrap
-from specmodel.prediction.table import Column, Row, filler
+from specmodel.prediction.table import Column, Row
 from specmodel.show import report
 from specmodel.show.facts import Fact, lines, picked
 from specmodel.show.forms import Answer, records, text_table
@@ -26,7 +26,6 @@ _TOLD = (
 _NOTES = (
     "Without a range, not moved (--range gives one): {without_range}.",
     "Ranges vary independently, {samples} samples; intervals of shares by bootstrap.",
-    "Shares that more samples would settle: {unsettled}.",
 )
 _ELASTICITIES = (
     Column("input", "-", "1 % higher", "1 % more of"),
@@ -37,32 +36,28 @@ _ELASTICITIES = (
 _EFFICIENCY = "{target_efficiency_at_low:.2f}>{target_efficiency_at_high:.2f}"
 _SWINGS = (
     Column("input", "-", "moved alone", "one at a time"),
-    Column("low", "-", "both ends", "range", lambda row: _range(row)),
-    Column("law", "-", "within the range", "law", spare=1),
+    Column("low", "-", "end", "from", lambda row: _value(row["low"], row["unit"])),
+    Column("high", "-", "end", "to", lambda row: _value(row["high"], row["unit"])),
     Column("speedup_at_low", "-", "", "speedup", "{speedup_at_low:.2f}>{speedup_at_high:.2f}"),
-    Column("target_efficiency_at_low", "-", "", "target\neff.", _EFFICIENCY),
+    Column("target_efficiency_at_low", "-", "", "target\neff.", _EFFICIENCY, spare=1),
 )
 _MOST_ROWS = 15
 """Rows of a table for people [-]."""
 _VISIBLE = 0.005
 """Smallest effect that is visible with two decimals [-]."""
-_WIDE = 0.3
-"""Widest interval of a share that counts as settled [-]."""
 
 
 def answer(found: Sensitivity) -> Answer:
     """Return the analyses of a point in all forms."""
     facts = _facts(found)
     words = report.opening(_TOLD, facts, found.fits)
-    swings = records(found.swings)
-    swings = [row | {"law": found.ranges[row["input"]].law} for row in swings]
     indices = records(found.indices)
 
     def page() -> str:
         of_output = {name: [r for r in indices if r["output"] == name] for name in found.outcome}
         tables = [
-            _table(records(found.elasticities)[:_MOST_ROWS], _ELASTICITIES),
-            _table(_moved(swings)[:_MOST_ROWS], _SWINGS),
+            _table(records(found.elasticities), _ELASTICITIES),
+            _table(records(found.swings), _SWINGS),
             *(_shares(rows, name.replace("_", " ")) for name, rows in of_output.items()),
         ]
         return report.page(found, words, *tables, notes=lines(_NOTES, facts))
@@ -83,26 +78,16 @@ def _facts(found: Sensitivity) -> dict[str, Fact]:
     facts |= {name: Fact(getattr(found.point, name)) for name in _POINT}
     ends = {"low": "speedup_at_low", "high": "speedup_at_high"}
     facts |= picked("moves_most", records(found.swings)[0], "input", **ends)
-    indices = found.indices
-    decided = records(indices[indices["output"] == "speedup"])
+    decided = records(found.indices[found.indices["output"] == "speedup"])
     if decided:
         first = max(decided, key=lambda row: row["first_order"])
         first["first_order"] = min(first["first_order"], 1.0)  # an estimate may be beyond
         facts |= picked("decides_most", first, "input", share="first_order")
     names = found.elasticities["input"][:_MOST_ROWS]
-    is_wide = indices["first_order_high"] - indices["first_order_low"] > _WIDE
     return facts | {
         "without_range": Fact([name for name in names if name not in found.ranges]),
         "samples": Fact(found.samples),
-        "unsettled": Fact(sorted({*indices[is_wide]["output"]})),
     }
-
-
-def _moved(rows: list[Row]) -> list[Row]:
-    """Return the rows that move an outcome in the digits that are shown; all if none does."""
-    both = "{{speedup_at_{0}:.2f}} {{target_efficiency_at_{0}:.2f}}"
-    low, high = (filler(both.format(end)) for end in ("low", "high"))
-    return [row for row in rows if low(row) != high(row)] or rows
 
 
 def _shares(rows: list[Row], words: str) -> str:
@@ -117,11 +102,12 @@ def _shares(rows: list[Row], words: str) -> str:
         Column("total_low", "-", "", "95 % ", lambda row: _interval(row, "total")),
     )
     visible = [row for row in rows if row["total"] >= _VISIBLE] or rows[:1]
-    return _table(visible[:_MOST_ROWS], columns)
+    return _table(visible, columns)
 
 
 def _table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
-    return text_table(rows, columns, width=SCREEN.get(), left=(columns[0].title,))
+    left = (columns[0].title,)
+    return text_table(rows[:_MOST_ROWS], columns, width=SCREEN.get(), left=left)
 
 
 def _fields(found: Sensitivity) -> dict[str, Any]:
@@ -142,13 +128,6 @@ def _fields(found: Sensitivity) -> dict[str, Any]:
 
 def _value(value: float, unit: str) -> str:
     return f"{value:.4g}" if unit in ("-", "token", "request") else si(value, unit)
-
-
-def _range(row: Row) -> str:
-    """Return both ends of a range; a unit that they share stands once."""
-    first, last = (_value(row[end], row["unit"]).split(" ") for end in ("low", "high"))
-    shared = first[1:] == last[1:] or row["low"] == 0
-    return f"{' '.join(first[:1] if shared else first)}-{' '.join(last)}"
 
 
 def _share(row: Row, name: str, unit: str = " %") -> str:

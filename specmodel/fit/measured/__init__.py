@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     )
     from specmodel.fit.measured.runs import (
         Run as Run,
+        arguments_of_runs as arguments_of_runs,
         check_model as check_model,
         named_model as named_model,
         need_plain as need_plain,

@@ -18,6 +18,7 @@ from specmodel.base.naming import checkpoint, is_id
 from specmodel.base.units import LARGEST_NUMBER
 from specmodel.fit.measured.aliases import shipped_model
 from specmodel.fit.measured.tables import DEFAULT_CONTEXT, Served
+from specmodel.measure.arguments import acceptance_arguments
 from specmodel.models.architecture import list_architectures
 
 MOST_APART = 0.1  # share by which more may have run than was asked for [-]
@@ -163,6 +164,18 @@ class Run:
             topk=topk,
             verify_tokens=verified,
         )
+
+
+def arguments_of_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return the mean acceptance of runs of one draft length, as `acceptance_arguments` does."""
+    first, rates = runs[0], [run.acceptance_by_position for run in runs]
+    tokens = sum(run.tokens_per_step for run in runs) / len(runs)
+    by_position = [sum(at) / len(runs) for at in zip(*rates, strict=True)] if all(rates) else []
+    forms = acceptance_arguments(tokens, by_position, longest=first.draft_length)
+    if (first.topk or 1) == 1:
+        return forms
+    tree = {"tree_width": first.topk, "verify_tokens": first.verify_tokens}
+    return [form | {"draft_length": first.draft_length} | tree for form in forms]
 
 
 def seen_batch(decoding: float, most: float) -> float:
