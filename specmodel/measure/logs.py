@@ -325,7 +325,7 @@ def _refuse_fraction(accepted: float, drafted: float, where: str) -> None:
     if drafted and accepted <= drafted:
         fraction = f"{accepted / drafted:.4g}"
         expected = "the number of drafts or a mean length as well; for it alone, predict has"
-        expected += f" --accepted-fraction {fraction} --measured-draft-length STEPS"
+        expected += f" `accepted_fraction={fraction}` with `measured_draft_length`"
         raise InputError(where, f"an accepted fraction of {fraction} alone", expected)
 
 
