@@ -28,7 +28,7 @@ from specmodel.show.accepted import as_options
 _UNTOLD = "what the files do not tell: a name or path"
 _NOT_TYPED_ON = (
     *("measurements", "output", "overwrite", "name", "target", "hardware", "engine", "stack"),
-    *("draft_length", "tree_width", "verify_tokens", "source", "version", "force"),
+    *("draft_length", "tree_width", "verify_tokens", "source", "version", "force", "verbose"),
 )
 """What the next command does not take from the one typed, or takes in another form."""
 _DRAFTING = ("draft_length", "tree_width", "verify_tokens")

@@ -6,11 +6,9 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import specmodel
-from specmodel.base.errors import InputError, nearest
 from specmodel.drafters.names import named_drafters
 from specmodel.replay import traces
 from specmodel.show.behind import off_by
@@ -21,7 +19,7 @@ from specmodel.show.notes import si
 
 if TYPE_CHECKING:
     from specmodel.algebra.acceptance import Acceptance
-    from specmodel.base.records import Record
+    from specmodel.machines.hardware import HardwareProfile
 
 
 Row = dict[str, str]
@@ -135,11 +133,10 @@ def listing(kind: str) -> str:
     return "\n\n".join([*blocks, *([f"GB: {WORDS['GB']}."] if kind == "hardware" else [])])
 
 
-def record_text(name: str) -> str:
-    """Return a record of any kind as TOML, by its name or path, below figures derived from it."""
-    from specmodel.base.records import is_path, toml_text
+def record_text(record: Any) -> str:
+    """Return a record of any kind as TOML, below figures derived from it."""
+    from specmodel.base.records import toml_text
 
-    record: Any = _read(name) if is_path(name) else _find(name)
     return "\n".join([*(f"# {note}" for note in _notes(record)), toml_text(record)])
 
 
@@ -151,59 +148,18 @@ _TO_FILL_IN = """\
 """
 
 
-def template_text(name: str) -> str:
+def template_text(gpu: HardwareProfile) -> str:
     """Return a GPU as lines that a person changes into another one, without its own fits."""
     from dataclasses import replace
 
     from specmodel.base.records import toml_text
     from specmodel.machines.kernels import TYPICAL
 
-    gpu = specmodel.load_hardware(name, "name")
     common = {k: v for k, v in gpu.link.all_reduce.items() if k == TYPICAL} if gpu.link else {}
     link = gpu.link and replace(gpu.link, all_reduce=common)
     text = toml_text(replace(gpu, name="My GPU", fitted={}, link=link))
     text = re.sub(r'(source) = (?!"all-reduces).*', r'\1 = "where this is from"', text)
     return _TO_FILL_IN.format(name=gpu.name) + text
-
-
-def _read(path: str) -> Record:
-    """Return the record in a file; its kind follows from a key that only this kind has."""
-    from specmodel.base.records import read_mapping
-
-    keys: Any = read_mapping(Path(path), "name") if path.endswith(".toml") else ["hidden_size"]
-    if "memory" in keys:
-        return specmodel.load_hardware(path)
-    if "survival" in keys or "runs" in keys:
-        return traces.load_preset(path)
-    if "hidden_size" in keys:
-        return specmodel.load_architecture(path, "name")
-    return specmodel.load_engine(path)
-
-
-def _find(name: str) -> Any:
-    """Return the record that ships under a name, whichever kind it is."""
-    from specmodel.base.naming import known_name, spellings
-    from specmodel.drafters.typical import acceptance_by_name
-
-    published = acceptance_by_name()
-    known: dict[str, Callable[[str], Any]] = {
-        **dict.fromkeys(specmodel.list_hardware(), specmodel.load_hardware),
-        **dict.fromkeys(specmodel.list_architectures(), specmodel.load_architecture),
-        **dict.fromkeys(specmodel.list_engines(), specmodel.load_engine),
-        **dict.fromkeys(traces.list_presets(), traces.load_preset),
-    }
-    if {*spellings(name)} & {*specmodel.list_drafters()} and name not in known:
-        expected = f"a record; this drafter follows from its target: --drafter {name}, which"
-        expected += " --set drafter.num_layers=2, drafter.hidden_size and the like change"
-        raise InputError("name", name, expected)
-    found = next(filter(published.get, spellings(name)), None)
-    if found and found not in known:
-        return published[found]
-    if found := known_name(name, known, "name"):
-        return known[found](found)
-    expected = f"{nearest(name, [*ROWS, *known, *published])}, another name, a path, or a kind,"
-    expected += f" whose names specmodel list KIND tells: {', '.join(sorted(ROWS))}"
-    raise InputError("name", name, expected)
 
 
 def _notes(record: Any) -> Iterable[str]:

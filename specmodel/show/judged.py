@@ -29,8 +29,6 @@ ERRORS = (
     Column("coverage", "-", "share of 80 % intervals that hold", "within\n80 %", ".1%"),
 )
 """Of errors, whatever they are of."""
-_WHOLE = ("mean_error", "median_error", "bias", "coverage", "left_out_mean_error")
-"""Errors of all rows."""
 _LEFT = ("row", "model", "what", "component", "dtype", "group", "value", "host")
 _MOST_ROWS = 20
 """Rows that are printed one by one [-]."""
@@ -54,7 +52,7 @@ _ROWS = (
 _LINES = (
     "Mean error: {mean_error:.1%}; bias {bias:+.1%}; {coverage:.0%} of the 80 % intervals hold.",
     "Mean error: {mean_error:.1%}; bias {bias:+.1%}; with constants fitted to other models"
-    " {left_out_mean_error:.1%}.",
+    " {left_out_mean_error:.1%}, median {left_out_median_error:.1%}.",
 )
 _NOTES = (
     "Rows judged: {rows}.",
@@ -88,7 +86,7 @@ def answer(judged: JudgedEngines) -> Answer:
         page=page,
         facts=facts,
         fields=lambda: {
-            **{name: facts[name].value for name in _WHOLE if name in facts},
+            **{name: fact.value for name, fact in facts.items() if isinstance(fact.value, float)},
             "groups": errors[1:],
             "hosts": hosts,
             "rows": [_known(row) for row in rows],

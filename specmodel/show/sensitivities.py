@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from specmodel.base.text import SCREEN, wrap
 from specmodel.prediction.table import Column, Row
 from specmodel.show import report
-from specmodel.show.facts import Fact, lines, picked
+from specmodel.show.facts import lines
 from specmodel.show.forms import Answer, records, text_table
 from specmodel.show.notes import si
 
@@ -49,7 +49,9 @@ _VISIBLE = 0.005
 
 def answer(found: Sensitivity) -> Answer:
     """Return the analyses of a point in all forms."""
-    facts = _facts(found)
+    from specmodel.answers.sensitivity import sensitivity_facts
+
+    facts = sensitivity_facts(found)
     words = report.opening(_TOLD, facts, found.fits)
     indices = records(found.indices)
 
@@ -70,24 +72,6 @@ def answer(found: Sensitivity) -> Answer:
         warnings=found.warnings,
         case=report.caption(found),
     )
-
-
-def _facts(found: Sensitivity) -> dict[str, Fact]:
-    """Return the outcome, where, and the inputs that move and decide most of the speedup."""
-    facts = {name: Fact(value) for name, value in found.outcome.items()}
-    facts |= {name: Fact(getattr(found.point, name)) for name in _POINT}
-    ends = {"low": "speedup_at_low", "high": "speedup_at_high"}
-    facts |= picked("moves_most", records(found.swings)[0], "input", **ends)
-    decided = records(found.indices[found.indices["output"] == "speedup"])
-    if decided:
-        first = max(decided, key=lambda row: row["first_order"])
-        first["first_order"] = min(first["first_order"], 1.0)  # an estimate may be beyond
-        facts |= picked("decides_most", first, "input", share="first_order")
-    names = found.elasticities["input"][:_MOST_ROWS]
-    return facts | {
-        "without_range": Fact([name for name in names if name not in found.ranges]),
-        "samples": Fact(found.samples),
-    }
 
 
 def _shares(rows: list[Row], words: str) -> str:

@@ -21,6 +21,7 @@ from specmodel.answers.sensitivity.inputs import (
 from specmodel.answers.sensitivity.uncertainty import Range, uncertain_ranges
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
+from specmodel.base.facts import Fact
 from specmodel.base.notes import Note
 from specmodel.base.text import Viewed
 from specmodel.base.units import FloatArray, check, single
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 _ONE = "one value, as one point is analysed"
 _POINT = ("batch_size", "draft_length", "context_length")
+_MOST_NAMED = 15
+"""Inputs of the largest elasticities that are named where they have no range [-]."""
 _STEP = 1e-5
 """Relative step of differences [-]: near the cube root of 1e-16, where the errors of rounding,
 about 1e-16 / step, and of curvature, about the square of the step, are equally large."""
@@ -103,6 +106,31 @@ class Sensitivity(Viewed):
             for column, output, name in cells
         ]
         return pd.DataFrame(rows)
+
+
+def sensitivity_facts(found: Sensitivity) -> dict[str, Fact]:
+    """Return the outcome, where, and the inputs that move and decide most of the speedup.
+
+    Parameters
+    ----------
+    found
+        The analyses, as `analyse` returns them.
+    """
+    facts = {name: Fact(value) for name, value in found.outcome.items()}
+    facts |= {name: Fact(getattr(found.point, name)) for name in _POINT}
+    swing = found.swings.iloc[0]
+    facts["moves_most"] = Fact(swing["input"])
+    facts["moves_most_low"] = Fact(float(swing["speedup_at_low"]))
+    facts["moves_most_high"] = Fact(float(swing["speedup_at_high"]))
+    decided = found.indices[found.indices["output"] == "speedup"]
+    if len(decided):
+        first = decided.loc[decided["first_order"].idxmax()]
+        facts["decides_most"] = Fact(first["input"])
+        # an estimate may be beyond 1
+        facts["decides_most_share"] = Fact(min(float(first["first_order"]), 1.0))
+    names = found.elasticities["input"][:_MOST_NAMED]
+    facts["without_range"] = Fact([name for name in names if name not in found.ranges])
+    return facts | {"samples": Fact(found.samples)}
 
 
 class PointArguments(CaseArguments, total=False):
