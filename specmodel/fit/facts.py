@@ -53,14 +53,11 @@ def moved_rows(update: EngineUpdate) -> list[Row]:
     """Return each overhead [s] and factor [-] before the fit and now, with 80 % intervals."""
     rows = []
     for item in update.moved:
-        row: Row = {"name": item.name, "is_open": item.is_open}
-        for when, value, spread in (
-            ("before", item.before, item.spread_before),
-            ("now", item.after, item.spread_after),
-        ):
-            end = exp(NORMAL_80 * spread)
-            row |= {when: value, f"{when}_low": value / end, f"{when}_high": value * end}
-        rows.append(row)
+        then, now = (exp(NORMAL_80 * s) for s in (item.spread_before, item.spread_after))
+        before = {"before": item.before, "before_low": item.before / then}
+        row: Row = {"name": item.name, **before, "before_high": item.before * then}
+        row |= {"now": item.after, "now_low": item.after / now, "now_high": item.after * now}
+        rows.append(row | {"is_open": item.is_open})
     return rows
 
 

@@ -28,25 +28,22 @@ _RUNS = (
     Column("acceptance_rate", "-", "the same at each position", "acceptance\nrate", ".4f"),
     Column("accepted_fraction", "-", "accepted over drafted", "accepted\nfraction", ".4f"),
 )
-_FACTS = {
-    "model_name": ("-", "Model: {model_name}."),
-    "engine": ("-", "Printed by: {engine}."),
-    "num_drafts": ("-", "Drafts: {num_drafts}."),
-    "num_engines": ("-", "Engines: {num_engines}."),
-    "num_lines": ("-", "Lines: {num_lines}."),
-    "tokens_per_step": ("token", "Tokens per step: {tokens_per_step:.4g}."),
-    "mean_draft_length": ("token", "Drafted on average: {mean_draft_length:.3g}."),
-    "draft_length": ("token", "Longest draft: {draft_length}."),
-    "max_draft_length": ("token", "Longest draft: {max_draft_length}."),
-    "proposal_rate": ("-", "Steps with a draft: {proposal_rate:.2%}."),
-    "acceptance_rate": ("-", "Acceptance rate: {acceptance_rate:.4f}."),
-    "accepted_fraction": (
-        "-",
-        'Accepted of drafted ("draft acceptance rate"): {accepted_fraction}.',
-    ),
-    "running_requests": ("request", "Requests that ran: {running_requests:.3g}."),
-}
-"""What measured acceptance tells beside rates by position: its unit, and its line."""
+_LINES = (
+    "Model: {model_name}.",
+    "Printed by: {engine}.",
+    "Drafts: {num_drafts}.",
+    "Engines: {num_engines}.",
+    "Lines: {num_lines}.",
+    "Tokens per step: {tokens_per_step:.4g}.",
+    "Drafted on average: {mean_draft_length:.3g}.",
+    "Longest draft: {draft_length}.",
+    "Longest draft: {max_draft_length}.",
+    "Steps with a draft: {proposal_rate:.2%}.",
+    "Acceptance rate: {acceptance_rate:.4f}.",
+    "Accepted of drafted, in vLLM's log draft acceptance rate: {accepted_fraction:.4f}.",
+)
+_UNITS = dict.fromkeys(("tokens_per_step", "mean_draft_length", "max_draft_length"), "token")
+_UNITS |= {"draft_length": "token", "running_requests": "request"}
 _LONGER = "Or, for drafts longer than those measured, one rate throughout:"
 _LOOK_UP = "Or, of a look-up (ngram, suffix), with the share of steps that have a draft:"
 """What stands before another form of an acceptance."""
@@ -77,7 +74,9 @@ def of_benchmarks(drafted: Sequence[Run]) -> Answer:
         commands.append(_command(named_model(runs), gpus, [r.batch_size for r in runs], options))
     table = text_table(rows, _RUNS, left=("run",))
     page = "\n\n".join([table, f"{_TO_PREDICT}\n{commands[0]}", *commands[1:]])
-    return Answer(page=lambda: page, fields=lambda: {"runs": rows, "predict": forms})
+    facts = {"tokens_per_step": Fact({r["run"]: r["tokens_per_step"] for r in rows}, "token")}
+    fields = {"runs": rows, "predict": forms}
+    return Answer(page=lambda: page, facts=facts, fields=lambda: fields)
 
 
 def of_scrape(measured: measure.MeasuredAcceptance) -> Answer:
@@ -94,17 +93,21 @@ def of_scrape(measured: measure.MeasuredAcceptance) -> Answer:
 def of_log(logged: measure.LoggedAcceptance) -> Answer:
     """Return the acceptance in a log, a printed result or a metrics gauge, in all forms."""
     shares, tokens = logged.accepted_by_position, logged.tokens_per_step
-    drafts = {"longest": logged.draft_length, "mean": logged.mean_draft_length}
+    drafts: Row = {"longest": logged.draft_length, "mean": logged.mean_draft_length}
     warnings = [_NOT_MODELLED] if logged.engine == "llama.cpp" else []
     if shares and tokens > (by_rates := 1 + sum(shares)) + 0.02:
         warnings += [_CUT.format(len(shares), by_rates, tokens)]
-    rates = {"acceptance_by_position": logged.acceptance_by_position}
-    fields = plain_fields(logged) | rates | {"warnings": warnings}
-    return _answer(fields, shares, drafts | {"proposal_rate": logged.proposal_rate})
+    drafts |= {"proposal_rate": logged.proposal_rate}
+    fields = plain_fields(logged) | {"acceptance_by_position": logged.acceptance_by_position}
+    return _answer(fields, shares, drafts, warnings=warnings)
 
 
 def _answer(
-    fields: Row, shares: Sequence[float], drafts: Mapping[str, Any], model: str = ""
+    fields: Row,
+    shares: Sequence[float],
+    drafts: Mapping[str, Any],
+    model: str = "",
+    warnings: Sequence[str] = (),
 ) -> Answer:
     """Return what was read, rates by position, warnings, and the command that predicts with it."""
     from specmodel.measure import acceptance_arguments
@@ -112,17 +115,16 @@ def _answer(
     rates, ran = fields["acceptance_by_position"], fields["running_requests"]
     forms = acceptance_arguments(fields["tokens_per_step"], rates, **drafts)
     options = [*map(as_options, forms)]
-    facts = known((n, Fact(fields[n], unit)) for n, (unit, _) in _FACTS.items() if n in fields)
+    facts = known((name, Fact(value, _UNITS.get(name, "-"))) for name, value in fields.items())
     rows = [
         {"position": i, "share": share, "rate": rate}
         for i, (share, rate) in enumerate(zip(shares, rates, strict=True), 1)
     ]
-    is_short = rows and "draft_length" in forms[0]
-    warnings = [*fields.get("warnings", ()), *([_SHORT] if is_short else [])]
+    warnings = [*warnings, *([_SHORT] if rows and "draft_length" in forms[0] else [])]
 
     def page() -> str:
         parts = [
-            "\n".join(map(wrap, lines((line for _, line in _FACTS.values()), facts))),
+            "\n".join(map(wrap, lines(_LINES, facts))),
             text_table(rows, _POSITIONS) if rows else "",
             *(wrap(f"Warning: {warning}.") for warning in warnings),
             f"{_TO_PREDICT}\n{_command(model, 'GPU', [ran] if ran else [], options)}",

@@ -37,12 +37,8 @@ _RUNS = (
 _MOVED = (
     Column("name", "-", "of an overhead or factor", "moved"),
     Column("before", "-", "before the fit", "before", lambda row: _shown(row, "before")),
-    Column("before_low", "-", "", "80 %", lambda row: _interval(row, "before")),
     Column("now", "-", "likeliest value", "now", lambda row: _shown(row, "now")),
-    Column(
-        *("now_low", "-", "", "80 % "),
-        lambda row: "left open" if row["is_open"] else _interval(row, "now"),
-    ),
+    Column("now_low", "-", "of that", "80 % interval", lambda row: _interval(row)),
 )
 """Of what a fit of an engine moved."""
 _LINES = (
@@ -118,8 +114,9 @@ def _shown(row: Row, when: str) -> str:
     return seconds(row[when]) if is_time else f"{row[when]:.2f}"
 
 
-def _interval(row: Row, when: str) -> str:
-    return f"{_shown(row, f'{when}_low')} to {_shown(row, f'{when}_high')}"
+def _interval(row: Row) -> str:
+    ends = f"{_shown(row, 'now_low')} to {_shown(row, 'now_high')}"
+    return "left open" if row["is_open"] else ends
 
 
 def kernels(fits: Mapping[tuple[str, str], KernelFitting]) -> Answer:

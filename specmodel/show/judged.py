@@ -32,7 +32,6 @@ ERRORS = (
 _LEFT = ("row", "model", "what", "component", "dtype", "group", "value", "host")
 _MOST_ROWS = 20
 """Rows that are printed one by one [-]."""
-_MOST_NAMED = 5
 _QUANTITIES = {"tpot": "TPOT", "ttft": "TTFT", "step_time": "step", "speedup": "speedup"}
 _ROWS = (
     Column("row", "-", "name or number", "row"),
@@ -56,6 +55,7 @@ _LINES = (
 )
 _NOTES = (
     "Rows judged: {rows}.",
+    "Rows not taken, by reason: {not_taken}.",
     "Kernels of others stood in for an engine on a GPU: {kernels_of_others}.",
     "Assumed: {assumed}.",
 )
@@ -70,44 +70,29 @@ def answer(judged: JudgedEngines) -> Answer:
     sizes = judged.errors.groupby("group")["value"].transform("size")
     groups = records(judged.errors[(judged.errors["group"] == "all") | (sizes > 1)])
 
-    def page() -> str:
-        is_few, how = len(rows) <= _MOST_ROWS, {"width": SCREEN.get(), "left": _LEFT}
-        told = [f"Not taken, {why}: {_some(named)}." for why, named in judged.not_taken.items()]
-        parts = [
-            "\n".join(map(wrap, lines(_LINES, facts))),
-            text_table(rows, _ROWS, **how) if is_few else "",
-            error_table(groups),
-            error_table(hosts) if hosts else "",
-            "\n".join(map(wrap, [*lines(_NOTES, facts), *told])),
-        ]
-        return "\n\n".join(filter(None, parts))
+    few = rows if len(rows) <= _MOST_ROWS else []
+    not_taken = [
+        {"reason": why, "count": len(named), "rows": named}
+        for why, named in judged.not_taken.items()
+    ]
+    fields = {name: fact.value for name, fact in facts.items() if isinstance(fact.value, float)}
+    fields |= {"groups": errors[1:], "hosts": hosts, "rows": [*map(_known, rows)]}
+    fields |= {"not_taken": not_taken, "assumptions": dict(judged.assumed)}
 
-    return Answer(
-        page=page,
-        facts=facts,
-        fields=lambda: {
-            **{name: fact.value for name, fact in facts.items() if isinstance(fact.value, float)},
-            "groups": errors[1:],
-            "hosts": hosts,
-            "rows": [_known(row) for row in rows],
-            "not_taken": [
-                {"reason": why, "count": len(named), "rows": named}
-                for why, named in judged.not_taken.items()
-            ],
-            "assumptions": dict(judged.assumed),
-        },
-        rows=lambda: rows,
-    )
+    def page() -> str:
+        tables = [text_table(few, _ROWS, width=SCREEN.get(), left=_LEFT)] if few else []
+        tables += [error_table(part) for part in (groups, hosts) if part]
+        words, notes = ("\n".join(map(wrap, lines(t, facts))) for t in (_LINES, _NOTES))
+        return "\n\n".join([words, *tables, notes])
+
+    return Answer(page=page, facts=facts, fields=lambda: fields, rows=lambda: rows)
 
 
 def kernels(errors: DataFrame, name: str) -> Answer:
     """Return the errors of the kernels of a profile in all forms."""
     rows = records(errors)
-    return Answer(
-        page=lambda: f"{name}\n\n{error_table(rows)}",
-        fields=lambda: {"hardware": name, "rows": rows},
-        rows=lambda: rows,
-    )
+    fields = {"hardware": name, "rows": rows}
+    return Answer(page=lambda: f"{name}\n\n{error_table(rows)}", fields=lambda: fields)
 
 
 def error_table(rows: list[Row]) -> str:
@@ -120,13 +105,6 @@ def _value(row: Row, name: str) -> str:
     return f"{row[name]:.2f}" if row["quantity"] == "speedup" else seconds(row[name])
 
 
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"{', '.join(names[:_MOST_NAMED])}{more}"
-
-
 def _known(row: Row) -> Row:
-    """Return a row without missing values, its values also under the name of the quantity."""
-    name = row["quantity"]
-    of_quantity = {f"measured_{name}": row["measured"], name: row["predicted"]}
-    return {n: value for n, value in (row | of_quantity).items() if value is not None}
+    """Return a row without missing values."""
+    return {name: value for name, value in row.items() if value is not None}
