@@ -30,6 +30,16 @@ def run_rows(update: EngineUpdate) -> list[Row]:
     """Return each run as measured and as predicted, before the fit and now.
 
     A run that drafts has its speedup over the plain run of the nearest load.
+
+    Parameters
+    ----------
+    update
+        The fit, as `update_engine` returns it.
+
+    Returns
+    -------
+    list of dict
+        The run's name, its point, times per output token [s], speedups and error [-].
     """
     times = {"measured": update.measured, "before": update.before, "now": update.predicted}
     rows = []
@@ -50,7 +60,18 @@ def run_rows(update: EngineUpdate) -> list[Row]:
 
 
 def moved_rows(update: EngineUpdate) -> list[Row]:
-    """Return each overhead [s] and factor [-] before the fit and now, with 80 % intervals."""
+    """Return each overhead [s] and factor [-] before the fit and now, with 80 % intervals.
+
+    Parameters
+    ----------
+    update
+        The fit, as `update_engine` returns it.
+
+    Returns
+    -------
+    list of dict
+        Name, values with both ends of their intervals, and whether the runs left it open.
+    """
     rows = []
     for item in update.moved:
         then, now = (exp(NORMAL_80 * s) for s in (item.spread_before, item.spread_after))

@@ -29,6 +29,11 @@ def acceptance_arguments(
         Longest draft, and the mean one where drafts vary; None if not known [token].
     proposal_rate
         Share of steps with a draft; None for all [-].
+
+    Returns
+    -------
+    list of dict
+        Arguments by name; a draft length of None is yours to give.
     """
     tokens = {"tokens_per_step": round(float(tokens_per_step), 4)}
     if mean is None or mean == longest:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from specmodel import measure
 from specmodel.base.text import command_lines, wrap
+from specmodel.fit import measured
 from specmodel.prediction.table import Column, Row
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, plain_fields, text_table
-
-if TYPE_CHECKING:
-    from specmodel import measure
-    from specmodel.fit.measured import Run
 
 _POSITIONS = (
     Column("position", "-", "in a draft", "position"),
@@ -53,25 +51,25 @@ _NOT_MODELLED = "llama.cpp is not modelled: with these options predict answers f
 _TO_PREDICT = "To predict; words in capitals are yours to give, as no file tells them:"
 
 
-def of_benchmarks(drafted: Sequence[Run]) -> Answer:
+def of_benchmarks(drafted: Sequence[measured.Run]) -> Answer:
     """Return the acceptance of runs that drafted, from the result files of a benchmark."""
-    from specmodel.fit.measured import arguments_of_runs, named_model
-
     names = [column.name for column in _RUNS[1:]]
     rows = [
         {"run": Path(run.source).name} | {name: getattr(run, name) for name in names}
         for run in drafted
     ]
-    kinds: dict[Any, list[Run]] = {}
+    kinds: dict[Any, list[measured.Run]] = {}
     for run in drafted:
         kinds.setdefault((run.draft_length, run.topk, run.verify_tokens), []).append(run)
     forms, commands = list[str](), list[str]()
     for runs in kinds.values():
         counts = {run.num_gpus for run in runs}
         gpus = f"{counts.pop()}xGPU" if len(counts) == 1 and None not in counts else "GPU"
-        options = [*map(as_options, arguments_of_runs(runs))]
+        options = [*map(as_options, measured.arguments_of_runs(runs))]
         forms += options
-        commands.append(_command(named_model(runs), gpus, [r.batch_size for r in runs], options))
+        commands.append(
+            _command(measured.named_model(runs), gpus, [r.batch_size for r in runs], options)
+        )
     table = text_table(rows, _RUNS, left=("run",))
     page = "\n\n".join([table, f"{_TO_PREDICT}\n{commands[0]}", *commands[1:]])
     facts = {"tokens_per_step": Fact({r["run"]: r["tokens_per_step"] for r in rows}, "token")}
@@ -79,15 +77,13 @@ def of_benchmarks(drafted: Sequence[Run]) -> Answer:
     return Answer(page=lambda: page, facts=facts, fields=lambda: fields)
 
 
-def of_scrape(measured: measure.MeasuredAcceptance) -> Answer:
+def of_scrape(scraped: measure.MeasuredAcceptance) -> Answer:
     """Return the acceptance that a running server counted."""
-    from specmodel.fit.measured.runs import named_checkpoint
-
-    m, fields = measured, plain_fields(measured)
+    m, fields = scraped, plain_fields(scraped)
     longest, mean = m.max_draft_length, m.mean_draft_length
     drafts = {"longest": longest, "mean": longest if mean > 0.98 * longest else mean}  # all end
     shares = (m.accepted_by_position / m.num_drafts).tolist()
-    return _answer(fields, shares, drafts, named_checkpoint(m.model_name)[0])
+    return _answer(fields, shares, drafts, measured.named_checkpoint(m.model_name)[0])
 
 
 def of_log(logged: measure.LoggedAcceptance) -> Answer:
@@ -110,10 +106,8 @@ def _answer(
     warnings: Sequence[str] = (),
 ) -> Answer:
     """Return what was read, rates by position, warnings, and the command that predicts with it."""
-    from specmodel.measure import acceptance_arguments
-
     rates, ran = fields["acceptance_by_position"], fields["running_requests"]
-    forms = acceptance_arguments(fields["tokens_per_step"], rates, **drafts)
+    forms = measure.acceptance_arguments(fields["tokens_per_step"], rates, **drafts)
     options = [*map(as_options, forms)]
     facts = known((name, Fact(value, _UNITS.get(name, "-"))) for name, value in fields.items())
     rows = [

@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import specmodel
 from specmodel.drafters.names import named_drafters
@@ -16,11 +16,6 @@ from specmodel.show.columns import meanings
 from specmodel.show.forms import table
 from specmodel.show.glossary import LIMITS, WORDS, policy_words
 from specmodel.show.notes import si
-
-if TYPE_CHECKING:
-    from specmodel.algebra.acceptance import Acceptance
-    from specmodel.machines.hardware import HardwareProfile
-
 
 Row = dict[str, str]
 """A row of a listing: cells by title, the name of the record first."""
@@ -85,7 +80,7 @@ def _acceptance_rows() -> Iterable[Row]:
         }
 
 
-def _reached(acceptance: Acceptance, longest: int) -> str:
+def _reached(acceptance: specmodel.Acceptance, longest: int) -> str:
     """Return the tokens a step at a few draft lengths up to the longest one measured."""
     lengths = [length for length in _LENGTHS if length <= longest]
     return ", ".join(f"{float(acceptance.expected_tokens_per_step(n)):.2f}" for n in lengths)
@@ -148,7 +143,7 @@ _TO_FILL_IN = """\
 """
 
 
-def template_text(gpu: HardwareProfile) -> str:
+def template_text(gpu: specmodel.HardwareProfile) -> str:
     """Return a GPU as lines that a person changes into another one, without its own fits."""
     from dataclasses import replace
 

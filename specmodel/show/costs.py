@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from specmodel import answers
 from specmodel.base.text import wrap
 from specmodel.prediction.table import Row, seconds
 from specmodel.show import report
 from specmodel.show.columns import units
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, by_batch_size
-
-if TYPE_CHECKING:
-    from specmodel.answers.cost_tables import StepCosts
 
 _PLACE = (
     "a FILE, with --speculative-algorithm DSPARK --speculative-dspark-sps-table-path FILE and"
@@ -26,8 +22,7 @@ CAVEATS = {
     " --set drafter.num_layers=5 is one of five.",
     "vllm": "vLLM 0.33 reads no file: with enable_adaptive_verification it measures as it starts,"
     " at the one context that VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN gives (8192 if unset):"
-    " drafting by requests, the target pass by tokens. --csv has both, to lay beside or to choose"
-    " that context by.",
+    " drafting by requests, the target pass by tokens. --csv has both, to choose that context by.",
 }
 """Where an engine departs from the table."""
 _LINES = (
@@ -39,7 +34,7 @@ _LINES = (
 )
 
 
-def answer(found: StepCosts) -> Answer:
+def answer(found: answers.StepCosts) -> Answer:
     """Return the times of steps in all forms."""
     table, prediction, fragment = found.table, found.prediction, found.fragment
     step, replicas = table.step_time, prediction.deployment.layout.replicas

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from specmodel import fit
 from specmodel.base.text import TABLE, wrap
 from specmodel.prediction.table import Column, Row, seconds
 from specmodel.show import report
@@ -12,9 +12,6 @@ from specmodel.show.behind import behind
 from specmodel.show.facts import lines
 from specmodel.show.forms import Answer, text_table
 from specmodel.show.judged import ERRORS
-
-if TYPE_CHECKING:
-    from specmodel.fit import EngineUpdate, KernelFitting
 
 _KERNELS = (
     *ERRORS[:2],
@@ -76,11 +73,9 @@ _FAST = (
 """Why runs take longer than predicted or less, the likeliest first."""
 
 
-def answer(update: EngineUpdate) -> Answer:
+def answer(update: fit.EngineUpdate) -> Answer:
     """Return an engine fitted to runs in all forms."""
-    from specmodel.fit.facts import moved_rows, run_rows, update_facts
-
-    facts, runs, moved = update_facts(update), run_rows(update), moved_rows(update)
+    facts, runs, moved = fit.update_facts(update), fit.run_rows(update), fit.moved_rows(update)
     told = {name: fact.value for name, fact in facts.items()}
     is_refused, is_slow = told.get("is_refused"), told.get("is_slow")
     against = lines([_REFUSED if is_refused else _UNLIKE, _EXCESS], facts)
@@ -119,7 +114,7 @@ def _interval(row: Row) -> str:
     return "left open" if row["is_open"] else ends
 
 
-def kernels(fits: Mapping[tuple[str, str], KernelFitting]) -> Answer:
+def kernels(fits: Mapping[tuple[str, str], fit.KernelFitting]) -> Answer:
     """Return fitted kernels in all forms: errors, parameters and warnings by kind and dtype."""
     names = [column.name for column in _KERNELS[2:]]
     rows, warnings = list[Row](), list[str]()

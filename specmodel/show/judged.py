@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from specmodel.base.text import SCREEN, wrap
+from specmodel.fit import measured
 from specmodel.prediction.table import Column, Row, seconds
+from specmodel.show import forms
 from specmodel.show.facts import lines
 from specmodel.show.forms import Answer, records, text_table
-
-if TYPE_CHECKING:
-    from specmodel.fit.measured.judged import JudgedEngines
-    from specmodel.show.forms import DataFrame
 
 ERRORS = (
     Column("component", "-", "kind of kernel", "component"),
@@ -61,11 +57,9 @@ _NOTES = (
 )
 
 
-def answer(judged: JudgedEngines) -> Answer:
+def answer(judged: measured.JudgedEngines) -> Answer:
     """Return the judged rows of a table of measured engines, and their errors, in all forms."""
-    from specmodel.fit.measured.judged import judged_facts
-
-    facts = judged_facts(judged)
+    facts = measured.judged_facts(judged)
     rows, errors, hosts = map(records, (judged.rows, judged.errors, judged.hosts))
     sizes = judged.errors.groupby("group")["value"].transform("size")
     groups = records(judged.errors[(judged.errors["group"] == "all") | (sizes > 1)])
@@ -88,7 +82,7 @@ def answer(judged: JudgedEngines) -> Answer:
     return Answer(page=page, facts=facts, fields=lambda: fields, rows=lambda: rows)
 
 
-def kernels(errors: DataFrame, name: str) -> Answer:
+def kernels(errors: forms.DataFrame, name: str) -> Answer:
     """Return the errors of the kernels of a profile in all forms."""
     rows = records(errors)
     fields = {"hardware": name, "rows": rows}

@@ -49,7 +49,6 @@ def answer(found: Replayed) -> Answer:
     rows = [row | room | {"assumed": row["assumed"] or ""} for row in records(found.summary)]
     warnings = [*map(str, question.warnings)]
     assumptions = in_words(question.assumed)
-    said = {"heading": case, "assumptions": assumptions, "warnings": warnings, **room}
     names = [row["policy"] for row in rows]
     labels = {
         name: name if len(name) <= _LONGEST_LABEL else f"{name.partition(':')[0][:14]} [{number}]"
@@ -64,13 +63,15 @@ def answer(found: Replayed) -> Answer:
     sentences = behind(question.deployment) if question.deployment else []
 
     def page() -> str:
-        tables = [_table(labelled, labels)]
-        return report.laid_out(case, sentences, in_short, warnings, words, tables)
+        table = _table(labelled, labels)
+        return report.laid_out(case, sentences, in_short, warnings, words, [table])
 
+    fields = {"heading": case, "assumptions": assumptions, "warnings": warnings, **room}
+    fields |= {"step_times": fields_of(question.times), "policies": rows}
     return Answer(
         page=page,
         facts=facts,
-        fields=lambda: said | {"step_times": fields_of(question.times), "policies": rows},
+        fields=lambda: fields,
         rows=lambda: rows,
         warnings=warnings,
         case=case,
@@ -92,11 +93,8 @@ def _facts(rows: list[Row], times: replay.ReplayTimes) -> Facts:
 def fields_of(times: replay.ReplayTimes) -> Row:
     """Return times for JSON, the later ones as a list of the same fields."""
     fields: Row = plain_fields(times)
-    later = [
-        {name: value for name, value in fields_of(row).items() if not name.startswith("context")}
-        for row in fields.pop("later")
-    ]
-    return fields | ({"later": later} if later else {})
+    fields["later"] = [fields_of(row) for row in fields["later"]]
+    return fields
 
 
 def _table(rows: list[Row], labels: dict[str, str]) -> str:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
+from specmodel.answers import sensitivity
 from specmodel.base.text import SCREEN, wrap
 from specmodel.prediction.table import Column, Row
 from specmodel.show import report
 from specmodel.show.facts import lines
 from specmodel.show.forms import Answer, records, text_table
 from specmodel.show.notes import si
-
-if TYPE_CHECKING:
-    from specmodel.answers.sensitivity import Sensitivity
 
 _POINT = ("batch_size", "draft_length", "context_length")
 _TOLD = (
@@ -47,19 +44,21 @@ _VISIBLE = 0.005
 """Smallest effect that is visible with two decimals [-]."""
 
 
-def answer(found: Sensitivity) -> Answer:
+def answer(found: sensitivity.Sensitivity) -> Answer:
     """Return the analyses of a point in all forms."""
-    from specmodel.answers.sensitivity import sensitivity_facts
-
-    facts = sensitivity_facts(found)
+    facts = sensitivity.sensitivity_facts(found)
     words = report.opening(_TOLD, facts, found.fits)
-    indices = records(found.indices)
+    elasticities, swings, indices = map(records, (found.elasticities, found.swings, found.indices))
+    fields = report.case_fields(found) | found.outcome | {"samples": found.samples}
+    fields |= {"point": {name: getattr(found.point, name) for name in _POINT}}
+    fields |= {"elasticities": elasticities, "tornado": swings, "sobol": indices}
+    fields |= {"laws": {name: span.law for name, span in found.ranges.items()}}
 
     def page() -> str:
         of_output = {name: [r for r in indices if r["output"] == name] for name in found.outcome}
         tables = [
-            _table(records(found.elasticities), _ELASTICITIES),
-            _table(records(found.swings), _SWINGS),
+            _table(elasticities, _ELASTICITIES),
+            _table(swings, _SWINGS),
             *(_shares(rows, name.replace("_", " ")) for name, rows in of_output.items()),
         ]
         return report.page(found, words, *tables, notes=lines(_NOTES, facts))
@@ -67,7 +66,7 @@ def answer(found: Sensitivity) -> Answer:
     return Answer(
         page=page,
         facts=facts,
-        fields=lambda: _fields(found),
+        fields=lambda: fields,
         rows=lambda: records(found.tidy()),
         warnings=found.warnings,
         case=report.caption(found),
@@ -92,22 +91,6 @@ def _shares(rows: list[Row], words: str) -> str:
 def _table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     left = (columns[0].title,)
     return text_table(rows[:_MOST_ROWS], columns, width=SCREEN.get(), left=left)
-
-
-def _fields(found: Sensitivity) -> dict[str, Any]:
-    """Return the fields of JSON, in SI units."""
-    case = report.case_fields(found)
-    return {
-        "deployment": case.pop("deployment"),
-        "point": {name: getattr(found.point, name) for name in _POINT},
-        **found.outcome,
-        "elasticities": records(found.elasticities),
-        "tornado": records(found.swings),
-        "sobol": records(found.indices),
-        "laws": {name: span.law for name, span in found.ranges.items()},
-        "samples": found.samples,
-        **case,
-    }
 
 
 def _value(value: float, unit: str) -> str:

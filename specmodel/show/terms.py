@@ -36,23 +36,25 @@ def answer(prediction: report.Prediction) -> forms.Answer:
 
     Contributions are Shapley values: they sum exactly, and no order is chosen.
     """
-    p, size = prediction, prediction.speedup.size
+    p = prediction
     if not p.draft_length.all() and case_of(p).draft_length is not None:
         raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
-    if size > MOST_PRINTED:
-        raise InputError("batch_size", f"{size} points", f"at most {MOST_PRINTED} points")
+    _check_size(p, MOST_PRINTED, f"at most {MOST_PRINTED} points")
     found = answers.explain(p)
 
     facts, words = _facts(found)
 
     def parts() -> tuple[str, str]:
-        if size > MOST_EXPLAINED:
-            expected = f"at most {MOST_EXPLAINED} points side by side, or --json or --csv"
-            raise InputError("batch_size", f"{size} points", expected)
+        _check_size(p, MOST_EXPLAINED, f"at most {MOST_EXPLAINED} points, or --json or --csv")
         lost = {name for each in found.largest for name in each}
         return tables(found), wrap(limits_told(lost, "Lost to"))
 
     return report.answer(p, found.rows(), words, parts, facts)
+
+
+def _check_size(prediction: report.Prediction, most: int, expected: str) -> None:
+    if (size := prediction.speedup.size) > most:
+        raise InputError("batch_size", f"{size} points", expected)
 
 
 def _facts(explanation: answers.Explanation) -> tuple[dict[str, Fact], list[str]]:

@@ -71,7 +71,18 @@ def judged_engines(path: str | Path, *, ttft: bool = False) -> JudgedEngines:
 
 
 def judged_facts(judged: JudgedEngines) -> dict[str, Fact]:
-    """Return the errors of all rows, and which rows they are of."""
+    """Return the errors of all rows, and which rows they are of.
+
+    Parameters
+    ----------
+    judged
+        The judged rows, as `judged_engines` returns them.
+
+    Returns
+    -------
+    dict
+        Errors [-], numbers of rows by what became of them, and what was assumed, by name.
+    """
     rows, every = judged.rows, judged.errors.iloc[0]
     lent = rows[rows["stack"] != rows["engine"].map(stack_of)]
     of_others = Counter(map(" ".join, lent[["engine", "hardware", "stack"]].to_numpy()))

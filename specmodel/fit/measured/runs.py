@@ -167,7 +167,18 @@ class Run:
 
 
 def arguments_of_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return the mean acceptance of runs of one draft length, as `acceptance_arguments` does."""
+    """Return the mean acceptance of runs of one draft length as arguments of predict.
+
+    Parameters
+    ----------
+    runs
+        Runs that drafted, alike in draft length and tree.
+
+    Returns
+    -------
+    list of dict
+        One form or two, as `acceptance_arguments` gives them, with the tree if there is one.
+    """
     first, rates = runs[0], [run.acceptance_by_position for run in runs]
     tokens = sum(run.tokens_per_step for run in runs) / len(runs)
     by_position = [sum(at) / len(runs) for at in zip(*rates, strict=True)] if all(rates) else []
