@@ -67,14 +67,13 @@ def of_benchmarks(drafted: Sequence[measured.Run]) -> Answer:
         gpus = f"{counts.pop()}xGPU" if len(counts) == 1 and None not in counts else "GPU"
         options = [*map(as_options, measured.arguments_of_runs(runs))]
         forms += options
-        commands.append(
-            _command(measured.named_model(runs), gpus, [r.batch_size for r in runs], options)
-        )
+        model, sizes = measured.named_model(runs), [run.batch_size for run in runs]
+        commands.append(_command(model, gpus, sizes, options))
     table = text_table(rows, _RUNS, left=("run",))
     page = "\n\n".join([table, f"{_TO_PREDICT}\n{commands[0]}", *commands[1:]])
     facts = {"tokens_per_step": Fact({r["run"]: r["tokens_per_step"] for r in rows}, "token")}
     fields = {"runs": rows, "predict": forms}
-    return Answer(page=lambda: page, facts=facts, fields=lambda: fields)
+    return Answer(page=lambda: page, facts=facts, fields=lambda: fields, rows=lambda: rows)
 
 
 def of_scrape(scraped: measure.MeasuredAcceptance) -> Answer:
@@ -126,7 +125,9 @@ def _answer(
         return "\n\n".join(filter(None, parts))
 
     whole = fields | {"warnings": warnings, "predict": options}
-    return Answer(page=page, facts=facts, fields=lambda: whole, warnings=warnings)
+    return Answer(
+        page=page, facts=facts, fields=lambda: whole, rows=lambda: rows, warnings=warnings
+    )
 
 
 def _command(model: str, gpus: str, sizes: Sequence[float], options: Sequence[str]) -> str:
