@@ -129,8 +129,7 @@ def calibration_text(made: Calibration, timed: int, total: int) -> str:
     if made.noise.split_half == made.noise.split_half:  # repeats were timed: not NaN
         facts |= {name: Fact(value) for name, value in vars(made.noise).items()}
     facts["launch_times"] = Fact(dict(made.launch_times), "s")
-    if made.links:
-        link = made.links[1]
+    if link := made.link:
         facts |= {
             "num_gpus": Fact(link.num_gpus),
             "latency": Fact(link.collective_latency + 2 * (link.num_gpus - 1) * link.hop_latency),

@@ -259,13 +259,12 @@ def _lengths(runs: Sequence[measured.Run]) -> list[str]:
     """Return ``predict`` options for the lengths of the runs; [] if lengths differ."""
     from specmodel.fit.measured.runs import SAME_LOAD
 
-    found = []
-    for name in ("prompt_length", "output_length"):
-        lengths = [getattr(run, name) for run in runs]
-        if None in lengths or max(lengths) > SAME_LOAD * min(lengths):
-            return []
-        found.append(f"--{name.replace('_', '-')} {max(round(sum(lengths) / len(lengths)), 1)}")
-    return found
+    names = ("prompt_length", "output_length")
+    lengths = {name: [getattr(run, name) for run in runs] for name in names}
+    if any(None in of or max(of) > SAME_LOAD * min(of) for of in lengths.values()):
+        return []
+    means = {name: max(round(sum(of) / len(of)), 1) for name, of in lengths.items()}
+    return [as_options(means)]
 
 
 @fit_group.command(context_settings=settings.SETTINGS, cls=GroupedCommand)

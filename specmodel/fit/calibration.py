@@ -45,7 +45,7 @@ class Calibration:
     noise: Noise
     launch_times: Mapping[str, float]  # of a kernel that does next to nothing, by how [s]
     skipped: Mapping[str, str]  # points that could not be timed, and why
-    links: tuple[Link | None, Link] | None  # of the profile, and as all-reduces show it
+    link: Link | None  # as all-reduces show it
     flags: Sequence[str]  # what speaks against the timings
     doubtful: Mapping[str, str]  # kinds whose timings should be repeated, and why
 
@@ -83,7 +83,7 @@ def calibrate_rows(
     source = f"specmodel calibrate, {info.name}, driver {info.driver}"
     stack = fitted_stack(fits, version=info.torch, source=source, date=date)
     noted = rows[rows["note"].notna()]
-    link, moved = measured_link(rows), drift(rows)
+    moved = drift(rows)
     sessions = json.loads(Path(path).with_suffix(".json").read_text(encoding="utf-8"))["sessions"]
     flags = [*dict.fromkeys(f for each in sessions for f in each.get("flags", []))]
     if abs(moved) > DRIFT:
@@ -94,7 +94,7 @@ def calibrate_rows(
         noise=noise(rows),
         launch_times=launch_times(rows),
         skipped=dict(zip(noted["point"], noted["note"], strict=True)),
-        links=(profile.link, link) if link else None,
+        link=measured_link(rows),
         flags=flags,
         doubtful=doubtful,
     )
@@ -118,8 +118,8 @@ def _fit_what_can_be(
                 doubtful[str(kind)] = f"not in the profile ({error})"
         fits = fit_kernels(kept, profile)
     for (kind, _), fitting in fits.items():
-        if (error := fitting.fit.mean_error) > NOISY:
-            doubtful[kind] = f"missed by {error:.0%} on average (2 to 10 % on a quiet machine)"
+        if (missed := fitting.fit.mean_error) > NOISY:
+            doubtful[kind] = f"missed by {missed:.0%} on average (2 to 10 % on a quiet machine)"
     return fits, doubtful
 
 

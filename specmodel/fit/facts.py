@@ -97,7 +97,7 @@ def update_facts(update: EngineUpdate) -> dict[str, Fact]:
         with a warning, the number of GPUs on which a known host would match the runs.
     """
     rows, layout, target = update.rows, update.deployment.layout, update.deployment.target
-    noise = sorted((row.noise, Path(row.row).name) for row in rows if row.noise) or [(None, "")]
+    noise = sorted((row.noise, Path(row.row).name) for row in rows if row.noise) or [(0.0, "")]
     now, before = (values / update.measured - 1 for values in (update.predicted, update.before))
     warning = next(iter(update.fit_warnings), None)
     count, ratios = likely_gpus(rows, update.base.overheads) if warning else (None, None)
@@ -108,7 +108,7 @@ def update_facts(update: EngineUpdate) -> dict[str, Fact]:
         "started_from": Fact(update.base.name),
         "notes": Fact([note for row in rows for note in row.notes]),
         "noise": Fact(noise[len(noise) // 2][0]),
-        "noise_most": Fact(noise[-1][0]),
+        "noise_most": Fact(noise[-1][0] or None),
         "noisiest_run": Fact(noise[-1][1]),
         "excess_speedup": Fact(update.excess_speedup or None),
         "unlikely": Fact(warning and warning.found),

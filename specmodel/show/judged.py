@@ -69,7 +69,9 @@ def answer(judged: measured.JudgedEngines) -> Answer:
         {"reason": why, "count": len(named), "rows": named}
         for why, named in judged.not_taken.items()
     ]
-    fields = {name: fact.value for name, fact in facts.items() if isinstance(fact.value, float)}
+    fields: Row = {
+        name: fact.value for name, fact in facts.items() if isinstance(fact.value, float)
+    }
     fields |= {"groups": errors[1:], "hosts": hosts, "rows": [*map(_known, rows)]}
     fields |= {"not_taken": not_taken, "assumptions": dict(judged.assumed)}
 

@@ -80,32 +80,22 @@ class Sensitivity(Viewed):
         """Return all three analyses as one tidy table."""
         import pandas as pd
 
-        ends = [
-            (f"{name}_{end}", name, end)
-            for name in self.outcome
-            for end in ("at_low", "at_high", "nominal")
-        ]
-        tables: dict[str, tuple[pd.DataFrame, list[tuple[str, str | None, str]]]] = {
-            "elasticity": (self.elasticities, [(n, n, "elasticity") for n in self.outcome]),
-            "tornado": (self.swings, [("low", "", "low"), ("high", "", "high"), *ends]),
-            "sobol": (self.indices, [(name, None, name) for name in self.indices.columns[2:]]),
+        elasticities, swings = (t.drop(columns="value") for t in (self.elasticities, self.swings))
+        swings = swings.melt(["input", "unit", "source"])
+        of_output = f"(?:({'|'.join(self.outcome)})_)?(.+)"
+        swings[["output", "variable"]] = swings["variable"].str.extract(of_output).fillna("")
+        is_end = swings["output"] == ""
+        swings["unit"], swings["source"] = (swings[n].where(is_end) for n in ("unit", "source"))
+        tables = {
+            "elasticity": elasticities.melt(["input"], [*self.outcome], "output"),
+            "tornado": swings,
+            "sobol": self.indices.melt(["input", "output"]),
         }
-        rows = [
-            {
-                "analysis": analysis,
-                **{name: getattr(self.point, name) for name in _POINT},
-                "input": row["input"],
-                "output": row["output"] if output is None else output,
-                "quantity": name,
-                "value": row[column],
-                "unit": row["unit"] if column in ("low", "high") else "-",
-                "source": row["source"] if column in ("low", "high") else None,
-            }
-            for analysis, (table, cells) in tables.items()
-            for row in table.to_dict("records")
-            for column, output, name in cells
-        ]
-        return pd.DataFrame(rows)
+        point = {name: getattr(self.point, name) for name in _POINT}
+        whole = pd.concat([table.assign(analysis=n, **point) for n, table in tables.items()])
+        whole["quantity"] = whole["variable"].fillna("elasticity")
+        columns = ["analysis", *_POINT, "input", "output", "quantity", "value", "unit", "source"]
+        return whole.fillna({"unit": "-"})[columns].reset_index(drop=True)
 
 
 def sensitivity_facts(found: Sensitivity) -> dict[str, Fact]:
@@ -124,7 +114,7 @@ def sensitivity_facts(found: Sensitivity) -> dict[str, Fact]:
     facts["moves_most_high"] = Fact(float(swing["speedup_at_high"]))
     decided = found.indices[found.indices["output"] == "speedup"]
     if len(decided):
-        first = decided.loc[decided["first_order"].idxmax()]
+        first = decided.sort_values("first_order", ascending=False, kind="stable").iloc[0]
         facts["decides_most"] = Fact(first["input"])
         # an estimate may be beyond 1
         facts["decides_most_share"] = Fact(min(float(first["first_order"]), 1.0))
