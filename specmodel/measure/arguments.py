@@ -36,7 +36,7 @@ def acceptance_arguments(
         Arguments by name; a draft length of None is yours to give.
     """
     tokens = {"tokens_per_step": round(float(tokens_per_step), 4)}
-    if mean is None or mean == longest:
+    if mean is None or (longest and mean > 0.98 * longest):  # as requests end
         by_position = ",".join(f"{round(rate, 4):g}" for rate in rates)
         first = [{"acceptance_by_position": f"conditional:{by_position}"}] if rates else []
         return [*first, tokens | {"measured_draft_length": longest}]

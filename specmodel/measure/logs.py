@@ -119,6 +119,11 @@ class LoggedAcceptance:
     running_requests: float | None = None
 
     @property
+    def shares_by_position(self) -> tuple[float, ...]:
+        """The same as `accepted_by_position` [-]."""
+        return self.accepted_by_position
+
+    @property
     def acceptance_by_position(self) -> list[float]:
         """P(token accepted, all before it were) at each position [-]."""
         shares = sorted(self.accepted_by_position, reverse=True)

@@ -9,7 +9,7 @@ from typing import Any
 from specmodel import measure
 from specmodel.base.text import command_lines, wrap
 from specmodel.fit import measured
-from specmodel.prediction.table import Column, Row
+from specmodel.prediction.table import Column
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, plain_fields, text_table
 
@@ -76,51 +76,33 @@ def of_benchmarks(drafted: Sequence[measured.Run]) -> Answer:
     return Answer(page=lambda: page, facts=facts, fields=lambda: fields, rows=lambda: rows)
 
 
-def of_scrape(scraped: measure.MeasuredAcceptance) -> Answer:
-    """Return the acceptance that a running server counted."""
-    m, fields = scraped, plain_fields(scraped)
-    longest, mean = m.max_draft_length, m.mean_draft_length
-    drafts = {"longest": longest, "mean": longest if mean > 0.98 * longest else mean}  # all end
-    shares = (m.accepted_by_position / m.num_drafts).tolist()
-    return _answer(fields, shares, drafts, measured.named_checkpoint(m.model_name)[0])
-
-
-def of_log(logged: measure.LoggedAcceptance) -> Answer:
-    """Return the acceptance in a log, a printed result or a metrics gauge, in all forms."""
-    shares, tokens = logged.accepted_by_position, logged.tokens_per_step
-    drafts: Row = {"longest": logged.draft_length, "mean": logged.mean_draft_length}
-    warnings = [_NOT_MODELLED] if logged.engine == "llama.cpp" else []
-    if shares and tokens > (by_rates := 1 + sum(shares)) + 0.02:
-        warnings += [_CUT.format(len(shares), by_rates, tokens)]
-    drafts |= {"proposal_rate": logged.proposal_rate}
-    fields = plain_fields(logged) | {"acceptance_by_position": logged.acceptance_by_position}
-    return _answer(fields, shares, drafts, warnings=warnings)
-
-
-def _answer(
-    fields: Row,
-    shares: Sequence[float],
-    drafts: Mapping[str, Any],
-    model: str = "",
-    warnings: Sequence[str] = (),
-) -> Answer:
-    """Return what was read, rates by position, warnings, and the command that predicts with it."""
-    rates, ran = fields["acceptance_by_position"], fields["running_requests"]
-    forms = measure.acceptance_arguments(fields["tokens_per_step"], rates, **drafts)
-    options = [*map(as_options, forms)]
+def of_counts(found: measure.MeasuredAcceptance | measure.LoggedAcceptance) -> Answer:
+    """Return the acceptance that a server counted, or printed, in all forms."""
+    rates, shares = [*found.acceptance_by_position], [*found.shares_by_position]
+    fields = plain_fields(found) | {"acceptance_by_position": rates}
+    tokens, name = found.tokens_per_step, fields.get("model_name", "")
+    drafts: dict[str, Any] = {"longest": found.draft_length, "mean": found.mean_draft_length}
+    drafts |= {"proposal_rate": fields.get("proposal_rate")}  # of scrapes it is not known
+    forms = measure.acceptance_arguments(tokens, rates, **drafts)
+    options, ran = [*map(as_options, forms)], found.running_requests
+    model, sizes = measured.named_checkpoint(name)[0], [ran] if ran else []
     facts = known((name, Fact(value, _UNITS.get(name, "-"))) for name, value in fields.items())
     rows = [
         {"position": i, "share": share, "rate": rate}
         for i, (share, rate) in enumerate(zip(shares, rates, strict=True), 1)
     ]
-    warnings = [*warnings, *([_SHORT] if rows and "draft_length" in forms[0] else [])]
+    by_rates, engine = 1 + sum(shares), fields.get("engine")
+    warnings = [_NOT_MODELLED] if engine == "llama.cpp" else []
+    if rows and engine is not None and tokens > by_rates + 0.02:
+        warnings.append(_CUT.format(len(rows), by_rates, tokens))
+    warnings += [_SHORT] if rows and "draft_length" in forms[0] else []
 
     def page() -> str:
         parts = [
             "\n".join(map(wrap, lines(_LINES, facts))),
             text_table(rows, _POSITIONS) if rows else "",
             *(wrap(f"Warning: {warning}.") for warning in warnings),
-            f"{_TO_PREDICT}\n{_command(model, 'GPU', [ran] if ran else [], options)}",
+            f"{_TO_PREDICT}\n{_command(model, 'GPU', sizes, options)}",
         ]
         return "\n\n".join(filter(None, parts))
 

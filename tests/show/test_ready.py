@@ -101,7 +101,7 @@ ANSWERS = {
     "acceptance, results": lambda: accepted.of_benchmarks(
         measured.read_benchmarks([FILES / "vllm_eagle3.json"])
     ),
-    "acceptance, a log": lambda: accepted.of_log(measure.logged_acceptance(LOG, "log")),
+    "acceptance, a log": lambda: accepted.of_counts(measure.logged_acceptance(LOG, "log")),
     "schedule": lambda: specmodel.schedule("qwen3-30b-a3b", "h200").view(),
 }
 
