@@ -76,10 +76,10 @@ _FAST = (
 def answer(update: fit.EngineUpdate) -> Answer:
     """Return an engine fitted to runs in all forms."""
     facts, runs, moved = fit.update_facts(update), fit.run_rows(update), fit.moved_rows(update)
-    told = {name: fact.value for name, fact in facts.items()}
-    is_refused, is_slow = told.get("is_refused"), told.get("is_slow")
+    values = {name: fact.value for name, fact in facts.items()}
+    is_refused, is_slow = values.get("is_refused"), values.get("is_slow")
     against = lines([_REFUSED if is_refused else _UNLIKE, _EXCESS], facts)
-    warnings = [*told.get("notes", ()), *against]
+    warnings = [*values.get("notes", ()), *against]
     causes = lines(() if is_slow is None else _SLOW if is_slow else _FAST, facts)
 
     def page() -> str:
@@ -125,11 +125,11 @@ def kernels(fits: Mapping[tuple[str, str], fit.KernelFitting]) -> Answer:
         warnings += [f"{kind} {dtype}: {warning}" for warning in fitting.result.warnings]
 
     def page() -> str:
-        told = [f"Warning: {warning}." for warning in warnings]
+        notes = [f"Warning: {warning}." for warning in warnings]
         for row in rows:
-            values = [f"{name} = {value:.4g}" for name, value in row["parameters"].items()]
-            told.append(f"{row['component']} {row['dtype']}: {', '.join(values)}")
+            values = [f"{name}\xa0=\xa0{value:.4g}" for name, value in row["parameters"].items()]
+            notes.append(f"{row['component']} {row['dtype']}: {', '.join(values)}")
         table = text_table(rows, _KERNELS, left=("component", "dtype"))
-        return "\n".join([table, "", *(wrap(line, "  ") for line in told)])
+        return "\n".join([table, "", *(wrap(line, "  ") for line in notes)])
 
     return Answer(page=page, fields=lambda: {"rows": rows}, rows=lambda: rows, warnings=warnings)

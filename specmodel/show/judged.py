@@ -45,9 +45,10 @@ _ROWS = (
 )
 """Of judged rows."""
 _LINES = (
-    "Mean error: {mean_error:.1%}; bias {bias:+.1%}; {coverage:.0%} of the 80 % intervals hold.",
-    "Mean error: {mean_error:.1%}; bias {bias:+.1%}; with constants fitted to other models"
-    " {left_out_mean_error:.1%}, median {left_out_median_error:.1%}.",
+    "Mean error of {quantities}: {mean_error:.1%}; bias {bias:+.1%}.",
+    "80 % intervals: {coverage:.0%} hold.",
+    "With constants fitted to other models {left_out_mean_error:.1%}, median"
+    " {left_out_median_error:.1%}.",
 )
 _NOTES = (
     "Rows judged: {rows}.",
@@ -77,7 +78,7 @@ def answer(judged: measured.JudgedEngines) -> Answer:
 
     def page() -> str:
         tables = [text_table(few, _ROWS, width=SCREEN.get(), left=_LEFT)] if few else []
-        tables += [error_table(part) for part in (groups, hosts) if part]
+        tables += [text_table(part, ERRORS, left=_LEFT) for part in (groups, hosts) if part]
         words, notes = ("\n".join(map(wrap, lines(t, facts))) for t in (_LINES, _NOTES))
         return "\n\n".join([words, *tables, notes])
 
@@ -87,13 +88,9 @@ def answer(judged: measured.JudgedEngines) -> Answer:
 def kernels(errors: forms.DataFrame, name: str) -> Answer:
     """Return the errors of the kernels of a profile in all forms."""
     rows = records(errors)
+    table = text_table(rows, ERRORS, left=(*_LEFT, "rows"))
     fields = {"hardware": name, "rows": rows}
-    return Answer(page=lambda: f"{name}\n\n{error_table(rows)}", fields=lambda: fields)
-
-
-def error_table(rows: list[Row]) -> str:
-    """Return errors by what varies, shares in per cent."""
-    return text_table(rows, ERRORS, left=_LEFT)
+    return Answer(page=lambda: f"{name}\n\n{table}", fields=lambda: fields, rows=lambda: rows)
 
 
 def _value(row: Row, name: str) -> str:
