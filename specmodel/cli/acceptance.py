@@ -71,7 +71,7 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
         except InputError:  # an answer of a server, unless it is none either
             if later or not (found := measure.logged_acceptance(_blocks(file), file)):
                 raise
-            return accepted.of_log(found)
+            return accepted.of_counts(found)
     return _of_text(file, later, model)
 
 
@@ -82,14 +82,14 @@ def _of_text(file: str, later: str | None, model: str | None) -> Answer:
     found = None if later else measure.logged_acceptance(chain([text, more], blocks), where)
     if found is not None:
         refuse_given({"model": model}, ["model"], "none, as this is no scrape of vLLM")
-        return accepted.of_log(found)
+        return accepted.of_counts(found)
     if later == "-":
         raise InputError("later", later, "a file, saved later than the other")
     if later is None and "\nvllm:" not in f"\n{text}":
         raise InputError("file", file, _KNOWN)
     if more:
         raise InputError("file", file, "a scrape of at most 4 MB")
-    return accepted.of_scrape(measure.scraped_acceptance(file, later, model, text=text))
+    return accepted.of_counts(measure.scraped_acceptance(file, later, model, text=text))
 
 
 def _blocks(path: str) -> Iterator[str]:
@@ -130,4 +130,4 @@ def _of_benchmarks(paths: Sequence[str]) -> Answer:
         expected = "a run that counts drafts: of vLLM 0.14 or newer, of SGLang, or of GuideLLM or"
         expected += " AIPerf with vLLM's --per-request-spec-decode-metrics"
         raise InputError("file", ", ".join(paths), "; ".join([expected, *untold[:1]]))
-    return accepted.of_benchmarks(drafted, paths)
+    return accepted.of_benchmarks(drafted)

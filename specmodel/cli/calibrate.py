@@ -11,13 +11,13 @@ import click
 
 from specmodel import __version__, machines
 from specmodel.base.text import wrap
-from specmodel.cli.output import echo_warnings, told_progress
+from specmodel.cli.output import told_progress
 from specmodel.cli.settings import command, own
 from specmodel.measure.kernels.suite import COMPONENTS, DTYPES, Device, Length
+from specmodel.show.facts import Fact, lines
 
 if TYPE_CHECKING:
     from specmodel.fit.calibration import Calibration
-    from specmodel.machines.hardware import Link
 
 
 @command()
@@ -47,7 +47,7 @@ def calibrate(device: Device, output: str, length: Length, **options: Any) -> No
     from specmodel.fit.calibration import calibrate_rows, check_output
     from specmodel.measure.kernels.device import find_device
     from specmodel.measure.kernels.session import run_suite
-    from specmodel.show.fitted import kernels_text
+    from specmodel.show.fitted import kernels
 
     rows, hardware, again = check_output(output), options["hardware"], options["again"]
     if hardware is not None:
@@ -76,21 +76,7 @@ def calibrate(device: Device, output: str, length: Length, **options: Any) -> No
     click.echo(f"Written: {output}, [fitted.torch]; rows: {rows}")
     dtypes = " --weight-dtype fp32 --kv-dtype fp32" if info.dtype == "fp32" else ""
     click.echo(f"To predict: --hardware {output} --stack torch{dtypes}\n")
-    click.echo(kernels_text(made.fits))
-    if missed := missed_text(made):
-        echo_warnings([missed])
-
-
-def missed_text(made: Calibration) -> str:
-    """Return a warning with the kinds whose mean error exceeds `NOISY`; "" if there are none."""
-    from specmodel.fit.calibration import NOISY
-
-    errors = {kind: fitting.fit.mean_error for (kind, _), fitting in made.fits.items()}
-    missed = {kind: error for kind, error in errors.items() if error > NOISY}
-    told = ", ".join(f"{kind} by {error:.0%}" for kind, error in missed.items())
-    again = " ".join(f"--again {kind}" for kind in missed)
-    says = f"this profile misses its own timings of {told} (2 to 10% on a quiet machine), and what"
-    return f"{says} it predicts may be as far off: on a quiet machine, {again}" if missed else ""
+    click.echo(kernels(made.fits))
 
 
 def _left_text(
@@ -127,32 +113,31 @@ def _commit() -> str | None:
     return result.stdout.strip()
 
 
+_LINES = (
+    "Timings: {timings}, of them now {now}.",
+    "Repeats of a point differ by {raw:.1%}, their ratios to a reference timed right before and"
+    " after by {ratio:.1%}, medians of odd and of even repeats by {split_half:.1%}.",
+    "A kernel that does nothing takes: {launch_times}.",
+    "All-reduces over {num_gpus} GPUs: {latency:s} and {bytes_per_s:.4g} GB/s.",
+    "Warning: points skipped ({reasons}): {num_skipped}, such as {skipped}.",
+)
+
+
 def calibration_text(made: Calibration, timed: int, total: int) -> str:
     """Return how many timings a calibration has, how noisy they are, and its warnings."""
-    noise = made.noise
-    agreement = (
-        f" Repeats of a point differ by {noise.raw:.1%}, "
-        f"their ratios to a reference timed right before and after by {noise.ratio:.1%}, medians "
-        f"of odd and of even repeats by {noise.split_half:.1%}."
-    )
-    has_repeats = noise.split_half == noise.split_half  # not NaN
-    lines = [f"{total} timings, {timed} of them now.{agreement if has_repeats else ''}"]
-    launches = [f"{value * 1e6:.2g} us {how}" for how, value in made.launch_times.items()]
-    if launches:
-        lines.append(f"A kernel that does nothing takes {', '.join(launches)}.")
-    if made.links:
-        known, found = made.links
-        text = f"All-reduce over {found.num_gpus} GPUs: {_link(found)}"
-        lines.append(f"{text}; the profile has {_link(known)}." if known else f"{text}.")
-    lines += [f"Warning: {flag}." for flag in made.flags]
-    if made.skipped:
-        reasons = ", ".join(sorted(set(made.skipped.values())))
-        names = ", ".join(list(made.skipped)[:3])
-        points = f"{len(made.skipped)} point{'s' if len(made.skipped) > 1 else ''}"
-        lines.append(f"Warning: {points} skipped ({reasons}), such as {names}.")
-    return "\n".join(wrap(line) for line in lines)
-
-
-def _link(link: Link) -> str:
-    fixed = link.collective_latency + 2 * (link.num_gpus - 1) * link.hop_latency
-    return f"{fixed * 1e6:.3g} us and {link.efficiency * link.peak_bytes_per_s / 1e9:.4g} GB/s"
+    facts = {"timings": Fact(total), "now": Fact(timed)}
+    if made.noise.split_half == made.noise.split_half:  # repeats were timed: not NaN
+        facts |= {name: Fact(value) for name, value in vars(made.noise).items()}
+    facts["launch_times"] = Fact(dict(made.launch_times), "s")
+    if link := made.link:
+        facts |= {
+            "num_gpus": Fact(link.num_gpus),
+            "latency": Fact(link.collective_latency + 2 * (link.num_gpus - 1) * link.hop_latency),
+            "bytes_per_s": Fact(link.efficiency * link.peak_bytes_per_s / 1e9),
+        }
+    facts["num_skipped"] = Fact(len(made.skipped))
+    facts["skipped"] = Fact(", ".join([*made.skipped][:3]))
+    facts["reasons"] = Fact(", ".join(sorted({*made.skipped.values()})))
+    anew = (f"{kind} is {why}; --again {kind} times it anew" for kind, why in made.doubtful.items())
+    warnings = [f"Warning: {text}." for text in (*made.flags, *anew)]
+    return "\n".join(map(wrap, [*lines(_LINES, facts), *warnings]))

@@ -1,9 +1,15 @@
 """``specmodel list``: what ships with the package, as tables, and each record as TOML."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import click
 
-from specmodel.base.errors import InputError
+import specmodel
+from specmodel.base.errors import InputError, nearest
 from specmodel.cli.settings import SETTINGS, ignore_option, own
+from specmodel.replay import traces
 from specmodel.show import catalog
 
 
@@ -28,10 +34,56 @@ def list_command(name: str | None, *, template: bool) -> None:
       specmodel list h200_sxm
       specmodel list h200_sxm --template
     """
+    from specmodel.base.records import is_path
+
     if name is None:
         raise InputError("kind", None, ", ".join([*sorted(catalog.ROWS), "or a name in these"]))
     name = {"models": "architectures", "gpus": "hardware"}.get(name, name)
     if template:
-        click.echo(catalog.template_text(name))
-        return
-    click.echo(catalog.listing(name) if name in catalog.ROWS else catalog.record_text(name))
+        click.echo(catalog.template_text(specmodel.load_hardware(name, "name")))
+    elif name in catalog.ROWS:
+        click.echo(catalog.listing(name))
+    else:
+        click.echo(catalog.record_text(_read(name) if is_path(name) else _find(name)))
+
+
+def _read(path: str) -> Any:
+    """Return the record in a file; its kind follows from a key that only this kind has."""
+    from specmodel.base.records import read_mapping
+
+    keys: Any = read_mapping(Path(path), "name") if path.endswith(".toml") else ["hidden_size"]
+    if "memory" in keys:
+        return specmodel.load_hardware(path)
+    if "survival" in keys or "runs" in keys:
+        return traces.load_preset(path)
+    if "hidden_size" in keys:
+        return specmodel.load_architecture(path, "name")
+    return specmodel.load_engine(path)
+
+
+def _find(name: str) -> Any:
+    """Return the record that ships under a name, whichever kind it is."""
+    from specmodel.base.naming import known_name, spellings
+    from specmodel.drafters.typical import acceptance_by_name
+
+    published = acceptance_by_name()
+    known: dict[str, Callable[[str], Any]] = {
+        **dict.fromkeys(specmodel.list_hardware(), specmodel.load_hardware),
+        **dict.fromkeys(specmodel.list_architectures(), specmodel.load_architecture),
+        **dict.fromkeys(specmodel.list_engines(), specmodel.load_engine),
+        **dict.fromkeys(traces.list_presets(), traces.load_preset),
+    }
+    if {*spellings(name)} & {*specmodel.list_drafters()} and name not in known:
+        expected = f"a record; this drafter follows from its target: --drafter {name}, which"
+        expected += " --set drafter.num_layers=2, drafter.hidden_size and the like change"
+        raise InputError("name", name, expected)
+    found = next(filter(published.get, spellings(name)), None)
+    if found and found not in known:
+        return published[found]
+    if found := known_name(name, known, "name"):
+        return known[found](found)
+    expected = (
+        f"{nearest(name, [*catalog.ROWS, *known, *published])}, another name, a path, or a kind,"
+    )
+    expected += f" whose names specmodel list KIND tells: {', '.join(sorted(catalog.ROWS))}"
+    raise InputError("name", name, expected)

@@ -16,19 +16,19 @@ from specmodel import fit, machines, measure
 from specmodel.base.errors import InputError, in_one_line, refuse_given
 from specmodel.base.files import write_text
 from specmodel.base.naming import counted
-from specmodel.base.text import command_lines, wrap
+from specmodel.base.text import command_lines
 from specmodel.cli import settings
 from specmodel.cli.helping import GroupedCommand, WholeList
 from specmodel.cli.positionals import where_options
 from specmodel.cli.settings import OVERWRITE, check_free, own, refuse_inputs
 from specmodel.fit import measured
-from specmodel.show import accepted, fitted, forms, judged, report
-from specmodel.show.behind import assumed_text, what_if_text
+from specmodel.show import fitted, forms, judged
+from specmodel.show.accepted import as_options
 
 _UNTOLD = "what the files do not tell: a name or path"
 _NOT_TYPED_ON = (
     *("measurements", "output", "overwrite", "name", "target", "hardware", "engine", "stack"),
-    *("draft_length", "tree_width", "verify_tokens", "source", "version", "force"),
+    *("draft_length", "tree_width", "verify_tokens", "source", "version", "force", "verbose"),
 )
 """What the next command does not take from the one typed, or takes in another form."""
 _DRAFTING = ("draft_length", "tree_width", "verify_tokens")
@@ -75,7 +75,7 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
     source = options["source"] or f"{_named(measurements)}, measured on {device}"
     record = fit.fitted_stack(fits, version=version, source=source, date=date.today().isoformat())
     write_text(output, with_stack(text, stack, record))
-    click.echo(f"{fitted.kernels_text(fits)}\n\nWritten: {output}, [fitted.{stack}]")
+    click.echo(f"{fitted.kernels(fits)}\n\nWritten: {output}, [fitted.{stack}]")
 
 
 @fit_group.command(context_settings=settings.SETTINGS, cls=GroupedCommand)
@@ -90,6 +90,7 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
 @settings.detail_options()
 @own("source", "TEXT", "What was measured.  [default: the files' names]")
 @own("version", "TEXT", "Version of the engine measured.", default="", show_default=False)
+@own("verbose", bool, "Tell all that the fit rests on.")
 def engine(
     measurements: tuple[str, ...], output: str | None, overwrite: bool, **options: Any
 ) -> None:
@@ -116,8 +117,8 @@ def engine(
         refuse_inputs("output", output, *measurements)
         check_free(output, overwrite=overwrite)
     runs, options = _read(measurements, options)
-    update, page = _from_runs(runs, measurements, options)
-    click.echo(page)
+    update = _from_runs(runs, measurements, options)
+    click.echo(fitted.answer(update).report(verbose=options["verbose"]))
     refused = next((told for told in update.fit_warnings if told.is_refused), None)
     if output is None:
         click.echo("\nNot written: --output ./mine.toml writes the engine.")
@@ -175,14 +176,14 @@ def _read(
 
 def _from_runs(
     runs: Sequence[measured.Run], paths: Sequence[str], options: dict[str, Any]
-) -> tuple[fit.EngineUpdate, str]:
-    """Return a shipped profile updated by a user's runs, and what to print."""
+) -> fit.EngineUpdate:
+    """Return a shipped profile updated by a user's runs."""
     from specmodel.cli.options import where_from
-    from specmodel.cost.deploying import DEGREES, resolve
+    from specmodel.cost.deploying import DEGREES
     from specmodel.cost.usual import deployed, what_ifs
     from specmodel.fit.measured.runs import named_checkpoint
 
-    name, told = _start(runs, options)
+    name = options["engine"] or _profile_of(runs, options)
     laid_out, assumed = deployed(where_from(options | {"engine": name}))
     degrees = {degree: getattr(laid_out, degree) for degree in DEGREES}
     values = options | what_ifs(options["changes"]) | degrees
@@ -192,47 +193,30 @@ def _from_runs(
     version = options["version"] or (versions.pop() if len(versions) == 1 else "")
     update = fit.update_engine(rows, base, date=date.today().isoformat(), version=version)
     names = ", ".join(map(_named, paths))
-    told_by = {
+    told = {
         "name": options["name"] or f"{base.name} (own runs)",
         "source": options["source"] or f"{names}, from the profile {base.name}",
+        **({"stack": options["stack"]} if options["stack"] else {}),
     }
-    if options["stack"]:
-        told_by["stack"] = options["stack"]
-    update = replace(update, profile=update.profile.with_changes("engine", told_by))
-    deployment, _ = resolve(values | {"engine": update.profile}, prefix="changes ")
-    opening = [report.heading(deployment), *what_if_text(assumed)]
-    opening.append(f"Started from the profile {base.name}, {told}.")
-    dtype = named_checkpoint(options["target"])[1]
-    if dtype and not options["weight_dtype"]:
-        takes = "--weight-dtype takes another"
-        opening.append(f"Weights in {dtype}, as the name {options['target']} tells; {takes}.")
-    parts = [
-        "\n".join(map(wrap, opening)),
-        fitted.runs_table(runs, update),
-        fitted.speedups_text(update, rows),
-        "\n".join(map(wrap, [*fitted.run_notes(runs, rows), *fitted.unlike_texts(update)])),
-        fitted.fit_warnings_text(update, deployment, runs, rows),
-        "" if any(told.is_refused for told in update.fit_warnings) else fitted.moved_text(update),
-        assumed_text({n: v for n, v in assumed.items() if n not in ("engine", "host_speed")}),
-    ]
-    return update, "\n\n".join(filter(None, parts))
+    profile = update.profile.with_changes("engine", told)
+    assumed = {n: v for n, v in assumed.items() if n not in ("engine", "host_speed")}
+    dtype = None if options["weight_dtype"] else named_checkpoint(options["target"])[1]
+    if dtype:
+        by_name = f"weights in {dtype}, as the name {options['target']} tells"
+        assumed["names"] = "; ".join(filter(None, [assumed.get("names"), by_name]))
+    return replace(update, profile=profile, assumptions=assumed)
 
 
-def _start(runs: Sequence[measured.Run], options: dict[str, Any]) -> tuple[str, str]:
-    """Return the profile to start from, and why it was chosen."""
+def _profile_of(runs: Sequence[measured.Run], options: dict[str, Any]) -> str:
+    """Return the profile to start from, by the engine that the files name."""
     from specmodel.cost.deploying import DEFAULT_ENGINE
     from specmodel.fit.measured.aliases import profile_of
 
-    if options["engine"]:
-        return options["engine"], "which --engine names"
     named = {(run.engine, options["version"] or run.version) for run in runs if run.engine}
-    if not named:
-        return DEFAULT_ENGINE, "the default, as neither --engine nor a file names one"
-    found = {profile_of(*pair)[0] for pair in named}
+    found = {profile_of(*pair)[0] for pair in named} or {DEFAULT_ENGINE}
     if len(found) > 1:
         raise InputError("engine", ", ".join(sorted(found)), "one, as these files are of several")
-    made, version = next(iter(named))
-    return found.pop(), f"as the files are of {' '.join(filter(None, [made, version]))}"
+    return found.pop()
 
 
 def _named(path: str) -> str:
@@ -268,20 +252,19 @@ def _acceptance(runs: Sequence[measured.Run]) -> list[str]:
     kinds = [(run.draft_length or 0, run.topk or 1, run.verify_tokens) for run in runs]
     longest = max(kinds)
     same = [run for run, kind in zip(runs, kinds, strict=True) if kind == longest]
-    return accepted.predict_options(same)[0] if longest[0] else []
+    return [as_options(measured.arguments_of_runs(same)[0])] if longest[0] else []
 
 
 def _lengths(runs: Sequence[measured.Run]) -> list[str]:
     """Return ``predict`` options for the lengths of the runs; [] if lengths differ."""
     from specmodel.fit.measured.runs import SAME_LOAD
 
-    found = []
-    for name in ("prompt_length", "output_length"):
-        lengths = [getattr(run, name) for run in runs]
-        if None in lengths or max(lengths) > SAME_LOAD * min(lengths):
-            return []
-        found.append(f"--{name.replace('_', '-')} {max(round(sum(lengths) / len(lengths)), 1)}")
-    return found
+    names = ("prompt_length", "output_length")
+    lengths = {name: [getattr(run, name) for run in runs] for name in names}
+    if any(None in of or max(of) > SAME_LOAD * min(of) for of in lengths.values()):
+        return []
+    means = {name: max(round(sum(of) / len(of)), 1) for name, of in lengths.items()}
+    return [as_options(means)]
 
 
 @fit_group.command(context_settings=settings.SETTINGS, cls=GroupedCommand)
@@ -289,7 +272,7 @@ def _lengths(runs: Sequence[measured.Run]) -> list[str]:
 @click.argument("measurements", required=False)
 @own("serving", "FILE", "Judge whole engines: a table of measured ones.")
 @own("ttft", bool, "Judge times to the first token, with --serving.")
-@own("json", bool, "Print JSON, with --serving.", to="as_json")
+@own("json", bool, "Print JSON.", to="as_json")
 @own("stack", "NAME", "Whose kernels.  [default: the table's]")
 @own("max_error", float, "Status 1 if a component's mean error is above.")
 @own("figure", "FILE", "Predicted against measured: PNG, PDF or SVG.")
@@ -317,20 +300,20 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
     most = options["max_error"]
     if most is not None:
         check_number("max_error", most, minimum=0)
-    asked = options | {"profile": profile, "json": options["as_json"]}
+    asked = options | {"profile": profile}
     asked = {name: value for name, value in asked.items() if value is not False}
     if options["serving"] is not None:
         refuse_given(asked, ["profile", "stack"], "none with --serving")
-        drawn, text, error = _judge_engines(options)
+        drawn, answer, error = _judge_engines(options)
     else:
-        refuse_given(asked, ["json", "ttft"], "--serving FILE with it")
+        refuse_given(asked, ["ttft"], "--serving FILE with it")
         if profile is None or measurements is None:
             missing = "PROFILE" if profile is None else "MEASUREMENTS"
             raise click.UsageError(f"Missing argument '{missing}', or --serving FILE.")
-        drawn, text, error = _judge_kernels(profile, measurements, options)
+        drawn, answer, error = _judge_kernels(profile, measurements, options)
     if options["figure"] is not None:
         save_figure("predicted_against_measured", drawn, options["figure"])
-    click.echo(text)
+    click.echo(forms.as_json(answer) if options["as_json"] else answer.report())
     if most is not None and error > most:
         click.echo(f"specmodel: mean error {error:.3f} is above {most:g}", err=True)
         raise click.exceptions.Exit(1)
@@ -338,22 +321,20 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
 
 def _judge_kernels(
     profile: str, measurements: str, options: dict[str, Any]
-) -> tuple[forms.DataFrame, str, float]:
+) -> tuple[forms.DataFrame, forms.Answer, float]:
     """Return rows to draw, how wrong a profile is on timings, and the most of a component [-]."""
     from specmodel.fit.timed_work import ALL_ROWS, error_table, predict_measured
 
     hardware = machines.load_hardware(profile, "profile")
     rows = predict_measured(measure.read_measurements(measurements), hardware, options["stack"])
     errors = error_table(rows)
-    text = judged.error_table(errors, left=["component", "dtype", "rows"])
     most = float(errors[errors["rows"] == ALL_ROWS]["mean_error"].max())
-    return rows, f"{hardware.name}\n\n{text}", most
+    return rows, judged.kernels(errors, hardware.name), most
 
 
-def _judge_engines(options: dict[str, Any]) -> tuple[forms.DataFrame, str, float]:
+def _judge_engines(options: dict[str, Any]) -> tuple[forms.DataFrame, forms.Answer, float]:
     """Return rows to draw, how wrong predictions are on a table of engines, and on average [-]."""
-    rows, answer = judged.engines(options["serving"], ttft=options["ttft"])
-    drawn = rows[rows["quantity"] != "speedup"]
+    found = measured.judged_engines(options["serving"], ttft=options["ttft"])
+    drawn = found.rows[found.rows["quantity"] != "speedup"]
     drawn = drawn.rename(columns={"measured": "latency", "model": "component"})
-    text = forms.as_json(answer) if options["as_json"] else answer.page()
-    return drawn, text, float(rows["error"].abs().mean())
+    return drawn, judged.answer(found), float(found.rows["error"].abs().mean())

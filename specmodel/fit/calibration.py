@@ -45,8 +45,9 @@ class Calibration:
     noise: Noise
     launch_times: Mapping[str, float]  # of a kernel that does next to nothing, by how [s]
     skipped: Mapping[str, str]  # points that could not be timed, and why
-    links: tuple[Link | None, Link] | None  # of the profile, and as all-reduces show it
+    link: Link | None  # as all-reduces show it
     flags: Sequence[str]  # what speaks against the timings
+    doubtful: Mapping[str, str]  # kinds whose timings should be repeated, and why
 
 
 def check_output(output: str | Path) -> Path:
@@ -78,13 +79,13 @@ def calibrate_rows(
         text = toml_text(profile) + "\n"
     else:
         profile, text = load_hardware(start), hardware_text(start)
-    fits, unfit = _fit_what_can_be(check_measurements(rows), profile)
+    fits, doubtful = _fit_what_can_be(check_measurements(rows), profile)
     source = f"specmodel calibrate, {info.name}, driver {info.driver}"
     stack = fitted_stack(fits, version=info.torch, source=source, date=date)
     noted = rows[rows["note"].notna()]
-    link, moved = measured_link(rows), drift(rows)
+    moved = drift(rows)
     sessions = json.loads(Path(path).with_suffix(".json").read_text(encoding="utf-8"))["sessions"]
-    flags = [*dict.fromkeys(f for each in sessions for f in each.get("flags", [])), *unfit]
+    flags = [*dict.fromkeys(f for each in sessions for f in each.get("flags", []))]
     if abs(moved) > DRIFT:
         flags.append(f"drifted: references took {moved:+.0%} in the last third of the rows")
     return Calibration(
@@ -93,16 +94,17 @@ def calibrate_rows(
         noise=noise(rows),
         launch_times=launch_times(rows),
         skipped=dict(zip(noted["point"], noted["note"], strict=True)),
-        links=(profile.link, link) if link else None,
+        link=measured_link(rows),
         flags=flags,
+        doubtful=doubtful,
     )
 
 
 def _fit_what_can_be(
     table: pd.DataFrame, profile: HardwareProfile
-) -> tuple[dict[tuple[str, str], KernelFitting], list[str]]:
-    """Return fits, and errors as text for the kinds that cannot be fitted and are left out."""
-    flags, kept = [], table
+) -> tuple[dict[tuple[str, str], KernelFitting], dict[str, str]]:
+    """Return fits, and by kind why its timings are doubted; kinds without a fit are left out."""
+    doubtful, kept = dict[str, str](), table
     try:
         fits = fit_kernels(table, profile)
     except InputError:
@@ -113,15 +115,12 @@ def _fit_what_can_be(
                 kept = kept[kept["component"] != kind]
                 if kept.empty:
                     raise
-                flags.append(
-                    f"{kind} is not in the profile ({error}); --again {kind} times it anew"
-                )
+                doubtful[str(kind)] = f"not in the profile ({error})"
         fits = fit_kernels(kept, profile)
     for (kind, _), fitting in fits.items():
-        if fitting.fit.mean_error > NOISY:
-            missed = f"{kind} is missed by {fitting.fit.mean_error:.0%} on average"
-            flags.append(f"{missed}, as by timings of a busy device; --again {kind} times it anew")
-    return fits, flags
+        if (missed := fitting.fit.mean_error) > NOISY:
+            doubtful[kind] = f"missed by {missed:.0%} on average (2 to 10 % on a quiet machine)"
+    return fits, doubtful
 
 
 def noise(rows: pd.DataFrame) -> Noise:
@@ -153,7 +152,7 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
     """Return a profile of a device without a data sheet, with the best measured rates as peaks."""
     timed = rows[rows["note"].isna()]
     if not (timed["component"] == "gemm").any():
-        expected = "products to take the peaks from; --again gemm times them anew"
+        expected = "products to take the peaks from; `again='gemm'` times them anew"
         raise InputError("hardware", "no gemm that was timed", expected)
     copied, products = (_medians(timed, kind) for kind in (COPY, "gemm"))
     size = products["input_size"] * products["output_size"]

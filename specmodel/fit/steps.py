@@ -205,7 +205,7 @@ def provenance(
 ) -> dict[str, Any]:
     """Return the fields of `FittedOn` for measurements; sizes and lengths as ranges."""
     return {
-        "version": version or "version not recorded (fit engine --version tells it)",
+        "version": version or "version not recorded",
         "hardware": sorted({d.hardware.name for d in deployments}),
         "drafters": sorted({d.drafter.kind for d in deployments if d.has_drafter}),
         "batch_size": [int(min(batch_size)), int(max(batch_size))],

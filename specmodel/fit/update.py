@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +11,10 @@ import pandas as pd
 
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
+from specmodel.base.text import Viewed
 from specmodel.base.units import FloatArray, format_si
 from specmodel.cost.deploying import resolve
+from specmodel.cost.deployment import Deployment
 from specmodel.fit.measured.tables import Served
 from specmodel.fit.result import rounded, rounded_rows
 from specmodel.fit.steps import (
@@ -94,12 +96,16 @@ class Moved:
     is_open: bool  # whether the runs said next to nothing of it
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class EngineUpdate:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class EngineUpdate(Viewed):
     """An engine profile updated by measured runs.
 
     Parameters
     ----------
+    rows, base
+        The runs, and the profile to start from.
+    deployment, assumptions
+        What ran in the first, with the new profile, and what was assumed of it.
     profile, moved
         The engine, with what it was fitted to; what became of its overheads and factors.
     before, predicted, measured
@@ -119,6 +125,12 @@ class EngineUpdate:
         of hosts; 1 without warnings [-].
     """
 
+    room = "fitted"
+
+    rows: tuple[Served, ...]
+    base: EngineProfile
+    deployment: Deployment
+    assumptions: Mapping[str, Any]
     profile: EngineProfile
     moved: tuple[Moved, ...]
     before: FloatArray
@@ -194,8 +206,14 @@ def update_engine(
         "fitted_on": fitted_on(rows, steps, version),
     }
     own = np.sqrt([np.diagonal(prior), np.diagonal(found.covariance)])
+    profile = base.with_changes("engine", numbers | {"fit": record})
+    deployment, assumed = resolve({**rows[0].deployment, "engine": profile})
     return EngineUpdate(
-        profile=base.with_changes("engine", numbers | {"fit": record}),
+        rows=tuple(rows),
+        base=base,
+        deployment=deployment,
+        assumptions=assumed,
+        profile=profile,
         moved=tuple(
             Moved(
                 name=n,

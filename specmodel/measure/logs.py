@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from specmodel.algebra.acceptance import conditional_acceptance
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
@@ -116,6 +117,17 @@ class LoggedAcceptance:
     proposal_rate: float | None = None
     accepted_by_position: tuple[float, ...] = ()
     running_requests: float | None = None
+
+    @property
+    def shares_by_position(self) -> tuple[float, ...]:
+        """The same as `accepted_by_position` [-]."""
+        return self.accepted_by_position
+
+    @property
+    def acceptance_by_position(self) -> list[float]:
+        """P(token accepted, all before it were) at each position [-]."""
+        shares = sorted(self.accepted_by_position, reverse=True)
+        return conditional_acceptance(shares).tolist() if shares else []
 
 
 def logged_acceptance(text: str | Iterable[str], where: str) -> LoggedAcceptance | None:
@@ -318,7 +330,7 @@ def _refuse_fraction(accepted: float, drafted: float, where: str) -> None:
     if drafted and accepted <= drafted:
         fraction = f"{accepted / drafted:.4g}"
         expected = "the number of drafts or a mean length as well; for it alone, predict has"
-        expected += f" --accepted-fraction {fraction} --measured-draft-length STEPS"
+        expected += f" `accepted_fraction={fraction}` with `measured_draft_length`"
         raise InputError(where, f"an accepted fraction of {fraction} alone", expected)
 
 

@@ -70,6 +70,16 @@ class MeasuredAcceptance:
     accepted_fraction: float
     running_requests: float | None = None
 
+    @property
+    def draft_length(self) -> int:
+        """The longest draft [token]."""
+        return self.max_draft_length
+
+    @property
+    def shares_by_position(self) -> FloatArray:
+        """Shares of all drafts of which at least the first 1, 2, ... tokens were accepted [-]."""
+        return np.asarray(self.accepted_by_position / self.num_drafts)
+
 
 def scraped_acceptance(
     path: str | Path,

@@ -6,11 +6,9 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import specmodel
-from specmodel.base.errors import InputError, nearest
 from specmodel.drafters.names import named_drafters
 from specmodel.replay import traces
 from specmodel.show.behind import off_by
@@ -19,39 +17,27 @@ from specmodel.show.forms import table
 from specmodel.show.glossary import LIMITS, WORDS, policy_words
 from specmodel.show.notes import si
 
-if TYPE_CHECKING:
-    from specmodel.algebra.acceptance import Acceptance
-    from specmodel.base.records import Record
-
-
 Row = dict[str, str]
 """A row of a listing: cells by title, the name of the record first."""
 
 
 def _hardware_row(name: str) -> Row:
-    profile = specmodel.load_hardware(name)
-    peaks = [f"{dtype} {peak.peak_flops_per_s / 1e12:.0f}" for dtype, peak in profile.dtype.items()]
-    return {
-        "name": name,
-        "memory": si(profile.memory.capacity_bytes, "B"),
-        "bandwidth": si(profile.memory.peak_bytes_per_s, "B/s"),
-        "peak TFLOP/s": ", ".join(peaks),
-    }
+    gpu = specmodel.load_hardware(name)
+    peaks = [f"{dtype} {peak.peak_flops_per_s / 1e12:.0f}" for dtype, peak in gpu.dtype.items()]
+    memory, bandwidth = gpu.memory.capacity_bytes, gpu.memory.peak_bytes_per_s
+    cells = {"memory": si(memory, "B"), "bandwidth": si(bandwidth, "B/s")}
+    return {"name": name, **cells, "peak TFLOP/s": ", ".join(peaks)}
 
 
 def _architecture_row(name: str) -> Row:
-    model = specmodel.load_architecture(name)
-    experts = "dense"
+    model, experts = specmodel.load_architecture(name), "dense"
     if model.experts:
-        experts = f"{model.experts_per_token} of {model.num_experts}"
         zero = model.experts.num_zero_experts
+        experts = f"{model.experts_per_token} of {model.num_experts}"
         experts += f" and {zero} empty" if zero else ""
-    return {
-        "name": name,
-        "parameters": f"{model.total_parameters / 1e9:.4g}e9",
-        "active": f"{model.active_parameters / 1e9:.3g}e9",
-        "experts": experts,
-    }
+    parameters = f"{model.total_parameters / 1e9:.4g}e9"
+    active = f"{model.active_parameters / 1e9:.3g}e9"
+    return {"name": name, "parameters": parameters, "active": active, "experts": experts}
 
 
 def _wrapped(told: Mapping[str, str], name: str = "name", what: str = "what") -> Iterable[Row]:
@@ -65,11 +51,11 @@ def _wrapped(told: Mapping[str, str], name: str = "name", what: str = "what") ->
 def _engine_words(name: str) -> str:
     """Return as text the version that an engine was fitted on, and its error; else its source."""
     engine = specmodel.load_engine(name)
-    what = engine.source
+    told = engine.source
     if engine.fit:
-        version = engine.fit.fitted_on.version if engine.fit.fitted_on else what
-        what = f"{version}: {off_by(engine.fit)}"
-    return what + (f"; code read: {engine.code_read}" if engine.code_read else "")
+        version = engine.fit.fitted_on.version if engine.fit.fitted_on else told
+        told = f"{version}: {off_by(engine.fit)}"
+    return told + (f"; code read: {engine.code_read}" if engine.code_read else "")
 
 
 _LENGTHS = (1, 3, 5)
@@ -94,7 +80,7 @@ def _acceptance_rows() -> Iterable[Row]:
         }
 
 
-def _reached(acceptance: Acceptance, longest: int) -> str:
+def _reached(acceptance: specmodel.Acceptance, longest: int) -> str:
     """Return the tokens a step at a few draft lengths up to the longest one measured."""
     lengths = [length for length in _LENGTHS if length <= longest]
     return ", ".join(f"{float(acceptance.expected_tokens_per_step(n)):.2f}" for n in lengths)
@@ -105,11 +91,9 @@ def _preset_rows() -> Iterable[Row]:
     for name in traces.list_presets():
         process = traces.load_preset(name)
         row = {"name": name, "of": process.name}
-        if process.measured is not None:
-            shown = process.measured
+        if shown := process.measured:
             tokens = dict(zip(shown.draft_lengths, shown.tokens_per_step, strict=True))
-            told = ", ".join(f"{tokens[n]:.2f}" for n in (1, 3, 7))
-            row["tokens a step\nat 1, 3, 7 drafted"] = told
+            row[_TOKENS] = ", ".join(f"{tokens[n]:.2f}" for n in _LENGTHS)
             row["steps that\npropose"] = f"{shown.proposing_steps or 0:.0%}"
         yield row
 
@@ -144,13 +128,11 @@ def listing(kind: str) -> str:
     return "\n\n".join([*blocks, *([f"GB: {WORDS['GB']}."] if kind == "hardware" else [])])
 
 
-def record_text(name: str) -> str:
-    """Return a record of any kind as TOML, by its name or path, below figures derived from it."""
-    from specmodel.base.records import is_path, toml_text
+def record_text(record: Any) -> str:
+    """Return a record of any kind as TOML, below figures derived from it."""
+    from specmodel.base.records import toml_text
 
-    record: Any = _read(name) if is_path(name) else _find(name)
-    notes = [f"# {title}: {value}" for title, value in _notes(record).items()]
-    return "\n".join([*notes, toml_text(record)])
+    return "\n".join([*(f"# {note}" for note in _notes(record)), toml_text(record)])
 
 
 _TO_FILL_IN = """\
@@ -161,14 +143,13 @@ _TO_FILL_IN = """\
 """
 
 
-def template_text(name: str) -> str:
+def template_text(gpu: specmodel.HardwareProfile) -> str:
     """Return a GPU as lines that a person changes into another one, without its own fits."""
     from dataclasses import replace
 
     from specmodel.base.records import toml_text
     from specmodel.machines.kernels import TYPICAL
 
-    gpu = specmodel.load_hardware(name, "name")
     common = {k: v for k, v in gpu.link.all_reduce.items() if k == TYPICAL} if gpu.link else {}
     link = gpu.link and replace(gpu.link, all_reduce=common)
     text = toml_text(replace(gpu, name="My GPU", fitted={}, link=link))
@@ -176,70 +157,23 @@ def template_text(name: str) -> str:
     return _TO_FILL_IN.format(name=gpu.name) + text
 
 
-def _read(path: str) -> Record:
-    """Return the record in a file; its kind follows from a key that only this kind has."""
-    from specmodel.base.records import read_mapping
-
-    keys: Any = read_mapping(Path(path), "name") if path.endswith(".toml") else ["hidden_size"]
-    if "memory" in keys:
-        return specmodel.load_hardware(path)
-    if "survival" in keys or "runs" in keys:
-        return traces.load_preset(path)
-    if "hidden_size" in keys:
-        return specmodel.load_architecture(path, "name")
-    return specmodel.load_engine(path)
-
-
-def _find(name: str) -> Any:
-    """Return the record that ships under a name, whichever kind it is."""
-    from specmodel.base.naming import known_name, spellings
-    from specmodel.drafters.typical import acceptance_by_name
-
-    known: dict[str, Callable[[str], Any]] = {
-        **dict.fromkeys(specmodel.list_hardware(), specmodel.load_hardware),
-        **dict.fromkeys(specmodel.list_architectures(), specmodel.load_architecture),
-        **dict.fromkeys(specmodel.list_engines(), specmodel.load_engine),
-        **dict.fromkeys(traces.list_presets(), traces.load_preset),
-    }
-    if {*spellings(name)} & {*specmodel.list_drafters()} and name not in known:
-        expected = f"a record; this drafter follows from its target: --drafter {name}, which"
-        expected += " --set drafter.num_layers=2, drafter.hidden_size and the like change"
-        raise InputError("name", name, expected)
-    published = acceptance_by_name()
-    found = next(filter(published.get, spellings(name)), None)
-    if found and found not in known:
-        return published[found]
-    found = known_name(name, known, "name")
-    if found:
-        return known[found](found)
-    every = nearest(name, [*ROWS, *known, *published])
-    expected = f"{every}, another name, a path, or a kind, whose names specmodel list KIND tells:"
-    expected += f" {', '.join(sorted(ROWS))}"
-    raise InputError("name", name, expected)
-
-
-def _notes(record: Any) -> Row:
-    """Return figures derived from a record, by title."""
+def _notes(record: Any) -> Iterable[str]:
+    """Yield figures derived from a record, with their titles."""
     from specmodel.drafters.published import usual_drafter
     from specmodel.drafters.typical import PublishedHead
 
     if isinstance(record, specmodel.Architecture):
-        usual = usual_drafter(record)
+        yield f"total parameters: {record.total_parameters:.4g}"
         active = f"{record.active_parameters:.4g} (LM head in, input embedding out)"
-        return {
-            "total parameters": f"{record.total_parameters:.4g}",
-            "active parameters": active,
-            **({"usual drafter": usual} if usual else {}),
-        }
-    if isinstance(record, specmodel.HardwareProfile):
+        yield f"active parameters: {active}"
+        if usual := usual_drafter(record):
+            yield f"usual drafter: {usual}"
+    elif isinstance(record, specmodel.HardwareProfile):
         ridges = [f"{dtype} {record.ridge_point(dtype):.0f}" for dtype in record.dtype]
-        return {"ridge point [FLOP/B]": ", ".join(ridges)}
-    if isinstance(record, PublishedHead):
-        acceptance = record.acceptance
-        rates: Any = acceptance.acceptance_by_position
-        told = {"of": acceptance.source or "", "as an option": f"--acceptance {record.name}"}
+        yield f"ridge point [FLOP/B]: {', '.join(ridges)}"
+    elif isinstance(record, PublishedHead):
+        yield f"as an option: --acceptance {record.name}"
+        rates: Any = record.acceptance.acceptance_by_position
         if isinstance(rates[0], float):  # drafters of blocks have rates for each length
             by_position = ",".join(f"{rate:.4g}" for rate in rates)
-            told["to change it"] = f"--acceptance-by-position {by_position}"
-        return told
-    return {}
+            yield f"to change it: --acceptance-by-position {by_position}"

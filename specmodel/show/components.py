@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 
     from specmodel.prediction.outcome import Prediction
 
+ALWAYS = ("forward", "verify", "prefill")
+"""Passes of all points; of the drafter's, a point has those of a draft, or of none."""
+_NONE: Row = dict.fromkeys(("time", "hidden_time", "peak_share"))
+_FEW_PASSES = 2
+"""Passes of which a table has room for what is hidden, and the share of the peak [-]."""
+
 
 def fields_of(prediction: Prediction, kept: Callable[..., list[Row]], *, components: bool) -> Row:
     """Return the JSON of a prediction's rows that are kept, with times of components if asked."""
@@ -25,10 +31,6 @@ def fields_of(prediction: Prediction, kept: Callable[..., list[Row]], *, compone
                 for kind, of_pass in passes.items()
             }
     return report.case_fields(prediction) | {"units": prediction.units(), "rows": kept(rows)}
-
-
-ALWAYS = ("forward", "verify", "prefill")
-"""Passes of all points; of the drafter's, a point has those of a draft, or of none."""
 
 
 def component_rows(prediction: Prediction) -> list[Row]:
@@ -48,36 +50,20 @@ def component_tables(prediction: Prediction) -> str:
     for point, passes in zip(points, _passes(prediction), strict=True):
         is_idle = not point.get("draft_length", 1)
         shown = {k: rows for k, rows in passes.items() if k in ALWAYS or ("idle" in k) == is_idle}
-        names = [*dict.fromkeys(name for rows in passes.values() for name in rows), "total"]
-        columns: Columns = [("component", names)]
+        names = [*dict.fromkeys(name for rows in passes.values() for name in rows)]
+        columns: Columns = [("component", [*names, "total"])]
         for kind, rows in shown.items():
             total = sum(row["time"] for row in rows.values())
-            cells = [_cells(rows.get(name), total) for name in names[:-1]]
-            head = kind.replace("first draft pass", "first\ndraft").replace(
-                "idle draft", "idle\ndraft"
-            )
-            wanted = [(head, "{time:s}"), ("%", "{share:.0f}")]
+            every = [rows.get(name, _NONE) for name in names] + [_NONE | {"time": total}]
+            cells = [row | {"share": row["time"] and row["time"] / total} for row in every]
+            wanted = [(kind.replace(" ", "\n"), "{time:s}"), ("", "{share:.0%}")]
             if len(shown) <= _FEW_PASSES:
-                hides = any(row.get("hidden_time") for row in rows.values())
-                wanted += [("hidden", "{hidden_time:s}")] * hides + [("% of\npeak", "{peak:.0f}")]
-            columns += columns_of([*cells, _cells({"time": total}, total)], wanted)
+                hides = any(row["hidden_time"] for row in rows.values())
+                wanted += [("hidden", "{hidden_time:s}")] * hides
+                wanted += [("of\npeak", "{peak_share:.0%}")]
+            columns += columns_of(cells, wanted)
         blocks.append(f"{title.format_map(point)}\n{align(columns, left=['component'])}")
     return "\n\n".join(blocks)
-
-
-_FEW_PASSES = 2
-
-
-def _cells(row: Row | None, total: float) -> Row:
-    """Return the cells of a component: times [s], and its shares of step and peak, in per cent."""
-    row = row or {}
-    spent, peak, hidden = (row.get(n) for n in ("time", "peak_share", "hidden_time"))
-    return {
-        "time": spent,
-        "share": None if spent is None else 100 * spent / total,
-        "hidden_time": hidden or None,
-        "peak": None if peak is None else 100 * peak,
-    }
 
 
 def _passes(prediction: Prediction) -> list[dict[str, dict[str, Row]]]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from specmodel.base.text import align_blocks, wrap
+from specmodel import answers
+from specmodel.base.text import wrap
 from specmodel.prediction.table import Row, seconds
 from specmodel.show import report
 from specmodel.show.columns import units
-from specmodel.show.forms import Answer
-
-if TYPE_CHECKING:
-    from specmodel.answers.cost_tables import StepCosts
+from specmodel.show.facts import Fact, known, lines
+from specmodel.show.forms import Answer, by_batch_size
 
 _PLACE = (
     "a FILE, with --speculative-algorithm DSPARK --speculative-dspark-sps-table-path FILE and"
     " SGLANG_RAGGED_VERIFY_MODE=compact in the environment"
 )
+_ONE_CONTEXT = "SGLang's table knows one context; --csv has all."
 CAVEATS = {
     "sglang": "SGLang 0.5.23 reads it for DSPARK only, and not at all in its default mode, static."
     " It looks up requests and tokens of one replica, pads them to CUDA graphs, and knows no"
@@ -24,85 +22,70 @@ CAVEATS = {
     " --set drafter.num_layers=5 is one of five.",
     "vllm": "vLLM 0.33 reads no file: with enable_adaptive_verification it measures as it starts,"
     " at the one context that VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN gives (8192 if unset):"
-    " drafting by requests, the target pass by tokens. --csv has both, to lay beside or to choose"
-    " that context by.",
+    " drafting by requests, the target pass by tokens. --csv has both, to choose that context by.",
 }
 """Where an engine departs from the table."""
+_LINES = (
+    "A step that verifies {verified} tokens of each request, over one that verifies 1, by batch"
+    " size: {growth:at}.",
+    "SGLang's table keeps each of these steps within {largest_error:.1%}.",
+    "Contexts {contexts}: a step takes up to {growth_by_context:.2f}x as long.",
+    "Batch sizes and tokens are those of one of {replicas} replicas, all alike.",
+)
 
 
-def answer(found: StepCosts) -> Answer:
+def answer(found: answers.StepCosts) -> Answer:
     """Return the times of steps in all forms."""
     table, prediction, fragment = found.table, found.prediction, found.fragment
-
-    def rows() -> list[Row]:
-        marks = prediction.fits.repeat(table.draft_length + 1).tolist()
-        return [row | {"fits": fits} for row, fits in zip(table.rows(), marks, strict=True)]
-
-    def fields() -> dict[str, Any]:
-        return report.case_fields(prediction) | {
-            "for": found.engine,
-            "fragment": fragment or None,
-            "place": _PLACE if fragment else None,
-            "caveats": [CAVEATS[found.engine]],
-            "largest_error": found.largest_error,
-            "draft_length": table.draft_length,
-            "units": units(rows()[0]),
-            "rows": rows(),
-        }
-
+    step, replicas = table.step_time, prediction.deployment.layout.replicas
+    growth = dict(zip(table.batch_size.tolist(), (step / step[..., :1])[0, :, -1], strict=True))
+    contexts, by_context = table.context_length[[0, -1]].tolist(), (step[-1] / step[0]).max()
+    facts = {
+        "verified": Fact(table.draft_length + 1, "token"),
+        "growth": Fact({size: float(growth[size]) for size in (min(growth), max(growth))}),
+        "largest_error": Fact(found.largest_error),
+        "contexts": Fact(tuple(contexts) if contexts[0] < contexts[1] else None, "token"),
+        "growth_by_context": Fact(float(by_context)),
+        "replicas": Fact(replicas if replicas > 1 else None),
+    }
+    is_unread = found.engine == "sglang" and not fragment
+    caveat = _ONE_CONTEXT if is_unread else CAVEATS[found.engine]
+    reading = f"For SGLang, {_PLACE}. --fragment-only prints it. {caveat}" if fragment else caveat
+    marks = prediction.fits.repeat(table.draft_length + 1).tolist()
+    rows = [row | {"fits": fits} for row, fits in zip(table.rows(), marks, strict=True)]
+    fields = report.case_fields(prediction) | {
+        "for": found.engine,
+        "fragment": fragment or None,
+        "place": _PLACE if fragment else None,
+        "caveats": [caveat],
+        "largest_error": found.largest_error,
+        "draft_length": table.draft_length,
+        "units": units(rows[0]),
+        "rows": rows,
+    }
     return Answer(
-        page=lambda: report.page(prediction, _verdict(found), _for_engine(found), _steps(found)),
-        fields=fields,
-        rows=rows,
+        page=lambda: report.page(prediction, lines(_LINES, facts), wrap(reading), _steps(rows)),
+        facts=known(facts.items()),
+        fields=lambda: fields,
+        rows=lambda: rows,
         warnings=prediction.warnings,
         fragment=fragment,
     )
 
 
-def _verdict(found: StepCosts) -> list[str]:
-    """Return sentences on how the step time grows with verified tokens and with context."""
-    table = found.table
-    step, most = table.step_time, table.draft_length + 1
-    told = []
-    for place in sorted({0, table.batch_size.size - 1}):
-        growth = step[0, place, -1] / step[0, place, 0]
-        told.append(f"{growth:.2f}x at batch size {table.batch_size[place]}")
-    words = [
-        f"Verifying {most} tokens of each request takes, beside 1, {' and '.join(told)}: with"
-        " drafting and rejection, at the first context."
-    ]
-    if found.costs:
-        words.append(f"SGLang's table keeps each of these steps within {found.largest_error:.1%}.")
-    if table.context_length.size > 1:
-        first, last = table.context_length[[0, -1]]
-        growth = (step[-1] / step[0]).max()
-        words.append(f"From context {first} to {last} a step takes up to {growth:.2f}x as long.")
-    replicas = found.prediction.deployment.layout.replicas
-    if replicas > 1:
-        words.append(f"Batch sizes and tokens are those of one of {replicas} replicas, all alike.")
-    return words
-
-
-def _for_engine(found: StepCosts) -> str:
-    """Return a paragraph on how the engine reads the table, and where it behaves differently."""
-    if found.engine == "vllm":
-        return wrap(CAVEATS["vllm"])
-    if found.costs is None:
-        return wrap("SGLang's table knows one context; --csv has all.")
-    return wrap(f"For SGLang, {_PLACE}. --fragment-only prints it. {CAVEATS['sglang']}")
-
-
-def _steps(found: StepCosts) -> str:
+def _steps(rows: list[Row]) -> str:
     """Return the times of steps, a table for each context; batches that do not fit are starred."""
-    table, held, blocks = found.table, found.prediction.fits, []
-    for context, times, fits in zip(
-        table.context_length.tolist(), table.step_time, held, strict=True
-    ):
-        columns = [
-            (f"verified\n{tokens}", [seconds(float(time)) for time in times[:, place]])
-            for place, tokens in enumerate(table.verify_tokens.tolist())
-        ]
-        marks = zip(table.batch_size.tolist(), fits, strict=True)
-        sizes = ("batch\nsize", [f"{size}{'' if inside else '*'}" for size, inside in marks])
-        blocks.append(f"Step time at context {context}:\n{align_blocks(sizes, columns)}")
-    return "\n\n".join(blocks if held.all() else [*blocks, "* does not fit in memory"])
+    blocks = []
+    for context in dict.fromkeys(row["context_length"] for row in rows):
+        of = [row for row in rows if row["context_length"] == context]
+        groups: dict[str, list[Row]] = {}
+        for row in of:
+            groups.setdefault(f"verified\n{row['verify_tokens']}", []).append(row)
+        cells = by_batch_size((row["batch_size"] for row in of), groups, _cell)
+        blocks.append(f"Step time at context {context}:\n{cells}")
+    is_whole = all(row["fits"] for row in rows)
+    return "\n\n".join(blocks if is_whole else [*blocks, "* does not fit in memory"])
+
+
+def _cell(row: Row) -> str:
+    return seconds(row["step_time"]) + ("" if row["fits"] else "*")

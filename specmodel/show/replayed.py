@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from specmodel import replay
 from specmodel.base.text import SCREEN
-from specmodel.prediction.table import Row
+from specmodel.prediction.table import Column, Row
 from specmodel.show import report
 from specmodel.show.behind import behind
 from specmodel.show.columns import REPLAYS, chosen
-from specmodel.show.facts import Fact, Facts, known, lines, picked
+from specmodel.show.facts import Fact, Facts, known, picked
 from specmodel.show.forms import Answer, plain_fields, records, text_table
 from specmodel.show.notes import in_words
 
@@ -23,16 +22,18 @@ _HINDSIGHT = "told the requests beforehand, as no engine is; not among the best"
 """What is noted of policies of hindsight."""
 _BEST = "Best at batch size 1: {best}, {best_speedup:.2f}x."
 _NONE = "Speculation does not pay at batch size 1 under any of these policies."
-_RATIOS = (
-    "{ratio:.3f}x of {ratio_of}'s (95 % {ratio_low:.3f} to {ratio_high:.3f}).",
-    "{ratio:.3f}x of {ratio_of}'s.",
-)
-_TOLD = (
+_BOUNDS = "Policies that know the trace only: bounds, nothing to deploy."
+_LINES = (
     "A decode step takes {forward_time:s}; steps that verify 0, 1, ... draft tokens:"
     " {step_costs:.2f} of it.",
     "Steps testing lengths: {testing:.0%}.",
 )
 """The facts below the headline."""
+_OVER = Column(
+    *("time_over_best_low", "-", "time over that of the best, over the same requests"),
+    *("time over\nbest, 95 %", "{time_over_best_low:.3f}-{time_over_best_high:.3f}"),
+)
+_LONGEST_LABEL = 20
 
 
 def heading(question: ReplayQuestion) -> str:
@@ -45,35 +46,39 @@ def answer(found: Replayed) -> Answer:
     """Return the answer of a replay of several policies, in all forms."""
     question, case = found.question, heading(found.question)
     room = {} if question.fits is None else {"fits": question.fits}  # unknown of measured times
-    assumed, rest = found.summary["assumed"], records(found.summary.drop(columns="assumed"))
-    rows = [{**row, **room, "assumed": note} for row, note in zip(rest, assumed, strict=True)]
+    rows = [row | room | {"assumed": row["assumed"] or ""} for row in records(found.summary)]
     warnings = [*map(str, question.warnings)]
     assumptions = in_words(question.assumed)
-    said = {"heading": case, "assumptions": assumptions, "warnings": warnings, **room}
-    labels = _labels(row["policy"] for row in rows)
+    names = [row["policy"] for row in rows]
+    labels = {
+        name: name if len(name) <= _LONGEST_LABEL else f"{name.partition(':')[0][:14]} [{number}]"
+        for number, name in enumerate(names, 1)
+    }
     labelled = [row | {"policy": labels[row["policy"]]} for row in rows]
-    facts = _facts(rows, question.times)
-    shown = facts | _facts(labelled, question.times)
-    headline, *lines = report.opening([_headline(facts), *_TOLD], shown, question.fits is not False)
-    words = [headline, *lines, *_over_the_same(labelled)]
+    facts, shown = (_facts(each, question.times) for each in (rows, labelled))
+    gains = "best" in facts and facts["best_speedup"].value > 1
+    headline = (_BEST if gains else _NONE) if "best" in facts else _BOUNDS
+    words = report.opening([headline, *_LINES], shown, question.fits is not False)
     in_short = {n: f"{v:g}" if isinstance(v, float) else v for n, v in assumptions.items()}
     sentences = behind(question.deployment) if question.deployment else []
 
     def page() -> str:
-        tables = [_table(labelled, labels)]
-        return report.laid_out(case, sentences, in_short, warnings, words, tables)
+        table = _table(labelled, labels)
+        return report.laid_out(case, sentences, in_short, warnings, words, [table])
 
+    fields = {"heading": case, "assumptions": assumptions, "warnings": warnings, **room}
+    fields |= {"step_times": fields_of(question.times), "policies": rows}
     return Answer(
         page=page,
         facts=facts,
-        fields=lambda: said | {"step_times": fields_of(question.times), "policies": rows},
+        fields=lambda: fields,
         rows=lambda: rows,
         warnings=warnings,
         case=case,
     )
 
 
-def _facts(rows: list[Row], times: replay.ReplayTimes) -> dict[str, Fact]:
+def _facts(rows: list[Row], times: replay.ReplayTimes) -> Facts:
     """Return the best policy that can be deployed, and the relative step times, which decide."""
     able = [row for row in rows if row["time_over_best"] is not None]
     best = max(able, key=lambda row: row["speedup"], default=Row())
@@ -85,64 +90,23 @@ def _facts(rows: list[Row], times: replay.ReplayTimes) -> dict[str, Fact]:
     return known((facts | picked("best", best, "policy", speedup="speedup")).items())
 
 
-def _headline(facts: Facts) -> str:
-    if "best" not in facts:
-        return "Policies that know the trace only: bounds, nothing to deploy."
-    return _BEST if facts["best_speedup"].value > 1 else _NONE
-
-
-def _over_the_same(rows: list[Row]) -> list[str]:
-    """Return the lead of the best policy over the next, or those within noise of it, a line each.
-
-    Times are compared request by request.
-    """
-    able = [row for row in rows if row["time_over_best"] is not None]
-    others = sorted(able, key=lambda row: -row["speedup"])[1:]
-    close = [row for row in others if (row["time_over_best_low"] or 1) <= 1]
-    nearest = close or sorted(others, key=lambda row: row["time_over_best"])[:1]
-    over = "Not told apart over the same requests: " if close else "Over the same requests: "
-    ends = {"of": "policy", "low": "time_over_best_low", "high": "time_over_best_high"}
-    return [
-        over + lines(_RATIOS, picked("ratio", row, "time_over_best", **ends))[0] for row in nearest
-    ]
-
-
 def fields_of(times: replay.ReplayTimes) -> Row:
     """Return times for JSON, the later ones as a list of the same fields."""
     fields: Row = plain_fields(times)
-    later = [
-        {name: value for name, value in fields_of(row).items() if not name.startswith("context")}
-        for row in fields.pop("later")
-    ]
-    return fields | ({"later": later} if later else {})
+    fields["later"] = [fields_of(row) for row in fields["later"]]
+    return fields
 
 
 def _table(rows: list[Row], labels: dict[str, str]) -> str:
     """Return a text table with a row for each policy, and notes that explain its labels."""
-    notes = [_fill(f"{label}: {name}") for name, label in labels.items() if label != name]
     by_text: dict[str, list[str]] = {}
     for row in rows:
-        if text := row["assumed"] or ("" if row["time_over_best"] is not None else _HINDSIGHT):
-            by_text.setdefault(text, []).append(row["policy"])
-    notes += [_fill(f"{', '.join(names)}: {text}.") for text, names in by_text.items()]
-    columns = chosen(["policy", *(column.name for column in REPLAYS)], REPLAYS)
-    return "\n".join([text_table(rows, columns, width=SCREEN.get(), left=("policy",)), *notes])
-
-
-def _labels(names: Iterable[str], width: int = 20) -> dict[str, str]:
-    """Return the labels of policies; long names, and those beside them, get a number.
-
-    A note explains each number.
-    """
-    labels = {name: name for name in names}
-    long = {name.split(":")[0] for name in labels if len(name) > width}
-    marked = [name for name in labels if ":" in name and name.split(":")[0] in long]
-    for number, name in enumerate(marked, start=1):
-        mark = f" [{number}]"
-        labels[name] = name.split(":")[0][: width - len(mark)] + mark
-    return labels
-
-
-def _fill(text: str) -> str:
-    """Wrap text with names that the user typed; longer words than a line are cut."""
-    return textwrap.fill(text, SCREEN.get(), break_on_hyphens=False)
+        text = row["assumed"] or ("" if row["time_over_best"] is not None else _HINDSIGHT)
+        by_text.setdefault(text, []).append(row["policy"])
+    notes = [f"{label}: {name}" for name, label in labels.items() if label != name]
+    notes += [f"{', '.join(names)}: {text}." for text, names in by_text.items() if text]
+    columns = chosen(["policy", *(column.name for column in REPLAYS), _OVER], REPLAYS)
+    table = text_table(rows, columns, width=SCREEN.get(), left=("policy",))
+    # longer words than a line, which users type, are cut
+    filled = (textwrap.fill(note, SCREEN.get(), break_on_hyphens=False) for note in notes)
+    return "\n".join([table, *filled])

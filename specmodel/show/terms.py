@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specmodel import answers
 from specmodel.base.errors import InputError
-from specmodel.base.text import Columns, align_blocks, wrap
+from specmodel.base.text import align_blocks, wrap
 from specmodel.prediction.table import Row, varies
 from specmodel.show import forms, operator, report
 from specmodel.show.facts import Fact, lines as lines_of
@@ -39,21 +39,22 @@ def answer(prediction: report.Prediction) -> forms.Answer:
     p = prediction
     if not p.draft_length.all() and case_of(p).draft_length is not None:
         raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
-    if p.speedup.size > MOST_PRINTED:
-        expected = f"at most {MOST_PRINTED} points"
-        raise InputError("batch_size", f"{p.speedup.size} points", expected)
+    _check_size(p, MOST_PRINTED, f"at most {MOST_PRINTED} points")
     found = answers.explain(p)
 
     facts, words = _facts(found)
 
     def parts() -> tuple[str, str]:
-        if p.speedup.size > MOST_EXPLAINED:
-            expected = f"at most {MOST_EXPLAINED} points side by side, or --json or --csv"
-            raise InputError("batch_size", f"{p.speedup.size} points", expected)
+        _check_size(p, MOST_EXPLAINED, f"at most {MOST_EXPLAINED} points, or --json or --csv")
         lost = {name for each in found.largest for name in each}
         return tables(found), wrap(limits_told(lost, "Lost to"))
 
     return report.answer(p, found.rows(), words, parts, facts)
+
+
+def _check_size(prediction: report.Prediction, most: int, expected: str) -> None:
+    if (size := prediction.speedup.size) > most:
+        raise InputError("batch_size", f"{size} points", expected)
 
 
 def _facts(explanation: answers.Explanation) -> tuple[dict[str, Fact], list[str]]:
@@ -63,8 +64,7 @@ def _facts(explanation: answers.Explanation) -> tuple[dict[str, Fact], list[str]
     for row, ideal, losses in zip(rows, ideals, explanation.largest, strict=True):
         where, drafted = operator.place(row, rows), row["draft_length"]
         kind = "held" if row["limited_by"] == "memory" else "drafts" if drafted else "idle"
-        lost = losses or "nothing"
-        point = {"speedup": row["speedup"], "ideal_speedup": ideal, "lost_to": lost}
+        point = {"speedup": row["speedup"], "ideal_speedup": ideal, "lost_to": losses or "nothing"}
         told = {"where": where, "drafted": drafted, **point}
         lines += lines_of([_LINES[kind]], {name: Fact(value) for name, value in told.items()})
         points[where] = point
@@ -79,18 +79,16 @@ def tables(explanation: answers.Explanation) -> str:
     rows, blocks = explanation.prediction.rows(), []
     varying = [word for word in ("draft", "context") if varies(f"{word}_length", rows)]
     fixed = "" if "draft" in varying else f" at draft length {rows[0]['draft_length']}"
+    heads = [
+        "\n".join([f"batch {row['batch_size']}", *(f"{w} {row[f'{w}_length']}" for w in varying)])
+        for row in rows
+    ]
     for quantity, terms in explanation.waterfalls.items():
-        columns: Columns = []
-        cells = {
-            name: [_step(name, value) for value in values.ravel()] for name, values in terms.items()
-        }
+        cells = {name: [_step(name, value) for value in terms[name].ravel()] for name in terms}
         shown = [name for name in cells if any(cells[name])]
-        for i, row in enumerate(rows):
-            lines = [f"{word} {row[f'{word}_length']}" for word in varying]
-            head = "\n".join([f"batch {row['batch_size']}", *lines])
-            columns.append((head, [cells[name][i] for name in shown]))
-        cells_text = align_blocks(("", shown), columns, left=[""])
-        blocks.append(f"{_TITLES[quantity].format(fixed)}\n{cells_text}")
+        columns = zip(heads, zip(*map(cells.get, shown), strict=True), strict=True)
+        table = align_blocks(("", shown), [(head, [*column]) for head, column in columns], [""])
+        blocks.append(f"{_TITLES[quantity].format(fixed)}\n{table}")
     return "\n\n".join(blocks)
 
 

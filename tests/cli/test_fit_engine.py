@@ -45,7 +45,7 @@ def do(folder: Path, ended: Any) -> Any:
 def test_two_files_move_a_profile_to_the_host_that_ran_them(do: Any) -> None:
     out = do(FIT)
     text = in_one_line(out)
-    assert "Started from the profile SGLang spec v1, as the files are of sglang 0.5.5." in text
+    assert "Started from the profile SGLang spec v1." in text
     assert len(widest(out)) <= 80
     engine, shipped = load_engine("mine.toml"), load_engine("sglang-v1")
     assert engine.host_speed < 0.8 < shipped.host_speed
@@ -54,29 +54,30 @@ def test_two_files_move_a_profile_to_the_host_that_ran_them(do: Any) -> None:
     assert engine.fit.fitted_on.version == "sglang 0.5.5"
     assert engine.fit.fitted_on.batch_size == (1, 1)
     rows = [line.split() for line in out.splitlines() if line.startswith(("plain", "eagle3"))]
-    assert [row[1:5] for row in rows] == [["1", "1", "4.46ms", "4.46ms"], ["1", "1.86", "of", "3"]]
-    moved, _, rest = text.partition("What the runs moved")[2].partition("Left open")
-    left_open, _, assumed = rest.partition("Assumed")
-    assert "host_speed" in moved
-    assert f"draft_pass_time {1e6 * engine.draft_pass_time:.3g}us" in left_open  # as written
-    assert "host_speed" not in assumed  # which is fitted
+    assert [row[1:4] for row in rows] == [["1", "1", "4.46ms"], ["1", "1.86", "6.23ms"]]
+    moved, _, assumed = out.partition("\nmoved ")[2].partition("Assumed")
+    left_open = [line.split()[0] for line in moved.splitlines() if "left open" in line]
+    assert "host_speed" not in left_open
+    written = f"{1e6 * engine.draft_pass_time:.3g}us"
+    assert re.search(rf"draft_pass_time .* {written} +left open", moved)
+    assert "host" not in assumed  # which is fitted
     whole = f"predict {WHERE} --acceptance-rate 0.6 --verbose --engine"
     assert "Engine: sglang 0.5.5, fitted" in in_one_line(do(f"{whole} ./mine.toml"))
     do(f"{VLLM} --output new.toml")
-    told = "Engine: version not recorded (fit engine --version tells it), fitted"
+    told = "Engine: version not recorded, fitted"
     assert told in in_one_line(do(f"{whole} ./new.toml"))
 
 
 def test_vllm_s_files_start_from_its_profile_and_say_what_ran(do: Any) -> None:
     text = in_one_line(do(f"{VLLM} --output mine.toml --name ours"))
-    assert "Started from the profile vLLM, as the files are of vllm." in text
-    assert "Note: plain.json: 2 requests at once asked for" in text
+    assert "Started from the profile vLLM." in text
+    assert re.search(r"plain\.json +1\.58 ", text)
     assert load_engine("mine.toml").name == "ours"
 
 
 def test_a_drafter_is_asked_for_only_where_runs_draft(do: Any) -> None:
     told = "--target gpt-oss-120b --hardware h200_sxm"
-    assert "What the runs moved" in do(f"fit engine plain.json {told}")
+    assert "\nmoved " in do(f"fit engine plain.json {told}")
     for none in ("", "--drafter none"):
         assert "--drafter: none given" in do(f"fit engine plain.json eagle3.json {told} {none}", 2)
 
@@ -85,7 +86,6 @@ def test_a_drafter_is_asked_for_only_where_runs_draft(do: Any) -> None:
 def test_plain_runs_are_fitted_to_no_drafter(drafter: str, do: Any) -> None:
     shutil.copy("plain.json", "plain2.json")
     out = do(f"fit engine plain.json plain2.json --hardware h200 {drafter} --output mine.toml")
-    assert ("no run drafts" in out) == bool(drafter)
     fitted_on = load_engine("mine.toml").fit.fitted_on
     assert (fitted_on.drafters, fitted_on.draft_length) == ([], (0, 0))
     printed = out[out.index("specmodel predict") :].replace("\\\n", " ")
@@ -97,10 +97,10 @@ def test_a_table_of_pairs_starts_from_vllm_s_profile_unless_another_is_named(do:
     Path("pairs.csv").write_text(f"{names}\n3,1.86,1,4.46,0.72\n")
     command = f"fit engine pairs.csv {WHERE}"
     text = in_one_line(do(command))
-    assert "the profile vLLM, the default, as neither --engine nor a file names one" in text
+    assert "Started from the profile vLLM." in text
     text = in_one_line(do(f"{command} --engine sglang-v1"))
     assert "pairs.csv row 1" in text
-    assert "which --engine names" in text
+    assert "Started from the profile SGLang spec v1." in text
 
 
 def test_what_the_noise_of_repeats_allows_is_said(do: Any) -> None:
@@ -109,8 +109,7 @@ def test_what_the_noise_of_repeats_allows_is_said(do: Any) -> None:
     Path("served.csv").write_text("\n".join([names, plain, drafted]) + "\n")
     text = in_one_line(do(f"fit engine served.csv {WHERE}"))
     # 106 % / (1.693 sqrt 3) of three normal draws
-    assert "Noise: by how far repeats differ, a run is known to 36.2% (at worst 36.2%," in text
-    assert "served.csv row 2), a speedup of two to 51.1%; noisy runs count less." in text
+    assert "by its repeats a run is known to 36.2%, served.csv row 2 to 36.2%; noisy" in text
     assert "Noise" not in do(FIT)
 
 
@@ -153,8 +152,10 @@ def test_runs_that_take_three_times_as_long_are_written_with_a_warning(do: Any) 
         changed(f"{name}.jsonl", mean_tpot_ms=3 * values["mean_tpot_ms"])
     page = in_one_line(do(re.sub(r"(plain|eagle3)\.jsonl", r"odd_\1.jsonl", FIT)))
     factor = r"like no known host: runs take ([\d.]+) to ([\d.]+) times what is predicted"
-    ratios = re.findall(r"ms ([\d.]+) [\d.]+ms [+-]", page)
-    assert sorted(ratios) == [*re.search(factor, page).groups()]  # as the table has them
+    times = re.findall(r"([\d.]+)ms ([\d.]+)>[\d.]+ms [+-]", page)
+    ratios = sorted(float(measured) / float(before) for measured, before in times)
+    told = [*map(float, re.search(factor, page).groups())]
+    assert ratios == pytest.approx(told, rel=0.01)  # as the table has them
     assert "no CUDA graphs (--enforce-eager)" in page
     assert (uncertainties("mine.toml") > before).all()
 
@@ -172,7 +173,7 @@ def test_the_number_of_gpus_that_ran_is_found(
     command = "fit engine runs.csv --target qwen3-30b-a3b --drafter eagle3 --hardware"
     page = in_one_line(ended(f"{command} {named}xh100")[1])
     assert f"Likely causes of {kind} times" in page
-    assert f"NVIDIA H100 SXM; on {ran}, 1.00 to 1.00 times what is predicted" in page
+    assert f"- {ran} GPUs: there times are 1.00 of those predicted" in page
     assert "Likely causes" not in do(f"{command} {ran}xh100")
 
 
@@ -187,7 +188,7 @@ def test_a_profile_that_is_there_is_kept(do: Any) -> None:
 def test_without_an_output_the_fit_is_shown(do: Any, folder: Path) -> None:
     before = sorted(folder.iterdir())
     text = in_one_line(do(VLLM))
-    assert text.startswith("gpt-oss-120b + EAGLE-3 head on NVIDIA H200 SXM")  # as the files say
+    assert "\ngpt-oss-120b + EAGLE-3 head on NVIDIA H200 SXM\n" in do(VLLM)  # as the files say
     assert text.endswith("Not written: --output ./mine.toml writes the engine.")
     assert sorted(folder.iterdir()) == before
     unknown = changed("plain.json", model_id="ours/tuned")
@@ -209,19 +210,16 @@ def test_the_command_printed_last_predicts_what_was_measured(do: Any) -> None:
         assert words in printed
     command = f"{printed.removeprefix('specmodel ')} --batch-size 1 --draft-length 3 --json"
     (row,) = json.loads(do(command))["rows"]
-    now = [float(time) for time in re.findall(r"([\d.]+)ms +[+-][\d.]+%", out)]
+    now = [float(time) for time in re.findall(r">([\d.]+)ms +[+-][\d.]+%", out)]
     assert [1e3 * row["forward_time"], 1e3 * row["tpot"]] == pytest.approx(now, rel=0.01)
 
 
 def test_speedups_stand_beside_those_of_the_model(do: Any) -> None:
     out = do(VLLM)
-    shown = r"Speedup, eagle3.json: measured ([\d.]+), model ([\d.]+) before, ([\d.]+) n"
-    measured, *modelled = map(float, re.search(shown, out).groups())
-    assert measured == pytest.approx(5.1167 / 3.3, abs=0.005)  # mean TPOT of both files
-    times = r"^(?:plain|eagle3)\.json .*?ms +([\d.]+)ms .* ([\d.]+)ms"
-    plain, drafting = (map(float, each) for each in re.findall(times, out, re.M))
-    ratios = [one / other for one, other in zip(plain, drafting, strict=True)]
-    assert modelled == pytest.approx(ratios, rel=0.01)
+    ((measured, now),) = re.findall(r"^eagle3\.json .*% +([\d.]+) +([\d.]+)$", out, re.M)
+    assert float(measured) == pytest.approx(5.1167 / 3.3, abs=0.005)  # mean TPOT of both files
+    times = [*map(float, re.findall(r">([\d.]+)ms", out))]
+    assert float(now) == pytest.approx(times[0] / times[1], rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -239,9 +237,9 @@ def test_weights_have_the_dtype_of_the_name_in_the_files(
     drafted.write_text(drafted.read_text().replace("Qwen/Qwen3-30B-A3B", name))
     fit = f"fit engine plain.jsonl eagle3.jsonl {target} --drafter eagle3 --hardware h100"
     out = in_one_line(do(f"{fit} --output mine.toml").replace("\\", ""))
-    assert f"Weights in {dtype}, as the name {name} tells" in out
+    assert f"weights in {dtype}, as the name {name} tells" in out
     assert f"specmodel predict {name} 2xh100" in out  # as the server told
-    assert "Weights in" not in do(f"{fit} --weight-dtype bf16")
+    assert "weights in" not in do(f"{fit} --weight-dtype bf16")
     assert f"predict {name} " in do("acceptance eagle3.jsonl")
     plain.write_text(plain.read_text().replace("Qwen3-30B-A3B", "Qwen3-30B-A3B-W8A8"))
     assert "expected runs of weights of one dtype" in do(fit, 2)

@@ -38,7 +38,7 @@ def test_vllm_reads_no_file_and_is_told_so(run, document):
         for context in (1024, 8192)
     )
     growth = max(more / less for less, more in zip(short, long, strict=True))
-    assert f"From context 1024 to 8192 a step takes up to {growth:.2f}x as long" in words
+    assert f"Contexts 1024-8192: a step takes up to {growth:.2f}x as long" in words
 
 
 def test_several_contexts_are_tables_but_no_file_of_sglang(run):
@@ -80,5 +80,5 @@ def test_batches_that_do_not_fit_are_marked_at_their_context(run, rows):
     beyond = [row for row in rows(command) if not row["fits"]]
     assert [(row["context_length"], row["batch_size"]) for row in beyond] == [(8192, 200)] * 8
     told = run(command)
-    assert {line.split()[0] for line in told.splitlines() if "*" in line} == {"200*", "*"}
+    assert {line.split()[0] for line in told.splitlines() if "*" in line} == {"200", "*"}
     assert "at draft length 7 and context 8192." in " ".join(told.split())

@@ -28,7 +28,7 @@ VARIETY = [
 def test_people_see_80_columns_programs_all(command, run, document):
     out, found = run(command), document(command)
     assert len(widest(out)) <= 80
-    titles = ("1 % more of", "one at a time", "share of the variance", "Ranges:", "Assumed:")
+    titles = ("1 % more of", "one at a time", "share of the variance", "Ranges vary", "Assumed:")
     places = [out.index(title) for title in titles]
     assert places == sorted(places)
     assert f"peedup {found['speedup']:.2f}, " in out
@@ -75,7 +75,7 @@ def test_where_none_pays_the_shortest_draft_is_taken_and_said(document):
 
 def test_inputs_without_a_range_are_named(run, document):
     out, found = run(COMMAND, one_line=True), document(COMMAND)
-    told = out.split("(--range gives one): ")[1].split(". share")[0].split(", ")
+    told = out.split("(--range gives one): ")[1].split(". Ranges")[0].split(" / ")
     ranged = {row["input"] for row in found["tornado"]}
     shown = [row["input"] for row in found["elasticities"][:15]]
     assert told == [name for name in shown if name not in ranged]

@@ -146,21 +146,19 @@ def test_few_prompts_run_in_a_smaller_batch_than_asked_for(file):
     run = only(PLAIN)
     decode = sum(values["latencies"]) - sum(values["ttfts"])
     assert run.batch_size == pytest.approx(1 + decode / values["duration"] / 2, rel=0.01)
-    note = "2 requests at once asked for, 1.58 ran"
-    assert run.batch_note == f"{PLAIN}: {note}"
+    assert (run.concurrency, round(run.batch_size, 2)) == (2, 1.58)
 
 
-def test_a_full_batch_needs_no_note(file):
+def test_a_full_batch_is_the_one_asked_for(file):
     tpot, tokens = 0.01, 501
     full = {"max_concurrency": 8, "completed": 80, "total_output_tokens": 80 * tokens}
     full |= {"mean_tpot_ms": 1e3 * tpot, "output_throughput": 8 * tokens / (tokens - 1) / tpot}
     run = only(file(vllm(**full)))
     assert run.batch_size == pytest.approx(8)
-    assert run.batch_note == ""
     # without a limit those who come see as many as are there, and themselves
     open_loop = only(file(vllm(**full | {"max_concurrency": None})))
     assert open_loop.batch_size == pytest.approx(1 + 8 * 79 / 80)
-    assert (open_loop.concurrency, open_loop.batch_note) == (None, "")
+    assert open_loop.concurrency is None
 
 
 # Tables
@@ -176,7 +174,6 @@ def test_a_row_may_hold_a_plain_and_a_speculative_run():
     assert (tree.prompt_length, tree.output_length, tree.model) == (512, 256, "qwen3-30b-a3b")
     assert half.value == 0.010
     assert half.batch_size == pytest.approx(1 + 13.6 * 15 / 16)
-    assert half.batch_note.endswith("row 3: 16 requests at once asked for, 13.8 ran")
     assert (ratio.quantity, ratio.value, ratio.batch_size) == ("speedup", 1.1, 16)
     assert (alone.quantity, alone.value, alone.prompt_length) == ("speedup", 1.2, None)
 
@@ -233,7 +230,6 @@ def test_published_rows_read_as_files_of_their_engine():
     published = [159.78, 172.99, 207.62, 191.9, 171.54, 177.5]
     published = [rate / 222.47 for rate in published] + [447.9 / 566.21, 426.46 / 566.21]
     assert speedups == pytest.approx(published, rel=0.005)
-    assert not [run.batch_note for run in (*plain, *runs) if run.batch_note]
     check_model([*plain, *runs], "qwen3-30b-a3b")
     need_plain([*plain, *runs])
 

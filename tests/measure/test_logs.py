@@ -218,11 +218,11 @@ def test_the_mean_draft_is_what_was_drafted_over_all_steps(
 @pytest.mark.parametrize(
     ("text", "drafter", "length", "told"),
     [
-        (SUFFIX, "suffix", 3, "2.90 tokens a step of 2.6 drafted on average, at most 8."),
-        (SUFFIX, "eagle3", 3, "2.90 tokens a step of 2.6 drafted on average, at most 8."),
-        (LLAMA_SIMPLE, "llama-3.2-1b", 1, "1.37 tokens a step of 1.14 drafted on average"),
-        (LLAMA_STEPS, "eagle3", 1, "of 0.88 drafted on average (61% of steps have a draft, of 1.4"),
-        (LLAMA_NGRAM.format("", "", " = 2873"), "ngram", 1, "(0.17% of steps have a draft, of 64"),
+        (SUFFIX, "suffix", 3, "Tokens per step: 2.9. Drafted on average: 2.6. Longest draft: 8."),
+        (SUFFIX, "eagle3", 3, "Tokens per step: 2.9. Drafted on average: 2.6. Longest draft: 8."),
+        (LLAMA_SIMPLE, "llama-3.2-1b", 1, "Tokens per step: 1.373. Drafted on average: 1.14."),
+        (LLAMA_STEPS, "eagle3", 1, "Longest draft: 4. Steps with a draft: 61.40%."),
+        (LLAMA_NGRAM.format("", "", " = 2873"), "ngram", 1, "Steps with a draft: 0.17%."),
     ],
 )
 def test_the_printed_options_predict_a_draft_of_the_mean_length(
@@ -347,10 +347,13 @@ def test_lines_of_sglang_weigh_as_many_requests_as_ran():
         (SGLANG.format(1, "0.31"), "tokens per step from 1"),
         (NEW.replace("0.843", "8.43"), "make 10.1 tokens, but a mean of 2.51"),
         (SGLANG.format(0, "2.0"), "lines of steps that drafted"),
-        ("draft acceptance rate = 0.75 ( 3 accepted / 4 generated)", "--accepted-fraction 0.75"),
-        ("draft acceptance rate = 0.40909\n", "--accepted-fraction 0.4091 --measured-draft"),
-        ("Avg Draft acceptance rate: 61.0%, Accepted throughput: 5.1", "--accepted-fraction 0.61 "),
-        ("Draft acceptance rate: 0.84%\n", "--accepted-fraction 0.0084 "),
+        ("draft acceptance rate = 0.75 ( 3 accepted / 4 generated)", "accepted_fraction=0.75 with"),
+        ("draft acceptance rate = 0.40909\n", "accepted_fraction=0.4091 with"),
+        (
+            "Avg Draft acceptance rate: 61.0%, Accepted throughput: 5.1",
+            "accepted_fraction=0.61 with",
+        ),
+        ("Draft acceptance rate: 0.84%\n", "accepted_fraction=0.0084 with"),
         (NEW.replace("2.51", "1.51"), "2.511 tokens, but a mean of 1.51"),
         (BY_POS.partition("Pos 4")[0][29:], "3 positions, but 4.84.? drafted a step"),
         (BY_POS.replace("Pos 3", "Pos 9"), "rates at 1, 2, 9, 4, 5, 6, 7"),
@@ -401,4 +404,4 @@ def test_a_file_with_the_answer_of_a_server_is_read_and_other_json_is_refused(tm
     for text, status in ((ANSWER, 0), ('{"a": 1}', 2)):
         path.write_text(text)
         assert cli.main(["acceptance", str(path)]) == status
-    assert capsys.readouterr().out.startswith("vLLM: 1.23 tokens a step of 3 drafted.")
+    assert capsys.readouterr().out.startswith("Printed by: vLLM.\nLines: 1.\nTokens per step: 1.2")

@@ -241,9 +241,10 @@ def test_a_model_is_asked_for_by_its_option(write, run, refused):
     path = write(ONE, OTHER)
     error = refused(f"acceptance {path}")
     assert error == f"--model: none given; expected one of {QWEN}, {LLAMA}"
-    assert run(f"acceptance {path} --model {LLAMA}").startswith(f"{LLAMA}: 200 drafts\n")
+    told = "Model: {}.\nDrafts: {}.\n".format
+    assert run(f"acceptance {path} --model {LLAMA}").startswith(told(LLAMA, 200))
     later = write(LATER, OTHER, name="later.prom")
-    assert run(f"acceptance {path} {later} --model {QWEN}").startswith(f"{QWEN}: 600 drafts\n")
+    assert run(f"acceptance {path} {later} --model {QWEN}").startswith(told(QWEN, 600))
 
 
 def test_a_url_is_told_with_its_page_of_counters(refused):
@@ -256,9 +257,9 @@ def test_people_see_80_columns_and_what_to_paste_last(write, run):
     path = write(ONE, TWO)
     out, document = run(f"acceptance {path}"), json.loads(run(f"acceptance {path} --json"))
     lines = out.splitlines()
-    assert lines[0] == f"{QWEN}: 1500 drafts of 2 engines"
+    assert lines[:3] == [f"Model: {QWEN}.", "Drafts: 1500.", "Engines: 2."]
     assert max(map(len, lines)) <= 80
-    assert re.search(r"^ +3 +450 +0\.3000 +0\.5000$", out, re.M)
+    assert re.search(r"^ +3 +0\.3000 +0\.5000$", out, re.M)
     assert document["predict"] == [
         "--acceptance-by-position conditional:0.8,0.75,0.5",
         "--tokens-per-step 2.7 --measured-draft-length 3",
@@ -271,7 +272,7 @@ def test_drafts_that_vary_are_predicted_at_their_mean_length(write, run):
     reached = [700, 450, 300, 180, 110, 70, 50, 40]
     path = write((LLAMA, 0, 1000, 2600, reached))
     text, document = run(f"acceptance {path}"), json.loads(run(f"acceptance {path} --json"))
-    assert "mean draft length  2.6000  at most 8" in text
+    assert "\nDrafted on average: 2.6.\nLongest draft: 8.\n" in text
     assert document["predict"] == ["--draft-length 3 --tokens-per-step 2.9 --proposal-rate 1"]
     assert "the options take the mean draft" in document["warnings"][0]
     assert document["predict"][0] in text

@@ -4,18 +4,29 @@ import json
 import re
 import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
+from planted import H200, planted
 
 import specmodel
-from specmodel.fit import fit_kernels, update_engine
+from specmodel import answers, measure, replay
+from specmodel.answers.sensitivity import analyse
+from specmodel.fit import fit_kernels, measured, update_engine
+from specmodel.fit.measured import judge_serving
+from specmodel.fit.steps import measured_steps
+from specmodel.fit.timed_work import predict_measured
 from specmodel.prediction.evaluate import evaluate
 from specmodel.prediction.intervals import central_intervals, peak_interval
+from specmodel.show import accepted, catalog, fitted
 
 _COUNTED = {
     function.__code__: function.__name__
-    for function in (evaluate, central_intervals, peak_interval, fit_kernels, update_engine)
+    for function in (
+        *(evaluate, central_intervals, peak_interval, fit_kernels, update_engine),
+        *(measured_steps, judge_serving, predict_measured, replay.simulate),
+    )
 }
 MOE = {"target": "qwen3-30b-a3b", "hardware": "2xh100", "drafter": "eagle3"}
 MTP = {"target": "qwen3.5-397b", "hardware": "h200"}
@@ -46,6 +57,20 @@ def counted(render):
     return calls
 
 
+FILES = Path(__file__).parents[1] / "data" / "benchmarks"
+PAIRS = Path(__file__).parents[2] / "calibration" / "tables" / "engine_pairs.csv"
+SURE = {"acceptance": 0.7, "draft_length": 3}
+LOG = "Mean acceptance length: 3.00\nPer-position acceptance rate: 1.0, 1.0"
+
+
+def moved_engine(hardware):
+    """An engine moved by a plain run and one that drafts."""
+    runs = measured.read_benchmarks([FILES / f"vllm_{kind}.json" for kind in ("plain", "eagle3")])
+    where = {"target": "gpt-oss-120b", "drafter": "eagle3", "hardware": hardware}
+    rows = measured.served_runs(runs, {**where, "engine": "vllm"})
+    return update_engine(rows, specmodel.load_engine("vllm"), date="2026-11-29")
+
+
 ANSWERS = {
     "predict": lambda: specmodel.predict(**MTP).view(),
     "predict, given lengths": lambda: specmodel.predict(**MOE, **DRAWN).view(),
@@ -70,6 +95,23 @@ ANSWERS = {
     "compare, a load": lambda: specmodel.compare(
         "qwen3-30b-a3b", ["h100", "h200"], batch_size=[4], for_load=True, **SEARCHED
     ).view(),
+    "sensitivity": lambda: analyse("qwen3-30b-a3b", "h200", samples=64, **SURE).view(),
+    "simulate": lambda: replay.replayed(
+        "qwen3-30b-a3b", "h200", trace="code-eagle", requests=9, output_tokens=64
+    ).view(),
+    "cost table": lambda: answers.step_costs(
+        "qwen3-30b-a3b", "h200", drafter="parallel", max_draft_length=3, batch_size=[1, 4]
+    ).view(),
+    "fit kernels": lambda: fitted.kernels(
+        fit_kernels(measure.check_measurements(planted("attention")), H200)
+    ),
+    "fit engine": lambda: moved_engine("h200").view(),
+    "fit engine, doubted": lambda: moved_engine("l4").view(),
+    "fit check": lambda: measured.judged_engines(PAIRS).view(),
+    "acceptance, results": lambda: accepted.of_benchmarks(
+        measured.read_benchmarks([FILES / "vllm_eagle3.json"])
+    ),
+    "acceptance, a log": lambda: accepted.of_counts(measure.logged_acceptance(LOG, "log")),
     "schedule": lambda: specmodel.schedule("qwen3-30b-a3b", "h200").view(),
     "schedule, contexts": lambda: specmodel.schedule(
         "qwen3.5-397b", "h200", context_length=[1024, 65536]
@@ -100,6 +142,21 @@ def test_a_ready_answer_computes_nothing(name):
         assert answer.table()
 
     assert counted(render) == {}
+
+
+def test_listings_compute_nothing():
+    assert counted(lambda: all(map(catalog.listing, catalog.ROWS))) == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["fit engine", "fit engine, doubted", "fit check", "acceptance, a log", "sensitivity"]
+)
+def test_facts_are_in_json(name):
+    answer = ANSWERS[name]()
+    told = answer.to_dict()["facts"]
+    assert told.keys() == answer.facts.keys() != set()
+    for fact_name, fact in answer.facts.items():
+        assert json.loads(json.dumps(told[fact_name])) == json.loads(json.dumps(fact.to_dict()))
 
 
 def numbers(value):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         analyse as analyse,
         analyse_case as analyse_case,
         elasticities as elasticities,
+        sensitivity_facts as sensitivity_facts,
         sobol as sobol,
         tornado as tornado,
         varying_outputs as varying_outputs,

@@ -21,6 +21,7 @@ from specmodel.answers.sensitivity.inputs import (
 from specmodel.answers.sensitivity.uncertainty import Range, uncertain_ranges
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
+from specmodel.base.facts import Fact
 from specmodel.base.notes import Note
 from specmodel.base.text import Viewed
 from specmodel.base.units import FloatArray, check, single
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 _ONE = "one value, as one point is analysed"
 _POINT = ("batch_size", "draft_length", "context_length")
+_MOST_NAMED = 15
+"""Inputs of the largest elasticities that are named where they have no range [-]."""
 _STEP = 1e-5
 """Relative step of differences [-]: near the cube root of 1e-16, where the errors of rounding,
 about 1e-16 / step, and of curvature, about the square of the step, are equally large."""
@@ -77,32 +80,47 @@ class Sensitivity(Viewed):
         """Return all three analyses as one tidy table."""
         import pandas as pd
 
-        ends = [
-            (f"{name}_{end}", name, end)
-            for name in self.outcome
-            for end in ("at_low", "at_high", "nominal")
-        ]
-        tables: dict[str, tuple[pd.DataFrame, list[tuple[str, str | None, str]]]] = {
-            "elasticity": (self.elasticities, [(n, n, "elasticity") for n in self.outcome]),
-            "tornado": (self.swings, [("low", "", "low"), ("high", "", "high"), *ends]),
-            "sobol": (self.indices, [(name, None, name) for name in self.indices.columns[2:]]),
+        elasticities, swings = (t.drop(columns="value") for t in (self.elasticities, self.swings))
+        swings = swings.melt(["input", "unit", "source"])
+        of_output = f"(?:({'|'.join(self.outcome)})_)?(.+)"
+        swings[["output", "variable"]] = swings["variable"].str.extract(of_output).fillna("")
+        is_end = swings["output"] == ""
+        swings["unit"], swings["source"] = (swings[n].where(is_end) for n in ("unit", "source"))
+        tables = {
+            "elasticity": elasticities.melt(["input"], [*self.outcome], "output"),
+            "tornado": swings,
+            "sobol": self.indices.melt(["input", "output"]),
         }
-        rows = [
-            {
-                "analysis": analysis,
-                **{name: getattr(self.point, name) for name in _POINT},
-                "input": row["input"],
-                "output": row["output"] if output is None else output,
-                "quantity": name,
-                "value": row[column],
-                "unit": row["unit"] if column in ("low", "high") else "-",
-                "source": row["source"] if column in ("low", "high") else None,
-            }
-            for analysis, (table, cells) in tables.items()
-            for row in table.to_dict("records")
-            for column, output, name in cells
-        ]
-        return pd.DataFrame(rows)
+        point = {name: getattr(self.point, name) for name in _POINT}
+        whole = pd.concat([table.assign(analysis=n, **point) for n, table in tables.items()])
+        whole["quantity"] = whole["variable"].fillna("elasticity")
+        columns = ["analysis", *_POINT, "input", "output", "quantity", "value", "unit", "source"]
+        return whole.fillna({"unit": "-"})[columns].reset_index(drop=True)
+
+
+def sensitivity_facts(found: Sensitivity) -> dict[str, Fact]:
+    """Return the outcome, where, and the inputs that move and decide most of the speedup.
+
+    Parameters
+    ----------
+    found
+        The analyses, as `analyse` returns them.
+    """
+    facts = {name: Fact(value) for name, value in found.outcome.items()}
+    facts |= {name: Fact(getattr(found.point, name)) for name in _POINT}
+    swing = found.swings.iloc[0]
+    facts["moves_most"] = Fact(swing["input"])
+    facts["moves_most_low"] = Fact(float(swing["speedup_at_low"]))
+    facts["moves_most_high"] = Fact(float(swing["speedup_at_high"]))
+    decided = found.indices[found.indices["output"] == "speedup"]
+    if len(decided):
+        first = decided.sort_values("first_order", ascending=False, kind="stable").iloc[0]
+        facts["decides_most"] = Fact(first["input"])
+        # an estimate may be beyond 1
+        facts["decides_most_share"] = Fact(min(float(first["first_order"]), 1.0))
+    names = found.elasticities["input"][:_MOST_NAMED]
+    facts["without_range"] = Fact([name for name in names if name not in found.ranges])
+    return facts | {"samples": Fact(found.samples)}
 
 
 class PointArguments(CaseArguments, total=False):

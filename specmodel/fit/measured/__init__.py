@@ -11,9 +11,16 @@ if TYPE_CHECKING:
         judge_serving as judge_serving,
         serving_errors as serving_errors,
     )
+    from specmodel.fit.measured.judged import (
+        JudgedEngines as JudgedEngines,
+        judged_engines as judged_engines,
+        judged_facts as judged_facts,
+    )
     from specmodel.fit.measured.runs import (
         Run as Run,
+        arguments_of_runs as arguments_of_runs,
         check_model as check_model,
+        named_checkpoint as named_checkpoint,
         named_model as named_model,
         need_plain as need_plain,
         served_runs as served_runs,

@@ -18,9 +18,10 @@ from specmodel.base.naming import checkpoint, is_id
 from specmodel.base.units import LARGEST_NUMBER
 from specmodel.fit.measured.aliases import shipped_model
 from specmodel.fit.measured.tables import DEFAULT_CONTEXT, Served
+from specmodel.measure.arguments import acceptance_arguments
 from specmodel.models.architecture import list_architectures
 
-MOST_APART = 0.1  # share by which the batch may differ from the one asked for without a note [-]
+MOST_APART = 0.1  # share by which more may have run than was asked for [-]
 MOST_PER_EVENT = 1.2  # tokens that an event of a stream brings on average without a draft [token]
 SAME_LOAD = 1.05  # lengths of runs of one load differ by less [-]
 _LEAST = {
@@ -134,12 +135,17 @@ class Run:
         )
 
     @property
-    def batch_note(self) -> str:
-        """How the batch that ran differs from the one asked for; empty within 10 %."""
-        asked = self.concurrency
-        if asked is None or abs(self.batch_size / asked - 1.0) <= MOST_APART:
-            return ""
-        return f"{self.source}: {asked:g} requests at once asked for, {self.batch_size:.3g} ran"
+    def acceptance_rate(self) -> float | None:
+        """P(token accepted, all before it were), the same everywhere; None if not known [-]."""
+        from specmodel.algebra.speculation import solve_acceptance_rate
+
+        length = self.draft_length
+        return float(solve_acceptance_rate(self.tokens_per_step, length)) if length else None
+
+    @property
+    def accepted_fraction(self) -> float | None:
+        """Accepted over drafted tokens; None if not known [-]."""
+        return (self.tokens_per_step - 1.0) / self.draft_length if self.draft_length else None
 
     def drafting(
         self, draft_length: int, *, topk: int = 1, verify_tokens: int | None = None
@@ -158,6 +164,29 @@ class Run:
             topk=topk,
             verify_tokens=verified,
         )
+
+
+def arguments_of_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return the mean acceptance of runs of one draft length as arguments of predict.
+
+    Parameters
+    ----------
+    runs
+        Runs that drafted, alike in draft length and tree.
+
+    Returns
+    -------
+    list of dict
+        One form or two, as `acceptance_arguments` gives them, with the tree if there is one.
+    """
+    first, rates = runs[0], [run.acceptance_by_position for run in runs]
+    tokens = sum(run.tokens_per_step for run in runs) / len(runs)
+    by_position = [sum(at) / len(runs) for at in zip(*rates, strict=True)] if all(rates) else []
+    forms = acceptance_arguments(tokens, by_position, longest=first.draft_length)
+    if (first.topk or 1) == 1:
+        return forms
+    tree = {"tree_width": first.topk, "verify_tokens": first.verify_tokens}
+    return [form | {"draft_length": first.draft_length} | tree for form in forms]
 
 
 def seen_batch(decoding: float, most: float) -> float:
@@ -271,6 +300,7 @@ def _served(run: Run, deployment: Mapping[str, Any]) -> Served:
         quantity=run.quantity,
         measured=run.value,
         noise=run.noise,
+        notes=(run.draft_note,) if run.may_draft else (),
     )
 
 

@@ -126,6 +126,7 @@ class Served:
     first_token: float | None = None  # time to the first token of plain decoding [s]
     plain_step: float | None = None  # time of a pair's step without speculation [s]
     noise: float = 0.0  # standard error of `measured` by its repeats; 0 if not known [-]
+    notes: tuple[str, ...] = ()  # what is to be known of the run
 
 
 @dataclass(frozen=True, kw_only=True)

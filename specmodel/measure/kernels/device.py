@@ -58,7 +58,7 @@ def find_device(kind: str, dtype: str = "bf16") -> DeviceInfo:
     if dtype != "bf16":
         raise InputError("dtype", dtype, "bf16 on a GPU, whose attention has no other kernel")
     if torch.version.hip or not torch.cuda.is_available():
-        raise InputError("device", kind, "a CUDA GPU that torch can see, or --device cpu")
+        raise InputError("device", kind, "a CUDA GPU that torch can see, or `device='cpu'`")
     try:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     except RuntimeError as error:

@@ -101,7 +101,7 @@ def _timed(
                     rows.append(_row(bench.measure(point), point, repeat, info))
                 if bench.fault:
                     expected = f"one that answers after {point.name} ({bench.fault}); this point "
-                    expected += "is noted, and the next run (without --again) goes on behind it"
+                    expected += "is noted, and the next run (without `again`) goes on behind it"
                     raise InputError("device", info.name, expected)
                 yield
             flags += seen.result() if seen else []

@@ -1,0 +1,48 @@
+"""Measured acceptance as arguments of `specmodel.predict`."""
+
+from collections.abc import Sequence
+from math import ceil
+from typing import Any
+
+
+def acceptance_arguments(
+    tokens_per_step: float,
+    rates: Sequence[float] = (),
+    *,
+    longest: int | None = None,
+    mean: float | None = None,
+    proposal_rate: float | None = None,
+) -> list[dict[str, Any]]:
+    """Return the arguments by which `specmodel.predict` takes an acceptance, in one form or two.
+
+    Rates by position go no further than those measured: the other form goes further. Where drafts
+    vary in length, predict is asked for the mean one, as it charges what it is asked; the other
+    form is that of a look-up, which has a draft in a share of steps.
+
+    Parameters
+    ----------
+    tokens_per_step
+        Emitted per request and step, accepted and one more [token].
+    rates
+        P(token accepted, all before it were) by position; empty if not known [-].
+    longest, mean
+        Longest draft, and the mean one where drafts vary; None if not known [token].
+    proposal_rate
+        Share of steps with a draft; None for all [-].
+
+    Returns
+    -------
+    list of dict
+        Arguments by name; a draft length of None is yours to give.
+    """
+    tokens = {"tokens_per_step": round(float(tokens_per_step), 4)}
+    if mean is None or (longest and mean > 0.98 * longest):  # as requests end
+        by_position = ",".join(f"{round(rate, 4):g}" for rate in rates)
+        first = [{"acceptance_by_position": f"conditional:{by_position}"}] if rates else []
+        return [*first, tokens | {"measured_draft_length": longest}]
+    share = float(f"{proposal_rate or 1.0:.4g}")
+    # whole tokens near the mean, at least as many as were accepted
+    least = [ceil((tokens_per_step - 1) / by - 1e-6) for by in (1.0, share)]
+    every, own = (max(round(mean / by), n, 1) for by, n in zip((1.0, share), least, strict=True))
+    looked_up = {"draft_length": own} | tokens | {"proposal_rate": share}
+    return [looked_up] if share == 1 else [{"draft_length": every} | tokens, looked_up]
