@@ -201,7 +201,7 @@ def usual_drafter(target: Architecture | str | Path, weight_dtype: str | None) -
         target = load_architecture(target, weight_dtype=stored)
     drafter, why = taken_drafter(target)
     has_own = target.num_mtp_modules and drafter != "mtp"
-    own = {"told_own_drafter": "an MTP module of its own (--drafter mtp)"} if has_own else {}
+    own = {"told_own_drafter": "an MTP module of its own (drafter mtp)"} if has_own else {}
     return {"target": target, "drafter": drafter, "told_drafter": f"{drafter} ({why})", **own}
 
 

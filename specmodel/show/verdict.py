@@ -44,7 +44,7 @@ _GAIN = (
     "chance of a gain {open_chance:.0%}",
     "{how_often}",
     "least {least:.2f}x at {least_place}",
-    "without larger CUDA graphs {without_graphs:.2f}x at {without_graphs_at}",
+    "{without_graphs:.2f}x at batch size {without_graphs_at} without larger CUDA graphs",
 )
 """What the headline says of the gain."""
 _LINES = (
@@ -61,7 +61,9 @@ _LENGTH = (
     "{as_good} as good",
     "{gives_away:.0%} below the best of each batch size",
     "no room at {no_room_at}",
-    "recipes: {recipe}, {recipe_gain:+.0%}",
+    "recipes draft {recipe}, {slower:.0%} slower on average",
+    "recipes draft {recipe}, {faster:.0%} faster on average",
+    "recipes draft {recipe}, {as_fast}",
     "every draft loses above {most_requests} requests",
 )
 """What is said of the draft length that is pasted."""
@@ -211,12 +213,23 @@ def _page(
     is_long = VERBOSE.get() and not columns
     notes = [glossary.limits_told({row["limited_by"] for row in rows} if is_long else set())]
     if not columns:
-        length = "; ".join(lines(_LENGTH, facts)) if shown.decision else ""
+        length = "; ".join(lines(_LENGTH, facts | _beside(shown.decision)))
         pasted = operator.pasted(*shown.paste)
         notes = [length and f"{length}.", pasted, *lines([_LAYOUT], facts), *notes]
     told = defaults.with_tokens(prediction, shown.best)
     tasks = defaults.tasks_told(prediction, shown.best)
     return report.page(told, words, *parts, notes=filter(None, notes), tasks=tasks)
+
+
+def _beside(decision: Decision | None) -> dict[str, Fact]:
+    """Return by how much recipes are slower or faster."""
+    gain = round(decision.recipe_gain, 2) if decision else 0.0
+    facts: dict[str, Any] = {
+        "slower": -gain if gain < 0 else None,
+        "faster": gain if gain > 0 else None,
+    }
+    facts["as_fast"] = None if gain else "as fast"
+    return {name: Fact(value) for name, value in facts.items()}
 
 
 def _kind(shown: _Shown, prediction: Prediction) -> str:

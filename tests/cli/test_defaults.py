@@ -5,7 +5,7 @@ from rows import each_row
 
 TAKEN = [
     ("gemma-4-26b h100 --acceptance gemma-4-26b-a4b-mtp", "gemma-4-26b-a4b with mtp"),
-    ("qwen3-next-80b h100", "an MTP module of its own (--drafter mtp)"),
+    ("qwen3-next-80b h100", "an MTP module of its own (drafter mtp)"),
     ("mixtral-8x7b 2xh100", "Mixtral-8x7B + EAGLE head"),
     ("llama-3.3-70b 4xh100", "of llama-3.1-70b, not llama-3.3-70b"),
     ("glm-5 8xh200", "zai-org/GLM-5-FP8"),

@@ -41,6 +41,7 @@ OF_ITS_OWN = {
     *("collectives.time_all_reduces", "device._lines", "device._last_level_cache"),
     *("__init__._open_closed_streams", "commands.carry_out", "files._parquet_folder"),
     *("commands._versions", "figures._published", "pages.static_page", "glossary._read"),
+    "columns._rows",
     *("tables.parse_csv", "tables._read_parquet"),  # which are given files that are open
 }
 """What reads files of the package, of the system or of its own making only."""
