@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         sweet_spot as sweet_spot,
         sweet_spots as sweet_spots,
     )
+    from specmodel.answers.decision import Decision as Decision, decide as decide
     from specmodel.answers.explaining import (
         Explanation as Explanation,
         explain as explain,

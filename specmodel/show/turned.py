@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specmodel.answers.advice import start_options, taken_length
+from specmodel.answers.decision import decide
 from specmodel.base.errors import refuse_given
 from specmodel.base.text import TABLE
+from specmodel.prediction.predicting import predicted
 from specmodel.prediction.table import Column, Row, text_table
 from specmodel.show import forms, operator, report
 from specmodel.show.columns import chosen, units
@@ -51,10 +53,7 @@ def turned_answer(
     shown = report.with_room(rows, prediction)
     paying = [row for row in shown if row["fits"] and row[_NEEDED]]
     able = paying or [row for row in shown if row[_NEEDED]]
-    drafts = [int(row["draft_length"]) for row in paying]
-    usual = max(drafts, key=drafts.count, default=0) if turned.heads else 0
-    usual = taken_length(prediction.deployment, usual)
-    options, where = start_options(prediction, usual)
+    usual, options, where = _measured_with(prediction, paying)
     needed = sorted((float(row[_NEEDED]), row["batch_size"]) for row in able)
     gains = [[row[_column(level)] for row in able] for level in turned.speedups if able]
     told = _published(prediction, turned) | {"verb": Fact(report.verbs(prediction)[0])}
@@ -84,6 +83,21 @@ def turned_answer(
         warnings=prediction.warnings,
         case=report.caption(prediction),
     )
+
+
+def _measured_with(prediction: Prediction, paying: Sequence[Row]) -> tuple[int, str, str]:
+    """Return the draft length to measure with, the start options and the program; 0 for none.
+
+    That is what would be pasted with the median of published heads, or the length given.
+    """
+    case = case_of(prediction)
+    if not paying or prediction.turned is None or prediction.turned.heads is None:
+        return 0, "", ""
+    if case.draft_length is None and (decision := decide(predicted(case.with_typical()))):
+        return decision.length, *decision.paste
+    lengths = [int(row["draft_length"]) for row in paying]
+    length = taken_length(prediction.deployment, max(lengths, key=lengths.count))
+    return length, *start_options(prediction, length)
 
 
 def turned_rows(prediction: Prediction, turned: Turned) -> list[Row]:
