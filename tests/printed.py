@@ -1,8 +1,12 @@
 """What a command printed, read strictly, and the one line in which it refuses."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
+
+import pytest
+
+from specmodel import InputError
 
 TOLD = (
     *("; expected ", "Invalid value", "unexpected extra", "No such", "Missing"),
@@ -26,6 +30,14 @@ def widest(text: str) -> str:
 
 def in_one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def refused(message: str, call: Callable[..., Any], *values: Any, **named: Any) -> str:
+    """The call is refused with one line in which the message, a regular expression, is found."""
+    with pytest.raises(InputError, match=message) as caught:
+        call(*values, **named)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
 
 
 def check_one_line(status: int, out: str, err: str, fragments: Iterable[str]) -> None:

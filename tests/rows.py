@@ -42,7 +42,17 @@ def each_row(names: str | Sequence[str], rows: Iterable[Any]) -> Callable[[Test]
     return over_rows
 
 
+def one_case(names: str, *rows: Any) -> Callable[[Test], Test]:
+    """Let one case try all these rows, as `each_row` does; names are parted by blanks."""
+    return each_row(names.split() if " " in names else names, rows)
+
+
+def cases(names: str, *rows: Any) -> pytest.MarkDecorator:
+    """Let each row be a case of its own; names are parted by blanks."""
+    return pytest.mark.parametrize(names.split() if " " in names else names, rows)
+
+
 def slow(*rows: Any) -> list[Any]:
-    """Return rows of `pytest.mark.parametrize` that are a long study."""
+    """Return cases that are a long study."""
     values = (row if isinstance(row, tuple) else (row,) for row in rows)
     return [pytest.param(*each, marks=pytest.mark.slow) for each in values]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_args, is_typeddict
 
 import pytest
-from rows import each_row
+from rows import cases, each_row
 
 import specmodel
 from specmodel import Architecture, EngineProfile, HardwareProfile
@@ -188,16 +188,14 @@ def test_no_room_but_layers_asks_of_which_kind_a_layer_is() -> None:
     assert found == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     "source",
-    [
-        "isinstance(part, (dict, grouped.GroupedAttention))",
-        "from specmodel.layers.linear_attention import Mamba2 as State; isinstance(mixer, State)",
-        "Attention = GroupedAttention | LatentAttention; isinstance(mixer, Attention)",
-        "type(mixer) is Mamba2",
-        "mixer.kind in ('attention', 'latent_attention')",
-        "match mixer.kind:\n    case 'sparse_attention':\n        pass",
-    ],
+    "isinstance(part, (dict, grouped.GroupedAttention))",
+    "from specmodel.layers.linear_attention import Mamba2 as State; isinstance(mixer, State)",
+    "Attention = GroupedAttention | LatentAttention; isinstance(mixer, Attention)",
+    "type(mixer) is Mamba2",
+    "mixer.kind in ('attention', 'latent_attention')",
+    "match mixer.kind:\n    case 'sparse_attention':\n        pass",
 )
 def test_switches_on_layers_are_seen(source: str) -> None:
     assert switches_on_layers(ast.parse(source))
@@ -205,24 +203,22 @@ def test_switches_on_layers_are_seen(source: str) -> None:
     assert not switches_on_layers(ast.parse(plain))
 
 
-@pytest.mark.parametrize(
-    ("statement", "absent"),
-    [
-        (
-            "import specmodel.prediction.predicting",
-            "numpy.random pydantic pandas scipy matplotlib torch click",
-        ),
-        (
-            "import specmodel.cli.catalog, specmodel.cli.predict, specmodel.cli.schedule",
-            "numpy pydantic pandas scipy matplotlib torch",
-        ),
-        (
-            "from specmodel.models.architecture import Architecture; "
-            "from specmodel.machines.hardware import Memory; "
-            "Memory(capacity_bytes=8e10, peak_bytes_per_s=3e12, l2_bytes=5e7, source='made up')",
-            "pydantic",
-        ),
-    ],
+@cases(
+    "statement absent",
+    (
+        "import specmodel.prediction.predicting",
+        "numpy.random pydantic pandas scipy matplotlib torch click",
+    ),
+    (
+        "import specmodel.cli.catalog, specmodel.cli.predict, specmodel.cli.schedule",
+        "numpy pydantic pandas scipy matplotlib torch",
+    ),
+    (
+        "from specmodel.models.architecture import Architecture; "
+        "from specmodel.machines.hardware import Memory; "
+        "Memory(capacity_bytes=8e10, peak_bytes_per_s=3e12, l2_bytes=5e7, source='made up')",
+        "pydantic",
+    ),
 )
 def test_import_weight(statement: str, absent: str) -> None:
     absent_modules = absent.split()

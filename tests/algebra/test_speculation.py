@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from rows import each_row
+from printed import refused
+from rows import one_case
 
-from specmodel import Acceptance, InputError
+from specmodel import Acceptance
 from specmodel.algebra import acceptance as forms, speculation
 
 RATES = st.floats(0, 1)
@@ -71,11 +72,9 @@ def test_mean_is_the_sum_over_chances_of_each_number_accepted(rate, length):
 def test_the_least_bound_is_named_where_several_lengths_were_measured():
     """Half of the steps have a proposal of at most 2 or 4 tokens: 2 or 3 tokens a step."""
     given = Acceptance(tokens_per_step=[2.5, 2.5], measured_draft_length=[2, 4])
-    with pytest.raises(InputError, match=r"at most 2, as 0\.5 of the steps"):
-        given.where_proposed(0.5)
+    refused(r"at most 2, as 0\.5 of the steps", given.where_proposed, 0.5)
     share = Acceptance(step_efficiency=[0.9, 0.9], measured_draft_length=[2, 4])
-    with pytest.raises(InputError, match=r"at most 0\.6, as 0\.5 of the steps"):
-        share.where_proposed(0.5)
+    refused(r"at most 0\.6, as 0\.5 of the steps", share.where_proposed, 0.5)
 
 
 def test_mean_by_position_against_monte_carlo():
@@ -127,25 +126,22 @@ def test_best_draft_length_prefers_none_and_the_shortest_of_equals():
     ]
 
 
-@each_row(
-    ("call", "argument"),
-    [
-        (lambda: speculation.expected_tokens_per_step(1.1, 3), "acceptance_rate"),
-        (lambda: speculation.expected_tokens_per_step(float("nan"), 3), "acceptance_rate"),
-        (lambda: speculation.expected_tokens_per_step("0.5", 3), "acceptance_rate"),
-        (lambda: speculation.expected_tokens_per_step(0.5, -1), "draft_length"),
-        (lambda: speculation.accepted_fraction(0.5, 0), "draft_length"),
-        (lambda: speculation.solve_acceptance_rate(0.9, 3), "tokens_per_step"),
-        (lambda: speculation.solve_acceptance_rate(1, 0), "draft_length"),
-        (lambda: measured(accepted_fraction=1.2).rate(), "accepted_fraction"),
-        (lambda: forms.conditional_acceptance([0.5, 0.6]), "cumulative_acceptance"),
-        (lambda: forms.expected_tokens_per_step_by_position([0.5], 2), "acceptance_by_position"),
-        (lambda: speculation.target_efficiency(0, 1), "forward_time"),
-        (lambda: speculation.best_draft_length([1, 2], [1, 2, 3]), "draft_length"),
-        (lambda: Acceptance(), "acceptance"),
-        (lambda: Acceptance(acceptance_rate=0.5, measured_draft_length=2), "measured_draft_length"),
-    ],
+@one_case(
+    "call argument",
+    (lambda: speculation.expected_tokens_per_step(1.1, 3), "acceptance_rate"),
+    (lambda: speculation.expected_tokens_per_step(float("nan"), 3), "acceptance_rate"),
+    (lambda: speculation.expected_tokens_per_step("0.5", 3), "acceptance_rate"),
+    (lambda: speculation.expected_tokens_per_step(0.5, -1), "draft_length"),
+    (lambda: speculation.accepted_fraction(0.5, 0), "draft_length"),
+    (lambda: speculation.solve_acceptance_rate(0.9, 3), "tokens_per_step"),
+    (lambda: speculation.solve_acceptance_rate(1, 0), "draft_length"),
+    (lambda: measured(accepted_fraction=1.2).rate(), "accepted_fraction"),
+    (lambda: forms.conditional_acceptance([0.5, 0.6]), "cumulative_acceptance"),
+    (lambda: forms.expected_tokens_per_step_by_position([0.5], 2), "acceptance_by_position"),
+    (lambda: speculation.target_efficiency(0, 1), "forward_time"),
+    (lambda: speculation.best_draft_length([1, 2], [1, 2, 3]), "draft_length"),
+    (lambda: Acceptance(), "acceptance"),
+    (lambda: Acceptance(acceptance_rate=0.5, measured_draft_length=2), "measured_draft_length"),
 )
 def test_bad_input_names_the_argument(call, argument):
-    with pytest.raises(InputError, match=f"^{argument}: got"):
-        call()
+    refused(f"^{argument}: got", call)

@@ -1,8 +1,9 @@
 """Rates by position as people type and paste them: of all drafts, or of those that got there."""
 
 import pytest
+from printed import refused
+from rows import cases
 
-from specmodel import InputError
 from specmodel.algebra.acceptance import (
     expected_tokens_per_step_by_position as tokens_of,
     readings,
@@ -45,22 +46,20 @@ def test_what_engines_print_gives_the_tokens_that_they_print(text, tokens):
     assert others
 
 
-@pytest.mark.parametrize(
-    ("text", "rates", "is_told"),
-    [
-        ("0.8,0.7,0.6", [0.8, 0.7, 0.6], True),
-        ("80%,70%,60%,50%", [0.8, 0.7, 0.6, 0.5], True),
-        ("0.75,0.75,0.75", [0.75, 0.75, 0.75], True),
-        ("[0.8, 0.7]", [0.8, 0.7], True),
-        ("0.801,0.702,0.753,0.604", [0.801, 0.702, 0.753, 0.604], False),
-        ("conditional:0.844,0.599,0.385,0.271", [0.844, 0.599, 0.385, 0.271], False),
-        ("conditional:80.5% / 70%", [0.805, 0.7], False),
-        ("cumulative:0.5,0.25,0", [0.5, 0.5, 0.0], False),
-        ("cumulative:1.00,0.5", [1, 0.5], True),
-        ("0.7", [0.7], False),
-        ("1,1,1,1", [1, 1, 1, 1], False),
-        ("1.0,0.72,0.75", [0.72, 0.75], True),
-    ],
+@cases(
+    "text rates is_told",
+    ("0.8,0.7,0.6", [0.8, 0.7, 0.6], True),
+    ("80%,70%,60%,50%", [0.8, 0.7, 0.6, 0.5], True),
+    ("0.75,0.75,0.75", [0.75, 0.75, 0.75], True),
+    ("[0.8, 0.7]", [0.8, 0.7], True),
+    ("0.801,0.702,0.753,0.604", [0.801, 0.702, 0.753, 0.604], False),
+    ("conditional:0.844,0.599,0.385,0.271", [0.844, 0.599, 0.385, 0.271], False),
+    ("conditional:80.5% / 70%", [0.805, 0.7], False),
+    ("cumulative:0.5,0.25,0", [0.5, 0.5, 0.0], False),
+    ("cumulative:1.00,0.5", [1, 0.5], True),
+    ("0.7", [0.7], False),
+    ("1,1,1,1", [1, 1, 1, 1], False),
+    ("1.0,0.72,0.75", [0.72, 0.75], True),
 )
 def test_what_people_type_is_conditional_and_another_way_to_read_it_is_told(text, rates, is_told):
     ways = readings(text)
@@ -73,13 +72,10 @@ def test_a_list_as_long_as_the_draft_has_no_bonus_token():
     assert typed_rates("1.00,0.8,0.4", 2) == pytest.approx([0.8, 0.5])
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        *("", "x", "0.8,", "0.8,-0.1", "cumulative:0.8,0.9", "mean:0.8,0.7", "101,50", "nan,0.5"),
-        *("inf", "1.5,0.7", "1.2,0.9,0.853"),
-    ],
+    *("", "x", "0.8,", "0.8,-0.1", "cumulative:0.8,0.9", "mean:0.8,0.7", "101,50", "nan,0.5"),
+    *("inf", "1.5,0.7", "1.2,0.9,0.853"),
 )
 def test_what_is_no_list_of_rates_is_refused(text):
-    with pytest.raises(InputError, match=r"^acceptance_by_position: got .*; expected "):
-        typed_rates(text)
+    refused(r"^acceptance_by_position: got .*; expected ", typed_rates, text)

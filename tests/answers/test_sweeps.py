@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, strategies as st
-from rows import each_row, slow
+from printed import refused
+from rows import cases, each_row, slow
 
 from specmodel import Acceptance, InputError, predict
 from specmodel.algebra.routing import zipf_popularity
@@ -213,13 +214,11 @@ def test_blocks_hold_every_point_once_and_in_order(shape, most):
 
 
 @pytest.mark.parametrize("most", [2**18, 40])
-@pytest.mark.parametrize(
-    ("target", "changes"),
-    [
-        ("mixtral-8x7b", {}),
-        ("mixtral-8x7b", MEASURED | {"step_efficiency": [0.3, 0.5]}),
-        ("qwen3.5-397b-a17b", {"drafter": "mtp", "tensor_parallel": 8}),
-    ],
+@cases(
+    "target changes",
+    ("mixtral-8x7b", {}),
+    ("mixtral-8x7b", MEASURED | {"step_efficiency": [0.3, 0.5]}),
+    ("qwen3.5-397b-a17b", {"drafter": "mtp", "tensor_parallel": 8}),
 )
 def test_without_a_draft_length_each_point_has_the_best(target, changes, most, monkeypatch):
     """That of all lengths, in parts of any size; without a draft nothing is gained or lost."""
@@ -299,8 +298,7 @@ def test_bad_values_are_refused_before_anything_is_computed(changes, message):
 
 @each_row(("changes", "message"), TOGETHER)
 def test_values_that_go_wrong_together_are_refused_likewise(changes, message):
-    with pytest.raises(InputError, match=f"^{message}"):
-        plan_sweep(axes_of(changes))
+    refused(f"^{message}", plan_sweep, axes_of(changes))
 
 
 def test_popularity_may_be_files(tmp_path):
@@ -313,26 +311,21 @@ def test_popularity_may_be_files(tmp_path):
 
 
 def test_bad_columns_workers_and_sizes():
-    with pytest.raises(InputError, match=r"^target: got None"):
-        plan_sweep(BASE | {"target": None})
-    with pytest.raises(InputError, match=r"^columns: got 'speedup_low'"):
-        plan_sweep(BASE, columns=["tpot", "speedup_low"])
-    with pytest.raises(InputError, match=r"^workers: got 0; expected at least 1"):
-        sweep(BASE, workers=0)
+    refused(r"^target: got None", plan_sweep, BASE | {"target": None})
+    refused(r"^columns: got 'speedup_low'", plan_sweep, BASE, columns=["tpot", "speedup_low"])
+    refused(r"^workers: got 0; expected at least 1", sweep, BASE, workers=0)
     with pytest.raises(InputError, match=r"^workers: got 1; expected none with a scheduler"):
         sweep(BASE, workers=1, client="tcp://127.0.0.1:1")
     with pytest.raises(InputError, match=r"^deployments: got 250000; expected at most 100000"):
         plan_sweep(BASE | {"lookup_time": range(500), "proposal_rate": range(500)})
     huge = BASE | {"batch_size": range(1, 20_001), "context_length": range(10_000)}
-    with pytest.raises(InputError, match=r"^num_points: got 800000000; .*20,000,000 in a table"):
-        sweep(huge)
+    refused(r"^num_points: got 800000000; .*20,000,000 in a table", sweep, huge)
     assert plan_sweep(huge).num_parts >= 800_000_000 / 2**18
 
 
 def test_impossible_combinations_are_left_out_only_if_asked():
     axes = BASE | {"hardware": "rtx_pro_6000", "stack": ["trtllm", "sglang", "datasheet"]}
-    with pytest.raises(InputError, match=r"^stack: got 'sglang'"):
-        plan_sweep(axes)
+    refused(r"^stack: got 'sglang'", plan_sweep, axes)
     plan = plan_sweep(axes, skip_impossible=True)
     frame = sweep(axes, skip_impossible=True)
     assert list(plan.skipped) == frame.attrs["skipped"]
@@ -408,8 +401,7 @@ def test_a_taken_name_is_refused_and_left_alone(output, tmp_path):
     plan, path = plan_sweep(BASE), f"{tmp_path}/{output}"
     sweep_to_file(plan, path)
     before = snapshot(tmp_path)
-    with pytest.raises(InputError, match=r"^output: got .*another name, or --overwrite"):
-        sweep_to_file(plan, path)
+    refused(r"^output: got .*another name, or --overwrite", sweep_to_file, plan, path)
     assert snapshot(tmp_path) == before
     smaller = plan_sweep(BASE | {"batch_size": 5})
     sweep_to_file(smaller, path, overwrite=True)
@@ -488,8 +480,7 @@ def test_a_disk_that_gets_full_keeps_the_first_rows(output, tmp_path, small_part
 
     said = r"^output: .* with room .*\); the first 12 points are kept in .*partial"
     try:
-        with pytest.raises(InputError, match=said):
-            sweep_to_file(plan_sweep(BASE), f"{tmp_path}/{output}", progress=fill)
+        refused(said, sweep_to_file, plan_sweep(BASE), f"{tmp_path}/{output}", progress=fill)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     (path,) = tmp_path.iterdir()
@@ -507,12 +498,10 @@ def test_names_that_do_not_do(output, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        (KeyboardInterrupt(), "interrupted: nothing was written yet"),
-        (MemoryError("no room"), "no room"),
-    ],
+@cases(
+    "fault said",
+    (KeyboardInterrupt(), "interrupted: nothing was written yet"),
+    (MemoryError("no room"), "no room"),
 )
 def test_nothing_is_left_where_nothing_was_written(output, fault, said, tmp_path, monkeypatch):
 
@@ -586,8 +575,7 @@ def test_a_whole_sweep_that_lacks_its_name_gets_it(tmp_path, small_parts):
     with (tmp_path / "one.csv").open("a") as file:
         file.write("more\n")
     path.rename(tmp_path / "one.partial.csv")
-    with pytest.raises(InputError, match="rows of this sweep"):
-        sweep_to_file(plan, path)
+    refused("rows of this sweep", sweep_to_file, plan, path)
 
 
 @pytest.mark.parametrize("output", OUTPUTS[:2])
@@ -596,8 +584,7 @@ def test_a_link_is_followed_and_stays(output, tmp_path):
     plan, real, link = plan_sweep(BASE), tmp_path / f"real_{output}", tmp_path / output
     link.symlink_to(real)
     sweep_to_file(plan, link)  # a link to nothing yet
-    with pytest.raises(InputError, match="another name, or --overwrite"):
-        sweep_to_file(plan, link)
+    refused("another name, or --overwrite", sweep_to_file, plan, link)
     real.write_text("old")
     sweep_to_file(plan, link, overwrite=True)
     assert link.is_symlink()
@@ -629,8 +616,7 @@ def test_without_pyarrow_there_is_csv(tmp_path, monkeypatch):
 
 def test_without_dask_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError, match=r"^scheduler: got 'tcp://.*'\.\[dask\]'"):
-        sweep(BASE, client="tcp://127.0.0.1:8786")
+    refused(r"^scheduler: got 'tcp://.*'\.\[dask\]'", sweep, BASE, client="tcp://127.0.0.1:8786")
 
 
 def test_sweeps_take_a_table_of_blocks():

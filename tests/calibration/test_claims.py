@@ -4,7 +4,7 @@ import re
 import tomllib
 
 import pytest
-from rows import each_row
+from rows import cases, each_row
 
 import claims
 
@@ -25,14 +25,12 @@ def test_each_number_is_read_from_what_is_printed(claim: claims.Claim) -> None:
     assert not [number for number in claim.said if not claims.NUMBER.fullmatch(number.lstrip("-"))]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "problem"),
-    [
-        ("8.5 % (6.3)", "8.4 % (6.3)", "on no page: | development | 1,387 | 8.5 %"),
-        ("## How fast is it?\n", "## How fast is it?\n\nIt gains 12 %.\n", "12 has no command"),
-        ("## How fast is it?\n", "## How fast is it?\n\nBy -7 %, 1,200 times.\n", "1,200 has no"),
-        ("commit 0cea1d8) | 34 |", "commit 0cea1d8) | 35 |", "on no page: | speculation"),
-    ],
+@cases(
+    "before after problem",
+    ("8.5 % (6.3)", "8.4 % (6.3)", "on no page: | development | 1,387 | 8.5 %"),
+    ("## How fast is it?\n", "## How fast is it?\n\nIt gains 12 %.\n", "12 has no command"),
+    ("## How fast is it?\n", "## How fast is it?\n\nBy -7 %, 1,200 times.\n", "1,200 has no"),
+    ("commit 0cea1d8) | 34 |", "commit 0cea1d8) | 35 |", "on no page: | speculation"),
 )
 def test_a_number_that_moves_or_is_new_is_noticed(before: str, after: str, problem: str) -> None:
     changed = README.replace(before, after)
@@ -89,12 +87,10 @@ def test_a_number_within_its_rounding_holds_and_what_cannot_run_is_said(compared
     assert out.endswith("0 wrong\n")
 
 
-@pytest.mark.parametrize(
-    ("said", "prose", "problems"),
-    [
-        ("9.8", "a mean of 9.8 % of 10 rows", ["DIFFERS     9.8     9.94"]),
-        ("9.9", "a mean of 9.9 percent", ["on no page: a mean of 9.9 %", "9.9 has no command"]),
-    ],
+@cases(
+    "said prose problems",
+    ("9.8", "a mean of 9.8 % of 10 rows", ["DIFFERS     9.8     9.94"]),
+    ("9.9", "a mean of 9.9 percent", ["on no page: a mean of 9.9 %", "9.9 has no command"]),
 )
 def test_a_number_that_is_wrong_or_not_there_ends_with_status_1(
     compared, said, prose, problems

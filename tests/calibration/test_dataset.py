@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from rows import cases
 
 import dataset
 import specmodel
@@ -33,12 +34,10 @@ def test_it_says_what_to_install(refuse, monkeypatch) -> None:
 
 
 @pytest.mark.dataset
-@pytest.mark.parametrize(
-    ("words", "fragments"),
-    [
-        ("h200_sxm trtllm 9.9", ["'trtllm/9.9'", "trtllm/1.3.0rc20", "h200_sxm"]),
-        ("h200_sxm ../.. 9.9", ["'../../9.9'", "trtllm/1.3.0rc20"]),
-    ],
+@cases(
+    "words fragments",
+    ("h200_sxm trtllm 9.9", ["'trtllm/9.9'", "trtllm/1.3.0rc20", "h200_sxm"]),
+    ("h200_sxm ../.. 9.9", ["'../../9.9'", "trtllm/1.3.0rc20"]),
 )
 def test_it_names_the_tables_there_are(words, fragments, refuse, tmp_path) -> None:
     (tmp_path / "out.csv").write_bytes(b"kept as it is\n")

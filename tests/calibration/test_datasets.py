@@ -3,7 +3,8 @@
 import numpy as np
 import pandas as pd
 import pytest
-from rows import slow
+from printed import refused
+from rows import cases, slow
 
 from published import datasets, rivals, tables as published
 from specmodel import InputError
@@ -81,17 +82,14 @@ def test_weights_that_a_cache_holds_are_skipped() -> None:
     assert "skip" not in set(experts.role[read > 2e8])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "argument"),
-    [
-        (("h300", "vllm", "0.19.0"), "hardware"),
-        (("h200_sxm", "vllm", "9.9"), "version"),
-        (("h200_sxm", "nope", "0.19.0"), "version"),
-    ],
+@cases(
+    "arguments argument",
+    (("h300", "vllm", "0.19.0"), "hardware"),
+    (("h200_sxm", "vllm", "9.9"), "version"),
+    (("h200_sxm", "nope", "0.19.0"), "version"),
 )
 def test_unknown_tables_are_refused(arguments: tuple[str, str, str], argument: str) -> None:
-    with pytest.raises(InputError, match=rf"^{argument}: got"):
-        datasets.read_timings("moe", *arguments)
+    refused(rf"^{argument}: got", datasets.read_timings, "moe", *arguments)
 
 
 def test_a_stack_that_is_not_calibrated_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import pandas as pd
 import pytest
+from rows import cases
 
 import gpu_engine
 from specmodel import load_engine
@@ -14,16 +15,14 @@ def errors() -> pd.Series:
     return gpu_engine.errors(gpu_engine.read_steps(gpu_engine.OTHERS), ENGINE)
 
 
-@pytest.mark.parametrize(
-    ("name", "rows", "bound"),
-    [
-        ("q30-plain-2", 7, 0.05),
-        ("q30-sync", 8, 0.06),
-        ("q30-ng3-greedy", 8, 0.04),
-        ("q30-eagle3-greedy", 8, 0.06),
-        ("q30-eagle7", 8, 0.12),
-        ("q30-draft3", 8, 0.20),
-    ],
+@cases(
+    "name rows bound",
+    ("q30-plain-2", 7, 0.05),
+    ("q30-sync", 8, 0.06),
+    ("q30-ng3-greedy", 8, 0.04),
+    ("q30-eagle3-greedy", 8, 0.06),
+    ("q30-eagle7", 8, 0.12),
+    ("q30-draft3", 8, 0.20),
 )
 def test_steps_that_no_fit_saw(errors: pd.Series, name: str, rows: int, bound: float) -> None:
     """As measured on 2026-11-27; a draft model's steps are as noisy as that."""

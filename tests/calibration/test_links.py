@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from rows import each_row, slow
+from rows import cases, each_row, slow
 
 from links import with_all_reduces
 from published import datasets
@@ -38,13 +38,11 @@ def test_planted_all_reduces_are_found() -> None:
     assert np.abs(fitting.left_out).max() < 0.02
 
 
-@pytest.mark.parametrize(
-    ("table", "named"),
-    [
-        (planted(exponents=range(11, 18)), "message_bytes"),
-        (planted().assign(num_gpus=1), "num_gpus"),
-        (planted().assign(latency=0.0), "latency"),
-    ],
+@cases(
+    "table named",
+    (planted(exponents=range(11, 18)), "message_bytes"),
+    (planted().assign(num_gpus=1), "num_gpus"),
+    (planted().assign(latency=0.0), "latency"),
 )
 def test_a_table_that_does_not_do_is_refused_in_one_line(table: pd.DataFrame, named: str) -> None:
     with pytest.raises(InputError, match=named) as error:
@@ -101,10 +99,7 @@ FITTED = [
 
 
 @pytest.mark.dataset
-@pytest.mark.parametrize(
-    ("name", "stack"),
-    [("b200", "vllm"), *slow(*(row for row in FITTED if row != ("b200", "vllm")))],
-)
+@cases("name stack", ("b200", "vllm"), *slow(*(row for row in FITTED if row != ("b200", "vllm"))))
 def test_published_all_reduces_of_sizes_left_out_are_met(name: str, stack: str) -> None:
     """Every third size left out, 2 KB to 256 MB on 2 to 8 GPUs: median 10 %, L40S 12 %."""
     rows, link = published(name, stack), LINKS[name]
@@ -123,9 +118,7 @@ def test_published_all_reduces_of_sizes_left_out_are_met(name: str, stack: str) 
 
 
 @pytest.mark.dataset
-@pytest.mark.parametrize(
-    "name", ["a100_sxm_80gb", *slow("h100_sxm", "h200_sxm", "b200", "rtx_pro_6000")]
-)
+@cases("name", "a100_sxm_80gb", *slow("h100_sxm", "h200_sxm", "b200", "rtx_pro_6000"))
 def test_rings_give_published_all_reduces_back_roughly(name: str) -> None:
     """At the link's peak they come out too short by 20 to 40 % in the median."""
     tables = datasets.list_tables().query("operation == 'comm' and framework == 'trtllm'")

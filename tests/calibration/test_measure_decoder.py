@@ -6,10 +6,11 @@ from specmodel.base import build
 
 torch = pytest.importorskip("torch")
 
+from printed import refused
 from shapes import plain_shape
 
 from decoder import Decoder, Pass, Speculator, State, _feed_forward, decode, speculate
-from specmodel import Architecture, InputError
+from specmodel import Architecture
 from specmodel.measure.kernels import layers
 
 CPU = torch.device("cpu")
@@ -136,5 +137,4 @@ def test_attention_is_causal_softmax_over_the_cache() -> None:
 
 def test_other_architectures_are_refused() -> None:
     shared = MOE.with_changes("target", {"num_shared_experts": 1, "shared_expert_size": 8})
-    with pytest.raises(InputError, match="architecture"):
-        Decoder(shared, CPU)
+    refused("architecture", Decoder, shared, CPU)

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from rows import each_row
+from rows import cases, each_row, one_case
 
 import specmodel
 from overheads import COLUMNS, QUANTITIES, fit_engine, main
@@ -74,13 +74,11 @@ def test_every_quantity_is_predicted(quantity: str) -> None:
     np.testing.assert_allclose(fit(table, ["pass_time"]).predicted, table["value"], rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("quantity", "unknown"),
-    [
-        ("target_efficiency", {"draft_pass_time", "reject_time"}),
-        ("forward_time", {"draft_pass_time", "reject_time"}),
-        ("step_time", {"pass_time", "reject_time"}),
-    ],
+@cases(
+    "quantity unknown",
+    ("target_efficiency", {"draft_pass_time", "reject_time"}),
+    ("forward_time", {"draft_pass_time", "reject_time"}),
+    ("step_time", {"pass_time", "reject_time"}),
 )
 def test_overheads_that_the_rows_do_not_determine_are_named(quantity, unknown) -> None:
     fitting = fit(served(ideal(**PASSES), (quantity,)), PASSES)
@@ -126,20 +124,18 @@ def write(tmp_path):
     return write
 
 
-@each_row(
-    ("column", "value", "fragments"),
-    [
-        ("step_efficiency", np.nan, ["got nan", "at most 1"]),
-        ("step_efficiency", 1.2, ["got 1.2", "at most 1"]),
-        ("quantity", "sped", ["'sped'", *QUANTITIES]),
-        ("target", "mixtrall", ["'mixtrall'", "mixtral-8x7b"]),
-        ("tensor_parallel", 3, ["got 3", "1, 2, 4"]),
-        ("tensor_parallel", "two", ["'two'", "a whole number"]),
-        ("batch_size", "1 2 x", ["'1 2 x'", "number"]),
-        ("draft_length", -1, ["got -1", "at least 0"]),
-        ("context_length", -1, ["got -1", "at least 0"]),
-        ("value", np.nan, ["nan", "above 1e-12"]),
-    ],
+@one_case(
+    "column value fragments",
+    ("step_efficiency", np.nan, ["got nan", "at most 1"]),
+    ("step_efficiency", 1.2, ["got 1.2", "at most 1"]),
+    ("quantity", "sped", ["'sped'", *QUANTITIES]),
+    ("target", "mixtrall", ["'mixtrall'", "mixtral-8x7b"]),
+    ("tensor_parallel", 3, ["got 3", "1, 2, 4"]),
+    ("tensor_parallel", "two", ["'two'", "a whole number"]),
+    ("batch_size", "1 2 x", ["'1 2 x'", "number"]),
+    ("draft_length", -1, ["got -1", "at least 0"]),
+    ("context_length", -1, ["got -1", "at least 0"]),
+    ("value", np.nan, ["nan", "above 1e-12"]),
 )
 def test_one_line_names_a_cell_that_cannot_be(column, value, fragments, write, refuse) -> None:
     write(column, value, served(ideal(pass_time=2e-3), ("speedup",)))
@@ -149,17 +145,15 @@ def test_one_line_names_a_cell_that_cannot_be(column, value, fragments, write, r
         assert fragment in line
 
 
-@each_row(
-    ("words", "fragments"),
-    [
-        (ENGINE.replace("engine.csv", "none.csv"), ["measurements", "none.csv", "No such file"]),
-        (f"{ENGINE} --vary pass_tim", ["--vary", "'pass_tim'", "pass_time"]),
-        (f"{ENGINE} --vary pass_time", ["--vary", "'pass_time', ", "each overhead once"]),
-        (f"{ENGINE} --leave-out nope", ["--leave-out", "'nope'", "a column", "batch_size"]),
-        (f"{ENGINE} --leave-out target", ["--leave-out", "'target'", "several values"]),
-        (f"{ENGINE} --engine idael", ["--engine", "'idael'", "ideal"]),
-        (ENGINE.replace(VARY, ""), ["Missing option", "--vary"]),
-    ],
+@one_case(
+    "words fragments",
+    (ENGINE.replace("engine.csv", "none.csv"), ["measurements", "none.csv", "No such file"]),
+    (f"{ENGINE} --vary pass_tim", ["--vary", "'pass_tim'", "pass_time"]),
+    (f"{ENGINE} --vary pass_time", ["--vary", "'pass_time', ", "each overhead once"]),
+    (f"{ENGINE} --leave-out nope", ["--leave-out", "'nope'", "a column", "batch_size"]),
+    (f"{ENGINE} --leave-out target", ["--leave-out", "'target'", "several values"]),
+    (f"{ENGINE} --engine idael", ["--engine", "'idael'", "ideal"]),
+    (ENGINE.replace(VARY, ""), ["Missing option", "--vary"]),
 )
 def test_one_line_names_an_option_that_cannot_be(words, fragments, write, refuse) -> None:
     write()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from rows import slow
+from rows import cases, slow
 
 import real_judge
 from specmodel import cli, load_hardware
@@ -27,12 +27,10 @@ FIGURES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("profile", "rows", "most"),
-    [
-        (CPU / "cpu.toml", CPU / "cpu.csv", 0.12),
-        *slow(*((gpu, RESULTS / f"{gpu}_torch" / "gpu.csv", 0.14) for gpu in GPUS)),
-    ],
+@cases(
+    "profile rows most",
+    (CPU / "cpu.toml", CPU / "cpu.csv", 0.12),
+    *slow(*((gpu, RESULTS / f"{gpu}_torch" / "gpu.csv", 0.14) for gpu in GPUS)),
 )
 def test_the_profile_is_what_its_rows_give(profile: str | Path, rows: Path, most: float) -> None:
     hardware = load_hardware(profile)
@@ -67,13 +65,11 @@ def test_a_schedule_is_read_as_vllm_reads_it() -> None:
     assert lengths == [5, 5, 2, 2, 2, 1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("name", "number", "ratio", "worst", "said"),
-    [
-        ("vllm_cpu_1_thread", 35, 0.040, 0.142, ()),
-        ("vllm_cpu_hybrid", 12, 0.059, 0.122, ("in 9 of 10; noise 3.8%", "draft: 2.9 ms")),
-        ("vllm_cpu_hybrid_12_layers", 14, 0.054, 0.158, ("in 7 of 7;", "draft: 5.1 ms")),
-    ],
+@cases(
+    "name number ratio worst said",
+    ("vllm_cpu_1_thread", 35, 0.040, 0.142, ()),
+    ("vllm_cpu_hybrid", 12, 0.059, 0.122, ("in 9 of 10; noise 3.8%", "draft: 2.9 ms")),
+    ("vllm_cpu_hybrid_12_layers", 14, 0.054, 0.158, ("in 7 of 7;", "draft: 5.1 ms")),
 )
 def test_real_engines_are_predicted_as_is_stated(
     tmp_path: Path, name: str, number: int, ratio: float, worst: float, said: Any

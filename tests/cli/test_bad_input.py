@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from printed import check_one_line
-from rows import each_row
+from rows import cases, each_row
 
 from specmodel import cli
 
@@ -358,13 +358,11 @@ def test_one_line_names_the_argument_and_the_value(command, fragments, folder, c
     check_one_line(status, *capsys.readouterr(), wanted)
 
 
-@pytest.mark.parametrize(
+@cases(
     "command",
-    [
-        GOOD,
-        f"{GOOD} --target {{folder}}/good.json --drafter eagle3",
-        f"{GOOD} --hardware {{folder}}/good.toml --tensor-parallel 1 --stack typical --interval",
-    ],
+    GOOD,
+    f"{GOOD} --target {{folder}}/good.json --drafter eagle3",
+    f"{GOOD} --hardware {{folder}}/good.toml --tensor-parallel 1 --stack typical --interval",
 )
 def test_what_the_bad_cases_start_from_is_accepted(command, folder, capsys):
     assert cli.main(words(command, folder)) == 0
@@ -380,9 +378,7 @@ def test_the_bare_program_asks_five_questions(capsys):
     assert out.count("\n  specmodel ") == out.count("?\n") - 1 + 1 == 5
 
 
-@pytest.mark.parametrize(
-    "place", ["specmodel.prediction.predicting.predict_deployed", "specmodel.show.operator.table"]
-)
+@cases("place", "specmodel.prediction.predicting.predict_deployed", "specmodel.show.operator.table")
 def test_interrupt_is_silent(place, monkeypatch, capsys):
     def interrupt(*_arguments, **_options):
         raise KeyboardInterrupt
@@ -418,13 +414,11 @@ def test_full_disk_is_said_in_one_line():
     assert len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "command",
-    [
-        GOOD.replace("predict", "predict --view terms"),
-        GOOD.replace("predict", "sweep"),
-        "trace sample code-ngram --output x.jsonl --requests=9",
-    ],
+    GOOD.replace("predict", "predict --view terms"),
+    GOOD.replace("predict", "sweep"),
+    "trace sample code-ngram --output x.jsonl --requests=9",
 )
 def test_too_little_memory_is_one_line(command, monkeypatch, capsys):
     def fail(*_arguments, **_named):

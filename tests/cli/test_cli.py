@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import pytest
 from printed import widest
-from rows import each_row
+from rows import cases, each_row, one_case
 from shapes import CONFIG
 
 import specmodel
@@ -66,17 +66,15 @@ def test_the_table_shows_what_users_and_servers_see_with_and_without(run, rows):
     assert f" {plain.throughput:.0f}>{row['throughput']:.0f} " in out
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("--engine", "ideal"),
-        ("--stack", "typical"),
-        ("--context-length", 512),
-        ("--routing-correlation", 0.1),
-        ("--memory-utilization", 0.8),
-        ("--weight-dtype", "fp8"),
-        ("--set attention_dtype=", "fp8"),
-    ],
+@cases(
+    "option value",
+    ("--engine", "ideal"),
+    ("--stack", "typical"),
+    ("--context-length", 512),
+    ("--routing-correlation", 0.1),
+    ("--memory-utilization", 0.8),
+    ("--weight-dtype", "fp8"),
+    ("--set attention_dtype=", "fp8"),
 )
 def test_what_is_not_given_is_assumed_and_what_is_given_is_told(option, value, document):
     given = f"{option}{value}" if option.endswith("=") else f"{option} {value}"
@@ -133,31 +131,27 @@ def test_grid_goes_by_context_then_draft_length_then_batch_size(rows):
     assert points == [(c, g, b) for c in (512, 0) for g in (1, 3, 5) for b in (1, 2, 4, 8)]
 
 
-@each_row(
-    ("text", "values"),
-    [
-        ("1:4", [1, 2, 3, 4]),
-        ("3:100:x3", [3, 9, 27, 81]),
-        ("1, 4:8:2 ,16:64:x2", [1, 4, 6, 8, 16, 32, 64]),
-    ],
+@one_case(
+    "text values",
+    ("1:4", [1, 2, 3, 4]),
+    ("3:100:x3", [3, 9, 27, 81]),
+    ("1, 4:8:2 ,16:64:x2", [1, 4, 6, 8, 16, 32, 64]),
 )
 def test_lists_and_ranges(text, values, rows):
     assert [row["batch_size"] for row in rows(f"{PREDICT} --batch-size '{text}'")] == values
 
 
-@pytest.mark.parametrize(
-    ("option", "told"),
-    [
-        ("--acceptance-rate 0.6", "1.58 tokens a step of 7 drafted (rate 0.6, "),
-        (
-            "--tokens-per-step 1.58 --measured-draft-length 5",
-            "1.61 tokens a step of 7 drafted (tokens per step 1.58 at draft length 5, ",
-        ),
-        (
-            "--acceptance-by-position conditional:0.5,0.5,0.5,0,0,0,0",
-            "1.35 tokens a step of 7 drafted (by position 0.5,0.5,0.5,0,0,0,0, ",
-        ),
-    ],
+@cases(
+    "option told",
+    ("--acceptance-rate 0.6", "1.58 tokens a step of 7 drafted (rate 0.6, "),
+    (
+        "--tokens-per-step 1.58 --measured-draft-length 5",
+        "1.61 tokens a step of 7 drafted (tokens per step 1.58 at draft length 5, ",
+    ),
+    (
+        "--acceptance-by-position conditional:0.5,0.5,0.5,0,0,0,0",
+        "1.35 tokens a step of 7 drafted (by position 0.5,0.5,0.5,0,0,0,0, ",
+    ),
 )
 def test_the_line_of_acceptance_has_what_was_typed(option, told, run):
     where = "predict mixtral-8x7b 2xh100 --drafter ngram --proposal-rate 0.4 --draft-length 7 "
@@ -206,14 +200,12 @@ def test_a_stack_of_any_name_is_shown_so_that_it_loads_again(stack, run, tmp_pat
     assert [*again.fitted] == [stack.replace("\\n", "\n")]
 
 
-@each_row(
-    ("kind", "names"),
-    [
-        ("hardware", specmodel.list_hardware()),
-        ("architectures", specmodel.list_architectures()),
-        ("engines", specmodel.list_engines()),
-        ("drafters", specmodel.list_drafters()),
-    ],
+@one_case(
+    "kind names",
+    ("hardware", specmodel.list_hardware()),
+    ("architectures", specmodel.list_architectures()),
+    ("engines", specmodel.list_engines()),
+    ("drafters", specmodel.list_drafters()),
 )
 def test_list_names_all(kind, names, run):
     out = run(f"list {kind}")
@@ -312,13 +304,11 @@ def test_help_imports_nothing_heavy(arguments):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("specmodel predict --hardware h200", "h200_sxm"),
-        ("specmodel predict --target mixtral-8x7", "mixtral-8x7b"),
-        ("specmodel predict --drafter eag", "eagle3"),
-    ],
+@cases(
+    "words expected",
+    ("specmodel predict --hardware h200", "h200_sxm"),
+    ("specmodel predict --target mixtral-8x7", "mixtral-8x7b"),
+    ("specmodel predict --drafter eag", "eagle3"),
 )
 def test_shell_completes_names(words, expected, monkeypatch, capsys):
     monkeypatch.setenv("_SPECMODEL_COMPLETE", "bash_complete")

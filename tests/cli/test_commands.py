@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from planted import DTYPES, H200, KINDS, PLANTED, planted, points
 from printed import widest
-from rows import each_row
+from rows import cases, each_row, one_case
 
 from specmodel import cli, load_hardware
 from specmodel.algebra.roofline import KernelParameters
@@ -62,12 +62,10 @@ def test_a_few_wild_points_move_the_fit_little(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "changes", "warning"),
-    [
-        ("attention", {"memory_efficiency": 0.1}, "memory_efficiency is at its lower bound, 0.2"),
-        ("experts", {"tile_width": 1000.0}, "tile_width is at its upper bound, 256"),
-    ],
+@cases(
+    "kind changes warning",
+    ("attention", {"memory_efficiency": 0.1}, "memory_efficiency is at its lower bound, 0.2"),
+    ("experts", {"tile_width": 1000.0}, "tile_width is at its upper bound, 256"),
 )
 def test_a_parameter_at_a_bound_is_warned_of(kind, changes, warning, tmp_path, capsys) -> None:
     table = planted(kind, **changes)
@@ -232,14 +230,12 @@ def test_one_line_names_what_is_wrong_and_no_file_is_changed(
     assert files(folder) == before
 
 
-@each_row(
-    ("output", "told"),
-    [
-        ("nowhere/out.toml", "No such file"),
-        ("folder.toml", "directory"),
-        ("''", "got ''"),
-        ("/proc/out.toml", "expected"),
-    ],
+@one_case(
+    "output told",
+    ("nowhere/out.toml", "No such file"),
+    ("folder.toml", "directory"),
+    ("''", "got ''"),
+    ("/proc/out.toml", "expected"),
 )
 def test_output_that_cannot_be_written_is_named(output, told, folder, refuse) -> None:
     refuse(KERNELS.replace("out.toml", output), "error: --output: got ", told)
@@ -319,14 +315,12 @@ def test_the_comment_of_the_next_stack_stays(do) -> None:
 # fit check
 
 
-@pytest.mark.parametrize(
-    ("options", "status"),
-    [
-        ("--max-error 0.01", 0),
-        ("--stack datasheet", 0),
-        ("--stack datasheet --max-error 0.1", 1),
-        ("--stack nosuch --max-error 0.01", 2),
-    ],
+@cases(
+    "options status",
+    ("--max-error 0.01", 0),
+    ("--stack datasheet", 0),
+    ("--stack datasheet --max-error 0.1", 1),
+    ("--stack nosuch --max-error 0.01", 2),
 )
 def test_validate_tells_by_its_status(options, status, folder, ended) -> None:
     found, out, err = ended(f"fit check fitted.toml all.csv {options}")

@@ -1,7 +1,7 @@
 """Plain decoding as a view of predict, and lengths of prompts and outputs in predict."""
 
 from printed import widest
-from rows import each_row
+from rows import one_case
 
 WHERE = "--target qwen3-30b-a3b --hardware h200_sxm --tensor-parallel 2"
 PLAIN = f"predict --view plain {WHERE}"
@@ -31,13 +31,11 @@ def test_predict_takes_lengths_of_prompts_and_outputs(rows):
     assert loaded["speedup"] < idle["speedup"]
 
 
-@each_row(
-    ("words", "flag"),
-    [
-        ("--prompt-length 0 --output-length 9", "--prompt-length"),
-        ("--prompt-length 9", "--output-length"),
-        ("--drafter eagle3", "--drafter"),
-    ],
+@one_case(
+    "words flag",
+    ("--prompt-length 0 --output-length 9", "--prompt-length"),
+    ("--prompt-length 9", "--output-length"),
+    ("--drafter eagle3", "--drafter"),
 )
 def test_decode_says_in_one_line_what_it_cannot_use(refuse, words, flag):
     refuse(f"{PLAIN} --batch-size 1 {words}", flag)

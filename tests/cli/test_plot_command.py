@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from rows import each_row
+from rows import cases, each_row
 
 WHERE = "--target qwen3-30b-a3b --drafter eagle3 --hardware h200_sxm"
 RATE = f"{WHERE} --acceptance-rate 0.7"
@@ -86,14 +86,12 @@ def test_the_outcome_is_passed_on(ended, monkeypatch) -> None:
     assert (told["marks"], told["has_title"]) == (False, False)
 
 
-@pytest.mark.parametrize(
-    ("where", "left"),
-    [
-        ("--where draft_length=1,3,5", {"draft_length": {1, 3, 5}}),
-        ("--where target=b,a --where draft_length=4", {"target": {"a", "b"}, "draft_length": {4}}),
-        ("--where fits=True", {"fits": {True}}),
-        ("--where speedup=1.5", {"speedup": {1.5}}),
-    ],
+@cases(
+    "where left",
+    ("--where draft_length=1,3,5", {"draft_length": {1, 3, 5}}),
+    ("--where target=b,a --where draft_length=4", {"target": {"a", "b"}, "draft_length": {4}}),
+    ("--where fits=True", {"fits": {True}}),
+    ("--where speedup=1.5", {"speedup": {1.5}}),
 )
 def test_rows_can_be_chosen(where, left, ended, monkeypatch) -> None:
     pytest.importorskip("matplotlib")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from rows import each_row
+from rows import cases, each_row, one_case
 
 import specmodel
 from specmodel import cli
@@ -54,15 +54,13 @@ def test_terminals_without_a_character_get_its_number() -> None:
     assert done.stdout.endswith("\\u221a\n")
 
 
-@pytest.mark.parametrize(
-    ("descriptor", "command", "status", "said"),
-    [
-        (0, "plot speedup - --output out.svg", 2, "table: got '-'"),
-        (1, PREDICT, 2, "specmodel: error: output: "),
-        (1, "", 2, "specmodel: error: output: "),
-        (2, PREDICT, 0, ""),
-        (2, "predit", 2, ""),
-    ],
+@cases(
+    "descriptor command status said",
+    (0, "plot speedup - --output out.svg", 2, "table: got '-'"),
+    (1, PREDICT, 2, "specmodel: error: output: "),
+    (1, "", 2, "specmodel: error: output: "),
+    (2, PREDICT, 0, ""),
+    (2, "predit", 2, ""),
 )
 def test_a_closed_stream(descriptor: int, command: str, status: int, said: str, tmp_path) -> None:
     if descriptor == 0:
@@ -86,13 +84,11 @@ def test_an_interrupted_import_is_silent(module: str) -> None:
 
 
 @each_row("strange", ["x" * 5000, "x " * 2500, "a\nb", "\x1b[31mred", "\udcff"])
-@each_row(
+@one_case(
     "command",
-    [
-        *("{}", "list {}", "predict {}", "predict --{}", "fit kernels {} --output a.toml"),
-        *(f"{PREDICT} {{}}", f"{PREDICT} --tensor-parallel {{}}", f"{PREDICT} --set {{}}"),
-        *(f"{PREDICT} --set target.{{}}=1", f"{PREDICT} --hardware {{}}", "acceptance {}"),
-    ],
+    *("{}", "list {}", "predict {}", "predict --{}", "fit kernels {} --output a.toml"),
+    *(f"{PREDICT} {{}}", f"{PREDICT} --tensor-parallel {{}}", f"{PREDICT} --set {{}}"),
+    *(f"{PREDICT} --set target.{{}}=1", f"{PREDICT} --hardware {{}}", "acceptance {}"),
 )
 def test_errors_are_one_short_line(command: str, strange: str, capsys) -> None:
     words = [word.replace("{}", strange) for word in shlex.split(command)]

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from rows import each_row
+from rows import cases, each_row
 
 from specmodel.answers.sweeps import csv_chunks, plan as planning, plan_sweep
 
@@ -97,12 +97,10 @@ def test_what_does_not_fit_is_marked_and_said_last(ended):
     assert (as_frame(out)["fits"].tolist(), err) == ([True] * 5 + [False], said.format("1 of 6"))
 
 
-@pytest.mark.parametrize(
-    ("target", "gpus", "counts"),
-    [
-        ("qwen3-30b-a3b", "8h200,h200:4,h200x2,dgx-spark", [8, 4, 2, 1]),
-        ("mixtral-8x7b", "h100,l40s", [2, 4]),
-    ],
+@cases(
+    "target gpus counts",
+    ("qwen3-30b-a3b", "8h200,h200:4,h200x2,dgx-spark", [8, 4, 2, 1]),
+    ("mixtral-8x7b", "h100,l40s", [2, 4]),
 )
 def test_gpus_are_counted_as_by_predict(target, gpus, counts, ended):
     """In each way they are written; without a count they are the fewest that hold the model."""
@@ -234,9 +232,7 @@ def start_until(num_bytes, path, command):
     return process
 
 
-@pytest.mark.parametrize(
-    ("output", "sent"), [("one.csv", signal.SIGINT), ("parts/", signal.SIGTERM)]
-)
+@cases("output sent", ("one.csv", signal.SIGINT), ("parts/", signal.SIGTERM))
 def test_a_signal_to_stop_keeps_the_first_rows_and_says_so(output, sent, tmp_path, monkeypatch):
     needs_pyarrow(output)
     process = start_until(100_000, f"{tmp_path}/{output}", f"{LARGE} --workers 2")

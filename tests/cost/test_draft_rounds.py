@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from published_tables import read_table
+from rows import cases
 
 from specmodel import deploy, load_engine
 from specmodel.cost import step_times
@@ -46,10 +47,7 @@ def test_rounds_of_one_curve_are_met_on_average():
     assert growth[0] == pytest.approx(growth[1], rel=0.3)
 
 
-@pytest.mark.parametrize(
-    ("hardware", "measured"),
-    [("h100_sxm", 0.320e-3), ("h100_sxm", 0.349e-3), ("h200_sxm", 0.205e-3)],
-)
+@cases("hardware measured", ("h100_sxm", 0.320e-3), ("h100_sxm", 0.349e-3), ("h200_sxm", 0.205e-3))
 def test_steps_of_a_markov_head_take_what_was_measured(hardware, measured):
     """All seven of GLM-5.2's in pegainfer, with graphs and without (issue 582), and in 615."""
     row = {"target": "glm-5.2", "stack": "vllm", "tensor_parallel": 1, "hardware": hardware}

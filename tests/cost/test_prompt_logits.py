@@ -5,6 +5,7 @@ a whole prompt, none of a chunk with more to come, each of a verified draft and 
 """
 
 import pytest
+from rows import cases
 
 from specmodel import deploy, load_architecture
 from specmodel.cost import pass_work, prefill_pass, target_pass
@@ -58,15 +59,13 @@ def test_a_draft_model_reads_a_prompt_for_its_last_token_too():
 
 
 @pytest.mark.parametrize("gpus", [1, 4])
-@pytest.mark.parametrize(
-    ("sequences", "tokens", "logits", "rows"),
-    [
-        (6, 1, None, 6),  # decoding
-        (6, 4, None, 24),  # verifying three drafted tokens
-        (3, 500, 1, 3),  # prompts, or their last chunks
-        (3, 500, 0, 0),  # chunks with more to come
-        (2, 8, 3, 6),
-    ],
+@cases(
+    "sequences tokens logits rows",
+    (6, 1, None, 6),  # decoding
+    (6, 4, None, 24),  # verifying three drafted tokens
+    (3, 500, 1, 3),  # prompts, or their last chunks
+    (3, 500, 0, 0),  # chunks with more to come
+    (2, 8, 3, 6),
 )
 def test_rows_of_the_head(sequences, tokens, logits, rows, gpus):
     group = sequence_group(

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from printed import refused
 
-from specmodel import InputError, load_engine, predict
+from specmodel import load_engine, predict
 
 GEMMA = {"target": "gemma-4-26b-a4b", "drafter": "ngram", "hardware": "a100_sxm_80gb"}
 QWEN = {"target": "qwen3-32b", "hardware": "rtx_4090", "tensor_parallel": 4}
@@ -125,5 +126,4 @@ def test_a_note_has_what_spreads_keys(changes, is_noted):
 @pytest.mark.parametrize("value", [0, -1, 1.5, "x", np.inf])
 def test_what_is_no_number_of_tokens_is_refused(value):
     for name in ("split_tokens", "flash_split_tokens"):
-        with pytest.raises(InputError, match=name):
-            load_engine("vllm").with_changes("engine", {name: value})
+        refused(name, load_engine("vllm").with_changes, "engine", {name: value})

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from configs import flat
-from rows import each_row
+from printed import refused
+from rows import cases, each_row, one_case
 from shapes import without_fields
 from strategies import pass_of
 
@@ -86,14 +87,12 @@ def test_dspark_is_read_from_its_config(head):
     assert head(DSPARK, dspark_draft_topk=64).architectures[0].markov.num_candidates == 64
 
 
-@each_row(
-    ("changes", "block", "more"),
-    [
-        ({}, 7, 0),
-        ({"sample_from_anchor": False}, 6, 1),
-        ({"dspark_bonus_anchor": True}, 6, 1),
-        ({"dspark_block_size": 5}, 5, 0),
-    ],
+@one_case(
+    "changes block more",
+    ({}, 7, 0),
+    ({"sample_from_anchor": False}, 6, 1),
+    ({"dspark_bonus_anchor": True}, 6, 1),
+    ({"dspark_block_size": 5}, 5, 0),
 )
 def test_whether_the_last_token_drafts(head, changes, block, more):
     """By vLLM's speculator: a block of N drafts N, or N - 1 where its first token is known."""
@@ -144,13 +143,11 @@ def test_a_quantised_head(head):
     assert dict(model.own_dtypes) == {"attention_dtype": "bf16"}
 
 
-@each_row(
-    ("own", "kinds", "windows"),
-    [
-        ({"use_swa": True, "swa_window_size": 2048}, None, [2048]),
-        ({}, ["sliding_attention"] * 4 + ["full_attention"], [4096, None]),
-        ({}, None, [None]),
-    ],
+@one_case(
+    "own kinds windows",
+    ({"use_swa": True, "swa_window_size": 2048}, None, [2048]),
+    ({}, ["sliding_attention"] * 4 + ["full_attention"], [4096, None]),
+    ({}, None, [None]),
 )
 def test_windows_of_layers(head, own, kinds, windows):
     """By `use_swa` in all, by `layer_types` in those listed, else in none (qwen3_dflash.py)."""
@@ -159,44 +156,35 @@ def test_windows_of_layers(head, own, kinds, windows):
     assert [group.mixer.window for group in drafter.architectures[0].layers] == windows
 
 
-@each_row(
-    ("config", "changes", "fault"),
-    [
-        (DFLASH, {"hidden_size": 4096}, "hidden_size: got 4096; .*that of the target, 2048"),
-        (DFLASH, {"vocab_size": 9}, "vocab_size: got 9; .*that of the target, 151936"),
-        (DFLASH, {"block_size": 1}, "block_size: got 1; .*some token is drafted"),
-        (DFLASH, {"dflash_config": 3}, "dflash_config: got 3; expected an object"),
-        (DFLASH, {"dflash_config": {"taps": 3}}, "dflash_config taps: got 3; .*block_size"),
-        (
-            DFLASH,
-            {"dflash_config": {"target_layer_ids": []}},
-            r"target_layer_ids: got \[\]; .*list",
-        ),
-        (DFLASH, {"num_experts": 8}, "num_experts: got 8; expected none"),
-        (DFLASH, {"quantization_config": {"quant_method": "x"}}, "quantization_config.*: got 'x'"),
-        (DFLASH, {"kv_lora_rank": 512}, "kv_lora_rank: got 512; expected no such key"),
-        (DFLASH, {"dflash_config": {"projector_type": "domino"}}, ".*Domino.*not modelled"),
-        (DFLASH, {"gating": "per-element"}, "gating: got 'per-element'; expected one gate"),
-        (DFLASH, {"hc_mult": 4}, "hc_mult: got 4; expected that of the target, 1"),
-        (DSPARK, {"markov_rank": None}, "markov_rank: got None; expected a whole number"),
-        (DSPARK, {"markov_head_type": "rnn"}, "markov_head_type: got 'rnn'; expected vanilla"),
-        (DSPARK, {"sample_from_anchor": 1}, "sample_from_anchor: got 1; expected true or false"),
-        (DSPARK, {"draft_vocab_size": 200_000}, "draft_vocab_size: got 200000; .*to 151936"),
-        (DSPARK, {"dspark_draft_topk": 151_937}, "dspark_draft_topk: got 151937; .* 151936"),
-    ],
+@one_case(
+    "config changes fault",
+    (DFLASH, {"hidden_size": 4096}, "hidden_size: got 4096; .*that of the target, 2048"),
+    (DFLASH, {"vocab_size": 9}, "vocab_size: got 9; .*that of the target, 151936"),
+    (DFLASH, {"block_size": 1}, "block_size: got 1; .*some token is drafted"),
+    (DFLASH, {"dflash_config": 3}, "dflash_config: got 3; expected an object"),
+    (DFLASH, {"dflash_config": {"taps": 3}}, "dflash_config taps: got 3; .*block_size"),
+    (DFLASH, {"dflash_config": {"target_layer_ids": []}}, r"target_layer_ids: got \[\]; .*list"),
+    (DFLASH, {"num_experts": 8}, "num_experts: got 8; expected none"),
+    (DFLASH, {"quantization_config": {"quant_method": "x"}}, "quantization_config.*: got 'x'"),
+    (DFLASH, {"kv_lora_rank": 512}, "kv_lora_rank: got 512; expected no such key"),
+    (DFLASH, {"dflash_config": {"projector_type": "domino"}}, ".*Domino.*not modelled"),
+    (DFLASH, {"gating": "per-element"}, "gating: got 'per-element'; expected one gate"),
+    (DFLASH, {"hc_mult": 4}, "hc_mult: got 4; expected that of the target, 1"),
+    (DSPARK, {"markov_rank": None}, "markov_rank: got None; expected a whole number"),
+    (DSPARK, {"markov_head_type": "rnn"}, "markov_head_type: got 'rnn'; expected vanilla"),
+    (DSPARK, {"sample_from_anchor": 1}, "sample_from_anchor: got 1; expected true or false"),
+    (DSPARK, {"draft_vocab_size": 200_000}, "draft_vocab_size: got 200000; .*to 151936"),
+    (DSPARK, {"dspark_draft_topk": 151_937}, "dspark_draft_topk: got 151937; .* 151936"),
 )
 def test_what_is_not_understood_is_refused_by_name(head, config, changes, fault):
-    with pytest.raises(InputError, match=f"^drafter config.json {fault}"):
-        head(config, **changes)
+    refused(f"^drafter config.json {fault}", head, config, **changes)
 
 
-@each_row(
+@one_case(
     "told",
-    [
-        {"architectures": ["PeagleLlamaForCausalLM"], "pard_token": 128_000},
-        {"architectures": ["PEagleSpeculator"], "speculators_model_type": "peagle"},
-        {"architectures": ["LlamaForCausalLMEagle3"], "ptd_token_id": 7},
-    ],
+    {"architectures": ["PeagleLlamaForCausalLM"], "pard_token": 128_000},
+    {"architectures": ["PEagleSpeculator"], "speculators_model_type": "peagle"},
+    {"architectures": ["LlamaForCausalLMEagle3"], "ptd_token_id": 7},
 )
 def test_p_eagle_is_read_from_its_config(head, told):
     """By its class, by speculators' name for it, or by the mask of an EAGLE-3 head."""
@@ -250,9 +238,7 @@ V4 = flat("deepseek-ai--DeepSeek-V4-Flash") | {
 """The widths of DeepSeek-V4-Flash, and keys of the class in vLLM 0.33; no file was at hand."""
 
 
-@pytest.mark.parametrize(
-    "name", ["DSparkV4DraftModel", "DeepseekV4ForCausalLMDSpark", "DSparkDraftModel"]
-)
+@cases("name", "DSparkV4DraftModel", "DeepseekV4ForCausalLMDSpark", "DSparkDraftModel")
 def test_dspark_head_of_deepseek_v4_is_read_as_by_its_name(head, name):
     read = head(V4, "deepseek-v4-flash", architectures=[name])
     derived = load_drafter("dspark", load_architecture("deepseek-v4-flash"))

@@ -5,6 +5,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from printed import refused
 
 from specmodel import Architecture, InputError, eagle_drafter, load_architecture, mtp_drafter
 from specmodel.base.units import FloatArray
@@ -56,8 +57,7 @@ def test_its_state_and_work_are_part_of_the_model():
 
 
 def test_layout_that_does_not_cut_it_is_refused_without_heads():
-    with pytest.raises(InputError, match=r"tensor_parallel: got 3; .*recurrence .*: 1, 2, 4, 8"):
-        HYBRID.check_layout(Layout(3))
+    refused(r"tensor_parallel: got 3; .*recurrence .*: 1, 2, 4, 8", HYBRID.check_layout, Layout(3))
 
 
 @pytest.mark.parametrize("build", [eagle_drafter, mtp_drafter])

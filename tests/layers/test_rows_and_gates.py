@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from rows import each_row
+from rows import each_row, one_case
 from strategies import pass_of
 
 from specmodel import load_architecture
@@ -193,13 +193,11 @@ RECURRENCES = [
 
 
 @each_row("gpus", [1, 4])
-@each_row(
-    ("states", "moved", "recorded"),
-    [
-        (StateKeeping(), 1 + 4, 0),  # read, and written after each of four tokens
-        (StateKeeping("replay", "aligned"), 1 + 1, 3),  # a record of all but the first
-        (StateKeeping("native", "scratch"), 1 + 4 + 2, 0),  # the accepted one is copied
-    ],
+@one_case(
+    "states moved recorded",
+    (StateKeeping(), 1 + 4, 0),  # read, and written after each of four tokens
+    (StateKeeping("replay", "aligned"), 1 + 1, 3),  # a record of all but the first
+    (StateKeeping("native", "scratch"), 1 + 4 + 2, 0),  # the accepted one is copied
 )
 @each_row(("mixer", "values", "operations", "record"), RECURRENCES)
 def test_a_gpu_has_its_share_of_a_recurrence(

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 from configs import CONFIGS, read
+from printed import refused
+from rows import cases
 from strategies import pass_of
 
 from specmodel import InputError, deploy, load_architecture, predict
@@ -50,23 +52,20 @@ def test_windows_reserved_for_drafted_tokens():
 def test_a_rejection_needs_a_chain():
     with pytest.raises(InputError, match=r"verify_tokens: got 9; .*carry one state"):
         predict(**RUN, draft_length=3, batch_size=1, verify_tokens=9, acceptance=0.5)
-    with pytest.raises(InputError, match=r"tensor_parallel: got 3; .*short convolution"):
-        deploy(**RUN, tensor_parallel=3)
+    refused(r"tensor_parallel: got 3; .*short convolution", deploy, **RUN, tensor_parallel=3)
 
 
 # What is read
 
 
-@pytest.mark.parametrize(
-    ("changes", "width"),
-    [
-        ({}, 704),  # 666 of 1000, in steps of 64
-        ({"block_ffn_dim_multiplier": 1.5}, 1024),
-        ({"block_multiple_of": 1}, 666),
-        ({"block_multiple_of": None}, 768),
-        ({"block_auto_adjust_ff_dim": False}, 1000),
-        ({"block_ff_dim": None, "intermediate_size": 3000}, 2048),
-    ],
+@cases(
+    "changes width",
+    ({}, 704),  # 666 of 1000, in steps of 64
+    ({"block_ffn_dim_multiplier": 1.5}, 1024),
+    ({"block_multiple_of": 1}, 666),
+    ({"block_multiple_of": None}, 768),
+    ({"block_auto_adjust_ff_dim": False}, 1000),
+    ({"block_ff_dim": None, "intermediate_size": 3000}, 2048),
 )
 def test_width_of_dense_blocks(changes, width):
     assert [block.ffn_size for block in read(SMALL, **changes).feed_forwards] == [width]
@@ -80,5 +79,4 @@ def test_lists_of_quantisation_know_its_matrices():
     assert dtypes["ShortConvolution"] == "bf16"
     assert dtypes["GroupedAttention"] == dtypes["DenseFeedForward"] == "fp8"
     one = ["model.layers.0.feed_forward.w1"]
-    with pytest.raises(InputError, match="some in layer 0"):
-        read(SMALL, quantization_config=record | {"ignored_layers": one})
+    refused("some in layer 0", read, SMALL, quantization_config=record | {"ignored_layers": one})

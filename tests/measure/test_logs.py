@@ -5,8 +5,10 @@ import json
 
 import numpy as np
 import pytest
+from printed import refused
+from rows import cases
 
-from specmodel import InputError, cli
+from specmodel import cli
 from specmodel.measure import logged_acceptance
 
 NEW = (
@@ -167,42 +169,40 @@ acceptance at token 3:0.41
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "engine", "tokens", "mean", "longest", "share"),
-    [
-        (SUFFIX, "vLLM", 2.9, 2.6, 8, None),
-        (SUFFIX + SUFFIX.replace("2600", "3000"), "vLLM", 2.9, 2.8, 8, None),
-        (VLLM_TABLE.replace("2000", "1500"), "vLLM", 1.842, 1.5, 2, None),
-        (ANSWER.replace("129", "86"), "vLLM", 1.2326, 2.0, 3, None),
-        (META_INFO.replace("20}", "13}"), "SGLang", 3.5, 3.25, None, None),
-        (LLAMA_STEPS, "llama.cpp", 1 + 172 / 228, 200 / 228, 4, 140 / 228),
-        (LLAMA_TURNS, "llama.cpp", 1 + 1501 / 542, 2961 / 542, None, 1.0),
-        (LLAMA_SIMPLE, "llama.cpp", 140 / 102, 116 / 102, 8, None),
-        (LLAMA_HALF, "llama.cpp", 500 / 200, 500 / 200, None, 0.5),
-        (LLAMA_CUT, "llama.cpp", 4.6, 4.0, 4, None),
-        (LLAMA_TIMES.replace("180", "160"), "llama.cpp", 4.244, 160 / 45, None, None),
-        (EAGLE_PY, "vLLM", 2.69, None, 3, None),
-        ("| Mean acceptance length | 1.99 |\n", "", 1.99, None, None, None),
-        *(
-            (LLAMA_NGRAM.format(*words), "llama.cpp", 1 + 44 / 2873, 320 / 2873, None, 5 / 2873)
-            for words in (
-                (" rate = 0.25", "", " = 2873"),
-                (" = 0.25", ", mean len = 17.00", "(b,g,a) = 3 2873 5"),
-            )
-        ),
-        (LLAMA_BOTH, "llama.cpp", 1 + 171 / 15, 20, 20, 1.0),
-        (LLAMA_REQUESTS, "llama.cpp", 900 / 300, 1000 / 300, None, 200 / 300),
-        (LLAMA_TREE.format(8, 129, 132, 47), "llama.cpp", 129 / 82, 132 / 82, 8, None),
-        (LLAMA_TREE.format(16, 371, 912, 313), "llama.cpp", 1 + 313 / 57, 16, 16, None),
-        (LLAMA_TREE.format(5, 673, 730, 526), "llama.cpp", 1 + 526 / 146, 5, 5, None),
-        (CUT, "", 1 + 63669 / 43221, 6, 6, None),
-        (CUT + CUT, "", 1 + 63669 / 43221, 6, 6, None),
-        (CUT.replace("Mean", "\n#"), "", 2.47, 6, 6, None),
-        (BY_POS, "", 2.762, 7, 7, None),
-        (BY_POS.partition("Pos 1")[0], "", 2.76, 7, 7, None),
-        (BY_POS.partition("Pos 3")[0], "", 2.76, 7, 7, None),
-        ("Accepted: 8 tokens, Drafted: 30, drafts: 10\nposition 0: 0.5", "", 1.8, 3, 3, None),
-    ],
+@cases(
+    "text engine tokens mean longest share",
+    (SUFFIX, "vLLM", 2.9, 2.6, 8, None),
+    (SUFFIX + SUFFIX.replace("2600", "3000"), "vLLM", 2.9, 2.8, 8, None),
+    (VLLM_TABLE.replace("2000", "1500"), "vLLM", 1.842, 1.5, 2, None),
+    (ANSWER.replace("129", "86"), "vLLM", 1.2326, 2.0, 3, None),
+    (META_INFO.replace("20}", "13}"), "SGLang", 3.5, 3.25, None, None),
+    (LLAMA_STEPS, "llama.cpp", 1 + 172 / 228, 200 / 228, 4, 140 / 228),
+    (LLAMA_TURNS, "llama.cpp", 1 + 1501 / 542, 2961 / 542, None, 1.0),
+    (LLAMA_SIMPLE, "llama.cpp", 140 / 102, 116 / 102, 8, None),
+    (LLAMA_HALF, "llama.cpp", 500 / 200, 500 / 200, None, 0.5),
+    (LLAMA_CUT, "llama.cpp", 4.6, 4.0, 4, None),
+    (LLAMA_TIMES.replace("180", "160"), "llama.cpp", 4.244, 160 / 45, None, None),
+    (EAGLE_PY, "vLLM", 2.69, None, 3, None),
+    ("| Mean acceptance length | 1.99 |\n", "", 1.99, None, None, None),
+    *(
+        (LLAMA_NGRAM.format(*words), "llama.cpp", 1 + 44 / 2873, 320 / 2873, None, 5 / 2873)
+        for words in (
+            (" rate = 0.25", "", " = 2873"),
+            (" = 0.25", ", mean len = 17.00", "(b,g,a) = 3 2873 5"),
+        )
+    ),
+    (LLAMA_BOTH, "llama.cpp", 1 + 171 / 15, 20, 20, 1.0),
+    (LLAMA_REQUESTS, "llama.cpp", 900 / 300, 1000 / 300, None, 200 / 300),
+    (LLAMA_TREE.format(8, 129, 132, 47), "llama.cpp", 129 / 82, 132 / 82, 8, None),
+    (LLAMA_TREE.format(16, 371, 912, 313), "llama.cpp", 1 + 313 / 57, 16, 16, None),
+    (LLAMA_TREE.format(5, 673, 730, 526), "llama.cpp", 1 + 526 / 146, 5, 5, None),
+    (CUT, "", 1 + 63669 / 43221, 6, 6, None),
+    (CUT + CUT, "", 1 + 63669 / 43221, 6, 6, None),
+    (CUT.replace("Mean", "\n#"), "", 2.47, 6, 6, None),
+    (BY_POS, "", 2.762, 7, 7, None),
+    (BY_POS.partition("Pos 1")[0], "", 2.76, 7, 7, None),
+    (BY_POS.partition("Pos 3")[0], "", 2.76, 7, 7, None),
+    ("Accepted: 8 tokens, Drafted: 30, drafts: 10\nposition 0: 0.5", "", 1.8, 3, 3, None),
 )
 def test_the_mean_draft_is_what_was_drafted_over_all_steps(
     text, engine, tokens, mean, longest, share
@@ -215,15 +215,13 @@ def test_the_mean_draft_is_what_was_drafted_over_all_steps(
     assert told == (mean and pytest.approx(mean, rel=0.006), share and pytest.approx(share))
 
 
-@pytest.mark.parametrize(
-    ("text", "drafter", "length", "told"),
-    [
-        (SUFFIX, "suffix", 3, "2.90 tokens a step of 2.6 drafted on average, at most 8."),
-        (SUFFIX, "eagle3", 3, "2.90 tokens a step of 2.6 drafted on average, at most 8."),
-        (LLAMA_SIMPLE, "llama-3.2-1b", 1, "1.37 tokens a step of 1.14 drafted on average"),
-        (LLAMA_STEPS, "eagle3", 1, "of 0.88 drafted on average (61% of steps have a draft, of 1.4"),
-        (LLAMA_NGRAM.format("", "", " = 2873"), "ngram", 1, "(0.17% of steps have a draft, of 64"),
-    ],
+@cases(
+    "text drafter length told",
+    (SUFFIX, "suffix", 3, "2.90 tokens a step of 2.6 drafted on average, at most 8."),
+    (SUFFIX, "eagle3", 3, "2.90 tokens a step of 2.6 drafted on average, at most 8."),
+    (LLAMA_SIMPLE, "llama-3.2-1b", 1, "1.37 tokens a step of 1.14 drafted on average"),
+    (LLAMA_STEPS, "eagle3", 1, "of 0.88 drafted on average (61% of steps have a draft, of 1.4"),
+    (LLAMA_NGRAM.format("", "", " = 2873"), "ngram", 1, "(0.17% of steps have a draft, of 64"),
 )
 def test_the_printed_options_predict_a_draft_of_the_mean_length(
     text, drafter, length, told, monkeypatch, capsys
@@ -272,41 +270,34 @@ def test_long_logs_are_read_in_blocks_and_endless_ones_refused(monkeypatch, caps
         assert "at most 210 MB, in lines of at most 4 MB" in error
 
 
-@pytest.mark.parametrize(
-    ("text", "tokens", "drafted", "running"),
-    [
-        (NEW, 2.51, 2, None),
-        (OLD, 2.83, 3, None),
-        (SGLANG.format(1, "2.53"), 2.53, None, 1),
-        (VLLM_TABLE, 1.84, 2, None),
-        (SGLANG_TABLE, 2.94, None, None),
-        (GAUGE, 2.53, None, 4),
-        (LLAMA, 2.92, 3, None),
-        (f"INFO Engine 000: Running: 9 reqs, Waiting: 56 reqs\n{NEW}", 2.51, 2, 9),
-        (SGLANG_SECTION, 3.09, 3, None),
-        (OFFLINE, 2.69, 3, None),
-        (V0, 2.55, 4, None),
-        (META_INFO, 3.5, 5, None),
-        (ANSWER, 1.23, 3, None),
-        ("Average Accept length: 1.037\n", 1.04, None, None),
-        ("│ Acceptance Length (tokens/step) │  2.53 │  1.00 │  4.00 │\n", 2.53, None, None),
-        ("| Mean acceptance length | 1.99 |\n", 1.99, None, None),
-        ("Mean acceptance length: 3.00\nPer-position acceptance rate: 1.0, 1.0", 3, 2, None),
-        ('{"avg_decoded_tokens_per_iter": 2.5, "total_draft_tokens": 60}', 2.5, None, None),
-        (LLAMA_OLD, 3.10, 3, None),
-        (
-            "draft acceptance = 0.98 (  886 accepted /   900 generated), mean len =  4.94",
-            4.94,
-            4,
-            None,
-        ),
-        (LLAMA_TOTAL.format(1, 9, 18, 2) + LLAMA_TOTAL.format(2, 1308, 2602, 2031), 2.55, 2, None),
-        (LLAMA_TOTAL.format(1, 9, 18, 2) + LLAMA, 2.92, 3, None),
-        (LLAMA_TIMES, 4.24, 4, None),
-        ("code_python pred= 192 draft= 180 acc= 146 rate=0.811 tok/s=31.3", 4.24, 4, None),
-        ("n_draft = 4\nn_predict = 1025\nn_drafted = 712\nn_accept = 410\n", 1.67, 4, None),
-        ("", None, None, None),
-    ],
+@cases(
+    "text tokens drafted running",
+    (NEW, 2.51, 2, None),
+    (OLD, 2.83, 3, None),
+    (SGLANG.format(1, "2.53"), 2.53, None, 1),
+    (VLLM_TABLE, 1.84, 2, None),
+    (SGLANG_TABLE, 2.94, None, None),
+    (GAUGE, 2.53, None, 4),
+    (LLAMA, 2.92, 3, None),
+    (f"INFO Engine 000: Running: 9 reqs, Waiting: 56 reqs\n{NEW}", 2.51, 2, 9),
+    (SGLANG_SECTION, 3.09, 3, None),
+    (OFFLINE, 2.69, 3, None),
+    (V0, 2.55, 4, None),
+    (META_INFO, 3.5, 5, None),
+    (ANSWER, 1.23, 3, None),
+    ("Average Accept length: 1.037\n", 1.04, None, None),
+    ("│ Acceptance Length (tokens/step) │  2.53 │  1.00 │  4.00 │\n", 2.53, None, None),
+    ("| Mean acceptance length | 1.99 |\n", 1.99, None, None),
+    ("Mean acceptance length: 3.00\nPer-position acceptance rate: 1.0, 1.0", 3, 2, None),
+    ('{"avg_decoded_tokens_per_iter": 2.5, "total_draft_tokens": 60}', 2.5, None, None),
+    (LLAMA_OLD, 3.10, 3, None),
+    ("draft acceptance = 0.98 (  886 accepted /   900 generated), mean len =  4.94", 4.94, 4, None),
+    (LLAMA_TOTAL.format(1, 9, 18, 2) + LLAMA_TOTAL.format(2, 1308, 2602, 2031), 2.55, 2, None),
+    (LLAMA_TOTAL.format(1, 9, 18, 2) + LLAMA, 2.92, 3, None),
+    (LLAMA_TIMES, 4.24, 4, None),
+    ("code_python pred= 192 draft= 180 acc= 146 rate=0.811 tok/s=31.3", 4.24, 4, None),
+    ("n_draft = 4\nn_predict = 1025\nn_drafted = 712\nn_accept = 410\n", 1.67, 4, None),
+    ("", None, None, None),
 )
 def test_each_kind_of_line_is_read(text, tokens, drafted, running):
     found = logged_acceptance(text, "log")
@@ -340,37 +331,32 @@ def test_lines_of_sglang_weigh_as_many_requests_as_ran():
     assert (found.tokens_per_step, found.running_requests) == (2.25, 20)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (f"{NEW}\n{OLD}", "lines of one draft length"),
-        (SGLANG.format(1, "0.31"), "tokens per step from 1"),
-        (NEW.replace("0.843", "8.43"), "make 10.1 tokens, but a mean of 2.51"),
-        (SGLANG.format(0, "2.0"), "lines of steps that drafted"),
-        ("draft acceptance rate = 0.75 ( 3 accepted / 4 generated)", "--accepted-fraction 0.75"),
-        ("draft acceptance rate = 0.40909\n", "--accepted-fraction 0.4091 --measured-draft"),
-        ("Avg Draft acceptance rate: 61.0%, Accepted throughput: 5.1", "--accepted-fraction 0.61 "),
-        ("Draft acceptance rate: 0.84%\n", "--accepted-fraction 0.0084 "),
-        (NEW.replace("2.51", "1.51"), "2.511 tokens, but a mean of 1.51"),
-        (BY_POS.partition("Pos 4")[0][29:], "3 positions, but 4.84.? drafted a step"),
-        (BY_POS.replace("Pos 3", "Pos 9"), "rates at 1, 2, 9, 4, 5, 6, 7"),
-        ("num_spec_tokens: 5\npos0: 0.5\npos1: 0.2", "make 1.7 tokens, but drafts of 5"),
-        (OFFLINE.replace("2.69", "1.69"), "counts that make 2.69 tokens, but a mean of 1.69"),
-    ],
+@cases(
+    "text expected",
+    (f"{NEW}\n{OLD}", "lines of one draft length"),
+    (SGLANG.format(1, "0.31"), "tokens per step from 1"),
+    (NEW.replace("0.843", "8.43"), "make 10.1 tokens, but a mean of 2.51"),
+    (SGLANG.format(0, "2.0"), "lines of steps that drafted"),
+    ("draft acceptance rate = 0.75 ( 3 accepted / 4 generated)", "--accepted-fraction 0.75"),
+    ("draft acceptance rate = 0.40909\n", "--accepted-fraction 0.4091 --measured-draft"),
+    ("Avg Draft acceptance rate: 61.0%, Accepted throughput: 5.1", "--accepted-fraction 0.61 "),
+    ("Draft acceptance rate: 0.84%\n", "--accepted-fraction 0.0084 "),
+    (NEW.replace("2.51", "1.51"), "2.511 tokens, but a mean of 1.51"),
+    (BY_POS.partition("Pos 4")[0][29:], "3 positions, but 4.84.? drafted a step"),
+    (BY_POS.replace("Pos 3", "Pos 9"), "rates at 1, 2, 9, 4, 5, 6, 7"),
+    ("num_spec_tokens: 5\npos0: 0.5\npos1: 0.2", "make 1.7 tokens, but drafts of 5"),
+    (OFFLINE.replace("2.69", "1.69"), "counts that make 2.69 tokens, but a mean of 1.69"),
 )
 def test_what_no_engine_says_is_refused(text, expected):
-    with pytest.raises(InputError, match=expected):
-        logged_acceptance(text, "server.log")
+    refused(expected, logged_acceptance, text, "server.log")
 
 
-@pytest.mark.parametrize(
-    ("text", "form", "told", "expected"),
-    [
-        (OLD, 0, "--drafter eagle3 --draft-length 3", 2.83),
-        (CUT, 0, "--drafter eagle3 --draft-length 2", 1.92),
-        (CUT, 1, "--drafter eagle3 --draft-length 6", 2.47),
-        (LLAMA_NGRAM.format("", "", " = 2873"), 1, "--drafter ngram", 1 + 44 / 2873),
-    ],
+@cases(
+    "text form told expected",
+    (OLD, 0, "--drafter eagle3 --draft-length 3", 2.83),
+    (CUT, 0, "--drafter eagle3 --draft-length 2", 1.92),
+    (CUT, 1, "--drafter eagle3 --draft-length 6", 2.47),
+    (LLAMA_NGRAM.format("", "", " = 2873"), 1, "--drafter ngram", 1 + 44 / 2873),
 )
 def test_the_command_reads_standard_input_and_predicts_what_it_read(
     text, form, told, expected, monkeypatch, capsys

@@ -17,6 +17,8 @@ import cuda_install
 import cuda_standin
 from cuda_install import Group
 from cuda_standin import CUDAGraph, Gpu
+from printed import refused
+from rows import cases
 
 from specmodel import InputError, load_hardware
 from specmodel.cli import main
@@ -109,14 +111,12 @@ def ran_out() -> None:
     raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
 
 
-@pytest.mark.parametrize(
-    ("fault", "note"),
-    [
-        (unsupported, "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublas`"),
-        (waits, "CUDA error: operation not permitted when stream is capturing"),
-        (fills, OUT_OF_MEMORY),
-        (ran_out, OUT_OF_MEMORY),
-    ],
+@cases(
+    "fault note",
+    (unsupported, "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublas`"),
+    (waits, "CUDA error: operation not permitted when stream is capturing"),
+    (fills, OUT_OF_MEMORY),
+    (ran_out, OUT_OF_MEMORY),
 )
 def test_a_fault_costs_its_point_only(gpu: Gpu, failing, fault, note: str) -> None:
     failed = of("gemm", 2)
@@ -221,14 +221,11 @@ def test_what_nvidia_smi_says_speaks_against_timings(
 
 def test_gpus_that_do_not_do(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu.properties.major, gpu.properties.minor, gpu.properties.name = 7, 5, "Tesla T4"
-    with pytest.raises(InputError, match=r"Tesla T4.*compute capability 8\.0"):
-        find_device("cuda")
+    refused(r"Tesla T4.*compute capability 8\.0", find_device, "cuda")
     gpu.lost = "all CUDA-capable devices are busy or unavailable"
-    with pytest.raises(InputError, match=r"device: got 'cuda'; expected .*busy or unavailable"):
-        find_device("cuda")
+    refused(r"device: got 'cuda'; expected .*busy or unavailable", find_device, "cuda")
     monkeypatch.setattr(torch.version, "hip", "6.0")
-    with pytest.raises(InputError, match=r"a CUDA GPU that torch can see"):
-        find_device("cuda")
+    refused(r"a CUDA GPU that torch can see", find_device, "cuda")
 
 
 # all-reduces

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("filelock")
 
 from benched import INFO, OUT_OF_MEMORY, FakeBench, put
+from rows import cases
 
 from specmodel import InputError, load_hardware
 from specmodel.cli import main
@@ -77,21 +78,19 @@ def test_the_beginning_of_a_row_is_cut_off(tmp_path: Path) -> None:
     assert pd.read_csv(path)["repeat"].tolist() == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("name", "damage", "expected"),
-    [
-        ("rows.csv", lambda _: b"a,b\n1,2\n", "other columns"),
-        ("rows.csv", lambda rows: rows + b"p,g,1,copy\n", "whole rows; line 3 is damaged"),
-        ("rows.csv", lambda rows: rows + b"p,g,1.5,copy" + b",1" * 33 + b"\n", "line 3 is damaged"),
-        (
-            "rows.csv",
-            lambda rows: rows + b"p,g,1,copy,,,,,nan" + b"," * 28 + b"\n",
-            "line 3 is damaged",
-        ),
-        ("rows.csv", lambda rows: rows + b"\xff\xfe\n", "UTF-8"),
-        ("rows.json", lambda told: told + b"]", "provenance as calibrate writes it"),
-        ("rows.json", None, "its provenance rows.json beside it"),
-    ],
+@cases(
+    "name damage expected",
+    ("rows.csv", lambda _: b"a,b\n1,2\n", "other columns"),
+    ("rows.csv", lambda rows: rows + b"p,g,1,copy\n", "whole rows; line 3 is damaged"),
+    ("rows.csv", lambda rows: rows + b"p,g,1.5,copy" + b",1" * 33 + b"\n", "line 3 is damaged"),
+    (
+        "rows.csv",
+        lambda rows: rows + b"p,g,1,copy,,,,,nan" + b"," * 28 + b"\n",
+        "line 3 is damaged",
+    ),
+    ("rows.csv", lambda rows: rows + b"\xff\xfe\n", "UTF-8"),
+    ("rows.json", lambda told: told + b"]", "provenance as calibrate writes it"),
+    ("rows.json", None, "its provenance rows.json beside it"),
 )
 def test_a_damaged_file_is_named_and_kept(
     tmp_path: Path, name: str, damage: Callable[[bytes], bytes] | None, expected: str
@@ -163,9 +162,8 @@ def test_a_drifting_machine_is_flagged(tmp_path: Path, monkeypatch: pytest.Monke
     assert made.noise.ratio < 1e-3  # the reference drifted alike
 
 
-@pytest.mark.parametrize(
-    ("factor", "told"),
-    [(20.0, "gemm is missed by"), (1e5, "gemm is not in the profile (measurements")],
+@cases(
+    "factor told", (20.0, "gemm is missed by"), (1e5, "gemm is not in the profile (measurements")
 )
 def test_noisy_timings_are_kept_and_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: float, told: str
@@ -239,13 +237,11 @@ def test_a_component_that_is_none_is_named(calibrate, capsys: pytest.CaptureFixt
     assert "'attention'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("failing", "status", "told"),
-    [
-        ("copy launch", 0, "Warning: 2 points skipped (boom), such as copy-1048576, launch-0."),
-        ("gemm", 2, "got 'no gemm that was timed'; expected products"),
-        ("copy launch experts gemm attention elementwise", 2, "--again gemm times them anew"),
-    ],
+@cases(
+    "failing status told",
+    ("copy launch", 0, "Warning: 2 points skipped (boom), such as copy-1048576, launch-0."),
+    ("gemm", 2, "got 'no gemm that was timed'; expected products"),
+    ("copy launch experts gemm attention elementwise", 2, "--again gemm times them anew"),
 )
 def test_a_suite_of_which_parts_fail(
     calibrate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
@@ -264,9 +260,7 @@ def test_a_suite_of_which_parts_fail(
     assert "nan" not in said.out + said.err
 
 
-@pytest.mark.parametrize(
-    ("more", "same"), [([], "command"), (["--again", "gemm"], "without --again")]
-)
+@cases("more same", ([], "command"), (["--again", "gemm"], "without --again"))
 def test_an_interruption_says_what_goes_on(
     calibrate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
     more: list[str], same: str,

@@ -1,7 +1,8 @@
 """Parts with dtypes of their own: bytes, work and kernels, by hand and against published sizes."""
 
 import pytest
-from rows import each_row
+from printed import refused
+from rows import each_row, one_case
 from strategies import pass_of
 
 from specmodel import Architecture, InputError, deploy, load_architecture
@@ -131,17 +132,14 @@ def test_shared_experts_have_the_dtype_of_their_layers_block():
     assert narrow.active_parameters == plain.active_parameters
 
 
-@each_row(
-    ("layer", "match"),
-    [
-        ({"mixer": None, "output_dtype": "fp8"}, "output_dtype: got 'fp8'; expected none"),
-        ({"feed_forward": None, "ffn_dtype": "fp8"}, "ffn_dtype: got 'fp8'; expected none"),
-        ({"mixer_dtype": "fp7"}, "mixer_dtype: got 'fp7'"),
-    ],
+@one_case(
+    "layer match",
+    ({"mixer": None, "output_dtype": "fp8"}, "output_dtype: got 'fp8'; expected none"),
+    ({"feed_forward": None, "ffn_dtype": "fp8"}, "ffn_dtype: got 'fp8'; expected none"),
+    ({"mixer_dtype": "fp7"}, "mixer_dtype: got 'fp7'"),
 )
 def test_dtype_of_a_part_that_layers_lack(layer, match):
-    with pytest.raises(InputError, match=match):
-        model({"count": 1, **layer})
+    refused(match, model, {"count": 1, **layer})
 
 
 def test_a_tied_head_has_the_dtype_of_the_embedding():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from configs import CONFIGS, flat, read
+from rows import cases
 from shapes import without_fields
 from strategies import pass_of
 
@@ -34,17 +35,15 @@ def test_layers_have_what_the_search_left():
     assert read(NAS, block_configs=gone).num_layers == plain.num_layers - 1
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"block_configs": [{}]}, "block_configs: got '1 entries'; expected 80 objects"),
-        (changed(1, "ffn", ffn_mult=0), r"block_configs\[1\].ffn ffn_mult: got 0"),
-        (changed(1, "ffn", ffn_mult=None), r"\[1\].ffn intermediate_size: got None"),
-        (changed(1, "ffn", replace_with_linear=True), r"\[1\].ffn replace_with_linear: got True"),
-        (changed(1, "ffn", moe={"n": 4}), r"\[1\].ffn moe: got"),
-        (changed(0, "attention", num_sink_tokens=4), "num_sink_tokens: got 4; expected false or"),
-        (changed(0, "attention", n_heads_in_group=3), "n_heads_in_group: got 3; .*= 64"),
-    ],
+@cases(
+    "changes message",
+    ({"block_configs": [{}]}, "block_configs: got '1 entries'; expected 80 objects"),
+    (changed(1, "ffn", ffn_mult=0), r"block_configs\[1\].ffn ffn_mult: got 0"),
+    (changed(1, "ffn", ffn_mult=None), r"\[1\].ffn intermediate_size: got None"),
+    (changed(1, "ffn", replace_with_linear=True), r"\[1\].ffn replace_with_linear: got True"),
+    (changed(1, "ffn", moe={"n": 4}), r"\[1\].ffn moe: got"),
+    (changed(0, "attention", num_sink_tokens=4), "num_sink_tokens: got 4; expected false or"),
+    (changed(0, "attention", n_heads_in_group=3), "n_heads_in_group: got 3; .*= 64"),
 )
 def test_blocks_that_are_not_understood(changes, message):
     with pytest.raises(InputError, match=message) as error:

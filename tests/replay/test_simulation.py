@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from made_traces import iid_process, make_trace
+from printed import refused
+from rows import cases
 
 from specmodel import InputError, deploy, load_architecture, predict
 from specmodel.algebra.routing import sample_routing
@@ -573,19 +575,16 @@ def test_a_policy_may_take_all_of_a_step(growing_times):
     assert {step.batch_size for step in Told.seen} == {1}
 
 
-@pytest.mark.parametrize(
-    ("policies", "seed", "message"),
-    [
-        ([], 0, "policies"),
-        (["none", "none"], 0, "policies: got 'none'; expected each policy once"),
-        (["fixed:9"], 0, "expected at most 7"),
-        (["cascade"], -1, "seed: got -1"),
-        ([3], 0, "policy: got 3"),
-    ],
+@cases(
+    "policies seed message",
+    ([], 0, "policies"),
+    (["none", "none"], 0, "policies: got 'none'; expected each policy once"),
+    (["fixed:9"], 0, "expected at most 7"),
+    (["cascade"], -1, "seed: got -1"),
+    ([3], 0, "policy: got 3"),
 )
 def test_what_cannot_be_simulated(policies, seed, message, times):
-    with pytest.raises(InputError, match=message):
-        simulate(bursty_trace(3, 0), times, policies, seed=seed)
+    refused(message, simulate, bursty_trace(3, 0), times, policies, seed=seed)
 
 
 def test_replays_walk_no_trees():

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_traces import iid_process, position_process
+from printed import refused
 from rows import each_row, slow
 
 from copy_runs import expected_statistics
-from specmodel import InputError
 from specmodel.algebra import acceptance, speculation
 from specmodel.replay.traces import (
     AcceptanceProcess,
@@ -182,8 +182,7 @@ def test_a_look_up_of_ones_own(tmp_path):
     path.write_text(text, encoding="utf-8")
     assert draw(load_preset(path), 3, 100, 1).max_draft_length == 5
     path.write_text(text + "stop = 1\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"preset .*mine.toml.runs.stop: .*short_stop"):
-        load_preset(path)
+    refused(r"preset .*mine.toml.runs.stop: .*short_stop", load_preset, path)
 
 
 # what a trace holds
@@ -359,8 +358,7 @@ FAULTS = [
 
 @each_row(("message", "call"), FAULTS)
 def test_a_fault_is_named(message, call):
-    with pytest.raises(InputError, match=message):
-        call()
+    refused(message, call)
 
 
 def test_a_process_of_ones_own(tmp_path):
@@ -368,5 +366,4 @@ def test_a_process_of_ones_own(tmp_path):
     path.write_text('name = "mine"\nsurvival = [0.5, 0.2]\n', encoding="utf-8")
     assert load_preset(path).max_draft_length == 2
     path.write_text('name = "mine"\nsurvival = [0.5]\nregime = 0.2\n', encoding="utf-8")
-    with pytest.raises(InputError, match=r"preset .*mine.toml.regime: .*regime_share"):
-        load_preset(path)
+    refused(r"preset .*mine.toml.regime: .*regime_share", load_preset, path)

@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from made_traces import make_trace
-from rows import each_row
+from printed import refused
+from rows import cases, each_row
 
 from specmodel import InputError, cli
 from specmodel.replay.traces import ngram_trace, read_tokens, read_trace, write_trace
@@ -85,18 +86,16 @@ def test_requests_do_not_see_each_other():
     assert not second.proposed_tokens[:4].any()
 
 
-@pytest.mark.parametrize(
-    ("changes", "culprit"),
-    [
-        ({"min_ngram": 0}, "min_ngram: got 0; expected whole numbers of at least 1"),
-        ({"max_ngram": 2}, "max_ngram: got 2; expected at least min_ngram = 3"),
-        ({"match": "best"}, "match: got 'best'; expected first or last"),
-        ({"prompts": [], "outputs": []}, "outputs: got 'no requests'"),
-        ({"prompts": [[1], [2]]}, "prompts: got '2 requests'; expected 1, as in outputs"),
-        ({"outputs": [[]]}, r"outputs\[0\]: got 'no tokens'"),
-        ({"outputs": [[1.5]]}, r"outputs\[0\]: got 1.5; expected a list of token ids"),
-        ({"prompts": [[2**63]]}, r"prompts\[0\]\[0\]: got .*; expected a list of token ids"),
-    ],
+@cases(
+    "changes culprit",
+    ({"min_ngram": 0}, "min_ngram: got 0; expected whole numbers of at least 1"),
+    ({"max_ngram": 2}, "max_ngram: got 2; expected at least min_ngram = 3"),
+    ({"match": "best"}, "match: got 'best'; expected first or last"),
+    ({"prompts": [], "outputs": []}, "outputs: got 'no requests'"),
+    ({"prompts": [[1], [2]]}, "prompts: got '2 requests'; expected 1, as in outputs"),
+    ({"outputs": [[]]}, r"outputs\[0\]: got 'no tokens'"),
+    ({"outputs": [[1.5]]}, r"outputs\[0\]: got 1.5; expected a list of token ids"),
+    ({"prompts": [[2**63]]}, r"prompts\[0\]\[0\]: got .*; expected a list of token ids"),
 )
 def test_look_up_refuses(changes, culprit):
     arguments = {"prompts": [[1]], "outputs": [[1]]} | changes
@@ -184,16 +183,14 @@ def test_json_lines_are_as_documented(tmp_path):
 PLAIN = "request,accepted_tokens\n" + "a,3\na,2\nb,0\na,1\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "proposed", "accepted"),
-    [
-        ("a.jsonl", json_text().partition("\n")[2], [[4, 0, 2], [3]], [[1, 0, 2], [3]]),
-        ("a.jsonl", '{"accepted_tokens": [2, 0]}\n[1]\n', [[2, 2], [2]], [[2, 0], [1]]),
-        ("a.jsonl", "[0]", [[1]], [[0]]),
-        ("a.csv", PLAIN, [[3, 3, 3], [3]], [[3, 2, 1], [0]]),
-        ("a.csv", "accepted_tokens\n2\n0\n", [[2, 2]], [[2, 0]]),
-        ("a.csv", "proposed_tokens,accepted_tokens\n4,2\n0,0\n", [[4, 0]], [[2, 0]]),
-    ],
+@cases(
+    "name text proposed accepted",
+    ("a.jsonl", json_text().partition("\n")[2], [[4, 0, 2], [3]], [[1, 0, 2], [3]]),
+    ("a.jsonl", '{"accepted_tokens": [2, 0]}\n[1]\n', [[2, 2], [2]], [[2, 0], [1]]),
+    ("a.jsonl", "[0]", [[1]], [[0]]),
+    ("a.csv", PLAIN, [[3, 3, 3], [3]], [[3, 2, 1], [0]]),
+    ("a.csv", "accepted_tokens\n2\n0\n", [[2, 2]], [[2, 0]]),
+    ("a.csv", "proposed_tokens,accepted_tokens\n4,2\n0,0\n", [[4, 0]], [[2, 0]]),
 )
 def test_a_trace_needs_no_header(name, text, proposed, accepted, tmp_path, run):
     """The longest draft is the largest count, and as long as that are drafts that are not told."""
@@ -215,17 +212,14 @@ def test_tables_have_prompts(tmp_path):
     assert_same(found, make_trace([[2, 0], [1]], [[1, 0], [0]], 2))
     assert found.prompt_tokens.tolist() == [5, 7]
     path.write_text("prompt_tokens,accepted_tokens\n5,1\n6,0\n")
-    with pytest.raises(InputError, match=r"prompt_tokens: got \[5, 6\]; expected a whole number"):
-        read_trace(path)
+    refused(r"prompt_tokens: got \[5, 6\]; expected a whole number", read_trace, path)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("2\n1\n", r"expected columns accepted_tokens as well"),
-        ("request,accepted_tokens\na,x\n", "request a accepted_tokens: got 'x'; expected a list"),
-        ("accepted_tokens,seed\n1,2\n", "seed: got .*expected only accepted_tokens"),
-    ],
+@cases(
+    "text message",
+    ("2\n1\n", r"expected columns accepted_tokens as well"),
+    ("request,accepted_tokens\na,x\n", "request a accepted_tokens: got 'x'; expected a list"),
+    ("accepted_tokens,seed\n1,2\n", "seed: got .*expected only accepted_tokens"),
 )
 def test_tables_that_are_no_trace_are_refused(text, message, tmp_path):
     path = tmp_path / "mine.csv"
@@ -298,33 +292,28 @@ def test_json_lines_that_are_refused(text, message, tmp_path):
 def test_what_might_never_end_is_not_opened(suffix, tmp_path):
     path = tmp_path / f"endless.{suffix}"
     os.mkfifo(path)
-    with pytest.raises(InputError, match=f"endless.{suffix}.*it is no ordinary file"):
-        read_trace(path)
-    with pytest.raises(InputError, match=f"endless.{suffix}.*it is no ordinary file"):
-        read_tokens(path)
+    refused(f"endless.{suffix}.*it is no ordinary file", read_trace, path)
+    refused(f"endless.{suffix}.*it is no ordinary file", read_tokens, path)
 
 
 def test_memory_is_bounded(tmp_path, monkeypatch):
     path = tmp_path / "mine.jsonl"
     write_trace(some_trace(), path)
     monkeypatch.setattr("specmodel.replay.traces.files.MAX_POSITIONS", 40)
-    with pytest.raises(InputError, match=r"trace .*mine.jsonl.*at most 40 output tokens"):
-        read_trace(path)
+    refused(r"trace .*mine.jsonl.*at most 40 output tokens", read_trace, path)
 
 
 def test_a_line_that_does_not_end_is_not_read_to_its_end(tmp_path, monkeypatch):
     path = tmp_path / "mine.jsonl"
     path.write_text(json_text() + "[" * 1000)
     monkeypatch.setattr("specmodel.replay.traces.files.MAX_LINE", 200)
-    with pytest.raises(InputError, match=r"line 4: .*a line of at most 0\.0002 MB"):
-        read_trace(path)
+    refused(r"line 4: .*a line of at most 0\.0002 MB", read_trace, path)
 
 
 @pytest.mark.parametrize("name", ["mine.csv", "mine", "absent/mine.jsonl", "folder.jsonl"])
 def test_writing_is_refused(name, tmp_path):
     (tmp_path / "folder.jsonl").mkdir()
-    with pytest.raises(InputError, match=f"^output: got .*{name}"):
-        write_trace(some_trace(), tmp_path / name)
+    refused(f"^output: got .*{name}", write_trace, some_trace(), tmp_path / name)
     assert [file.name for file in tmp_path.iterdir()] == ["folder.jsonl"]
 
 
@@ -379,8 +368,7 @@ BAD_TOKENS = [
 @pytest.mark.parametrize(("text", "message"), BAD_TOKENS, ids=lambda text: text[:40])
 def test_token_files_that_are_refused(text, message, tmp_path):
     path = token_file(tmp_path / "in.jsonl", text)
-    with pytest.raises(InputError, match=message):
-        read_tokens(path)
+    refused(message, read_tokens, path)
 
 
 # the command
