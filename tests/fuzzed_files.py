@@ -288,13 +288,6 @@ def _large(path: Path, rng: random.Random) -> None:
 
 
 FAULTS: dict[Callable[[Path, random.Random], None], int] = {
-    _bytes: 40,
-    _cell: 40,
-    _value: 40,
-    _number: 40,
-    _deep: 10,
-    _circle: 10,
-    _no_file: 30,
-    _large: 1,
-}
+    _bytes: 40, _cell: 40, _value: 40, _number: 40, _deep: 10, _circle: 10, _no_file: 30, _large: 1,
+}  # fmt: skip
 """What may be wrong with a file, and how often: what is large takes seconds."""

@@ -16,19 +16,12 @@ RATE = "--acceptance-rate 0.7"
 SMALL = "--batch-size 1,8 --draft-length 3"
 DRAWN = "--requests 3 --output-tokens 40"
 PLOTTED = {
-    "predicted": "speedup target-efficiency pareto",
-    "parts": "roofline components",
-    "explained": "waterfalls",
-    "sensitive": "tornado sobol",
-    "needed": "break-even",
-    "best": "best-draft-length",
-    "replayed": "policies",
-    "carried": "load capacity",
-    "drained": "drain",
-    "judged": "predicted-against-measured",
-    "looped": "closed-loop",
+    "predicted": "speedup target-efficiency pareto", "parts": "roofline components",
+    "explained": "waterfalls", "sensitive": "tornado sobol", "needed": "break-even",
+    "best": "best-draft-length", "replayed": "policies", "carried": "load capacity",
+    "drained": "drain", "judged": "predicted-against-measured", "looped": "closed-loop",
     "steps": "timeline",
-}
+}  # fmt: skip
 """Tables, and the kinds of figures that are drawn from them."""
 BASES = [
     *(f"predict {WHERE} {RATE} {SMALL}{more}" for more in ("", " --json", " --csv", " --interval")),

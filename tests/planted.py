@@ -14,39 +14,21 @@ DTYPES = dict.fromkeys(KINDS, "bf16") | {"recurrence": "fp32"}
 """Dtype of weights, cache or state."""
 SHAPES = {
     "experts": [
-        (4096, 14336, 2, 8),
-        (2048, 768, 8, 128),
-        (6144, 2048, 8, 256),
-        (4096, 192, 8, 128),
+        (4096, 14336, 2, 8), (2048, 768, 8, 128), (6144, 2048, 8, 256), (4096, 192, 8, 128),
         (7168, 256, 8, 256),
     ],
     "gemm": [
-        (4096, 14336),
-        (8192, 8192),
-        (5120, 27648),
-        (8192, 28672),
-        (16384, 5120),
-        (7168, 18432),
-        (16384, 256),
-        (4096, 512),
-        (8192, 384),
-        (2048, 1024),
-        (12288, 256),
-        (6144, 512),
+        (4096, 14336), (8192, 8192), (5120, 27648), (8192, 28672), (16384, 5120), (7168, 18432),
+        (16384, 256), (4096, 512), (8192, 384), (2048, 1024), (12288, 256), (6144, 512),
     ],
     "attention": [
-        (32, 8, 128),
-        (64, 8, 128),
-        (16, 4, 128),
-        (32, 8, 64),
-        (40, 8, 128),
-        (32, 2, 256),
+        (32, 8, 128), (64, 8, 128), (16, 4, 128), (32, 8, 64), (40, 8, 128), (32, 2, 256),
     ],
     "latent_attention": [(h, 512, 64) for h in (128, 8, 64, 16, 96, 32)],
     "recurrence": [
         (*heads, 128, 128) for heads in ((16, 64), (4, 16), (16, 32), (2, 8), (96, 96), (16, 48))
     ],
-}
+}  # fmt: skip
 CONTEXTS = [
     *((1, 1024), (1, 16384), (8, 512), (8, 8192)),
     *((64, 256), (64, 4096), (256, 256), (256, 2048)),
@@ -71,37 +53,22 @@ STORED = dict.fromkeys(KINDS, "kv_dtype") | {"recurrence": "state_dtype"}
 STORED |= {"experts": "weight_dtype", "gemm": "weight_dtype"}
 PLANTED = {
     "experts": {
-        "launch_time": 5e-6,
-        "memory_efficiency": 0.85,
-        "compute_efficiency": 0.7,
-        "activation_efficiency": 0.6,
-        "tile_rows": 24.0,
-        "tile_growth": 0.2,
-        "tile_width": 50.0,
+        "launch_time": 5e-6, "memory_efficiency": 0.85, "compute_efficiency": 0.7,
+        "activation_efficiency": 0.6, "tile_rows": 24.0, "tile_growth": 0.2, "tile_width": 50.0,
     },
     "gemm": {
-        "launch_time": 3e-6,
-        "memory_efficiency": 0.8,
-        "compute_efficiency": 0.75,
-        "activation_efficiency": 0.6,
-        "depth_time": 1e-9,
-        "depth_limit": 2e4,
+        "launch_time": 3e-6, "memory_efficiency": 0.8, "compute_efficiency": 0.75,
+        "activation_efficiency": 0.6, "depth_time": 1e-9, "depth_limit": 2e4,
     },
     "attention": {
-        "launch_time": 6e-6,
-        "memory_efficiency": 0.9,
-        "group_time": 3e-8,
-        "ramp_time": 4e-6,
+        "launch_time": 6e-6, "memory_efficiency": 0.9, "group_time": 3e-8, "ramp_time": 4e-6,
     },
     "latent_attention": {
-        "launch_time": 6e-6,
-        "memory_efficiency": 0.9,
-        "compute_efficiency": 0.6,
-        "group_time": 3e-8,
-        "ramp_time": 4e-6,
+        "launch_time": 6e-6, "memory_efficiency": 0.9, "compute_efficiency": 0.6,
+        "group_time": 3e-8, "ramp_time": 4e-6,
     },
     "recurrence": {"launch_time": 3e-6, "memory_efficiency": 0.8},
-}
+}  # fmt: skip
 """Parameters inside the bounds of the fit [s] [-]."""
 
 

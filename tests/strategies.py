@@ -171,12 +171,9 @@ def hardware(draw: st.DrawFn) -> HardwareProfile:
                 "source": "hypothesis",
             },
             "link": {
-                "kind": "nvlink",
-                "num_gpus": 8,
-                "peak_bytes_per_s": bandwidth / 8,
+                "kind": "nvlink", "num_gpus": 8, "peak_bytes_per_s": bandwidth / 8,
                 "collective_latency": draw(st.floats(0, 1e-5)),
-                "hop_latency": draw(st.floats(0, 1e-6)),
-                "source": "hypothesis",
+                "hop_latency": draw(st.floats(0, 1e-6)), "source": "hypothesis",
                 "latency_source": "hypothesis",
             },
             "network": {
@@ -189,7 +186,7 @@ def hardware(draw: st.DrawFn) -> HardwareProfile:
             },
         },
         "model",
-    )
+    )  # fmt: skip
 
 
 def draft_bytes(deployment: Deployment) -> float:

@@ -19,14 +19,10 @@ DEPLOYMENTS = {
     "dense": {"target": "llama-3.1-8b", "hardware": "h100_sxm", "engine": "ideal"},
     "recurrent": {"target": "qwen3.5-35b-a3b", "hardware": "h200_sxm", "engine": "vllm-moesd-2025"},
     "replicas": {
-        "target": "deepseek-v3",
-        "hardware": "h200_sxm",
-        "data_parallel": 4,
-        "expert_parallel": 4,
-        "tensor_parallel": 2,
-        "engine": "ideal",
+        "target": "deepseek-v3", "hardware": "h200_sxm", "data_parallel": 4, "expert_parallel": 4,
+        "tensor_parallel": 2, "engine": "ideal",
     },
-}
+}  # fmt: skip
 SIZES, CONTEXTS, LENGTH = [1, 3, 16, 100], [512, 9000], 5
 SGLANG = "sglang/srt/speculative/dspark_components/dspark_sps.py"
 

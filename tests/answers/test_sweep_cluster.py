@@ -18,14 +18,10 @@ pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.slow
 
 AXES = {
-    "target": ["mixtral-8x7b", "olmoe-1b-7b"],
-    "drafter": "eagle",
-    "hardware": "h100_sxm",
-    "tensor_parallel": 2,
-    "batch_size": range(1, 101),
-    "draft_length": range(1, 6),
+    "target": ["mixtral-8x7b", "olmoe-1b-7b"], "drafter": "eagle", "hardware": "h100_sxm",
+    "tensor_parallel": 2, "batch_size": range(1, 101), "draft_length": range(1, 6),
     "acceptance_rate": [0.5, 0.7],
-}
+}  # fmt: skip
 COMMAND = (
     "sweep --target mixtral-8x7b,olmoe-1b-7b --drafter eagle --hardware h100_sxm"
     " --tensor-parallel 2 --batch-size 1:100 --draft-length 1:5 --acceptance-rate 0.5,0.7"

@@ -28,14 +28,10 @@ FORMS = (
     *("acceptance_by_position", "acceptance_by_context"),
 )
 BASE = {
-    "target": "mixtral-8x7b",
-    "drafter": "eagle",
-    "hardware": "h100_sxm",
-    "context_length": [0, 3000],
-    "batch_size": [1, 7, 300],
-    "draft_length": [0, 4],
+    "target": "mixtral-8x7b", "drafter": "eagle", "hardware": "h100_sxm",
+    "context_length": [0, 3000], "batch_size": [1, 7, 300], "draft_length": [0, 4],
     "acceptance_rate": [0.3, 1.0],
-}
+}  # fmt: skip
 MEASURED = {"acceptance_rate": None, "measured_draft_length": 4}
 TREES = MEASURED | {
     "tokens_per_step": [1.0, 2.6],
@@ -44,44 +40,25 @@ TREES = MEASURED | {
 }
 CASES = {
     "records and what-ifs": {
-        "hardware": ["h200_sxm", "l40s"],
-        "context_length": 512,
+        "hardware": ["h200_sxm", "l40s"], "context_length": 512,
         "target": ["qwen3-30b-a3b", "olmoe-1b-7b"],
-        "hardware.memory.peak_bytes_per_s": [1e12, 3e12],
-        "engine": "vllm-moesd-2025",
-        "engine.pass_time": [1e-4],
-        "target.num_layers": [16, 24],
-        "drafter.ffn_size": 8192,
+        "hardware.memory.peak_bytes_per_s": [1e12, 3e12], "engine": "vllm-moesd-2025",
+        "engine.pass_time": [1e-4], "target.num_layers": [16, 24], "drafter.ffn_size": 8192,
     },
     "settings": {
-        "tensor_parallel": 2,
-        "weight_dtype": ["bf16", "fp8"],
-        "kv_dtype": ["fp8", "bf16"],
-        "activation_dtype": "fp8",
-        "expert_dtype": ["mxfp4", "int4"],
-        "stack": ["datasheet", "typical"],
-        "routing_correlation": [0.0, 0.4],
-        "max_draft_length": 3,
-        "batch_size": 9,
-        "draft_length": 4,
-        "context_length": None,
+        "tensor_parallel": 2, "weight_dtype": ["bf16", "fp8"], "kv_dtype": ["fp8", "bf16"],
+        "activation_dtype": "fp8", "expert_dtype": ["mxfp4", "int4"],
+        "stack": ["datasheet", "typical"], "routing_correlation": [0.0, 0.4], "max_draft_length": 3,
+        "batch_size": 9, "draft_length": 4, "context_length": None,
     },
     "popularity": {"popularity_exponent": [0.0, 0.8], "drafter": ["eagle", "mtp"]},
     "draft model": {
-        "target": "qwen3-235b-a22b",
-        "drafter": "qwen3-30b-a3b",
-        "tensor_parallel": 4,
-        "draft_tensor_parallel": [1, 2],
-        "expert_parallel": [1, 8],
-        "batch_size": 7,
+        "target": "qwen3-235b-a22b", "drafter": "qwen3-30b-a3b", "tensor_parallel": 4,
+        "draft_tensor_parallel": [1, 2], "expert_parallel": [1, 8], "batch_size": 7,
     },
     "layouts": {
-        "drafter": "mtp",
-        "data_parallel": [2, 8],
-        "attention_dtype": ["bf16", "fp8"],
-        "mtp_dtype": ["fp8", "bf16"],
-        "batch_size": [1, 300],
-        "draft_length": 4,
+        "drafter": "mtp", "data_parallel": [2, 8], "attention_dtype": ["bf16", "fp8"],
+        "mtp_dtype": ["fp8", "bf16"], "batch_size": [1, 300], "draft_length": 4,
     },
     "step efficiency": MEASURED | {"step_efficiency": [0.2, 0.5]},
     "accepted fraction": MEASURED | {"accepted_fraction": [0.0, 0.5, 1.0]},
@@ -92,7 +69,7 @@ CASES = {
     | {"lookup_time": [0.0, 1e-3]},
     "trees": TREES,
     "parallel head": {"drafter": ["parallel", "mtp"], "draft_length": [8, 2]},
-}
+}  # fmt: skip
 
 
 def case(name):
@@ -175,14 +152,10 @@ def test_intervals_are_those_of_predict_however_it_is_cut(monkeypatch):
 
 def test_rows_run_over_deployments_as_given_then_over_points():
     axes = {
-        "batch_size": [4, 1],
-        "hardware": ["h200_sxm", "h100_sxm"],
-        "draft_length": [3, 1],
-        "target": ["olmoe-1b-7b", "mixtral-8x7b"],
-        "drafter": "ngram",
-        "acceptance_rate": [0.7, 0.2],
-        "context_length": [512, 64],
-    }
+        "batch_size": [4, 1], "hardware": ["h200_sxm", "h100_sxm"], "draft_length": [3, 1],
+        "target": ["olmoe-1b-7b", "mixtral-8x7b"], "drafter": "ngram",
+        "acceptance_rate": [0.7, 0.2], "context_length": [512, 64],
+    }  # fmt: skip
     order = ["hardware", "target", *POINTS[:3], "acceptance_rate"]
     frame = sweep(axes, columns="all")
     rows = list(frame[order].itertuples(index=False, name=None))

@@ -19,15 +19,11 @@ from specmodel.measure.measurements import groups
 pytestmark = pytest.mark.dataset
 
 BALANCED = {
-    "trtllm": (0.055, 0.03),
-    "vllm": (0.07, 0.04),
-    "sglang": (0.085, 0.06),
-    ("a100_sxm_80gb", "sglang"): (0.10, 0.07),
-    ("h200_sxm", "vllm"): (0.08, 0.055),
-    ("h100_sxm", "sglang"): (0.13, 0.08),
-    ("h200_sxm", "sglang"): (0.15, 0.09),
+    "trtllm": (0.055, 0.03), "vllm": (0.07, 0.04), "sglang": (0.085, 0.06),
+    ("a100_sxm_80gb", "sglang"): (0.10, 0.07), ("h200_sxm", "vllm"): (0.08, 0.055),
+    ("h100_sxm", "sglang"): (0.13, 0.08), ("h200_sxm", "sglang"): (0.15, 0.09),
     ("l40s", "vllm"): (0.05, 0.03),
-}
+}  # fmt: skip
 """Largest mean and median error of experts, bf16, balanced, shapes not fitted [-], of an engine
 and of a GPU that differs. On Hopper,
 Triton's kernels in SGLang take 1.4 times as long on many tokens of shapes that nobody tuned."""

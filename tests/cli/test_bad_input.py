@@ -37,13 +37,9 @@ peak_flops_per_s = 3.0e14
 source = "made up"
 """
 CONFIG = {
-    "model_type": "llama",
-    "hidden_size": 1024,
-    "num_attention_heads": 16,
-    "num_hidden_layers": 4,
-    "intermediate_size": 2048,
-    "vocab_size": 32000,
-}
+    "model_type": "llama", "hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 4,
+    "intermediate_size": 2048, "vocab_size": 32000,
+}  # fmt: skip
 
 
 def profile(old: str, new: str) -> bytes:

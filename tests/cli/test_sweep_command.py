@@ -23,13 +23,9 @@ BASE = (
 )
 GOOD = f"{BASE} --acceptance-rate 0.5"
 AXES = {
-    "target": "mixtral-8x7b",
-    "drafter": "ngram",
-    "hardware": "h200_sxm",
-    "batch_size": [1, 8],
-    "draft_length": [1, 3],
-    "acceptance_rate": [0.5],
-}
+    "target": "mixtral-8x7b", "drafter": "ngram", "hardware": "h200_sxm", "batch_size": [1, 8],
+    "draft_length": [1, 3], "acceptance_rate": [0.5],
+}  # fmt: skip
 LARGE = GOOD + " --batch-size 1:2000 --context-length 1:1000 --columns speedup"
 PLAN = {"batch_size": range(1, 2001), "context_length": range(1, 1001)}
 CUT = "import specmodel.answers.sweeps.plan as planning; planning.PART = 4000"
@@ -68,17 +64,12 @@ def test_lists_and_ranges_mean_what_they_do_from_python(run):
         " --columns speedup,limited_by"
     )
     axes = {
-        "target": ["olmoe-1b-7b", "mixtral-8x7b"],
-        "drafter": "eagle",
-        "hardware": ["h100_sxm", "h200_sxm"],
-        "target.num_layers": [16, 24],
-        "hardware.memory.peak_bytes_per_s": [2e12, 3e12, 4e12],
-        "engine.pass_time": [1e-4, 0],
-        "context_length": [0, 512],
-        "batch_size": [1, 2, 4, 8, 100],
-        "draft_length": [1, 2, 3],
+        "target": ["olmoe-1b-7b", "mixtral-8x7b"], "drafter": "eagle",
+        "hardware": ["h100_sxm", "h200_sxm"], "target.num_layers": [16, 24],
+        "hardware.memory.peak_bytes_per_s": [2e12, 3e12, 4e12], "engine.pass_time": [1e-4, 0],
+        "context_length": [0, 512], "batch_size": [1, 2, 4, 8, 100], "draft_length": [1, 2, 3],
         "acceptance_rate": [0.3, 0.6, 0.9],
-    }
+    }  # fmt: skip
     assert out == "".join(csv_chunks(plan_sweep(axes, columns=["speedup", "limited_by"])))
 
 

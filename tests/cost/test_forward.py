@@ -92,13 +92,10 @@ def test_time_is_continuous_and_monotone(
         popularity = zipf_popularity(model.num_experts, model.experts_per_token, exponent)
     point = {
         "layout": data.draw(layouts(model)),
-        "popularity": data.draw(st.sampled_from([None, popularity])),
-        "batch_size": batch,
-        "tokens_per_sequence": tokens,
-        "context_length": context,
-        "routing_correlation": correlation,
-        "speculating_share": share,
-    }
+        "popularity": data.draw(st.sampled_from([None, popularity])), "batch_size": batch,
+        "tokens_per_sequence": tokens, "context_length": context,
+        "routing_correlation": correlation, "speculating_share": share,
+    }  # fmt: skip
     here = seconds(model, gpu, **point)
     assert 0 < here < np.inf
     for name in ("batch_size", "tokens_per_sequence", "context_length"):

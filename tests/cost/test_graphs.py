@@ -9,12 +9,9 @@ import pytest
 from specmodel import InputError, decode, deploy, load_engine, predict
 
 POINT = {
-    "target": "qwen3-30b-a3b",
-    "drafter": "eagle3",
-    "hardware": "h200_sxm",
-    "engine": "vllm",
+    "target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h200_sxm", "engine": "vllm",
     "acceptance": 0.7,
-}
+}  # fmt: skip
 
 
 def predicted(**changes):

@@ -11,11 +11,8 @@ from specmodel.layers import Layout, Work, sequence_group
 
 DECODE = {"batch_size": 6, "tokens_per_sequence": 4, "context_length": 3000}
 CHUNK = {
-    "batch_size": 1,
-    "tokens_per_sequence": 500,
-    "context_length": 700,
-    "logits_per_sequence": 1,
-}
+    "batch_size": 1, "tokens_per_sequence": 500, "context_length": 700, "logits_per_sequence": 1,
+}  # fmt: skip
 
 
 def mixed_and_apart(name, layout=None):

@@ -15,16 +15,10 @@ from specmodel.layers import Layout
 QWEN = "qwen3-30b-a3b"
 K3 = flat("moonshotai--Kimi-K3")
 LAYERS = {
-    "model_type": "qwen3",
-    "hidden_size": 2048,
-    "intermediate_size": 6144,
-    "num_hidden_layers": 5,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 4,
-    "head_dim": 128,
-    "vocab_size": 151_936,
+    "model_type": "qwen3", "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 5,
+    "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151_936,
     "tie_word_embeddings": False,
-}
+}  # fmt: skip
 FULL = {"layer_types": ["full_attention"] * 5, "sliding_window": None, "use_sliding_window": False}
 TAPS = [1, 12, 23, 34, 45]
 NAMED = {"architectures": ["DFlashDraftModel"], "block_size": 16, "num_target_layers": 48}
@@ -32,16 +26,11 @@ DFLASH = LAYERS | FULL | NAMED
 DFLASH |= {"dflash_config": {"mask_token_id": 151_669, "target_layer_ids": TAPS}}
 """As z-lab's heads for Qwen3 have it."""
 DSPARK = LAYERS | {
-    "architectures": ["Qwen3DSparkModel"],
-    "torch_dtype": "bfloat16",
-    "block_size": 7,
-    "mask_token_id": 151_669,
-    "target_layer_ids": TAPS,
-    "markov_rank": 256,
-    "markov_head_type": "vanilla",
-    "enable_confidence_head": True,
+    "architectures": ["Qwen3DSparkModel"], "torch_dtype": "bfloat16", "block_size": 7,
+    "mask_token_id": 151_669, "target_layer_ids": TAPS, "markov_rank": 256,
+    "markov_head_type": "vanilla", "enable_confidence_head": True,
     "confidence_head_with_markov": True,
-}
+}  # fmt: skip
 """As DeepSeek's heads for Qwen3 have it."""
 OF_SPECULATORS = {
     "speculators_config": {"proposal_methods": [{"speculative_tokens": 7}]},
@@ -228,13 +217,9 @@ def test_a_head_may_read_all_streams_of_its_target(head, told):
 
 
 V4 = flat("deepseek-ai--DeepSeek-V4-Flash") | {
-    "num_hidden_layers": 2,
-    "num_nextn_predict_layers": 3,
-    "compress_ratios": [4, 128, 0, 0, 0],
-    "dspark_block_size": 7,
-    "dspark_markov_rank": 256,
-    "dspark_target_layer_ids": [40, 41, 42],
-}
+    "num_hidden_layers": 2, "num_nextn_predict_layers": 3, "compress_ratios": [4, 128, 0, 0, 0],
+    "dspark_block_size": 7, "dspark_markov_rank": 256, "dspark_target_layer_ids": [40, 41, 42],
+}  # fmt: skip
 """The widths of DeepSeek-V4-Flash, and keys of the class in vLLM 0.33; no file was at hand."""
 
 

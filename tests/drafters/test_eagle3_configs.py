@@ -13,16 +13,10 @@ from specmodel import deploy, load_architecture, load_drafter
 from specmodel.drafters import drafter_kind
 
 LAYER = {
-    "model_type": "llama",
-    "hidden_size": 2048,
-    "intermediate_size": 12_288,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 4,
-    "head_dim": 128,
-    "vocab_size": 151_936,
+    "model_type": "llama", "hidden_size": 2048, "intermediate_size": 12_288, "num_hidden_layers": 1,
+    "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151_936,
     "torch_dtype": "bfloat16",
-}
+}  # fmt: skip
 SGLANG_HEAD = LAYER | {
     "architectures": ["LlamaForCausalLMEagle3"],
     "draft_vocab_size": 32_000,
@@ -156,14 +150,10 @@ def test_features_that_are_projected(head, changes, taps):
 
 
 KIMI_HEAD = CONFIGS["moonshotai--Kimi-K2-Instruct"] | {
-    "architectures": ["Eagle3DeepseekV2ForCausalLM"],
-    "model_type": "deepseek_v3",
-    "num_hidden_layers": 1,
-    "draft_vocab_size": 32_000,
-    "fc_norm": True,
-    "norm_output": True,
+    "architectures": ["Eagle3DeepseekV2ForCausalLM"], "model_type": "deepseek_v3",
+    "num_hidden_layers": 1, "draft_vocab_size": 32_000, "fc_norm": True, "norm_output": True,
     "quantization_config": None,
-}
+}  # fmt: skip
 """Keys that SGLang's `kimi_k25_eagle3.py` and vLLM's `deepseek_eagle3.py` read."""
 
 

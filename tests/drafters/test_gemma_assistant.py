@@ -24,14 +24,10 @@ TEXT = {key: GEMMA[key] for key in GEMMA if not re.search("expert|moe|^tie", key
     "num_kv_shared_layers": 4,
 }
 ASSISTANT = {
-    "architectures": ["Gemma4AssistantForCausalLM"],
-    "model_type": "gemma4_assistant",
-    "backbone_hidden_size": 2816,
-    "use_ordered_embeddings": False,
-    "tie_word_embeddings": True,
-    "dtype": "bfloat16",
-    "text_config": TEXT,
-}
+    "architectures": ["Gemma4AssistantForCausalLM"], "model_type": "gemma4_assistant",
+    "backbone_hidden_size": 2816, "use_ordered_embeddings": False, "tie_word_embeddings": True,
+    "dtype": "bfloat16", "text_config": TEXT,
+}  # fmt: skip
 COUNTED = 369_379_584
 """Parameters of transformers 5.23.0's model of this configuration, built without weights."""
 NORMS_OF_HEADS = 3 * 256 + 512

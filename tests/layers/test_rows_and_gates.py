@@ -166,12 +166,9 @@ def test_gates_of_recurrent_mixers(gpus):
     size = 32 * 128
     in_and_out = 2
     moved = {
-        DELTA_NET: (GATED_PRODUCT, 1),
-        KIMI_DELTA: (GATED_PRODUCT, 1),
-        MAMBA: (GATED_PRODUCT, 1),
-        LIGHTNING: (in_and_out * 3 + GATED_PRODUCT, 2),
-        CONVOLUTION: (2 * GATED_PRODUCT, 2),
-    }
+        DELTA_NET: (GATED_PRODUCT, 1), KIMI_DELTA: (GATED_PRODUCT, 1), MAMBA: (GATED_PRODUCT, 1),
+        LIGHTNING: (in_and_out * 3 + GATED_PRODUCT, 2), CONVOLUTION: (2 * GATED_PRODUCT, 2),
+    }  # fmt: skip
     for mixer, (times, kernels) in moved.items():
         assert_moved(work_of(mixer, gpus)["elementwise"], times * size / gpus, kernels)
 

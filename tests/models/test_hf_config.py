@@ -336,13 +336,9 @@ def test_every_size_is_needed():
 
 
 NEAR = {
-    "chatglm": "glm",
-    "gpt2": "gpt_oss",
-    "qwen3_5": "qwen3_5_text",
-    "Mixtral": "mixtral",
-    "_text": "minimax_text_01",
-    "": "afmoe.* more",
-}
+    "chatglm": "glm", "gpt2": "gpt_oss", "qwen3_5": "qwen3_5_text", "Mixtral": "mixtral",
+    "_text": "minimax_text_01", "": "afmoe.* more",
+}  # fmt: skip
 """Families that are not known, and what is named instead."""
 
 

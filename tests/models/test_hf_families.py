@@ -64,18 +64,13 @@ def test_parameters_caches_and_states_are_those_of_the_model(row):
 
 OF_NO_ID = {
     "qwen3-next-80b-a3b": "transformers--qwen3_next",
-    "kimi-linear-48b-a3b": "transformers--kimi_linear",
-    "step-3.7-flash": "transformers--step3p7",
-    "mimo-v2.5": "XiaomiMiMo--MiMo-V2-Flash",
-    "qwen3.8-27b": "Qwen--Qwen3.5-27B",
-    "ling-3.0-flash": "transformers--bailing_hybrid-saved",
-    "laguna-xs.2": "transformers--laguna",
-    "inkling-2-small": "transformers--inkling2",
-    "mistral-small-4": "transformers--mistral4",
-    "qwen3-coder-30b-a3b": "Qwen--Qwen3-30B-A3B",
-    "qwen3-4b": "Qwen--Qwen3-VL-4B-Instruct",
+    "kimi-linear-48b-a3b": "transformers--kimi_linear", "step-3.7-flash": "transformers--step3p7",
+    "mimo-v2.5": "XiaomiMiMo--MiMo-V2-Flash", "qwen3.8-27b": "Qwen--Qwen3.5-27B",
+    "ling-3.0-flash": "transformers--bailing_hybrid-saved", "laguna-xs.2": "transformers--laguna",
+    "inkling-2-small": "transformers--inkling2", "mistral-small-4": "transformers--mistral4",
+    "qwen3-coder-30b-a3b": "Qwen--Qwen3-30B-A3B", "qwen3-4b": "Qwen--Qwen3-VL-4B-Instruct",
     "ling-flash-2.0": "vllm--bailing_moe_v2",
-}
+}  # fmt: skip
 """Those whose shape a configuration has that goes by another name."""
 WITH_MODULES = {
     "hy3": "transformers--hy_v3",

@@ -12,13 +12,9 @@ from specmodel.base import build
 from specmodel.models.hf.config import architecture_fields
 
 DENSE = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "vocab_size": 100,
-    "intermediate_size": 128,
-}
+    "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 8,
+    "vocab_size": 100, "intermediate_size": 128,
+}  # fmt: skip
 MIXTRAL = DENSE | {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
 V3 = flat("deepseek-ai--DeepSeek-V3", num_hidden_layers=4, first_k_dense_replace=1)
 DEEPSEEK = {key: V3[key] for key in V3 if key not in ("quantization_config", "torch_dtype")}
