@@ -50,7 +50,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "line"), [*PRINTED.items(), *OTHERS])
-def test_what_a_command_prints_is_drawn_from_a_pipe(kind, line, ended, monkeypatch) -> None:
+def test_what_a_command_prints_is_drawn_from_a_pipe(kind, line, ended, monkeypatch):
     pytest.importorskip("matplotlib")
     status, printed, _ = ended(line if line.startswith("sweep") else f"{line} --csv")
     assert status == 0
@@ -60,19 +60,19 @@ def test_what_a_command_prints_is_drawn_from_a_pipe(kind, line, ended, monkeypat
 
 
 @pytest.mark.parametrize(("suffix", "start"), STARTS.items())
-def test_the_suffix_tells_the_format(suffix, start, ended) -> None:
+def test_the_suffix_tells_the_format(suffix, start, ended):
     pytest.importorskip("matplotlib")
     assert ended(f"plot speedup table.csv --output a{suffix}")[0] == 0
     assert Path(f"a{suffix}").read_bytes().startswith(start)
 
 
-def test_published_unions_need_no_table(ended) -> None:
+def test_published_unions_need_no_table(ended):
     pytest.importorskip("matplotlib")
     assert ended("plot active_experts --output a.svg") == (0, "Wrote a.svg.\n", "")
     assert Path("a.svg").stat().st_size > 1000
 
 
-def test_the_outcome_is_passed_on(ended, monkeypatch) -> None:
+def test_the_outcome_is_passed_on(ended, monkeypatch):
     pytest.importorskip("matplotlib")
     told = {}
     monkeypatch.setattr(
@@ -93,7 +93,7 @@ def test_the_outcome_is_passed_on(ended, monkeypatch) -> None:
     ("--where fits=True", {"fits": {True}}),
     ("--where speedup=1.5", {"speedup": {1.5}}),
 )
-def test_rows_can_be_chosen(where, left, ended, monkeypatch) -> None:
+def test_rows_can_be_chosen(where, left, ended, monkeypatch):
     pytest.importorskip("matplotlib")
     drawn = []
     monkeypatch.setattr(
@@ -127,14 +127,12 @@ BAD = [
 
 
 @each_row(("command", "fragments"), [(command, rest) for command, *rest in BAD])
-def test_what_cannot_be_drawn_is_one_line_and_status_2(command, fragments, refuse) -> None:
+def test_what_cannot_be_drawn_is_one_line_and_status_2(command, fragments, refuse):
     refuse(command, *fragments)
     assert not Path("a.pdf").exists()
 
 
-def test_a_table_larger_than_memory_is_refused_before_it_is_read(
-    ended, refuse, monkeypatch
-) -> None:
+def test_a_table_larger_than_memory_is_refused_before_it_is_read(ended, refuse, monkeypatch):
     pytest.importorskip("matplotlib")
     pytest.importorskip("pyarrow")
     pd.DataFrame({"batch_size": range(1, 101), "speedup": 1.5}).to_parquet("large.parquet")
@@ -145,7 +143,7 @@ def test_a_table_larger_than_memory_is_refused_before_it_is_read(
     refuse("plot speedup large.parquet --output a.pdf", expected, "not 100 rows of 2 columns")
 
 
-def test_without_matplotlib_it_says_what_to_install(refuse, monkeypatch) -> None:
+def test_without_matplotlib_it_says_what_to_install(refuse, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     told = "--output: got 'no package matplotlib'"
     refuse("plot speedup table.csv --output a.pdf", told, "pip install '.[plots]'")
