@@ -43,13 +43,9 @@ def planted(sizes, length, step):
     tokens = np.outer(sizes, np.arange(1, length + 2))
     none = np.zeros((1, len(sizes), 1))
     return CostTable(
-        draft_length=length,
-        context_length=np.array([100]),
-        batch_size=sizes,
-        draft_time=none,
-        verify_time=step(sizes[:, None].astype(float), tokens)[None],
-        reject_time=none,
-    )
+        draft_length=length, context_length=np.array([100]), batch_size=sizes, draft_time=none,
+        verify_time=step(sizes[:, None].astype(float), tokens)[None], reject_time=none,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)

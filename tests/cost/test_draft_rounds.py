@@ -14,21 +14,14 @@ ROWS = read_table("draft_rounds.csv")
 
 def round_of(row, drafter="dspark"):
     deployment, _ = deploy(
-        target=row["target"],
-        hardware=row["hardware"],
-        stack=row["stack"],
-        tensor_parallel=int(row["tensor_parallel"]),
-        drafter=drafter,
-        engine=CAPTURED,
-    )
+        target=row["target"], hardware=row["hardware"], stack=row["stack"],
+        tensor_parallel=int(row["tensor_parallel"]), drafter=drafter, engine=CAPTURED,
+    )  # fmt: skip
     length = float(row["draft_length"])
     return step_times(
-        deployment,
-        batch_size=float(row["batch_size"]),
-        draft_length=length,
-        verify_tokens=length + 1,
-        context_length=1024.0,
-    )
+        deployment, batch_size=float(row["batch_size"]), draft_length=length,
+        verify_tokens=length + 1, context_length=1024.0,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['target']} {row['batch_size']}")

@@ -33,11 +33,9 @@ MIXED = (
     {"count": 3, "ffn_dtype": "mxfp8"},
 )
 DTYPES = {
-    "weight_dtype": "int4_g32",
-    "attention_dtype": "bf16",
-    "embedding_dtype": "bf16",
+    "weight_dtype": "int4_g32", "attention_dtype": "bf16", "embedding_dtype": "bf16",
     "head_dtype": "fp8",
-}
+}  # fmt: skip
 
 
 def bytes_by_hand(n=1):
@@ -75,17 +73,12 @@ def test_parts_of_other_dtypes_are_components_of_their_own():
     parts = pass_of(mixed, batch_size=3, context_length=10).components
     dtypes = {name: (one.dtype, one.stored_dtype) for name, one in parts.items()}
     assert dtypes == {
-        "embedding": ("fp8", "bf16"),
-        "norms": ("fp8", "bf16"),
-        "attention_projections": ("fp8", "fp8"),
-        "elementwise": ("fp8", "bf16"),
-        "output_projections": ("fp8", "fp4"),
-        "attention_core": ("bf16", "bf16"),
-        "attention_projections_bf16": ("bf16", "bf16"),
-        "dense_ffn": ("fp8", "int4_g32"),
-        "dense_ffn_mxfp8": ("fp8", "mxfp8"),
-        "lm_head": ("fp8", "fp8"),
-    }
+        "embedding": ("fp8", "bf16"), "norms": ("fp8", "bf16"),
+        "attention_projections": ("fp8", "fp8"), "elementwise": ("fp8", "bf16"),
+        "output_projections": ("fp8", "fp4"), "attention_core": ("bf16", "bf16"),
+        "attention_projections_bf16": ("bf16", "bf16"), "dense_ffn": ("fp8", "int4_g32"),
+        "dense_ffn_mxfp8": ("fp8", "mxfp8"), "lm_head": ("fp8", "fp8"),
+    }  # fmt: skip
     same = model({"count": 2, "output_dtype": "bf16"}, weight_dtype="fp4", attention_dtype="bf16")
     assert "output_projections" not in pass_of(same, batch_size=3).components
     by_hand = 2 * 3 * (INPUTS + OUTPUT) * 2  # tokens x layers x weights x bytes, of three layers

@@ -99,13 +99,9 @@ def test_a_fixed_length_on_independent_tokens_gives_the_prediction(rate, drafter
     lengths = (1, 2, 4, 7)
     records = simulate(iid_sample(rate, 300, 2000), times, [f"fixed:{n}" for n in lengths], seed=1)
     predicted = predict(
-        **OLMOE,
-        drafter=drafter,
-        batch_size=1,
-        draft_length=list(lengths),
-        acceptance=rate,
+        **OLMOE, drafter=drafter, batch_size=1, draft_length=list(lengths), acceptance=rate,
         context_length=700,
-    ).speedup
+    ).speedup  # fmt: skip
     records["speedup"] = records["plain_time"] / records["time"]
     by_policy = records.groupby("policy", observed=True)
     for length, expected in zip(lengths, predicted, strict=True):
@@ -317,11 +313,9 @@ def test_numba_compiles_the_loop():
 def test_a_fixed_context_gives_what_it_always_gave():
     """Figures of the release before context grew: steps, drafted tokens and seconds, exactly."""
     times = ReplayTimes(
-        forward_time=1.0,
-        paused_time=1.03,
-        step_time=np.array([1.05, 1.3, 1.55, 1.7, 1.9]),
+        forward_time=1.0, paused_time=1.03, step_time=np.array([1.05, 1.3, 1.55, 1.7, 1.9]),
         expert_time=np.array([0, 0.2, 0.35, 0.45, 0.5]),
-    )
+    )  # fmt: skip
     processes = [iid_process(0.7, 9), iid_process(0.3, 9)]
     sample = Sample(processes=processes, num_requests=40, output_tokens=200)
     records = simulate(sample, times, list(BEFORE), seed=7)

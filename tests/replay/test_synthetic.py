@@ -28,13 +28,9 @@ from specmodel.replay.traces.statistics import DRAFT_LENGTHS
 TABLE = Path(__file__).parents[2] / "calibration/tables/acceptance.csv"
 SURVIVAL = [0.6, 0.45, 0.3, 0.2, 0.2, 0.05]
 LOCAL = AcceptanceProcess(
-    name="local",
-    survival=SURVIVAL,
-    proposal_share=0.7,
-    request_share=0.3,
-    regime_share=0.4,
+    name="local", survival=SURVIVAL, proposal_share=0.7, request_share=0.3, regime_share=0.4,
     regime_tokens=12.0,
-)
+)  # fmt: skip
 
 
 def draw(process, num_requests, output_tokens, seed):
@@ -124,13 +120,9 @@ def test_what_is_shared_ends_with_the_request_and_not_with_the_chunk(share, chun
 # copy runs
 
 COPIES = CopyRuns(
-    start_chance=0.12,
-    short_share=0.6,
-    short_stop=0.4,
-    long_stop=0.05,
-    wrong_in_gaps=0.06,
+    start_chance=0.12, short_share=0.6, short_stop=0.4, long_stop=0.05, wrong_in_gaps=0.06,
     wrong_at_end=0.9,
-)
+)  # fmt: skip
 
 
 def copies(**changes):
