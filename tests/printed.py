@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
 from specmodel import InputError
 
+_TYPED_WRONG = Path(__file__).parent / "data/typed_wrong.txt"
 TOLD = (
     *("; expected ", "Invalid value", "unexpected extra", "No such", "Missing"),
     *("does not take a value", "requires an argument"),
@@ -22,6 +24,18 @@ def parse(text: str) -> Any:
         raise AssertionError(f"{constant} is not JSON")
 
     return json.loads(text, parse_constant=refuse)
+
+
+def typed_wrong(name: str, **words: str) -> list[tuple[str, list[str]]]:
+    """Commands of a section of `data/typed_wrong.txt`, and what the line that refuses has."""
+    _, _, rest = _TYPED_WRONG.read_text(encoding="utf-8").partition(f"\n[{name}]\n")
+    rows = []
+    for line in rest.partition("\n\n")[0].splitlines():
+        command, *parts = line.split(" | ")
+        for word, text in words.items():
+            command = command.replace(f"{{{word}}}", text)
+        rows.append((command, parts))
+    return rows
 
 
 def widest(text: str) -> str:

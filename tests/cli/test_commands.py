@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from planted import DTYPES, H200, KINDS, PLANTED, planted, points
-from printed import widest
+from printed import typed_wrong, widest
 from rows import cases, each_row, one_case
 
 from specmodel import cli, load_hardware
@@ -173,52 +173,8 @@ KERNELS = "fit kernels gemm.csv --output out.toml"
 OWN = KERNELS.replace("out.toml", "h200_sxm.toml")
 VALIDATE = "fit check plain/h200_sxm.toml gemm.csv"
 
-FAULTS = [
-    # tables of kernels
-    *(
-        (f"fit kernels {table} --output out.toml", *told)
-        for table, *told in (
-            ("none.csv", "measurements", "none.csv", "No such file"),
-            ("folder.toml", "measurements", "folder.toml", ".parquet"),
-            ("twice.csv", "measurements", "96 rows twice"),
-            ("few.csv", "3 points of gemm", "more than 4"),
-            ("wild.csv", "measurements.gemm", "mean_error: got", "equal to 10"),
-            ("stack.csv", "stack", "'My Stack'", "lower-case"),
-            ("device.csv", "--hardware", "'h201'", "h200_sxm"),
-        )
-    ),
-    # fit kernels
-    ("fit kernels --output out.toml", "Missing argument", "MEASUREMENTS"),
-    ("fit kernels gemm.csv", "Missing option", "--output"),
-    ("fit kernels gemm.csv --output fitted.toml", "--output: got 'fitted.toml'", "--overwrite"),
-    (f"{KERNELS} --hardware b200", "--hardware", "'b200'", "h200_sxm", "--measured-on h200_sxm"),
-    (f"{KERNELS} --hardware b200 --measured-on b200", "--hardware", "--measured-on h200_sxm"),
-    (f"{KERNELS} --hardware none/h200_sxm.toml", "--hardware", "No such file"),
-    (f"{KERNELS} --hardware second/h200_sxm.toml", "schema_version", "got 2", "1"),
-    # fit check
-    *(
-        (f"fit check {words}", *told)
-        for words, *told in (
-            ("", "Missing argument", "PROFILE"),
-            ("h201 gemm.csv", "error: profile: got 'h201'", "h200_sxm"),
-            ("second/h200_sxm.toml gemm.csv", "error: profile ", "got 2"),
-            ("h200_sxm skipped.csv", "measurements", "role"),
-            ("h200_sxm milliseconds.csv", "measurements.latency", "milliseconds"),
-        )
-    ),
-    (f"{VALIDATE} --stack nosuch", "--stack", "'nosuch'", "typical, datasheet"),
-    (f"{VALIDATE} --max-error nan", "--max-error", "got nan", "at least 0"),
-    (f"{VALIDATE} --figure out.gif", "--figure", "'out.gif'", ".png, .pdf or .svg"),
-    # what moved to calibration/
-    ("dataset h200_sxm trtllm", "command: got 'dataset'", "python calibration/dataset.py"),
-    (
-        "measure-engine http://localhost:1 --output x.csv",
-        *("command: got 'measure-engine'", "vllm bench serve", "specmodel fit engine FILE"),
-    ),
-]
 
-
-@each_row(("command", "fragments"), [(command, told) for command, *told in FAULTS])
+@each_row(("command", "fragments"), typed_wrong("commands", kernels=KERNELS, validate=VALIDATE))
 def test_one_line_names_what_is_wrong_and_no_file_is_changed(command, fragments, folder, refuse):
     (folder / "out.toml").write_bytes(b"kept as it is\n")
     before = files(folder)

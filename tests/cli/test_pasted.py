@@ -219,29 +219,6 @@ def test_two_dgx_sparks_are_joined_by_their_network(rows, tokens, gain):
     assert 1 / row["forward_time"] == pytest.approx(20.3, rel=0.05)
 
 
-@one_case(
-    "config told",
-    ({"method": "dflash", "model": "incoai/Qwen3.8-27B-DFlash2"}, "dflash2 is not modelled"),
-    ({"model": "FasterDecoding/medusa-vicuna-7b-v1.3"}, "medusa is not modelled"),
-    ({"method": "arctic", "model": "Snowflake/Arctic-LSTM"}, "arctic is not modelled"),
-    ({"model": "ibm-ai-platform/llama3-70b-accelerator"}, "accelerator is not modelled"),
-    (
-        {"method": "mtp", "num_speculative_tokens_per_batch_size": [[1, 64, 3]]},
-        "--draft-length for each batch size in turn",
-    ),
-    ({"method": "mtp", "draft_lm_head_quantization": "fp8"}, "--set drafter.head_dtype=fp8"),
-    ({"method": "mtp", "synthetic_acceptance_length": 0.5}, "tokens a step, at least 1"),
-    ({"method": "eagle3", "model": "a/Qwen3.8-27B-XPress"}, "xpress is not modelled"),
-    ({"method": "eagle3", "model": "z-lab/a-DFlash"}, "a head of eagle3, or the method dflash"),
-    ({"method": "mtp", "enable_adaptive_verification": True}, "load --policy adaptive-verif"),
-    ({"method": "eagle3", "quantization": "q4_k_m"}, "--speculative-config quantization: got"),
-    ({"num_speculative_tokens": 3}, "a method, such as"),
-)
-def test_what_changes_a_step_is_refused_in_one_line(refuse, config, told):
-    typed = shlex.quote(json.dumps(config))
-    refuse(f"predict qwen3.8-27b h100 --speculative-config {typed}", told)
-
-
 def test_sglang_drafts_a_block_in_one_step(rows):
     words = "predict qwen3-8b b200 --speculative_algorithm DFLASH --speculative-num-steps 1"
     words += " --speculative-eagle-topk 1 --speculative-num-draft-tokens 16 --batch-size 1"
@@ -265,16 +242,6 @@ def test_sglang_verifies_one_more_than_the_steps_of_a_chain(document, flags, len
     assert found["rows"][0]["draft_length"] == length
     names = found["assumptions"].get("names", "")
     assert (told in names) if told else not names
-
-
-@one_case(
-    "typed flag",
-    ("--speculative-algorithm EAGLE", "--speculative-draft-model-path: none given"),
-    ("--speculative-algorithm NEXTN", "--speculative-draft-model-path: none given"),
-    ('--speculative-config \'{"method": "mtp"}\'', "--speculative-config model: none given"),
-)
-def test_no_module_is_made_up_for_a_start_command(refuse, typed, flag):
-    refuse(f"predict llama-3.1-8b h100 --acceptance-rate 0.6 {typed}", flag)
 
 
 @one_case(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from printed import typed_wrong
 from rows import cases, each_row
 
 WHERE = "--target qwen3-30b-a3b --drafter eagle3 --hardware h200_sxm"
@@ -108,25 +109,9 @@ def test_rows_can_be_chosen(where, left, ended, monkeypatch):
 
 
 GOOD = "plot speedup table.csv --output a.pdf"
-BAD = [
-    ("plot speedpu table.csv --output a.pdf", "kind: got 'speedpu'", "one of speedup"),
-    ("plot speedup --output a.pdf", "table: none given", "- for a pipe"),
-    ("plot speedup table.csv", "--output"),
-    ("plot speedup nowhere.csv --output a.pdf", "table: got 'nowhere.csv'", "No such file"),
-    ("plot tpot table.csv --output a.pdf", "table: got", "columns tpot as well"),
-    ("plot speedup table.csv --output a.jpg", "--output: got 'a.jpg'", ".png, .pdf or .svg"),
-    ("plot speedup table.csv --output folder.pdf", "--output: got 'folder.pdf'", "directory"),
-    (f"{GOOD} --width 2.9", "--width: got 2.9", "from 3 to 20"),
-    (f"{GOOD} --where draft=1", "--where: got 'draft=1'", "such as batch_size"),
-    (f"{GOOD} --where batch_size=x", "--where: got 'x'", "numbers as a list or range"),
-    (f"{GOOD} --where batch_size=2", "--where: got 'batch_size=2'", "rows have, such as 1"),
-    (f"{GOOD} --outcome speedup", "--outcome: got 'speedup'", "none"),
-    ("plot policies table.csv --output a.pdf --no-marks", "--no-marks: got True", "none"),
-    ("plot sobol table.csv --output a.pdf --outcome x", "--outcome: got 'x'", "target_efficiency"),
-]
 
 
-@each_row(("command", "fragments"), [(command, rest) for command, *rest in BAD])
+@each_row(("command", "fragments"), typed_wrong("plot_command", good=GOOD))
 def test_what_cannot_be_drawn_is_one_line_and_status_2(command, fragments, refuse):
     refuse(command, *fragments)
     assert not Path("a.pdf").exists()

@@ -31,27 +31,6 @@ def test_what_is_printed_is_what_was_measured(rows):
     assert [row["tokens_per_step"] for row in found] == pytest.approx([1.84, 4.06])
 
 
-@one_case(
-    "command told",
-    (f"predict {WHERE} --drafter eagle3 --acceptance preset", "DeepSeek-V3 with eagle3"),
-    (f"predict {WHERE} --acceptance 0.7", "preset or a name such as"),
-    (f"predict {NAMED} --acceptance-rate 0.7", "-rate: got 0.7; expected none beside"),
-    (f"predict {NAMED} --measured-draft-length 3", "draft-length: got 3; expected none"),
-    (f"compare {NAMED} --acceptance-rate 0.7", "at most one of --acceptance, "),
-    (
-        f"compare {WHERE} --drafter ngram",
-        "--acceptance: none given; expected a rate of yours, such as --acceptance-rate 0.7,"
-        " as none is published of deepseek-v3 with ngram",
-    ),
-    (
-        f"sweep {NAMED.replace('mtp', 'mtp,eagle', 1)}",
-        "--drafter: got ['mtp', 'eagle']; expected one, with",
-    ),
-)
-def test_what_cannot_be_used_is_told_in_a_line(refuse, command, told):
-    refuse(f"{command} --draft-length 3 --batch-size 8", told)
-
-
 def test_a_list_says_which_there_are(run):
     listed = run("list acceptance")
     names = [line.split()[0] for line in listed.splitlines() if line]

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from printed import typed_wrong
 from rows import cases, each_row
 
 from specmodel.answers.sweeps import csv_chunks, plan as planning, plan_sweep
@@ -145,42 +146,7 @@ def test_impossible_combinations_are_said(ended):
     assert re.fullmatch(told, err)
 
 
-CASES = [
-    *((f"{GOOD} {options}", *told) for options, *told in [
-        ("--batch-size 8:1", "--batch-size", "'8:1'", "1,2"),
-        ("--batch-size 1:200000", "--batch-size", "'1:200000'", "at most 100000"),
-        ("--acceptance-rate 0.9:0.1:0.1", "--acceptance-rate", "'0.9:0.1:0.1'", "0.5,0.7"),
-        ("--acceptance-rate high", "--acceptance-rate", "'high'", "0.5,0.7"),
-        ("--acceptance-rate 0.5,1.5", "--acceptance-rate", "got 1.5", "from 0 to 1"),
-        ("--verify-tokens 9", "--verify-tokens", "got 9;", "tokens_per_step"),
-        ("--columns speedups", "--columns", "'speedups'", "speedup"),
-        ("--hardware h200_sxm,", "--hardware", "''"),
-        ("--tensor-parallel 3,5 --skip-impossible", "--tensor-parallel", "no combination works"),
-        (
-            "--set hardware.memory.peak_bytes_per_s=4e12:1e12:1e12",
-            *("--set hardware.memory.peak_bytes_per_s", "'4e12:1e12:1e12'", "0.5:0.9:0.1"),
-        ),
-        ("--set hardware.memory.bandwidth=1e12", "--set hardware.memory.bandwidth", "peak_bytes"),
-        ("--workers 0", "--workers", "got 0", "at least 1"),
-        ("--workers 2 --scheduler tcp://127.0.0.1:1", "--workers", "got 2", "scheduler"),
-        ("--max-draft-length 3,4", "--max-draft-length", "[3, 4]", "one value"),
-        ("--gpu-hour-price nan", "--gpu-hour-price"),
-    ]),
-    (f"{BASE}", "acceptance", "none given", "--acceptance-rate 0.7, as none is published of"),
-    (f"{BASE} --drafter eagle3", "acceptance", "none given", "--acceptance typical", "or a rate"),
-    (
-        "sweep qwen3-30b-a3b,mixtral-8x7b h200",
-        *("--drafter: none given", "--drafter ngram --acceptance-rate 0.7, as the defaults"),
-    ),
-    (f"{BASE} --drafter ngram,eagle3", "--acceptance: none given", "expected --acceptance-rate"),
-    ("sweep qwen3-30b-a3b h200 --verify-tokens 4", "--verify-tokens", "no best length"),
-    ("sweep qwen3-30b-a3b h200 --tokens-per-step 2", "--measured-draft-length: none given"),
-    ("sweep qwen3-30b-a3b 2xh100 --tensor-parallel 4", "degrees whose product is 2"),
-    (LARGE + " --draft-length 1:1000", "num_points", "2000000000", "--yes", "1,000,000,000"),
-]  # fmt: skip
-
-
-@each_row(("command", "fragments"), [(command, told) for command, *told in CASES])
+@each_row(("command", "fragments"), typed_wrong("sweep_command", good=GOOD, base=BASE, large=LARGE))
 def test_wrong_input_ends_in_one_line(command, fragments, tmp_path, refuse):
     refuse(f"{command} --output {tmp_path}/one.csv", *fragments)
     assert not list(tmp_path.iterdir())
