@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from made_traces import iid_process, position_process
 from printed import refused
-from rows import each_row, slow
+from rows import cases, each_row, slow
 
 from copy_runs import expected_statistics
 from specmodel.algebra import acceptance, speculation
@@ -166,15 +166,6 @@ def test_copy_runs_have_the_figures_of_their_closed_forms(changes):
     assert found.request_spread == pytest.approx(expected["request_spread"], rel=0.1)
     wanted = expected["pooled_autocorrelation"]
     assert found.pooled_autocorrelation == pytest.approx(wanted, abs=0.01)
-
-
-def test_a_look_up_of_ones_own(tmp_path):
-    path = tmp_path / "mine.toml"
-    text = 'name = "mine"\nmax_draft_length = 5\n[runs]\nstart_chance = 0.1\nshort_stop = 0.5\n'
-    path.write_text(text, encoding="utf-8")
-    assert draw(load_preset(path), 3, 100, 1).max_draft_length == 5
-    path.write_text(text + "stop = 1\n", encoding="utf-8")
-    refused(r"preset .*mine.toml.runs.stop: .*short_stop", load_preset, path)
 
 
 # what a trace holds
@@ -334,6 +325,23 @@ def test_what_a_trace_does_not_have_is_none():
 
 # bad input
 
+
+@cases(
+    "text longest wrong message",
+    ("survival = [0.5, 0.2]\n", 2, "regime = 0.2\n", r"mine.toml.regime: .*regime_share"),
+    (
+        "max_draft_length = 5\n[runs]\nstart_chance = 0.1\nshort_stop = 0.5\n",
+        *(5, "stop = 1\n", r"mine.toml.runs.stop: .*short_stop"),
+    ),
+)
+def test_a_process_of_ones_own(text, longest, wrong, message, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(f'name = "mine"\n{text}', encoding="utf-8")
+    assert draw(load_preset(path), 3, 100, 1).max_draft_length == longest
+    path.write_text(f'name = "mine"\n{text}{wrong}', encoding="utf-8")
+    refused(f"preset .*{message}", load_preset, path)
+
+
 FAULTS = [
     ("preset.*code-ngram", lambda: load_preset("code-ngrams")),
     ("process.survival", lambda: LOCAL.with_changes("process", {"survival": [0.5, 0.6]})),
@@ -351,11 +359,3 @@ FAULTS = [
 @each_row(("message", "call"), FAULTS)
 def test_a_fault_is_named(message, call):
     refused(message, call)
-
-
-def test_a_process_of_ones_own(tmp_path):
-    path = tmp_path / "mine.toml"
-    path.write_text('name = "mine"\nsurvival = [0.5, 0.2]\n', encoding="utf-8")
-    assert load_preset(path).max_draft_length == 2
-    path.write_text('name = "mine"\nsurvival = [0.5]\nregime = 0.2\n', encoding="utf-8")
-    refused(r"preset .*mine.toml.regime: .*regime_share", load_preset, path)

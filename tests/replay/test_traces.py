@@ -78,14 +78,6 @@ def test_ngram_traces_equal_the_definition(most, match):
         assert trace.max_draft_length == most
 
 
-def test_requests_do_not_see_each_other():
-    prompts, outputs = [[1, 2, 3, 4, 5, 6]] * 2, [[1, 2, 3, 4, 5, 6], [9, 1, 2, 3, 4, 5]]
-    first, second = (ngram_trace(prompts[i : i + 1], outputs[i : i + 1]) for i in (0, 1))
-    both = ngram_trace(prompts, outputs)
-    assert pairs_of(both) == pairs_of(first) + pairs_of(second)
-    assert not second.proposed_tokens[:4].any()
-
-
 @cases(
     "changes culprit",
     ({"min_ngram": 0}, "min_ngram: got 0; expected whole numbers of at least 1"),
@@ -113,45 +105,42 @@ def some_trace(count=30):
     return make_trace(proposed, accepted, 255, {"source": 'ü "quoted"\n', "note": ""})
 
 
-def assert_same(trace, other):
-    assert pairs_of(trace) == pairs_of(other)
-    assert trace.output_tokens.tolist() == other.output_tokens.tolist()
-    assert trace.max_draft_length == other.max_draft_length
-    assert trace.metadata == other.metadata
-    assert trace.proposed_tokens.dtype == trace.accepted_tokens.dtype == np.uint8
-    assert trace.output_tokens.dtype == np.int64
+def plain(value):
+    """Arrays, or those of a dictionary, as lists."""
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    return value if value is None else value.tolist()
 
 
-@pytest.mark.parametrize("metadata", [None, {}, {"source": "s"}])
-def test_a_written_trace_reads_the_same(metadata, tmp_path):
+def kept_traces():
+    """With text and none in their metadata, with prompts, and with drafts of some lengths."""
+    trace = some_trace()
+    at = {n: np.minimum(trace.accepted_tokens, n - 1) for n in (3, 200)}
+    prompts = ngram_trace([[1, 2, 3], [4]], [[1, 2], [4, 5]])
+    assert (prompts.prompt_tokens.tolist(), prompts.part(1, 2).prompt_tokens) == ([3, 1], [1])
+    bare = (make_trace([[2, 0]], [[1, 0]], 7, metadata) for metadata in ({}, {"source": "s"}))
+    return [trace, *bare, prompts, replace(trace, accepted_at=at)]
+
+
+@each_row("trace", kept_traces())
+def test_a_written_trace_reads_the_same(trace, tmp_path):
     path = tmp_path / "mine.jsonl"
     path.write_text("replaced")
-    trace = some_trace()
-    if metadata is not None:
-        trace = make_trace([[2, 0]], [[1, 0]], 7, metadata)
     for target in (path, str(path)):
         write_trace(trace, target)
         assert_same(read_trace(target), trace)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_prompts_are_kept(tmp_path):
-    trace = ngram_trace([[1, 2, 3], [4]], [[1, 2], [4, 5]])
-    assert trace.prompt_tokens.tolist() == [3, 1]
-    write_trace(trace, tmp_path / "mine.jsonl")
-    assert read_trace(tmp_path / "mine.jsonl").prompt_tokens.tolist() == [3, 1]
-    assert trace.part(1, 2).prompt_tokens.tolist() == [1]
-
-
-def test_drafts_of_one_length_are_kept(tmp_path):
-    trace = some_trace()
-    at = {n: np.minimum(trace.accepted_tokens, n - 1) for n in (3, 200)}
-    write_trace(replace(trace, accepted_at=at), tmp_path / "mine.jsonl")
-    found = read_trace(tmp_path / "mine.jsonl")
-    assert_same(found, trace)
-    assert {n: row.tolist() for n, row in found.accepted_at.items()} == {
-        n: row.tolist() for n, row in at.items()
-    }
+def assert_same(trace, other):
+    assert pairs_of(trace) == pairs_of(other)
+    assert trace.output_tokens.tolist() == other.output_tokens.tolist()
+    assert trace.max_draft_length == other.max_draft_length
+    assert trace.metadata == other.metadata
+    for name in ("prompt_tokens", "accepted_at"):
+        assert plain(getattr(trace, name)) == plain(getattr(other, name))
+    assert trace.proposed_tokens.dtype == trace.accepted_tokens.dtype == np.uint8
+    assert trace.output_tokens.dtype == np.int64
 
 
 HEADER = {
@@ -209,24 +198,10 @@ def test_tables_have_prompts(tmp_path):
     rows = "0,5,1,2\n0,5,0,0\n1,7,0,1\n"
     path.write_text(f"request,prompt_tokens,accepted_tokens,proposed_tokens\n{rows}")
     found = read_trace(path)
-    assert_same(found, make_trace([[2, 0], [1]], [[1, 0], [0]], 2))
+    assert_same(replace(found, prompt_tokens=None), make_trace([[2, 0], [1]], [[1, 0], [0]], 2))
     assert found.prompt_tokens.tolist() == [5, 7]
     path.write_text("prompt_tokens,accepted_tokens\n5,1\n6,0\n")
     refused(r"prompt_tokens: got \[5, 6\]; expected a whole number", read_trace, path)
-
-
-@cases(
-    "text message",
-    ("2\n1\n", r"expected columns accepted_tokens as well"),
-    ("request,accepted_tokens\na,x\n", "request a accepted_tokens: got 'x'; expected a list"),
-    ("accepted_tokens,seed\n1,2\n", "seed: got .*expected only accepted_tokens"),
-)
-def test_tables_that_are_no_trace_are_refused(text, message, tmp_path):
-    path = tmp_path / "mine.csv"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match=message) as caught:
-        read_trace(path)
-    assert str(caught.value).startswith(f"trace {path}")
 
 
 def changed(**changes):
@@ -246,6 +221,11 @@ def at(length, first=(1, 0, 1), second=(1,)):
     return json_text(rows=[row | more for row, more in zip(ROWS, extra, strict=True)])
 
 
+NO_TABLES = [
+    ("2\n1\n", r"expected columns accepted_tokens as well"),
+    ("request,accepted_tokens\na,x\n", "request a accepted_tokens: got 'x'; expected a list"),
+    ("accepted_tokens,seed\n1,2\n", "seed: got .*expected only accepted_tokens"),
+]
 BAD_TEXTS = [
     (at(4), "line 2 accepted_tokens_at_4: got 4; expected a draft length below the longest, 4"),
     (at(1, second=None), "line 3 accepted_tokens_at_1: got None; expected this key"),
@@ -277,15 +257,27 @@ BAD_TEXTS = [
 ]
 
 
-@each_row(("text", "message"), BAD_TEXTS)
-def test_json_lines_that_are_refused(text, message, tmp_path):
-    path = tmp_path / "output.jsonl"
+@each_row(("suffix", "text", "message"), [
+    *(("jsonl", *row) for row in BAD_TEXTS), *(("csv", *row) for row in NO_TABLES),
+])  # fmt: skip
+def test_files_that_are_no_trace_are_refused(suffix, text, message, tmp_path):
+    path = tmp_path / f"output.{suffix}"
     path.write_text(text, encoding="latin-1")
-    with pytest.raises(InputError, match=message) as caught:
-        read_trace(path)
-    assert str(caught.value).startswith(f"trace {path}")
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value).removeprefix(f"trace {path}")) < 250
+    start, _, rest = refused(message, read_trace, path).partition(str(path))
+    assert start == "trace "
+    assert len(rest) < 250
+
+
+@cases(
+    "limit value more message",
+    ("MAX_POSITIONS", 3, "", r"trace .*mine.jsonl.*at most 3 output tokens"),
+    ("MAX_LINE", 200, "[" * 1000, r"line 4: .*a line of at most 0\.0002 MB"),
+)
+def test_memory_is_bounded(limit, value, more, message, tmp_path, monkeypatch):
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json_text() + more)
+    monkeypatch.setattr(f"specmodel.replay.traces.files.{limit}", value)
+    refused(message, read_trace, path)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
@@ -294,20 +286,6 @@ def test_what_might_never_end_is_not_opened(suffix, tmp_path):
     os.mkfifo(path)
     refused(f"endless.{suffix}.*it is no ordinary file", read_trace, path)
     refused(f"endless.{suffix}.*it is no ordinary file", read_tokens, path)
-
-
-def test_memory_is_bounded(tmp_path, monkeypatch):
-    path = tmp_path / "mine.jsonl"
-    write_trace(some_trace(), path)
-    monkeypatch.setattr("specmodel.replay.traces.files.MAX_POSITIONS", 40)
-    refused(r"trace .*mine.jsonl.*at most 40 output tokens", read_trace, path)
-
-
-def test_a_line_that_does_not_end_is_not_read_to_its_end(tmp_path, monkeypatch):
-    path = tmp_path / "mine.jsonl"
-    path.write_text(json_text() + "[" * 1000)
-    monkeypatch.setattr("specmodel.replay.traces.files.MAX_LINE", 200)
-    refused(r"line 4: .*a line of at most 0\.0002 MB", read_trace, path)
 
 
 @pytest.mark.parametrize("name", ["mine.csv", "mine", "absent/mine.jsonl", "folder.jsonl"])
