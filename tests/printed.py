@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from rows import rows_of
 
 from specmodel import InputError
 
-_TYPED_WRONG = Path(__file__).parent / "data/typed_wrong.txt"
 TOLD = (
     *("; expected ", "Invalid value", "unexpected extra", "No such", "Missing"),
     *("does not take a value", "requires an argument"),
@@ -26,12 +25,10 @@ def parse(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-def typed_wrong(name: str, **words: str) -> list[tuple[str, list[str]]]:
+def typed_wrong(section: str, **words: str) -> list[tuple[str, list[str]]]:
     """Commands of a section of `data/typed_wrong.txt`, and what the line that refuses has."""
-    _, _, rest = _TYPED_WRONG.read_text(encoding="utf-8").partition(f"\n[{name}]\n")
     rows = []
-    for line in rest.partition("\n\n")[0].splitlines():
-        command, *parts = line.split(" | ")
+    for command, *parts in rows_of("typed_wrong.txt", section):
         for word, text in words.items():
             command = command.replace(f"{{{word}}}", text)
         rows.append((command, parts))

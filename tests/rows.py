@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,6 +41,13 @@ def each_row(names: str | Sequence[str], rows: Iterable[Any]) -> Callable[[Test]
         return try_all
 
     return over_rows
+
+
+def rows_of(file: str, section: str) -> list[list[str]]:
+    """Return the cells of each row in a section of a table in `data`: cell | cell | cell."""
+    text = (Path(__file__).parent / "data" / file).read_text(encoding="utf-8")
+    _, _, rest = text.partition(f"\n[{section}]\n")
+    return [line.split(" | ") for line in rest.partition("\n\n")[0].splitlines()]
 
 
 def one_case(names: str, *rows: Any) -> Callable[[Test], Test]:

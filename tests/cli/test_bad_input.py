@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -20,62 +21,15 @@ BASE = (
 GOOD = BASE + " --acceptance-rate 0.7"
 NGRAM = GOOD + " --drafter ngram"
 
-PROFILE = """
-schema_version = 1
-name = "made up"
-kind = "gpu"
-num_multiprocessors = 100
-
-[memory]
-capacity_bytes = 8.0e10
-peak_bytes_per_s = 2.0e12
-l2_bytes = 4.0e7
-source = "made up"
-
-[dtype.bf16]
-peak_flops_per_s = 3.0e14
-source = "made up"
-"""
-CONFIG = {
-    "model_type": "llama", "hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 4,
-    "intermediate_size": 2048, "vocab_size": 32000,
-}  # fmt: skip
-
-
-def profile(old: str, new: str) -> bytes:
-    """The valid profile with one line changed."""
-    assert PROFILE.count(old) == 1
-    return PROFILE.replace(old, new).encode()
-
-
-def config(**changes: object) -> bytes:
-    """The valid configuration with keys changed; None takes one out."""
-    keys = CONFIG | changes
-    return json.dumps({key: value for key, value in keys.items() if value is not None}).encode()
-
-
-FILES = {
-    "good.toml": PROFILE.encode(),
-    "good.json": config(),
-    "malformed.toml": b"schema_version = = 1\n",
-    "huge.toml": PROFILE.encode() + b"#" * 4_000_001,
-    "escape.toml": profile('name = "made up"', 'name = "\\u001b[31m"'),
-    "short.txt": b"0.5, 0.25 0.25",
-    "digits.txt": "0.\N{ARABIC-INDIC DIGIT THREE} 0.7".encode(),
-    "sum.txt": b"[" + b"0.5, " * 127 + b"0.5]",
-    "engine.toml": b'schema_version = 1\nname = "a"\nsource = "a"\nkernel_time = -1e-6\n',
-    "malformed.json": b'{"model_type": "llama",',
-    "mamba.json": config(model_type="mamba"),
-    "no_family.json": config(model_type=None),
-}
+FILES = Path(__file__).parents[1] / "data/bad_input"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("files")
+    shutil.copytree(FILES, path, dirs_exist_ok=True)
     (path / "folder.toml").mkdir()
-    for name, content in FILES.items():
-        (path / name).write_bytes(content)
+    (path / "huge.toml").write_bytes((path / "good.toml").read_bytes() + b"#" * 4_000_001)
     return path
 
 

@@ -3,39 +3,18 @@
 import json
 
 import pytest
-from configs import CONFIGS
+from configs import CONFIGS, HEADS, head_faults
 from printed import refused
-from rows import one_case
+from rows import each_row, one_case
 from shapes import without_fields
 from strategies import draft_bytes
 
 from specmodel import deploy, load_architecture, load_drafter
 from specmodel.drafters import drafter_kind
 
-LAYER = {
-    "model_type": "llama", "hidden_size": 2048, "intermediate_size": 12_288, "num_hidden_layers": 1,
-    "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151_936,
-    "torch_dtype": "bfloat16",
-}  # fmt: skip
-SGLANG_HEAD = LAYER | {
-    "architectures": ["LlamaForCausalLMEagle3"],
-    "draft_vocab_size": 32_000,
-    "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 23, 44]},
-}
-"""As SpecForge writes it for Qwen3-30B-A3B."""
-SPECULATORS_HEAD = {
-    "architectures": ["Eagle3Speculator"],
-    "speculators_model_type": "eagle3",
-    "draft_vocab_size": 32_000,
-    "transformer_layer_config": LAYER,
-}
+SGLANG_HEAD, SPECULATORS_HEAD = HEADS["specforge"], HEADS["speculators eagle3"]
+"""As SpecForge and vLLM's speculators write it for Qwen3-30B-A3B."""
 QWEN = "qwen3-30b-a3b"
-NOT_MODELLED = {
-    "LiLiCorrDraftModel": r"LiLiCorr \(attention",
-    "Qwen3XPressModel": "XPress",
-    "MLPSpeculatorPreTrainedModel": "an MLP speculator",
-}
-"""Classes of heads that are none of those here, and what is said of them."""
 
 
 def test_keys_that_tell_no_shape_are_passed_over_and_named(head):
@@ -56,30 +35,7 @@ def test_an_eagle3_head_is_read_from_its_config(head, config):
     assert len(drafter.passes(3)) == 2
 
 
-@one_case(
-    "changes fault",
-    ({"hidden_size": 4096}, "hidden_size: got 4096; .*that of the target, 2048"),
-    ({"target_hidden_size": 4096}, "target_hidden_size: got 4096; .*of the target, 2048"),
-    ({"vocab_size": 128_256}, "vocab_size: got 128256; .*that of the target, 151936"),
-    ({"num_hidden_layers": 65}, "num_hidden_layers: got 65; expected .* from 1 to 64"),
-    ({"training_steps": 7}, "training_steps: got 7; expected no such key"),
-    ({"num_experts": 8}, "num_experts: got 8; expected none"),
-    ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config: got .*none"),
-    ({"sliding_window": 2048}, "layer_types: got None; .*layers that sliding_window is for"),
-    ({"layer_types": ["chunked_attention"]}, "layer_types: got .*for each of 1 layers"),
-    ({"num_aux_hidden_states": 4}, r"eagle_config.eagle_aux.*: got \[1, 23, 44\]; .*, 4"),
-    ({"eagle_aux_hidden_state_layer_ids": 3}, "eagle_aux_hidden_state_layer_ids: got 3"),
-    ({"eagle_config": 3}, "eagle_config: got 3; expected an object"),
-    ({"tie_word_embeddings": True}, "tie_word_embeddings: got True; .* = 32000"),
-    ({"num_key_value_heads": 5}, "num_key_value_heads: got 5; .*divisor of .* = 32"),
-    ({"architectures": ["MistralForCausalLM"]}, "architectures: got .*of a class that is read"),
-    ({"speculators_model_type": "dflash"}, "speculators_model_type: got 'dflash'; .*eagle3"),
-    ({"architectures": ["EagleLlama4ForCausalLM"], "draft_vocab_size": None}, "arch"),
-    *(
-        ({"architectures": [name]}, rf"architectures: got .*{told}.* is not modelled")
-        for name, told in NOT_MODELLED.items()
-    ),
-)
+@each_row(("changes", "fault"), head_faults("eagle3"))
 def test_a_head_that_is_not_understood_is_refused_by_name(head, changes, fault):
     refused(f"^drafter config.json {fault}", head, SGLANG_HEAD, **changes)
 

@@ -5,9 +5,9 @@ import re
 
 import numpy as np
 import pytest
-from configs import CONFIGS
+from configs import CONFIGS, head_faults
 from printed import refused
-from rows import cases, each_row, one_case
+from rows import each_row, one_case
 from strategies import draft_bytes
 
 from specmodel import deploy, load_acceptance, load_architecture, load_drafter
@@ -139,24 +139,6 @@ def test_its_passes(read):
     assert projection["input_projection"].weight_bytes == 2 * (2 * 2816 + 2816) * 1024
 
 
-@cases(
-    "changes message",
-    (
-        {"use_ordered_embeddings": True, "num_centroids": 3000},
-        "num_centroids: got 3000; expected a divisor of vocab_size = 262144",
-    ),
-    ({"centroid_intermediate_top_k": 4096}, "top_k: got 4096; .* from 1 to 2048"),
-    ({"backbone_hidden_size": 5376}, "backbone_hidden_size: got 5376; .*target, 2816"),
-    ({"text_config": {"model_type": "llama"}}, "text_config: got .*gemma4_text"),
-    ({"text": {"enable_moe_block": True}}, "enable_moe_block: got True; expected False in"),
-    ({"text": {"num_kv_shared_layers": 2}}, "num_kv_shared_layers: got 2; expected 4 in"),
-    ({"text": {"hidden_size_per_layer_input": 256}}, "hidden_size_per_layer_input: got 256"),
-    ({"text": {"num_global_key_value_heads": 4}}, "text_config: got 'other heads'"),
-    ({"text": {"vocab_size": 1000}}, "text_config vocab_size: got 1000; .*262144"),
-    ({"text": {"layer_types": None}}, "layer_types: got None; expected 4 entries"),
-    ({"zeta": 2}, r"config\.json zeta: got 2; expected no such key"),
-    ({"text": {"zeta": 2}}, "text_config zeta: got 2; expected no such key"),
-    ({"text": {"sliding_window": 512}}, "text_config: got 'other heads'.*Gemma-4-26B-A4B"),
-)
+@each_row(("changes", "message"), head_faults("gemma"))
 def test_what_is_no_assistant_of_the_target_is_refused(read, changes, message):
     refused(message, read, **changes)
