@@ -4,7 +4,7 @@ import json
 import shlex
 
 import pytest
-from rows import each_row, one_case
+from rows import each_row, one_case, rows_of
 
 from specmodel import deploy, list_architectures, list_hardware, load_architecture
 from specmodel.answers.config_formats import one_length
@@ -13,23 +13,15 @@ from specmodel.base.naming import checkpoint, counted, known_name
 from specmodel.cli import start_command
 
 
-@one_case(
-    "typed name dtype",
-    ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b", ""),
-    ("Qwen/Qwen3-Coder-30B-A3B-Instruct-FP8", "qwen3-coder-30b-a3b", "fp8_block"),
-    ("nvidia/Qwen3-8B-FP8", "qwen3-8b", "fp8"),
-    ("nvidia/MiniMax-M3-NVFP4", "minimax-m3", "fp4"),
-    ("Qwen/Qwen3-32B-AWQ", "qwen3-32b", "int4_g128"),
-    ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", "nemotron-3-super-120b-a12b", "fp8"),
-    ("Qwen/Qwen3-32B-FP8-Static-PerTensor", "qwen3-32b", "fp8"),
-    ("zai-org/GLM-5.3-Flash", "glm-5.3-flash", "fp8_block"),
-    ("moonshotai/Kimi-K2-Thinking", "kimi-k2.5", ""),
-    ("RedHatAI/Qwen3-30B-A3B-quantized.w4a16", "qwen3-30b-a3b", "int4_g128"),
-    ("unsloth/DeepSeek-R1-BF16", "deepseek-r1", "bf16"),
-    ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "llama-3.1-70b", ""),
-)
+def pasted(section):
+    """Rows of what people paste; - is nothing."""
+    rows = rows_of("pasted.txt", section)
+    return [[None if cell == "-" else cell for cell in row] for row in rows]
+
+
+@each_row(("typed", "name", "dtype"), pasted("checkpoints"))
 def test_a_checkpoint_is_a_shipped_model_and_a_dtype(typed, name, dtype):
-    assert checkpoint(typed, list_architectures()) == (name, dtype)
+    assert checkpoint(typed, list_architectures()) == (name, dtype or "")
     if dtype:
         assert load_architecture(typed).weight_dtype == dtype
         assert load_architecture(typed, weight_dtype="bf16").weight_dtype == "bf16"
@@ -40,19 +32,8 @@ def test_other_names_are_no_checkpoint_of_a_shipped_model(typed):
     assert checkpoint(typed, list_architectures()) is None
 
 
-@one_case(
-    "typed weights experts attention activations cache module",
-    ("Qwen/Qwen3-30B-A3B-FP8", "fp8_block", None, None, "fp8", "bf16", None),
-    ("nvidia/Llama-3.1-70B-Instruct-FP8", "fp8", None, None, "fp8", "fp8", None),
-    ("amd/Llama-3.1-70B-Instruct-FP8-KV", "fp8", None, None, "fp8", "fp8", None),
-    ("nvidia/Qwen3-8B-NVFP4", "fp4", None, None, "fp4", "fp8", None),
-    ("nvidia/MiniMax-M3-NVFP4", "fp4", None, "bf16", "fp4", "fp8", "bf16"),
-    ("nvidia/DeepSeek-V3.1-NVFP4", "fp4", None, "bf16", "fp4", "fp8", "bf16"),
-    ("nvidia/Kimi-K2.5-NVFP4", "fp4", "fp4", "bf16", "fp4", "fp8", None),
-    ("nvidia/DeepSeek-V4-Flash-NVFP4", "fp8_block", "fp4", None, "fp8", "fp8", None),
-    ("sgl-project/DeepSeek-V4-Flash-FP8", "fp8_block", "fp8_block", None, "fp8", "fp8", None),
-    ("cyankiwi/DeepSeek-R1-AWQ", "int4_g128", None, None, "bf16", "bf16", None),
-    ("openai/gpt-oss-120b-MXFP4", "bf16", "mxfp4", None, "bf16", "bf16", None),
+@each_row(
+    ("typed", "weights", "experts", "attention", "activations", "cache", "module"), pasted("dtypes")
 )
 def test_dtypes_are_those_of_published_checkpoints(
     typed, weights, experts, attention, activations, cache, module
@@ -68,23 +49,10 @@ def test_dtypes_are_those_of_published_checkpoints(
         assert given.target == deploy(target=typed, **where)[0].target
 
 
-@one_case(
-    "typed count name",
-    ("8xh200", 8, "h200_sxm"),
-    ("8h200", 8, "h200_sxm"),
-    ("2x3090", 2, "rtx_3090"),
-    ("NVIDIA A100-SXM4-40GB", None, "a100_sxm_40gb"),
-    ("dgx-spark", None, "gb10"),
-    ("rtx6kpro", None, "rtx_pro_6000"),
-    ("h20-3e", None, "h20_141gb"),
-    ("Radeon AI PRO R9700", None, "r9700"),
-    ("Strix-Halo", None, "strix_halo"),
-    ("gaudi3", None, None),
-    ("\uff18xh200", None, None),
-)
+@each_row(("typed", "count", "name"), pasted("gpus"))
 def test_gpus_are_named_and_counted_as_people_do(typed, count, name):
     found, rest = counted(typed)
-    assert found == count
+    assert found == (count and int(count))
     assert known_name(rest, list_hardware(), "hardware") == name
 
 
@@ -129,25 +97,7 @@ def test_dtypes_of_a_drafter_are_read(said):
     assert narrow["rows"][0]["memory_bytes"] < plain["rows"][0]["memory_bytes"]
 
 
-@one_case(
-    "words method model drafter",
-    ("qwen3-4b h100", "draft_model", "Qwen/Qwen3-0.6B-FP8", "Qwen3-0.6B"),
-    ("gemma-4-26b h100", None, "google/gemma-4-26B-A4B-it-assistant", "assistant"),
-    ("gemma-4-26b h100", "mtp", "google/gemma-4-26B-A4B-it-assistant", "assistant"),
-    ("gemma-4-31b h100", "draft_model", "google/gemma-4-31B-it-assistant", "assistant"),
-    ("gemma-4-e4b h100", "gemma4_mtp", "gg-hf-am/gemma-4-E4B-it-assistant", "assistant"),
-    ("deepseek-v3 8xh200", "deepseek_mtp", None, "MTP head"),
-    ("deepseek-v3 8xh200", None, "/models/DeepSeek-V3-NextN/", "MTP head"),
-    ("deepseek-r1 8xh200", "eagle", "lmsys/DeepSeek-R1-NextN", "MTP head"),
-    ("glm-4.5-air 4xh100", "eagle3", "models/GLM-4.5-Air-MTP/", "MTP head"),
-    ("llama-3.1-8b h100", "eagle", "/mtp/EAGLE-LLaMA3.1-Instruct-8B", "EAGLE head"),
-    ("llama-3.1-8b h100", "eagle", "yuhuili/EAGLE-LLaMA3.1-Instruct-8B", "EAGLE head"),
-    ("llama-3.1-8b h100", "eagle", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "EAGLE-3 head"),
-    ("llama-3.1-8b h100", None, "RedHatAI/Qwen3-8B-speculator.eagle3", "EAGLE-3 head"),
-    ("llama-3.1-8b h100", "EAGLE-3", "x/beagle-7b", "EAGLE-3 head"),
-    ("llama-3.1-8b h100", "dflash", "z-lab/Qwen3-8B-DFlash-b16", "DFlash head"),
-    ("llama-3.1-8b h100", "ngram_gpu", None, "n-gram look-up on the GPU"),
-)
+@each_row(("words", "method", "model", "drafter"), pasted("drafters"))
 def test_drafters_are_those_that_engines_take(said, words, method, model, drafter):
     config = {"method": method, "model": model, "num_speculative_tokens": 3}
     config = {key: value for key, value in config.items() if value}
@@ -244,21 +194,11 @@ def test_sglang_verifies_one_more_than_the_steps_of_a_chain(document, flags, len
     assert (told in names) if told else not names
 
 
-@one_case(
-    "words model other",
-    ("gpt-oss-20b h100", "RedHatAI/a-speculator.eagle3", "Dogacel/specdrift-gpt-oss-20b-eagle3"),
-    ("gpt-oss-20b h100", "Dogacel/specdrift-gpt-oss-20b-eagle3", ""),
-    ("minimax-m3 8xh200", "Inferact/MiniMax-M3-EAGLE3-GQA", "Inferact/MiniMax-M3-EAGLE3"),
-    ("minimax-m3 8xh200", "/models/MiniMax-M3-EAGLE3", ""),
-    ("llama-3.1-8b h100", "lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B", ""),
-    ("deepseek-r1 8xh200", "lmsys/DeepSeek-R1-NextN", ""),
-    ("deepseek-r1 8xh200", "lmsys/DeepSeek-V3-0324-NextN", "the module of deepseek-r1"),
-    ("gemma-4-31b h100", "google/gemma-4-31B-it-assistant", ""),
-)
+@each_row(("words", "model", "other"), pasted("heads"))
 def test_acceptance_of_another_head_is_said_to_be(run, said, words, model, other):
     config = {"method": "eagle3", "model": model, "num_speculative_tokens": 3}
     source = said(words, config)["assumptions"]["acceptance"]
-    assert source.partition("of another head: ")[2] == other
+    assert source.partition("of another head: ")[2] == (other or "")
     typed = shlex.quote(json.dumps(config))
     screen = run(f"predict {words} --batch-size 8 --speculative-config {typed}")
     assert ("of another head" in screen) == bool(other)
