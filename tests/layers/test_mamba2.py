@@ -75,13 +75,6 @@ def test_states_of_16_bits_move_half_as_much():
     )
 
 
-def test_convolution_by_hand():
-    past = pass_of(SUPER, batch_size=5, layout=Layout(2)).components["short_convolution"]
-    channels = INNER + 2 * GROUPS * STATE
-    assert past.weight_bytes == LAYERS * channels / 2 * 4 * 2
-    assert past.cache_bytes == 5 * LAYERS * channels / 2 * (3 + 3) * 2
-
-
 # Memory, and the module that drafts
 
 

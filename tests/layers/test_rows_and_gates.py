@@ -154,7 +154,7 @@ def test_only_data_center_blackwell_computes_on_latents_of_8_bits():
     """H200 and RTX PRO 6000 do not, B300 does; a cache of 32 bits is computed on as it is."""
     for capability, dtype in ((9.0, "bf16"), (10.3, "fp8"), (12.0, "bf16"), (None, "bf16")):
         assert latent_arithmetic("fp8", capability) == dtype
-    assert latent_arithmetic("fp32", 10.0) == "fp32"
+    assert [latent_arithmetic(dtype, 10.0) for dtype in ("fp32", "bf16")] == ["fp32", "bf16"]
 
 
 @pytest.mark.parametrize("gpus", [1, 4])

@@ -5,11 +5,10 @@ import pytest
 from configs import CONFIGS, read
 from printed import refused
 from rows import cases
-from strategies import pass_of
 
 from specmodel import InputError, deploy, load_architecture, predict
 from specmodel.cost import MemoryUse
-from specmodel.layers import Layout, ShortConvolution
+from specmodel.layers import ShortConvolution
 
 MODEL = load_architecture("lfm2-8b-a1b")
 H, LAYERS, KERNEL = 2048, 18, 3
@@ -25,19 +24,6 @@ def test_weights_and_windows_by_hand():
     assert MODEL.sequence_bytes(np.zeros(())) == LAYERS * H * (KERNEL - 1) * 2
     kv = 6 * 2 * 8 * 64 * 2
     assert MODEL.sequence_bytes(100) - MODEL.sequence_bytes(0) == 100 * kv
-
-
-@pytest.mark.parametrize(("tokens", "degree"), [(1, 1), (4, 1), (4, 8)])
-def test_work_of_the_convolution_by_hand(tokens, degree):
-    given = {"batch_size": 3, "tokens_per_sequence": tokens, "layout": Layout(degree)}
-    parts = pass_of(MODEL, **given).components
-    t, width = 3 * tokens, H / degree
-    convolved = parts["short_convolution"]
-    assert convolved.flop == t * LAYERS * 2 * KERNEL * width
-    assert convolved.weight_bytes == LAYERS * KERNEL * width * 2
-    # windows are read, written, and lengthened by each token that may be the last accepted
-    assert convolved.cache_bytes == 3 * LAYERS * width * (2 * (KERNEL - 1) + tokens - 1) * 2
-    assert "recurrence" not in parts
 
 
 def test_windows_reserved_for_drafted_tokens():
