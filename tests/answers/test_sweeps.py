@@ -1,9 +1,11 @@
 """Sweeps against predictions point by point; how they are cut; what is written and what is left."""
 
 import itertools
+import json
 import resource
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,52 +34,17 @@ BASE = {
     "context_length": [0, 3000], "batch_size": [1, 7, 300], "draft_length": [0, 4],
     "acceptance_rate": [0.3, 1.0],
 }  # fmt: skip
-MEASURED = {"acceptance_rate": None, "measured_draft_length": 4}
-TREES = MEASURED | {
-    "tokens_per_step": [1.0, 2.6],
-    "draft_length": [2, 5],
-    "verify_tokens": [3, 6, 40],
-}
+CASES = json.loads((Path(__file__).parents[1] / "data/sweep_cases.json").read_text())
+"""What is changed in the axes, by name; null takes one out."""
+TREES, MEASURED = CASES["trees"], {"acceptance_rate": None, "measured_draft_length": 4}
 BLOCKS = next(
     each.acceptance.acceptance_by_position
     for each in published_acceptance()
     if each.name == "deepseek-v4-pro-0813-dspark"
 )
-CASES = {
-    "records and what-ifs": {
-        "hardware": ["h200_sxm", "l40s"], "context_length": 512,
-        "target": ["qwen3-30b-a3b", "olmoe-1b-7b"],
-        "hardware.memory.peak_bytes_per_s": [1e12, 3e12], "engine": "vllm-moesd-2025",
-        "engine.pass_time": [1e-4], "target.num_layers": [16, 24], "drafter.ffn_size": 8192,
-    },
-    "settings": {
-        "tensor_parallel": 2, "weight_dtype": ["bf16", "fp8"], "kv_dtype": ["fp8", "bf16"],
-        "activation_dtype": "fp8", "expert_dtype": ["mxfp4", "int4"],
-        "stack": ["datasheet", "typical"], "routing_correlation": [0.0, 0.4], "max_draft_length": 3,
-        "batch_size": 9, "draft_length": 4, "context_length": None,
-    },
-    "popularity": {"popularity_exponent": [0.0, 0.8], "drafter": ["eagle", "mtp"]},
-    "draft model": {
-        "target": "qwen3-235b-a22b", "drafter": "qwen3-30b-a3b", "tensor_parallel": 4,
-        "draft_tensor_parallel": [1, 2], "expert_parallel": [1, 8], "batch_size": 7,
-    },
-    "layouts": {
-        "drafter": "mtp", "data_parallel": [2, 8], "attention_dtype": ["bf16", "fp8"],
-        "mtp_dtype": ["fp8", "bf16"], "batch_size": [1, 300], "draft_length": 4,
-    },
-    "step efficiency": MEASURED | {"step_efficiency": [0.2, 0.5]},
-    "accepted fraction": MEASURED | {"accepted_fraction": [0.0, 0.5, 1.0]},
-    "by position": {"acceptance_rate": None, "acceptance_by_position": [0.9, 0.5, 0.0, 0.3]},
-    "by context": MEASURED | {"acceptance_by_context": [(500, 3.0), (2000, 1.5)]},
-    "look-up, mean over all steps": MEASURED
-    | {"drafter": "ngram", "proposal_rate": [0.4, 0.8], "tokens_per_step": [1.1, 2.6]}
-    | {"lookup_time": [0.0, 1e-3]},
-    "trees": TREES,
-    "blocks of each length": {
-        "target": "kimi-k2", "hardware": "b200", "tensor_parallel": 8, "drafter": "parallel",
-        "draft_length": [2, 6, 8], "acceptance_rate": None, "acceptance_by_position": BLOCKS,
-    },
-    "parallel head": {"drafter": ["parallel", "mtp"], "draft_length": [8, 2]},
+CASES["blocks of each length"] = {
+    "target": "kimi-k2", "hardware": "b200", "tensor_parallel": 8, "drafter": "parallel",
+    "draft_length": [2, 6, 8], "acceptance_rate": None, "acceptance_by_position": BLOCKS,
 }  # fmt: skip
 
 

@@ -7,35 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from printed import typed_wrong
-from rows import cases, each_row
+from rows import cases, each_row, rows_of
 
-WHERE = "--target qwen3-30b-a3b --drafter eagle3 --hardware h200_sxm"
-RATE = f"{WHERE} --acceptance-rate 0.7"
-PRINTED = {
-    "speedup": f"predict {RATE} --batch-size 1,8,64 --draft-length 1,3 --interval",
-    "target-efficiency": f"predict {RATE} --batch-size 8 --draft-length 1:3 --engine sglang",
-    "best-draft-length": f"predict --view lengths {RATE} --context-length 512,65536",
-    "break-even": f"break-even {WHERE}",
-    "roofline": f"predict {RATE} --batch-size 8 --draft-length 3 --components",
-    "components": f"predict {RATE} --batch-size 8,64 --draft-length 3 --components",
-    "waterfalls": f"predict --view terms {RATE} --batch-size 1,64 --draft-length 3",
-    "tornado": f"sensitivity {RATE} --batch-size 8 --draft-length 3 --samples 64",
-    "sobol": f"sensitivity {RATE} --batch-size 8 --draft-length 3 --samples 64",
-    "policies": "simulate --step-times times.csv --trace code-ngram --policy none,oracle",
-}
-OTHERS = [
-    ("tpot", "predict --view plain qwen3-30b-a3b h200"),
-    ("throughput", f"sweep {RATE} --batch-size 1,8,64"),
-    ("pareto", "compare qwen3-30b-a3b h100,h200 --batch-size 1,8 --tpot-target 10ms"),
-    ("speedup", f"schedule --for vllm {RATE} --max-batch-size 64"),
-    (
-        "step-time",
-        "schedule --for sglang --format cost-table qwen3-30b-a3b h200 --drafter dspark"
-        " --max-draft-length 3 --batch-size 1,8",
-    ),
-    ("load", f"load {RATE} --request-rate 1,2 --requests 30"),
-    ("load", f"load {RATE} --users 2,4 --requests 30"),
-]
 STARTS = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml"}
 
 
@@ -50,7 +23,7 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "line"), [*PRINTED.items(), *OTHERS])
+@pytest.mark.parametrize(("kind", "line"), rows_of("plotted.txt", "figures"))
 def test_what_a_command_prints_is_drawn_from_a_pipe(kind, line, ended, monkeypatch):
     pytest.importorskip("matplotlib")
     status, printed, _ = ended(line if line.startswith("sweep") else f"{line} --csv")
