@@ -1,18 +1,13 @@
 """Whatever is typed wrong: status 2, one line on stderr that names the argument and the value."""
 
-import json
-import shlex
 import shutil
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from printed import check_one_line, typed_wrong
+from printed import typed_wrong
+from programs import start
 from rows import cases, each_row
-
-from specmodel import cli
 
 BASE = (
     "predict --target qwen2-57b-a14b --drafter qwen2-0.5b --hardware h200_sxm"
@@ -59,21 +54,14 @@ SETTINGS = (
 )
 
 
-def words(command, folder):
-    return [word.replace("{folder}", str(folder)) for word in shlex.split(command)]
-
-
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_force_takes_what_no_machine_or_model_has(setting, capsys):
-    assert cli.main(shlex.split(f"{MOE} {setting} --force --json")) == 0
-    assert json.loads(capsys.readouterr().out)
+def test_force_takes_what_no_machine_or_model_has(setting, document):
+    assert document(f"{MOE} {setting} --force")
 
 
 @each_row(("command", "fragments"), CASES)
-def test_one_line_names_the_argument_and_the_value(command, fragments, folder, capsys):
-    status = cli.main(words(command, folder))
-    wanted = [fragment.replace("{folder}", str(folder)) for fragment in fragments]
-    check_one_line(status, *capsys.readouterr(), wanted)
+def test_one_line_names_the_argument_and_the_value(command, fragments, folder, refuse):
+    refuse(*(text.replace("{folder}", str(folder)) for text in (command, *fragments)))
 
 
 @cases(
@@ -82,42 +70,30 @@ def test_one_line_names_the_argument_and_the_value(command, fragments, folder, c
     f"{GOOD} --target {{folder}}/good.json --drafter eagle3",
     f"{GOOD} --hardware {{folder}}/good.toml --tensor-parallel 1 --stack typical --interval",
 )
-def test_what_the_bad_cases_start_from_is_accepted(command, folder, capsys):
-    assert cli.main(words(command, folder)) == 0
-    out, err = capsys.readouterr()
+def test_what_the_bad_cases_start_from_is_accepted(command, folder, ended):
+    status, out, err = ended(command.replace("{folder}", str(folder)))
+    assert (status, err) == (0, "")
     assert "peedup" in out
-    assert err == ""
 
 
-def test_the_bare_program_asks_five_questions(capsys):
-    assert cli.main([]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert out.count("\n  specmodel ") == out.count("?\n") - 1 + 1 == 5
+def test_the_bare_program_asks_five_questions(ended):
+    status, out, err = ended("")
+    assert (status, err) == (0, "")
+    assert out.count("\n  specmodel ") == out.count("?\n") == 5
 
 
 @cases("place", "specmodel.prediction.predicting.predict_deployed", "specmodel.show.operator.table")
-def test_interrupt_is_silent(place, monkeypatch, capsys):
+def test_interrupt_is_silent(place, monkeypatch, ended):
     def interrupt(*_arguments, **_options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(place, interrupt)
-    assert cli.main(shlex.split(GOOD)) == 130
-    out, err = capsys.readouterr()
-    assert (out + err).strip() == ""
-
-
-def start(command, stdout):
-    program = "from specmodel.cli import run; raise SystemExit(run())"
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *shlex.split(command)],
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-    )
+    status, out, err = ended(GOOD)
+    assert (status, (out + err).strip()) == (130, "")
 
 
 def test_closed_pipe_is_silent():
-    with start(f"{NGRAM} --batch-size 1:1000 --csv", subprocess.PIPE) as process:
+    with start(f"{NGRAM} --batch-size 1:1000 --csv") as process:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 1
@@ -125,7 +101,7 @@ def test_closed_pipe_is_silent():
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_full_disk_is_said_in_one_line():
-    with Path("/dev/full").open("wb") as full, start(NGRAM, full) as process:
+    with Path("/dev/full").open("wb") as full, start(NGRAM, stdout=full) as process:
         err = process.stderr.read().decode()
     assert process.returncode != 0
     assert err.startswith("specmodel: error: ")
@@ -138,13 +114,12 @@ def test_full_disk_is_said_in_one_line():
     GOOD.replace("predict", "sweep"),
     "trace sample code-ngram --output x.jsonl --requests=9",
 )
-def test_too_little_memory_is_one_line(command, monkeypatch, capsys):
+def test_too_little_memory_is_one_line(command, monkeypatch, ended):
     def fail(*_arguments, **_named):
         raise MemoryError
 
     for place in ("answers.explain", "answers.sweeps.csv_chunks", "replay.traces.sample_trace"):
         monkeypatch.setattr(f"specmodel.{place}", fail)
-    assert cli.main(shlex.split(command)) == 2
-    out, err = capsys.readouterr()
     remedy = "fewer points or requests, or more memory"
-    assert (out, err) == ("", f"specmodel: error: memory: too little for this; expected {remedy}\n")
+    told = f"specmodel: error: memory: too little for this; expected {remedy}\n"
+    assert ended(command) == (2, "", told)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import start
 from rows import cases, each_row, one_case
 
 import specmodel
@@ -31,17 +32,10 @@ sys.meta_path.insert(0, Interrupt)
 
 
 def run(command: str, code: str = "", **options: object) -> tuple[int, str, str]:
-    """Run the program in a process of its own, after some code."""
-    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    program = f"{heed}\n{code}\nfrom specmodel.cli import run; raise SystemExit(run())"
-    done = subprocess.run(
-        [sys.executable, "-c", program, *shlex.split(command)],
-        capture_output=True,
-        check=False,
-        **options,
-    )
-    err = done.stderr.decode("latin-1").removeprefix("\n")  # what a terminal shows after ^C
-    return done.returncode, done.stdout.decode("latin-1"), err
+    """Run the program in a process of its own, after some code; return what it left."""
+    process = start(command, code, **options)
+    out, err = (text.decode("latin-1") for text in process.communicate())
+    return process.returncode, out, err.removeprefix("\n")  # what a terminal shows after ^C
 
 
 def test_terminals_without_a_character_get_its_number() -> None:

@@ -3,10 +3,7 @@
 import io
 import os
 import re
-import shlex
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from printed import typed_wrong
+from programs import start
 from rows import cases, each_row
 
 from specmodel.answers.sweeps import csv_chunks, plan as planning, plan_sweep
@@ -35,21 +33,6 @@ CUT = "import specmodel.answers.sweeps.plan as planning; planning.PART = 4000"
 def needs_pyarrow(output):
     if not output.endswith(".csv"):
         pytest.importorskip("pyarrow")
-
-
-def start(command, code=""):
-    """Run the program in a process of its own, after some code.
-
-    A shell's background has Ctrl-C ignored, and its children inherit that.
-    """
-    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    program = f"{heed}\n{code}\nfrom specmodel.cli import run; raise SystemExit(run())"
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *shlex.split(command)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def as_frame(text):
@@ -182,7 +165,7 @@ def left_of(path):
 
 def start_until(num_bytes, path, command):
     """Start a sweep, and wait until it has written so much."""
-    process = start(f"{command} --output {path}", CUT)
+    process = start(f"{command} --output {path}", CUT, text=True)
     deadline = time.monotonic() + 60
     while left_of(Path(path))[1] <= num_bytes and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shlex
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,7 @@ from made_traces import make_trace
 from printed import refused
 from rows import cases, each_row
 
-from specmodel import InputError, cli
+from specmodel import InputError
 from specmodel.replay.traces import ngram_trace, read_tokens, read_trace, write_trace
 
 # n-gram look-up
@@ -189,7 +188,7 @@ def test_a_trace_needs_no_header(name, text, proposed, accepted, tmp_path, run):
     assert_same(replace(found, metadata={}), make_trace(proposed, accepted, longest))
     is_told = [*found.metadata.values()] == [f"drafts of {longest} tokens at each position"]
     assert is_told == ("proposed" not in text)
-    assert name in run(f"trace describe {path}")[1]
+    assert name in run(f"trace describe {path}")
 
 
 def test_tables_have_prompts(tmp_path):
@@ -353,21 +352,14 @@ def test_token_files_that_are_refused(text, message, tmp_path):
 
 
 @pytest.fixture
-def run(capsys, tmp_path, monkeypatch):
-    """Run a command line in a folder with in.jsonl; return status, output and errors."""
+def folder(tmp_path, monkeypatch):
+    """The current folder, with in.jsonl."""
     token_file(tmp_path / "in.jsonl")
     monkeypatch.chdir(tmp_path)
 
-    def run(command):
-        status = cli.main(shlex.split(command))
-        return status, *capsys.readouterr()
 
-    return run
-
-
-def test_command_writes_the_trace_and_says_what_it_is(run):
-    status, out, err = run("trace ngram in.jsonl --output out.jsonl")
-    assert (status, err) == (0, "")
+def test_command_writes_the_trace_and_says_what_it_is(run, folder):
+    out = run("trace ngram in.jsonl --output out.jsonl")
     (statistics,) = re.findall(r"^out\.jsonl +(.*)", out, re.MULTILINE)
     assert statistics.split()[:8] == ["1.17", *["1.40"] * 6, "20.0%"]
     assert out.splitlines()[-3:] == [
@@ -380,9 +372,9 @@ def test_command_writes_the_trace_and_says_what_it_is(run):
     assert trace.metadata["source"] == "in.jsonl"
 
 
-def test_a_link_to_the_input_is_not_written(run, tmp_path):
+def test_a_link_to_the_input_is_not_written(refuse, folder, tmp_path):
     (tmp_path / "hard.jsonl").hardlink_to(tmp_path / "in.jsonl")
     (tmp_path / "soft.jsonl").symlink_to(tmp_path / "in.jsonl")
     for name in ("hard.jsonl", "soft.jsonl"):
-        err = run(f"trace ngram in.jsonl --output {name}")[2]
-        assert f"--output: got '{name}'; expected another file than in.jsonl" in err
+        told = f"--output: got '{name}'; expected another file than in.jsonl"
+        refuse(f"trace ngram in.jsonl --output {name}", told)
