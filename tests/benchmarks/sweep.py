@@ -16,7 +16,7 @@ import numpy as np
 from specmodel.answers.sweeps import Plan, plan_sweep, sweep_to_file
 
 
-def plan_of(millions: float, *, interval: bool = False) -> Plan:
+def plan_of(millions: float) -> Plan:
     """256 batch sizes, 10 draft lengths, 19 acceptance rates, on 2 targets and 2 GPUs."""
     contexts = max(round(millions * 1e6 / (4 * 256 * 10 * 19)), 1)
     axes = {
@@ -25,7 +25,7 @@ def plan_of(millions: float, *, interval: bool = False) -> Plan:
         "context_length": range(256, 256 + 8 * contexts, 8), "batch_size": range(1, 257),
         "draft_length": range(1, 11), "acceptance_rate": np.linspace(0.05, 0.95, 19).round(2),
     }  # fmt: skip
-    return plan_sweep(axes, interval=interval)
+    return plan_sweep(axes)
 
 
 def main(millions: float, folder: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from rows import cases, slow
 
 import real_judge
-from specmodel import cli, load_hardware
+from specmodel import load_hardware
 from specmodel.fit import fit_kernels
 from specmodel.measure import read_measurements
 
@@ -102,12 +102,10 @@ def test_the_schedule_was_drafted_by():
         assert min(shares[:length]) > 0.5
 
 
-def test_a_user_with_that_hybrid_is_told(tmp_path, capsys):
-    options = {"target": HYBRID / "target/config.json", "drafter": "mtp", "engine": "vllm"}
-    options |= {"hardware": HYBRID / "cpu.toml", "output": tmp_path / "mine.toml"}
-    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    served = [str(HYBRID / f"served.{length}.csv") for length in (0, 1)]
-    assert cli.main(["fit", "engine", *served, *words, "--stack", "torch"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
+def test_a_user_with_that_hybrid_is_told(tmp_path, run):
+    where = f"--target {HYBRID}/target/config.json --drafter mtp --hardware {HYBRID}/cpu.toml"
+    where += f" --engine vllm --stack torch --output {tmp_path}/mine.toml"
+    served = " ".join(f"{HYBRID}/served.{length}.csv" for length in (0, 1))
+    out = run(f"fit engine {served} {where}", one_line=True)
     assert "Note: 4.21ms for each request of a step with a draft explain these runs better" in out
     assert "Warning" not in out

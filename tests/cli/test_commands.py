@@ -67,12 +67,12 @@ def test_a_few_wild_points_move_the_fit_little(kind):
     ("attention", {"memory_efficiency": 0.1}, "memory_efficiency is at its lower bound, 0.2"),
     ("experts", {"tile_width": 1000.0}, "tile_width is at its upper bound, 256"),
 )
-def test_a_parameter_at_a_bound_is_warned_of(kind, changes, warning, tmp_path, capsys):
+def test_a_parameter_at_a_bound_is_warned_of(kind, changes, warning, tmp_path, run):
     table = planted(kind, **changes)
     assert warning in fitted(kind, table).result.warnings
     table.to_csv(tmp_path / "a.csv", index=False)
-    assert cli.main(["fit", "kernels", f"{tmp_path}/a.csv", "--output", f"{tmp_path}/a.toml"]) == 0
-    assert f"Warning: {warning}." in " ".join(capsys.readouterr().out.split())
+    command = f"fit kernels {tmp_path}/a.csv --output {tmp_path}/a.toml"
+    assert f"Warning: {warning}." in run(command, one_line=True)
 
 
 def test_what_the_points_do_not_determine_is_named():

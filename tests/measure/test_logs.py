@@ -1,17 +1,15 @@
 """Acceptance in log lines, printed results and gauges: what people paste."""
 
 import io
-import json
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from printed import refused
+from printed import in_one_line, refused
 from rows import cases
 
-from specmodel import cli
 from specmodel.measure import logged_acceptance
 
 DATA = Path(__file__).parents[1] / "data/engine_logs.toml"
@@ -74,18 +72,15 @@ def test_the_mean_draft_is_what_was_drafted_over_all_steps(
     (log.llama_ngram.format("", "", " = 2873"), "ngram", 1, "(0.17% of steps have a draft, of 64"),
 )
 def test_the_printed_options_predict_a_draft_of_the_mean_length(
-    text, drafter, length, told, monkeypatch, capsys
+    text, drafter, length, told, monkeypatch, run, rows
 ):
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    assert cli.main(["acceptance", "-"]) == 0
-    page = capsys.readouterr().out
-    joined = " ".join(page.split())
+    page = run("acceptance -")
+    joined = in_one_line(page)
     assert told in joined
     assert ("predict answers for vLLM" in joined) == ("n_draft" in text or "#calls" in text)
-    options = page.partition("--drafter DRAFTER \\\n")[2].splitlines()[0].split()
-    words = f"predict llama-3.1-8b h200 --drafter {drafter} --batch-size 64 --json"
-    assert cli.main([*words.split(), *options]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    options = page.partition("--drafter DRAFTER \\\n")[2].splitlines()[0]
+    (row,) = rows(f"predict llama-3.1-8b h200 --drafter {drafter} --batch-size 64 {options}")
     expected = logged_acceptance(text, "log").tokens_per_step
     assert row["draft_length"] == length
     assert row["tokens_per_step"] == pytest.approx(expected, abs=1e-3)
@@ -101,23 +96,21 @@ class Endless:
         return (self.text * (size // len(self.text) + 1))[:size]
 
 
-def test_long_logs_are_read_in_blocks_and_endless_ones_refused(monkeypatch, capsys, tmp_path):
+def test_long_logs_are_read_in_blocks_and_endless_ones_refused(
+    monkeypatch, document, refuse, tmp_path
+):
     many = log.suffix * 10_500  # more than one block
     path = tmp_path / "server.log"
     path.write_text(many)
     for name in ("-", str(path)):
         monkeypatch.setattr("sys.stdin", io.StringIO(many))
-        assert cli.main(["acceptance", name, "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)
+        found = document(f"acceptance {name}")
         assert found["num_lines"] == 10_500
         assert found["mean_draft_length"] == pytest.approx(2.6)
     monkeypatch.setattr("specmodel.cli.acceptance._MOST", 8_000_000)
     for text in ("\0", "no figure\n"):
         monkeypatch.setattr("sys.stdin", Endless(text))
-        assert cli.main(["acceptance", "-"]) == 2
-        error = capsys.readouterr().err
-        assert error.count("\n") == 1
-        assert "at most 210 MB, in lines of at most 4 MB" in error
+        refuse("acceptance -", "at most 210 MB, in lines of at most 4 MB")
 
 
 @cases(
@@ -214,32 +207,30 @@ def test_what_no_engine_says_is_refused(text, expected):
     (log.llama_ngram.format("", "", " = 2873"), 1, "--drafter ngram", 1 + 44 / 2873),
 )
 def test_the_command_reads_standard_input_and_predicts_what_it_read(
-    text, form, told, expected, monkeypatch, capsys
+    text, form, told, expected, monkeypatch, document, rows
 ):
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    assert cli.main(["acceptance", "-", "--json"]) == 0
-    read = json.loads(capsys.readouterr().out)
+    read = document("acceptance -")
     cut = ["2 rates make 1.92 tokens a step, the mean is 2.47: later positions are missing"]
     assert text != log.cut or read["warnings"] == cut
-    words = f"predict qwen3-30b-a3b h100 --batch-size 1 --json {told} {read['predict'][form]}"
-    assert cli.main(words.split()) == 0
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    options = f"{told} {read['predict'][form]}"
+    (row,) = rows(f"predict qwen3-30b-a3b h100 --batch-size 1 {options}")
     assert row["tokens_per_step"] == pytest.approx(expected, abs=0.002)
 
 
-@pytest.mark.parametrize("text", ["", "\x00\x01"])
-def test_a_file_without_any_of_them_says_what_would_do(text, tmp_path, capsys):
+def test_a_file_without_any_of_them_says_what_would_do(tmp_path, refuse):
     path = tmp_path / "some.log"
-    path.write_text(text)
-    assert cli.main(["acceptance", str(path)]) == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert "accept len (SGLang) or draft acceptance (llama.cpp)" in err
-
-
-def test_a_file_with_the_answer_of_a_server_is_read_and_other_json_is_refused(tmp_path, capsys):
-    path = tmp_path / "answer.json"
-    for text, status in ((log.answer, 0), ('{"a": 1}', 2)):
+    for text in ("", "\x00\x01"):
         path.write_text(text)
-        assert cli.main(["acceptance", str(path)]) == status
-    assert capsys.readouterr().out.startswith("vLLM: 1.23 tokens a step of 3 drafted.")
+        told = "accept len (SGLang) or draft acceptance (llama.cpp)"
+        refuse(f"acceptance {path}", told)
+
+
+def test_a_file_with_the_answer_of_a_server_is_read_and_other_json_is_refused(
+    tmp_path, run, refuse
+):
+    path = tmp_path / "answer.json"
+    path.write_text(log.answer)
+    assert run(f"acceptance {path}").startswith("vLLM: 1.23 tokens a step of 3 drafted.")
+    path.write_text('{"a": 1}')
+    refuse(f"acceptance {path}")
