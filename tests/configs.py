@@ -31,6 +31,12 @@ def flat(name: str, **changes: Any) -> dict[str, Any]:
     return {key: value for key, value in flat.items() if key != "text_config"}
 
 
+def plain(name: str) -> dict[str, Any]:
+    """Return the configuration of a language model without what tests change."""
+    left_out = ("torch_dtype", "dtype", "quantization_config", "sliding_window", "layer_types")
+    return {key: value for key, value in flat(name).items() if key not in left_out}
+
+
 def read(config: dict[str, Any], beside: Any = None, **changes: Any) -> Architecture:
     """Return the model of a configuration with changes, of which None takes a key away.
 

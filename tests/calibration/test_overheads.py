@@ -134,10 +134,7 @@ def write(tmp_path):
 )
 def test_one_line_names_a_cell_that_cannot_be(column, value, fragments, write, refuse):
     write(column, value, served(ideal(pass_time=2e-3), ("speedup",)))
-    line = refuse(main, ENGINE)
-    assert f"measurements.{column}" in line
-    for fragment in fragments:
-        assert fragment in line
+    refuse(main, ENGINE, f"measurements.{column}", *fragments)
 
 
 @one_case(
@@ -152,9 +149,7 @@ def test_one_line_names_a_cell_that_cannot_be(column, value, fragments, write, r
 )
 def test_one_line_names_an_option_that_cannot_be(words, fragments, write, refuse):
     write()
-    line = refuse(main, words)
-    for fragment in fragments:
-        assert fragment in line
+    refuse(main, words, *fragments)
 
 
 def test_few_rows_and_another_unit_are_refused(write, refuse):

@@ -193,10 +193,8 @@ def test_memory_of_a_request_follows_the_engine(options, slots, columns):
 def test_trees_are_refused():
     d, _ = deployed()
     point = {"batch_size": 4, "draft_length": 3, "context_length": 100}
-    with pytest.raises(
-        InputError, match=r"^verify_tokens: got 8; .*a chain: recurrent layers of Qwen3.5-122B"
-    ):
-        step_times(d, verify_tokens=8, **point)
+    message = r"^verify_tokens: got 8; .*a chain: recurrent layers of Qwen3.5-122B"
+    refused(message, step_times, d, verify_tokens=8, **point)
     step_times(d, verify_tokens=4, **point)
 
 

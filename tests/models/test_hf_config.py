@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from configs import CONFIGS, flat, read
+from configs import CONFIGS, flat, plain, read
 from printed import refused
 from rows import each_row, one_case
 
@@ -18,12 +18,6 @@ from specmodel.models.hf.keys import table
 
 OTHER_TYPES = table("other_model_types")
 LATENT = ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-
-
-def plain(name):
-    """A configuration without what tests change."""
-    left_out = ("torch_dtype", "dtype", "quantization_config", "sliding_window", "layer_types")
-    return {key: value for key, value in flat(name).items() if key not in left_out}
 
 
 LLAMA = plain("meta-llama--Meta-Llama-3.1-8B")

@@ -3,18 +3,12 @@
 import json
 import re
 
-from configs import CONFIGS, flat, read
+from configs import CONFIGS, flat, plain, read
 from printed import refused
 from rows import each_row, rows_of
 from shapes import without_fields
 
 FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
-
-
-def plain(name):
-    """A configuration without what rows change."""
-    left_out = ("torch_dtype", "dtype", "quantization_config", "sliding_window", "layer_types")
-    return {key: value for key, value in flat(name).items() if key not in left_out}
 
 
 # Configurations

@@ -2,6 +2,7 @@
 
 import runpy
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -298,19 +299,6 @@ def test_a_server_of_sglang_begins_at_three_and_first_changes_at_batch_15():
     assert drafted_by(AdaptiveSteps(7, num_steps=1), 0, 40) == [1] * 40
 
 
-@cases(
-    "arguments message",
-    ({"config": {}}, "sglang config: .*at least one batch size"),
-    ({"config": {"1": {"candidate_steps": [-1]}}}, r"candidate_steps\[0\]: got -1; expected"),
-    ({"config": {"1": {"candidate_steps": [9]}}}, "candidate_steps: got .9.; expected at most"),
-    ({"config": "absent.json"}, "sglang config: got 'absent.json'"),
-    ({"num_steps": 2}, "sglang num_steps: got 2; expected one of the .*: 0, 1, 3, 5, 7"),
-    ({"update_interval": 0}, "sglang.update_interval: got 0"),
-)
-def test_what_a_server_of_sglang_refuses(arguments, message):
-    refused(message, AdaptiveSteps, 7, **arguments)
-
-
 def test_a_bandit_finds_the_best_arm_and_follows_when_it_changes():
     policy = DiscountedBandit([0, 1, 3], width=0.1)
 
@@ -342,16 +330,6 @@ def test_a_schedule_by_batch_size_reads_as_vllm_does():
     assert scheduled_draft_lengths(schedule, 20) == [0, *[3] * 16, *[2] * 4]
 
 
-@cases(
-    "schedule message",
-    ([[1, 2]], r"table: got \[1, 2\]; expected \[first batch size, last"),
-    ([[0, 2, 1]], r"table: got \[0, 2, 1\]; expected ranges of which the first starts at 1"),
-    ([[9, 12, 1], [1, 9, 3]], r"table: got \[9, 12, 1\]; expected ranges that do not .* 9 too"),
-)
-def test_a_schedule_that_no_engine_takes(schedule, message):
-    refused(f"^{message}", scheduled_draft_lengths, schedule, 3)
-
-
 def readable_budget(survival, sampling, draft_time, verify_times, tokens):
     """vLLM's choice by its description, with the chances of all drafted tokens of the batch."""
     best = np.sort(survival.ravel())[::-1][: len(verify_times) - 1 - tokens]
@@ -379,8 +357,21 @@ def test_adaptive_verification_of_a_part_of_a_prompt_alone_drafts_nothing():
     assert verified_drafts([], 0, 0, 0.1, [1.0] * 600, 512) == 0
 
 
+LENGTHS = partial(scheduled_draft_lengths, max_batch_size=3)
+SGLANG = partial(AdaptiveSteps, 7)
+
+
 @one_case(
     "make message",
+    (lambda: LENGTHS([[1, 2]]), r"^table: got \[1, 2\]; expected \[first batch size, last"),
+    (lambda: LENGTHS([[0, 2, 1]]), r"^table: got \[0, 2, 1\]; expected .* the first starts at 1"),
+    (lambda: LENGTHS([[9, 12, 1], [1, 9, 3]]), r"^table: got \[9, 12, 1\]; .* do not .* 9 too"),
+    (lambda: SGLANG({}), "sglang config: .*at least one batch size"),
+    (lambda: SGLANG({"1": {"candidate_steps": [-1]}}), r"candidate_steps\[0\]: got -1; expected"),
+    (lambda: SGLANG({"1": {"candidate_steps": [9]}}), "candidate_steps: got .9.; .* at most"),
+    (lambda: SGLANG("absent.json"), "sglang config: got 'absent.json'"),
+    (lambda: SGLANG(num_steps=2), "sglang num_steps: got 2; expected .*: 0, 1, 3, 5, 7"),
+    (lambda: SGLANG(update_interval=0), "sglang.update_interval: got 0"),
     (lambda: Goodput([1.0], first_acceptance_rate=1.0), "first_acceptance_rate: got 1"),
     (lambda: Goodput([1.0, -1.0]), "^goodput step_time: got"),
     (lambda: DiscountedBandit([0, 1], discount=1.5), "discount: got 1.5"),
@@ -389,5 +380,5 @@ def test_adaptive_verification_of_a_part_of_a_prompt_alone_drafts_nothing():
     (lambda: Cascade.by_settings([1.0] * 8, max_trials=0), "^cascade.max_trials: got 0"),
     (lambda: Cascade.by_settings([1.0] * 8, climb=1), "climb: got 1; .* a valid boolean"),
 )
-def test_rivals_refuse_what_does_not_do(make, message):
+def test_what_no_policy_has_is_refused(make, message):
     refused(message, make)

@@ -408,11 +408,6 @@ def test_policies_of_servers_are_kept_by_servers(name, times):
     assert not usual.equals(simulate(trace, times, [name], seed=0, policy_state="request"))
 
 
-def test_an_unknown_state_is_refused(times):
-    with pytest.raises(InputError, match="policy_state: got 'batch'; expected request or server"):
-        simulate(bursty_trace(3, 0), times, ["cascade"], seed=0, policy_state="batch")
-
-
 # noise, seeds, workers
 
 
@@ -570,15 +565,16 @@ def test_a_policy_may_take_all_of_a_step(growing_times):
 
 
 @cases(
-    "policies seed message",
-    ([], 0, "policies"),
-    (["none", "none"], 0, "policies: got 'none'; expected each policy once"),
-    (["fixed:9"], 0, "expected at most 7"),
-    (["cascade"], -1, "seed: got -1"),
-    ([3], 0, "policy: got 3"),
+    "policies options message",
+    (["cascade"], {"policy_state": "batch"}, "policy_state: got 'batch'; expected request or"),
+    ([], {}, "policies"),
+    (["none", "none"], {}, "policies: got 'none'; expected each policy once"),
+    (["fixed:9"], {}, "expected at most 7"),
+    (["cascade"], {"seed": -1}, "seed: got -1"),
+    ([3], {}, "policy: got 3"),
 )
-def test_what_cannot_be_simulated(policies, seed, message, times):
-    refused(message, simulate, bursty_trace(3, 0), times, policies, seed=seed)
+def test_what_cannot_be_simulated(policies, options, message, times):
+    refused(message, simulate, bursty_trace(3, 0), times, policies, **{"seed": 0} | options)
 
 
 def test_replays_walk_no_trees():
