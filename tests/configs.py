@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rows import rows_of
-
 from specmodel import Architecture
 from specmodel.base import build
 from specmodel.models.hf.config import architecture_fields
@@ -16,12 +14,6 @@ CONFIGS = {name: row["config"] for row in TABLE["read"] for name in row["names"]
 
 HEADS = json.loads((_DATA / "heads.json").read_text())
 """Draft heads as those who publish them write their files."""
-
-
-def head_faults(section: str) -> list[tuple[dict[str, Any], str]]:
-    """Return keys that a head cannot have, and what the line that refuses them has."""
-    rows = rows_of("head_faults.txt", section)
-    return [(json.loads(changes), message) for changes, message in rows]
 
 
 def flat(name: str, **changes: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,11 @@ def rows_of(file: str, section: str) -> list[list[str]]:
     text = (Path(__file__).parent / "data" / file).read_text(encoding="utf-8")
     _, _, rest = text.partition(f"\n[{section}]\n")
     return [line.split(" | ") for line in rest.partition("\n\n")[0].splitlines()]
+
+
+def faults(section: str) -> list[tuple[dict[str, Any], str]]:
+    """Return what cannot be, and what the line that refuses it has, of `data/faults.txt`."""
+    return [(json.loads(given), message) for given, message in rows_of("faults.txt", section)]
 
 
 def one_case(names: str, *rows: Any) -> Callable[[Test], Test]:

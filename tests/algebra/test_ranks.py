@@ -132,10 +132,8 @@ def test_bounds_of_the_busiest_rank():
 )
 def test_messages_counted(ranks, per_node, all_reduced, exchanged):
     """A ring reduces and gathers, n - 1 messages each of a part of n; all to all waits twice."""
-    for message, expected in [
-        (all_reduce(ranks, per_node), all_reduced),
-        (all_to_all(ranks, per_node), exchanged),
-    ]:
+    for count, expected in ((all_reduce, all_reduced), (all_to_all, exchanged)):
+        message = count(ranks, per_node)
         got = message.link_share, message.network_share, message.link_hops, message.network_hops
         assert got == pytest.approx(expected, rel=1e-12)
 

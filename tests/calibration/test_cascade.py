@@ -25,9 +25,7 @@ from cascade_suite import (
     task_trace,
 )
 
-QUICK = {
-    "routing_correlations": (0.18,), "output_tokens": (64,), "first_draft_lengths": (2,)
-}  # fmt: skip
+QUICK = {"routing_correlations": (0.18,), "output_tokens": (64,), "first_draft_lengths": (2,)}
 
 
 @pytest.fixture

@@ -27,11 +27,8 @@ BALANCED = {
 and of a GPU that differs. On Hopper,
 Triton's kernels in SGLang take 1.4 times as long on many tokens of shapes that nobody tuned."""
 
-HELD = {
-    "latent_attention": (0.64, 0.96),
-    "recurrence": (0.64, 0.96),
-    "kimi_recurrence": (0.64, 1.0),
-}
+HELD = dict.fromkeys(("latent_attention", "recurrence"), (0.64, 0.96))
+HELD["kimi_recurrence"] = (0.64, 1.0)
 """Least and most share of points not fitted that 80 % intervals hold; 0.70 and 0.90 of other kinds
 [-]. Shapes of Kimi's recurrence differ by their heads alone, of which three are left out."""
 
@@ -133,7 +130,6 @@ def norms_take_as_long_as_rows_quantised(device, stack, errors):
     rows = datasets.read_timings("quantize", name, *NORMS)
     rows = rows[rows["width"].between(1024, 16384) & (rows["num_tokens"] % 8 == 0)]
     rows = rows[rows["num_tokens"] <= 4096]
-    assert k.activation_efficiency is not None
     moved = 3 * rows["num_tokens"] * rows["width"] / (k.activation_efficiency * bytes_per_s)
     law = k.launch_time + k.depth_time * rows["width"] + moved
     assert (law / rows["latency"] - 1).abs().mean() <= 0.13

@@ -11,9 +11,7 @@ from specmodel.cost import step_times
 
 HOST = {"pass_time": 2e-3, "draft_pass_time": 5e-4, "reject_time": 1e-3}
 HOST |= {"reject_time_per_request": 4e-5, "tree_time": 3e-4}
-WHERE = {
-    "target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h200_sxm", "stack": "sglang",
-}  # fmt: skip
+WHERE = {"target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h200_sxm", "stack": "sglang"}
 POINT = {"batch_size": 8, "draft_length": 3, "context_length": 1000}
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from configs import HEADS, flat, head_faults
+from configs import HEADS, flat
 from printed import refused
-from rows import cases, each_row, one_case
+from rows import cases, each_row, faults, one_case
 from shapes import without_fields
 from strategies import pass_of
 
@@ -124,7 +124,7 @@ def test_windows_of_layers(head, own, kinds, windows):
 
 
 @each_row(("config", "changes", "fault"), [
-    (HEADS[name], *row) for name in ("dflash", "dspark") for row in head_faults(name)
+    (HEADS[name], *row) for name in ("dflash", "dspark") for row in faults(name)
 ])  # fmt: skip
 def test_what_is_not_understood_is_refused_by_name(head, config, changes, fault):
     refused(f"^drafter config.json {fault}", head, config, **changes)

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from configs import CONFIGS, HEADS, head_faults
+from configs import CONFIGS, HEADS
 from printed import refused
-from rows import each_row, one_case
+from rows import each_row, faults, one_case
 from shapes import without_fields
 from strategies import draft_bytes
 
@@ -35,7 +35,7 @@ def test_an_eagle3_head_is_read_from_its_config(head, config):
     assert len(drafter.passes(3)) == 2
 
 
-@each_row(("changes", "fault"), head_faults("eagle3"))
+@each_row(("changes", "fault"), faults("eagle3"))
 def test_a_head_that_is_not_understood_is_refused_by_name(head, changes, fault):
     refused(f"^drafter config.json {fault}", head, SGLANG_HEAD, **changes)
 
@@ -136,10 +136,8 @@ def test_the_kind_of_a_head_that_is_a_file(tmp_path):
     assert drafter_kind(path, QWEN) == drafter_kind(str(path), QWEN) == "eagle3"
 
 
-EAGLE_HEAD = CONFIGS["meta-llama--Meta-Llama-3.1-8B"] | {
-    "num_hidden_layers": 1,
-    "torch_dtype": "float16",
-}
+EAGLE_HEAD = CONFIGS["meta-llama--Meta-Llama-3.1-8B"] | {"num_hidden_layers": 1}
+EAGLE_HEAD |= {"torch_dtype": "float16"}
 """As the first version of EAGLE for Llama-3.1-8B."""
 
 

@@ -5,9 +5,9 @@ import re
 
 import numpy as np
 import pytest
-from configs import CONFIGS, head_faults
+from configs import CONFIGS
 from printed import refused
-from rows import each_row, one_case
+from rows import each_row, faults, one_case
 from strategies import draft_bytes
 
 from specmodel import deploy, load_acceptance, load_architecture, load_drafter
@@ -139,6 +139,6 @@ def test_its_passes(read):
     assert projection["input_projection"].weight_bytes == 2 * (2 * 2816 + 2816) * 1024
 
 
-@each_row(("changes", "message"), head_faults("gemma"))
+@each_row(("changes", "message"), faults("gemma"))
 def test_what_is_no_assistant_of_the_target_is_refused(read, changes, message):
     refused(message, read, **changes)

@@ -81,11 +81,7 @@ def test_the_beginning_of_a_row_is_cut_off(tmp_path):
     ("rows.csv", lambda _: b"a,b\n1,2\n", "other columns"),
     ("rows.csv", lambda rows: rows + b"p,g,1,copy\n", "whole rows; line 3 is damaged"),
     ("rows.csv", lambda rows: rows + b"p,g,1.5,copy" + b",1" * 33 + b"\n", "line 3 is damaged"),
-    (
-        "rows.csv",
-        lambda rows: rows + b"p,g,1,copy,,,,,nan" + b"," * 28 + b"\n",
-        "line 3 is damaged",
-    ),
+    ("rows.csv", lambda rows: rows + b"p,g,1,copy,,,,,nan" + b"," * 28 + b"\n", "line 3 is"),
     ("rows.csv", lambda rows: rows + b"\xff\xfe\n", "UTF-8"),
     ("rows.json", lambda told: told + b"]", "provenance as calibrate writes it"),
     ("rows.json", None, "its provenance rows.json beside it"),

@@ -170,10 +170,7 @@ BAD = {
     "one counter": (without(rf"^{DRAFTED}"), f"^scrape .*; expected its counter {DRAFTED} as well"),
     "no position": (without(rf"^{BY_POSITION}"), f"counter {BY_POSITION} position 0 as well"),
     "position": (scrape(ONE).replace('"2"}', '"-2"}'), f"^{BY_POSITION}: got .*'-2'.*; .* from 0"),
-    "no model": (
-        scrape(ONE).replace("model_name", "model"),
-        f"^{DRAFTS}: got .*a label model_name",
-    ),
+    "no model": (scrape(ONE).replace("model_name", "model"), f"^{DRAFTS}: .*a label model_name"),
     "twice": (scrape(ONE, ONE), f"^scrape .* {DRAFTS}: got .*engine.*; expected each series once"),
     "idle": (scrape((QWEN, 0, 0, 0, [0, 0, 0])), f"^{DRAFTS}: got 0; expected .*no drafts yet"),
     "negative": (one(DRAFTS, -1), rf"{DRAFTS}: got -1(\.0)?; expected whole numbers from 0"),

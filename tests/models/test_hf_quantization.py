@@ -134,10 +134,8 @@ def test_parts_of_some_layers_left_out(names, expected):
 def test_a_glob_of_a_layer_is_of_its_number_as_text():
     config = DENSE | {"num_hidden_layers": 12}
     names = ["model.layers.1*"]  # and 10 and 11, as engines match it
-    assert stored(config, FP8 | {"ignore": names}) == {
-        "attention": [(9, "fp8"), (3, "bf16")],
-        "dense": [(9, "fp8"), (3, "bf16")],
-    }
+    both = [(9, "fp8"), (3, "bf16")]
+    assert stored(config, FP8 | {"ignore": names}) == {"attention": both, "dense": both}
     names = ["model.layers.1.*"]
     assert stored(config, FP8 | {"ignore": names})["attention"] == [(11, "fp8"), (1, "bf16")]
     rules = {"dynamic": {r"-:.*mlp\.gate\..*": {}, "-:.*self_attn.*": {}}}

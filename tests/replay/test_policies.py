@@ -62,6 +62,7 @@ def test_it_starts_with_a_baseline_of_plain_iterations():
 
 
 RISING = {1: 1.2, 2: 1.5, 3: 1.9, 4: 2.4, 5: 3.0, 6: 3.6, 7: 4.4}
+PEAK = {1: 1.2, 2: 1.5, 3: 2.0, 4: 1.7, 5: 9.0}
 FALLING = {1: 1.4, 2: 1.2, 3: 1.0, 4: 0.8, 5: 0.7, 6: 0.6, 7: 0.5}
 
 
@@ -81,7 +82,7 @@ FALLING = {1: 1.4, 2: 1.2, 3: 1.0, 4: 0.8, 5: 0.7, 6: 0.6, 7: 0.5}
     (FALLING, {"first_draft_length": 5}, [5, 4, 3, 2], 2),
     (FALLING, {"first_draft_length": 5, "first_direction": "up"}, [5, 6, 4, 3], 3),
     # a local maximum was passed
-    ({1: 1.2, 2: 1.5, 3: 2.0, 4: 1.7, 5: 9.0}, {"first_draft_length": 2}, [2, 3, 4], 3),
+    (PEAK, {"first_draft_length": 2}, [2, 3, 4], 3),
     # two consecutive utilities within 10 %
     ({1: 1.0, 2: 1.50, 3: 1.64, 4: 9.0}, {"first_draft_length": 2}, [2, 3], 3),
     ({1: 1.7, 2: 1.50, 3: 1.40, 4: 9.0}, {"first_draft_length": 2}, [2, 3], 2),
@@ -97,12 +98,7 @@ FALLING = {1: 1.4, 2: 1.2, 3: 1.0, 4: 0.8, 5: 0.7, 6: 0.6, 7: 0.5}
     # ablations
     (FALLING, {"climb": False, "max_draft_length": 5}, [1, 2, 3, 4, 5], 1),
     ({1: 0.9, 2: 1.5, 3: 1.2}, {"climb": False, "max_draft_length": 3}, [1, 2, 3], 2),
-    (
-        {1: 1.2, 2: 1.5, 3: 2.0, 4: 1.7, 5: 9.0},
-        {"first_draft_length": 2, "early_exit": False},
-        [2, 3, 4, 1],
-        3,
-    ),
+    (PEAK, {"first_draft_length": 2, "early_exit": False}, [2, 3, 4, 1], 3),
 )
 def test_a_test_climbs_and_ends_as_described(utilities, settings, tried, chosen):
     assert first_test(utilities, **settings) == (tried, chosen)

@@ -194,7 +194,6 @@ def read_measured():
 @pytest.mark.parametrize("name", list_presets())
 def test_a_preset_holds_what_was_measured(name):
     row, measured = read_measured()[name], load_preset(name).measured
-    assert measured is not None
     assert measured.draft_lengths == list(DRAFT_LENGTHS)
     assert measured.tokens_per_step == [float(row[str(length)]) for length in DRAFT_LENGTHS]
     for column in row.keys() - {"name", "data", "drafter", *map(str, DRAFT_LENGTHS)}:
@@ -213,7 +212,6 @@ def test_a_preset_behaves_as_measured(name):
     """
     process = load_preset(name)
     measured = process.measured
-    assert measured is not None
     size = 8 * measured.num_requests
     for output_tokens in (256, 384, 1024):
         found = trace_statistics(draw(process, size, output_tokens, seed=20_000))
@@ -237,7 +235,6 @@ def test_runaways_make_up_the_difference(name):
     lines = TABLE.with_name("runaways.csv").read_text(encoding="utf-8").splitlines()
     rows = {row["name"]: row for row in csv.DictReader(x for x in lines if x[0] != "#")}
     process = load_preset(name)
-    assert process.runaways is not None
     share = float(rows[name]["token_share"])
     gone, output_tokens = process.of_runaways()
     assert (process.runaways.token_share, output_tokens) == (share, 8192)

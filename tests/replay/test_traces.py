@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from made_traces import make_trace
 from printed import refused
-from rows import cases, each_row
+from rows import cases, each_row, faults
 
 from specmodel import InputError
 from specmodel.replay.traces import ngram_trace, read_tokens, read_trace, write_trace
@@ -77,17 +77,7 @@ def test_ngram_traces_equal_the_definition(most, match):
         assert trace.max_draft_length == most
 
 
-@cases(
-    "changes culprit",
-    ({"min_ngram": 0}, "min_ngram: got 0; expected whole numbers of at least 1"),
-    ({"max_ngram": 2}, "max_ngram: got 2; expected at least min_ngram = 3"),
-    ({"match": "best"}, "match: got 'best'; expected first or last"),
-    ({"prompts": [], "outputs": []}, "outputs: got 'no requests'"),
-    ({"prompts": [[1], [2]]}, "prompts: got '2 requests'; expected 1, as in outputs"),
-    ({"outputs": [[]]}, r"outputs\[0\]: got 'no tokens'"),
-    ({"outputs": [[1.5]]}, r"outputs\[0\]: got 1.5; expected a list of token ids"),
-    ({"prompts": [[2**63]]}, r"prompts\[0\]\[0\]: got .*; expected a list of token ids"),
-)
+@each_row(("changes", "culprit"), faults("look-up"))
 def test_look_up_refuses(changes, culprit):
     arguments = {"prompts": [[1]], "outputs": [[1]]} | changes
     with pytest.raises(InputError, match=f"^{culprit}"):
