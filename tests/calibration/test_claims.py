@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from pathlib import Path
 
 import pytest
 from rows import cases, each_row
@@ -48,20 +49,7 @@ def test_what_is_quoted_says_that_it_is():
     assert "not marked (outside, ...: an 80 % interval" in claims.problems(README, unmarked)
 
 
-PRINTS = """
-outside = []
-names = []
-[[command]]
-run = "echo mean 9.94% in {tmp}"
-[[command.claims]]
-words = "a mean of {SAID} %"
-read = ['^mean ([\\d.]+)%']
-[[command]]
-run = "echo {serving}"
-[[command.claims]]
-words = "of {10} rows"
-read = ['(\\d+)']
-"""
+PRINTS = (Path(__file__).parents[1] / "data/claims_printed.toml").read_text(encoding="utf-8")
 
 
 @pytest.fixture

@@ -1,11 +1,12 @@
 """Overheads of an engine by name: what is planted comes back, and what is refused."""
 
+import json
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
-from rows import cases, each_row, one_case
+from rows import cases, each_row, one_case, rows_of
 
 import specmodel
 from overheads import COLUMNS, QUANTITIES, fit_engine, main
@@ -119,21 +120,10 @@ def write(tmp_path):
     return write
 
 
-@one_case(
-    "column value fragments",
-    ("step_efficiency", np.nan, ["got nan", "at most 1"]),
-    ("step_efficiency", 1.2, ["got 1.2", "at most 1"]),
-    ("quantity", "sped", ["'sped'", *QUANTITIES]),
-    ("target", "mixtrall", ["'mixtrall'", "mixtral-8x7b"]),
-    ("tensor_parallel", 3, ["got 3", "1, 2, 4"]),
-    ("tensor_parallel", "two", ["'two'", "a whole number"]),
-    ("batch_size", "1 2 x", ["'1 2 x'", "number"]),
-    ("draft_length", -1, ["got -1", "at least 0"]),
-    ("context_length", -1, ["got -1", "at least 0"]),
-    ("value", np.nan, ["nan", "above 1e-12"]),
-)
-def test_one_line_names_a_cell_that_cannot_be(column, value, fragments, write, refuse):
-    write(column, value, served(ideal(pass_time=2e-3), ("speedup",)))
+@each_row("row", rows_of("bad_cells.txt", "engine"))
+def test_one_line_names_a_cell_that_cannot_be(row, write, refuse):
+    column, value, *fragments = row
+    write(column, json.loads(value), served(ideal(pass_time=2e-3), ("speedup",)))
     refuse(main, ENGINE, f"measurements.{column}", *fragments)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import pytest
 from printed import widest
-from rows import cases, each_row, one_case
+from rows import cases, each_row, one_case, rows_of
 from shapes import CONFIG
 
 import specmodel
@@ -31,21 +31,7 @@ PREDICT = (
     " --batch-size 1 --draft-length 3 --acceptance-rate 0.7"
 )
 BENCHMARKS = Path(__file__).parents[1] / "data" / "benchmarks"
-LONG_NAMES = (
-    "predict --target qwen3-coder-480b-a35b --drafter mtp --hardware rtx_6000_ada"
-    " --tensor-parallel 8 --batch-size 1:1024:x2 --draft-length 1:5 --acceptance-rate 0.7"
-)
-VARIETY = [
-    PREDICT + " --batch-size 1:12 --draft-length 0:6:2 --context-length 1000,100000",
-    PREDICT + " --batch-size 4:400:36 --routing-correlation 1 --force",
-    PREDICT + " --batch-size 1000000 --context-length 1000000",
-    PREDICT.replace("--acceptance-rate 0.7", "--verify-tokens 30 --tokens-per-step 3"),
-    PREDICT + " --drafter parallel --draft-length 8 --max-draft-length 16",
-    PREDICT + " --drafter qwen2-0.5b --set draft_tensor_parallel=2 --tensor-parallel 4",
-    PREDICT + " --drafter ngram --proposal-rate 0.3 --set lookup_time=1e-4 --batch-size 1:64:x4",
-    PREDICT + " --target phi-3.5-moe --drafter ngram --hardware t4 --batch-size 1,3,5,7,9,11",
-    LONG_NAMES + " --context-length 0,1024,1048576 --set hardware.memory.capacity_bytes=1.5e9",
-]
+VARIETY = [command for (command,) in rows_of("commands.txt", "80 columns")]
 
 
 @each_row("command", VARIETY)

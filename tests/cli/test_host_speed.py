@@ -3,7 +3,7 @@
 import click
 import pytest
 from printed import widest
-from rows import each_row
+from rows import each_row, rows_of
 
 from specmodel import load_engine
 from specmodel.cli.commands import main_group
@@ -11,20 +11,7 @@ from specmodel.cli.commands import main_group
 ENGINE = " --hardware h200_sxm --engine vllm"
 WHERE = " --target mixtral-8x7b --drafter eagle3" + ENGINE
 RATE = WHERE + " --acceptance-rate 0.7"
-COMMANDS = [
-    f"predict{RATE} --batch-size 1 --draft-length 3",
-    f"predict --view plain --target mixtral-8x7b{ENGINE} --batch-size 1",
-    f"predict --view peak{RATE} --batch-size 1:16 --draft-length 3",
-    f"predict --view lengths{RATE} --batch-size 1",
-    f"break-even{WHERE} --batch-size 1 --draft-length 3",
-    f"compare{RATE} --batch-size 1",
-    f"predict --view terms{RATE} --batch-size 1 --draft-length 3",
-    f"schedule --for vllm{RATE} --max-batch-size 4",
-    f"sensitivity{RATE} --batch-size 1 --draft-length 3 --samples 64",
-    f"sweep{RATE} --batch-size 1 --draft-length 3",
-    f"load{RATE} --request-rate 1 --policy none --prompt-length 100 --output-length 20",
-    f"simulate{WHERE} --trace chat-eagle --requests 3 --output-tokens 40",
-]
+COMMANDS = [command for (command,) in rows_of("commands.txt", "engine")]
 
 
 def test_every_command_with_an_engine_is_here():

@@ -23,7 +23,7 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "line"), rows_of("plotted.txt", "figures"))
+@pytest.mark.parametrize(("kind", "line"), rows_of("commands.txt", "figures"))
 def test_what_a_command_prints_is_drawn_from_a_pipe(kind, line, ended, monkeypatch):
     pytest.importorskip("matplotlib")
     status, printed, _ = ended(line if line.startswith("sweep") else f"{line} --csv")
