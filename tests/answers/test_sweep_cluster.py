@@ -89,9 +89,7 @@ def test_parts_are_the_same_byte_by_byte(client, expected, tmp_path):
     assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "local.csv").read_bytes()
 
 
-def test_a_closed_scheduler_ends_in_one_line_and_keeps_the_parts(
-    expected, tmp_path, capsys, monkeypatch
-):
+def test_a_closed_scheduler_is_told_and_keeps_the_parts(expected, tmp_path, capsys, monkeypatch):
     with start(2) as cluster:
         close = at_part(3, cluster.close)
         monkeypatch.setattr(

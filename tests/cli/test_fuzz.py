@@ -66,9 +66,7 @@ def readers():
                     yield f"{path.stem}.{function.name}"
 
 
-def test_the_fuzz_starts_from_lines_that_work_and_reach_all_commands_and_readers(
-    tmp_path, monkeypatch
-):
+def test_the_fuzz_starts_from_lines_that_reach_all_commands_and_readers(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     reached, is_on = set(), True
 

@@ -381,9 +381,7 @@ def test_hardware_without_a_link_stays_alone():
     ("vllm-0.14", "qwen3-32b", "b200", 8, 0),
     ("sglang", "qwen3-32b", "h200", 2, 0),  # none of its models that do
 )
-def test_norms_in_the_kernels_of_all_reduces_launch_nothing_up_to_a_limit(
-    engine, target, hardware, gpus, limit
-):
+def test_norms_in_all_reduces_launch_nothing_up_to_a_limit(engine, target, hardware, gpus, limit):
     where = {"target": target, "hardware": hardware, "tensor_parallel": gpus}
     sizes = np.array([1, 64, 300, 700, 3000, 5000])
     plain = load_engine(engine)

@@ -68,9 +68,7 @@ def test_many_requests_fill_the_gpu_so_that_memory_decides():
 
 
 @pytest.mark.parametrize(("batch_size", "in_turn"), [(1, 1), (16, 2)])
-def test_flash_attention_2_computes_64_rows_of_every_query_head_beyond_one_token(
-    batch_size, in_turn
-):
+def test_flash_attention_2_computes_64_rows_of_a_head_beyond_one_token(batch_size, in_turn):
     """Sixteen heads of 128 a GPU have a block each; those of 16 sequences make two rounds of 128.
 
     A block takes 64 rows times 128 numbers of a key and of a value, 2 FLOP each, at 0.89 of the

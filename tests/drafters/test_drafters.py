@@ -62,9 +62,7 @@ def test_a_degree_is_one_whole_number(argument, value):
     ("h200_sxm", {"expert_dtype": "fp8"}, "bf16"),
     ("a100_sxm_80gb", {"weight_dtype": "mxfp8"}, "bf16"),
 )
-def test_fp8_weights_meet_fp8_activations_where_the_gpu_computes_in_fp8(
-    hardware, given, activation
-):
+def test_fp8_weights_meet_fp8_activations_where_the_gpu_has_fp8(hardware, given, activation):
     names = {"target": "mixtral-8x7b", "hardware": hardware, "drafter": "ngram"}
     deployment, assumed = deploy(**names, tensor_parallel=2, **given)
     assert deployment.target.activation_dtype == activation

@@ -197,7 +197,7 @@ RECURRENCES = [
     (StateKeeping("native", "scratch"), 1 + 4 + 2, 0),  # the accepted one is copied
 )
 @each_row(("mixer", "values", "operations", "record"), RECURRENCES)
-def test_a_gpu_has_its_share_of_a_recurrence(
+def test_a_gpu_has_its_recurrences(
     mixer, values, operations, record, states, moved, recorded, gpus
 ):
     part = work_of(mixer, gpus, tokens=4, states=states)["recurrence"]

@@ -52,9 +52,7 @@ log = SimpleNamespace(**tomllib.loads(DATA.read_text(encoding="utf-8")))
     (log.by_pos.partition("Pos 3")[0], "", 2.76, 7, 7, None),
     ("Accepted: 8 tokens, Drafted: 30, drafts: 10\nposition 0: 0.5", "", 1.8, 3, 3, None),
 )
-def test_the_mean_draft_is_what_was_drafted_over_all_steps(
-    text, engine, tokens, mean, longest, share
-):
+def test_the_mean_draft_is_of_all_steps(text, engine, tokens, mean, longest, share):
     """By the counts in the text; the last but one has the token that each step emits in front."""
     found = logged_acceptance(text, "log")
     assert (found.engine, found.draft_length) == (engine, longest)
@@ -71,9 +69,7 @@ def test_the_mean_draft_is_what_was_drafted_over_all_steps(
     (log.llama_steps, "eagle3", 1, "of 0.88 drafted on average (61% of steps have a draft, of 1.4"),
     (log.llama_ngram.format("", "", " = 2873"), "ngram", 1, "(0.17% of steps have a draft, of 64"),
 )
-def test_the_printed_options_predict_a_draft_of_the_mean_length(
-    text, drafter, length, told, monkeypatch, run, rows
-):
+def test_printed_options_predict_the_mean(text, drafter, length, told, monkeypatch, run, rows):
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
     page = run("acceptance -")
     joined = in_one_line(page)
@@ -96,9 +92,7 @@ class Endless:
         return (self.text * (size // len(self.text) + 1))[:size]
 
 
-def test_long_logs_are_read_in_blocks_and_endless_ones_refused(
-    monkeypatch, document, refuse, tmp_path
-):
+def test_long_logs_are_read_and_endless_ones_refused(monkeypatch, document, refuse, tmp_path):
     many = log.suffix * 10_500  # more than one block
     path = tmp_path / "server.log"
     path.write_text(many)
@@ -206,9 +200,7 @@ def test_what_no_engine_says_is_refused(text, expected):
     (log.cut, 1, "--drafter eagle3 --draft-length 6", 2.47),
     (log.llama_ngram.format("", "", " = 2873"), 1, "--drafter ngram", 1 + 44 / 2873),
 )
-def test_the_command_reads_standard_input_and_predicts_what_it_read(
-    text, form, told, expected, monkeypatch, document, rows
-):
+def test_standard_input_is_predicted(text, form, told, expected, monkeypatch, document, rows):
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
     read = document("acceptance -")
     cut = ["2 rates make 1.92 tokens a step, the mean is 2.47: later positions are missing"]
@@ -226,9 +218,7 @@ def test_a_file_without_any_of_them_says_what_would_do(tmp_path, refuse):
         refuse(f"acceptance {path}", told)
 
 
-def test_a_file_with_the_answer_of_a_server_is_read_and_other_json_is_refused(
-    tmp_path, run, refuse
-):
+def test_the_answer_of_a_server_is_read_and_other_json_is_refused(tmp_path, run, refuse):
     path = tmp_path / "answer.json"
     path.write_text(log.answer)
     assert run(f"acceptance {path}").startswith("vLLM: 1.23 tokens a step of 3 drafted.")

@@ -125,9 +125,7 @@ def test_a_fault_costs_its_point_only(gpu, failing, fault, note):
     assert not bench.fault
 
 
-def test_a_gpu_that_is_lost_ends_the_run_and_the_next_goes_on_after_the_point(
-    gpu, failing, tmp_path, capsys
-):
+def test_after_a_gpu_is_lost_the_next_run_goes_on_after_the_point(gpu, failing, tmp_path, capsys):
     path, point = tmp_path / "mine.toml", of("gemm", 2)
     failing(point, gpu.lose)
     assert calibrate(path) == 2

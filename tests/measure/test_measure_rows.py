@@ -231,10 +231,7 @@ def test_a_component_that_is_none_is_named(calibrate, capsys):
     ("gemm", 2, "got 'no gemm that was timed'; expected products"),
     ("copy launch experts gemm attention elementwise", 2, "--again gemm times them anew"),
 )
-def test_a_suite_of_which_parts_fail(
-    calibrate, monkeypatch, capsys,
-    failing, status, told,
-):  # fmt: skip
+def test_parts_fail(calibrate, monkeypatch, capsys, failing, status, told):
     class Failing(FakeBench):
         def measure(self, point):
             if point.component in failing.split():
@@ -249,10 +246,7 @@ def test_a_suite_of_which_parts_fail(
 
 
 @cases("more same", ([], "command"), (["--again", "gemm"], "without --again"))
-def test_an_interruption_says_what_goes_on(
-    calibrate, monkeypatch, capsys, tmp_path,
-    more, same,
-):  # fmt: skip
+def test_interruptions(calibrate, monkeypatch, capsys, tmp_path, more, same):
     if more:
         list(run_suite(tmp_path / "mine.csv", INFO, "tiny"))
 
