@@ -406,7 +406,7 @@ def test_nothing_is_left_where_nothing_was_written(output, fault, said, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def left_of(output, tmp_path, axes, parts):
+def left_of(output, tmp_path, axes, parts, **options):
     """What an interruption after some parts leaves."""
     done = []
 
@@ -416,7 +416,7 @@ def left_of(output, tmp_path, axes, parts):
             raise KeyboardInterrupt
 
     with pytest.raises(SweepInterrupted):
-        sweep_to_file(plan_sweep(axes), f"{tmp_path}/{output}", progress=interrupt)
+        sweep_to_file(plan_sweep(axes, **options), f"{tmp_path}/{output}", progress=interrupt)
     (left,) = tmp_path.iterdir()
     return left, sum(done)
 
@@ -441,6 +441,17 @@ def test_the_same_sweep_goes_on_where_it_stopped(output, cut, overwrite, tmp_pat
     assert sum(done) == plan.num_points
     check_written(tmp_path / output, sweep(axes))
     assert list(tmp_path.iterdir()) == [tmp_path / output]
+
+
+@pytest.mark.parametrize("output", ["one.csv", "parts/"])
+def test_a_sweep_with_intervals_goes_on_likewise(output, tmp_path, small_parts, monkeypatch):
+    needs_extra_of(output)
+    monkeypatch.setattr("specmodel.answers.sweeps.plan.MOST_WITH_INTERVAL", 2)
+    _, kept = left_of(output, tmp_path, BASE, 2, interval=True)
+    assert sweep_to_file(plan_sweep(BASE, interval=True), f"{tmp_path}/{output}") == kept > 0
+    again = snapshot(tmp_path)
+    sweep_to_file(plan_sweep(BASE, interval=True), f"{tmp_path}/{output}", overwrite=True)
+    assert snapshot(tmp_path) == again
 
 
 @pytest.mark.parametrize("output", ["one.csv", "parts/"])

@@ -196,6 +196,29 @@ def test_a_signal_to_stop_keeps_the_first_rows_and_says_so(output, sent, tmp_pat
     np.testing.assert_array_equal(found["speedup"], np.float32(expected["speedup"]))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("output", ["one.csv", "parts/"])
+def test_a_killed_sweep_goes_on_by_the_same_command(output, tmp_path):
+    """Twice, at any byte; no row is lost or twice, and how many were there is said."""
+    needs_pyarrow(output)
+    command = f"{GOOD} --batch-size 1:400 --context-length 1:500 --columns speedup"
+    for least in (0, 1_000_000):
+        process = start_until(least, f"{tmp_path}/{output}", command)
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+    told, _ = start(f"{command} --output {tmp_path}/{output}", CUT, text=True).communicate()
+    kept = int(told.split(" of them kept")[0].split("(")[1].replace(",", ""))
+    assert 0 < kept < 400_000
+    start(f"{command} --output {tmp_path}/whole_{output}", CUT).communicate()
+    found, expected = (
+        {p.name: p.read_bytes() for p in each.iterdir()} if each.is_dir() else each.read_bytes()
+        for each in (tmp_path / output, tmp_path / f"whole_{output}")
+    )
+    assert found == expected
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_a_price_adds_what_tokens_cost(run):
     table = as_frame(run(f"{GOOD} --tensor-parallel 2 --gpu-hour-price 3"))
     expected = 3 * 2 / 3600 / table["throughput"] * 1e6
