@@ -8,8 +8,12 @@ from specmodel import Architecture
 from specmodel.base import build
 from specmodel.models.hf.config import architecture_fields
 
-TABLE = json.loads((Path(__file__).parent / "data/configurations.json").read_text())
+_DATA = Path(__file__).parent / "data"
+TABLE = json.loads((_DATA / "configurations.json").read_text())
 CONFIGS = {name: row["config"] for row in TABLE["read"] for name in row["names"]}
+
+HEADS = json.loads((_DATA / "heads.json").read_text())
+"""Draft heads as those who publish them write their files."""
 
 
 def flat(name: str, **changes: Any) -> dict[str, Any]:
@@ -17,6 +21,12 @@ def flat(name: str, **changes: Any) -> dict[str, Any]:
     config = CONFIGS[name]
     flat = {**config, **config.get("text_config", {})} | changes
     return {key: value for key, value in flat.items() if key != "text_config"}
+
+
+def plain(name: str) -> dict[str, Any]:
+    """Return the configuration of a language model without what tests change."""
+    left_out = ("torch_dtype", "dtype", "quantization_config", "sliding_window", "layer_types")
+    return {key: value for key, value in flat(name).items() if key not in left_out}
 
 
 def read(config: dict[str, Any], beside: Any = None, **changes: Any) -> Architecture:

@@ -1,9 +1,10 @@
-"""Settings of property tests, the same for all, and a GPU that stands in for a real one.
+"""Settings of property tests, commands that are run, and a GPU that stands in for a real one.
 
 Long studies, marked as slow, run with ``--slow`` or where SPECMODEL_SLOW=1 is set.
 """
 
 import os
+import shlex
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 from hypothesis import settings
+from printed import check_one_line, in_one_line, parse
 
+from specmodel import cli
 from specmodel.base.text import VERBOSE
 
 settings.register_profile("specmodel", deadline=None, derandomize=True, max_examples=60)
@@ -64,3 +67,46 @@ def lent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[obje
 def gpu(lent: tuple[object, object]) -> object:
     """A GPU that stands in."""
     return lent[0]
+
+
+@pytest.fixture
+def ended(capsys):
+    """Run a command line; return its status, what it prints, and what it says on stderr."""
+    return lambda command: (cli.main(shlex.split(command)), *capsys.readouterr())
+
+
+@pytest.fixture
+def run(ended):
+    """Run a command line that must succeed; return what it prints, in one line if asked for."""
+
+    def run(command, one_line=False):
+        status, out, err = ended(command)
+        assert status == 0, err
+        assert all(line.startswith("specmodel: ") for line in err.splitlines())
+        return in_one_line(out) if one_line else out
+
+    return run
+
+
+@pytest.fixture
+def document(run):
+    """Run a command line that must succeed; return its JSON, read strictly."""
+    return lambda command: parse(run(f"{command} --json"))
+
+
+@pytest.fixture
+def rows(document):
+    """The rows of that."""
+    return lambda command: document(command)["rows"]
+
+
+@pytest.fixture
+def refuse(ended):
+    """Run a command line that must fail; return its one line, which has these fragments."""
+
+    def refuse(command, *fragments):
+        status, out, err = ended(command)
+        check_one_line(status, out, err, fragments)
+        return err
+
+    return refuse

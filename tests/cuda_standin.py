@@ -10,7 +10,6 @@ for, a thread that touches the device while another captures, more memory than t
 
 import threading
 import weakref
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,14 +72,6 @@ class CudaTensor(torch.Tensor):
     @property
     def is_cuda(self) -> bool:
         return True
-
-    def tolist(self) -> list[Any]:
-        return self.cpu().tolist()
-
-    # without torch's memory_format, which nothing here gives, so that mypy calls it another method
-    def cpu(self) -> torch.Tensor:  # type: ignore[override]
-        Gpu.current.stream.synchronize()
-        return self.inner
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -153,7 +144,6 @@ class CUDAGraph:
                 "CUDA error: operation failed due to a previous error during capture\n"
                 "CUDA kernel errors might be asynchronously reported at some other API call"
             )
-        self.gpu.captures += 1
         self.is_whole = True
 
     def replay(self) -> None:
@@ -217,9 +207,6 @@ class Gpu:
         self.capture: CUDAGraph | None = None
         self.capturing = 0
         self.lost = ""
-        self.captures = self.kernels = 0
-        self.faults: dict[str, Callable[[], None]] = {}
-        """What happens when a kernel of this name is launched."""
 
     # order
 
@@ -302,7 +289,6 @@ class Gpu:
         """Run a kernel, or record it."""
         self.touch()
         name = func.name().removeprefix("aten::").split(".")[0]
-        self.faults.get(name, lambda: None)()
         on_device = leaves_of((args, kwargs), CudaTensor)
         to = kwargs.get("device")
         if name in _WAITING or (to is not None and torch.device(to).type == "cpu"):
@@ -386,7 +372,6 @@ class Gpu:
     def occupy(self, tensors: list[torch.Tensor]) -> None:
         seconds = KERNEL_SECONDS + sum(t.numel() * t.element_size() for t in tensors) / BYTES_PER_S
         self.stream.busy_until = max(self.stream.busy_until, self.host) + seconds
-        self.kernels += 1
 
     def run(self, node: _Node) -> None:
         """Run a kernel of a graph."""

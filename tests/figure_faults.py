@@ -31,10 +31,8 @@ def faults(figure: Figure) -> list[str]:
     """Return what cannot be read or told apart, or is drawn beyond its axes."""
     figure.draw_without_rendering()
     texts = [text.get_text() for text in written(figure)]
-    found = [
-        *unreadable(figure),
-        *(f"{text!r} is a raw name" for text in texts if _RAW.search(text)),
-    ]
+    raw = (f"{text!r} is a raw name" for text in texts if _RAW.search(text))
+    found = [*unreadable(figure), *raw]
     for ax in figure.axes:
         if ax.get_label() != "<colorbar>":
             found += [*_beyond(ax), *_unnamed_axes(ax), *_unnamed(ax), *_alike(ax), *_bands(ax)]

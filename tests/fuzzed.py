@@ -12,12 +12,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
 from fuzzed_files import FAULTS, Kept, contents, named_in, restore, write_files
 from fuzzed_lines import command_line
-from fuzzed_runs import NOT_UTF_8, OUTPUTS, Ended, faults, faults_of_files, run
+from fuzzed_runs import NOT_UTF_8, OUTPUTS, faults, faults_of_files, run
 
-WAYS = {"plain": 30, "file": 50, "link": 6, "name": 6, "interrupted": 6}
+WAYS = {"plain": 30, "file": 50, "link": 6, "name": 6}
 """What is done to lines beside changes of their words, and how often [-]."""
 
 
@@ -37,9 +36,6 @@ def trial(rng: random.Random, folder: Path, kept: Kept) -> str:
         _link_output(words, rng)
     elif way == "name":
         return under_another_name(words, folder, kept, rng)
-    elif way == "interrupted" and words[0] == "sweep" and "--output" in words[:-1]:
-        found = interrupted(words, folder, rng)
-        return "\n".join([shlex.join(words)[:900], *found]) if found else ""
     before, ended = contents(folder), run(words)
     found = [*faults(ended), *faults_of_files(ended, folder, before)]
     return "\n".join([shlex.join(words)[:900], *found, told]) if found else ""
@@ -85,52 +81,6 @@ def _rename(words: list[str], kept: Kept, rng: random.Random) -> None:
         if words[at] in kept and words[at - 1] not in OUTPUTS:
             shutil.copy(words[at], new)
         words[at] = new
-
-
-def interrupted(words: list[str], folder: Path, rng: random.Random) -> list[str]:
-    """Interrupt a sweep after some parts and run it again: it goes on, as one that was whole."""
-    at, most = words.index("--output") + 1, rng.randint(1, 4)
-    output = words[at]
-    with pytest.MonkeyPatch.context() as patch:
-        for points in ("PART", "MOST_WITH_INTERVAL"):
-            patch.setattr(f"specmodel.answers.sweeps.plan.{points}", 2)
-        words[at] = f"whole{Path(output).suffix}" + "/" * output.endswith("/")
-        whole, made = run(words), _made(words[at], folder)
-        words[at] = output
-        if not _interrupt(words, most).status:  # it has no more parts
-            return []
-        if output.endswith(".parquet"):  # which is begun again only if told so
-            return [*faults(run([*words, "--overwrite"]))]
-        again, now = run(words), _made(output, folder)
-    found = [*faults(again)]
-    if whole.status == again.status == 0 and made != now:
-        found.append(f"interrupted after {most} parts, it went on to another end")
-    if whole.status != again.status:
-        found.append(f"status {whole.status}, and {again.status} again: {again.err}")
-    return found
-
-
-def _made(output: str, folder: Path) -> list[bytes]:
-    """Return the file of this name, or those in the folder of this name."""
-    found = contents(folder).items()
-    return [content for name, content in found if f"{name}/".startswith(f"{output.rstrip('/')}/")]
-
-
-def _interrupt(words: list[str], most: int) -> Ended:
-    """Run a sweep until so many parts are written."""
-    from specmodel.answers.sweeps.files import _Sink
-
-    count, add = [0], _Sink.add
-
-    def adding(sink: _Sink, encoded: object, num_points: int) -> None:
-        count[0] += 1
-        if count[0] > most:
-            raise KeyboardInterrupt
-        add(sink, encoded, num_points)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Sink, "add", adding)
-        return run(words)
 
 
 def fuzz(seed: int, count: int, folder: Path) -> list[str]:

@@ -42,19 +42,13 @@ def pass_time(
     for name, part in work.components.items():
         parameters, dtype = kernels_taken(part, kernels, hardware)
         one = component_time(
-            replace(part, dtype=dtype),
-            hardware,
-            parameters,
-            overheads.kernel_time,
+            replace(part, dtype=dtype), hardware, parameters, overheads.kernel_time,
             kernels.link_stack,
-        )
+        )  # fmt: skip
         times = ComponentTime(*(np.asarray(getattr(one, field))[None] for field in TIMES))
         stacks.append(TimeStack((name,), (part.kind,), (part.memory_cause,), times))
     return PassTime(
-        names=tuple(work.components),
-        timed=tuple(side_by_side(stacks, second, tokens)),
-        host_time=overheads.pass_time,
-        loaded=lambda: work.active_experts,
-        work=lambda: work,
+        names=tuple(work.components), timed=tuple(side_by_side(stacks, second, tokens)),
+        host_time=overheads.pass_time, loaded=lambda: work.active_experts, work=lambda: work,
         launches=lambda: launches(work.components),
-    )
+    )  # fmt: skip

@@ -1,8 +1,13 @@
 """What a command printed, read strictly, and the one line in which it refuses."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
+
+import pytest
+from rows import rows_of
+
+from specmodel import InputError
 
 TOLD = (
     *("; expected ", "Invalid value", "unexpected extra", "No such", "Missing"),
@@ -20,12 +25,30 @@ def parse(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
+def typed_wrong(section: str, **words: str) -> list[tuple[str, list[str]]]:
+    """Commands of a section of `data/typed_wrong.txt`, and what the line that refuses has."""
+    rows = []
+    for command, *parts in rows_of("typed_wrong.txt", section):
+        for word, text in words.items():
+            command = command.replace(f"{{{word}}}", text)
+        rows.append((command, parts))
+    return rows
+
+
 def widest(text: str) -> str:
     return max(text.splitlines(), key=len)
 
 
 def in_one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def refused(message: str, call: Callable[..., Any], *values: Any, **named: Any) -> str:
+    """The call is refused with one line in which the message, a regular expression, is found."""
+    with pytest.raises(InputError, match=message) as caught:
+        call(*values, **named)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
 
 
 def check_one_line(status: int, out: str, err: str, fragments: Iterable[str]) -> None:

@@ -2,7 +2,9 @@
 
 import functools
 import inspect
+import json
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,7 +44,29 @@ def each_row(names: str | Sequence[str], rows: Iterable[Any]) -> Callable[[Test]
     return over_rows
 
 
+def rows_of(file: str, section: str) -> list[list[str]]:
+    """Return the cells of each row in a section of a table in `data`: cell | cell | cell."""
+    text = (Path(__file__).parent / "data" / file).read_text(encoding="utf-8")
+    _, _, rest = text.partition(f"\n[{section}]\n")
+    return [line.split(" | ") for line in rest.partition("\n\n")[0].splitlines()]
+
+
+def faults(section: str) -> list[tuple[dict[str, Any], str]]:
+    """Return what cannot be, and what the line that refuses it has, of `data/faults.txt`."""
+    return [(json.loads(given), message) for given, message in rows_of("faults.txt", section)]
+
+
+def one_case(names: str, *rows: Any) -> Callable[[Test], Test]:
+    """Let one case try all these rows, as `each_row` does; names are parted by blanks."""
+    return each_row(names.split() if " " in names else names, rows)
+
+
+def cases(names: str, *rows: Any) -> pytest.MarkDecorator:
+    """Let each row be a case of its own; names are parted by blanks."""
+    return pytest.mark.parametrize(names.split() if " " in names else names, rows)
+
+
 def slow(*rows: Any) -> list[Any]:
-    """Return rows of `pytest.mark.parametrize` that are a long study."""
+    """Return cases that are a long study."""
     values = (row if isinstance(row, tuple) else (row,) for row in rows)
     return [pytest.param(*each, marks=pytest.mark.slow) for each in values]

@@ -18,48 +18,26 @@ def mixers(kind: str, **choices: tuple[object, ...]) -> st.SearchStrategy[dict[s
 
 
 LATENTS = mixers(
-    "latent_attention",
-    kv_lora_rank=(256, 512),
-    q_lora_rank=(0, 1536),
-    qk_nope_head_dim=(128,),
-    qk_rope_head_dim=(64,),
-    v_head_dim=(128,),
-)
+    "latent_attention", kv_lora_rank=(256, 512), q_lora_rank=(0, 1536), qk_nope_head_dim=(128,),
+    qk_rope_head_dim=(64,), v_head_dim=(128,),
+)  # fmt: skip
 RECURRENT = mixers(
-    "gated_delta_net",
-    num_key_heads=(4, 16),
-    num_value_heads=(16, 48),
-    key_head_dim=(128,),
-    value_head_dim=(64, 128),
-    conv_kernel=(1, 4),
-    state_dtype=("fp32", "bf16"),
-)
+    "gated_delta_net", num_key_heads=(4, 16), num_value_heads=(16, 48), key_head_dim=(128,),
+    value_head_dim=(64, 128), conv_kernel=(1, 4), state_dtype=("fp32", "bf16"),
+)  # fmt: skip
 RECURRENT |= mixers(
-    "mamba2",
-    num_state_heads=(16, 48),
-    state_head_dim=(64,),
-    num_state_groups=(1, 4, 8),
-    state_dim=(64, 128),
-    conv_kernel=(4,),
-    state_dtype=("fp32", "bf16"),
-)
+    "mamba2", num_state_heads=(16, 48), state_head_dim=(64,), num_state_groups=(1, 4, 8),
+    state_dim=(64, 128), conv_kernel=(4,), state_dtype=("fp32", "bf16"),
+)  # fmt: skip
 RECURRENT |= mixers("short_convolution", num_channels=(512, 2048), conv_kernel=(1, 3))
 RECURRENT |= mixers(
-    "beside_attention",
-    num_channels=(2048, 8192),
-    num_heads=(16, 64),
-    relative_size=(16,),
-    relative_extent=(64, 1024),
-    conv_kernel=(2, 4),
-)
+    "beside_attention", num_channels=(2048, 8192), num_heads=(16, 64), relative_size=(16,),
+    relative_extent=(64, 1024), conv_kernel=(2, 4),
+)  # fmt: skip
 RECURRENT |= mixers(
-    "kimi_delta_attention",
-    num_heads=(16, 96),
-    head_dim=(64, 128),
-    conv_kernel=(4,),
-    has_low_rank_decay=(False, True),
-    has_low_rank_gate=(False, True),
-)
+    "kimi_delta_attention", num_heads=(16, 96), head_dim=(64, 128), conv_kernel=(4,),
+    has_low_rank_decay=(False, True), has_low_rank_gate=(False, True),
+)  # fmt: skip
 WEIGHTS = st.sampled_from(["bf16", "fp8", "mxfp4", "int4"])
 
 
@@ -171,12 +149,9 @@ def hardware(draw: st.DrawFn) -> HardwareProfile:
                 "source": "hypothesis",
             },
             "link": {
-                "kind": "nvlink",
-                "num_gpus": 8,
-                "peak_bytes_per_s": bandwidth / 8,
+                "kind": "nvlink", "num_gpus": 8, "peak_bytes_per_s": bandwidth / 8,
                 "collective_latency": draw(st.floats(0, 1e-5)),
-                "hop_latency": draw(st.floats(0, 1e-6)),
-                "source": "hypothesis",
+                "hop_latency": draw(st.floats(0, 1e-6)), "source": "hypothesis",
                 "latency_source": "hypothesis",
             },
             "network": {
@@ -189,7 +164,7 @@ def hardware(draw: st.DrawFn) -> HardwareProfile:
             },
         },
         "model",
-    )
+    )  # fmt: skip
 
 
 def draft_bytes(deployment: Deployment) -> float:

@@ -165,9 +165,7 @@ $ cat two.txt
 
 
 @pytest.mark.parametrize("block", [0, 1])
-def test_an_example_that_prints_something_else_is_found_and_written_anew(
-    block, tmp_path, monkeypatch
-):
+def test_an_example_that_prints_otherwise_is_found_and_written_anew(block, tmp_path, monkeypatch):
     monkeypatch.setattr(examples, "DOCS", tmp_path)
     page = tmp_path / "page.md"
     page.write_text(PAGE_OF_EXAMPLES, encoding="utf-8")

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,14 +36,14 @@ RUN = """if True:
 """
 
 
-def cells_of(path: Path, kind: str = "") -> list[dict[str, Any]]:
+def cells_of(path, kind=""):
     """The cells of a notebook, all or those of code or of text."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     return [cell for cell in cells if cell["cell_type"].startswith(kind)]
 
 
 @pytest.fixture(scope="session")
-def elsewhere(tmp_path_factory) -> Path:
+def elsewhere(tmp_path_factory):
     """The package as its wheel lays it out, and the notebooks, away from the checkout."""
     folder = tmp_path_factory.mktemp("elsewhere")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -57,14 +56,14 @@ def elsewhere(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_short(path: Path) -> None:
+def test_a_notebook_is_short(path):
     assert 1 < len(cells_of(path)) <= 15
     code = cells_of(path, "code")
     assert any(cell["outputs"] for cell in code)
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
 
 
-def typed_numbers(text: str) -> list[str]:
+def typed_numbers(text):
     """Numbers in a text, but those in code, in names such as H200, and of figures cited."""
     text = re.sub(r"`[^`]*`", "", text)
     text = re.sub(r"arXiv:\S+|#\d+|Figures? \d+((,| and) \d+)*", "", text)
@@ -72,7 +71,7 @@ def typed_numbers(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_opens_with_its_question_and_closes_with_a_computed_answer(path: Path) -> None:
+def test_a_notebook_opens_with_its_question_and_closes_with_a_computed_answer(path):
     texts = ["".join(cell["source"]) for cell in cells_of(path, "markdown")]
     assert texts[0].partition("\n\n**Question.** ")[2]
     assert "?" in texts[0]
@@ -84,7 +83,7 @@ def test_a_notebook_opens_with_its_question_and_closes_with_a_computed_answer(pa
 
 
 @pytest.mark.parametrize("stem", [*SHORT, *slow(*LONG)])
-def test_a_notebook_runs_with_the_wheel_in_another_folder(stem: str, elsewhere) -> None:
+def test_a_notebook_runs_with_the_wheel_in_another_folder(stem, elsewhere):
     pytest.importorskip(NEEDS.get(stem, "matplotlib"))
     path = ROOT / "notebooks" / f"{stem}.ipynb"
     paths = os.pathsep.join([str(elsewhere / "site"), str(Path(__file__).parent)])
@@ -100,7 +99,7 @@ def test_a_notebook_runs_with_the_wheel_in_another_folder(stem: str, elsewhere) 
     assert json.loads(done.stdout) == texts_of([cell["outputs"] for cell in cells_of(path, "code")])
 
 
-def test_what_a_notebook_reads_is_what_was_measured() -> None:
+def test_what_a_notebook_reads_is_what_was_measured():
     import pandas as pd
 
     from specmodel.measure import read_measurements
@@ -114,7 +113,7 @@ def test_what_a_notebook_reads_is_what_was_measured() -> None:
     pd.testing.assert_frame_equal(medians, repeats[list(medians)])
 
 
-def test_the_evaluation_that_a_notebook_reads_is_the_one_of_the_results() -> None:
+def test_the_evaluation_that_a_notebook_reads_is_the_one_of_the_results():
     """At the settings that its head names."""
     import pandas as pd
 

@@ -8,13 +8,12 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args, is_typeddict
+from typing import get_args, is_typeddict
 
 import pytest
-from rows import each_row
+from rows import cases, each_row
 
 import specmodel
 from specmodel import Architecture, EngineProfile, HardwareProfile
@@ -50,7 +49,7 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MOD
 
 
 @cache
-def imported_modules(name: str) -> frozenset[str]:
+def imported_modules(name):
     """Modules of the package that a module imports, anywhere."""
     found = set()
     for node in ast.walk(TREES[name]):
@@ -60,7 +59,7 @@ def imported_modules(name: str) -> frozenset[str]:
     return frozenset(found - {name})
 
 
-def names_of(module: str) -> dict[str, object]:
+def names_of(module):
     """What a module has, by name: nothing where a package of an extra is not here."""
     try:
         return vars(importlib.import_module(module))
@@ -80,11 +79,11 @@ PUBLIC = [
 ]
 
 
-def room(name: str) -> str:
+def room(name):
     return name.split(".")[1]
 
 
-def test_every_room_has_a_floor_and_its_tests() -> None:
+def test_every_room_has_a_floor_and_its_tests():
     rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name[0] != "_"}
     assert rooms == set(LEVELS)
     assert len(rooms) <= 15
@@ -92,7 +91,7 @@ def test_every_room_has_a_floor_and_its_tests() -> None:
     assert rooms <= folders | {"base"}, "what base does is seen in every other room"
 
 
-def test_imports_point_down() -> None:
+def test_imports_point_down():
     upward = [
         f"{name} imports {other}"
         for name in set(MODULES) - TOP
@@ -102,7 +101,7 @@ def test_imports_point_down() -> None:
     assert upward == []
 
 
-def test_few_modules_serve_a_single_other() -> None:
+def test_few_modules_serve_a_single_other():
     """A module with one importer is a part of it; what commands or fronts import is for users."""
     importers = defaultdict(list)
     for name in set(MODULES) - TOP:
@@ -117,7 +116,7 @@ def test_few_modules_serve_a_single_other() -> None:
     assert 0 < len(single) <= 14, sorted(single)
 
 
-def test_no_import_goes_round() -> None:
+def test_no_import_goes_round():
     """Nor for types only or inside functions: a module can be read before those that import it."""
     left = {name: set(imported_modules(name)) - TOP for name in MODULES if name not in TOP}
     while ready := {name for name, others in left.items() if not others & set(left)}:
@@ -126,7 +125,7 @@ def test_no_import_goes_round() -> None:
     assert not circle, f"a circle among these, or above one: {circle}"
 
 
-def is_kind_of_layer(value: object) -> bool:
+def is_kind_of_layer(value):
     """Whether it is a record of layers, a base of some, or a union of them."""
     if inspect.isclass(value):
         return issubclass(value, Record) and value.__module__.startswith("specmodel.layers.")
@@ -143,7 +142,7 @@ LAYERS = [
 """Kinds of layers, and what they have in common, by the names that modules give them."""
 
 
-def switches_on_layers(tree: ast.Module) -> list[int]:
+def switches_on_layers(tree):
     """Lines that ask of which kind a layer is: by its class, or by the name of its kind."""
     names = {name for name, _ in LAYERS}
     kinds = {getattr(layer, "kind", "") for _, layer in LAYERS} - {""}
@@ -172,14 +171,14 @@ def switches_on_layers(tree: ast.Module) -> list[int]:
     return found
 
 
-def _names_in(tree: ast.AST) -> set[str]:
+def _names_in(tree):
     """Names of variables and attributes."""
     nodes = list(ast.walk(tree))
     attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     return attributes | {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
-def test_no_room_but_layers_asks_of_which_kind_a_layer_is() -> None:
+def test_no_room_but_layers_asks_of_which_kind_a_layer_is():
     """A kind of layer answers for itself, so that who adds one touches its file and a table."""
     known = {name for name, _ in LAYERS}
     assert {"GroupedAttention", "RoutedExperts", "RecurrentMixer", "TokenMixer"} < known
@@ -188,43 +187,39 @@ def test_no_room_but_layers_asks_of_which_kind_a_layer_is() -> None:
     assert found == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     "source",
-    [
-        "isinstance(part, (dict, grouped.GroupedAttention))",
-        "from specmodel.layers.linear_attention import Mamba2 as State; isinstance(mixer, State)",
-        "Attention = GroupedAttention | LatentAttention; isinstance(mixer, Attention)",
-        "type(mixer) is Mamba2",
-        "mixer.kind in ('attention', 'latent_attention')",
-        "match mixer.kind:\n    case 'sparse_attention':\n        pass",
-    ],
+    "isinstance(part, (dict, grouped.GroupedAttention))",
+    "from specmodel.layers.linear_attention import Mamba2 as State; isinstance(mixer, State)",
+    "Attention = GroupedAttention | LatentAttention; isinstance(mixer, Attention)",
+    "type(mixer) is Mamba2",
+    "mixer.kind in ('attention', 'latent_attention')",
+    "match mixer.kind:\n    case 'sparse_attention':\n        pass",
 )
-def test_switches_on_layers_are_seen(source: str) -> None:
+def test_switches_on_layers_are_seen(source):
     assert switches_on_layers(ast.parse(source))
     plain = "GroupedAttention(num_heads=8).kind.replace('_', ' '); one.kind == other.kind"
     assert not switches_on_layers(ast.parse(plain))
 
 
-@pytest.mark.parametrize(
-    ("statement", "absent"),
-    [
-        (
-            "import specmodel.prediction.predicting",
-            "numpy.random pydantic pandas scipy matplotlib torch click",
-        ),
-        (
-            "import specmodel.cli.catalog, specmodel.cli.predict, specmodel.cli.schedule",
-            "numpy pydantic pandas scipy matplotlib torch",
-        ),
-        (
-            "from specmodel.models.architecture import Architecture; "
-            "from specmodel.machines.hardware import Memory; "
-            "Memory(capacity_bytes=8e10, peak_bytes_per_s=3e12, l2_bytes=5e7, source='made up')",
-            "pydantic",
-        ),
-    ],
+@cases(
+    "statement absent",
+    (
+        "import specmodel.prediction.predicting",
+        "numpy.random pydantic pandas scipy matplotlib torch click",
+    ),
+    (
+        "import specmodel.cli.catalog, specmodel.cli.predict, specmodel.cli.schedule",
+        "numpy pydantic pandas scipy matplotlib torch",
+    ),
+    (
+        "from specmodel.models.architecture import Architecture; "
+        "from specmodel.machines.hardware import Memory; "
+        "Memory(capacity_bytes=8e10, peak_bytes_per_s=3e12, l2_bytes=5e7, source='made up')",
+        "pydantic",
+    ),
 )
-def test_import_weight(statement: str, absent: str) -> None:
+def test_import_weight(statement, absent):
     absent_modules = absent.split()
     # what numpy brings is not ours: before 2.0, numpy.random
     first = "" if "numpy" in absent_modules else "import numpy; "
@@ -239,7 +234,7 @@ def test_import_weight(statement: str, absent: str) -> None:
 FRONTS = sorted(name for name, path in MODULES.items() if path.name == "__init__.py")
 
 
-def typed_names(name: str) -> set[str]:
+def typed_names(name):
     """Names that type checkers see at the front of a package."""
     blocks = [node for node in TREES[name].body if isinstance(node, ast.If)]
     imports = [one for block in blocks for one in block.body if isinstance(one, ast.ImportFrom)]
@@ -247,7 +242,7 @@ def typed_names(name: str) -> set[str]:
 
 
 @each_row("name", FRONTS)
-def test_exported_names_are_there_and_no_others(name: str) -> None:
+def test_exported_names_are_there_and_no_others(name):
     package = importlib.import_module(name)
     modules = {path.stem for path in MODULES[name].parent.iterdir()} - {"__init__"}
     for exported in getattr(package, "__all__", []):
@@ -265,7 +260,7 @@ WITHIN = ("specmodel", "specmodel.fit.measured")
 """Fronts that are no room's: of the rooms' own names, and of what only commands call."""
 
 
-def exported() -> set[object]:
+def exported():
     """What rooms' fronts export: functions and classes, and those of exported modules."""
     packages = [importlib.import_module(name) for name in FRONTS if name not in WITHIN]
     values = [getattr(p, name) for p in packages for name in getattr(p, "__all__", [])]
@@ -275,7 +270,7 @@ def exported() -> set[object]:
     return {*is_code, *of_modules}
 
 
-def test_docstrings_of_what_is_exported_name_every_argument_and_unit() -> None:
+def test_docstrings_of_what_is_exported_name_every_argument_and_unit():
     """Exported functions and records have a Parameters section; for the others a line will do."""
     at_fronts = exported()
     missing = [
@@ -287,7 +282,7 @@ def test_docstrings_of_what_is_exported_name_every_argument_and_unit() -> None:
     assert missing == []
 
 
-def test_functions_at_fronts_spell_their_arguments_out() -> None:
+def test_functions_at_fronts_spell_their_arguments_out():
     """No ``**x: Any``: of a TypedDict `help`, completion and type checkers see the names."""
     last_word = re.compile(r"(\w+)\W*$")  # of Unpack[Name], as text or as an object
     handing_on = {specmodel.show.view, specmodel.show.answer}
@@ -305,7 +300,7 @@ def test_functions_at_fronts_spell_their_arguments_out() -> None:
     assert {name for kind in kinds for name in kind.__annotations__} <= words
 
 
-def _fields(value: type) -> dict[str, str]:
+def _fields(value):
     """Declared fields of a record or dataclass, with their types; none of another class."""
     records = [each for each in value.__mro__ if dataclasses.is_dataclass(each)]
     declared = [vars(each).get("__annotations__", {}) for each in records]
@@ -314,14 +309,14 @@ def _fields(value: type) -> dict[str, str]:
     return {name: kind for name, kind in fields.items() if name not in left_out}
 
 
-def records_below(base: type[Record]) -> Iterator[type[Record]]:
+def records_below(base):
     """All kinds of records that derive from one."""
     for cls in base.__subclasses__():
         yield cls
         yield from records_below(cls)
 
 
-def test_records_are_frozen_dataclasses_of_named_fields() -> None:
+def test_records_are_frozen_dataclasses_of_named_fields():
     """One that is not decorated inherits all: its own annotations would be no fields."""
     found = {cls for cls in records_below(Record) if cls.__module__.startswith("specmodel.")}
     assert len(found) > 30
@@ -334,7 +329,7 @@ def test_records_are_frozen_dataclasses_of_named_fields() -> None:
         assert all(field.kw_only for field in dataclasses.fields(cls))
 
 
-def _missing_from_docstring(value: object) -> Iterator[str]:
+def _missing_from_docstring(value):
     """Yield what the docstring of a function or class lacks."""
     doc = inspect.getdoc(value) or ""
     if not doc:
@@ -359,7 +354,7 @@ def _missing_from_docstring(value: object) -> Iterator[str]:
             yield "unit of what it returns"
 
 
-def _entries(doc: str, section: str) -> dict[str, str]:
+def _entries(doc, section):
     """Description of each name in a numpydoc section; several names may share one."""
     body = doc.partition(f"{section}\n{'-' * len(section)}\n")[2]
     body = re.split(r"\n\w[\w ]*\n-+\n", body)[0]
@@ -374,7 +369,7 @@ def _entries(doc: str, section: str) -> dict[str, str]:
     return entries
 
 
-def numbers(schema: object) -> Iterator[dict[str, Any]]:
+def numbers(schema):
     """Give the schemas of numbers within a schema."""
     if isinstance(schema, dict):
         if schema.get("type") in ("int", "float"):
@@ -385,9 +380,7 @@ def numbers(schema: object) -> Iterator[dict[str, Any]]:
 
 
 @each_row("cls", [Architecture, HardwareProfile, EngineProfile, Slot, CopyProcess])
-def test_no_number_of_a_file_may_be_beyond_all_or_next_to_zero_where_it_divides(
-    cls: type[Record],
-) -> None:
+def test_no_number_of_a_file_may_be_beyond_all_or_next_to_zero_where_it_divides(cls):
     found = [*numbers(schema_of(cls))]
     assert found
     assert all("gt" not in one and one["ge"] < one["le"] <= LARGEST_RATE for one in found)

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from printed import refused
 from published_tables import read_table
+from rows import cases
 from scipy import stats
 
-from specmodel import InputError, load_architecture
+from specmodel import load_architecture
 from specmodel.algebra import experts, routing
 from specmodel.cost import pass_work
 from specmodel.layers.batch import SequenceGroup
@@ -170,22 +172,18 @@ def test_skewed_union_against_monte_carlo(exponent, c):
     [([0.5] * 3, "3 numbers"), ([0.5] * 4, "a sum of 2"), ([1.5, -0.5, 0, 0], "1.5")],
 )
 def test_popularity_that_cannot_be(popularity, given):
-    with pytest.raises(InputError, match=rf"^popularity: got '?{given}"):
-        routing.check_popularity(popularity, 4, 1)
+    refused(rf"^popularity: got '?{given}", routing.check_popularity, popularity, 4, 1)
 
 
-@pytest.mark.parametrize(
-    ("call", "argument"),
-    [
-        (lambda: experts.active_experts(-1, 64, 8), "num_tokens"),
-        (lambda: experts.active_experts(1, 0, 8), "num_experts"),
-        (lambda: experts.active_experts(1, 64, 65), "experts_per_token"),
-        (lambda: experts.tokens_per_expert(0, 64, 8), "num_tokens"),
-        (lambda: experts.saturation_tokens(64, 8, share=1), "share"),
-        (lambda: experts.correlated_active_experts(0, 4, 64, 8, 0.1), "batch_size"),
-        (lambda: experts.correlated_active_experts(1, 4, 64, 8, 1.1), "routing_correlation"),
-    ],
+@cases(
+    "call argument",
+    (lambda: experts.active_experts(-1, 64, 8), "num_tokens"),
+    (lambda: experts.active_experts(1, 0, 8), "num_experts"),
+    (lambda: experts.active_experts(1, 64, 65), "experts_per_token"),
+    (lambda: experts.tokens_per_expert(0, 64, 8), "num_tokens"),
+    (lambda: experts.saturation_tokens(64, 8, share=1), "share"),
+    (lambda: experts.correlated_active_experts(0, 4, 64, 8, 0.1), "batch_size"),
+    (lambda: experts.correlated_active_experts(1, 4, 64, 8, 1.1), "routing_correlation"),
 )
 def test_bad_input_names_the_argument(call, argument):
-    with pytest.raises(InputError, match=f"^{argument}: got"):
-        call()
+    refused(f"^{argument}: got", call)

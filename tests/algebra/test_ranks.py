@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from rows import each_row
+from rows import cases, each_row
 
 from specmodel.algebra.ranks import (
     all_reduce,
@@ -45,13 +45,11 @@ def largest(mean, variance, third, ranks, *, fixed_sum):
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 6])
-@pytest.mark.parametrize(
+@cases(
     "tokens",
-    [
-        [0, 0, 0, 1, 1, 2, 2, 3, 5, 8, 13, 21],  # a few popular experts
-        [4, 4, 5, 5, 5, 6, 6, 6, 7, 7, 8, 9],
-        [0, 9, 9, 9, 10, 10, 10, 10, 11, 11, 11, 11],  # skewed the other way
-    ],
+    [0, 0, 0, 1, 1, 2, 2, 3, 5, 8, 13, 21],  # a few popular experts
+    [4, 4, 5, 5, 5, 6, 6, 6, 7, 7, 8, 9],
+    [0, 9, 9, 9, 10, 10, 10, 10, 11, 11, 11, 11],  # skewed the other way
 )
 def test_tokens_of_the_busiest_rank_by_all_ways_to_place_experts(tokens, ranks):
     """Twelve experts, every set of those that one rank may hold: exact moments of its tokens.
@@ -124,22 +122,18 @@ def test_bounds_of_the_busiest_rank():
     assert busiest_tokens(np.float64(2 / 64), nothing, nothing, 64, 8) == 1
 
 
-@pytest.mark.parametrize(
-    ("ranks", "per_node", "all_reduced", "exchanged"),
-    [
-        (8, 8, (2 * 7 / 8, 0, 14, 0), (7, 0, 2, 0)),
-        (4, 8, (2 * 3 / 4, 0, 6, 0), (3, 0, 2, 0)),
-        (16, 8, (2 * 7 / 8, 2 * 1 / 2 / 8, 14, 2), (7, 8, 2, 2)),
-        (32, 8, (2 * 7 / 8, 2 * 3 / 4 / 8, 14, 6), (7, 24, 2, 2)),
-        (9, 1, (0, 2 * 8 / 9, 0, 16), (0, 8, 2, 2)),
-    ],
+@cases(
+    "ranks per_node all_reduced exchanged",
+    (8, 8, (2 * 7 / 8, 0, 14, 0), (7, 0, 2, 0)),
+    (4, 8, (2 * 3 / 4, 0, 6, 0), (3, 0, 2, 0)),
+    (16, 8, (2 * 7 / 8, 2 * 1 / 2 / 8, 14, 2), (7, 8, 2, 2)),
+    (32, 8, (2 * 7 / 8, 2 * 3 / 4 / 8, 14, 6), (7, 24, 2, 2)),
+    (9, 1, (0, 2 * 8 / 9, 0, 16), (0, 8, 2, 2)),
 )
 def test_messages_counted(ranks, per_node, all_reduced, exchanged):
     """A ring reduces and gathers, n - 1 messages each of a part of n; all to all waits twice."""
-    for message, expected in [
-        (all_reduce(ranks, per_node), all_reduced),
-        (all_to_all(ranks, per_node), exchanged),
-    ]:
+    for count, expected in ((all_reduce, all_reduced), (all_to_all, exchanged)):
+        message = count(ranks, per_node)
         got = message.link_share, message.network_share, message.link_hops, message.network_hops
         assert got == pytest.approx(expected, rel=1e-12)
 

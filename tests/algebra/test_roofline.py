@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from rows import cases
 
 from specmodel.algebra.roofline import KernelParameters, smooth_maximum
 
@@ -14,15 +15,13 @@ SECONDS = st.floats(1e-9, 1e-1)
 # ramps
 
 
-@pytest.mark.parametrize(
-    ("seconds", "kernels", "expected"),
-    [
-        (4e-6, 1.0, 4e-6 + 4e-6 * 2e-6 / 6e-6),  # 4 us of reads, one ramp of 2 us
-        (4e-6, 3.0, 4e-6 + 4e-6 * 6e-6 / 10e-6),  # the same by three kernels
-        (2e-6, 1.0, 3e-6),  # as long as the ramp: half of it
-        (0.0, 1.0, 0.0),
-        (4e-6, 0.0, 4e-6),
-    ],
+@cases(
+    "seconds kernels expected",
+    (4e-6, 1.0, 4e-6 + 4e-6 * 2e-6 / 6e-6),  # 4 us of reads, one ramp of 2 us
+    (4e-6, 3.0, 4e-6 + 4e-6 * 6e-6 / 10e-6),  # the same by three kernels
+    (2e-6, 1.0, 3e-6),  # as long as the ramp: half of it
+    (0.0, 1.0, 0.0),
+    (4e-6, 0.0, 4e-6),
 )
 def test_a_ramp_by_hand(seconds, kernels, expected):
     k = KernelParameters(ramp_time=2e-6)
@@ -45,13 +44,11 @@ def test_one_ramp_more_takes_longer_but_no_more_than_a_ramp(seconds, kernels, ra
 # depths
 
 
-@pytest.mark.parametrize(
-    ("depth", "kernels", "walk"),
-    [
-        (4096.0, 1.0, 4096e-10),  # one product over 4,096, a tenth of a nanosecond a step
-        (4 * 4096.0, 4.0, 4 * 4096e-10),  # four of them
-        (6144.0, 2.0, 2 * 3072e-10),
-    ],
+@cases(
+    "depth kernels walk",
+    (4096.0, 1.0, 4096e-10),  # one product over 4,096, a tenth of a nanosecond a step
+    (4 * 4096.0, 4.0, 4 * 4096e-10),  # four of them
+    (6144.0, 2.0, 2 * 3072e-10),
 )
 def test_a_walk_takes_its_steps(depth, kernels, walk):
     k = KernelParameters(depth_time=1e-10, depth_limit=1e15)
@@ -84,14 +81,12 @@ def test_walking_overlaps_with_streaming():
 # tiles
 
 
-@pytest.mark.parametrize(
-    ("rows", "matrices", "factor"),
-    [
-        (8.0, 1.0, 5.0 / 4.0),  # 8 rows and tiles of 6: as on 10, the third side of 6, 8, 10
-        (16.0, 2.0, 5.0 / 4.0),  # eight rows each
-        (6.0, 1.0, math.sqrt(2)),
-        (6e6, 1.0, 1.0),
-    ],
+@cases(
+    "rows matrices factor",
+    (8.0, 1.0, 5.0 / 4.0),  # 8 rows and tiles of 6: as on 10, the third side of 6, 8, 10
+    (16.0, 2.0, 5.0 / 4.0),  # eight rows each
+    (6.0, 1.0, math.sqrt(2)),
+    (6e6, 1.0, 1.0),
 )
 def test_padded_rows_by_hand(rows, matrices, factor):
     k = KernelParameters(tile_rows=6.0)

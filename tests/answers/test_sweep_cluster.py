@@ -18,14 +18,10 @@ pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.slow
 
 AXES = {
-    "target": ["mixtral-8x7b", "olmoe-1b-7b"],
-    "drafter": "eagle",
-    "hardware": "h100_sxm",
-    "tensor_parallel": 2,
-    "batch_size": range(1, 101),
-    "draft_length": range(1, 6),
+    "target": ["mixtral-8x7b", "olmoe-1b-7b"], "drafter": "eagle", "hardware": "h100_sxm",
+    "tensor_parallel": 2, "batch_size": range(1, 101), "draft_length": range(1, 6),
     "acceptance_rate": [0.5, 0.7],
-}
+}  # fmt: skip
 COMMAND = (
     "sweep --target mixtral-8x7b,olmoe-1b-7b --drafter eagle --hardware h100_sxm"
     " --tensor-parallel 2 --batch-size 1:100 --draft-length 1:5 --acceptance-rate 0.5,0.7"
@@ -93,9 +89,7 @@ def test_parts_are_the_same_byte_by_byte(client, expected, tmp_path):
     assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "local.csv").read_bytes()
 
 
-def test_a_closed_scheduler_ends_in_one_line_and_keeps_the_parts(
-    expected, tmp_path, capsys, monkeypatch
-):
+def test_a_closed_scheduler_is_told_and_keeps_the_parts(expected, tmp_path, capsys, monkeypatch):
     with start(2) as cluster:
         close = at_part(3, cluster.close)
         monkeypatch.setattr(

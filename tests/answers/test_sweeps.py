@@ -1,16 +1,19 @@
 """Sweeps against predictions point by point; how they are cut; what is written and what is left."""
 
 import itertools
+import json
 import resource
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, strategies as st
-from rows import each_row, slow
+from printed import refused
+from rows import cases, each_row, faults, slow
 
 from specmodel import Acceptance, InputError, predict
 from specmodel.algebra.routing import zipf_popularity
@@ -27,71 +30,22 @@ FORMS = (
     *("acceptance_by_position", "acceptance_by_context"),
 )
 BASE = {
-    "target": "mixtral-8x7b",
-    "drafter": "eagle",
-    "hardware": "h100_sxm",
-    "context_length": [0, 3000],
-    "batch_size": [1, 7, 300],
-    "draft_length": [0, 4],
+    "target": "mixtral-8x7b", "drafter": "eagle", "hardware": "h100_sxm",
+    "context_length": [0, 3000], "batch_size": [1, 7, 300], "draft_length": [0, 4],
     "acceptance_rate": [0.3, 1.0],
-}
-MEASURED = {"acceptance_rate": None, "measured_draft_length": 4}
-TREES = MEASURED | {
-    "tokens_per_step": [1.0, 2.6],
-    "draft_length": [2, 5],
-    "verify_tokens": [3, 6, 40],
-}
-CASES = {
-    "records and what-ifs": {
-        "hardware": ["h200_sxm", "l40s"],
-        "context_length": 512,
-        "target": ["qwen3-30b-a3b", "olmoe-1b-7b"],
-        "hardware.memory.peak_bytes_per_s": [1e12, 3e12],
-        "engine": "vllm-moesd-2025",
-        "engine.pass_time": [1e-4],
-        "target.num_layers": [16, 24],
-        "drafter.ffn_size": 8192,
-    },
-    "settings": {
-        "tensor_parallel": 2,
-        "weight_dtype": ["bf16", "fp8"],
-        "kv_dtype": ["fp8", "bf16"],
-        "activation_dtype": "fp8",
-        "expert_dtype": ["mxfp4", "int4"],
-        "stack": ["datasheet", "typical"],
-        "routing_correlation": [0.0, 0.4],
-        "max_draft_length": 3,
-        "batch_size": 9,
-        "draft_length": 4,
-        "context_length": None,
-    },
-    "popularity": {"popularity_exponent": [0.0, 0.8], "drafter": ["eagle", "mtp"]},
-    "draft model": {
-        "target": "qwen3-235b-a22b",
-        "drafter": "qwen3-30b-a3b",
-        "tensor_parallel": 4,
-        "draft_tensor_parallel": [1, 2],
-        "expert_parallel": [1, 8],
-        "batch_size": 7,
-    },
-    "layouts": {
-        "drafter": "mtp",
-        "data_parallel": [2, 8],
-        "attention_dtype": ["bf16", "fp8"],
-        "mtp_dtype": ["fp8", "bf16"],
-        "batch_size": [1, 300],
-        "draft_length": 4,
-    },
-    "step efficiency": MEASURED | {"step_efficiency": [0.2, 0.5]},
-    "accepted fraction": MEASURED | {"accepted_fraction": [0.0, 0.5, 1.0]},
-    "by position": {"acceptance_rate": None, "acceptance_by_position": [0.9, 0.5, 0.0, 0.3]},
-    "by context": MEASURED | {"acceptance_by_context": [(500, 3.0), (2000, 1.5)]},
-    "look-up, mean over all steps": MEASURED
-    | {"drafter": "ngram", "proposal_rate": [0.4, 0.8], "tokens_per_step": [1.1, 2.6]}
-    | {"lookup_time": [0.0, 1e-3]},
-    "trees": TREES,
-    "parallel head": {"drafter": ["parallel", "mtp"], "draft_length": [8, 2]},
-}
+}  # fmt: skip
+CASES = json.loads((Path(__file__).parents[1] / "data/sweep_cases.json").read_text())
+"""What is changed in the axes, by name; null takes one out."""
+TREES, MEASURED = CASES["trees"], {"acceptance_rate": None, "measured_draft_length": 4}
+BLOCKS = next(
+    each.acceptance.acceptance_by_position
+    for each in published_acceptance()
+    if each.name == "deepseek-v4-pro-0813-dspark"
+)
+CASES["blocks of each length"] = {
+    "target": "kimi-k2", "hardware": "b200", "tensor_parallel": 8, "drafter": "parallel",
+    "draft_length": [2, 6, 8], "acceptance_rate": None, "acceptance_by_position": BLOCKS,
+}  # fmt: skip
 
 
 def case(name):
@@ -172,27 +126,11 @@ def test_intervals_are_those_of_predict_however_it_is_cut(monkeypatch):
     pd.testing.assert_frame_equal(cut, frame, check_exact=True)
 
 
-def test_rows_run_over_deployments_as_given_then_over_points():
-    axes = {
-        "batch_size": [4, 1],
-        "hardware": ["h200_sxm", "h100_sxm"],
-        "draft_length": [3, 1],
-        "target": ["olmoe-1b-7b", "mixtral-8x7b"],
-        "drafter": "ngram",
-        "acceptance_rate": [0.7, 0.2],
-        "context_length": [512, 64],
-    }
-    order = ["hardware", "target", *POINTS[:3], "acceptance_rate"]
-    frame = sweep(axes, columns="all")
-    rows = list(frame[order].itertuples(index=False, name=None))
-    assert rows == list(itertools.product(*(axes[name] for name in order)))
-    assert list(frame) == [*LABELS, "acceptance_rate", *COLUMN_UNITS]
-
-
 def test_columns_wanted_come_with_those_that_tell_the_points_apart():
     points = ["acceptance_rate", "batch_size", "draft_length", "verify_tokens", "context_length"]
     frame = sweep(BASE, columns=["speedup", "target", "limited_by"])
     assert list(frame) == [*LABELS, *points, "speedup", "limited_by"]
+    assert list(sweep(BASE, columns="all")) == [*LABELS, "acceptance_rate", *COLUMN_UNITS]
     pd.testing.assert_frame_equal(frame, sweep(BASE)[list(frame)])
     usual = [name for name in COLUMN_UNITS if name in DEFAULT_COLUMNS]
     assert list(sweep(BASE)) == [*LABELS, *points, *usual]
@@ -213,13 +151,11 @@ def test_blocks_hold_every_point_once_and_in_order(shape, most):
 
 
 @pytest.mark.parametrize("most", [2**18, 40])
-@pytest.mark.parametrize(
-    ("target", "changes"),
-    [
-        ("mixtral-8x7b", {}),
-        ("mixtral-8x7b", MEASURED | {"step_efficiency": [0.3, 0.5]}),
-        ("qwen3.5-397b-a17b", {"drafter": "mtp", "tensor_parallel": 8}),
-    ],
+@cases(
+    "target changes",
+    ("mixtral-8x7b", {}),
+    ("mixtral-8x7b", MEASURED | {"step_efficiency": [0.3, 0.5]}),
+    ("qwen3.5-397b-a17b", {"drafter": "mtp", "tensor_parallel": 8}),
 )
 def test_without_a_draft_length_each_point_has_the_best(target, changes, most, monkeypatch):
     """That of all lengths, in parts of any size; without a draft nothing is gained or lost."""
@@ -253,54 +189,15 @@ def test_how_it_is_cut_changes_no_value(name, workers, monkeypatch):
         pd.testing.assert_frame_equal(sweep(case(name), workers=workers), whole, rtol=1e-12)
 
 
-WRONG = [
-    ({"batch_size": [1, 1.5]}, "batch_size: got 1.5"),
-    ({"batch_size": []}, "batch_size: got .*at least one value"),
-    ({"batch_size": [[1, 2], [3, 4]]}, "batch_size: got .*one list of values"),
-    ({"batch_size": [1, None]}, "batch_size: got .*none that is missing"),
-    ({"batch_size": "many"}, "batch_size: got .*number"),
-    ({"context_length": [5, -1]}, "context_length: got -1"),
-    ({"acceptance_rate": [0.5, 1.01]}, "acceptance_rate: got 1.01"),
-    ({"tokens_per_step": 2}, "tokens_per_step: got .*none beside acceptance_rate"),
-    ({"acceptance": 0.7}, "acceptance_rate: got .*none beside acceptance:"),
-    ({"verify_tokens": 5}, "verify_tokens: got 5; expected 1 where draft_length is 0"),
-    ({"target": ["olmoe-1b-7b", "mixtral"]}, "target: got 'mixtral'"),
-    ({"tensor_parallel": [1, 3]}, "tensor_parallel: got 3; .*evenly"),
-    ({"popularity": [0.25] * 8}, "popularity: got .*popularity_exponent"),
-    ({"max_draft_length": [3, 4]}, "max_draft_length: .*one value"),
-    ({"measured_draft_length": 3}, "measured_draft_length: got 3"),
-    ({"hardware.memory.bandwidth": 1e12}, "hardware.memory.bandwidth: got .*peak_bytes_per_s"),
-    (
-        {"hardware.memory.peak_bytes_per_s": [3e12, 10**400]},
-        "hardware.memory.peak_bytes_per_s: got 1000",
-    ),
-    ({"batchsize": 3}, "batchsize: got 3; expected a parameter such as batch_size"),
-]
-TOGETHER = [
-    (TREES | {"draft_length": [8, 3, 1]}, "tokens_per_step: .* 1 to draft_length . 1 = 2"),
-    (TREES | {"verify_tokens": [3, 0]}, "verify_tokens: got 0.0; expected whole numbers from 1"),
-    (
-        MEASURED | {"tokens_per_step": [1.2, 2.1], "drafter": "ngram", "proposal_rate": 0.2},
-        "tokens_per_step: got 2.1; expected at most 1.8",
-    ),
-    ({"acceptance_rate": None, "tokens_per_step": 2, "draft_length": [1, 3]}, "measured_draft"),
-    ({"acceptance_rate": None, "acceptance_by_position": [0.5, 0.4]}, "acceptance_by_position"),
-]
+WRONG = faults("sweeps")
+WRONG += [({"hardware.memory.peak_bytes_per_s": [3e12, 10**400]}, r"\S+per_s: got 1000")]
 
 
 @each_row(("changes", "message"), WRONG)
 def test_bad_values_are_refused_before_anything_is_computed(changes, message):
-    with pytest.raises(InputError, match=f"^{message}") as caught:
-        plan_sweep(axes_of(changes))
-    assert len(str(caught.value).splitlines()) == 1
-    assert str(caught.value).count("; expected ") == 1
-    assert "array(" not in str(caught.value)
-
-
-@each_row(("changes", "message"), TOGETHER)
-def test_values_that_go_wrong_together_are_refused_likewise(changes, message):
-    with pytest.raises(InputError, match=f"^{message}"):
-        plan_sweep(axes_of(changes))
+    told = refused(f"^{message}", plan_sweep, axes_of(changes))
+    assert told.count("; expected ") == 1
+    assert "array(" not in told
 
 
 def test_popularity_may_be_files(tmp_path):
@@ -313,26 +210,23 @@ def test_popularity_may_be_files(tmp_path):
 
 
 def test_bad_columns_workers_and_sizes():
-    with pytest.raises(InputError, match=r"^target: got None"):
-        plan_sweep(BASE | {"target": None})
-    with pytest.raises(InputError, match=r"^columns: got 'speedup_low'"):
-        plan_sweep(BASE, columns=["tpot", "speedup_low"])
-    with pytest.raises(InputError, match=r"^workers: got 0; expected at least 1"):
-        sweep(BASE, workers=0)
-    with pytest.raises(InputError, match=r"^workers: got 1; expected none with a scheduler"):
-        sweep(BASE, workers=1, client="tcp://127.0.0.1:1")
-    with pytest.raises(InputError, match=r"^deployments: got 250000; expected at most 100000"):
-        plan_sweep(BASE | {"lookup_time": range(500), "proposal_rate": range(500)})
+    refused(r"^target: got None", plan_sweep, BASE | {"target": None})
+    long = axes_of(TREES | {"draft_length": [8, 3, 1]})
+    refused("^tokens_per_step: .* 1 to draft_length . 1 = 2", plan_sweep, long)
+    refused(r"^columns: got 'speedup_low'", plan_sweep, BASE, columns=["tpot", "speedup_low"])
+    refused(r"^workers: got 0; expected at least 1", sweep, BASE, workers=0)
+    with_client = {"workers": 1, "client": "tcp://127.0.0.1:1"}
+    refused(r"^workers: got 1; expected none with a scheduler", sweep, BASE, **with_client)
+    many = BASE | {"lookup_time": range(500), "proposal_rate": range(500)}
+    refused(r"^deployments: got 250000; expected at most 100000", plan_sweep, many)
     huge = BASE | {"batch_size": range(1, 20_001), "context_length": range(10_000)}
-    with pytest.raises(InputError, match=r"^num_points: got 800000000; .*20,000,000 in a table"):
-        sweep(huge)
+    refused(r"^num_points: got 800000000; .*20,000,000 in a table", sweep, huge)
     assert plan_sweep(huge).num_parts >= 800_000_000 / 2**18
 
 
 def test_impossible_combinations_are_left_out_only_if_asked():
     axes = BASE | {"hardware": "rtx_pro_6000", "stack": ["trtllm", "sglang", "datasheet"]}
-    with pytest.raises(InputError, match=r"^stack: got 'sglang'"):
-        plan_sweep(axes)
+    refused(r"^stack: got 'sglang'", plan_sweep, axes)
     plan = plan_sweep(axes, skip_impossible=True)
     frame = sweep(axes, skip_impossible=True)
     assert list(plan.skipped) == frame.attrs["skipped"]
@@ -404,19 +298,6 @@ def snapshot(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_taken_name_is_refused_and_left_alone(output, tmp_path):
-    plan, path = plan_sweep(BASE), f"{tmp_path}/{output}"
-    sweep_to_file(plan, path)
-    before = snapshot(tmp_path)
-    with pytest.raises(InputError, match=r"^output: got .*another name, or overwrite"):
-        sweep_to_file(plan, path)
-    assert snapshot(tmp_path) == before
-    smaller = plan_sweep(BASE | {"batch_size": 5})
-    sweep_to_file(smaller, path, overwrite=True)
-    assert set(text_of(tmp_path / output)["batch_size"]) == {5}
-    assert len(list(tmp_path.iterdir())) == 1
-
-
 def test_what_is_not_a_sweep_is_never_replaced(tmp_path):
     foreign = tmp_path / "foreign"
     foreign.mkdir()
@@ -434,26 +315,28 @@ def test_what_is_not_a_sweep_is_never_replaced(tmp_path):
     assert snapshot(tmp_path) == before
 
 
-def test_what_an_interruption_left_is_refused_unless_it_may_be_replaced(output, tmp_path):
-    plan, path = plan_sweep(BASE), tmp_path / output
+@pytest.mark.parametrize("is_partial", [False, True])
+def test_a_taken_name_is_refused_unless_it_may_be_replaced(output, is_partial, tmp_path):
+    """By a sweep that is whole, or by what an interruption left of another."""
+    plan, path = plan_sweep(BASE | {"batch_size": 5}), tmp_path / output
     left = path.with_name(f"{path.stem}.partial{path.suffix}")
-    if output.endswith("/"):
+    if not is_partial:
+        sweep_to_file(plan_sweep(BASE), f"{tmp_path}/{output}")
+    elif output.endswith("/"):
         left.mkdir()
         (left / "part-00000.parquet").write_text("left")
         (left / ".part-00001.parquet").write_text("cut off")
     else:
         left.write_text("left")
-    before = snapshot(tmp_path)
-    with pytest.raises(
-        InputError, match=r"^output: got .*partial.*another name, or overwrite"
-    ) as e:
-        sweep_to_file(plan, f"{tmp_path}/{output}")
+    before, named = snapshot(tmp_path), "partial.*" * is_partial
+    message = rf"^output: got .*{named}another name, or overwrite"
+    told = refused(message, sweep_to_file, plan, f"{tmp_path}/{output}")
     # one file with an index at its end cannot go on, a folder can
-    is_indexed = path.suffix == ".parquet"
-    assert (f"{path.stem}/, parts that go on where they stopped" in str(e.value)) == is_indexed
+    is_indexed = is_partial and path.suffix == ".parquet"
+    assert (f"{path.stem}/, parts that go on where they stopped" in told) == is_indexed
     assert snapshot(tmp_path) == before
     sweep_to_file(plan, f"{tmp_path}/{output}", overwrite=True)
-    assert len(text_of(path)) == plan.num_points
+    assert set(text_of(path)["batch_size"]) == {5}
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -488,8 +371,7 @@ def test_a_disk_that_gets_full_keeps_the_first_rows(output, tmp_path, small_part
 
     said = r"^output: .* with room .*\); the first 12 points are kept in .*partial"
     try:
-        with pytest.raises(InputError, match=said):
-            sweep_to_file(plan_sweep(BASE), f"{tmp_path}/{output}", progress=fill)
+        refused(said, sweep_to_file, plan_sweep(BASE), f"{tmp_path}/{output}", progress=fill)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     (path,) = tmp_path.iterdir()
@@ -507,12 +389,10 @@ def test_names_that_do_not_do(output, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        (KeyboardInterrupt(), "interrupted: nothing was written yet"),
-        (MemoryError("no room"), "no room"),
-    ],
+@cases(
+    "fault said",
+    (KeyboardInterrupt(), "interrupted: nothing was written yet"),
+    (MemoryError("no room"), "no room"),
 )
 def test_nothing_is_left_where_nothing_was_written(output, fault, said, tmp_path, monkeypatch):
 
@@ -526,7 +406,7 @@ def test_nothing_is_left_where_nothing_was_written(output, fault, said, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def left_of(output, tmp_path, axes, parts):
+def left_of(output, tmp_path, axes, parts, **options):
     """What an interruption after some parts leaves."""
     done = []
 
@@ -536,7 +416,7 @@ def left_of(output, tmp_path, axes, parts):
             raise KeyboardInterrupt
 
     with pytest.raises(SweepInterrupted):
-        sweep_to_file(plan_sweep(axes), f"{tmp_path}/{output}", progress=interrupt)
+        sweep_to_file(plan_sweep(axes, **options), f"{tmp_path}/{output}", progress=interrupt)
     (left,) = tmp_path.iterdir()
     return left, sum(done)
 
@@ -564,14 +444,25 @@ def test_the_same_sweep_goes_on_where_it_stopped(output, cut, overwrite, tmp_pat
 
 
 @pytest.mark.parametrize("output", ["one.csv", "parts/"])
+def test_a_sweep_with_intervals_goes_on_likewise(output, tmp_path, small_parts, monkeypatch):
+    needs_extra_of(output)
+    monkeypatch.setattr("specmodel.answers.sweeps.plan.MOST_WITH_INTERVAL", 2)
+    _, kept = left_of(output, tmp_path, BASE, 2, interval=True)
+    assert sweep_to_file(plan_sweep(BASE, interval=True), f"{tmp_path}/{output}") == kept > 0
+    again = snapshot(tmp_path)
+    sweep_to_file(plan_sweep(BASE, interval=True), f"{tmp_path}/{output}", overwrite=True)
+    assert snapshot(tmp_path) == again
+
+
+@pytest.mark.parametrize("output", ["one.csv", "parts/"])
 @pytest.mark.parametrize("change", [{"acceptance_rate": [0.3, 0.5, 0.71]}, {"batch_size": 5}])
 def test_rows_of_another_sweep_are_not_gone_on_from(output, change, tmp_path, small_parts):
     needs_extra_of(output)
     axes = BASE | {"acceptance_rate": [0.3, 0.5, 0.7]}
     left_of(output, tmp_path, axes, 2)
     before, plan = snapshot(tmp_path), plan_sweep(axes | change)
-    with pytest.raises(InputError, match=r"partial.*'; expected rows of this sweep.*overwrite"):
-        sweep_to_file(plan, f"{tmp_path}/{output}")
+    message = r"partial.*'; expected rows of this sweep.*overwrite"
+    refused(message, sweep_to_file, plan, f"{tmp_path}/{output}")
     assert snapshot(tmp_path) == before
     assert sweep_to_file(plan, f"{tmp_path}/{output}", overwrite=True) == 0
     check_written(tmp_path / output, sweep(axes | change))
@@ -586,8 +477,7 @@ def test_a_whole_sweep_that_lacks_its_name_gets_it(tmp_path, small_parts):
     with (tmp_path / "one.csv").open("a") as file:
         file.write("more\n")
     path.rename(tmp_path / "one.partial.csv")
-    with pytest.raises(InputError, match="rows of this sweep"):
-        sweep_to_file(plan, path)
+    refused("rows of this sweep", sweep_to_file, plan, path)
 
 
 @pytest.mark.parametrize("output", OUTPUTS[:2])
@@ -596,8 +486,7 @@ def test_a_link_is_followed_and_stays(output, tmp_path):
     plan, real, link = plan_sweep(BASE), tmp_path / f"real_{output}", tmp_path / output
     link.symlink_to(real)
     sweep_to_file(plan, link)  # a link to nothing yet
-    with pytest.raises(InputError, match="another name, or overwrite"):
-        sweep_to_file(plan, link)
+    refused("another name, or overwrite", sweep_to_file, plan, link)
     real.write_text("old")
     sweep_to_file(plan, link, overwrite=True)
     assert link.is_symlink()
@@ -629,20 +518,7 @@ def test_without_pyarrow_there_is_csv(tmp_path, monkeypatch):
 
 def test_without_dask_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError, match=r"^scheduler: got 'tcp://.*'\.\[dask\]'"):
-        sweep(BASE, client="tcp://127.0.0.1:8786")
-
-
-def test_sweeps_take_a_table_of_blocks():
-    published = next(
-        each for each in published_acceptance() if each.name == "deepseek-v4-pro-0813-dspark"
-    )
-    asked = {"target": "kimi-k2", "hardware": "b200", "tensor_parallel": 8, "drafter": "parallel"}
-    asked |= {"draft_length": [2, 6, 8], "batch_size": 4}
-    p = predict(**asked, acceptance=published.acceptance)
-    table = published.acceptance.acceptance_by_position
-    swept = sweep({**asked, "acceptance_by_position": table}, columns=["speedup"])
-    np.testing.assert_allclose(swept["speedup"], np.ravel(p.speedup))
+    refused(r"^scheduler: got 'tcp://.*'\.\[dask\]'", sweep, BASE, client="tcp://127.0.0.1:8786")
 
 
 def test_sweeps_refuse_trees_before_they_compute():

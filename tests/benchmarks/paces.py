@@ -79,23 +79,6 @@ def ask():
 ask()
 told(lambda: [ask() for _ in range(100)], count=200)
 """,
-    "Sobol": """
-try:
-    from specmodel.answers import sensitivity
-except ImportError:
-    from specmodel import sensitivity
-point = sensitivity.OperatingPoint(batch_size=8, draft_length=4, acceptance=0.8)
-ranges = dict(batch_size=(1, 256), draft_length=(1, 7), context_length=(100, 8000),
-    acceptance_rate=(0.1, 0.9), routing_correlation=(0.0, 0.3))
-
-def indices():
-    for d in DEPLOYMENTS:
-        deployment, _ = deploy(**d)
-        chosen = sensitivity.uncertain_ranges(deployment, point, ranges)
-        sensitivity.sobol(deployment, point, chosen, samples=2**12,
-            generator=np.random.default_rng(0))
-told(indices, count=2)
-""",
     "intervals": """
 def ask():
     for d in DEPLOYMENTS:

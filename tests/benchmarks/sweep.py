@@ -16,21 +16,16 @@ import numpy as np
 from specmodel.answers.sweeps import Plan, plan_sweep, sweep_to_file
 
 
-def plan_of(millions: float, *, interval: bool = False) -> Plan:
+def plan_of(millions: float) -> Plan:
     """256 batch sizes, 10 draft lengths, 19 acceptance rates, on 2 targets and 2 GPUs."""
     contexts = max(round(millions * 1e6 / (4 * 256 * 10 * 19)), 1)
     axes = {
-        "target": ["mixtral-8x7b", "qwen3-30b-a3b"],
-        "drafter": "eagle",
-        "hardware": ["h100_sxm", "h200_sxm"],
-        "engine": "vllm-moesd-2025",
-        "tensor_parallel": 2,
-        "context_length": range(256, 256 + 8 * contexts, 8),
-        "batch_size": range(1, 257),
-        "draft_length": range(1, 11),
-        "acceptance_rate": np.linspace(0.05, 0.95, 19).round(2),
-    }
-    return plan_sweep(axes, interval=interval)
+        "target": ["mixtral-8x7b", "qwen3-30b-a3b"], "drafter": "eagle",
+        "hardware": ["h100_sxm", "h200_sxm"], "engine": "vllm-moesd-2025", "tensor_parallel": 2,
+        "context_length": range(256, 256 + 8 * contexts, 8), "batch_size": range(1, 257),
+        "draft_length": range(1, 11), "acceptance_rate": np.linspace(0.05, 0.95, 19).round(2),
+    }  # fmt: skip
+    return plan_sweep(axes)
 
 
 def main(millions: float, folder: Path) -> None:

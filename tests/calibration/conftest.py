@@ -42,15 +42,16 @@ def do(run_script):
 
 @pytest.fixture
 def refuse(run_script, tmp_path):
-    """Run a script that must fail and write nothing; return its one line."""
+    """Run a script that must fail and write nothing; return its one line, with fragments."""
 
-    def refuse(command, words):
+    def refuse(command, words, *fragments):
         before = {path: path.read_bytes() for path in tmp_path.iterdir()}
         status, out, err = run_script(command, words)
         assert (status, out) == (2, "")
         assert err.startswith(f"{command.name}: error: ")
         assert err.endswith("\n")
         assert len(err.splitlines()) == 1
+        assert [text for text in fragments if text not in err] == [], err
         assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
         return err
 

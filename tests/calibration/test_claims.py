@@ -2,9 +2,10 @@
 
 import re
 import tomllib
+from pathlib import Path
 
 import pytest
-from rows import each_row
+from rows import cases, each_row
 
 import claims
 
@@ -13,57 +14,42 @@ TABLE = tomllib.loads(claims.TABLE.read_text(encoding="utf-8"))
 ALL = [claim for command in claims.commands_of(TABLE) for claim in command.claims]
 
 
-def test_every_number_has_a_command_or_is_of_outsiders() -> None:
+def test_every_number_has_a_command_or_is_of_outsiders():
     assert claims.problems(README, TABLE) == []
     assert len(list(claims.numbers(claims.prose(README)))) > 150
 
 
 @each_row("claim", ALL)
-def test_each_number_is_read_from_what_is_printed(claim: claims.Claim) -> None:
+def test_each_number_is_read_from_what_is_printed(claim):
     assert claim.said
     assert sum(re.compile(pattern).groups for pattern in claim.read) == len(claim.said)
     assert not [number for number in claim.said if not claims.NUMBER.fullmatch(number.lstrip("-"))]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "problem"),
-    [
-        ("8.5 % (6.3)", "8.4 % (6.3)", "on no page: | development | 1,387 | 8.5 %"),
-        ("## How fast is it?\n", "## How fast is it?\n\nIt gains 12 %.\n", "12 has no command"),
-        ("## How fast is it?\n", "## How fast is it?\n\nBy -7 %, 1,200 times.\n", "1,200 has no"),
-        ("commit 0cea1d8) | 34 |", "commit 0cea1d8) | 35 |", "on no page: | speculation"),
-    ],
+@cases(
+    "before after problem",
+    ("8.5 % (6.3)", "8.4 % (6.3)", "on no page: | development | 1,387 | 8.5 %"),
+    ("## How fast is it?\n", "## How fast is it?\n\nIt gains 12 %.\n", "12 has no command"),
+    ("## How fast is it?\n", "## How fast is it?\n\nBy -7 %, 1,200 times.\n", "1,200 has no"),
+    ("commit 0cea1d8) | 34 |", "commit 0cea1d8) | 35 |", "on no page: | speculation"),
 )
-def test_a_number_that_moves_or_is_new_is_noticed(before: str, after: str, problem: str) -> None:
+def test_a_number_that_moves_or_is_new_is_noticed(before, after, problem):
     changed = README.replace(before, after)
     assert changed != README
     assert any(problem in found for found in claims.problems(changed, TABLE))
 
 
-def test_names_are_no_numbers() -> None:
+def test_names_are_no_numbers():
     text = "Qwen3-32B by 0.12.0 and 1.3.0rc20 on H100, 2026-11-24, fp8, `--rows 300`."
     assert not list(claims.numbers(text))
 
 
-def test_what_is_quoted_says_that_it_is() -> None:
+def test_what_is_quoted_says_that_it_is():
     unmarked = TABLE | {"outside": ["an 80 % interval"]}
     assert "not marked (outside, ...: an 80 % interval" in claims.problems(README, unmarked)
 
 
-PRINTS = """
-outside = []
-names = []
-[[command]]
-run = "echo mean 9.94% in {tmp}"
-[[command.claims]]
-words = "a mean of {SAID} %"
-read = ['^mean ([\\d.]+)%']
-[[command]]
-run = "echo {serving}"
-[[command.claims]]
-words = "of {10} rows"
-read = ['(\\d+)']
-"""
+PRINTS = (Path(__file__).parents[1] / "data/claims_printed.toml").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -81,7 +67,7 @@ def compared(tmp_path, monkeypatch, capsys):
     return run
 
 
-def test_a_number_within_its_rounding_holds_and_what_cannot_run_is_said(compared) -> None:
+def test_a_number_within_its_rounding_holds_and_what_cannot_run_is_said(compared):
     status, out = compared("9.9")
     assert status == 0
     assert "ok          9.9     9.94  a mean of 9.9 %" in out
@@ -89,27 +75,23 @@ def test_a_number_within_its_rounding_holds_and_what_cannot_run_is_said(compared
     assert out.endswith("0 wrong\n")
 
 
-@pytest.mark.parametrize(
-    ("said", "prose", "problems"),
-    [
-        ("9.8", "a mean of 9.8 % of 10 rows", ["DIFFERS     9.8     9.94"]),
-        ("9.9", "a mean of 9.9 percent", ["on no page: a mean of 9.9 %", "9.9 has no command"]),
-    ],
+@cases(
+    "said prose problems",
+    ("9.8", "a mean of 9.8 % of 10 rows", ["DIFFERS     9.8     9.94"]),
+    ("9.9", "a mean of 9.9 percent", ["on no page: a mean of 9.9 %", "9.9 has no command"]),
 )
-def test_a_number_that_is_wrong_or_not_there_ends_with_status_1(
-    compared, said, prose, problems
-) -> None:
+def test_a_number_that_is_wrong_or_not_there_ends_with_status_1(compared, said, prose, problems):
     status, out = compared(said, f"## How fast is it?\n\n{prose}\n")
     assert status == 1
     assert all(problem in out for problem in problems)
 
 
-def test_what_a_command_does_not_print_is_no_number_that_holds() -> None:
+def test_what_a_command_does_not_print_is_no_number_that_holds():
     (command, _) = claims.commands_of(tomllib.loads(PRINTS.replace("SAID", "9.9")))
     assert list(claims.compare(command, "nothing")) == [(False, "NOT PRINTED  a mean of 9.9 %")]
 
 
-def test_speeds_hold_within_a_factor_and_are_asked_for() -> None:
+def test_speeds_hold_within_a_factor_and_are_asked_for():
     (command, *_) = [each for each in claims.commands_of(TABLE) if each.factor]
     assert command.why_not("", speed=False) == "a speed: --speed"
     assert command.why_not("", speed=True) == ""

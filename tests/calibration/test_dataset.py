@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from rows import cases
 
 import dataset
 import specmodel
@@ -20,31 +21,23 @@ REFUSED = [
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case[0])
 def test_one_line_names_the_argument(case, refuse) -> None:
     words, *fragments = case
-    line = refuse(dataset.main, words)
-    for fragment in fragments:
-        assert fragment in line
+    refuse(dataset.main, words, *fragments)
 
 
 def test_it_says_what_to_install(refuse, monkeypatch) -> None:
     monkeypatch.setattr("published.datasets.find_spec", lambda _name: None)
-    line = refuse(dataset.main, "--list")
-    assert "aiconfigurator_core" in line
-    assert "pip install '.[datasets]'" in line
+    refuse(dataset.main, "--list", "aiconfigurator_core", "pip install '.[datasets]'")
 
 
 @pytest.mark.dataset
-@pytest.mark.parametrize(
-    ("words", "fragments"),
-    [
-        ("h200_sxm trtllm 9.9", ["'trtllm/9.9'", "trtllm/1.3.0rc20", "h200_sxm"]),
-        ("h200_sxm ../.. 9.9", ["'../../9.9'", "trtllm/1.3.0rc20"]),
-    ],
+@cases(
+    "words fragments",
+    ("h200_sxm trtllm 9.9", ["'trtllm/9.9'", "trtllm/1.3.0rc20", "h200_sxm"]),
+    ("h200_sxm ../.. 9.9", ["'../../9.9'", "trtllm/1.3.0rc20"]),
 )
 def test_it_names_the_tables_there_are(words, fragments, refuse, tmp_path) -> None:
     (tmp_path / "out.csv").write_bytes(b"kept as it is\n")
-    line = refuse(dataset.main, f"{words} --output out.csv")
-    for fragment in fragments:
-        assert fragment in line
+    refuse(dataset.main, f"{words} --output out.csv", *fragments)
 
 
 @pytest.mark.dataset

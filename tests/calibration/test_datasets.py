@@ -3,7 +3,8 @@
 import numpy as np
 import pandas as pd
 import pytest
-from rows import slow
+from printed import refused
+from rows import cases, slow
 
 from published import datasets, rivals, tables as published
 from specmodel import InputError
@@ -20,9 +21,7 @@ pytestmark = [pytest.mark.dataset]
 
 
 @each_table
-def test_skewed_tokens_reach_as_many_experts_as_their_power_law(
-    hardware: str, framework: str, version: str
-) -> None:
+def test_skewed_tokens_reach_as_many_experts_as_their_power_law(hardware, framework, version):
     table = datasets.read_timings("moe", hardware, framework, version)
     is_skewed = table.distribution.str.startswith("power_law_")
     is_alone = table.expert_parallel == 1
@@ -41,7 +40,7 @@ def test_skewed_tokens_reach_as_many_experts_as_their_power_law(
     assert (table.active_experts.notna() == known).all()
 
 
-def test_repeats_become_their_median_in_seconds() -> None:
+def test_repeats_become_their_median_in_seconds():
     """Some key of the raw table repeats; its median, in milliseconds, is found by hand."""
     folder = datasets._data_folder() / "h200_sxm/moe/vllm/0.19.0/moe_perf.parquet"
     raw = pd.read_parquet(folder)
@@ -61,7 +60,7 @@ def test_repeats_become_their_median_in_seconds() -> None:
     assert found.latency.item() == pytest.approx(np.median(same.latency) * 1e-3, rel=1e-12)
 
 
-def test_tables_that_another_engine_beats_by_far_are_not_taken() -> None:
+def test_tables_that_another_engine_beats_by_far_are_not_taken():
     slow = rivals.slow_quantizations
     assert slow("moe", "h200_sxm", "vllm", "0.24.0") == {"fp8"}
     assert slow("gemm", "h200_sxm", "vllm", "0.24.0") == {"fp8_block"}
@@ -72,7 +71,7 @@ def test_tables_that_another_engine_beats_by_far_are_not_taken() -> None:
     assert not slow("moe", "h200_sxm", "vllm", "0.19.0")  # an older one is compared with nothing
 
 
-def test_weights_that_a_cache_holds_are_skipped() -> None:
+def test_weights_that_a_cache_holds_are_skipped():
     """Two tokens of a small MoE read 75 megabytes at most, which an L40S keeps in its 96 MB."""
     table = published.published_measurements("l40s", "vllm", "0.24.0")
     experts = table[(table.component == "experts") & (table.weight_dtype == "bf16")]
@@ -81,20 +80,17 @@ def test_weights_that_a_cache_holds_are_skipped() -> None:
     assert "skip" not in set(experts.role[read > 2e8])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "argument"),
-    [
-        (("h300", "vllm", "0.19.0"), "hardware"),
-        (("h200_sxm", "vllm", "9.9"), "version"),
-        (("h200_sxm", "nope", "0.19.0"), "version"),
-    ],
+@cases(
+    "arguments argument",
+    (("h300", "vllm", "0.19.0"), "hardware"),
+    (("h200_sxm", "vllm", "9.9"), "version"),
+    (("h200_sxm", "nope", "0.19.0"), "version"),
 )
-def test_unknown_tables_are_refused(arguments: tuple[str, str, str], argument: str) -> None:
-    with pytest.raises(InputError, match=rf"^{argument}: got"):
-        datasets.read_timings("moe", *arguments)
+def test_unknown_tables_are_refused(arguments, argument):
+    refused(rf"^{argument}: got", datasets.read_timings, "moe", *arguments)
 
 
-def test_a_stack_that_is_not_calibrated_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stack_that_is_not_calibrated_is_refused(monkeypatch):
     monkeypatch.setattr(datasets, "read_timings", lambda *_names: pd.DataFrame())
     with pytest.raises(InputError, match=r"^stack: got 'new'; expected a stack .*vllm"):
         published.published_measurements("h200_sxm", "new", "1.0")

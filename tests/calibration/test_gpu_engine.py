@@ -1,7 +1,7 @@
 """Steps of a real vLLM with random weights, of a machine that nothing was fitted to."""
 
-import pandas as pd
 import pytest
+from rows import cases
 
 import gpu_engine
 from specmodel import load_engine
@@ -10,29 +10,27 @@ ENGINE = load_engine("vllm-0.24")
 
 
 @pytest.fixture(scope="module")
-def errors() -> pd.Series:
+def errors():
     return gpu_engine.errors(gpu_engine.read_steps(gpu_engine.OTHERS), ENGINE)
 
 
-@pytest.mark.parametrize(
-    ("name", "rows", "bound"),
-    [
-        ("q30-plain-2", 7, 0.05),
-        ("q30-sync", 8, 0.06),
-        ("q30-ng3-greedy", 8, 0.04),
-        ("q30-eagle3-greedy", 8, 0.06),
-        ("q30-eagle7", 8, 0.12),
-        ("q30-draft3", 8, 0.20),
-    ],
+@cases(
+    "name rows bound",
+    ("q30-plain-2", 7, 0.05),
+    ("q30-sync", 8, 0.06),
+    ("q30-ng3-greedy", 8, 0.04),
+    ("q30-eagle3-greedy", 8, 0.06),
+    ("q30-eagle7", 8, 0.12),
+    ("q30-draft3", 8, 0.20),
 )
-def test_steps_that_no_fit_saw(errors: pd.Series, name: str, rows: int, bound: float) -> None:
+def test_steps_that_no_fit_saw(errors, name, rows, bound):
     """As measured on 2026-11-27; a draft model's steps are as noisy as that."""
     own = errors[errors.index.str.startswith(f"{name} ")]
     assert len(own) == rows
     assert own.abs().mean() < bound
 
 
-def test_first_tokens_of_prompts_alone() -> None:
+def test_first_tokens_of_prompts_alone():
     """Launches are charged: of 1,024 tokens the GPU alone takes 25 ms, a prompt took 66 and 89."""
     path = gpu_engine.OTHERS.with_suffix(".prompts.csv")
     found = gpu_engine.first_tokens(path, "h200", ENGINE)
@@ -41,7 +39,7 @@ def test_first_tokens_of_prompts_alone() -> None:
     assert (ratio[found["prompt_tokens"] >= 8192] > 0.98).all()
 
 
-def test_long_prompts_run_at_the_clock_that_power_leaves() -> None:
+def test_long_prompts_run_at_the_clock_that_power_leaves():
     """At full clock, prompts of Qwen3-32B were 14 to 21 % too short, at 1,680 MHz 1 to 10."""
     found = gpu_engine.first_tokens(gpu_engine.THIRD.with_suffix(".prompts.csv"), "h200", ENGINE)
     dense = found[found["name"] == "q32-plain"]
@@ -49,7 +47,7 @@ def test_long_prompts_run_at_the_clock_that_power_leaves() -> None:
     assert ((dense["predicted_ms"] / dense["ttft_ms"]).between(0.88, 1.02)).all()
 
 
-def test_a_batch_reads_its_weights_once_with_a_prompt_beside() -> None:
+def test_a_batch_reads_its_weights_once_with_a_prompt_beside():
     """A prompt of 256 tokens takes 23 ms alone, and adds 3 to a step of 64 requests."""
     found = gpu_engine.added(gpu_engine.THIRD.with_suffix(".beside.csv"), "h200", ENGINE)
     in_graphs = found["batch"] + found["prompt_tokens"] <= 512
@@ -59,7 +57,7 @@ def test_a_batch_reads_its_weights_once_with_a_prompt_beside() -> None:
     assert apart[found["batch"] == 8].max() < 1
 
 
-def test_long_contexts_with_drafts_take_what_short_ones_do() -> None:
+def test_long_contexts_with_drafts_take_what_short_ones_do():
     """Ten rows of 256 to 32,000 entries; FlashAttention 3 reads keys once for all drafts."""
     rows = [r for r in gpu_engine.read_steps(gpu_engine.THIRD) if "eagle3" in r.row]
     assert len(rows) == 10

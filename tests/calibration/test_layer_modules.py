@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from rows import slow
+from printed import refused
+from rows import cases, slow
 from shapes import without_fields
 
 from published import (
@@ -20,7 +21,7 @@ from published import (
     rivals,
     sparse_modules as sparse,
 )
-from specmodel import Architecture, InputError, deploy, load_architecture, load_hardware, predict
+from specmodel import Architecture, deploy, load_architecture, load_hardware, predict
 from specmodel.cost import target_pass
 from specmodel.layers import SparseAttention, sequence_group
 from specmodel.machines import choose_kernels
@@ -105,8 +106,7 @@ def test_the_fit_gives_what_ships(form: str, stack: str) -> None:
 @pytest.mark.dataset
 def test_fewer_points_than_parameters_are_refused() -> None:
     table = FORMS["compressed"].read("h200_sxm", "vllm").query("role == 'fit'").head(3)
-    with pytest.raises(InputError, match=r"measurements: got '3 layers with fp8'; .*more than 5"):
-        refitted("compressed", table)
+    refused(r"measurements: got '3 layers with fp8'; .*more than 5", refitted, "compressed", table)
 
 
 # What ships
@@ -173,9 +173,7 @@ def test_published_layers_that_were_not_fitted(form: str, gpu: str, stack: str, 
 
 
 @pytest.mark.dataset
-@pytest.mark.parametrize(
-    ("name", "ones"), [("h200_sxm", {"trtllm", "vllm"}), *slow(("b200", {"vllm"}))]
-)
+@cases("name ones", ("h200_sxm", {"trtllm", "vllm"}), *slow(("b200", {"vllm"})))
 def test_layers_launched_one_by_one_are_not_taken(name: str, ones: set[str]) -> None:
     """vLLM's layers take about as long on B200 as on H100, and twice as long as other engines'."""
     tables = {stack: sparse.sparse_modules(name, stack) for stack in sparse.ENGINES}
@@ -287,14 +285,12 @@ def test_compressed_layers_of_a_pass_take_as_long_as_published(target, measured)
 # Where none was timed
 
 
-@pytest.mark.parametrize(
-    ("form", "gpu", "stack", "deployment"),
-    [
-        ("sparse", "a100_sxm_80gb", None, {"target": v32(128), "tensor_parallel": 8}),
-        ("sparse", "b200", "vllm", None),
-        ("block sparse", "a100_sxm_80gb", None, {"target": "minimax-m3", "tensor_parallel": 16}),
-        ("compressed", "h200_sxm", "trtllm", {"target": "deepseek-v4-flash"}),
-    ],
+@cases(
+    "form gpu stack deployment",
+    ("sparse", "a100_sxm_80gb", None, {"target": v32(128), "tensor_parallel": 8}),
+    ("sparse", "b200", "vllm", None),
+    ("block sparse", "a100_sxm_80gb", None, {"target": "minimax-m3", "tensor_parallel": 16}),
+    ("compressed", "h200_sxm", "trtllm", {"target": "deepseek-v4-flash"}),
 )
 def test_a_stack_without_takes_typical_layers(form, gpu, stack, deployment) -> None:
     kernels, (kind, indexer) = choose_kernels(load_hardware(gpu), stack), FORMS[form].of_kind

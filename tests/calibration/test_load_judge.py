@@ -12,16 +12,14 @@ import load_judge
 RECORDED = Path(load_judge.__file__).parent / "results/vllm_cpu_load"
 
 
-def test_capacity_is_where_the_share_crosses() -> None:
+def test_capacity_is_where_the_share_crosses():
     found = pd.Series({1.0: 1.0, 2.0: 0.95, 4.0: 0.85, 8.0: 0.2})
     assert load_judge.crossing(found, 0.9) == pytest.approx((2.0, 4.0, 8**0.5))
     with pytest.raises(SystemExit, match="no rate below"):
         load_judge.crossing(found[found < 0.9], 0.9)
 
 
-def test_recorded_runs_are_predicted_as_they_are_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recorded_runs_are_predicted_as_they_are_stored(tmp_path, monkeypatch):
     """Of plain runs exactly; of drafts with fewer draws of what is accepted."""
     monkeypatch.setattr(load_judge, "LUCKS", 2)
     shutil.copytree(RECORDED, tmp_path / "load")

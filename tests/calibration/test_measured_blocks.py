@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 from planted import H200, PLANTED, planted, points
+from rows import cases
 
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.fit import fit_kernels, predicted_time
@@ -42,14 +43,12 @@ def on_cpu(kind: str, **more: float) -> tuple[pd.DataFrame, KernelParameters]:
     return rows.assign(component=kind, latency=latency, **COMMON), parameters
 
 
-@pytest.mark.parametrize(
-    ("kind", "more"),
-    [
-        ("experts", {"group_time": 1.5e-4, "launch_time": 2e-4}),
-        ("gemm", {"launch_time": 2e-4}),
-        ("attention", {"group_time": 5e-6, "compute_efficiency": 0.17}),
-        ("elementwise", {}),
-    ],
+@cases(
+    "kind more",
+    ("experts", {"group_time": 1.5e-4, "launch_time": 2e-4}),
+    ("gemm", {"launch_time": 2e-4}),
+    ("attention", {"group_time": 5e-6, "compute_efficiency": 0.17}),
+    ("elementwise", {}),
 )
 def test_a_fit_on_a_cpu_recovers_what_was_planted(kind: str, more: dict[str, float]) -> None:
     table, planted_parameters = on_cpu(kind, **more)

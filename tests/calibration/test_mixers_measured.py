@@ -9,7 +9,6 @@ from published.mixers import RECURRENCES, core_of_modules, recurrence, recurrenc
 from specmodel import HardwareProfile, load_hardware
 from specmodel.fit import fit_kernels, predicted_time
 from specmodel.fit.timed_work import judge
-from specmodel.layers.attention import latent_arithmetic
 from specmodel.layers.kinds import KINDS
 from specmodel.measure import check_measurements
 
@@ -22,14 +21,6 @@ def test_the_core_is_what_a_module_takes_longer_than_without_context():
     core = core_of_modules(pd.DataFrame(rows), 7e-6).set_index("context_length")["latency"]
     assert core.index.tolist() == [32, 65536]  # 5 us of 105 are lost in the noise
     assert core.tolist() == pytest.approx([7e-6, 57e-6])
-
-
-@pytest.mark.parametrize(("kv_dtype", "capability", "computed"), [
-    ("fp8", 9.0, "bf16"), ("fp8", 10.3, "fp8"), ("fp8", 12.0, "bf16"), ("bf16", 10.0, "bf16"),
-    ("fp8", None, "bf16"), ("fp32", 9.0, "fp32"),
-])  # fmt: skip
-def test_latents_are_computed_on_in_16_bits_but_on_blackwell(kv_dtype, capability, computed):
-    assert latent_arithmetic(kv_dtype, capability) == computed
 
 
 def published(part: pd.DataFrame, kind: str, hardware: str, stack: str) -> pd.DataFrame:

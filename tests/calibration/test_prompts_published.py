@@ -18,12 +18,9 @@ from specmodel.measure import check_measurements
 
 H200 = load_hardware("h200_sxm")
 PLANTED = {
-    "launch_time": 1e-5,
-    "compute_efficiency": 0.7,
-    "activation_efficiency": 0.3,
-    "tile_rows": 200.0,
-    "group_time": 4e-9,
-}
+    "launch_time": 1e-5, "compute_efficiency": 0.7, "activation_efficiency": 0.3,
+    "tile_rows": 200.0, "group_time": 4e-9,
+}  # fmt: skip
 FEW = [stack for stack in STACKS if stack[0] in ("h200_sxm", "l40s")]
 SHAPES = [
     *((32, 8, 128), (4, 1, 256), (64, 8, 64), (16, 4, 64), (40, 8, 128), (2, 2, 128), (8, 8, 256)),
@@ -35,17 +32,12 @@ SIZES = [(1, 256), (1, 2048), (1, 8192), (1, 32768), (4, 512), (4, 4096), (32, 2
 def _table(kind, **changes):
     rows = pd.DataFrame(
         {
-            "batch_size": B,
-            "query_tokens": q,
-            "context_length": q,
-            "num_heads": heads,
-            "num_kv_heads": groups,
-            "key_head_dim": size,
-            "value_head_dim": size,
+            "batch_size": B, "query_tokens": q, "context_length": q, "num_heads": heads,
+            "num_kv_heads": groups, "key_head_dim": size, "value_head_dim": size,
         }
         for heads, groups, size in SHAPES
         for B, q in SIZES
-    ).assign(kv_dtype="bf16", activation_dtype="bf16")
+    ).assign(kv_dtype="bf16", activation_dtype="bf16")  # fmt: skip
     parameters = KernelParameters(**PLANTED | changes, sharpness=4.0)
     return rows.assign(
         component=kind,

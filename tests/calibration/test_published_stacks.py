@@ -7,11 +7,10 @@ from rows import slow
 
 from published import datasets
 from published.tables import NORMS, STACKS, published_measurements
-from specmodel import HardwareProfile, load_hardware
+from specmodel import load_hardware
 from specmodel.fit import fit_kernels, predicted_time
 from specmodel.fit.timed_work import error_table, predict_measured
 from specmodel.layers.kinds import MAIN_KINDS
-from specmodel.machines import FittedStack
 from specmodel.machines.kernels import fitted_dtype
 from specmodel.measure import check_measurements
 from specmodel.measure.measurements import groups
@@ -19,24 +18,17 @@ from specmodel.measure.measurements import groups
 pytestmark = pytest.mark.dataset
 
 BALANCED = {
-    "trtllm": (0.055, 0.03),
-    "vllm": (0.07, 0.04),
-    "sglang": (0.085, 0.06),
-    ("a100_sxm_80gb", "sglang"): (0.10, 0.07),
-    ("h200_sxm", "vllm"): (0.08, 0.055),
-    ("h100_sxm", "sglang"): (0.13, 0.08),
-    ("h200_sxm", "sglang"): (0.15, 0.09),
+    "trtllm": (0.055, 0.03), "vllm": (0.07, 0.04), "sglang": (0.085, 0.06),
+    ("a100_sxm_80gb", "sglang"): (0.10, 0.07), ("h200_sxm", "vllm"): (0.08, 0.055),
+    ("h100_sxm", "sglang"): (0.13, 0.08), ("h200_sxm", "sglang"): (0.15, 0.09),
     ("l40s", "vllm"): (0.05, 0.03),
-}
+}  # fmt: skip
 """Largest mean and median error of experts, bf16, balanced, shapes not fitted [-], of an engine
 and of a GPU that differs. On Hopper,
 Triton's kernels in SGLang take 1.4 times as long on many tokens of shapes that nobody tuned."""
 
-HELD = {
-    "latent_attention": (0.64, 0.96),
-    "recurrence": (0.64, 0.96),
-    "kimi_recurrence": (0.64, 1.0),
-}
+HELD = dict.fromkeys(("latent_attention", "recurrence"), (0.64, 0.96))
+HELD["kimi_recurrence"] = (0.64, 1.0)
 """Least and most share of points not fitted that 80 % intervals hold; 0.70 and 0.90 of other kinds
 [-]. Shapes of Kimi's recurrence differ by their heads alone, of which three are left out."""
 
@@ -66,7 +58,7 @@ ONE_OF_EACH = [
 PER_CENT_80 = 1.2815515594
 
 
-def measured(hardware: str, stack: str, version: str) -> pd.DataFrame:
+def measured(hardware, stack, version):
     """Table of measurements of what a stack that ships was fitted to."""
     shipped = load_hardware(hardware).fitted[stack]
     table = check_measurements(published_measurements(hardware, stack, version))
@@ -75,7 +67,7 @@ def measured(hardware: str, stack: str, version: str) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("key", [*FEW, *slow(*((key,) for key in STACKS if key not in FEW))])
-def test_a_stack_that_ships_is_as_published(key: tuple[str, str, str]) -> None:
+def test_a_stack_that_ships_is_as_published(key):
     """In one test, for which the tables of the stack are read once."""
     hardware, name, _ = key
     device, table = load_hardware(hardware), measured(*key)
@@ -89,9 +81,7 @@ def test_a_stack_that_ships_is_as_published(key: tuple[str, str, str]) -> None:
     intervals_hold(judged, (hardware, name), stack)
 
 
-def recorded_errors_are_of_what_ships(
-    table: pd.DataFrame, stack: FittedStack, errors: pd.DataFrame
-) -> None:
+def recorded_errors_are_of_what_ships(table, stack, errors):
     for kind, dtype, rows in groups(table):
         fit, row = stack.of_kind(kind)[dtype], errors.loc[kind, dtype, "all"]
         assert fit.num_points == (rows["role"] == "fit").sum()
@@ -101,7 +91,7 @@ def recorded_errors_are_of_what_ships(
 
 
 @pytest.mark.parametrize("key", [FEW[0], *slow((FEW[1],), (("b200", "vllm", "0.24.0"),))])
-def test_the_fit_gives_what_ships(key: tuple[str, str, str]) -> None:
+def test_the_fit_gives_what_ships(key):
     """Every kind and dtype."""
     device = load_hardware(key[0])
     for (kind, dtype), fitting in fit_kernels(measured(*key), device).items():
@@ -112,7 +102,7 @@ def test_the_fit_gives_what_ships(key: tuple[str, str, str]) -> None:
         assert fitting.fit.row_spread == pytest.approx(shipped.row_spread, rel=0.05)
 
 
-def kernels_not_fitted_are_met(errors: pd.DataFrame, largest: tuple[float, float]) -> None:
+def kernels_not_fitted_are_met(errors, largest):
     mean, median = largest
     balanced = errors.loc["experts", "bf16", "balanced"]
     assert balanced["mean_error"] <= mean
@@ -125,9 +115,7 @@ def kernels_not_fitted_are_met(errors: pd.DataFrame, largest: tuple[float, float
     assert errors.loc["attention", "bf16", "streamed"]["median_error"] <= limit
 
 
-def norms_take_as_long_as_rows_quantised(
-    device: HardwareProfile, stack: FittedStack, errors: pd.DataFrame
-) -> None:
+def norms_take_as_long_as_rows_quantised(device, stack, errors):
     """A launch, a walk along a row, and the bytes: 3 an element of what is quantised.
 
     A norm with its residual addition moves 8 bytes an element of as wide rows.
@@ -142,7 +130,6 @@ def norms_take_as_long_as_rows_quantised(
     rows = datasets.read_timings("quantize", name, *NORMS)
     rows = rows[rows["width"].between(1024, 16384) & (rows["num_tokens"] % 8 == 0)]
     rows = rows[rows["num_tokens"] <= 4096]
-    assert k.activation_efficiency is not None
     moved = 3 * rows["num_tokens"] * rows["width"] / (k.activation_efficiency * bytes_per_s)
     law = k.launch_time + k.depth_time * rows["width"] + moved
     assert (law / rows["latency"] - 1).abs().mean() <= 0.13
@@ -153,7 +140,7 @@ def norms_take_as_long_as_rows_quantised(
     np.testing.assert_allclose(predicted, law, rtol=0.05)  # but for its arithmetic and weights
 
 
-def intervals_hold(judged: pd.DataFrame, place: tuple[str, str], stack: FittedStack) -> None:
+def intervals_hold(judged, place, stack):
     missed = np.log(judged["latency"] / judged["predicted"])
     for kind in set(judged["component"]) & set(MAIN_KINDS):
         dtype = fitted_dtype(kind)
@@ -169,7 +156,7 @@ def intervals_hold(judged: pd.DataFrame, place: tuple[str, str], stack: FittedSt
 
 
 @pytest.mark.slow
-def test_plain_and_verify_passes_err_alike_as_the_law_says() -> None:
+def test_plain_and_verify_passes_err_alike_as_the_law_says():
     """Errors of experts at q times the tokens, of the same shape, correlate by q^(-1/2).
 
     A difference with the spread d of two errors of spread s is one of a correlation of

@@ -3,14 +3,13 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
-from rows import slow
+from rows import cases, slow
 
 import real_judge
-from specmodel import cli, load_hardware
+from specmodel import load_hardware
 from specmodel.fit import fit_kernels
 from specmodel.measure import read_measurements
 
@@ -27,14 +26,12 @@ FIGURES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("profile", "rows", "most"),
-    [
-        (CPU / "cpu.toml", CPU / "cpu.csv", 0.12),
-        *slow(*((gpu, RESULTS / f"{gpu}_torch" / "gpu.csv", 0.14) for gpu in GPUS)),
-    ],
+@cases(
+    "profile rows most",
+    (CPU / "cpu.toml", CPU / "cpu.csv", 0.12),
+    *slow(*((gpu, RESULTS / f"{gpu}_torch" / "gpu.csv", 0.14) for gpu in GPUS)),
 )
-def test_the_profile_is_what_its_rows_give(profile: str | Path, rows: Path, most: float) -> None:
+def test_the_profile_is_what_its_rows_give(profile, rows, most):
     hardware = load_hardware(profile)
     fits = fit_kernels(read_measurements(rows), hardware)
     assert {kind for kind, _ in fits} == {"experts", "gemm", "attention", "elementwise"}
@@ -46,7 +43,7 @@ def test_the_profile_is_what_its_rows_give(profile: str | Path, rows: Path, most
 
 
 @pytest.mark.parametrize("folder", LOOPS)
-def test_the_loop_closed_within_the_figures(folder: str) -> None:
+def test_the_loop_closed_within_the_figures(folder):
     table = pd.read_csv(RESULTS / folder / "closed_loop_summary.csv")
     for quantity in ("target_efficiency", "speedup"):
         part = table[table["quantity"] == quantity]
@@ -59,7 +56,7 @@ def test_the_loop_closed_within_the_figures(folder: str) -> None:
         assert error.to_numpy() == pytest.approx(part["error"].to_numpy(), abs=1e-4)
 
 
-def test_a_schedule_is_read_as_vllm_reads_it() -> None:
+def test_a_schedule_is_read_as_vllm_reads_it():
     drafts = {"num_speculative_tokens": 5}
     assert real_judge.scheduled_length(drafts, 7) == 5
     drafts |= {"num_speculative_tokens_per_batch_size": [[1, 2, 5], [3, 6, 2], [9, 12, 1]]}
@@ -67,17 +64,13 @@ def test_a_schedule_is_read_as_vllm_reads_it() -> None:
     assert lengths == [5, 5, 2, 2, 2, 1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("name", "number", "ratio", "worst", "said"),
-    [
-        ("vllm_cpu_1_thread", 35, 0.040, 0.142, ()),
-        ("vllm_cpu_hybrid", 12, 0.059, 0.122, ("in 9 of 10; noise 3.8%", "draft: 2.9 ms")),
-        ("vllm_cpu_hybrid_12_layers", 14, 0.054, 0.158, ("in 7 of 7;", "draft: 5.1 ms")),
-    ],
+@cases(
+    "name number ratio worst said",
+    ("vllm_cpu_1_thread", 35, 0.040, 0.142, ()),
+    ("vllm_cpu_hybrid", 12, 0.059, 0.122, ("in 9 of 10; noise 3.8%", "draft: 2.9 ms")),
+    ("vllm_cpu_hybrid_12_layers", 14, 0.054, 0.158, ("in 7 of 7;", "draft: 5.1 ms")),
 )
-def test_real_engines_are_predicted_as_is_stated(
-    tmp_path: Path, name: str, number: int, ratio: float, worst: float, said: Any
-) -> None:
+def test_real_engines_are_predicted_as_is_stated(tmp_path, name, number, ratio, worst, said):
     """On a CPU vLLM verifies states of hybrids one after another: the fit finds that time."""
     folder = tmp_path / "loop"
     shutil.copytree(RESULTS / name, folder)
@@ -99,7 +92,7 @@ VLLM = RESULTS / "vllm_cpu_1_thread"
 HYBRID = RESULTS / "vllm_cpu_hybrid"
 
 
-def test_the_schedule_was_drafted_by() -> None:
+def test_the_schedule_was_drafted_by():
     drafts = json.loads((VLLM / "schedule.json").read_text())
     served = pd.read_csv(VLLM / "served.schedule.csv")
     for row in served.to_dict("records"):
@@ -109,14 +102,10 @@ def test_the_schedule_was_drafted_by() -> None:
         assert min(shares[:length]) > 0.5
 
 
-def test_a_user_with_that_hybrid_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = {"target": HYBRID / "target/config.json", "drafter": "mtp", "engine": "vllm"}
-    options |= {"hardware": HYBRID / "cpu.toml", "output": tmp_path / "mine.toml"}
-    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    served = [str(HYBRID / f"served.{length}.csv") for length in (0, 1)]
-    assert cli.main(["fit", "engine", *served, *words, "--stack", "torch"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
+def test_a_user_with_that_hybrid_is_told(tmp_path, run):
+    where = f"--target {HYBRID}/target/config.json --drafter mtp --hardware {HYBRID}/cpu.toml"
+    where += f" --engine vllm --stack torch --output {tmp_path}/mine.toml"
+    served = " ".join(f"{HYBRID}/served.{length}.csv" for length in (0, 1))
+    out = run(f"fit engine {served} {where}", one_line=True)
     assert "Note: 4.21ms for each request of a step with a draft explain these runs better" in out
     assert "Warning" not in out

@@ -12,16 +12,9 @@ from specmodel.prediction import intervals
 from spread import coverage_left_out, fit_spread, least_spreads, ratios_of_passes, without_engine
 
 ROW = {
-    "dtype": "bf16",
-    "system": "h100_sxm",
-    "backend": "trtllm",
-    "gpus": 8,
-    "isl": 1024,
-    "osl": 512,
-    "clean": True,
-    "mtp": "off",
-    "measured_tpot_ms": 20.0,
-}
+    "dtype": "bf16", "system": "h100_sxm", "backend": "trtllm", "gpus": 8, "isl": 1024, "osl": 512,
+    "clean": True, "mtp": "off", "measured_tpot_ms": 20.0,
+}  # fmt: skip
 MODELS = ("Llama-3.1-70B", "Qwen3-32B", "gpt-oss-120b")
 
 

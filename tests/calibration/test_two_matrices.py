@@ -1,7 +1,6 @@
 """Experts of two matrices, which no fit has seen: Nemotron's, also behind a narrower width."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from rows import slow
 
@@ -15,7 +14,7 @@ GPUS = ("h100_sxm", "b200", "b300", "gb200", "rtx_pro_6000")
 MOST_TOKENS = 4096
 
 
-def timed(hardware: str, stack: str) -> pd.DataFrame:
+def timed(hardware, stack):
     """Timings of balanced experts of two matrices that were read from memory."""
     device = load_hardware(hardware)
     raw = datasets.read_timings("moe", hardware, stack, device.fitted[stack].version)
@@ -27,7 +26,7 @@ def timed(hardware: str, stack: str) -> pd.DataFrame:
     return rows[is_cold].reset_index(drop=True)
 
 
-def error(rows: pd.DataFrame, hardware: str, stack: str) -> float:
+def error(rows, hardware, stack):
     """Median error of the fit of experts of three matrices."""
     device = load_hardware(hardware)
     (dtypes,) = set(zip(rows["weight_dtype"], rows["activation_dtype"], strict=True))

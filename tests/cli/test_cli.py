@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import pytest
 from printed import widest
-from rows import each_row
+from rows import cases, each_row, one_case, rows_of
 from shapes import CONFIG
 
 import specmodel
@@ -31,21 +31,7 @@ PREDICT = (
     " --batch-size 1 --draft-length 3 --acceptance-rate 0.7"
 )
 BENCHMARKS = Path(__file__).parents[1] / "data" / "benchmarks"
-LONG_NAMES = (
-    "predict --target qwen3-coder-480b-a35b --drafter mtp --hardware rtx_6000_ada"
-    " --tensor-parallel 8 --batch-size 1:1024:x2 --draft-length 1:5 --acceptance-rate 0.7"
-)
-VARIETY = [
-    PREDICT + " --batch-size 1:12 --draft-length 0:6:2 --context-length 1000,100000",
-    PREDICT + " --batch-size 4:400:36 --routing-correlation 1 --force",
-    PREDICT + " --batch-size 1000000 --context-length 1000000",
-    PREDICT.replace("--acceptance-rate 0.7", "--verify-tokens 30 --tokens-per-step 3"),
-    PREDICT + " --drafter parallel --draft-length 8 --max-draft-length 16",
-    PREDICT + " --drafter qwen2-0.5b --set draft_tensor_parallel=2 --tensor-parallel 4",
-    PREDICT + " --drafter ngram --proposal-rate 0.3 --set lookup_time=1e-4 --batch-size 1:64:x4",
-    PREDICT + " --target phi-3.5-moe --drafter ngram --hardware t4 --batch-size 1,3,5,7,9,11",
-    LONG_NAMES + " --context-length 0,1024,1048576 --set hardware.memory.capacity_bytes=1.5e9",
-]
+VARIETY = [command for (command,) in rows_of("commands.txt", "80 columns")]
 
 
 @each_row("command", VARIETY)
@@ -66,17 +52,15 @@ def test_the_table_shows_what_users_and_servers_see_with_and_without(run, rows):
     assert f" {plain.throughput:.0f}>{row['throughput']:.0f} " in out
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("--engine", "ideal"),
-        ("--stack", "typical"),
-        ("--context-length", 512),
-        ("--routing-correlation", 0.1),
-        ("--memory-utilization", 0.8),
-        ("--weight-dtype", "fp8"),
-        ("--set attention_dtype=", "fp8"),
-    ],
+@cases(
+    "option value",
+    ("--engine", "ideal"),
+    ("--stack", "typical"),
+    ("--context-length", 512),
+    ("--routing-correlation", 0.1),
+    ("--memory-utilization", 0.8),
+    ("--weight-dtype", "fp8"),
+    ("--set attention_dtype=", "fp8"),
 )
 def test_what_is_not_given_is_assumed_and_what_is_given_is_told(option, value, document):
     given = f"{option}{value}" if option.endswith("=") else f"{option} {value}"
@@ -127,42 +111,23 @@ def test_json_is_strict_and_csv_holds_its_rows(command, run, document):
 
 
 def test_grid_goes_by_context_then_draft_length_then_batch_size(rows):
-    command = PREDICT + " --batch-size 1:8:x2 --draft-length 1:5:2 --context-length 512,0"
+    command = PREDICT + " --batch-size '1, 2:8:x2' --draft-length 1:5:2 --context-length 512,0"
     names = ("context_length", "draft_length", "batch_size")
     points = [tuple(row[name] for name in names) for row in rows(command)]
     assert points == [(c, g, b) for c in (512, 0) for g in (1, 3, 5) for b in (1, 2, 4, 8)]
 
 
-@each_row(
-    ("text", "values"),
-    [
-        ("1:4", [1, 2, 3, 4]),
-        ("3:100:x3", [3, 9, 27, 81]),
-        ("1, 4:8:2 ,16:64:x2", [1, 4, 6, 8, 16, 32, 64]),
-    ],
-)
-def test_lists_and_ranges(text, values, rows):
-    assert [row["batch_size"] for row in rows(f"{PREDICT} --batch-size '{text}'")] == values
-
-
-@pytest.mark.parametrize(
-    ("option", "told"),
-    [
-        ("--acceptance-rate 0.6", "1.58 tokens a step of 7 drafted (rate 0.6, "),
-        (
-            "--tokens-per-step 1.58 --measured-draft-length 5",
-            "1.61 tokens a step of 7 drafted (tokens per step 1.58 at draft length 5, ",
-        ),
-        (
-            "--acceptance-by-position conditional:0.5,0.5,0.5,0,0,0,0",
-            "1.35 tokens a step of 7 drafted (by position 0.5,0.5,0.5,0,0,0,0, ",
-        ),
-    ],
+@cases(
+    "option told",
+    ("--acceptance-rate 0.6", "1.58 tokens a step of 7 drafted (rate 0.6, "),
+    ("--tokens-per-step 1.58 --measured-draft-length 5", "1.61 tokens a step of 7 drafted ("),
+    ("--acceptance-by-position conditional:0.5,0.5,0.5,0,0,0,0", "1.35 tokens a step of 7 "),
 )
 def test_the_line_of_acceptance_has_what_was_typed(option, told, run):
     where = "predict mixtral-8x7b 2xh100 --drafter ngram --proposal-rate 0.4 --draft-length 7 "
     out = run(where + option, one_line=True)
-    assert f"Acceptance: {told}a proposal in 40 % of steps)" in out
+    assert f"Acceptance: {told}" in out
+    assert "a proposal in 40 % of steps)" in out
 
 
 def test_times_are_typed_with_their_unit_or_in_seconds(run):
@@ -206,14 +171,12 @@ def test_a_stack_of_any_name_is_shown_so_that_it_loads_again(stack, run, tmp_pat
     assert [*again.fitted] == [stack.replace("\\n", "\n")]
 
 
-@each_row(
-    ("kind", "names"),
-    [
-        ("hardware", specmodel.list_hardware()),
-        ("architectures", specmodel.list_architectures()),
-        ("engines", specmodel.list_engines()),
-        ("drafters", specmodel.list_drafters()),
-    ],
+@one_case(
+    "kind names",
+    ("hardware", specmodel.list_hardware()),
+    ("architectures", specmodel.list_architectures()),
+    ("engines", specmodel.list_engines()),
+    ("drafters", specmodel.list_drafters()),
 )
 def test_list_names_all(kind, names, run):
     out = run(f"list {kind}")
@@ -312,13 +275,11 @@ def test_help_imports_nothing_heavy(arguments):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("specmodel predict --hardware h200", "h200_sxm"),
-        ("specmodel predict --target mixtral-8x7", "mixtral-8x7b"),
-        ("specmodel predict --drafter eag", "eagle3"),
-    ],
+@cases(
+    "words expected",
+    ("specmodel predict --hardware h200", "h200_sxm"),
+    ("specmodel predict --target mixtral-8x7", "mixtral-8x7b"),
+    ("specmodel predict --drafter eag", "eagle3"),
 )
 def test_shell_completes_names(words, expected, monkeypatch, capsys):
     monkeypatch.setenv("_SPECMODEL_COMPLETE", "bash_complete")

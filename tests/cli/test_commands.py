@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from planted import DTYPES, H200, KINDS, PLANTED, planted, points
-from printed import in_one_line, widest
-from rows import each_row
+from printed import in_one_line, typed_wrong, widest
+from rows import cases, each_row, one_case
 
 from specmodel import cli, load_hardware
 from specmodel.algebra.roofline import KernelParameters
@@ -21,18 +21,18 @@ from specmodel.measure import check_measurements
 # kernels: what is planted comes back
 
 
-def truth(kind: str, sharpness: float) -> np.ndarray:
+def truth(kind, sharpness):
     """Time of every point with the planted parameters [s]."""
     parameters = KernelParameters(**PLANTED[kind], sharpness=sharpness)
     return predicted_time(kind, points(kind), H200, parameters)
 
 
-def fitted(kind: str, table: pd.DataFrame):
+def fitted(kind, table):
     return fit_kernels(check_measurements(table), H200)[kind, DTYPES[kind]]
 
 
 @pytest.mark.parametrize(("kind", "sharpness"), [*zip(KINDS, SHARPNESSES, strict=True)])
-def test_planted_kernels_are_predicted_on_unseen_shapes(kind: str, sharpness: float) -> None:
+def test_planted_kernels_are_predicted_on_unseen_shapes(kind, sharpness):
     fitting = fitted(kind, planted(kind, sharpness))
     if kind != "recurrence":  # which computes next to nothing
         assert fitting.fit.sharpness == sharpness
@@ -45,7 +45,7 @@ def test_planted_kernels_are_predicted_on_unseen_shapes(kind: str, sharpness: fl
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_noise_of_2_percent_leaves_errors_below_3(kind: str) -> None:
+def test_noise_of_2_percent_leaves_errors_below_3(kind):
     fitting = fitted(kind, planted(kind, 4.0, noise=0.02))
     assert 0.005 < fitting.fit.mean_error < 0.03
     parameters = KernelParameters(**fitting.result.parameters, sharpness=fitting.fit.sharpness)
@@ -55,29 +55,27 @@ def test_noise_of_2_percent_leaves_errors_below_3(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gemm", "experts"])
-def test_a_few_wild_points_move_the_fit_little(kind: str) -> None:
+def test_a_few_wild_points_move_the_fit_little(kind):
     table = planted(kind)
     table.loc[[3, 9], "latency"] *= 2
     assert fitted(kind, table).fit.mean_error < 0.02
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "changes", "warning"),
-    [
-        ("attention", {"memory_efficiency": 0.1}, "memory_efficiency is at its lower bound, 0.2"),
-        ("experts", {"tile_width": 1000.0}, "tile_width is at its upper bound, 256"),
-    ],
+@cases(
+    "kind changes warning",
+    ("attention", {"memory_efficiency": 0.1}, "memory_efficiency is at its lower bound, 0.2"),
+    ("experts", {"tile_width": 1000.0}, "tile_width is at its upper bound, 256"),
 )
-def test_a_parameter_at_a_bound_is_warned_of(kind, changes, warning, tmp_path, capsys) -> None:
+def test_a_parameter_at_a_bound_is_warned_of(kind, changes, warning, tmp_path, run):
     table = planted(kind, **changes)
     assert warning in fitted(kind, table).result.warnings
     table.to_csv(tmp_path / "a.csv", index=False)
-    assert cli.main(["fit", "kernels", f"{tmp_path}/a.csv", "--output", f"{tmp_path}/a.toml"]) == 0
-    assert f"Warning: {warning}." in " ".join(capsys.readouterr().out.split())
+    command = f"fit kernels {tmp_path}/a.csv --output {tmp_path}/a.toml"
+    assert f"Warning: {warning}." in run(command, one_line=True)
 
 
-def test_what_the_points_do_not_determine_is_named() -> None:
+def test_what_the_points_do_not_determine_is_named():
     """One matrix at ever more tokens, all of them short: arithmetic does not show."""
     table = planted("gemm").query("num_tokens <= 16")
     warnings = fitted("gemm", table).result.warnings
@@ -87,7 +85,7 @@ def test_what_the_points_do_not_determine_is_named() -> None:
 @pytest.mark.parametrize(
     "shapes", ["input_size in (4096, 8192)", "output_size > 4096"], ids=["two depths", "all long"]
 )
-def test_a_few_products_give_a_fit_that_walks_no_depth(shapes: str) -> None:
+def test_a_few_products_give_a_fit_that_walks_no_depth(shapes):
     """Nor is a depth walked on shapes that were not timed: its time would be any value."""
     table = planted("gemm", depth_time=0.0).query(shapes)
     fit = fitted("gemm", table).fit
@@ -107,13 +105,13 @@ PLAIN = SHIPPED.partition("[fitted.")[0]
 """The data sheet, with comments."""
 
 
-def together() -> pd.DataFrame:
+def together():
     """Every component; attention computes as GEMMs do, which is how it is fitted along them."""
     held = {"attention": {"compute_efficiency": PLANTED["gemm"]["compute_efficiency"]}}
     return pd.concat([planted(kind, **held.get(kind, {})) for kind in KINDS])
 
 
-def written() -> dict[str, pd.DataFrame]:
+def written():
     """Tables by the name of their file."""
     gemm = planted("gemm")
     wild = np.where(np.arange(len(gemm)) % 5, 1.0, 1e-3)
@@ -134,7 +132,7 @@ def written() -> dict[str, pd.DataFrame]:
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory) -> Path:
+def tables(tmp_path_factory):
     path = tmp_path_factory.mktemp("tables")
     for name, table in written().items():
         table.to_csv(path / f"{name}.csv", index=False)
@@ -148,7 +146,7 @@ def tables(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def folder(tables, tmp_path, monkeypatch) -> Path:
+def folder(tables, tmp_path, monkeypatch):
     """The current folder, with the tables."""
     shutil.copytree(tables, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
@@ -159,7 +157,7 @@ def folder(tables, tmp_path, monkeypatch) -> Path:
 def do(folder, run):
     """Run a command that must succeed, return what it prints."""
 
-    def do(command: str) -> str:
+    def do(command):
         out = run(command)
         assert len(widest(out)) <= 80
         return out
@@ -167,7 +165,7 @@ def do(folder, run):
     return do
 
 
-def files(folder: Path) -> dict[Path, bytes]:
+def files(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -175,55 +173,9 @@ KERNELS = "fit kernels gemm.csv --output out.toml"
 OWN = KERNELS.replace("out.toml", "h200_sxm.toml")
 VALIDATE = "fit check plain/h200_sxm.toml gemm.csv"
 
-FAULTS = [
-    # tables of kernels
-    *(
-        (f"fit kernels {table} --output out.toml", *told)
-        for table, *told in (
-            ("none.csv", "measurements", "none.csv", "No such file"),
-            ("folder.toml", "measurements", "folder.toml", ".parquet"),
-            ("twice.csv", "measurements", "96 rows twice"),
-            ("few.csv", "3 points of gemm", "more than 4"),
-            ("wild.csv", "measurements.gemm", "mean_error: got", "equal to 10"),
-            ("stack.csv", "stack", "'My Stack'", "lower-case"),
-            ("device.csv", "--hardware", "'h201'", "h200_sxm"),
-        )
-    ),
-    # fit kernels
-    ("fit kernels --output out.toml", "Missing argument", "MEASUREMENTS"),
-    ("fit kernels gemm.csv", "Missing option", "--output"),
-    ("fit kernels gemm.csv --output fitted.toml", "--output: got 'fitted.toml'", "--overwrite"),
-    (f"{KERNELS} --hardware b200", "--hardware", "'b200'", "h200_sxm", "--measured-on h200_sxm"),
-    (f"{KERNELS} --hardware b200 --measured-on b200", "--hardware", "--measured-on h200_sxm"),
-    (f"{KERNELS} --hardware none/h200_sxm.toml", "--hardware", "No such file"),
-    (f"{KERNELS} --hardware second/h200_sxm.toml", "schema_version", "got 2", "1"),
-    # fit check
-    *(
-        (f"fit check {words}", *told)
-        for words, *told in (
-            ("", "Missing argument", "PROFILE"),
-            ("h201 gemm.csv", "error: profile: got 'h201'", "h200_sxm"),
-            ("second/h200_sxm.toml gemm.csv", "error: profile ", "got 2"),
-            ("h200_sxm skipped.csv", "measurements", "role"),
-            ("h200_sxm milliseconds.csv", "measurements.latency", "milliseconds"),
-        )
-    ),
-    (f"{VALIDATE} --stack nosuch", "--stack", "'nosuch'", "typical, datasheet"),
-    (f"{VALIDATE} --max-error nan", "--max-error", "got nan", "at least 0"),
-    (f"{VALIDATE} --figure out.gif", "--figure", "'out.gif'", ".png, .pdf or .svg"),
-    # what moved to calibration/
-    ("dataset h200_sxm trtllm", "command: got 'dataset'", "python calibration/dataset.py"),
-    (
-        "measure-engine http://localhost:1 --output x.csv",
-        *("command: got 'measure-engine'", "vllm bench serve", "specmodel fit engine FILE"),
-    ),
-]
 
-
-@each_row(("command", "fragments"), [(command, told) for command, *told in FAULTS])
-def test_one_line_names_what_is_wrong_and_no_file_is_changed(
-    command, fragments, folder, refuse
-) -> None:
+@each_row(("command", "fragments"), typed_wrong("commands", kernels=KERNELS, validate=VALIDATE))
+def test_one_line_names_what_is_wrong_and_no_file_is_changed(command, fragments, folder, refuse):
     (folder / "out.toml").write_bytes(b"kept as it is\n")
     before = files(folder)
     more = " --overwrite" if "--output out.toml" in command else ""
@@ -232,23 +184,21 @@ def test_one_line_names_what_is_wrong_and_no_file_is_changed(
     assert files(folder) == before
 
 
-@each_row(
-    ("output", "told"),
-    [
-        ("nowhere/out.toml", "No such file"),
-        ("folder.toml", "directory"),
-        ("''", "got ''"),
-        ("/proc/out.toml", "expected"),
-    ],
+@one_case(
+    "output told",
+    ("nowhere/out.toml", "No such file"),
+    ("folder.toml", "directory"),
+    ("''", "got ''"),
+    ("/proc/out.toml", "expected"),
 )
-def test_output_that_cannot_be_written_is_named(output, told, folder, refuse) -> None:
+def test_output_that_cannot_be_written_is_named(output, told, folder, refuse):
     refuse(KERNELS.replace("out.toml", output), "error: --output: got ", told)
 
 
 # fit kernels
 
 
-def test_fit_writes_a_profile_that_predicts_what_was_planted(do) -> None:
+def test_fit_writes_a_profile_that_predicts_what_was_planted(do):
     out = do("fit kernels all.csv --output mine.toml --source 'a test'")
     assert "Written: mine.toml, [fitted.mine]" in out
     stack = load_hardware("mine.toml").fitted["mine"]
@@ -267,7 +217,7 @@ def test_fit_writes_a_profile_that_predicts_what_was_planted(do) -> None:
             assert f"{name} = {value:.4g}" in in_one_line(out)
 
 
-def test_a_fit_adds_to_the_data_sheet_and_takes_no_name_that_devices_report(do) -> None:
+def test_a_fit_adds_to_the_data_sheet_and_takes_no_name_that_devices_report(do):
     assert 'reported_names = ["H200"]\n' in PLAIN
     do(KERNELS)
     text = Path("out.toml").read_text(encoding="utf-8")
@@ -275,7 +225,7 @@ def test_a_fit_adds_to_the_data_sheet_and_takes_no_name_that_devices_report(do) 
     assert "gemm.csv" in load_hardware("./out.toml").fitted["mine"].source
 
 
-def test_the_first_stack_is_the_default_and_stays(do) -> None:
+def test_the_first_stack_is_the_default_and_stays(do):
     again = "fit kernels {}.csv --output h200_sxm.toml --hardware h200_sxm.toml".format
     do(f"{OWN} --hardware plain/h200_sxm.toml")
     once = Path("h200_sxm.toml").read_bytes()
@@ -283,10 +233,8 @@ def test_the_first_stack_is_the_default_and_stays(do) -> None:
     assert Path("h200_sxm.toml").read_bytes() == once
     do(again("other"))
     both = load_hardware("h200_sxm.toml")
-    assert [(name, stack.is_default) for name, stack in both.fitted.items()] == [
-        ("mine", True),
-        ("other", False),
-    ]
+    defaults = {name: stack.is_default for name, stack in both.fitted.items()}
+    assert [*defaults.items()] == [("mine", True), ("other", False)]
     do(again("newer"))
     after = load_hardware("h200_sxm.toml")
     assert Path("h200_sxm.toml").read_text().count("[fitted.mine]") == 1
@@ -295,7 +243,7 @@ def test_the_first_stack_is_the_default_and_stays(do) -> None:
     assert (both.fitted["mine"].version, after.fitted["mine"].version) == ("1.2.3", "1.3.0")
 
 
-def test_another_profile_of_the_chip_is_taken_if_said_so(do) -> None:
+def test_another_profile_of_the_chip_is_taken_if_said_so(do):
     do(f"{KERNELS} --hardware h100_sxm --measured-on h200_sxm")
     profile = load_hardware("out.toml")
     assert profile.name == load_hardware("h100_sxm").name
@@ -303,14 +251,14 @@ def test_another_profile_of_the_chip_is_taken_if_said_so(do) -> None:
 
 
 @pytest.mark.parametrize("header", ["[ fitted.trtllm", '[fitted."trtllm"'])
-def test_a_stack_whose_header_is_not_found_is_not_replaced(header, folder, refuse) -> None:
+def test_a_stack_whose_header_is_not_found_is_not_replaced(header, folder, refuse):
     Path("h200_sxm.toml").write_text(SHIPPED.replace("[fitted.trtllm", header))
     assert load_hardware("./h200_sxm.toml").fitted == H200.fitted
     line = "fit kernels trtllm.csv --hardware h200_sxm.toml --output out.toml"
     refuse(line, "--hardware: got 'fitted.trtllm'; expected a header ")
 
 
-def test_the_comment_of_the_next_stack_stays(do) -> None:
+def test_the_comment_of_the_next_stack_stays(do):
     Path("h200_sxm.toml").write_text(SHIPPED.replace("[fitted.vllm]", "# of vllm\n[fitted.vllm]"))
     do("fit kernels trtllm.csv --hardware h200_sxm.toml --output out.toml")
     assert "# of vllm\n[fitted.vllm]" in Path("out.toml").read_text(encoding="utf-8")
@@ -319,16 +267,14 @@ def test_the_comment_of_the_next_stack_stays(do) -> None:
 # fit check
 
 
-@pytest.mark.parametrize(
-    ("options", "status"),
-    [
-        ("--max-error 0.01", 0),
-        ("--stack datasheet", 0),
-        ("--stack datasheet --max-error 0.1", 1),
-        ("--stack nosuch --max-error 0.01", 2),
-    ],
+@cases(
+    "options status",
+    ("--max-error 0.01", 0),
+    ("--stack datasheet", 0),
+    ("--stack datasheet --max-error 0.1", 1),
+    ("--stack nosuch --max-error 0.01", 2),
 )
-def test_validate_tells_by_its_status(options, status, folder, ended) -> None:
+def test_validate_tells_by_its_status(options, status, folder, ended):
     found, out, err = ended(f"fit check fitted.toml all.csv {options}")
     assert found == status
     assert len(err.splitlines()) == (status > 0)
@@ -339,12 +285,12 @@ def test_validate_tells_by_its_status(options, status, folder, ended) -> None:
         assert len(widest(out)) <= 80
 
 
-def test_validate_draws(do) -> None:
+def test_validate_draws(do):
     do(f"{VALIDATE} --figure a.png")
     assert Path("a.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_fit_without_arguments_shows_help_and_fails(ended) -> None:
+def test_fit_without_arguments_shows_help_and_fails(ended):
     status, out, err = ended("fit")
     assert status == 2
     assert "Usage: specmodel fit" in out + err

@@ -1,7 +1,6 @@
 """Plain decoding as a view of predict, and lengths of prompts and outputs in predict."""
 
 from printed import widest
-from rows import each_row
 
 WHERE = "--target qwen3-30b-a3b --hardware h200_sxm --tensor-parallel 2"
 PLAIN = f"predict --view plain {WHERE}"
@@ -29,18 +28,6 @@ def test_predict_takes_lengths_of_prompts_and_outputs(rows):
     grown = loaded["forward_time"] - idle["forward_time"]
     assert 0.8 < grown / (63 / 256 * loaded["prefill_time"]) <= 1  # launches go on beside both
     assert loaded["speedup"] < idle["speedup"]
-
-
-@each_row(
-    ("words", "flag"),
-    [
-        ("--prompt-length 0 --output-length 9", "--prompt-length"),
-        ("--prompt-length 9", "--output-length"),
-        ("--drafter eagle3", "--drafter"),
-    ],
-)
-def test_decode_says_in_one_line_what_it_cannot_use(refuse, words, flag):
-    refuse(f"{PLAIN} --batch-size 1 {words}", flag)
 
 
 def test_the_drafter_of_plain_decoding_may_be_none(run):

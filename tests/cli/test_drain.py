@@ -2,7 +2,7 @@
 
 import pytest
 from printed import in_one_line, widest
-from rows import each_row
+from rows import one_case
 
 from specmodel.show.columns import meanings
 
@@ -19,14 +19,12 @@ def test_the_page_begins_with_what_to_do_and_has_80_columns(run):
     assert len(widest(page)) <= 80
 
 
-@each_row(
-    ("policy", "told"),
-    [
-        ("none,fixed:3", "Run fixed:3: 32 prompts x 1 in "),
-        ("none", "Run plain decoding: 32 prompts x 1 in "),
-        ("fixed:3", "Run fixed:3: 32 prompts x 1 in "),
-        ("none,below:31:3", "Run below:31:3: 32 prompts x 1 in "),
-    ],
+@one_case(
+    "policy told",
+    ("none,fixed:3", "Run fixed:3: 32 prompts x 1 in "),
+    ("none", "Run plain decoding: 32 prompts x 1 in "),
+    ("fixed:3", "Run fixed:3: 32 prompts x 1 in "),
+    ("none,below:31:3", "Run below:31:3: 32 prompts x 1 in "),
 )
 def test_the_verdict_names_the_policy(run, policy, told):
     page = run(f"load {WHERE} --drain 32 {LENGTHS} --policy {policy}", one_line=True)
@@ -44,25 +42,3 @@ def test_the_makespan_is_that_of_the_formula_and_all_columns_have_a_meaning(docu
         assert row["cost"] == pytest.approx(2 * row["gpu_hours"])
         by_size = {f"{kind}_at_{size}" for kind in ("share", "last") for size in (2, 4, 8, 16)}
         assert {*row} - by_size <= {*meanings()}
-
-
-@each_row(
-    ("line", "culprit", "remedy"),
-    [
-        ("--drain 64 --request-rate 1", "--request-rate", "arrive at once"),
-        ("--drain 64 --tpot-target 20ms", "--tpot-target", "arrive at once"),
-        ("--drain 100000000", "--drain", "to 2e+06"),
-        ("--drain 64 --samples 100000", "--samples", "31250"),
-        ("--drain 2 --servers 3", "--servers", "from 1 to 2"),
-        ("--drain 64 --finished 0", "--finished", "above 0"),
-        ("--samples 2 --request-rate 1", "--samples", "--drain"),
-        ("--drain 64 --workers 2", "--workers", "a target with it"),
-        ("--drain 9 --prompt-length 9 --output-length lognormla:9:1", "--output", "lognormal:"),
-        ("--drain 9 --prompt-length 9 --output-length lognormal:9:-1", "--output", "from 0"),
-        ("--drain 9 --policy below:", "--policy", "below:64:3"),
-        ("--drain 9 --policy below:64:30", "--max-draft-length", "at most 7"),
-        ("--drain 9 --policy goodput --by-formula", "--policy", "does not learn"),
-    ],
-)
-def test_what_no_drain_has_is_refused_in_one_line(refuse, line, culprit, remedy):
-    refuse(f"load {WHERE} {line}", culprit, remedy)

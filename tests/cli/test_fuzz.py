@@ -4,7 +4,6 @@ What the fuzz reaches is compared with what there is, and it finds mends that ar
 """
 
 import ast
-import random
 import re
 import shlex
 import sys
@@ -40,6 +39,7 @@ OF_ITS_OWN = {
     *("family._read", "keys.table", "modules._table", "records._shipped"),
     *("collectives.time_all_reduces", "device._lines", "device._last_level_cache"),
     *("__init__._open_closed_streams", "commands.carry_out", "files._parquet_folder"),
+    "files._kept_files",  # what an interrupted sweep left, of which `test_sweeps.py` has the tests
     *("commands._versions", "figures._published", "pages.static_page", "glossary._read"),
     "columns._rows",
     *("tables.parse_csv", "tables._read_parquet"),  # which are given files that are open
@@ -67,9 +67,7 @@ def readers():
                     yield f"{path.stem}.{function.name}"
 
 
-def test_the_fuzz_starts_from_lines_that_work_and_reach_all_commands_and_readers(
-    tmp_path, monkeypatch
-):
+def test_the_fuzz_starts_from_lines_that_reach_all_commands_and_readers(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     reached, is_on = set(), True
 
@@ -95,12 +93,6 @@ def test_the_fuzz_starts_from_lines_that_work_and_reach_all_commands_and_readers
             words.insert(1, "kernels")
         named |= {tuple(words[:1]), tuple(words[:2])}
         kinds |= {words[1].replace("-", "_")} if words[0] == "plot" else set()
-    for line in fuzzed_lines.BASES:
-        if "swept.csv" in line or "parts/" in line:
-            for more in ("", " --interval --batch-size 1 --draft-length 1,2"):
-                words = shlex.split(line + more)
-                assert not fuzzed.interrupted(words, tmp_path, random.Random(0))
-                fuzzed_files.restore(tmp_path, kept)
     is_on = False
     served = {("explore",)}  # until it is ended: tests/show/web sends it what is wrong
     assert {*commands_of(main_group)} - served <= named

@@ -4,7 +4,7 @@ import json
 import shlex
 
 import pytest
-from rows import each_row
+from rows import each_row, one_case, rows_of
 
 from specmodel import deploy, list_architectures, list_hardware, load_architecture
 from specmodel.answers.config_formats import one_length
@@ -13,25 +13,15 @@ from specmodel.base.naming import checkpoint, counted, known_name
 from specmodel.cli import start_command
 
 
-@each_row(
-    ("typed", "name", "dtype"),
-    [
-        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b", ""),
-        ("Qwen/Qwen3-Coder-30B-A3B-Instruct-FP8", "qwen3-coder-30b-a3b", "fp8_block"),
-        ("nvidia/Qwen3-8B-FP8", "qwen3-8b", "fp8"),
-        ("nvidia/MiniMax-M3-NVFP4", "minimax-m3", "fp4"),
-        ("Qwen/Qwen3-32B-AWQ", "qwen3-32b", "int4_g128"),
-        ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", "nemotron-3-super-120b-a12b", "fp8"),
-        ("Qwen/Qwen3-32B-FP8-Static-PerTensor", "qwen3-32b", "fp8"),
-        ("zai-org/GLM-5.3-Flash", "glm-5.3-flash", "fp8_block"),
-        ("moonshotai/Kimi-K2-Thinking", "kimi-k2.5", ""),
-        ("RedHatAI/Qwen3-30B-A3B-quantized.w4a16", "qwen3-30b-a3b", "int4_g128"),
-        ("unsloth/DeepSeek-R1-BF16", "deepseek-r1", "bf16"),
-        ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "llama-3.1-70b", ""),
-    ],
-)
+def pasted(section):
+    """Rows of what people paste; - is nothing."""
+    rows = rows_of("pasted.txt", section)
+    return [[None if cell == "-" else cell for cell in row] for row in rows]
+
+
+@each_row(("typed", "name", "dtype"), pasted("checkpoints"))
 def test_a_checkpoint_is_a_shipped_model_and_a_dtype(typed, name, dtype):
-    assert checkpoint(typed, list_architectures()) == (name, dtype)
+    assert checkpoint(typed, list_architectures()) == (name, dtype or "")
     if dtype:
         assert load_architecture(typed).weight_dtype == dtype
         assert load_architecture(typed, weight_dtype="bf16").weight_dtype == "bf16"
@@ -43,20 +33,7 @@ def test_other_names_are_no_checkpoint_of_a_shipped_model(typed):
 
 
 @each_row(
-    ("typed", "weights", "experts", "attention", "activations", "cache", "module"),
-    [
-        ("Qwen/Qwen3-30B-A3B-FP8", "fp8_block", None, None, "fp8", "bf16", None),
-        ("nvidia/Llama-3.1-70B-Instruct-FP8", "fp8", None, None, "fp8", "fp8", None),
-        ("amd/Llama-3.1-70B-Instruct-FP8-KV", "fp8", None, None, "fp8", "fp8", None),
-        ("nvidia/Qwen3-8B-NVFP4", "fp4", None, None, "fp4", "fp8", None),
-        ("nvidia/MiniMax-M3-NVFP4", "fp4", None, "bf16", "fp4", "fp8", "bf16"),
-        ("nvidia/DeepSeek-V3.1-NVFP4", "fp4", None, "bf16", "fp4", "fp8", "bf16"),
-        ("nvidia/Kimi-K2.5-NVFP4", "fp4", "fp4", "bf16", "fp4", "fp8", None),
-        ("nvidia/DeepSeek-V4-Flash-NVFP4", "fp8_block", "fp4", None, "fp8", "fp8", None),
-        ("sgl-project/DeepSeek-V4-Flash-FP8", "fp8_block", "fp8_block", None, "fp8", "fp8", None),
-        ("cyankiwi/DeepSeek-R1-AWQ", "int4_g128", None, None, "bf16", "bf16", None),
-        ("openai/gpt-oss-120b-MXFP4", "bf16", "mxfp4", None, "bf16", "bf16", None),
-    ],
+    ("typed", "weights", "experts", "attention", "activations", "cache", "module"), pasted("dtypes")
 )
 def test_dtypes_are_those_of_published_checkpoints(
     typed, weights, experts, attention, activations, cache, module
@@ -72,25 +49,10 @@ def test_dtypes_are_those_of_published_checkpoints(
         assert given.target == deploy(target=typed, **where)[0].target
 
 
-@each_row(
-    ("typed", "count", "name"),
-    [
-        ("8xh200", 8, "h200_sxm"),
-        ("8h200", 8, "h200_sxm"),
-        ("2x3090", 2, "rtx_3090"),
-        ("NVIDIA A100-SXM4-40GB", None, "a100_sxm_40gb"),
-        ("dgx-spark", None, "gb10"),
-        ("rtx6kpro", None, "rtx_pro_6000"),
-        ("h20-3e", None, "h20_141gb"),
-        ("Radeon AI PRO R9700", None, "r9700"),
-        ("Strix-Halo", None, "strix_halo"),
-        ("gaudi3", None, None),
-        ("\uff18xh200", None, None),
-    ],
-)
+@each_row(("typed", "count", "name"), pasted("gpus"))
 def test_gpus_are_named_and_counted_as_people_do(typed, count, name):
     found, rest = counted(typed)
-    assert found == count
+    assert found == (count and int(count))
     assert known_name(rest, list_hardware(), "hardware") == name
 
 
@@ -115,13 +77,11 @@ def test_keys_that_change_nothing_are_passed_over_and_named(said):
     assert one["assumptions"] == other["assumptions"]
 
 
-@each_row(
-    ("more", "words", "tokens"),
-    [
-        ({"synthetic_acceptance_length": 2.83}, "", 2.83),
-        ({"synthetic_acceptance_length": 2.83}, " --acceptance-rate 0.5", 1.875),
-        ({"synthetic_acceptance_rates": [0.8, 0.5, 0.3]}, "", 2.6),
-    ],
+@one_case(
+    "more words tokens",
+    ({"synthetic_acceptance_length": 2.83}, "", 2.83),
+    ({"synthetic_acceptance_length": 2.83}, " --acceptance-rate 0.5", 1.875),
+    ({"synthetic_acceptance_rates": [0.8, 0.5, 0.3]}, "", 2.6),
 )
 def test_a_synthetic_acceptance_is_taken_unless_one_is_typed(said, more, words, tokens):
     config = {"method": "eagle3", "num_speculative_tokens": 3}
@@ -137,27 +97,7 @@ def test_dtypes_of_a_drafter_are_read(said):
     assert narrow["rows"][0]["memory_bytes"] < plain["rows"][0]["memory_bytes"]
 
 
-@each_row(
-    ("words", "method", "model", "drafter"),
-    [
-        ("qwen3-4b h100", "draft_model", "Qwen/Qwen3-0.6B-FP8", "Qwen3-0.6B"),
-        ("gemma-4-26b h100", None, "google/gemma-4-26B-A4B-it-assistant", "assistant"),
-        ("gemma-4-26b h100", "mtp", "google/gemma-4-26B-A4B-it-assistant", "assistant"),
-        ("gemma-4-31b h100", "draft_model", "google/gemma-4-31B-it-assistant", "assistant"),
-        ("gemma-4-e4b h100", "gemma4_mtp", "gg-hf-am/gemma-4-E4B-it-assistant", "assistant"),
-        ("deepseek-v3 8xh200", "deepseek_mtp", None, "MTP head"),
-        ("deepseek-v3 8xh200", None, "/models/DeepSeek-V3-NextN/", "MTP head"),
-        ("deepseek-r1 8xh200", "eagle", "lmsys/DeepSeek-R1-NextN", "MTP head"),
-        ("glm-4.5-air 4xh100", "eagle3", "models/GLM-4.5-Air-MTP/", "MTP head"),
-        ("llama-3.1-8b h100", "eagle", "/mtp/EAGLE-LLaMA3.1-Instruct-8B", "EAGLE head"),
-        ("llama-3.1-8b h100", "eagle", "yuhuili/EAGLE-LLaMA3.1-Instruct-8B", "EAGLE head"),
-        ("llama-3.1-8b h100", "eagle", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "EAGLE-3 head"),
-        ("llama-3.1-8b h100", None, "RedHatAI/Qwen3-8B-speculator.eagle3", "EAGLE-3 head"),
-        ("llama-3.1-8b h100", "EAGLE-3", "x/beagle-7b", "EAGLE-3 head"),
-        ("llama-3.1-8b h100", "dflash", "z-lab/Qwen3-8B-DFlash-b16", "DFlash head"),
-        ("llama-3.1-8b h100", "ngram_gpu", None, "n-gram look-up on the GPU"),
-    ],
-)
+@each_row(("words", "method", "model", "drafter"), pasted("drafters"))
 def test_drafters_are_those_that_engines_take(said, words, method, model, drafter):
     config = {"method": method, "model": model, "num_speculative_tokens": 3}
     config = {key: value for key, value in config.items() if value}
@@ -208,13 +148,11 @@ def test_an_assistant_gains_what_it_was_seen_to_gain(rows):
     assert row["speedup_low"] < 132.5 / 39.7 < row["speedup_high"]
 
 
-@each_row(
-    ("words", "length", "tokens"),
-    [
-        ("qwen3.6-27b h100", 6, 3.09),
-        ("qwen3-32b h100 --drafter eagle3", 5, 2.26),
-        ("kimi-k2.5 8xh200 --weight-dtype int4 --drafter mtp", 3, 1.60),
-    ],
+@one_case(
+    "words length tokens",
+    ("qwen3.6-27b h100", 6, 3.09),
+    ("qwen3-32b h100 --drafter eagle3", 5, 2.26),
+    ("kimi-k2.5 8xh200 --weight-dtype int4 --drafter mtp", 3, 1.60),
 )
 def test_drafts_longer_than_published_are_answered_and_said(document, words, length, tokens):
     found = document(f"predict {words} --draft-length {length} --batch-size 1")
@@ -231,31 +169,6 @@ def test_two_dgx_sparks_are_joined_by_their_network(rows, tokens, gain):
     assert 1 / row["forward_time"] == pytest.approx(20.3, rel=0.05)
 
 
-@each_row(
-    ("config", "told"),
-    [
-        ({"method": "dflash", "model": "incoai/Qwen3.8-27B-DFlash2"}, "dflash2 is not modelled"),
-        ({"model": "FasterDecoding/medusa-vicuna-7b-v1.3"}, "medusa is not modelled"),
-        ({"method": "arctic", "model": "Snowflake/Arctic-LSTM"}, "arctic is not modelled"),
-        ({"model": "ibm-ai-platform/llama3-70b-accelerator"}, "accelerator is not modelled"),
-        (
-            {"method": "mtp", "num_speculative_tokens_per_batch_size": [[1, 64, 3]]},
-            "--draft-length for each batch size in turn",
-        ),
-        ({"method": "mtp", "draft_lm_head_quantization": "fp8"}, "--set drafter.head_dtype=fp8"),
-        ({"method": "mtp", "synthetic_acceptance_length": 0.5}, "tokens a step, at least 1"),
-        ({"method": "eagle3", "model": "a/Qwen3.8-27B-XPress"}, "xpress is not modelled"),
-        ({"method": "eagle3", "model": "z-lab/a-DFlash"}, "a head of eagle3, or the method dflash"),
-        ({"method": "mtp", "enable_adaptive_verification": True}, "load --policy adaptive-verif"),
-        ({"method": "eagle3", "quantization": "q4_k_m"}, "--speculative-config quantization: got"),
-        ({"num_speculative_tokens": 3}, "a method, such as"),
-    ],
-)
-def test_what_changes_a_step_is_refused_in_one_line(refuse, config, told):
-    typed = shlex.quote(json.dumps(config))
-    refuse(f"predict qwen3.8-27b h100 --speculative-config {typed}", told)
-
-
 def test_sglang_drafts_a_block_in_one_step(rows):
     words = "predict qwen3-8b b200 --speculative_algorithm DFLASH --speculative-num-steps 1"
     words += " --speculative-eagle-topk 1 --speculative-num-draft-tokens 16 --batch-size 1"
@@ -263,14 +176,12 @@ def test_sglang_drafts_a_block_in_one_step(rows):
     assert row["draft_length"] == 15
 
 
-@each_row(
-    ("flags", "length", "told"),
-    [
-        ("NEXTN --speculative-num-steps 2 --speculative-num-draft-tokens 2", 2, "steps + 1, 3"),
-        ("NEXTN --speculative-num-steps 4 --speculative-num-draft-tokens 24", 4, "steps + 1, 5"),
-        ("NEXTN --speculative-num-steps 3 --speculative-num-draft-tokens 4", 3, ""),
-        ("NGRAM --speculative-num-steps 3 --speculative-num-draft-tokens 12", 11, ""),
-    ],
+@one_case(
+    "flags length told",
+    ("NEXTN --speculative-num-steps 2 --speculative-num-draft-tokens 2", 2, "steps + 1, 3"),
+    ("NEXTN --speculative-num-steps 4 --speculative-num-draft-tokens 24", 4, "steps + 1, 5"),
+    ("NEXTN --speculative-num-steps 3 --speculative-num-draft-tokens 4", 3, ""),
+    ("NGRAM --speculative-num-steps 3 --speculative-num-draft-tokens 12", 11, ""),
 )
 def test_sglang_verifies_one_more_than_the_steps_of_a_chain(document, flags, length, told):
     """It sets the tokens so, with a warning, where top-k is 1 (``arg_groups``, 0.5.23)."""
@@ -283,39 +194,11 @@ def test_sglang_verifies_one_more_than_the_steps_of_a_chain(document, flags, len
     assert (told in names) if told else not names
 
 
-@each_row(
-    ("typed", "flag"),
-    [
-        ("--speculative-algorithm EAGLE", "--speculative-draft-model-path: none given"),
-        ("--speculative-algorithm NEXTN", "--speculative-draft-model-path: none given"),
-        ('--speculative-config \'{"method": "mtp"}\'', "--speculative-config model: none given"),
-    ],
-)
-def test_no_module_is_made_up_for_a_start_command(refuse, typed, flag):
-    refuse(f"predict llama-3.1-8b h100 --acceptance-rate 0.6 {typed}", flag)
-
-
-@each_row(
-    ("words", "model", "other"),
-    [
-        (
-            "gpt-oss-20b h100",
-            "RedHatAI/a-speculator.eagle3",
-            "Dogacel/specdrift-gpt-oss-20b-eagle3",
-        ),
-        ("gpt-oss-20b h100", "Dogacel/specdrift-gpt-oss-20b-eagle3", ""),
-        ("minimax-m3 8xh200", "Inferact/MiniMax-M3-EAGLE3-GQA", "Inferact/MiniMax-M3-EAGLE3"),
-        ("minimax-m3 8xh200", "/models/MiniMax-M3-EAGLE3", ""),
-        ("llama-3.1-8b h100", "lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B", ""),
-        ("deepseek-r1 8xh200", "lmsys/DeepSeek-R1-NextN", ""),
-        ("deepseek-r1 8xh200", "lmsys/DeepSeek-V3-0324-NextN", "the module of deepseek-r1"),
-        ("gemma-4-31b h100", "google/gemma-4-31B-it-assistant", ""),
-    ],
-)
+@each_row(("words", "model", "other"), pasted("heads"))
 def test_acceptance_of_another_head_is_said_to_be(run, said, words, model, other):
     config = {"method": "eagle3", "model": model, "num_speculative_tokens": 3}
     source = said(words, config)["assumptions"]["acceptance"]
-    assert source.partition("of another head: ")[2] == other
+    assert source.partition("of another head: ")[2] == (other or "")
     typed = shlex.quote(json.dumps(config))
     screen = run(f"predict {words} --batch-size 8 --speculative-config {typed}")
     assert ("of another head" in screen) == bool(other)
@@ -352,15 +235,13 @@ def test_shares_may_be_typed_in_per_cent(rows):
     assert rows(f"{words} 0.5") == rows(f"{words} 50%")
 
 
-@each_row(
-    ("typed", "dtype"),
-    [
-        ("auto-round", "int4_g128"),
-        ("modelopt_fp4", "fp4"),
-        ("Q8_0", "int8_g32"),
-        ("q4_0", "int4_g32"),
-        ("fp8_e5m2", "fp8"),
-    ],
+@one_case(
+    "typed dtype",
+    ("auto-round", "int4_g128"),
+    ("modelopt_fp4", "fp4"),
+    ("Q8_0", "int8_g32"),
+    ("q4_0", "int4_g32"),
+    ("fp8_e5m2", "fp8"),
 )
 def test_dtypes_are_named_as_checkpoints_do(typed, dtype):
     assert check_dtype("weight_dtype", typed) == dtype

@@ -6,35 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from rows import each_row
+from printed import typed_wrong
+from rows import cases, each_row, rows_of
 
-WHERE = "--target qwen3-30b-a3b --drafter eagle3 --hardware h200_sxm"
-RATE = f"{WHERE} --acceptance-rate 0.7"
-PRINTED = {
-    "speedup": f"predict {RATE} --batch-size 1,8,64 --draft-length 1,3 --interval",
-    "target-efficiency": f"predict {RATE} --batch-size 8 --draft-length 1:3 --engine sglang",
-    "best-draft-length": f"predict --view lengths {RATE} --context-length 512,65536",
-    "break-even": f"break-even {WHERE}",
-    "roofline": f"predict {RATE} --batch-size 8 --draft-length 3 --components",
-    "components": f"predict {RATE} --batch-size 8,64 --draft-length 3 --components",
-    "waterfalls": f"predict --view terms {RATE} --batch-size 1,64 --draft-length 3",
-    "tornado": f"sensitivity {RATE} --batch-size 8 --draft-length 3 --samples 64",
-    "sobol": f"sensitivity {RATE} --batch-size 8 --draft-length 3 --samples 64",
-    "policies": "simulate --step-times times.csv --trace code-ngram --policy none,oracle",
-}
-OTHERS = [
-    ("tpot", "predict --view plain qwen3-30b-a3b h200"),
-    ("throughput", f"sweep {RATE} --batch-size 1,8,64"),
-    ("pareto", "compare qwen3-30b-a3b h100,h200 --batch-size 1,8 --tpot-target 10ms"),
-    ("speedup", f"schedule --for vllm {RATE} --max-batch-size 64"),
-    (
-        "step-time",
-        "schedule --for sglang --format cost-table qwen3-30b-a3b h200 --drafter dspark"
-        " --max-draft-length 3 --batch-size 1,8",
-    ),
-    ("load", f"load {RATE} --request-rate 1,2 --requests 30"),
-    ("load", f"load {RATE} --users 2,4 --requests 30"),
-]
 STARTS = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml"}
 
 
@@ -49,8 +23,8 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "line"), [*PRINTED.items(), *OTHERS])
-def test_what_a_command_prints_is_drawn_from_a_pipe(kind, line, ended, monkeypatch) -> None:
+@pytest.mark.parametrize(("kind", "line"), rows_of("commands.txt", "figures"))
+def test_what_a_command_prints_is_drawn_from_a_pipe(kind, line, ended, monkeypatch):
     pytest.importorskip("matplotlib")
     status, printed, _ = ended(line if line.startswith("sweep") else f"{line} --csv")
     assert status == 0
@@ -60,19 +34,19 @@ def test_what_a_command_prints_is_drawn_from_a_pipe(kind, line, ended, monkeypat
 
 
 @pytest.mark.parametrize(("suffix", "start"), STARTS.items())
-def test_the_suffix_tells_the_format(suffix, start, ended) -> None:
+def test_the_suffix_tells_the_format(suffix, start, ended):
     pytest.importorskip("matplotlib")
     assert ended(f"plot speedup table.csv --output a{suffix}")[0] == 0
     assert Path(f"a{suffix}").read_bytes().startswith(start)
 
 
-def test_published_unions_need_no_table(ended) -> None:
+def test_published_unions_need_no_table(ended):
     pytest.importorskip("matplotlib")
     assert ended("plot active_experts --output a.svg") == (0, "Wrote a.svg.\n", "")
     assert Path("a.svg").stat().st_size > 1000
 
 
-def test_the_outcome_is_passed_on(ended, monkeypatch) -> None:
+def test_the_outcome_is_passed_on(ended, monkeypatch):
     pytest.importorskip("matplotlib")
     told = {}
     monkeypatch.setattr(
@@ -86,16 +60,14 @@ def test_the_outcome_is_passed_on(ended, monkeypatch) -> None:
     assert (told["marks"], told["has_title"]) == (False, False)
 
 
-@pytest.mark.parametrize(
-    ("where", "left"),
-    [
-        ("--where draft_length=1,3,5", {"draft_length": {1, 3, 5}}),
-        ("--where target=b,a --where draft_length=4", {"target": {"a", "b"}, "draft_length": {4}}),
-        ("--where fits=True", {"fits": {True}}),
-        ("--where speedup=1.5", {"speedup": {1.5}}),
-    ],
+@cases(
+    "where left",
+    ("--where draft_length=1,3,5", {"draft_length": {1, 3, 5}}),
+    ("--where target=b,a --where draft_length=4", {"target": {"a", "b"}, "draft_length": {4}}),
+    ("--where fits=True", {"fits": {True}}),
+    ("--where speedup=1.5", {"speedup": {1.5}}),
 )
-def test_rows_can_be_chosen(where, left, ended, monkeypatch) -> None:
+def test_rows_can_be_chosen(where, left, ended, monkeypatch):
     pytest.importorskip("matplotlib")
     drawn = []
     monkeypatch.setattr(
@@ -110,33 +82,15 @@ def test_rows_can_be_chosen(where, left, ended, monkeypatch) -> None:
 
 
 GOOD = "plot speedup table.csv --output a.pdf"
-BAD = [
-    ("plot speedpu table.csv --output a.pdf", "kind: got 'speedpu'", "one of speedup"),
-    ("plot speedup --output a.pdf", "table: none given", "- for a pipe"),
-    ("plot speedup table.csv", "--output"),
-    ("plot speedup nowhere.csv --output a.pdf", "table: got 'nowhere.csv'", "No such file"),
-    ("plot tpot table.csv --output a.pdf", "table: got", "columns tpot as well"),
-    ("plot speedup table.csv --output a.jpg", "--output: got 'a.jpg'", ".png, .pdf or .svg"),
-    ("plot speedup table.csv --output folder.pdf", "--output: got 'folder.pdf'", "directory"),
-    (f"{GOOD} --width 2.9", "--width: got 2.9", "from 3 to 20"),
-    (f"{GOOD} --where draft=1", "--where: got 'draft=1'", "such as batch_size"),
-    (f"{GOOD} --where batch_size=x", "--where: got 'x'", "numbers as a list or range"),
-    (f"{GOOD} --where batch_size=2", "--where: got 'batch_size=2'", "rows have, such as 1"),
-    (f"{GOOD} --outcome speedup", "--outcome: got 'speedup'", "none"),
-    ("plot policies table.csv --output a.pdf --no-marks", "--no-marks: got True", "none"),
-    ("plot sobol table.csv --output a.pdf --outcome x", "--outcome: got 'x'", "target_efficiency"),
-]
 
 
-@each_row(("command", "fragments"), [(command, rest) for command, *rest in BAD])
-def test_what_cannot_be_drawn_is_one_line_and_status_2(command, fragments, refuse) -> None:
+@each_row(("command", "fragments"), typed_wrong("plot_command", good=GOOD))
+def test_what_cannot_be_drawn_is_one_line_and_status_2(command, fragments, refuse):
     refuse(command, *fragments)
     assert not Path("a.pdf").exists()
 
 
-def test_a_table_larger_than_memory_is_refused_before_it_is_read(
-    ended, refuse, monkeypatch
-) -> None:
+def test_a_table_larger_than_memory_is_refused_before_it_is_read(ended, refuse, monkeypatch):
     pytest.importorskip("matplotlib")
     pytest.importorskip("pyarrow")
     pd.DataFrame({"batch_size": range(1, 101), "speedup": 1.5}).to_parquet("large.parquet")
@@ -147,7 +101,7 @@ def test_a_table_larger_than_memory_is_refused_before_it_is_read(
     refuse("plot speedup large.parquet --output a.pdf", expected, "not 100 rows of 2 columns")
 
 
-def test_without_matplotlib_it_says_what_to_install(refuse, monkeypatch) -> None:
+def test_without_matplotlib_it_says_what_to_install(refuse, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     told = "--output: got 'no package matplotlib'"
     refuse("plot speedup table.csv --output a.pdf", told, "pip install '.[plots]'")

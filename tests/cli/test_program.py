@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from rows import each_row
+from programs import start
+from rows import cases, each_row, one_case
 
 import specmodel
 from specmodel import cli
@@ -31,17 +32,10 @@ sys.meta_path.insert(0, Interrupt)
 
 
 def run(command: str, code: str = "", **options: object) -> tuple[int, str, str]:
-    """Run the program in a process of its own, after some code."""
-    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    program = f"{heed}\n{code}\nfrom specmodel.cli import run; raise SystemExit(run())"
-    done = subprocess.run(
-        [sys.executable, "-c", program, *shlex.split(command)],
-        capture_output=True,
-        check=False,
-        **options,
-    )
-    err = done.stderr.decode("latin-1").removeprefix("\n")  # what a terminal shows after ^C
-    return done.returncode, done.stdout.decode("latin-1"), err
+    """Run the program in a process of its own, after some code; return what it left."""
+    process = start(command, code, **options)
+    out, err = (text.decode("latin-1") for text in process.communicate())
+    return process.returncode, out, err.removeprefix("\n")  # what a terminal shows after ^C
 
 
 def test_terminals_without_a_character_get_its_number() -> None:
@@ -54,15 +48,13 @@ def test_terminals_without_a_character_get_its_number() -> None:
     assert done.stdout.endswith("\\u221a\n")
 
 
-@pytest.mark.parametrize(
-    ("descriptor", "command", "status", "said"),
-    [
-        (0, "plot speedup - --output out.svg", 2, "table: got '-'"),
-        (1, PREDICT, 2, "specmodel: error: output: "),
-        (1, "", 2, "specmodel: error: output: "),
-        (2, PREDICT, 0, ""),
-        (2, "predit", 2, ""),
-    ],
+@cases(
+    "descriptor command status said",
+    (0, "plot speedup - --output out.svg", 2, "table: got '-'"),
+    (1, PREDICT, 2, "specmodel: error: output: "),
+    (1, "", 2, "specmodel: error: output: "),
+    (2, PREDICT, 0, ""),
+    (2, "predit", 2, ""),
 )
 def test_a_closed_stream(descriptor: int, command: str, status: int, said: str, tmp_path) -> None:
     if descriptor == 0:
@@ -86,13 +78,11 @@ def test_an_interrupted_import_is_silent(module: str) -> None:
 
 
 @each_row("strange", ["x" * 5000, "x " * 2500, "a\nb", "\x1b[31mred", "\udcff"])
-@each_row(
+@one_case(
     "command",
-    [
-        *("{}", "list {}", "predict {}", "predict --{}", "fit kernels {} --output a.toml"),
-        *(f"{PREDICT} {{}}", f"{PREDICT} --tensor-parallel {{}}", f"{PREDICT} --set {{}}"),
-        *(f"{PREDICT} --set target.{{}}=1", f"{PREDICT} --hardware {{}}", "acceptance {}"),
-    ],
+    *("{}", "list {}", "predict {}", "predict --{}", "fit kernels {} --output a.toml"),
+    *(f"{PREDICT} {{}}", f"{PREDICT} --tensor-parallel {{}}", f"{PREDICT} --set {{}}"),
+    *(f"{PREDICT} --set target.{{}}=1", f"{PREDICT} --hardware {{}}", "acceptance {}"),
 )
 def test_errors_are_one_short_line(command: str, strange: str, capsys) -> None:
     words = [word.replace("{}", strange) for word in shlex.split(command)]

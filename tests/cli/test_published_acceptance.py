@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 from printed import widest
-from rows import each_row
+from rows import each_row, one_case
 
 import specmodel
 
@@ -13,16 +13,14 @@ NAMED = f"{WHERE} --acceptance glm-5.2-mtp"
 SOURCE = "glm-5.2-mtp (InferenceX: SPEED-Bench coding, thinking on, B300, vLLM"
 
 
-@each_row(
+@one_case(
     "command",
-    [
-        "predict --batch-size 8 --draft-length 3",
-        "predict --view lengths --batch-size 1,8",
-        "predict --view terms --draft-length 3 --batch-size 8",
-        "compare --batch-size 1,8",
-        "schedule --for vllm --max-batch-size 8",
-        "sensitivity --draft-length 3 --batch-size 8 --samples 64",
-    ],
+    "predict --batch-size 8 --draft-length 3",
+    "predict --view lengths --batch-size 1,8",
+    "predict --view terms --draft-length 3 --batch-size 8",
+    "compare --batch-size 1,8",
+    "schedule --for vllm --max-batch-size 8",
+    "sensitivity --draft-length 3 --batch-size 8 --samples 64",
 )
 def test_every_command_takes_it_and_prints_its_source(run, command):
     assert SOURCE in run(f"{command} {NAMED} --verbose", one_line=True)
@@ -31,29 +29,6 @@ def test_every_command_takes_it_and_prints_its_source(run, command):
 def test_what_is_printed_is_what_was_measured(rows):
     found = rows(f"predict {NAMED} --batch-size 8 --draft-length 1,8")
     assert [row["tokens_per_step"] for row in found] == pytest.approx([1.84, 4.06])
-
-
-@each_row(
-    ("command", "told"),
-    [
-        (f"predict {WHERE} --drafter eagle3 --acceptance preset", "DeepSeek-V3 with eagle3"),
-        (f"predict {WHERE} --acceptance 0.7", "preset or a name such as"),
-        (f"predict {NAMED} --acceptance-rate 0.7", "-rate: got 0.7; expected none beside"),
-        (f"predict {NAMED} --measured-draft-length 3", "draft-length: got 3; expected none"),
-        (f"compare {NAMED} --acceptance-rate 0.7", "at most one of --acceptance, "),
-        (
-            f"compare {WHERE} --drafter ngram",
-            "--acceptance: none given; expected a rate of yours, such as --acceptance-rate 0.7,"
-            " as none is published of deepseek-v3 with ngram",
-        ),
-        (
-            f"sweep {NAMED.replace('mtp', 'mtp,eagle', 1)}",
-            "--drafter: got ['mtp', 'eagle']; expected one, with",
-        ),
-    ],
-)
-def test_what_cannot_be_used_is_told_in_a_line(refuse, command, told):
-    refuse(f"{command} --draft-length 3 --batch-size 8", told)
 
 
 def test_a_list_says_which_there_are(run):

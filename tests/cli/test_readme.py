@@ -7,7 +7,6 @@ import re
 import shlex
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from string import Template
 
@@ -37,7 +36,7 @@ MADE = "specmodel predict mixtral-8x7b h100 --acceptance-rate 0.7 --batch-size 1
 NEEDS_A_GPU = "specmodel calibrate --device cuda --output mine.toml"
 
 
-def typed() -> Iterator[str]:
+def typed():
     """Command lines of the blocks for a shell and within sentences, variables in their places."""
     for block in re.findall(r"```sh\n(.*?)```", PAGES, flags=re.DOTALL):
         known: dict[str, str] = {}
@@ -58,7 +57,7 @@ COMMANDS = [
 ]
 
 
-def test_the_commands_are_found() -> None:
+def test_the_commands_are_found():
     names = [command.split()[1] for command in COMMANDS if command.startswith("specmodel ")]
     assert len(names) == len(COMMANDS) >= 10
     assert {"predict", "schedule", "simulate", "sweep", "list", "plot"} <= set(names)
@@ -66,7 +65,7 @@ def test_the_commands_are_found() -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory):
     """An empty folder, in which the commands run in the order of the pages."""
     return Path(tmp_path_factory.mktemp("typed"))
 
@@ -74,7 +73,7 @@ def folder(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_pages_runs_in_what_was_an_empty_folder(
     command, folder, monkeypatch, capsys
-) -> None:
+):
     if " plot " in command:
         pytest.importorskip("matplotlib")
     if " load " in command or "--for-load" in command:
@@ -97,7 +96,7 @@ def test_a_command_of_the_pages_runs_in_what_was_an_empty_folder(
     assert output is None or Path(output[1]).stat().st_size > 0
 
 
-def test_the_first_command_prints_what_the_readme_shows() -> None:
+def test_the_first_command_prints_what_the_readme_shows():
     shown = SHOWN.search(README)
     assert shown is not None
     assert examples.printed(COMMANDS[0]) == shown[0], (
@@ -105,7 +104,7 @@ def test_the_first_command_prints_what_the_readme_shows() -> None:
     )
 
 
-def test_python_of_the_readme_runs() -> None:
+def test_python_of_the_readme_runs():
     (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     found: dict[str, object] = {}
     exec(code, found)
@@ -113,7 +112,7 @@ def test_python_of_the_readme_runs() -> None:
     assert "num_speculative_tokens" in found["plan"].fragment
 
 
-def test_every_extra_is_named_with_what_needs_it() -> None:
+def test_every_extra_is_named_with_what_needs_it():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for extra in project["optional-dependencies"].keys() - {"dev"}:
         assert f"[{extra}]" in PAGES, extra

@@ -2,7 +2,6 @@
 
 import pytest
 from hybrids import hybrid, toml_of
-from rows import each_row
 
 from specmodel import load_architecture
 
@@ -51,16 +50,6 @@ def test_schedule_to_what_fits_says_for_which_draft(run, rows, model):
     point = f"--context-length 65536 --acceptance-rate 0.8 --draft-length {max(lengths)}"
     point += f" --engine sglang --batch-size {len(lengths)},{len(lengths) + 1}"
     assert [row["fits"] for row in rows(f"predict {model} {point}")] == [True, False]
-
-
-@each_row(("options", "error"), [
-    ("--set state_rollback=undo", "--set state_rollback: got 'undo'; expected one of: native, r"),
-    ("--tensor-parallel 32", "--tensor-parallel: got 32; expected a degree that cuts the gated "),
-    ("--set target.state_dtype=fp8", "--set target.state_dtype: got 'fp8'; expected "),
-    ("--set engine.state_slots=two", "--set engine.state_slots: got 'two'; expected "),
-])  # fmt: skip
-def test_what_cannot_be_is_refused_in_one_line(refuse, model, options, error):
-    refuse(f"predict {model} {POINT} {options}", f"specmodel: error: {error}")
 
 
 @pytest.mark.parametrize("engine", ["", " --engine sglang", " --engine vllm-moesd-2025"])

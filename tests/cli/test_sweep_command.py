@@ -3,17 +3,16 @@
 import io
 import os
 import re
-import shlex
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from rows import each_row
+from printed import typed_wrong
+from programs import start
+from rows import cases, each_row
 
 from specmodel import predict
 from specmodel.answers.sweeps import csv_chunks, plan as planning, plan_sweep
@@ -24,13 +23,9 @@ BASE = (
 )
 GOOD = f"{BASE} --acceptance-rate 0.5"
 AXES = {
-    "target": "mixtral-8x7b",
-    "drafter": "ngram",
-    "hardware": "h200_sxm",
-    "batch_size": [1, 8],
-    "draft_length": [1, 3],
-    "acceptance_rate": [0.5],
-}
+    "target": "mixtral-8x7b", "drafter": "ngram", "hardware": "h200_sxm", "batch_size": [1, 8],
+    "draft_length": [1, 3], "acceptance_rate": [0.5],
+}  # fmt: skip
 LARGE = GOOD + " --batch-size 1:2000 --context-length 1:1000 --columns speedup"
 PLAN = {"batch_size": range(1, 2001), "context_length": range(1, 1001)}
 CUT = "import specmodel.answers.sweeps.plan as planning; planning.PART = 4000"
@@ -39,21 +34,6 @@ CUT = "import specmodel.answers.sweeps.plan as planning; planning.PART = 4000"
 def needs_pyarrow(output):
     if not output.endswith(".csv"):
         pytest.importorskip("pyarrow")
-
-
-def start(command, code=""):
-    """Run the program in a process of its own, after some code.
-
-    A shell's background has Ctrl-C ignored, and its children inherit that.
-    """
-    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    program = f"{heed}\n{code}\nfrom specmodel.cli import run; raise SystemExit(run())"
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *shlex.split(command)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def as_frame(text):
@@ -69,17 +49,12 @@ def test_lists_and_ranges_mean_what_they_do_from_python(run):
         " --columns speedup,limited_by"
     )
     axes = {
-        "target": ["olmoe-1b-7b", "mixtral-8x7b"],
-        "drafter": "eagle",
-        "hardware": ["h100_sxm", "h200_sxm"],
-        "target.num_layers": [16, 24],
-        "hardware.memory.peak_bytes_per_s": [2e12, 3e12, 4e12],
-        "engine.pass_time": [1e-4, 0],
-        "context_length": [0, 512],
-        "batch_size": [1, 2, 4, 8, 100],
-        "draft_length": [1, 2, 3],
+        "target": ["olmoe-1b-7b", "mixtral-8x7b"], "drafter": "eagle",
+        "hardware": ["h100_sxm", "h200_sxm"], "target.num_layers": [16, 24],
+        "hardware.memory.peak_bytes_per_s": [2e12, 3e12, 4e12], "engine.pass_time": [1e-4, 0],
+        "context_length": [0, 512], "batch_size": [1, 2, 4, 8, 100], "draft_length": [1, 2, 3],
         "acceptance_rate": [0.3, 0.6, 0.9],
-    }
+    }  # fmt: skip
     assert out == "".join(csv_chunks(plan_sweep(axes, columns=["speedup", "limited_by"])))
 
 
@@ -98,12 +73,10 @@ def test_what_does_not_fit_is_marked_and_said_last(ended):
     assert (as_frame(out)["fits"].tolist(), err) == ([True] * 5 + [False], said.format("1 of 6"))
 
 
-@pytest.mark.parametrize(
-    ("target", "gpus", "counts"),
-    [
-        ("qwen3-30b-a3b", "8h200,h200:4,h200x2,dgx-spark", [8, 4, 2, 1]),
-        ("mixtral-8x7b", "h100,l40s", [2, 4]),
-    ],
+@cases(
+    "target gpus counts",
+    ("qwen3-30b-a3b", "8h200,h200:4,h200x2,dgx-spark", [8, 4, 2, 1]),
+    ("mixtral-8x7b", "h100,l40s", [2, 4]),
 )
 def test_gpus_are_counted_as_by_predict(target, gpus, counts, ended):
     """In each way they are written; without a count they are the fewest that hold the model."""
@@ -157,42 +130,7 @@ def test_impossible_combinations_are_said(ended):
     assert re.fullmatch(told, err)
 
 
-CASES = [
-    *((f"{GOOD} {options}", *told) for options, *told in [
-        ("--batch-size 8:1", "--batch-size", "'8:1'", "1,2"),
-        ("--batch-size 1:200000", "--batch-size", "'1:200000'", "at most 100000"),
-        ("--acceptance-rate 0.9:0.1:0.1", "--acceptance-rate", "'0.9:0.1:0.1'", "0.5,0.7"),
-        ("--acceptance-rate high", "--acceptance-rate", "'high'", "0.5,0.7"),
-        ("--acceptance-rate 0.5,1.5", "--acceptance-rate", "got 1.5", "from 0 to 1"),
-        ("--verify-tokens 9", "--verify-tokens", "got 9;", "tokens_per_step"),
-        ("--columns speedups", "--columns", "'speedups'", "speedup"),
-        ("--hardware h200_sxm,", "--hardware", "''"),
-        ("--tensor-parallel 3,5 --skip-impossible", "--tensor-parallel", "no combination works"),
-        (
-            "--set hardware.memory.peak_bytes_per_s=4e12:1e12:1e12",
-            *("--set hardware.memory.peak_bytes_per_s", "'4e12:1e12:1e12'", "0.5:0.9:0.1"),
-        ),
-        ("--set hardware.memory.bandwidth=1e12", "--set hardware.memory.bandwidth", "peak_bytes"),
-        ("--workers 0", "--workers", "got 0", "at least 1"),
-        ("--workers 2 --scheduler tcp://127.0.0.1:1", "--workers", "got 2", "scheduler"),
-        ("--max-draft-length 3,4", "--max-draft-length", "[3, 4]", "one value"),
-        ("--gpu-hour-price nan", "--gpu-hour-price"),
-    ]),
-    (f"{BASE}", "acceptance", "none given", "--acceptance-rate 0.7, as none is published of"),
-    (f"{BASE} --drafter eagle3", "acceptance", "none given", "--acceptance typical", "or a rate"),
-    (
-        "sweep qwen3-30b-a3b,mixtral-8x7b h200",
-        *("--drafter: none given", "--drafter ngram --acceptance-rate 0.7, as the defaults"),
-    ),
-    (f"{BASE} --drafter ngram,eagle3", "--acceptance: none given", "expected --acceptance-rate"),
-    ("sweep qwen3-30b-a3b h200 --verify-tokens 4", "--verify-tokens", "no best length"),
-    ("sweep qwen3-30b-a3b h200 --tokens-per-step 2", "--measured-draft-length: none given"),
-    ("sweep qwen3-30b-a3b 2xh100 --tensor-parallel 4", "degrees whose product is 2"),
-    (LARGE + " --draft-length 1:1000", "num_points", "2000000000", "--yes", "1,000,000,000"),
-]  # fmt: skip
-
-
-@each_row(("command", "fragments"), [(command, told) for command, *told in CASES])
+@each_row(("command", "fragments"), typed_wrong("sweep_command", good=GOOD, base=BASE, large=LARGE))
 def test_wrong_input_ends_in_one_line(command, fragments, tmp_path, refuse):
     refuse(f"{command} --output {tmp_path}/one.csv", *fragments)
     assert not list(tmp_path.iterdir())
@@ -228,16 +166,14 @@ def left_of(path):
 
 def start_until(num_bytes, path, command):
     """Start a sweep, and wait until it has written so much."""
-    process = start(f"{command} --output {path}", CUT)
+    process = start(f"{command} --output {path}", CUT, text=True)
     deadline = time.monotonic() + 60
     while left_of(Path(path))[1] <= num_bytes and time.monotonic() < deadline:
         time.sleep(0.01)
     return process
 
 
-@pytest.mark.parametrize(
-    ("output", "sent"), [("one.csv", signal.SIGINT), ("parts/", signal.SIGTERM)]
-)
+@cases("output sent", ("one.csv", signal.SIGINT), ("parts/", signal.SIGTERM))
 def test_a_signal_to_stop_keeps_the_first_rows_and_says_so(output, sent, tmp_path, monkeypatch):
     needs_pyarrow(output)
     process = start_until(100_000, f"{tmp_path}/{output}", f"{LARGE} --workers 2")
@@ -272,15 +208,12 @@ def test_a_killed_sweep_goes_on_by_the_same_command(output, tmp_path):
         process.kill()
         process.communicate()
         assert process.returncode == -signal.SIGKILL
-    for name in (output, f"whole_{output}"):
-        out, _ = start(f"{command} --output {tmp_path}/{name}", CUT).communicate(timeout=120)
-        if name == output:
-            kept = int(out.split(" of them kept")[0].split("(")[1].replace(",", ""))
-            assert 0 < kept < 400_000
+    told, _ = start(f"{command} --output {tmp_path}/{output}", CUT, text=True).communicate()
+    kept = int(told.split(" of them kept")[0].split("(")[1].replace(",", ""))
+    assert 0 < kept < 400_000
+    start(f"{command} --output {tmp_path}/whole_{output}", CUT).communicate()
     found, expected = (
-        {part.name: part.read_bytes() for part in each.iterdir()}
-        if each.is_dir()
-        else each.read_bytes()
+        {p.name: p.read_bytes() for p in each.iterdir()} if each.is_dir() else each.read_bytes()
         for each in (tmp_path / output, tmp_path / f"whole_{output}")
     )
     assert found == expected

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from published_tables import read_table
+from rows import cases
 
 from specmodel import deploy, load_engine
 from specmodel.cost import step_times
@@ -13,21 +14,14 @@ ROWS = read_table("draft_rounds.csv")
 
 def round_of(row, drafter="dspark"):
     deployment, _ = deploy(
-        target=row["target"],
-        hardware=row["hardware"],
-        stack=row["stack"],
-        tensor_parallel=int(row["tensor_parallel"]),
-        drafter=drafter,
-        engine=CAPTURED,
-    )
+        target=row["target"], hardware=row["hardware"], stack=row["stack"],
+        tensor_parallel=int(row["tensor_parallel"]), drafter=drafter, engine=CAPTURED,
+    )  # fmt: skip
     length = float(row["draft_length"])
     return step_times(
-        deployment,
-        batch_size=float(row["batch_size"]),
-        draft_length=length,
-        verify_tokens=length + 1,
-        context_length=1024.0,
-    )
+        deployment, batch_size=float(row["batch_size"]), draft_length=length,
+        verify_tokens=length + 1, context_length=1024.0,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['target']} {row['batch_size']}")
@@ -46,10 +40,7 @@ def test_rounds_of_one_curve_are_met_on_average():
     assert growth[0] == pytest.approx(growth[1], rel=0.3)
 
 
-@pytest.mark.parametrize(
-    ("hardware", "measured"),
-    [("h100_sxm", 0.320e-3), ("h100_sxm", 0.349e-3), ("h200_sxm", 0.205e-3)],
-)
+@cases("hardware measured", ("h100_sxm", 0.320e-3), ("h100_sxm", 0.349e-3), ("h200_sxm", 0.205e-3))
 def test_steps_of_a_markov_head_take_what_was_measured(hardware, measured):
     """All seven of GLM-5.2's in pegainfer, with graphs and without (issue 582), and in 615."""
     row = {"target": "glm-5.2", "stack": "vllm", "tensor_parallel": 1, "hardware": hardware}

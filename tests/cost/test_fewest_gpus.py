@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from rows import cases
 
 from specmodel import InputError, deploy, predict
 from specmodel.cost import MemoryUse
@@ -47,9 +48,7 @@ def test_degrees_that_do_not_cut_a_model_are_passed_over():
         layout_of(deploy(target="mixtral-8x7b", hardware="h100_sxm")[0], 3)
 
 
-@pytest.mark.parametrize(
-    ("target", "hardware", "count"), [("qwen3-235b-a22b", "t4", 31), ("deepseek-r1", "gb10", 7)]
-)
+@cases("target hardware count", ("qwen3-235b-a22b", "t4", 31), ("deepseek-r1", "gb10", 7))
 def test_what_no_layout_holds_says_how_many_would_do(target, hardware, count):
     deployment = deploy(target=target, hardware=hardware)[0]
     with pytest.raises(InputError, match=f"so that {count} would do") as error:

@@ -4,15 +4,14 @@ import math
 
 import numpy as np
 import pytest
+from rows import cases
 
 from specmodel import deploy, load_engine, ngram_drafter, predict
 from specmodel.cost import step_times
 
 HOST = {"pass_time": 2e-3, "draft_pass_time": 5e-4, "reject_time": 1e-3}
 HOST |= {"reject_time_per_request": 4e-5, "tree_time": 3e-4}
-WHERE = {
-    "target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h200_sxm", "stack": "sglang",
-}  # fmt: skip
+WHERE = {"target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h200_sxm", "stack": "sglang"}
 POINT = {"batch_size": 8, "draft_length": 3, "context_length": 1000}
 
 
@@ -31,13 +30,11 @@ GPU = times("none", **dict.fromkeys(HOST, 0.0))
 HOST_OF_STEP = 2e-3 + 3 * 5e-4 + 1e-3 + 8 * 4e-5
 
 
-@pytest.mark.parametrize(
-    ("hides", "plain", "step"),
-    [
-        ("none", GPU.forward_time + 2e-3, GPU.step_time + HOST_OF_STEP),
-        ("plain", math.hypot(GPU.forward_time, 2e-3), GPU.step_time + HOST_OF_STEP),
-        ("all", math.hypot(GPU.forward_time, 2e-3), math.hypot(GPU.step_time, HOST_OF_STEP)),
-    ],
+@cases(
+    "hides plain step",
+    ("none", GPU.forward_time + 2e-3, GPU.step_time + HOST_OF_STEP),
+    ("plain", math.hypot(GPU.forward_time, 2e-3), GPU.step_time + HOST_OF_STEP),
+    ("all", math.hypot(GPU.forward_time, 2e-3), math.hypot(GPU.step_time, HOST_OF_STEP)),
 )
 def test_what_is_hidden_and_what_adds(hides, plain, step):
     found = times(hides)
@@ -108,9 +105,8 @@ def test_a_draft_that_is_waited_for_shows_scheduling_and_hides_launches():
     assert float(eager.speculating.total_time) == pytest.approx(shown + seconds.pass_time, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("version", "launches"),
-    [("0.24", 24 * 11), ("0.26", 24 * 4.0), ("0.30", 24 * 4.0), ("0.33", 24 * 11)],
+@cases(
+    "version launches", ("0.24", 24 * 11), ("0.26", 24 * 4.0), ("0.30", 24 * 4.0), ("0.33", 24 * 11)
 )
 def test_draft_models_are_launched_as_the_version_does(version, launches):
     """By hand: 24 layers of Qwen2-0.5B, four launches each in pieces, some eleven one by one."""

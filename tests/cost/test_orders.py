@@ -103,9 +103,7 @@ def test_no_engine_is_faster_than_the_ideal_one_with_its_kernels_and_messages():
     ("deepseek-v4-flash", "h200_sxm", [4]), ("deepseek-v3.2", "b200", []),
     ("deepseek-v4-pro", "gb200", []), ("qwen3-235b-a22b", "h200_sxm", []),
 ])  # fmt: skip
-def test_a_longer_verify_pass_is_shorter_only_where_an_indexer_shares_its_keys(
-    target, hardware, falls
-):
+def test_a_longer_verify_pass_is_shorter_only_where_an_indexer_shares_keys(target, hardware, falls):
     """On Hopper DeepGEMM takes 1, 2 or 4 tokens of a sequence to its index keys, and vLLM makes
     sequences of others' tokens, each of which reads all keys (`native_next_n_supported`)."""
     rng = np.random.default_rng(12)

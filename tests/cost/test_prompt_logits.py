@@ -5,6 +5,7 @@ a whole prompt, none of a chunk with more to come, each of a verified draft and 
 """
 
 import pytest
+from rows import cases
 
 from specmodel import deploy, load_architecture
 from specmodel.cost import pass_work, prefill_pass, target_pass
@@ -34,39 +35,31 @@ def assert_head(parts, *, rows, tokens, gpus):
     assert messages.reduced_bytes == tokens * (2 * LAYERS + 1) * H * 2
 
 
-@pytest.mark.parametrize("gpus", [1, 2, 8])
-@pytest.mark.parametrize("prompt", [1, 512, 8192])
-def test_a_prompt_has_logits_of_its_last_token(prompt, gpus):
-    deployment, _ = deploy(**DEPLOYED, tensor_parallel=gpus)
-    parts = prefill_pass(deployment, prompt).work().components
-    assert_head(parts, rows=1, tokens=prompt, gpus=gpus)
+BESIDE = {"target": "llama-3.1-70b", "drafter": "llama-3.1-8b"}
 
 
-def test_each_replica_has_a_prompt_of_its_own():
-    deployment, _ = deploy(**DEPLOYED, tensor_parallel=2, data_parallel=4)
-    parts = prefill_pass(deployment, 1000).work().components
-    assert_head(parts, rows=1, tokens=1000, gpus=2)
-
-
-def test_a_draft_model_reads_a_prompt_for_its_last_token_too():
-    deployment, _ = deploy(
-        target="llama-3.1-70b", drafter="llama-3.1-8b", hardware="h200_sxm", tensor_parallel=4
-    )
-    gpus = deployment.draft_layout.tensor_parallel
-    parts = draft_prefill_pass(deployment, 3000).work().components
-    assert_head(parts, rows=1, tokens=3000, gpus=gpus)
+@cases(
+    "read changes prompt",
+    *((prefill_pass, {"tensor_parallel": n}, p) for n in (1, 2, 8) for p in (1, 512, 8192)),
+    (prefill_pass, {"tensor_parallel": 2, "data_parallel": 4}, 1000),
+    (draft_prefill_pass, BESIDE | {"tensor_parallel": 4}, 3000),
+)
+def test_a_prompt_has_logits_of_its_last_token(read, changes, prompt):
+    """Each replica has one of its own; a draft model reads it too."""
+    deployment, _ = deploy(**DEPLOYED | changes)
+    layout = deployment.layout if read is prefill_pass else deployment.draft_layout
+    parts = read(deployment, prompt).work().components
+    assert_head(parts, rows=1, tokens=prompt, gpus=layout.tensor_parallel)
 
 
 @pytest.mark.parametrize("gpus", [1, 4])
-@pytest.mark.parametrize(
-    ("sequences", "tokens", "logits", "rows"),
-    [
-        (6, 1, None, 6),  # decoding
-        (6, 4, None, 24),  # verifying three drafted tokens
-        (3, 500, 1, 3),  # prompts, or their last chunks
-        (3, 500, 0, 0),  # chunks with more to come
-        (2, 8, 3, 6),
-    ],
+@cases(
+    "sequences tokens logits rows",
+    (6, 1, None, 6),  # decoding
+    (6, 4, None, 24),  # verifying three drafted tokens
+    (3, 500, 1, 3),  # prompts, or their last chunks
+    (3, 500, 0, 0),  # chunks with more to come
+    (2, 8, 3, 6),
 )
 def test_rows_of_the_head(sequences, tokens, logits, rows, gpus):
     group = sequence_group(
@@ -119,6 +112,10 @@ def test_embeddings_for_each_layer_are_made_and_gathered_for_all_tokens(gpus):
     parts, less = (pass_work(one, group, layout=Layout(gpus)).components for one in (model, bare))
     around = H + made / gpus + LAYERS * (H + size + size + H)
     assert parts["layer_inputs"].activation_bytes == tokens * around * 2
+    weights = H * made / gpus + 2 * LAYERS * H * size
+    norms = LAYERS * H + size
+    assert parts["layer_inputs"].weight_bytes == pytest.approx(2 * weights, abs=2 * norms)
+    assert parts["layer_inputs"].flop == pytest.approx(tokens * 2 * weights, rel=1e-3)
     assert parts["layer_inputs"].depth == H + LAYERS * (H + size)
     assert parts["layer_inputs"].kernels == 1 + 2 * LAYERS
     more = parts["elementwise"].activation_bytes - less["elementwise"].activation_bytes

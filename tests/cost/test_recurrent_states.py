@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hybrids import hybrid
 from hypothesis import strategies as st
+from printed import refused
 from strategies import pass_of
 
 from specmodel import InputError, deploy, load_architecture, load_engine, ngram_drafter, predict
@@ -192,10 +193,8 @@ def test_memory_of_a_request_follows_the_engine(options, slots, columns):
 def test_trees_are_refused():
     d, _ = deployed()
     point = {"batch_size": 4, "draft_length": 3, "context_length": 100}
-    with pytest.raises(
-        InputError, match=r"^verify_tokens: got 8; .*a chain: recurrent layers of Qwen3.5-122B"
-    ):
-        step_times(d, verify_tokens=8, **point)
+    message = r"^verify_tokens: got 8; .*a chain: recurrent layers of Qwen3.5-122B"
+    refused(message, step_times, d, verify_tokens=8, **point)
     step_times(d, verify_tokens=4, **point)
 
 
@@ -226,8 +225,7 @@ def test_tree_on_a_recurrent_draft_model_is_refused():
 
 
 def test_unknown_rollback_is_refused():
-    with pytest.raises(InputError, match=r"^state_rollback: got 'undo'; .*native, replay"):
-        deployed(state_rollback="undo")
+    refused(r"^state_rollback: got 'undo'; .*native, replay", deployed, state_rollback="undo")
 
 
 def test_what_is_done_with_states_is_said_only_where_there_are_any():

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from printed import refused
 
-from specmodel import InputError, load_engine, predict
+from specmodel import load_engine, predict
 
 GEMMA = {"target": "gemma-4-26b-a4b", "drafter": "ngram", "hardware": "a100_sxm_80gb"}
 QWEN = {"target": "qwen3-32b", "hardware": "rtx_4090", "tensor_parallel": 4}
@@ -67,9 +68,7 @@ def test_many_requests_fill_the_gpu_so_that_memory_decides():
 
 
 @pytest.mark.parametrize(("batch_size", "in_turn"), [(1, 1), (16, 2)])
-def test_flash_attention_2_computes_64_rows_of_every_query_head_beyond_one_token(
-    batch_size, in_turn
-):
+def test_flash_attention_2_computes_64_rows_of_a_head_beyond_one_token(batch_size, in_turn):
     """Sixteen heads of 128 a GPU have a block each; those of 16 sequences make two rounds of 128.
 
     A block takes 64 rows times 128 numbers of a key and of a value, 2 FLOP each, at 0.89 of the
@@ -125,5 +124,4 @@ def test_a_note_has_what_spreads_keys(changes, is_noted):
 @pytest.mark.parametrize("value", [0, -1, 1.5, "x", np.inf])
 def test_what_is_no_number_of_tokens_is_refused(value):
     for name in ("split_tokens", "flash_split_tokens"):
-        with pytest.raises(InputError, match=name):
-            load_engine("vllm").with_changes("engine", {name: value})
+        refused(name, load_engine("vllm").with_changes, "engine", {name: value})

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from configs import flat
-from rows import each_row
+from configs import HEADS, flat
+from printed import refused
+from rows import cases, each_row, faults, one_case
 from shapes import without_fields
 from strategies import pass_of
 
@@ -13,43 +14,10 @@ from specmodel.layers import Layout
 
 QWEN = "qwen3-30b-a3b"
 K3 = flat("moonshotai--Kimi-K3")
-LAYERS = {
-    "model_type": "qwen3",
-    "hidden_size": 2048,
-    "intermediate_size": 6144,
-    "num_hidden_layers": 5,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 4,
-    "head_dim": 128,
-    "vocab_size": 151_936,
-    "tie_word_embeddings": False,
-}
-FULL = {"layer_types": ["full_attention"] * 5, "sliding_window": None, "use_sliding_window": False}
-TAPS = [1, 12, 23, 34, 45]
-NAMED = {"architectures": ["DFlashDraftModel"], "block_size": 16, "num_target_layers": 48}
-DFLASH = LAYERS | FULL | NAMED
-DFLASH |= {"dflash_config": {"mask_token_id": 151_669, "target_layer_ids": TAPS}}
-"""As z-lab's heads for Qwen3 have it."""
-DSPARK = LAYERS | {
-    "architectures": ["Qwen3DSparkModel"],
-    "torch_dtype": "bfloat16",
-    "block_size": 7,
-    "mask_token_id": 151_669,
-    "target_layer_ids": TAPS,
-    "markov_rank": 256,
-    "markov_head_type": "vanilla",
-    "enable_confidence_head": True,
-    "confidence_head_with_markov": True,
-}
-"""As DeepSeek's heads for Qwen3 have it."""
-OF_SPECULATORS = {
-    "speculators_config": {"proposal_methods": [{"speculative_tokens": 7}]},
-    "transformer_layer_config": LAYERS,
-    "block_size": 8,
-    "draft_vocab_size": 32_000,
-    "mask_token_id": 151_669,
-    "aux_hidden_state_layer_ids": TAPS,
-}
+DFLASH, DSPARK = HEADS["dflash"], HEADS["dspark"]
+"""As z-lab's and DeepSeek's heads for Qwen3 have it."""
+OF_SPECULATORS = HEADS["speculators"]
+LAYERS = OF_SPECULATORS["transformer_layer_config"]
 KIMI = DSPARK | {key: K3[key] for key in K3 if "_head" in key or "_rank" in key}
 KIMI |= {key: K3[key] for key in ("hidden_size", "vocab_size")} | {"head_dim": None}
 KIMI |= {"architectures": ["K3DSparkModel"], "model_type": "k3_dspark", "num_target_layers": 5}
@@ -86,14 +54,12 @@ def test_dspark_is_read_from_its_config(head):
     assert head(DSPARK, dspark_draft_topk=64).architectures[0].markov.num_candidates == 64
 
 
-@each_row(
-    ("changes", "block", "more"),
-    [
-        ({}, 7, 0),
-        ({"sample_from_anchor": False}, 6, 1),
-        ({"dspark_bonus_anchor": True}, 6, 1),
-        ({"dspark_block_size": 5}, 5, 0),
-    ],
+@one_case(
+    "changes block more",
+    ({}, 7, 0),
+    ({"sample_from_anchor": False}, 6, 1),
+    ({"dspark_bonus_anchor": True}, 6, 1),
+    ({"dspark_block_size": 5}, 5, 0),
 )
 def test_whether_the_last_token_drafts(head, changes, block, more):
     """By vLLM's speculator: a block of N drafts N, or N - 1 where its first token is known."""
@@ -144,13 +110,11 @@ def test_a_quantised_head(head):
     assert dict(model.own_dtypes) == {"attention_dtype": "bf16"}
 
 
-@each_row(
-    ("own", "kinds", "windows"),
-    [
-        ({"use_swa": True, "swa_window_size": 2048}, None, [2048]),
-        ({}, ["sliding_attention"] * 4 + ["full_attention"], [4096, None]),
-        ({}, None, [None]),
-    ],
+@one_case(
+    "own kinds windows",
+    ({"use_swa": True, "swa_window_size": 2048}, None, [2048]),
+    ({}, ["sliding_attention"] * 4 + ["full_attention"], [4096, None]),
+    ({}, None, [None]),
 )
 def test_windows_of_layers(head, own, kinds, windows):
     """By `use_swa` in all, by `layer_types` in those listed, else in none (qwen3_dflash.py)."""
@@ -159,44 +123,18 @@ def test_windows_of_layers(head, own, kinds, windows):
     assert [group.mixer.window for group in drafter.architectures[0].layers] == windows
 
 
-@each_row(
-    ("config", "changes", "fault"),
-    [
-        (DFLASH, {"hidden_size": 4096}, "hidden_size: got 4096; .*that of the target, 2048"),
-        (DFLASH, {"vocab_size": 9}, "vocab_size: got 9; .*that of the target, 151936"),
-        (DFLASH, {"block_size": 1}, "block_size: got 1; .*some token is drafted"),
-        (DFLASH, {"dflash_config": 3}, "dflash_config: got 3; expected an object"),
-        (DFLASH, {"dflash_config": {"taps": 3}}, "dflash_config taps: got 3; .*block_size"),
-        (
-            DFLASH,
-            {"dflash_config": {"target_layer_ids": []}},
-            r"target_layer_ids: got \[\]; .*list",
-        ),
-        (DFLASH, {"num_experts": 8}, "num_experts: got 8; expected none"),
-        (DFLASH, {"quantization_config": {"quant_method": "x"}}, "quantization_config.*: got 'x'"),
-        (DFLASH, {"kv_lora_rank": 512}, "kv_lora_rank: got 512; expected no such key"),
-        (DFLASH, {"dflash_config": {"projector_type": "domino"}}, ".*Domino.*not modelled"),
-        (DFLASH, {"gating": "per-element"}, "gating: got 'per-element'; expected one gate"),
-        (DFLASH, {"hc_mult": 4}, "hc_mult: got 4; expected that of the target, 1"),
-        (DSPARK, {"markov_rank": None}, "markov_rank: got None; expected a whole number"),
-        (DSPARK, {"markov_head_type": "rnn"}, "markov_head_type: got 'rnn'; expected vanilla"),
-        (DSPARK, {"sample_from_anchor": 1}, "sample_from_anchor: got 1; expected true or false"),
-        (DSPARK, {"draft_vocab_size": 200_000}, "draft_vocab_size: got 200000; .*to 151936"),
-        (DSPARK, {"dspark_draft_topk": 151_937}, "dspark_draft_topk: got 151937; .* 151936"),
-    ],
-)
+@each_row(("config", "changes", "fault"), [
+    (HEADS[name], *row) for name in ("dflash", "dspark") for row in faults(name)
+])  # fmt: skip
 def test_what_is_not_understood_is_refused_by_name(head, config, changes, fault):
-    with pytest.raises(InputError, match=f"^drafter config.json {fault}"):
-        head(config, **changes)
+    refused(f"^drafter config.json {fault}", head, config, **changes)
 
 
-@each_row(
+@one_case(
     "told",
-    [
-        {"architectures": ["PeagleLlamaForCausalLM"], "pard_token": 128_000},
-        {"architectures": ["PEagleSpeculator"], "speculators_model_type": "peagle"},
-        {"architectures": ["LlamaForCausalLMEagle3"], "ptd_token_id": 7},
-    ],
+    {"architectures": ["PeagleLlamaForCausalLM"], "pard_token": 128_000},
+    {"architectures": ["PEagleSpeculator"], "speculators_model_type": "peagle"},
+    {"architectures": ["LlamaForCausalLMEagle3"], "ptd_token_id": 7},
 )
 def test_p_eagle_is_read_from_its_config(head, told):
     """By its class, by speculators' name for it, or by the mask of an EAGLE-3 head."""
@@ -240,19 +178,13 @@ def test_a_head_may_read_all_streams_of_its_target(head, told):
 
 
 V4 = flat("deepseek-ai--DeepSeek-V4-Flash") | {
-    "num_hidden_layers": 2,
-    "num_nextn_predict_layers": 3,
-    "compress_ratios": [4, 128, 0, 0, 0],
-    "dspark_block_size": 7,
-    "dspark_markov_rank": 256,
-    "dspark_target_layer_ids": [40, 41, 42],
-}
+    "num_hidden_layers": 2, "num_nextn_predict_layers": 3, "compress_ratios": [4, 128, 0, 0, 0],
+    "dspark_block_size": 7, "dspark_markov_rank": 256, "dspark_target_layer_ids": [40, 41, 42],
+}  # fmt: skip
 """The widths of DeepSeek-V4-Flash, and keys of the class in vLLM 0.33; no file was at hand."""
 
 
-@pytest.mark.parametrize(
-    "name", ["DSparkV4DraftModel", "DeepseekV4ForCausalLMDSpark", "DSparkDraftModel"]
-)
+@cases("name", "DSparkV4DraftModel", "DeepseekV4ForCausalLMDSpark", "DSparkDraftModel")
 def test_dspark_head_of_deepseek_v4_is_read_as_by_its_name(head, name):
     read = head(V4, "deepseek-v4-flash", architectures=[name])
     derived = load_drafter("dspark", load_architecture("deepseek-v4-flash"))

@@ -5,7 +5,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from rows import each_row
+from printed import refused
+from rows import cases, each_row
 
 from specmodel import InputError, deploy, load_architecture, predict
 from specmodel.cost import MemoryUse, pass_work, step_times
@@ -91,12 +92,10 @@ def test_memory_of_a_head_leaves_out_the_ends_it_shares(degree):
 
 
 @pytest.mark.parametrize("length", [0, 1, 7])
-@pytest.mark.parametrize(
-    ("drafter", "tokens"),
-    [
-        (dflash_drafter(QWEN), {"context": 1, "draft pass": 1}),
-        (dspark_drafter(QWEN), {"context": 1, "draft pass": 0, "Markov step": None}),
-    ],
+@cases(
+    "drafter tokens",
+    (dflash_drafter(QWEN), {"context": 1, "draft pass": 1}),
+    (dspark_drafter(QWEN), {"context": 1, "draft pass": 0, "Markov step": None}),
 )
 def test_passes_of_a_block(drafter, tokens, length):
     """As vLLM 0.33: K + 1 features; K masks after the anchor, or K tokens of which it is one."""
@@ -226,9 +225,8 @@ def test_a_draft_beyond_the_block_is_refused_in_one_line(name, most):
     """And how to have a longer one is told where nothing is published for the target."""
     drafter = load_drafter(name, QWEN)
     drafter.check_draft(np.array(float(most)), most + 1)
-    refused = rf"^draft_length: got {most + 1}; .*at most {most}, the .*colon"
-    with pytest.raises(InputError, match=refused):
-        drafter.check_draft(np.array(most + 1.0), most + 2)
+    message = rf"^draft_length: got {most + 1}; .*at most {most}, the .*colon"
+    refused(message, drafter.check_draft, np.array(most + 1.0), most + 2)
     assert predict(**WHERE, drafter=name, batch_size=1, acceptance=0.7).best_draft_length <= most
 
 
@@ -236,8 +234,7 @@ def test_a_draft_beyond_the_block_is_refused_in_one_line(name, most):
 def test_a_tree_is_refused_in_one_line(name):
     with pytest.raises(InputError, match=r"^verify_tokens: got 12; .*a chain: .* drafts no trees"):
         deployed(name).drafter.check_draft(np.array(7.0), 12)
-    with pytest.raises(InputError, match=r"^tree_width: got 4; expected 1, .* drafts no trees"):
-        deployed(name, tree_width=4)
+    refused(r"^tree_width: got 4; expected 1, .* drafts no trees", deployed, name, tree_width=4)
 
 
 def test_drafters_that_cannot_be_are_refused():
@@ -251,8 +248,7 @@ def test_drafters_that_cannot_be_are_refused():
             for name in ("dspark:", "dspark:0", "dspark:x", "dspark:2000", "eagle3:3")
         ),
     ):
-        with pytest.raises(InputError, match=f"^{message}"):
-            make()
+        refused(f"^{message}", make)
 
 
 # Heads with layers of their target, and heads that are published

@@ -4,10 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
-from rows import each_row
+from printed import refused
+from rows import each_row, one_case
 from strategies import draft_bytes
 
-from specmodel import InputError, deploy, load_architecture
+from specmodel import deploy, load_architecture
 from specmodel.cost import step_times
 from specmodel.drafters import (
     Drafter,
@@ -27,49 +28,41 @@ WIDE = load_architecture("llama-3.1-8b").with_changes("target", {"hidden_size": 
 
 @pytest.mark.parametrize("build", [eagle_drafter, eagle3_drafter, parallel_drafter])
 def test_a_head_wider_than_any_is_refused_in_one_line(build):
-    with pytest.raises(InputError, match=r"^drafter\S* got [23]0000000; expected less than"):
-        build(WIDE)
+    refused(r"^drafter\S* got [23]0000000; expected less than", build, WIDE)
 
 
 @pytest.mark.parametrize("seconds", [2e6, -1.0, float("nan")])
 def test_a_look_up_ends_some_day(seconds):
-    with pytest.raises(InputError, match=r"^lookup_time: got .*from 0 to 1e\+06"):
-        ngram_drafter(lookup_time=seconds)
+    refused(r"^lookup_time: got .*from 0 to 1e\+06", ngram_drafter, lookup_time=seconds)
 
 
 @each_row("argument", ["target", "drafter", "hardware", "engine"])
 @each_row("value", [5, ["mixtral-8x7b"], b"h200_sxm"])
 def test_what_is_neither_record_nor_name_nor_path_is_refused(argument, value):
     names = {"target": "mixtral-8x7b", "hardware": "h200_sxm", "drafter": "ngram"}
-    with pytest.raises(InputError, match=rf"^{argument}: got .*a record, a name or a path"):
-        deploy(**names | {argument: value})
+    refused(rf"^{argument}: got .*a record, a name or a path", deploy, **names | {argument: value})
 
 
 @each_row("argument", ["tensor_parallel", "expert_parallel", "draft_tensor_parallel"])
 @each_row("value", [[1, 2], "two", 1.5, 0, float("inf"), 10**400])
 def test_a_degree_is_one_whole_number(argument, value):
     names = {"target": "mixtral-8x7b", "hardware": "h200_sxm", "drafter": "eagle"}
-    with pytest.raises(InputError, match=rf"^{argument}: got .*; expected"):
-        deploy(**names | {argument: value})
+    refused(rf"^{argument}: got .*; expected", deploy, **names | {argument: value})
     assert deploy(**names | {argument: np.int64(1)})[0].layout.num_gpus == 1
 
 
 # Dtypes that follow from others
 
 
-@each_row(
-    ("hardware", "given", "activation"),
-    [
-        ("h200_sxm", {"weight_dtype": "fp8"}, "fp8"),
-        ("h200_sxm", {"weight_dtype": "mxfp8"}, "fp8"),
-        ("h200_sxm", {"weight_dtype": "fp8", "activation_dtype": "bf16"}, "bf16"),
-        ("h200_sxm", {"expert_dtype": "fp8"}, "bf16"),
-        ("a100_sxm_80gb", {"weight_dtype": "mxfp8"}, "bf16"),
-    ],
+@one_case(
+    "hardware given activation",
+    ("h200_sxm", {"weight_dtype": "fp8"}, "fp8"),
+    ("h200_sxm", {"weight_dtype": "mxfp8"}, "fp8"),
+    ("h200_sxm", {"weight_dtype": "fp8", "activation_dtype": "bf16"}, "bf16"),
+    ("h200_sxm", {"expert_dtype": "fp8"}, "bf16"),
+    ("a100_sxm_80gb", {"weight_dtype": "mxfp8"}, "bf16"),
 )
-def test_fp8_weights_meet_fp8_activations_where_the_gpu_computes_in_fp8(
-    hardware, given, activation
-):
+def test_fp8_weights_meet_fp8_activations_where_the_gpu_has_fp8(hardware, given, activation):
     names = {"target": "mixtral-8x7b", "hardware": hardware, "drafter": "ngram"}
     deployment, assumed = deploy(**names, tensor_parallel=2, **given)
     assert deployment.target.activation_dtype == activation
@@ -79,11 +72,8 @@ def test_fp8_weights_meet_fp8_activations_where_the_gpu_computes_in_fp8(
 def test_a_draft_model_of_another_vocabulary_is_refused():
     """Engines compare its tokens with the target's by number."""
     names = {"target": "mixtral-8x7b", "hardware": "h200_sxm"}
-    with pytest.raises(
-        InputError,
-        match=r"^drafter: got 'Llama-3.2-1B, vocabulary_size 128256'; .*32000 of Mixtral",
-    ):
-        deploy(**names, drafter="llama-3.2-1b")
+    message = r"^drafter: got 'Llama-3.2-1B, vocabulary_size 128256'; .*32000 of Mixtral"
+    refused(message, deploy, **names, drafter="llama-3.2-1b")
     draft = load_architecture("llama-3.2-1b").with_changes("drafter", {"vocabulary_size": 32_000})
     deploy(**names, drafter=draft)
     deploy(**names, drafter="eagle3")
@@ -109,18 +99,16 @@ def test_eagle3_reads_the_embedding_beside_the_features():
     assert (plain.weights(2048), block.ffn_size) == (18_874_368, 3.5 * 2048)
 
 
-@each_row(
-    ("name", "published"),
-    [
-        ("qwen3-30b-a3b", 12_288),
-        ("qwen3-235b-a22b", 24_576),
-        ("qwen3-coder-480b-a35b", 16_384),
-        ("gpt-oss-120b", 17_280),
-        ("llama-4-scout", 32_768),
-        ("deepseek-r1", 40_960),
-        ("llama-3.1-70b", 28_672),
-        ("qwen3-32b", 25_600),
-    ],
+@one_case(
+    "name published",
+    ("qwen3-30b-a3b", 12_288),
+    ("qwen3-235b-a22b", 24_576),
+    ("qwen3-coder-480b-a35b", 16_384),
+    ("gpt-oss-120b", 17_280),
+    ("llama-4-scout", 32_768),
+    ("deepseek-r1", 40_960),
+    ("llama-3.1-70b", 28_672),
+    ("qwen3-32b", 25_600),
 )
 def test_width_of_eagle3_heads_as_published(name, published):
     """Of the heads that SpecForge publishes, by the shape of their targets."""

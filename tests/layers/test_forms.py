@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from printed import refused
+from rows import cases
 
 from specmodel import InputError, load_architecture
 from specmodel.cost import pass_work
@@ -37,22 +39,19 @@ def test_arithmetic_is_that_of_the_values():
         np.testing.assert_array_equal(form.at(VALUES), expected)
 
 
-@pytest.mark.parametrize(
-    ("formula", "what"),
-    [
-        (lambda x, y: x * y, "a product of two sums of named"),
-        (lambda x, y: x / y, "a quotient of two sums of named"),
-        (lambda x, y: 1 / x, "1 over a sum of named"),
-        (lambda x, y: x if x > 3 else y, "a comparison of a sum of named"),
-        (lambda x, y: x or y, "a branch on a sum of named"),
-        (lambda x, y: float(x), "the value of a sum of named"),
-        (lambda x, y: np.maximum(x, 1.0), "maximum of a sum of named"),
-        (lambda x, y: np.hypot(3.0, x), "hypot of a sum of named"),
-    ],
+@cases(
+    "formula what",
+    (lambda x, y: x * y, "a product of two sums of named"),
+    (lambda x, y: x / y, "a quotient of two sums of named"),
+    (lambda x, y: 1 / x, "1 over a sum of named"),
+    (lambda x, y: x if x > 3 else y, "a comparison of a sum of named"),
+    (lambda x, y: x or y, "a branch on a sum of named"),
+    (lambda x, y: float(x), "the value of a sum of named"),
+    (lambda x, y: np.maximum(x, 1.0), "maximum of a sum of named"),
+    (lambda x, y: np.hypot(3.0, x), "hypot of a sum of named"),
 )
 def test_what_depends_on_values_otherwise_is_named(formula, what):
-    with pytest.raises(InputError, match=rf"^work: got '{what}'; expected sums of measures"):
-        formula(X, Y)
+    refused(rf"^work: got '{what}'; expected sums of measures", formula, X, Y)
 
 
 def test_a_layer_that_branches_is_named():

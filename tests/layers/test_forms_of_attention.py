@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rows import each_row
+from rows import cases, each_row
 
 from specmodel import InputError, load_architecture
 from specmodel.base import build
@@ -29,14 +29,12 @@ def pass_of(mixer, *, tensor_parallel=1, tokens=1, context=1000.0, batch=3):
     return {name: work.at(carried) for name, work in mixer.work(run, 1).items()}
 
 
-@pytest.mark.parametrize(
-    ("mixer", "made_by_kv_heads", "outputs"),
-    [
-        (PLAIN, 8 * 192 + 8 * 192, 64 * 192),
-        (NARROW, 8 * 192 + 8 * 128, 64 * 128),
-        (KEYS_ALONE, 8 * 192, 64 * 192),
-        (READER, 0, 64 * 192),
-    ],
+@cases(
+    "mixer made_by_kv_heads outputs",
+    (PLAIN, 8 * 192 + 8 * 192, 64 * 192),
+    (NARROW, 8 * 192 + 8 * 128, 64 * 128),
+    (KEYS_ALONE, 8 * 192, 64 * 192),
+    (READER, 0, 64 * 192),
 )
 @pytest.mark.parametrize("gpus", [1, 8, 16])
 def test_matrices(mixer, made_by_kv_heads, outputs, gpus):

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from strategies import pass_of
 
 from specmodel import Architecture, InputError
 from specmodel.base import as_table, build
@@ -55,13 +54,6 @@ def test_reservations_for_seven_drafted_tokens_are_those_reported():
     assert states / 2**20 == pytest.approx(8 * 51.75)
     assert reserved - states == 69 * 8 * (3 + 7) * 3 * WIDE / 8 * 2
     assert reserved / 2**20 == pytest.approx(462, abs=0.6)
-
-
-def test_convolution_runs_over_queries_keys_and_values():
-    work = pass_of(one(K3), batch_size=5, tokens_per_sequence=4, layout=Layout(2))
-    part = work.components["short_convolution"]
-    assert part.weight_bytes == 10 * 3 * WIDE / 2 * 4 * 2
-    assert part.cache_bytes == 5 * 10 * 3 * WIDE / 2 * (3 + 3 + 3) * 2
 
 
 def test_heads_are_cut_evenly_or_not_at_all():

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 from configs import CONFIGS
 from hybrids import hybrid
+from printed import refused
+from rows import cases
 from strategies import pass_of
 
-from specmodel import InputError, deploy, load_architecture
+from specmodel import deploy, load_architecture
 from specmodel.cost import pass_work
 from specmodel.layers import (
     GatedDeltaNet,
@@ -40,10 +42,8 @@ def test_output_gate_doubles_the_query_projection():
 
 
 def test_key_heads_are_not_copied():
-    with pytest.raises(
-        InputError, match=r"tensor_parallel: got 32; .*gated delta net .*: 1, 2, 4, 8, 16$"
-    ):
-        hybrid("Qwen3.5-397B-A17B").check_layout(Layout(32))
+    message = r"tensor_parallel: got 32; .*gated delta net .*: 1, 2, 4, 8, 16$"
+    refused(message, hybrid("Qwen3.5-397B-A17B").check_layout, Layout(32))
 
 
 @pytest.mark.parametrize(("tokens", "logits", "written"), [
@@ -63,14 +63,23 @@ def test_only_sequences_with_a_proposal_write_several_states():
     assert recurrence.cache_bytes == 8 * 45 * (1 + 1 + 0.25 * 3) * 64 * 128 * 128 * 4
 
 
-def test_convolution_by_hand():
-    """Reads its window of 3 tokens and writes it with one more for each state beyond the first."""
-    work = pass_of(hybrid("Qwen3.5-397B-A17B"), batch_size=5, tokens_per_sequence=4)
-    part, channels = work.components["short_convolution"], 2 * 2048 + 8192
-    assert part.cache_bytes == 5 * 45 * channels * (3 + 3 + 3) * 2
-    assert part.activation_bytes == 20 * 45 * channels * 2 * 2
-    assert part.weight_bytes == 45 * channels * 4 * 2
-    assert (part.kind, part.kernels) == ("elementwise", 45)
+@cases(
+    "name layers channels kernel tokens gpus",
+    ("Qwen3.5-397B-A17B", 45, 2 * 2048 + 8192, 4, 4, 1),
+    ("nemotron-3-super-120b-a12b", 40, 128 * 64 + 2 * 8 * 128, 4, 1, 2),
+    ("kimi-k3", 69, 3 * 96 * 128, 4, 4, 2),  # queries, keys and values
+    *(("lfm2-8b-a1b", 18, 2048, 3, tokens, gpus) for tokens, gpus in ((1, 1), (4, 1), (4, 8))),
+)
+def test_convolutions_by_hand(name, layers, channels, kernel, tokens, gpus):
+    """Each reads its window and writes it with one more for each state beyond the first."""
+    model = hybrid(name) if name.startswith("Qwen") else load_architecture(name)
+    work = pass_of(model, batch_size=5, tokens_per_sequence=tokens, layout=Layout(gpus)).components
+    part, width = work["short_convolution"], layers * channels / gpus
+    assert part.cache_bytes == 5 * width * (2 * (kernel - 1) + tokens - 1) * 2
+    assert part.activation_bytes == 5 * tokens * width * 2 * 2
+    assert part.weight_bytes == width * kernel * 2
+    assert part.flop == 5 * tokens * 2 * kernel * width
+    assert (part.kind, part.kernels) == ("elementwise", layers)
 
 
 # Lightning attention of MiniMax-Text-01

@@ -8,7 +8,8 @@ import sys
 from dataclasses import replace
 
 import pytest
-from rows import each_row
+from printed import refused
+from rows import one_case
 
 from specmodel import InputError, load_architecture
 from specmodel.base.records import toml_text
@@ -17,21 +18,17 @@ FILE = toml_text(load_architecture("deepseek-v3"))
 MIXER, EXPERTS = r"layers\[0\]\.mixer", r"layers\[1\]\.feed_forward"
 
 
-@each_row(
-    ("old", "new", "fault"),
-    [
-        ("v_head_dim = 128", "v_head_dim = 128\nwindw = 3", rf"{MIXER}\.windw: got 3; .*window"),
-        ("v_head_dim = 128\n", "", rf"{MIXER}\.v_head_dim: got None; .*given"),
-        ('"experts"', '"expert"', rf"{EXPERTS}\.kind: got 'expert'; expected dense or experts"),
-        ("s_per_token = 8", "s_per_token = 999", rf"{EXPERTS}\.experts_per_token: got 999; .*num_"),
-    ],
+@one_case(
+    "old new fault",
+    ("v_head_dim = 128", "v_head_dim = 128\nwindw = 3", rf"{MIXER}\.windw: got 3; .*window"),
+    ("v_head_dim = 128\n", "", rf"{MIXER}\.v_head_dim: got None; .*given"),
+    ('"experts"', '"expert"', rf"{EXPERTS}\.kind: got 'expert'; expected dense or experts"),
+    ("s_per_token = 8", "s_per_token = 999", rf"{EXPERTS}\.experts_per_token: got 999; .*num_"),
 )
 def test_fault_of_a_layer_is_one_line_that_names_file_key_and_value(tmp_path, old, new, fault):
     path = tmp_path / "small.toml"
     path.write_text(FILE.replace(old, new, 1))
-    with pytest.raises(InputError, match=rf"^target \S*small\.toml\.{fault}") as error:
-        load_architecture(path)
-    assert "\n" not in str(error.value)
+    refused(rf"^target \S*small\.toml\.{fault}", load_architecture, path)
 
 
 def test_fault_of_a_change_carries_the_name_that_was_changed():

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from rows import each_row
+from rows import each_row, one_case
 from strategies import pass_of
 
 from specmodel import load_architecture
@@ -154,7 +154,7 @@ def test_only_data_center_blackwell_computes_on_latents_of_8_bits():
     """H200 and RTX PRO 6000 do not, B300 does; a cache of 32 bits is computed on as it is."""
     for capability, dtype in ((9.0, "bf16"), (10.3, "fp8"), (12.0, "bf16"), (None, "bf16")):
         assert latent_arithmetic("fp8", capability) == dtype
-    assert latent_arithmetic("fp32", 10.0) == "fp32"
+    assert [latent_arithmetic(dtype, 10.0) for dtype in ("fp32", "bf16")] == ["fp32", "bf16"]
 
 
 @pytest.mark.parametrize("gpus", [1, 4])
@@ -166,12 +166,9 @@ def test_gates_of_recurrent_mixers(gpus):
     size = 32 * 128
     in_and_out = 2
     moved = {
-        DELTA_NET: (GATED_PRODUCT, 1),
-        KIMI_DELTA: (GATED_PRODUCT, 1),
-        MAMBA: (GATED_PRODUCT, 1),
-        LIGHTNING: (in_and_out * 3 + GATED_PRODUCT, 2),
-        CONVOLUTION: (2 * GATED_PRODUCT, 2),
-    }
+        DELTA_NET: (GATED_PRODUCT, 1), KIMI_DELTA: (GATED_PRODUCT, 1), MAMBA: (GATED_PRODUCT, 1),
+        LIGHTNING: (in_and_out * 3 + GATED_PRODUCT, 2), CONVOLUTION: (2 * GATED_PRODUCT, 2),
+    }  # fmt: skip
     for mixer, (times, kernels) in moved.items():
         assert_moved(work_of(mixer, gpus)["elementwise"], times * size / gpus, kernels)
 
@@ -193,16 +190,14 @@ RECURRENCES = [
 
 
 @each_row("gpus", [1, 4])
-@each_row(
-    ("states", "moved", "recorded"),
-    [
-        (StateKeeping(), 1 + 4, 0),  # read, and written after each of four tokens
-        (StateKeeping("replay", "aligned"), 1 + 1, 3),  # a record of all but the first
-        (StateKeeping("native", "scratch"), 1 + 4 + 2, 0),  # the accepted one is copied
-    ],
+@one_case(
+    "states moved recorded",
+    (StateKeeping(), 1 + 4, 0),  # read, and written after each of four tokens
+    (StateKeeping("replay", "aligned"), 1 + 1, 3),  # a record of all but the first
+    (StateKeeping("native", "scratch"), 1 + 4 + 2, 0),  # the accepted one is copied
 )
 @each_row(("mixer", "values", "operations", "record"), RECURRENCES)
-def test_a_gpu_has_its_share_of_a_recurrence(
+def test_a_gpu_has_its_recurrences(
     mixer, values, operations, record, states, moved, recorded, gpus
 ):
     part = work_of(mixer, gpus, tokens=4, states=states)["recurrence"]

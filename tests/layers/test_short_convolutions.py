@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 from configs import CONFIGS, read
-from strategies import pass_of
+from printed import refused
+from rows import cases
 
 from specmodel import InputError, deploy, load_architecture, predict
 from specmodel.cost import MemoryUse
-from specmodel.layers import Layout, ShortConvolution
+from specmodel.layers import ShortConvolution
 
 MODEL = load_architecture("lfm2-8b-a1b")
 H, LAYERS, KERNEL = 2048, 18, 3
@@ -25,19 +26,6 @@ def test_weights_and_windows_by_hand():
     assert MODEL.sequence_bytes(100) - MODEL.sequence_bytes(0) == 100 * kv
 
 
-@pytest.mark.parametrize(("tokens", "degree"), [(1, 1), (4, 1), (4, 8)])
-def test_work_of_the_convolution_by_hand(tokens, degree):
-    given = {"batch_size": 3, "tokens_per_sequence": tokens, "layout": Layout(degree)}
-    parts = pass_of(MODEL, **given).components
-    t, width = 3 * tokens, H / degree
-    convolved = parts["short_convolution"]
-    assert convolved.flop == t * LAYERS * 2 * KERNEL * width
-    assert convolved.weight_bytes == LAYERS * KERNEL * width * 2
-    # windows are read, written, and lengthened by each token that may be the last accepted
-    assert convolved.cache_bytes == 3 * LAYERS * width * (2 * (KERNEL - 1) + tokens - 1) * 2
-    assert "recurrence" not in parts
-
-
 def test_windows_reserved_for_drafted_tokens():
     """In as many slots as of models with states: 2 without drafts, 5 with three drafted tokens."""
     target = deploy(**RUN)[0]
@@ -50,23 +38,20 @@ def test_windows_reserved_for_drafted_tokens():
 def test_a_rejection_needs_a_chain():
     with pytest.raises(InputError, match=r"verify_tokens: got 9; .*carry one state"):
         predict(**RUN, draft_length=3, batch_size=1, verify_tokens=9, acceptance=0.5)
-    with pytest.raises(InputError, match=r"tensor_parallel: got 3; .*short convolution"):
-        deploy(**RUN, tensor_parallel=3)
+    refused(r"tensor_parallel: got 3; .*short convolution", deploy, **RUN, tensor_parallel=3)
 
 
 # What is read
 
 
-@pytest.mark.parametrize(
-    ("changes", "width"),
-    [
-        ({}, 704),  # 666 of 1000, in steps of 64
-        ({"block_ffn_dim_multiplier": 1.5}, 1024),
-        ({"block_multiple_of": 1}, 666),
-        ({"block_multiple_of": None}, 768),
-        ({"block_auto_adjust_ff_dim": False}, 1000),
-        ({"block_ff_dim": None, "intermediate_size": 3000}, 2048),
-    ],
+@cases(
+    "changes width",
+    ({}, 704),  # 666 of 1000, in steps of 64
+    ({"block_ffn_dim_multiplier": 1.5}, 1024),
+    ({"block_multiple_of": 1}, 666),
+    ({"block_multiple_of": None}, 768),
+    ({"block_auto_adjust_ff_dim": False}, 1000),
+    ({"block_ff_dim": None, "intermediate_size": 3000}, 2048),
 )
 def test_width_of_dense_blocks(changes, width):
     assert [block.ffn_size for block in read(SMALL, **changes).feed_forwards] == [width]
@@ -80,5 +65,4 @@ def test_lists_of_quantisation_know_its_matrices():
     assert dtypes["ShortConvolution"] == "bf16"
     assert dtypes["GroupedAttention"] == dtypes["DenseFeedForward"] == "fp8"
     one = ["model.layers.0.feed_forward.w1"]
-    with pytest.raises(InputError, match="some in layer 0"):
-        read(SMALL, quantization_config=record | {"ignored_layers": one})
+    refused("some in layer 0", read, SMALL, quantization_config=record | {"ignored_layers": one})

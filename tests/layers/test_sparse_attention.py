@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from rows import each_row
+from rows import cases, one_case
 from strategies import pass_of
 
 from specmodel import Architecture, InputError, load_architecture
@@ -124,12 +124,10 @@ def test_choosing_takes_a_processor_for_each_token():
     assert more == pytest.approx(2 * many, rel=1e-2)
 
 
-@each_row(
-    ("capability", "tokens", "reads"),
-    [
-        *((HOPPER, tokens, reads) for tokens, reads in ((2, 1), (3, 3), (4, 1))),
-        *((BLACKWELL, 3, 1), (None, 2, 1), (None, 4, 4)),
-    ],
+@one_case(
+    "capability tokens reads",
+    *((HOPPER, tokens, reads) for tokens, reads in ((2, 1), (3, 3), (4, 1))),
+    *((BLACKWELL, 3, 1), (None, 2, 1), (None, 4, 4)),
 )
 def test_tokens_that_share_index_keys(capability, tokens, reads):
     """The kernel takes 1, 2 or 4 tokens of a sequence on Hopper and any number on Blackwell.
@@ -191,16 +189,14 @@ def test_reads_between_whole_numbers_are_interpolated():
     np.testing.assert_allclose(found, [2.0, 2.0, 2.0])
 
 
-@pytest.mark.parametrize(
-    ("stack", "capability", "reads"),
-    [
-        ("vllm", 9.0, [1, 1, 3, 1, 8]),
-        ("sglang", 9.0, [1, 2, 3, 4, 8]),
-        ("vllm", 10.0, [1, 1, 1, 1, 1]),
-        ("sglang", 10.3, [1, 1, 1, 1, 1]),
-        ("sglang", 12.0, [1, 2, 3, 4, 8]),
-        ("vllm", 12.0, [1, 1, 3, 4, 8]),
-    ],
+@cases(
+    "stack capability reads",
+    ("vllm", 9.0, [1, 1, 3, 1, 8]),
+    ("sglang", 9.0, [1, 2, 3, 4, 8]),
+    ("vllm", 10.0, [1, 1, 1, 1, 1]),
+    ("sglang", 10.3, [1, 1, 1, 1, 1]),
+    ("sglang", 12.0, [1, 2, 3, 4, 8]),
+    ("vllm", 12.0, [1, 1, 3, 4, 8]),
 )
 def test_engines_share_index_keys_as_their_code_says(stack, capability, reads):
     tokens = np.array([1.0, 2.0, 3.0, 4.0, 8.0])

@@ -1,7 +1,5 @@
 """What only a GPU can show (skipped without one)."""
 
-from pathlib import Path
-
 import pytest
 
 from specmodel.base import build
@@ -31,11 +29,11 @@ MOE = build(Architecture, plain_shape(name="moe", mixer=HEADS, experts=EXPERTS, 
 
 @pytest.mark.parametrize("tokens", [1, 2, 4, 16])
 @pytest.mark.parametrize("dim", [64, 128])
-def test_flash_attention_is_attention(tokens: int, dim: int) -> None:
+def test_flash_attention_is_attention(tokens, dim):
     assert layers.flash_error(GPU, tokens, dim) < FLASH_TOLERANCE
 
 
-def test_nothing_waits_for_the_host() -> None:
+def test_nothing_waits_for_the_host():
     if not layers.has_grouped_kernel(GPU):  # before Hopper a loop over experts waits for the host
         pytest.skip("no grouped kernel")
     decoder = Decoder(MOE, GPU)
@@ -50,7 +48,7 @@ def test_nothing_waits_for_the_host() -> None:
             torch.cuda.set_sync_debug_mode("default")
 
 
-def test_a_replayed_pass_is_the_pass() -> None:
+def test_a_replayed_pass_is_the_pass():
     decoder = Decoder(MOE, GPU)
     with torch.inference_mode():
         caches = [decoder.new_cache(2, 64) for _ in range(2)]
@@ -66,7 +64,7 @@ def test_a_replayed_pass_is_the_pass() -> None:
             )
 
 
-def test_a_tiny_suite_makes_a_profile(tmp_path: Path) -> None:
+def test_a_tiny_suite_makes_a_profile(tmp_path):
     path = tmp_path / "mine.toml"
     assert main(["calibrate", "--device", "cuda", "--tiny", "--output", str(path)]) == 0
     assert "[fitted.torch" in path.read_text()

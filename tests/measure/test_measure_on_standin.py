@@ -2,10 +2,8 @@
 
 import json
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -15,37 +13,36 @@ pytest.importorskip("filelock")
 
 import cuda_install
 import cuda_standin
-from cuda_install import Group
 from cuda_standin import CUDAGraph, Gpu
+from printed import refused
+from rows import cases
 
 from specmodel import InputError, load_hardware
 from specmodel.cli import main
 from specmodel.cli.calibrate import calibration_text
 from specmodel.fit.calibration import calibrate_rows
 from specmodel.measure.kernels import bench as benches, collectives, device, layers
-from specmodel.measure.kernels.bench import NO_KERNEL, OUT_OF_MEMORY, Arena, Bench, Workload
+from specmodel.measure.kernels.bench import NO_KERNEL, OUT_OF_MEMORY, Bench
 from specmodel.measure.kernels.device import find_device
 from specmodel.measure.kernels.session import run_suite
-from specmodel.measure.kernels.suite import Point, Sizes, suite
+from specmodel.measure.kernels.suite import Point, suite
 
 CUDA = torch.device("cuda")
 POINTS = suite("cuda", "tiny")
 
 
-def of(component: str, index: int = -1) -> Point:
+def of(component, index=-1):
     return [point for point in POINTS if point.component == component][index]
 
 
-def calibrate(path: Path, *words: str) -> int:
+def calibrate(path, *words):
     return main(["calibrate", "--device", "cuda", "--tiny", "--output", str(path), *words])
 
 
 # what is timed on it
 
 
-def test_a_tiny_suite_makes_a_profile(
-    gpu: Gpu, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tiny_suite_makes_a_profile(gpu, tmp_path, capsys):
     path = tmp_path / "mine.toml"
     assert calibrate(path) == 0
     rows = pd.read_csv(path.with_suffix(".csv"))
@@ -57,7 +54,7 @@ def test_a_tiny_suite_makes_a_profile(
     assert gpu.stream is gpu.default
 
 
-def test_times_are_those_of_the_device(gpu: Gpu) -> None:
+def test_times_are_those_of_the_device(gpu):
     bench = Bench(find_device("cuda"), POINTS)
     copied = float(bench.measure(of("copy"))["latency"])
     law = 2 * 2**20 / cuda_standin.BYTES_PER_S + cuda_standin.KERNEL_SECONDS
@@ -75,12 +72,12 @@ def test_times_are_those_of_the_device(gpu: Gpu) -> None:
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Point, Callable[[], object]], None]:
+def failing(monkeypatch):
     """Let the calls of one point do something else first."""
     prepare = benches.prepare
 
-    def fail(point: Point, fault: Callable[[], object]) -> None:
-        def prepared(component: str, sizes: Sizes, arena: Arena, name: str) -> Workload:
+    def fail(point, fault):
+        def prepared(component, sizes, arena, name):
             made = prepare(component, sizes, arena, name)
             if name != point.name:
                 return made
@@ -91,34 +88,32 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Point, Callable[[], ob
     return fail
 
 
-def unsupported() -> None:
+def unsupported():
     raise RuntimeError("CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublas`\nmore")
 
 
-def waits() -> None:
+def waits():
     if Gpu.current.capture:
         torch.cuda.synchronize()
 
 
-def fills() -> None:
+def fills():
     if Gpu.current.capture:
         torch.empty(2**31, device=CUDA)
 
 
-def ran_out() -> None:
+def ran_out():
     raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
 
 
-@pytest.mark.parametrize(
-    ("fault", "note"),
-    [
-        (unsupported, "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublas`"),
-        (waits, "CUDA error: operation not permitted when stream is capturing"),
-        (fills, OUT_OF_MEMORY),
-        (ran_out, OUT_OF_MEMORY),
-    ],
+@cases(
+    "fault note",
+    (unsupported, "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublas`"),
+    (waits, "CUDA error: operation not permitted when stream is capturing"),
+    (fills, OUT_OF_MEMORY),
+    (ran_out, OUT_OF_MEMORY),
 )
-def test_a_fault_costs_its_point_only(gpu: Gpu, failing, fault, note: str) -> None:
+def test_a_fault_costs_its_point_only(gpu, failing, fault, note):
     failed = of("gemm", 2)
     failing(failed, fault)
     bench = Bench(find_device("cuda"), POINTS)
@@ -130,9 +125,7 @@ def test_a_fault_costs_its_point_only(gpu: Gpu, failing, fault, note: str) -> No
     assert not bench.fault
 
 
-def test_a_gpu_that_is_lost_ends_the_run_and_the_next_goes_on_after_the_point(
-    gpu: Gpu, failing, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_after_a_gpu_is_lost_the_next_run_goes_on_after_the_point(gpu, failing, tmp_path, capsys):
     path, point = tmp_path / "mine.toml", of("gemm", 2)
     failing(point, gpu.lose)
     assert calibrate(path) == 2
@@ -147,15 +140,13 @@ def test_a_gpu_that_is_lost_ends_the_run_and_the_next_goes_on_after_the_point(
     assert rows.loc[rows["note"].notna(), "point"].tolist() == [point.name]
 
 
-def timed_rows(path: Path) -> pd.DataFrame:
+def timed_rows(path):
     for _ in run_suite(path, find_device("cuda"), "tiny"):
         pass
     return pd.read_csv(path)
 
 
-def test_without_flash_attention_the_rest_is_timed(
-    gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_flash_attention_the_rest_is_timed(gpu, tmp_path, monkeypatch):
     monkeypatch.setattr(layers, "flash_error", lambda *_: float("nan"))
     rows = timed_rows(tmp_path / "mine.csv")
     is_attention = rows["component"] == "attention"
@@ -163,7 +154,7 @@ def test_without_flash_attention_the_rest_is_timed(
     assert rows.loc[is_attention, "note"].str.contains("wrong by nan").all()
 
 
-def test_before_hopper_experts_are_noted(tmp_path: Path, gpu: Gpu) -> None:
+def test_before_hopper_experts_are_noted(tmp_path, gpu):
     gpu.properties.major, gpu.properties.minor = 8, 9
     rows = timed_rows(tmp_path / "mine.csv")
     is_routed = rows["component"] == "experts"
@@ -171,7 +162,7 @@ def test_before_hopper_experts_are_noted(tmp_path: Path, gpu: Gpu) -> None:
     assert rows.loc[~is_routed, "note"].isna().all()
 
 
-def test_points_and_arenas_larger_than_memory(gpu: Gpu) -> None:
+def test_points_and_arenas_larger_than_memory(gpu):
     large = Point(
         component="gemm", role="fit", fixed={"input_size": 10**6, "output_size": 10**6},
         varied={"num_tokens": 2}, reference={"num_tokens": 1},
@@ -188,7 +179,7 @@ def test_points_and_arenas_larger_than_memory(gpu: Gpu) -> None:
 # what is asked of the device
 
 
-def test_the_watcher_does_not_touch_the_device(gpu: Gpu) -> None:
+def test_the_watcher_does_not_touch_the_device(gpu):
     find_device("cuda")
     found: list[object] = []
     thread = threading.Thread(
@@ -211,35 +202,30 @@ def test_the_watcher_does_not_touch_the_device(gpu: Gpu) -> None:
         ("570.1, [N/A], [N/A], [N/A], [N/A]", []),
     ],
 )  # fmt: skip
-def test_what_nvidia_smi_says_speaks_against_timings(
-    gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, expected: list[str]
-) -> None:
+def test_what_nvidia_smi_says_speaks_against_timings(gpu, tmp_path, monkeypatch, answer, expected):
     cuda_install.smi(monkeypatch, tmp_path, answer)
     assert device.disturbances("cuda", is_idle=True) == expected
     assert device.clocks("cuda").endswith("MHz")
 
 
-def test_gpus_that_do_not_do(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_that_do_not_do(gpu, monkeypatch):
     gpu.properties.major, gpu.properties.minor, gpu.properties.name = 7, 5, "Tesla T4"
-    with pytest.raises(InputError, match=r"Tesla T4.*compute capability 8\.0"):
-        find_device("cuda")
+    refused(r"Tesla T4.*compute capability 8\.0", find_device, "cuda")
     gpu.lost = "all CUDA-capable devices are busy or unavailable"
-    with pytest.raises(InputError, match=r"device: got 'cuda'; expected .*busy or unavailable"):
-        find_device("cuda")
+    refused(r"device: got 'cuda'; expected .*busy or unavailable", find_device, "cuda")
     monkeypatch.setattr(torch.version, "hip", "6.0")
-    with pytest.raises(InputError, match=r"a CUDA GPU that torch can see"):
-        find_device("cuda")
+    refused(r"a CUDA GPU that torch can see", find_device, "cuda")
 
 
 # all-reduces
 
 
-def test_all_reduces_of_a_group(lent: tuple[Gpu, Group], tmp_path: Path, monkeypatch) -> None:
+def test_all_reduces_of_a_group(lent, tmp_path, monkeypatch):
     gpu, group = lent
     gpu.count, gpu.total = 2, 2**32
     held: list[float] = []
 
-    def spawn(work, arguments: tuple, nprocs: int, daemon: bool) -> None:
+    def spawn(work, arguments, nprocs, daemon):
         assert (nprocs, daemon) == (2, True)
         held.append(gpu.reserved)
         work(0, *arguments)
@@ -248,7 +234,7 @@ def test_all_reduces_of_a_group(lent: tuple[Gpu, Group], tmp_path: Path, monkeyp
     for name, value in (("SIZES", (2048, 2**20)), ("REPEATS", 3), ("time_all_reduces", some)):
         monkeypatch.setattr(collectives, name, value)
 
-    def run() -> list[str]:
+    def run():
         timed_rows(tmp_path / "mine.csv")
         return json.loads((tmp_path / "mine.json").read_text())["sessions"][-1]["flags"]
 

@@ -2,8 +2,6 @@
 
 import json
 import random
-from collections.abc import Callable
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -11,32 +9,33 @@ import pytest
 pytest.importorskip("filelock")
 
 from benched import INFO, OUT_OF_MEMORY, FakeBench, put
+from rows import cases
 
 from specmodel import InputError, load_hardware
 from specmodel.cli import main
 from specmodel.fit.calibration import calibrate_rows
 from specmodel.measure.kernels.rows import COLUMNS, RowFile
 from specmodel.measure.kernels.session import run_suite
-from specmodel.measure.kernels.suite import REPEATS, Point, suite
+from specmodel.measure.kernels.suite import REPEATS, suite
 
 IDENTITY = {"device": "a", "driver": "1", "torch": "2.13", "suite_version": "1"}
 
 
 @pytest.fixture(autouse=True)
-def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
+def _fake(monkeypatch):
     put(FakeBench, monkeypatch)
 
 
-def row(point: str = "p", repeat: int = 0) -> dict[str, object]:
+def row(point="p", repeat=0):
     return {"point": point, "group": "g", "repeat": repeat, "component": "copy", "latency": 1.0,
             "reference_latency": 1.0}  # fmt: skip
 
 
-def opened(path: Path, **changes: str) -> RowFile:
+def opened(path, **changes):
     return RowFile(path, IDENTITY | changes, {"started": "now"})
 
 
-def test_rows_are_found_again(tmp_path: Path) -> None:
+def test_rows_are_found_again(tmp_path):
     path = tmp_path / "rows.csv"
     with opened(path) as rows:
         for repeat in range(3):
@@ -53,7 +52,7 @@ def test_rows_are_found_again(tmp_path: Path) -> None:
     assert [s.get("flags") for s in provenance["sessions"]] == [None, ["busy"]]
 
 
-def test_no_lock_is_left_behind(tmp_path: Path) -> None:
+def test_no_lock_is_left_behind(tmp_path):
     path = tmp_path / "rows.csv"
     with opened(path):
         with pytest.raises(InputError, match="another one is writing"), opened(path):
@@ -64,7 +63,7 @@ def test_no_lock_is_left_behind(tmp_path: Path) -> None:
     assert {found.name for found in tmp_path.iterdir()} == {"rows.csv", "rows.json"}
 
 
-def test_the_beginning_of_a_row_is_cut_off(tmp_path: Path) -> None:
+def test_the_beginning_of_a_row_is_cut_off(tmp_path):
     path = tmp_path / "rows.csv"
     with opened(path) as rows:
         rows.append(row())
@@ -77,25 +76,17 @@ def test_the_beginning_of_a_row_is_cut_off(tmp_path: Path) -> None:
     assert pd.read_csv(path)["repeat"].tolist() == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("name", "damage", "expected"),
-    [
-        ("rows.csv", lambda _: b"a,b\n1,2\n", "other columns"),
-        ("rows.csv", lambda rows: rows + b"p,g,1,copy\n", "whole rows; line 3 is damaged"),
-        ("rows.csv", lambda rows: rows + b"p,g,1.5,copy" + b",1" * 33 + b"\n", "line 3 is damaged"),
-        (
-            "rows.csv",
-            lambda rows: rows + b"p,g,1,copy,,,,,nan" + b"," * 28 + b"\n",
-            "line 3 is damaged",
-        ),
-        ("rows.csv", lambda rows: rows + b"\xff\xfe\n", "UTF-8"),
-        ("rows.json", lambda told: told + b"]", "provenance as calibrate writes it"),
-        ("rows.json", None, "its provenance rows.json beside it"),
-    ],
+@cases(
+    "name damage expected",
+    ("rows.csv", lambda _: b"a,b\n1,2\n", "other columns"),
+    ("rows.csv", lambda rows: rows + b"p,g,1,copy\n", "whole rows; line 3 is damaged"),
+    ("rows.csv", lambda rows: rows + b"p,g,1.5,copy" + b",1" * 33 + b"\n", "line 3 is damaged"),
+    ("rows.csv", lambda rows: rows + b"p,g,1,copy,,,,,nan" + b"," * 28 + b"\n", "line 3 is"),
+    ("rows.csv", lambda rows: rows + b"\xff\xfe\n", "UTF-8"),
+    ("rows.json", lambda told: told + b"]", "provenance as calibrate writes it"),
+    ("rows.json", None, "its provenance rows.json beside it"),
 )
-def test_a_damaged_file_is_named_and_kept(
-    tmp_path: Path, name: str, damage: Callable[[bytes], bytes] | None, expected: str
-) -> None:
+def test_a_damaged_file_is_named_and_kept(tmp_path, name, damage, expected):
     path, damaged = tmp_path / "rows.csv", tmp_path / name
     with opened(path) as rows:
         rows.append(row())
@@ -110,7 +101,7 @@ def test_a_damaged_file_is_named_and_kept(
 
 
 @pytest.mark.parametrize("name", IDENTITY)
-def test_rows_of_another_device_are_refused_and_kept(tmp_path: Path, name: str) -> None:
+def test_rows_of_another_device_are_refused_and_kept(tmp_path, name):
     path = tmp_path / "rows.csv"
     with opened(path) as rows:
         rows.append(row())
@@ -120,7 +111,7 @@ def test_rows_of_another_device_are_refused_and_kept(tmp_path: Path, name: str) 
     assert path.read_bytes() == before
 
 
-def test_what_is_timed_again_replaces_what_was_there(tmp_path: Path) -> None:
+def test_what_is_timed_again_replaces_what_was_there(tmp_path):
     path = tmp_path / "rows.csv"
     list(run_suite(path, INFO, "tiny"))
     before = path.read_bytes()
@@ -137,19 +128,19 @@ def test_what_is_timed_again_replaces_what_was_there(tmp_path: Path) -> None:
     assert len(names(path)) == len(expected_names("tiny"))
 
 
-def names(path: Path) -> list[tuple[str, int]]:
+def names(path):
     table = pd.read_csv(path)
     assert list(table) == list(COLUMNS)
     return list(zip(table["point"], table["repeat"], strict=True))
 
 
-def expected_names(length: str) -> set[tuple[str, int]]:
+def expected_names(length):
     return {(p.name, r) for p in suite("cpu", length) for r in range(REPEATS["cpu"][length])}
 
 
-def test_a_drifting_machine_is_flagged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drifting_machine_is_flagged(tmp_path, monkeypatch):
     class Slower(FakeBench):
-        def measure(self, point: Point) -> dict[str, str]:
+        def measure(self, point):
             self.calls[point.name] = self.calls.get(point.name, 0) + 1
             timed, factor = super().measure(point), 1 + self.calls[point.name] / 4
             latencies = {n: str(float(timed[n]) * factor) for n in timed if "latency" in n}
@@ -163,18 +154,15 @@ def test_a_drifting_machine_is_flagged(tmp_path: Path, monkeypatch: pytest.Monke
     assert made.noise.ratio < 1e-3  # the reference drifted alike
 
 
-@pytest.mark.parametrize(
-    ("factor", "told"),
-    [(20.0, "gemm is missed by"), (1e5, "gemm is not in the profile (measurements")],
+@cases(
+    "factor told", (20.0, "gemm is missed by"), (1e5, "gemm is not in the profile (measurements")
 )
-def test_noisy_timings_are_kept_and_warned_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: float, told: str
-) -> None:
+def test_noisy_timings_are_kept_and_warned_of(tmp_path, monkeypatch, factor, told):
     """A kind that cannot be fitted used to end the command: days of timings and no profile."""
     generator = random.Random(3)
 
     class Noisy(FakeBench):
-        def measure(self, point: Point) -> dict[str, str]:
+        def measure(self, point):
             timed = super().measure(point)
             if point.component == "gemm":
                 timed["latency"] = str(float(timed["latency"]) * factor ** -generator.random())
@@ -192,7 +180,7 @@ def test_noisy_timings_are_kept_and_warned_of(
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("length", ["quick", "full", "tiny"])
-def test_suites_name_each_point_once_and_judge_other_shapes(device: str, length: str) -> None:
+def test_suites_name_each_point_once_and_judge_other_shapes(device, length):
     points = suite(device, length)
     assert len({p.name for p in points}) == len(points)
     groups = {(p.group, tuple(p.reference.items())) for p in points}
@@ -207,16 +195,14 @@ def test_suites_name_each_point_once_and_judge_other_shapes(device: str, length:
 
 
 @pytest.fixture
-def calibrate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+def calibrate(tmp_path, monkeypatch):
     """The command on a device that is not there, with a profile in the folder of the test."""
     monkeypatch.setattr("specmodel.measure.kernels.device.find_device", lambda *_: INFO)
     words = ["calibrate", "--device", "cpu", "--tiny", "--output", str(tmp_path / "mine.toml")]
     return lambda *more: main([*words, *more])
 
 
-def test_a_dry_run_lists_what_is_left_and_times_nothing(
-    calibrate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_lists_what_is_left_and_times_nothing(calibrate, tmp_path, capsys):
     assert calibrate("--dry-run") == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head == "80 of 80 timings left, of 40 points; repeats left and point:"
@@ -232,25 +218,20 @@ def test_a_dry_run_lists_what_is_left_and_times_nothing(
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_component_that_is_none_is_named(calibrate, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_component_that_is_none_is_named(calibrate, capsys):
     assert calibrate("--again", "attentoin") == 2
     assert "'attention'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("failing", "status", "told"),
-    [
-        ("copy launch", 0, "Warning: points skipped (boom): 2, such as copy-1048576, launch-0."),
-        ("gemm", 2, "got 'no gemm that was timed'; expected products"),
-        ("copy launch experts gemm attention elementwise", 2, "--again gemm times them anew"),
-    ],
+@cases(
+    "failing status told",
+    ("copy launch", 0, "Warning: points skipped (boom): 2, such as copy-1048576, launch-0."),
+    ("gemm", 2, "got 'no gemm that was timed'; expected products"),
+    ("copy launch experts gemm attention elementwise", 2, "--again gemm times them anew"),
 )
-def test_a_suite_of_which_parts_fail(
-    calibrate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    failing: str, status: int, told: str,
-) -> None:  # fmt: skip
+def test_parts_fail(calibrate, monkeypatch, capsys, failing, status, told):
     class Failing(FakeBench):
-        def measure(self, point: Point) -> dict[str, str]:
+        def measure(self, point):
             if point.component in failing.split():
                 return {"elapsed": "0", "note": "boom"}
             return super().measure(point)
@@ -262,18 +243,13 @@ def test_a_suite_of_which_parts_fail(
     assert "nan" not in said.out + said.err
 
 
-@pytest.mark.parametrize(
-    ("more", "same"), [([], "command"), (["--again", "gemm"], "without --again")]
-)
-def test_an_interruption_says_what_goes_on(
-    calibrate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
-    more: list[str], same: str,
-) -> None:  # fmt: skip
+@cases("more same", ([], "command"), (["--again", "gemm"], "without --again"))
+def test_interruptions(calibrate, monkeypatch, capsys, tmp_path, more, same):
     if more:
         list(run_suite(tmp_path / "mine.csv", INFO, "tiny"))
 
     class Interrupted(FakeBench):
-        def measure(self, point: Point) -> dict[str, str]:
+        def measure(self, point):
             self.calls[point.name] = 1
             if len(self.calls) == 4:
                 raise KeyboardInterrupt

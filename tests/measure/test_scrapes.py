@@ -2,15 +2,14 @@
 
 import json
 import re
-import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
-from printed import check_one_line
-from rows import each_row
+from printed import refused
+from rows import cases, each_row
 
-from specmodel import InputError, cli
+from specmodel import InputError
 from specmodel.algebra.acceptance import expected_tokens_per_step_by_position
 from specmodel.measure import scraped_acceptance
 
@@ -75,32 +74,6 @@ def write(tmp_path):
     return write
 
 
-@pytest.fixture
-def run(capsys):
-    """Run a command line that must succeed; return what it prints."""
-
-    def run(command):
-        status = cli.main(shlex.split(command))
-        out, err = capsys.readouterr()
-        assert (status, err) == (0, "")
-        return out
-
-    return run
-
-
-@pytest.fixture
-def refused(capsys):
-    """Run a command line that must fail in one line; return the line."""
-
-    def refused(command):
-        status = cli.main(shlex.split(command))
-        found = capsys.readouterr()
-        check_one_line(status, *found, [])
-        return found.err.removeprefix("specmodel: error: ").rstrip("\n")
-
-    return refused
-
-
 def test_the_engines_of_a_model_are_summed(write):
     measured = scraped_acceptance(write(ONE, OTHER, TWO), model=QWEN)
     # 1500 drafts of 4500 tokens; accepted 1200, 900 and 450 by position, 2550 in all.
@@ -153,8 +126,7 @@ def test_two_scrapes_give_what_was_counted_between(write):
     ],
 )  # fmt: skip
 def test_only_counters_of_the_same_engines_that_rose_have_a_difference(later, match, write):
-    with pytest.raises(InputError, match=match):
-        scraped_acceptance(write(ONE, TWO), write(*later, name="later.prom"))
+    refused(match, scraped_acceptance, write(ONE, TWO), write(*later, name="later.prom"))
 
 
 def test_the_suffix_may_be_left_to_the_client(write):
@@ -165,8 +137,7 @@ def test_the_suffix_may_be_left_to_the_client(write):
     for variant in (open_metrics, old_client, untyped, text.replace("\n", "\r\n")):
         assert variant != text
         assert scraped_acceptance(write(variant)).num_drafts == 1000
-    with pytest.raises(InputError, match="there are none"):
-        scraped_acceptance(write(old_client.replace(" counter", " gauge")))
+    refused("there are none", scraped_acceptance, write(old_client.replace(" counter", " gauge")))
 
 
 def one(name, value, position=None):
@@ -199,10 +170,7 @@ BAD = {
     "one counter": (without(rf"^{DRAFTED}"), f"^scrape .*; expected its counter {DRAFTED} as well"),
     "no position": (without(rf"^{BY_POSITION}"), f"counter {BY_POSITION} position 0 as well"),
     "position": (scrape(ONE).replace('"2"}', '"-2"}'), f"^{BY_POSITION}: got .*'-2'.*; .* from 0"),
-    "no model": (
-        scrape(ONE).replace("model_name", "model"),
-        f"^{DRAFTS}: got .*a label model_name",
-    ),
+    "no model": (scrape(ONE).replace("model_name", "model"), f"^{DRAFTS}: .*a label model_name"),
     "twice": (scrape(ONE, ONE), f"^scrape .* {DRAFTS}: got .*engine.*; expected each series once"),
     "idle": (scrape((QWEN, 0, 0, 0, [0, 0, 0])), f"^{DRAFTS}: got 0; expected .*no drafts yet"),
     "negative": (one(DRAFTS, -1), rf"{DRAFTS}: got -1(\.0)?; expected whole numbers from 0"),
@@ -214,43 +182,40 @@ BAD = {
 
 
 @each_row("case", BAD)
-def test_bad_scrapes_are_refused_in_one_line(case, write, refused):
+def test_bad_scrapes_are_refused_in_one_line(case, write, refuse):
     text, match = BAD[case]
-    error = refused(f"acceptance {write(text)}")
+    error = refuse(f"acceptance {write(text)}").removeprefix("specmodel: error: ")
     assert re.search(match, error), error
 
 
 @pytest.mark.parametrize("line", ["<html>", 'vllm:x{a="b" 3', "# TYPE x"])
-def test_a_malformed_line_is_told_by_its_number(line, write, refused):
+def test_a_malformed_line_is_told_by_its_number(line, write, refuse):
     path = write("\n".join([*scrape(ONE).splitlines()[:8], line]))
     start = repr(line)[:10].rstrip("'\"")
-    assert refused(f"acceptance {path}").startswith(f"scrape {path} line 9: got {start}")
+    refuse(f"acceptance {path}", f"specmodel: error: scrape {path} line 9: got {start}")
 
 
-def test_files_that_are_no_text(tmp_path, refused, monkeypatch):
+def test_files_that_are_no_text(tmp_path, refuse, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("binary").write_bytes(b"\x7fELF\xff\xfe")
     Path("huge").write_bytes("é".encode() * 4_000_001)
     for name, reason in {"missing": "No such file", "binary": "UTF-8", "huge": "4 MB"}.items():
-        error = refused(f"acceptance {name}")
-        assert error.startswith(f"file: got '{name}'; expected ")
-        assert reason in error
+        refuse(f"acceptance {name}", f"specmodel: error: file: got '{name}'; expected ", reason)
 
 
-def test_a_model_is_asked_for_by_its_option(write, run, refused):
+def test_a_model_is_asked_for_by_its_option(write, run, refuse):
     path = write(ONE, OTHER)
-    error = refused(f"acceptance {path}")
-    assert error == f"--model: none given; expected one of {QWEN}, {LLAMA}"
+    refuse(f"acceptance {path}", f"error: --model: none given; expected one of {QWEN}, {LLAMA}\n")
     told = "Model: {}.\nDrafts: {}.\n".format
     assert run(f"acceptance {path} --model {LLAMA}").startswith(told(LLAMA, 200))
     later = write(LATER, OTHER, name="later.prom")
     assert run(f"acceptance {path} {later} --model {QWEN}").startswith(told(QWEN, 600))
 
 
-def test_a_url_is_told_with_its_page_of_counters(refused):
+def test_a_url_is_told_with_its_page_of_counters(refuse):
     for path in ("", "/v1/", "/metrics"):
-        error = refused(f"acceptance http://host:8000{path}")
-        assert error.endswith("a saved scrape: curl -s http://host:8000/metrics > run.prom")
+        told = "a saved scrape: curl -s http://host:8000/metrics > run.prom\n"
+        refuse(f"acceptance http://host:8000{path}", told)
 
 
 def test_people_see_80_columns_and_what_to_paste_last(write, run):
@@ -305,9 +270,8 @@ def test_requests_that_ran_are_a_mean_of_scrapes_that_had_any(write):
     assert ran(0, "NaN") is None
 
 
-@pytest.mark.parametrize(
-    ("drafted", "by_position"),
-    [(9999, [7000]), (30100, [8000, 5000, 2000]), (30000, [8000, 8010, 2000])],
+@cases(
+    "drafted by_position", (9999, [7000]), (30100, [8000, 5000, 2000]), (30000, [8000, 8010, 2000])
 )
 def test_counters_read_while_they_were_raised(drafted, by_position, write):
     measured = scraped_acceptance(write((QWEN, 0, 10_000, drafted, by_position)))

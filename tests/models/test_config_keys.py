@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 from configs import flat
-from rows import each_row
+from printed import refused
+from rows import cases, one_case
 
 from specmodel import Architecture, InputError, load_architecture
 from specmodel.cost import resolve
@@ -41,9 +42,8 @@ def test_an_unknown_key_is_refused_with_its_value_and_a_remedy(write):
     assert "specmodel/models/data/families.toml" in told
 
 
-@each_row(
-    ("typed", "meant"),
-    [("num_key_value_head", "num_key_value_heads"), ("rope_thetas", "rope_theta")],
+@one_case(
+    "typed meant", ("num_key_value_head", "num_key_value_heads"), ("rope_thetas", "rope_theta")
 )
 def test_what_looks_like_a_typing_error_is_told(write, typed, meant):
     with pytest.raises(InputError, match=f"{typed}: got 3; .*perhaps {meant} is meant"):
@@ -52,8 +52,7 @@ def test_what_looks_like_a_typing_error_is_told(write, typed, meant):
 
 def test_keys_of_a_wrapper_and_of_its_model_are_refused(write):
     for config in (WRAPPED | ZETA, WRAPPED | {"text_config": WRAPPED["text_config"] | ZETA}):
-        with pytest.raises(InputError, match="zeta_dense_every: got 4"):
-            Architecture.from_hf_config(write(config))
+        refused("zeta_dense_every: got 4", Architecture.from_hf_config, write(config))
 
 
 def test_harmless_keys_change_nothing(write):
@@ -103,20 +102,15 @@ def test_a_family_with_keys_of_its_own_is_one_row(write, add_row):
 # Rows of families
 
 
-@pytest.mark.parametrize(
-    ("column", "message"),
-    [
-        ("expertz = 'zeta_experts'", r"zeta\.expertz: got .*known field: experts"),
-        ("attention = 'linear'", r"zeta\.attention: got 'linear'"),
-        ("extends = 'quen3'", r"zeta\.extends: got 'quen3'; expected one .*above it: .*qwen3"),
-        ("without = ['expert']", r"zeta\.without: got 'expert'; .*experts"),
-        ("without = ['has_windows']", r"zeta\.has_windows: got None"),
-        (
-            "harmless_groups = ['state space']",
-            r"zeta\.harmless_groups: got 'state space'; .*spaces",
-        ),
-        ("plan = 'by interval'", r"zeta\.plan: got 'by interval'; expected a rule: module"),
-    ],
+@cases(
+    "column message",
+    ("expertz = 'zeta_experts'", r"zeta\.expertz: got .*known field: experts"),
+    ("attention = 'linear'", r"zeta\.attention: got 'linear'"),
+    ("extends = 'quen3'", r"zeta\.extends: got 'quen3'; expected one .*above it: .*qwen3"),
+    ("without = ['expert']", r"zeta\.without: got 'expert'; .*experts"),
+    ("without = ['has_windows']", r"zeta\.has_windows: got None"),
+    ("harmless_groups = ['state space']", r"zeta\.harmless_groups: got 'state space'; .*spaces"),
+    ("plan = 'by interval'", r"zeta\.plan: got 'by interval'; expected a rule: module"),
 )
 def test_a_row_at_fault_is_named_with_its_file_and_column(write, add_row, column, message):
     add_row(f"\n[zeta]\n{column}\n")
@@ -127,8 +121,7 @@ def test_a_row_at_fault_is_named_with_its_file_and_column(write, add_row, column
 @pytest.mark.parametrize("row", ["\n[llama.zeta]\n", "\n[zeta]\nname = 'eta'\n"])
 def test_a_row_is_a_table_with_columns_alone(write, add_row, row):
     add_row(row)
-    with pytest.raises(InputError, match=r"^families\.toml (llama\.)?zeta: got "):
-        Architecture.from_hf_config(write(LLAMA))
+    refused(r"^families\.toml (llama\.)?zeta: got ", Architecture.from_hf_config, write(LLAMA))
 
 
 # Keys that are ignored
@@ -147,8 +140,7 @@ def test_an_ignored_key_is_as_if_it_were_not_there(write):
         (write(LLAMA | ZETA), "zeta", "'zeta'; .*zeta_dense_every"),
         ("mixtral-8x7b", "zeta", r"\('zeta',\); expected none, as"),
     ):
-        with pytest.raises(InputError, match=f"ignore_keys: got {expected}"):
-            load_architecture(path, ignore_keys=(keys,))
+        refused(f"ignore_keys: got {expected}", load_architecture, path, ignore_keys=(keys,))
 
 
 def test_keys_of_target_and_drafter_are_ignored_together(write):
@@ -157,5 +149,4 @@ def test_keys_of_target_and_drafter_are_ignored_together(write):
     with ignoring(["zeta_dense_every", "eta_rank"]):
         _, assumed = resolve(names)
     assert assumed["ignored_config_key"] == "zeta_dense_every, eta_rank"
-    with pytest.raises(InputError, match="zeta_dense_every: got 4"):
-        resolve(names)
+    refused("zeta_dense_every: got 4", resolve, names)

@@ -1,7 +1,8 @@
 """Parts with dtypes of their own: bytes, work and kernels, by hand and against published sizes."""
 
 import pytest
-from rows import each_row
+from printed import refused
+from rows import each_row, one_case
 from strategies import pass_of
 
 from specmodel import Architecture, InputError, deploy, load_architecture
@@ -32,11 +33,9 @@ MIXED = (
     {"count": 3, "ffn_dtype": "mxfp8"},
 )
 DTYPES = {
-    "weight_dtype": "int4_g32",
-    "attention_dtype": "bf16",
-    "embedding_dtype": "bf16",
+    "weight_dtype": "int4_g32", "attention_dtype": "bf16", "embedding_dtype": "bf16",
     "head_dtype": "fp8",
-}
+}  # fmt: skip
 
 
 def bytes_by_hand(n=1):
@@ -74,17 +73,12 @@ def test_parts_of_other_dtypes_are_components_of_their_own():
     parts = pass_of(mixed, batch_size=3, context_length=10).components
     dtypes = {name: (one.dtype, one.stored_dtype) for name, one in parts.items()}
     assert dtypes == {
-        "embedding": ("fp8", "bf16"),
-        "norms": ("fp8", "bf16"),
-        "attention_projections": ("fp8", "fp8"),
-        "elementwise": ("fp8", "bf16"),
-        "output_projections": ("fp8", "fp4"),
-        "attention_core": ("bf16", "bf16"),
-        "attention_projections_bf16": ("bf16", "bf16"),
-        "dense_ffn": ("fp8", "int4_g32"),
-        "dense_ffn_mxfp8": ("fp8", "mxfp8"),
-        "lm_head": ("fp8", "fp8"),
-    }
+        "embedding": ("fp8", "bf16"), "norms": ("fp8", "bf16"),
+        "attention_projections": ("fp8", "fp8"), "elementwise": ("fp8", "bf16"),
+        "output_projections": ("fp8", "fp4"), "attention_core": ("bf16", "bf16"),
+        "attention_projections_bf16": ("bf16", "bf16"), "dense_ffn": ("fp8", "int4_g32"),
+        "dense_ffn_mxfp8": ("fp8", "mxfp8"), "lm_head": ("fp8", "fp8"),
+    }  # fmt: skip
     same = model({"count": 2, "output_dtype": "bf16"}, weight_dtype="fp4", attention_dtype="bf16")
     assert "output_projections" not in pass_of(same, batch_size=3).components
     by_hand = 2 * 3 * (INPUTS + OUTPUT) * 2  # tokens x layers x weights x bytes, of three layers
@@ -131,17 +125,14 @@ def test_shared_experts_have_the_dtype_of_their_layers_block():
     assert narrow.active_parameters == plain.active_parameters
 
 
-@each_row(
-    ("layer", "match"),
-    [
-        ({"mixer": None, "output_dtype": "fp8"}, "output_dtype: got 'fp8'; expected none"),
-        ({"feed_forward": None, "ffn_dtype": "fp8"}, "ffn_dtype: got 'fp8'; expected none"),
-        ({"mixer_dtype": "fp7"}, "mixer_dtype: got 'fp7'"),
-    ],
+@one_case(
+    "layer match",
+    ({"mixer": None, "output_dtype": "fp8"}, "output_dtype: got 'fp8'; expected none"),
+    ({"feed_forward": None, "ffn_dtype": "fp8"}, "ffn_dtype: got 'fp8'; expected none"),
+    ({"mixer_dtype": "fp7"}, "mixer_dtype: got 'fp7'"),
 )
 def test_dtype_of_a_part_that_layers_lack(layer, match):
-    with pytest.raises(InputError, match=match):
-        model({"count": 1, **layer})
+    refused(match, model, {"count": 1, **layer})
 
 
 def test_a_tied_head_has_the_dtype_of_the_embedding():

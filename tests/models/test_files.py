@@ -5,6 +5,7 @@ import os
 import stat
 
 import pytest
+from printed import refused
 from rows import each_row
 
 from specmodel import InputError, load_architecture, load_hardware
@@ -51,14 +52,12 @@ def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path, reader, suffix):
         (absent, "No such file or directory"),
         (too_long, "File name too long"),
     ):
-        with pytest.raises(InputError, match=rf"^file: got .*{reason}"):
-            reader(path)
+        refused(rf"^file: got .*{reason}", reader, path)
 
 
 def test_links_that_lead_in_a_circle_are_refused(circle):
     for use in (read, check_writable, lambda path: write_text(path, "text")):
-        with pytest.raises(InputError, match="Too many levels of symbolic links"):
-            use(circle)
+        refused("Too many levels of symbolic links", use, circle)
     assert circle.is_symlink()
 
 
@@ -89,10 +88,8 @@ def test_a_name_as_long_as_a_name_may_be_can_be_written(tmp_path):
     write_text(path, "text")
     assert path.read_text() == "text"
     for use in (check_writable, lambda path, argument: write_text(path, "text", argument)):
-        with pytest.raises(InputError, match=r"^table: got .*File name too long"):
-            use(tmp_path / LONG, "table")
-    with pytest.raises(InputError, match=r"^output: got '.udcff'; expected names in UTF-8"):
-        write_text(path, "name = \udcff")
+        refused(r"^table: got .*File name too long", use, tmp_path / LONG, "table")
+    refused(r"^output: got '.udcff'; expected names in UTF-8", write_text, path, "name = \udcff")
 
 
 def test_nothing_is_left_of_a_file_that_cannot_be_written(tmp_path, monkeypatch):
@@ -114,12 +111,9 @@ def table(text):
 
 def test_names_of_columns_are_told_before_the_rows_are_read():
     many = ",".join(["a"] * 40_000)
-    with pytest.raises(InputError, match=r"^table: got 'a.csv'; .*at most 1000 columns"):
-        table(f"{many}\n")
-    with pytest.raises(InputError, match="before any row"):
-        table("a" * 2_000_000)
-    with pytest.raises(InputError, match=r"^table: got 'a'; expected each column once"):
-        table("a,b,a\n1,2,3\n")
+    refused(r"^table: got 'a.csv'; .*at most 1000 columns", table, f"{many}\n")
+    refused("before any row", table, "a" * 2_000_000)
+    refused(r"^table: got 'a'; expected each column once", table, "a,b,a\n1,2,3\n")
     with pytest.raises(InputError, match="No columns to parse"):
         table("# nothing\n\n")
 
@@ -158,17 +152,14 @@ def test_brackets_without_end_are_refused(tmp_path, suffix, depth):
     path = tmp_path / f"deep{suffix}"
     text = "[" * depth + "]" * depth
     path.write_text(f"a = {text}" if suffix == ".toml" else f'{{"model_type": {text}}}')
-    with pytest.raises(InputError, match="target"):
-        load_architecture(path)
+    refused("target", load_architecture, path)
 
 
 @each_row("number", ["-" + "9" * 401, "9" * 5000])
 def test_numbers_of_many_digits_are_refused(tmp_path, number):
     path = tmp_path / "gpu.toml"
     path.write_text(f"schema_version = 1\nnum_multiprocessors = {number}\n")
-    with pytest.raises(InputError, match="hardware"):
-        load_hardware(path)
+    refused("hardware", load_hardware, path)
     for parse in (parse_values, parse_numbers):
         for text in (number, f"1:{number}:x2"):
-            with pytest.raises(InputError, match=r"^batch_size: got .*; expected"):
-                parse("batch_size", text)
+            refused(r"^batch_size: got .*; expected", parse, "batch_size", text)

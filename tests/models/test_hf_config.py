@@ -9,20 +9,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from configs import CONFIGS, flat, read
-from rows import each_row
+from configs import CONFIGS, flat, plain, read
+from printed import refused
+from rows import each_row, one_case
 
 from specmodel import Architecture, InputError, load_architecture
 from specmodel.models.hf.keys import table
 
 OTHER_TYPES = table("other_model_types")
 LATENT = ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-
-
-def plain(name):
-    """A configuration without what tests change."""
-    left_out = ("torch_dtype", "dtype", "quantization_config", "sliding_window", "layer_types")
-    return {key: value for key, value in flat(name).items() if key not in left_out}
 
 
 LLAMA = plain("meta-llama--Meta-Llama-3.1-8B")
@@ -113,16 +108,14 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}
 
 
-@each_row(
-    ("told", "scaling", "longest"),
-    [
-        (None, {}, None),
-        ("long", {}, None),
-        (40_960, {}, 40_960),
-        (40_960, {"rope_scaling": YARN}, 131_072),
-        (4096, {"rope_scaling": {"factor": 4}}, 16_384),
-        (131_072, {"rope_parameters": LLAMA3}, 131_072),
-    ],
+@one_case(
+    "told scaling longest",
+    (None, {}, None),
+    ("long", {}, None),
+    (40_960, {}, 40_960),
+    (40_960, {"rope_scaling": YARN}, 131_072),
+    (4096, {"rope_scaling": {"factor": 4}}, 16_384),
+    (131_072, {"rope_parameters": LLAMA3}, 131_072),
 )
 def test_the_longest_context_is_the_stretched_one(told, scaling, longest):
     llama = without(LLAMA, "max_position_embeddings", "rope_scaling") | scaling
@@ -132,8 +125,7 @@ def test_the_longest_context_is_the_stretched_one(told, scaling, longest):
 def test_folder_or_file_gives_the_name(tmp_path):
     folder, path = tmp_path / "my-model", tmp_path / "my-mixtral.json"
     folder.mkdir()
-    with pytest.raises(InputError, match=r"config\.json"):
-        Architecture.from_hf_config(folder)
+    refused(r"config\.json", Architecture.from_hf_config, folder)
     for file, name in ((folder / "config.json", "my-model"), (path, "my-mixtral")):
         file.write_text(json.dumps(MIXTRAL), encoding="utf-8")
         assert Architecture.from_hf_config(file).name == load_architecture(file).name == name
@@ -211,14 +203,12 @@ def test_wrappers_that_contradict_what_they_hold(config, message):
     assert re.search(message, refusal(config))
 
 
-@each_row(
-    ("config", "key", "alias"),
-    [
-        (GPT_OSS, "num_experts_per_tok", "experts_per_token"),
-        (MINIMAX_M2, "num_local_experts", "n_routed_experts"),
-        (DEEPSEEK_V3, "moe_intermediate_size", "expert_ffn_hidden_size"),
-        (LLAMA | {"torch_dtype": "bfloat16"}, "torch_dtype", "dtype"),
-    ],
+@one_case(
+    "config key alias",
+    (GPT_OSS, "num_experts_per_tok", "experts_per_token"),
+    (MINIMAX_M2, "num_local_experts", "n_routed_experts"),
+    (DEEPSEEK_V3, "moe_intermediate_size", "expert_ffn_hidden_size"),
+    (LLAMA | {"torch_dtype": "bfloat16"}, "torch_dtype", "dtype"),
 )
 def test_two_names_of_one_thing_agree(config, key, alias):
     assert read(config, **{alias: config[key]}) == read(config)
@@ -230,15 +220,13 @@ def test_two_names_of_one_thing_agree(config, key, alias):
 # Dense layers among sparse ones
 
 
-@each_row(
-    ("changes", "num_dense"),
-    [
-        ({"mlp_only_layers": []}, 0),
-        ({"mlp_only_layers": [0, 3, 3]}, 2),
-        ({"num_hidden_layers": 7, "decoder_sparse_step": 3}, 5),
-        ({"num_hidden_layers": 3, "decoder_sparse_step": 4}, 3),
-        ({"decoder_sparse_step": 2, "mlp_only_layers": [0, 1, 2]}, 13),
-    ],
+@one_case(
+    "changes num_dense",
+    ({"mlp_only_layers": []}, 0),
+    ({"mlp_only_layers": [0, 3, 3]}, 2),
+    ({"num_hidden_layers": 7, "decoder_sparse_step": 3}, 5),
+    ({"num_hidden_layers": 3, "decoder_sparse_step": 4}, 3),
+    ({"decoder_sparse_step": 2, "mlp_only_layers": [0, 1, 2]}, 13),
 )
 def test_layers_that_are_dense_by_number_or_by_step(changes, num_dense):
     for config in SPARSE:
@@ -342,13 +330,9 @@ def test_every_size_is_needed():
 
 
 NEAR = {
-    "chatglm": "glm",
-    "gpt2": "gpt_oss",
-    "qwen3_5": "qwen3_5_text",
-    "Mixtral": "mixtral",
-    "_text": "minimax_text_01",
-    "": "afmoe.* more",
-}
+    "chatglm": "glm", "gpt2": "gpt_oss", "qwen3_5": "qwen3_5_text", "Mixtral": "mixtral",
+    "_text": "minimax_text_01", "": "afmoe.* more",
+}  # fmt: skip
 """Families that are not known, and what is named instead."""
 
 

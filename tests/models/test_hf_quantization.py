@@ -3,22 +3,18 @@
 The configurations are made up; names of modules and keys are those of the families.
 """
 
-import pytest
 from configs import flat
-from rows import each_row
+from printed import refused
+from rows import each_row, one_case
 
-from specmodel import Architecture, InputError
+from specmodel import Architecture
 from specmodel.base import build
 from specmodel.models.hf.config import architecture_fields
 
 DENSE = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "vocab_size": 100,
-    "intermediate_size": 128,
-}
+    "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 8,
+    "vocab_size": 100, "intermediate_size": 128,
+}  # fmt: skip
 MIXTRAL = DENSE | {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
 V3 = flat("deepseek-ai--DeepSeek-V3", num_hidden_layers=4, first_k_dense_replace=1)
 DEEPSEEK = {key: V3[key] for key in V3 if key not in ("quantization_config", "torch_dtype")}
@@ -104,35 +100,31 @@ def test_dtypes_by_the_keys_of_each_method(config, quantisation, expected):
 
 
 @each_row("key", ["modules_to_not_convert", "ignored_layers", "ignore"])
-@each_row(
+@one_case(
     "names",
-    [
-        None,
-        ["model.layers.*.mlp.router", "re:.*shared_expert_gate$", r"re:.*mlp\.gate$", "*lm_head"],
-        ["e_score_correction_bias", "model.layers.1.input_layernorm", "re:.*_layernorm.*"],
-        ["re:.*vision_model.*", "model.layers.4.self_attn", "mtp.layers.0.self_attn.q_proj"],
-    ],
+    None,
+    ["model.layers.*.mlp.router", "re:.*shared_expert_gate$", r"re:.*mlp\.gate$", "*lm_head"],
+    ["e_score_correction_bias", "model.layers.1.input_layernorm", "re:.*_layernorm.*"],
+    ["re:.*vision_model.*", "model.layers.4.self_attn", "mtp.layers.0.self_attn.q_proj"],
 )
 def test_lists_of_what_is_unquantised_anyhow(key, names):
     assert read(DEEPSEEK, FP8 | {key: names}) == ALL_FP8
 
 
-@each_row(
-    ("names", "expected"),
-    [
-        (  # attention of the first layer, and the matrix after attention in all others
-            ["layers.0.self_attn", *(f"layers.{i}.self_attn.o_proj" for i in (1, 2, 3))],
-            {"attention": [(1, "bf16"), (3, "fp8", "bf16")]},
-        ),
-        (["model.layers.0*"], {"attention": [(1, "bf16"), (3, "fp8")], "dense": [(1, "bf16")]}),
-        (["self_attn.q_*", "self_attn.kv_*"], {"attention": [(4, "bf16", "fp8")]}),
-        ([r"re:.*self_attn.(q_a|q_b|kv_a|kv_b|o)_proj.*"], {"attention": [(4, "bf16")]}),
-        (["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"], {"dense": [(1, "bf16")]}),
-        (
-            ["self_attn", "mlp.shared_experts"],
-            {"attention": [(4, "bf16")], "experts": [(3, "bf16", "fp8")]},
-        ),
-    ],
+@one_case(
+    "names expected",
+    (  # attention of the first layer, and the matrix after attention in all others
+        ["layers.0.self_attn", *(f"layers.{i}.self_attn.o_proj" for i in (1, 2, 3))],
+        {"attention": [(1, "bf16"), (3, "fp8", "bf16")]},
+    ),
+    (["model.layers.0*"], {"attention": [(1, "bf16"), (3, "fp8")], "dense": [(1, "bf16")]}),
+    (["self_attn.q_*", "self_attn.kv_*"], {"attention": [(4, "bf16", "fp8")]}),
+    ([r"re:.*self_attn.(q_a|q_b|kv_a|kv_b|o)_proj.*"], {"attention": [(4, "bf16")]}),
+    (["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"], {"dense": [(1, "bf16")]}),
+    (
+        ["self_attn", "mlp.shared_experts"],
+        {"attention": [(4, "bf16")], "experts": [(3, "bf16", "fp8")]},
+    ),
 )
 def test_parts_of_some_layers_left_out(names, expected):
     whole = {"attention": [(4, "fp8")], "dense": [(1, "fp8")], "experts": [(3, "fp8", "fp8")]}
@@ -142,10 +134,8 @@ def test_parts_of_some_layers_left_out(names, expected):
 def test_a_glob_of_a_layer_is_of_its_number_as_text():
     config = DENSE | {"num_hidden_layers": 12}
     names = ["model.layers.1*"]  # and 10 and 11, as engines match it
-    assert stored(config, FP8 | {"ignore": names}) == {
-        "attention": [(9, "fp8"), (3, "bf16")],
-        "dense": [(9, "fp8"), (3, "bf16")],
-    }
+    both = [(9, "fp8"), (3, "bf16")]
+    assert stored(config, FP8 | {"ignore": names}) == {"attention": both, "dense": both}
     names = ["model.layers.1.*"]
     assert stored(config, FP8 | {"ignore": names})["attention"] == [(11, "fp8"), (1, "bf16")]
     rules = {"dynamic": {r"-:.*mlp\.gate\..*": {}, "-:.*self_attn.*": {}}}
@@ -153,35 +143,32 @@ def test_a_glob_of_a_layer_is_of_its_number_as_text():
     assert stored(DEEPSEEK, GPTQ | rules) == narrow | {"attention": [(4, "bf16")]}
 
 
-@each_row(
-    ("config", "quantisation", "match"),
-    [
-        (DEEPSEEK, ["self_attn.q_a_proj"], "all modules of the attention"),
-        (DEEPSEEK, ["mlp.experts.*.gate_proj"], "all modules of the experts"),
-        (DEEPSEEK, ["re:.*gate.*"], "all modules of the dense layers"),
-        (DEEPSEEK, ["model.layers.1.mlp.experts"], "all modules of the experts alike"),
-        (DEEPSEEK, ["self_attn", "mlp"], "of attention, or of routed experts"),
-        (DEEPSEEK, ["query_key_value"], "got 'query_key_value'; expected attention, experts"),
-        (DEEPSEEK, ["re:(self_attn"], "well-formed regex"),
-        (DEEPSEEK, [3], "names of modules"),
-        (DEEPSEEK, FP8 | {"ignore": {"lm_head": 1}}, "a list of names"),
-        (MIXTRAL, FP8 | {"activation_scheme": ["dynamic"]}, "activation_scheme"),
-        (DENSE, {"quant_method": "mxfp4"}, "routed experts"),
-        (MIXTRAL, GPTQ | {"bits": 3}, r"\.bits: got"),
-        (MIXTRAL, GPTQ | {"lm_head": True}, "lm_head: got True"),
-        (DEEPSEEK, GPTQ | {"dynamic": {"+:.*up.*": {"bits": 8}}}, r"\.dynamic: got"),
-        (MIXTRAL, compressed(group(8, 8), group(4)), "config_groups: got"),
-        (MIXTRAL, compressed(group(None, 8)), r"group_0\.weights: got None"),
-        (MIXTRAL, compressed({"weights": {"type": "int", "num_bits": 3}, "targets": []}), "_bits"),
-        (MIXTRAL, compressed(group(8, 8, ["Experts"])), "targets: got 'Experts'"),
-        (MIXTRAL, compressed(group(8, 8), ignore=[]), "LM head"),
-        (MIXTRAL, compressed(group(8, 8), kv_cache_scheme={"num_bits": 2, "type": "int"}), "cache"),
-        (MIXTRAL, MODELOPT | {"quant_algo": "NVFP4", "group_size": 32}, "got 32; expected 16"),
-        (MIXTRAL, MODELOPT | {"quantized_layers": {"lm_head": {}}}, "quantized_layers"),
-    ],
+@one_case(
+    "config quantisation match",
+    (DEEPSEEK, ["self_attn.q_a_proj"], "all modules of the attention"),
+    (DEEPSEEK, ["mlp.experts.*.gate_proj"], "all modules of the experts"),
+    (DEEPSEEK, ["re:.*gate.*"], "all modules of the dense layers"),
+    (DEEPSEEK, ["model.layers.1.mlp.experts"], "all modules of the experts alike"),
+    (DEEPSEEK, ["self_attn", "mlp"], "of attention, or of routed experts"),
+    (DEEPSEEK, ["query_key_value"], "got 'query_key_value'; expected attention, experts"),
+    (DEEPSEEK, ["re:(self_attn"], "well-formed regex"),
+    (DEEPSEEK, [3], "names of modules"),
+    (DEEPSEEK, FP8 | {"ignore": {"lm_head": 1}}, "a list of names"),
+    (MIXTRAL, FP8 | {"activation_scheme": ["dynamic"]}, "activation_scheme"),
+    (DENSE, {"quant_method": "mxfp4"}, "routed experts"),
+    (MIXTRAL, GPTQ | {"bits": 3}, r"\.bits: got"),
+    (MIXTRAL, GPTQ | {"lm_head": True}, "lm_head: got True"),
+    (DEEPSEEK, GPTQ | {"dynamic": {"+:.*up.*": {"bits": 8}}}, r"\.dynamic: got"),
+    (MIXTRAL, compressed(group(8, 8), group(4)), "config_groups: got"),
+    (MIXTRAL, compressed(group(None, 8)), r"group_0\.weights: got None"),
+    (MIXTRAL, compressed({"weights": {"type": "int", "num_bits": 3}, "targets": []}), "_bits"),
+    (MIXTRAL, compressed(group(8, 8, ["Experts"])), "targets: got 'Experts'"),
+    (MIXTRAL, compressed(group(8, 8), ignore=[]), "LM head"),
+    (MIXTRAL, compressed(group(8, 8), kv_cache_scheme={"num_bits": 2, "type": "int"}), "cache"),
+    (MIXTRAL, MODELOPT | {"quant_algo": "NVFP4", "group_size": 32}, "got 32; expected 16"),
+    (MIXTRAL, MODELOPT | {"quantized_layers": {"lm_head": {}}}, "quantized_layers"),
 )
 def test_what_is_not_understood_is_named(config, quantisation, match):
     if isinstance(quantisation, list):
         quantisation = FP8 | {"ignore": quantisation}
-    with pytest.raises(InputError, match=rf"target config\.json quantization_config.*{match}"):
-        read(config, quantisation)
+    refused(rf"target config\.json quantization_config.*{match}", read, config, quantisation)

@@ -10,10 +10,11 @@ import re
 from pathlib import Path
 
 import pytest
-from rows import each_row
+from printed import refused
+from rows import each_row, one_case
 from shapes import CONFIG
 
-from specmodel import Architecture, InputError, deploy, load_architecture
+from specmodel import Architecture, deploy, load_architecture
 from specmodel.base import as_table, build
 from specmodel.base.notes import Note
 from specmodel.models.hf.quantization import checkpoint_dtypes
@@ -141,19 +142,16 @@ def read(own, beside, layers=LAYERS, **config):
     return architecture(config, layers, None if beside is None else {"quantization": beside})
 
 
-@each_row(
-    ("own", "beside", "match"),
-    [
-        ({"quant_algo": "FP8"}, {}, "weight_dtype fp8'; expected fp4"),
-        ({}, {"exclude_modules": ATTENTION}, "attention_dtype None'; expected bf16"),
-        ({}, {"exclude_modules": FIRST}, "mixer_dtype of layer 0 None'; expected bf16"),
-        (CACHE, {"kv_cache_quant_algo": "NVFP4"}, "kv_dtype fp8'; expected fp4"),
-    ],
+@one_case(
+    "own beside match",
+    ({"quant_algo": "FP8"}, {}, "weight_dtype fp8'; expected fp4"),
+    ({}, {"exclude_modules": ATTENTION}, "attention_dtype None'; expected bf16"),
+    ({}, {"exclude_modules": FIRST}, "mixer_dtype of layer 0 None'; expected bf16"),
+    (CACHE, {"kv_cache_quant_algo": "NVFP4"}, "kv_dtype fp8'; expected fp4"),
 )
 def test_records_that_disagree_are_both_named(own, beside, match):
     both = rf"target config\.json quantization_config: got '{match}, as hf_quant_config\.json"
-    with pytest.raises(InputError, match=both):
-        read(OWN | own, NVFP4 | beside)
+    refused(both, read, OWN | own, NVFP4 | beside)
 
 
 def test_what_config_json_does_not_say_of_the_cache_is_not_taken_from_the_other():
@@ -202,28 +200,26 @@ NO_METHOD = {"ignore": ["lm_head"]}
 """A record of ModelOpt as version 0.31 wrote it."""
 
 
-@each_row(
-    ("own", "weight", "activation"),
-    [
-        (compressed(weights("int", 4, group_size=32, symmetric=True)), "int4_g32", "bf16"),
-        (compressed(weights("int", 4, group_size=128, symmetric=False)), "int4", "bf16"),
-        (compressed(weights("int", 8, group_size=128)), "int8_g128", "bf16"),
-        (compressed(IN_BLOCKS), "fp8_block", "bf16"),
-        (compressed(weights("float", 8, group_size=32)), "mxfp8", "bf16"),
-        (compressed(weights("float", 4, group_size=32)), "mxfp4", "bf16"),
-        (activated(kind="float", bits=8, group_size=128, dynamic=True), "fp4", "fp8"),
-        (activated(kind="float", bits=4, group_size=32), "fp4", "fp4"),
-        (activated(kind="int", bits=8, strategy="token", symmetric=False), "fp4", "int8"),
-        (GPTQ | {"group_size": 128}, "int4", "bf16"),
-        (SYMMETRIC | {"group_size": 128}, "int4_g128", "bf16"),
-        (SYMMETRIC | {"group_size": 32}, "int4_g32", "bf16"),
-        (NO_METHOD | {"quant_algo": "FP8"}, "fp8", "fp8"),
-        (NO_METHOD | {"quant_algo": "FP8_PB_WO"}, "fp8_block", "fp8"),
-        (NO_METHOD | {"quant_algo": "MXFP8"}, "mxfp8", "fp8"),
-        (quark(MX, MX), "mxfp4", "fp4"),
-        (quark(ROW_FP8), "fp8", "bf16"),
-        (quark(IN_STAGES, ROW_FP8), "int4", "fp8"),
-    ],
+@one_case(
+    "own weight activation",
+    (compressed(weights("int", 4, group_size=32, symmetric=True)), "int4_g32", "bf16"),
+    (compressed(weights("int", 4, group_size=128, symmetric=False)), "int4", "bf16"),
+    (compressed(weights("int", 8, group_size=128)), "int8_g128", "bf16"),
+    (compressed(IN_BLOCKS), "fp8_block", "bf16"),
+    (compressed(weights("float", 8, group_size=32)), "mxfp8", "bf16"),
+    (compressed(weights("float", 4, group_size=32)), "mxfp4", "bf16"),
+    (activated(kind="float", bits=8, group_size=128, dynamic=True), "fp4", "fp8"),
+    (activated(kind="float", bits=4, group_size=32), "fp4", "fp4"),
+    (activated(kind="int", bits=8, strategy="token", symmetric=False), "fp4", "int8"),
+    (GPTQ | {"group_size": 128}, "int4", "bf16"),
+    (SYMMETRIC | {"group_size": 128}, "int4_g128", "bf16"),
+    (SYMMETRIC | {"group_size": 32}, "int4_g32", "bf16"),
+    (NO_METHOD | {"quant_algo": "FP8"}, "fp8", "fp8"),
+    (NO_METHOD | {"quant_algo": "FP8_PB_WO"}, "fp8_block", "fp8"),
+    (NO_METHOD | {"quant_algo": "MXFP8"}, "mxfp8", "fp8"),
+    (quark(MX, MX), "mxfp4", "fp4"),
+    (quark(ROW_FP8), "fp8", "bf16"),
+    (quark(IN_STAGES, ROW_FP8), "int4", "fp8"),
 )
 def test_dtypes_by_the_records_of_tools(own, weight, activation):
     model = read(own, None)
@@ -256,29 +252,26 @@ MIXED = {"quant_algo": "MIXED_PRECISION"}
 UP = {"model.layers.0.mlp.up_proj": {"quant_algo": "FP8"}}
 
 
-@each_row(
-    ("own", "beside", "match"),
-    [
-        (None, {"quant_algo": "NVFP4"}, r"exclude_modules: got None; .*or weight_dtype='nvfp4'"),
-        (None, NVFP4 | {"exclude_modules": ["query_key_value"]}, "got 'query_key_value'; exp"),
-        (None, MIXED, "quantized_layers: got None"),
-        (None, MIXED | {"quantized_layers": {"lm_head": {}}}, r"\.lm_head: got 'none'; .*FP8"),
-        (None, MIXED | {"quantized_layers": UP}, "all modules of the dense layers"),
-        (compressed(weights("int", 4, group_size=16)), None, "group_size: got 16; .*32 or 64"),
-        (compressed(weights("int", 4, group_size=32, symmetric=False)), None, "size: got 32"),
-        (compressed(weights("int", 4), extra_config={"a": 1}), None, "extra_config: got"),
-        (GPTQ | {"group_size": -1}, None, "group_size: got -1; expected 32"),
-        (FP8 | {"weight_block_size": [1, 128]}, None, r"\[128, 128\] or \[32, 32\]"),
-        (quark(MX | {"group_size": 16}), None, r"weight\.group_size: got 16; expected 32"),
-        (quark({"dtype": "uint4"}), None, r"weight\.dtype: got 'uint4'"),
-        (quark(MX, layer_quant_config={"*": {}}), None, "layer_quant_config: got"),
-        (quark(MX, export={"kv_cache_group": ["*k_proj"]}), None, r"export\.kv_cache_group: got"),
-    ],
+@one_case(
+    "own beside match",
+    (None, {"quant_algo": "NVFP4"}, r"exclude_modules: got None; .*or weight_dtype='nvfp4'"),
+    (None, NVFP4 | {"exclude_modules": ["query_key_value"]}, "got 'query_key_value'; exp"),
+    (None, MIXED, "quantized_layers: got None"),
+    (None, MIXED | {"quantized_layers": {"lm_head": {}}}, r"\.lm_head: got 'none'; .*FP8"),
+    (None, MIXED | {"quantized_layers": UP}, "all modules of the dense layers"),
+    (compressed(weights("int", 4, group_size=16)), None, "group_size: got 16; .*32 or 64"),
+    (compressed(weights("int", 4, group_size=32, symmetric=False)), None, "size: got 32"),
+    (compressed(weights("int", 4), extra_config={"a": 1}), None, "extra_config: got"),
+    (GPTQ | {"group_size": -1}, None, "group_size: got -1; expected 32"),
+    (FP8 | {"weight_block_size": [1, 128]}, None, r"\[128, 128\] or \[32, 32\]"),
+    (quark(MX | {"group_size": 16}), None, r"weight\.group_size: got 16; expected 32"),
+    (quark({"dtype": "uint4"}), None, r"weight\.dtype: got 'uint4'"),
+    (quark(MX, layer_quant_config={"*": {}}), None, "layer_quant_config: got"),
+    (quark(MX, export={"kv_cache_group": ["*k_proj"]}), None, r"export\.kv_cache_group: got"),
 )
 def test_what_is_not_understood_is_named_with_its_file(own, beside, match):
     file = "hf_quant_config" if beside else "config"
-    with pytest.raises(InputError, match=rf"target {file}\.json.*{match}"):
-        read(own, beside)
+    refused(rf"target {file}\.json.*{match}", read, own, beside)
 
 
 def test_dtype_of_experts_that_is_not_understood():
@@ -286,8 +279,7 @@ def test_dtype_of_experts_that_is_not_understood():
         (FP8 | {"expert_dtype": "fp8"}, "got 'fp8'; expected the same as"),
         (OWN, "got 'fp4'; expected no such key with quant_method modelopt"),
     ):
-        with pytest.raises(InputError, match=f"expert_dtype: {match}"):
-            read(own, None, expert_dtype="fp4")
+        refused(f"expert_dtype: {match}", read, own, None, expert_dtype="fp4")
 
 
 # Files
@@ -297,8 +289,7 @@ def test_dtype_of_experts_that_is_not_understood():
 def test_a_dtype_that_is_given_stands_for_a_record_that_is_not_understood(tmp_path, record):
     whole = CONFIG | {"quantization_config": record}
     (tmp_path / "config.json").write_text(json.dumps(whole), encoding="utf-8")
-    with pytest.raises(InputError, match="quantization_config"):
-        load_architecture(tmp_path)
+    refused("quantization_config", load_architecture, tmp_path)
     given = load_architecture(tmp_path, weight_dtype="int4_g64")
     assert (given.weight_dtype, given.outer_dtype, given.kv_dtype) == ("int4_g64", "bf16", "bf16")
 
@@ -316,6 +307,5 @@ def test_a_dtype_that_is_given_leaves_experts_and_attention_as_a_record_has_them
 def test_damaged_file_is_named(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
     (tmp_path / "hf_quant_config.json").write_text('{"quantization": ', encoding="utf-8")
-    with pytest.raises(InputError, match=r"hf_quant_config\.json"):
-        load_architecture(tmp_path)
+    refused(r"hf_quant_config\.json", load_architecture, tmp_path)
     assert load_architecture(tmp_path, weight_dtype="fp8").weight_dtype == "fp8"

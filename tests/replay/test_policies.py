@@ -2,13 +2,14 @@
 
 import runpy
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
 from engine_rules import verified_drafts
-from rows import each_row
+from printed import refused
+from rows import cases, each_row, one_case
 
-from specmodel import InputError
 from specmodel.replay import policies
 from specmodel.replay.choices import schedule_of
 from specmodel.replay.policies import (
@@ -61,49 +62,43 @@ def test_it_starts_with_a_baseline_of_plain_iterations():
 
 
 RISING = {1: 1.2, 2: 1.5, 3: 1.9, 4: 2.4, 5: 3.0, 6: 3.6, 7: 4.4}
+PEAK = {1: 1.2, 2: 1.5, 3: 2.0, 4: 1.7, 5: 9.0}
 FALLING = {1: 1.4, 2: 1.2, 3: 1.0, 4: 0.8, 5: 0.7, 6: 0.6, 7: 0.5}
 
 
-@each_row(
-    ("utilities", "settings", "tried", "chosen"),
-    [
-        # utility rose: on in the same direction, four trials at most
-        (RISING, {"first_draft_length": 1}, [1, 2, 3, 4], 4),
-        (RISING, {"first_draft_length": 2}, [2, 3, 4, 5], 5),
-        (RISING, {"first_draft_length": 2, "max_trials": 2}, [2, 3], 3),
-        # at the longest draft the climb turns, or ends where it came from below
-        (RISING, {"first_draft_length": 7}, [7, 6], 7),
-        (RISING, {"first_draft_length": 2, "climb_step": 2}, [2, 4, 6], 6),
-        # fell: turns round, to the other side of where it began, down to 0
-        (FALLING, {"first_draft_length": 3}, [3, 4, 2, 1], 1),
-        (FALLING, {"first_draft_length": 2, "tolerance": 0.01}, [2, 3, 1], 1),
-        # below 1 at the first trial: down
-        (FALLING, {"first_draft_length": 5}, [5, 4, 3, 2], 2),
-        (FALLING, {"first_draft_length": 5, "first_direction": "up"}, [5, 6, 4, 3], 3),
-        # a local maximum was passed
-        ({1: 1.2, 2: 1.5, 3: 2.0, 4: 1.7, 5: 9.0}, {"first_draft_length": 2}, [2, 3, 4], 3),
-        # two consecutive utilities within 10 %
-        ({1: 1.0, 2: 1.50, 3: 1.64, 4: 9.0}, {"first_draft_length": 2}, [2, 3], 3),
-        ({1: 1.7, 2: 1.50, 3: 1.40, 4: 9.0}, {"first_draft_length": 2}, [2, 3], 2),
-        # even one token does not pay: no speculation
-        ({1: 0.9, 2: 5.0}, {"first_draft_length": 1}, [1], 0),
-        # all tried are below 1: plain decoding, whose utility is 1, wins unless told otherwise
-        ({1: 5.0, 2: 0.78, 3: 0.75}, {"first_draft_length": 3}, [3, 2], 0),
-        ({1: 5.0, 2: 0.78, 3: 0.75}, {"first_draft_length": 3, "plain_competes": False}, [3, 2], 2),
-        # a longer draft had a utility of at least 1
-        ({1: 0.93, 2: 1.05, 3: 0.9}, {"first_draft_length": 2}, [2, 3, 1], 2),
-        # the climb neither steps over 1 nor ends there where it began
-        ({1: 1.3, 2: 0.95}, {"first_draft_length": 2, "climb_step": 2}, [2, 1], 1),
-        # ablations
-        (FALLING, {"climb": False, "max_draft_length": 5}, [1, 2, 3, 4, 5], 1),
-        ({1: 0.9, 2: 1.5, 3: 1.2}, {"climb": False, "max_draft_length": 3}, [1, 2, 3], 2),
-        (
-            {1: 1.2, 2: 1.5, 3: 2.0, 4: 1.7, 5: 9.0},
-            {"first_draft_length": 2, "early_exit": False},
-            [2, 3, 4, 1],
-            3,
-        ),
-    ],
+@one_case(
+    "utilities settings tried chosen",
+    # utility rose: on in the same direction, four trials at most
+    (RISING, {"first_draft_length": 1}, [1, 2, 3, 4], 4),
+    (RISING, {"first_draft_length": 2}, [2, 3, 4, 5], 5),
+    (RISING, {"first_draft_length": 2, "max_trials": 2}, [2, 3], 3),
+    # at the longest draft the climb turns, or ends where it came from below
+    (RISING, {"first_draft_length": 7}, [7, 6], 7),
+    (RISING, {"first_draft_length": 2, "climb_step": 2}, [2, 4, 6], 6),
+    # fell: turns round, to the other side of where it began, down to 0
+    (FALLING, {"first_draft_length": 3}, [3, 4, 2, 1], 1),
+    (FALLING, {"first_draft_length": 2, "tolerance": 0.01}, [2, 3, 1], 1),
+    # below 1 at the first trial: down
+    (FALLING, {"first_draft_length": 5}, [5, 4, 3, 2], 2),
+    (FALLING, {"first_draft_length": 5, "first_direction": "up"}, [5, 6, 4, 3], 3),
+    # a local maximum was passed
+    (PEAK, {"first_draft_length": 2}, [2, 3, 4], 3),
+    # two consecutive utilities within 10 %
+    ({1: 1.0, 2: 1.50, 3: 1.64, 4: 9.0}, {"first_draft_length": 2}, [2, 3], 3),
+    ({1: 1.7, 2: 1.50, 3: 1.40, 4: 9.0}, {"first_draft_length": 2}, [2, 3], 2),
+    # even one token does not pay: no speculation
+    ({1: 0.9, 2: 5.0}, {"first_draft_length": 1}, [1], 0),
+    # all tried are below 1: plain decoding, whose utility is 1, wins unless told otherwise
+    ({1: 5.0, 2: 0.78, 3: 0.75}, {"first_draft_length": 3}, [3, 2], 0),
+    ({1: 5.0, 2: 0.78, 3: 0.75}, {"first_draft_length": 3, "plain_competes": False}, [3, 2], 2),
+    # a longer draft had a utility of at least 1
+    ({1: 0.93, 2: 1.05, 3: 0.9}, {"first_draft_length": 2}, [2, 3, 1], 2),
+    # the climb neither steps over 1 nor ends there where it began
+    ({1: 1.3, 2: 0.95}, {"first_draft_length": 2, "climb_step": 2}, [2, 1], 1),
+    # ablations
+    (FALLING, {"climb": False, "max_draft_length": 5}, [1, 2, 3, 4, 5], 1),
+    ({1: 0.9, 2: 1.5, 3: 1.2}, {"climb": False, "max_draft_length": 3}, [1, 2, 3], 2),
+    (PEAK, {"first_draft_length": 2, "early_exit": False}, [2, 3, 4, 1], 3),
 )
 def test_a_test_climbs_and_ends_as_described(utilities, settings, tried, chosen):
     assert first_test(utilities, **settings) == (tried, chosen)
@@ -300,22 +295,6 @@ def test_a_server_of_sglang_begins_at_three_and_first_changes_at_batch_15():
     assert drafted_by(AdaptiveSteps(7, num_steps=1), 0, 40) == [1] * 40
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"config": {}}, "sglang config: .*at least one batch size"),
-        ({"config": {"1": {"candidate_steps": [-1]}}}, r"candidate_steps\[0\]: got -1; expected"),
-        ({"config": {"1": {"candidate_steps": [9]}}}, "candidate_steps: got .9.; expected at most"),
-        ({"config": "absent.json"}, "sglang config: got 'absent.json'"),
-        ({"num_steps": 2}, "sglang num_steps: got 2; expected one of the .*: 0, 1, 3, 5, 7"),
-        ({"update_interval": 0}, "sglang.update_interval: got 0"),
-    ],
-)
-def test_what_a_server_of_sglang_refuses(arguments, message):
-    with pytest.raises(InputError, match=message):
-        AdaptiveSteps(7, **arguments)
-
-
 def test_a_bandit_finds_the_best_arm_and_follows_when_it_changes():
     policy = DiscountedBandit([0, 1, 3], width=0.1)
 
@@ -333,9 +312,8 @@ def test_a_bandit_finds_the_best_arm_and_follows_when_it_changes():
     assert play(1, 200) > 0.8
 
 
-@pytest.mark.parametrize(
-    ("policy", "ranges"),
-    [("below:4:2", [[1, 4, 2], [5, 5, 0]]), ("below:1:3", [[1, 1, 3], [2, 2, 0]])],
+@cases(
+    "policy ranges", ("below:4:2", [[1, 4, 2], [5, 5, 0]]), ("below:1:3", [[1, 1, 3], [2, 2, 0]])
 )
 def test_below_a_batch_size_is_a_schedule_that_ends_there(policy, ranges):
     assert schedule_of(policy, policy.split(":")[1:]) == ranges
@@ -346,19 +324,6 @@ def test_a_schedule_by_batch_size_reads_as_vllm_does():
     lengths = scheduled_draft_lengths(schedule, 200)
     assert [lengths[size] for size in (1, 16, 17, 80, 100, 200)] == [3, 3, 2, 2, 0, 0]
     assert scheduled_draft_lengths(schedule, 20) == [0, *[3] * 16, *[2] * 4]
-
-
-@pytest.mark.parametrize(
-    ("schedule", "message"),
-    [
-        ([[1, 2]], r"table: got \[1, 2\]; expected \[first batch size, last"),
-        ([[0, 2, 1]], r"table: got \[0, 2, 1\]; expected ranges of which the first starts at 1"),
-        ([[9, 12, 1], [1, 9, 3]], r"table: got \[9, 12, 1\]; expected ranges that do not .* 9 too"),
-    ],
-)
-def test_a_schedule_that_no_engine_takes(schedule, message):
-    with pytest.raises(InputError, match=f"^{message}"):
-        scheduled_draft_lengths(schedule, 3)
 
 
 def readable_budget(survival, sampling, draft_time, verify_times, tokens):
@@ -388,18 +353,28 @@ def test_adaptive_verification_of_a_part_of_a_prompt_alone_drafts_nothing():
     assert verified_drafts([], 0, 0, 0.1, [1.0] * 600, 512) == 0
 
 
-@each_row(
-    ("make", "message"),
-    [
-        (lambda: Goodput([1.0], first_acceptance_rate=1.0), "first_acceptance_rate: got 1"),
-        (lambda: Goodput([1.0, -1.0]), "^goodput step_time: got"),
-        (lambda: DiscountedBandit([0, 1], discount=1.5), "discount: got 1.5"),
-        (lambda: DiscountedBandit([0, 1], width=-1), "width: got -1"),
-        (lambda: DiscountedBandit([-1, 0]), "^bandit draft_lengths"),
-        (lambda: Cascade.by_settings([1.0] * 8, max_trials=0), "^cascade.max_trials: got 0"),
-        (lambda: Cascade.by_settings([1.0] * 8, climb=1), "climb: got 1; .* a valid boolean"),
-    ],
+LENGTHS = partial(scheduled_draft_lengths, max_batch_size=3)
+SGLANG = partial(AdaptiveSteps, 7)
+
+
+@one_case(
+    "make message",
+    (lambda: LENGTHS([[1, 2]]), r"^table: got \[1, 2\]; expected \[first batch size, last"),
+    (lambda: LENGTHS([[0, 2, 1]]), r"^table: got \[0, 2, 1\]; expected .* the first starts at 1"),
+    (lambda: LENGTHS([[9, 12, 1], [1, 9, 3]]), r"^table: got \[9, 12, 1\]; .* do not .* 9 too"),
+    (lambda: SGLANG({}), "sglang config: .*at least one batch size"),
+    (lambda: SGLANG({"1": {"candidate_steps": [-1]}}), r"candidate_steps\[0\]: got -1; expected"),
+    (lambda: SGLANG({"1": {"candidate_steps": [9]}}), "candidate_steps: got .9.; .* at most"),
+    (lambda: SGLANG("absent.json"), "sglang config: got 'absent.json'"),
+    (lambda: SGLANG(num_steps=2), "sglang num_steps: got 2; expected .*: 0, 1, 3, 5, 7"),
+    (lambda: SGLANG(update_interval=0), "sglang.update_interval: got 0"),
+    (lambda: Goodput([1.0], first_acceptance_rate=1.0), "first_acceptance_rate: got 1"),
+    (lambda: Goodput([1.0, -1.0]), "^goodput step_time: got"),
+    (lambda: DiscountedBandit([0, 1], discount=1.5), "discount: got 1.5"),
+    (lambda: DiscountedBandit([0, 1], width=-1), "width: got -1"),
+    (lambda: DiscountedBandit([-1, 0]), "^bandit draft_lengths"),
+    (lambda: Cascade.by_settings([1.0] * 8, max_trials=0), "^cascade.max_trials: got 0"),
+    (lambda: Cascade.by_settings([1.0] * 8, climb=1), "climb: got 1; .* a valid boolean"),
 )
-def test_rivals_refuse_what_does_not_do(make, message):
-    with pytest.raises(InputError, match=message):
-        make()
+def test_what_no_policy_has_is_refused(make, message):
+    refused(message, make)

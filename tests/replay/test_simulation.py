@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from made_traces import iid_process, make_trace
+from printed import refused
+from rows import cases
 
 from specmodel import InputError, deploy, load_architecture, predict
 from specmodel.algebra.routing import sample_routing
@@ -97,13 +99,9 @@ def test_a_fixed_length_on_independent_tokens_gives_the_prediction(rate, drafter
     lengths = (1, 2, 4, 7)
     records = simulate(iid_sample(rate, 300, 2000), times, [f"fixed:{n}" for n in lengths], seed=1)
     predicted = predict(
-        **OLMOE,
-        drafter=drafter,
-        batch_size=1,
-        draft_length=list(lengths),
-        acceptance=rate,
+        **OLMOE, drafter=drafter, batch_size=1, draft_length=list(lengths), acceptance=rate,
         context_length=700,
-    ).speedup
+    ).speedup  # fmt: skip
     records["speedup"] = records["plain_time"] / records["time"]
     by_policy = records.groupby("policy", observed=True)
     for length, expected in zip(lengths, predicted, strict=True):
@@ -315,11 +313,9 @@ def test_numba_compiles_the_loop():
 def test_a_fixed_context_gives_what_it_always_gave():
     """Figures of the release before context grew: steps, drafted tokens and seconds, exactly."""
     times = ReplayTimes(
-        forward_time=1.0,
-        paused_time=1.03,
-        step_time=np.array([1.05, 1.3, 1.55, 1.7, 1.9]),
+        forward_time=1.0, paused_time=1.03, step_time=np.array([1.05, 1.3, 1.55, 1.7, 1.9]),
         expert_time=np.array([0, 0.2, 0.35, 0.45, 0.5]),
-    )
+    )  # fmt: skip
     processes = [iid_process(0.7, 9), iid_process(0.3, 9)]
     sample = Sample(processes=processes, num_requests=40, output_tokens=200)
     records = simulate(sample, times, list(BEFORE), seed=7)
@@ -410,11 +406,6 @@ def test_policies_of_servers_are_kept_by_servers(name, times):
     usual = simulate(trace, times, [name], seed=0)
     assert usual.equals(simulate(trace, times, [name], seed=0, policy_state="server"))
     assert not usual.equals(simulate(trace, times, [name], seed=0, policy_state="request"))
-
-
-def test_an_unknown_state_is_refused(times):
-    with pytest.raises(InputError, match="policy_state: got 'batch'; expected request or server"):
-        simulate(bursty_trace(3, 0), times, ["cascade"], seed=0, policy_state="batch")
 
 
 # noise, seeds, workers
@@ -573,19 +564,17 @@ def test_a_policy_may_take_all_of_a_step(growing_times):
     assert {step.batch_size for step in Told.seen} == {1}
 
 
-@pytest.mark.parametrize(
-    ("policies", "seed", "message"),
-    [
-        ([], 0, "policies"),
-        (["none", "none"], 0, "policies: got 'none'; expected each policy once"),
-        (["fixed:9"], 0, "expected at most 7"),
-        (["cascade"], -1, "seed: got -1"),
-        ([3], 0, "policy: got 3"),
-    ],
+@cases(
+    "policies options message",
+    (["cascade"], {"policy_state": "batch"}, "policy_state: got 'batch'; expected request or"),
+    ([], {}, "policies"),
+    (["none", "none"], {}, "policies: got 'none'; expected each policy once"),
+    (["fixed:9"], {}, "expected at most 7"),
+    (["cascade"], {"seed": -1}, "seed: got -1"),
+    ([3], {}, "policy: got 3"),
 )
-def test_what_cannot_be_simulated(policies, seed, message, times):
-    with pytest.raises(InputError, match=message):
-        simulate(bursty_trace(3, 0), times, policies, seed=seed)
+def test_what_cannot_be_simulated(policies, options, message, times):
+    refused(message, simulate, bursty_trace(3, 0), times, policies, **{"seed": 0} | options)
 
 
 def test_replays_walk_no_trees():

@@ -3,15 +3,15 @@
 import json
 import os
 import re
-import shlex
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from made_traces import make_trace
-from rows import each_row
+from printed import refused
+from rows import cases, each_row, faults
 
-from specmodel import InputError, cli
+from specmodel import InputError
 from specmodel.replay.traces import ngram_trace, read_tokens, read_trace, write_trace
 
 # n-gram look-up
@@ -77,27 +77,7 @@ def test_ngram_traces_equal_the_definition(most, match):
         assert trace.max_draft_length == most
 
 
-def test_requests_do_not_see_each_other():
-    prompts, outputs = [[1, 2, 3, 4, 5, 6]] * 2, [[1, 2, 3, 4, 5, 6], [9, 1, 2, 3, 4, 5]]
-    first, second = (ngram_trace(prompts[i : i + 1], outputs[i : i + 1]) for i in (0, 1))
-    both = ngram_trace(prompts, outputs)
-    assert pairs_of(both) == pairs_of(first) + pairs_of(second)
-    assert not second.proposed_tokens[:4].any()
-
-
-@pytest.mark.parametrize(
-    ("changes", "culprit"),
-    [
-        ({"min_ngram": 0}, "min_ngram: got 0; expected whole numbers of at least 1"),
-        ({"max_ngram": 2}, "max_ngram: got 2; expected at least min_ngram = 3"),
-        ({"match": "best"}, "match: got 'best'; expected first or last"),
-        ({"prompts": [], "outputs": []}, "outputs: got 'no requests'"),
-        ({"prompts": [[1], [2]]}, "prompts: got '2 requests'; expected 1, as in outputs"),
-        ({"outputs": [[]]}, r"outputs\[0\]: got 'no tokens'"),
-        ({"outputs": [[1.5]]}, r"outputs\[0\]: got 1.5; expected a list of token ids"),
-        ({"prompts": [[2**63]]}, r"prompts\[0\]\[0\]: got .*; expected a list of token ids"),
-    ],
-)
+@each_row(("changes", "culprit"), faults("look-up"))
 def test_look_up_refuses(changes, culprit):
     arguments = {"prompts": [[1]], "outputs": [[1]]} | changes
     with pytest.raises(InputError, match=f"^{culprit}"):
@@ -114,45 +94,42 @@ def some_trace(count=30):
     return make_trace(proposed, accepted, 255, {"source": 'ü "quoted"\n', "note": ""})
 
 
-def assert_same(trace, other):
-    assert pairs_of(trace) == pairs_of(other)
-    assert trace.output_tokens.tolist() == other.output_tokens.tolist()
-    assert trace.max_draft_length == other.max_draft_length
-    assert trace.metadata == other.metadata
-    assert trace.proposed_tokens.dtype == trace.accepted_tokens.dtype == np.uint8
-    assert trace.output_tokens.dtype == np.int64
+def plain(value):
+    """Arrays, or those of a dictionary, as lists."""
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    return value if value is None else value.tolist()
 
 
-@pytest.mark.parametrize("metadata", [None, {}, {"source": "s"}])
-def test_a_written_trace_reads_the_same(metadata, tmp_path):
+def kept_traces():
+    """With text and none in their metadata, with prompts, and with drafts of some lengths."""
+    trace = some_trace()
+    at = {n: np.minimum(trace.accepted_tokens, n - 1) for n in (3, 200)}
+    prompts = ngram_trace([[1, 2, 3], [4]], [[1, 2], [4, 5]])
+    assert (prompts.prompt_tokens.tolist(), prompts.part(1, 2).prompt_tokens) == ([3, 1], [1])
+    bare = (make_trace([[2, 0]], [[1, 0]], 7, metadata) for metadata in ({}, {"source": "s"}))
+    return [trace, *bare, prompts, replace(trace, accepted_at=at)]
+
+
+@each_row("trace", kept_traces())
+def test_a_written_trace_reads_the_same(trace, tmp_path):
     path = tmp_path / "mine.jsonl"
     path.write_text("replaced")
-    trace = some_trace()
-    if metadata is not None:
-        trace = make_trace([[2, 0]], [[1, 0]], 7, metadata)
     for target in (path, str(path)):
         write_trace(trace, target)
         assert_same(read_trace(target), trace)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_prompts_are_kept(tmp_path):
-    trace = ngram_trace([[1, 2, 3], [4]], [[1, 2], [4, 5]])
-    assert trace.prompt_tokens.tolist() == [3, 1]
-    write_trace(trace, tmp_path / "mine.jsonl")
-    assert read_trace(tmp_path / "mine.jsonl").prompt_tokens.tolist() == [3, 1]
-    assert trace.part(1, 2).prompt_tokens.tolist() == [1]
-
-
-def test_drafts_of_one_length_are_kept(tmp_path):
-    trace = some_trace()
-    at = {n: np.minimum(trace.accepted_tokens, n - 1) for n in (3, 200)}
-    write_trace(replace(trace, accepted_at=at), tmp_path / "mine.jsonl")
-    found = read_trace(tmp_path / "mine.jsonl")
-    assert_same(found, trace)
-    assert {n: row.tolist() for n, row in found.accepted_at.items()} == {
-        n: row.tolist() for n, row in at.items()
-    }
+def assert_same(trace, other):
+    assert pairs_of(trace) == pairs_of(other)
+    assert trace.output_tokens.tolist() == other.output_tokens.tolist()
+    assert trace.max_draft_length == other.max_draft_length
+    assert trace.metadata == other.metadata
+    for name in ("prompt_tokens", "accepted_at"):
+        assert plain(getattr(trace, name)) == plain(getattr(other, name))
+    assert trace.proposed_tokens.dtype == trace.accepted_tokens.dtype == np.uint8
+    assert trace.output_tokens.dtype == np.int64
 
 
 HEADER = {
@@ -184,16 +161,14 @@ def test_json_lines_are_as_documented(tmp_path):
 PLAIN = "request,accepted_tokens\n" + "a,3\na,2\nb,0\na,1\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "proposed", "accepted"),
-    [
-        ("a.jsonl", json_text().partition("\n")[2], [[4, 0, 2], [3]], [[1, 0, 2], [3]]),
-        ("a.jsonl", '{"accepted_tokens": [2, 0]}\n[1]\n', [[2, 2], [2]], [[2, 0], [1]]),
-        ("a.jsonl", "[0]", [[1]], [[0]]),
-        ("a.csv", PLAIN, [[3, 3, 3], [3]], [[3, 2, 1], [0]]),
-        ("a.csv", "accepted_tokens\n2\n0\n", [[2, 2]], [[2, 0]]),
-        ("a.csv", "proposed_tokens,accepted_tokens\n4,2\n0,0\n", [[4, 0]], [[2, 0]]),
-    ],
+@cases(
+    "name text proposed accepted",
+    ("a.jsonl", json_text().partition("\n")[2], [[4, 0, 2], [3]], [[1, 0, 2], [3]]),
+    ("a.jsonl", '{"accepted_tokens": [2, 0]}\n[1]\n', [[2, 2], [2]], [[2, 0], [1]]),
+    ("a.jsonl", "[0]", [[1]], [[0]]),
+    ("a.csv", PLAIN, [[3, 3, 3], [3]], [[3, 2, 1], [0]]),
+    ("a.csv", "accepted_tokens\n2\n0\n", [[2, 2]], [[2, 0]]),
+    ("a.csv", "proposed_tokens,accepted_tokens\n4,2\n0,0\n", [[4, 0]], [[2, 0]]),
 )
 def test_a_trace_needs_no_header(name, text, proposed, accepted, tmp_path, run):
     """The longest draft is the largest count, and as long as that are drafts that are not told."""
@@ -203,7 +178,7 @@ def test_a_trace_needs_no_header(name, text, proposed, accepted, tmp_path, run):
     assert_same(replace(found, metadata={}), make_trace(proposed, accepted, longest))
     is_told = [*found.metadata.values()] == [f"drafts of {longest} tokens at each position"]
     assert is_told == ("proposed" not in text)
-    assert name in run(f"trace describe {path}")[1]
+    assert name in run(f"trace describe {path}")
 
 
 def test_tables_have_prompts(tmp_path):
@@ -212,27 +187,10 @@ def test_tables_have_prompts(tmp_path):
     rows = "0,5,1,2\n0,5,0,0\n1,7,0,1\n"
     path.write_text(f"request,prompt_tokens,accepted_tokens,proposed_tokens\n{rows}")
     found = read_trace(path)
-    assert_same(found, make_trace([[2, 0], [1]], [[1, 0], [0]], 2))
+    assert_same(replace(found, prompt_tokens=None), make_trace([[2, 0], [1]], [[1, 0], [0]], 2))
     assert found.prompt_tokens.tolist() == [5, 7]
     path.write_text("prompt_tokens,accepted_tokens\n5,1\n6,0\n")
-    with pytest.raises(InputError, match=r"prompt_tokens: got \[5, 6\]; expected a whole number"):
-        read_trace(path)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("2\n1\n", r"expected columns accepted_tokens as well"),
-        ("request,accepted_tokens\na,x\n", "request a accepted_tokens: got 'x'; expected a list"),
-        ("accepted_tokens,seed\n1,2\n", "seed: got .*expected only accepted_tokens"),
-    ],
-)
-def test_tables_that_are_no_trace_are_refused(text, message, tmp_path):
-    path = tmp_path / "mine.csv"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match=message) as caught:
-        read_trace(path)
-    assert str(caught.value).startswith(f"trace {path}")
+    refused(r"prompt_tokens: got \[5, 6\]; expected a whole number", read_trace, path)
 
 
 def changed(**changes):
@@ -252,6 +210,11 @@ def at(length, first=(1, 0, 1), second=(1,)):
     return json_text(rows=[row | more for row, more in zip(ROWS, extra, strict=True)])
 
 
+NO_TABLES = [
+    ("2\n1\n", r"expected columns accepted_tokens as well"),
+    ("request,accepted_tokens\na,x\n", "request a accepted_tokens: got 'x'; expected a list"),
+    ("accepted_tokens,seed\n1,2\n", "seed: got .*expected only accepted_tokens"),
+]
 BAD_TEXTS = [
     (at(4), "line 2 accepted_tokens_at_4: got 4; expected a draft length below the longest, 4"),
     (at(1, second=None), "line 3 accepted_tokens_at_1: got None; expected this key"),
@@ -283,48 +246,41 @@ BAD_TEXTS = [
 ]
 
 
-@each_row(("text", "message"), BAD_TEXTS)
-def test_json_lines_that_are_refused(text, message, tmp_path):
-    path = tmp_path / "output.jsonl"
+@each_row(("suffix", "text", "message"), [
+    *(("jsonl", *row) for row in BAD_TEXTS), *(("csv", *row) for row in NO_TABLES),
+])  # fmt: skip
+def test_files_that_are_no_trace_are_refused(suffix, text, message, tmp_path):
+    path = tmp_path / f"output.{suffix}"
     path.write_text(text, encoding="latin-1")
-    with pytest.raises(InputError, match=message) as caught:
-        read_trace(path)
-    assert str(caught.value).startswith(f"trace {path}")
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value).removeprefix(f"trace {path}")) < 250
+    start, _, rest = refused(message, read_trace, path).partition(str(path))
+    assert start == "trace "
+    assert len(rest) < 250
+
+
+@cases(
+    "limit value more message",
+    ("MAX_POSITIONS", 3, "", r"trace .*mine.jsonl.*at most 3 output tokens"),
+    ("MAX_LINE", 200, "[" * 1000, r"line 4: .*a line of at most 0\.0002 MB"),
+)
+def test_memory_is_bounded(limit, value, more, message, tmp_path, monkeypatch):
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json_text() + more)
+    monkeypatch.setattr(f"specmodel.replay.traces.files.{limit}", value)
+    refused(message, read_trace, path)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
 def test_what_might_never_end_is_not_opened(suffix, tmp_path):
     path = tmp_path / f"endless.{suffix}"
     os.mkfifo(path)
-    with pytest.raises(InputError, match=f"endless.{suffix}.*it is no ordinary file"):
-        read_trace(path)
-    with pytest.raises(InputError, match=f"endless.{suffix}.*it is no ordinary file"):
-        read_tokens(path)
-
-
-def test_memory_is_bounded(tmp_path, monkeypatch):
-    path = tmp_path / "mine.jsonl"
-    write_trace(some_trace(), path)
-    monkeypatch.setattr("specmodel.replay.traces.files.MAX_POSITIONS", 40)
-    with pytest.raises(InputError, match=r"trace .*mine.jsonl.*at most 40 output tokens"):
-        read_trace(path)
-
-
-def test_a_line_that_does_not_end_is_not_read_to_its_end(tmp_path, monkeypatch):
-    path = tmp_path / "mine.jsonl"
-    path.write_text(json_text() + "[" * 1000)
-    monkeypatch.setattr("specmodel.replay.traces.files.MAX_LINE", 200)
-    with pytest.raises(InputError, match=r"line 4: .*a line of at most 0\.0002 MB"):
-        read_trace(path)
+    refused(f"endless.{suffix}.*it is no ordinary file", read_trace, path)
+    refused(f"endless.{suffix}.*it is no ordinary file", read_tokens, path)
 
 
 @pytest.mark.parametrize("name", ["mine.csv", "mine", "absent/mine.jsonl", "folder.jsonl"])
 def test_writing_is_refused(name, tmp_path):
     (tmp_path / "folder.jsonl").mkdir()
-    with pytest.raises(InputError, match=f"^output: got .*{name}"):
-        write_trace(some_trace(), tmp_path / name)
+    refused(f"^output: got .*{name}", write_trace, some_trace(), tmp_path / name)
     assert [file.name for file in tmp_path.iterdir()] == ["folder.jsonl"]
 
 
@@ -379,29 +335,21 @@ BAD_TOKENS = [
 @pytest.mark.parametrize(("text", "message"), BAD_TOKENS, ids=lambda text: text[:40])
 def test_token_files_that_are_refused(text, message, tmp_path):
     path = token_file(tmp_path / "in.jsonl", text)
-    with pytest.raises(InputError, match=message):
-        read_tokens(path)
+    refused(message, read_tokens, path)
 
 
 # the command
 
 
 @pytest.fixture
-def run(capsys, tmp_path, monkeypatch):
-    """Run a command line in a folder with in.jsonl; return status, output and errors."""
+def folder(tmp_path, monkeypatch):
+    """The current folder, with in.jsonl."""
     token_file(tmp_path / "in.jsonl")
     monkeypatch.chdir(tmp_path)
 
-    def run(command):
-        status = cli.main(shlex.split(command))
-        return status, *capsys.readouterr()
 
-    return run
-
-
-def test_command_writes_the_trace_and_says_what_it_is(run):
-    status, out, err = run("trace ngram in.jsonl --output out.jsonl")
-    assert (status, err) == (0, "")
+def test_command_writes_the_trace_and_says_what_it_is(run, folder):
+    out = run("trace ngram in.jsonl --output out.jsonl")
     (statistics,) = re.findall(r"^out\.jsonl +(.*)", out, re.MULTILINE)
     assert statistics.split()[:8] == ["1.17", *["1.40"] * 6, "20.0%"]
     assert out.splitlines()[-3:] == [
@@ -414,9 +362,9 @@ def test_command_writes_the_trace_and_says_what_it_is(run):
     assert trace.metadata["source"] == "in.jsonl"
 
 
-def test_a_link_to_the_input_is_not_written(run, tmp_path):
+def test_a_link_to_the_input_is_not_written(refuse, folder, tmp_path):
     (tmp_path / "hard.jsonl").hardlink_to(tmp_path / "in.jsonl")
     (tmp_path / "soft.jsonl").symlink_to(tmp_path / "in.jsonl")
     for name in ("hard.jsonl", "soft.jsonl"):
-        err = run(f"trace ngram in.jsonl --output {name}")[2]
-        assert f"--output: got '{name}'; expected another file than in.jsonl" in err
+        told = f"--output: got '{name}'; expected another file than in.jsonl"
+        refuse(f"trace ngram in.jsonl --output {name}", told)
