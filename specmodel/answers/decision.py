@@ -11,6 +11,7 @@ import numpy as np
 from specmodel.answers.advice import start_options, taken_length
 from specmodel.answers.config_formats import config_format, format_of_engine
 from specmodel.answers.plans import Plan, plan_schedule
+from specmodel.answers.schedule import IntArray
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
@@ -38,13 +39,14 @@ class Graphs:
 
     Parameters
     ----------
-    option
-        The option with its value.
+    option, first
+        The option with its value, and the least batch size that needs it [request].
     speedup, batch_size
         Least speedup without it [-], and where that is [request].
     """
 
     option: str
+    first: int
     speedup: float
     batch_size: int
 
@@ -162,10 +164,11 @@ class _Judged:
         self, case: Case, sizes: FloatArray, longest: int, largest: int | None = None
     ) -> None:
         self.asked, self.largest = case, int(sizes[-1])
-        every = np.arange(1, self.largest + 1)
-        if every.size > _MOST_JUDGED:
-            every = np.unique(np.geomspace(1, self.largest, _MOST_JUDGED).astype(int))
-        every = np.union1d(every, sizes).astype(int)
+        most = min(self.largest, _MOST_JUDGED)
+        some = (
+            np.geomspace(1, self.largest, most) if self.largest > most else np.arange(1, most + 1)
+        )
+        every = np.union1d(some.astype(int), sizes).astype(int)
         limit = case.deployment.graph_limit
         self.limit = limit if limit and limit.default_of else None
         most = min(self.largest * (longest + 1), LARGEST_GRAPH)
@@ -189,27 +192,29 @@ class _Judged:
         every_length = range(1, longest + 1)
         self.lengths = [n for n in every_length if taken_length(case.deployment, n) == n]
 
-    def with_graphs(self, length: int) -> Case:
-        """Return the case with CUDA graphs of the largest step with drafts of a length [token]."""
-        needed = self.needed(length)
+    def with_graphs(self, drafts: IntArray | int) -> Case:
+        """Return the case with CUDA graphs of the largest step with drafts of these lengths."""
+        needed = self.needed(drafts)
         return self.asked.with_graphs_of(needed) if needed else self.asked
 
-    def needed(self, length: int) -> int:
-        """Return the graphs that drafts of a length need [token] or [request]; 0 if none is larger.
+    def needed(self, drafts: IntArray | int) -> int:
+        """Return the graphs that drafts by batch size need [token] or [request]; 0 if none larger.
 
         A size that was given stays.
         """
         if self.limit is None:
             return 0
-        each = length + 1 if self.limit.unit == "token" else 1
-        most = -(-self.largest_with(length) * each // self.asked.deployment.layout.replicas)
-        most = min(most, _LARGEST_CAPTURED) if self.limit.unit == "token" else most
+        lengths, is_token = self._along(drafts), self.limit.unit == "token"
+        fits = self.fits[lengths, np.arange(lengths.size)]
+        steps = self.batch_size * (lengths + 1 if is_token else 1)
+        replicas = self.asked.deployment.layout.replicas
+        most = -(-int(steps.max(where=fits | ~fits.any(), initial=1)) // replicas)
+        most = min(most, _LARGEST_CAPTURED) if is_token else most
         return most if most > self.limit.count else 0
 
-    def largest_with(self, length: int) -> int:
-        """Return the largest batch size that fits with drafts of a length [request]."""
-        sizes = self.batch_size[self.fits[length]]
-        return int(sizes[-1]) if sizes.size else self.largest
+    def _along(self, drafts: IntArray | int) -> IntArray:
+        """Return the draft length at each batch size [token]."""
+        return np.broadcast_to(np.asarray(drafts), self.batch_size.shape)
 
     @property
     def means(self) -> FloatArray:
@@ -220,20 +225,19 @@ class _Judged:
         """Return the place of the first batch size that loses with a draft length [-]."""
         return int((self.gains[length] < LOSS).argmax())
 
-    def without_graphs(self, length: int) -> Graphs | None:
-        """Return the option for the graphs that drafts of a length need, and the loss without."""
-        needed = self.needed(length)
+    def without_graphs(self, drafts: IntArray | int) -> Graphs | None:
+        """Return the option for the graphs that drafts by batch size need, and the loss without."""
+        needed, lengths = self.needed(drafts), self._along(drafts)
         if not needed or self.limit is None:
             return None
-        found = at_given_lengths(self.asked, draft_length=length, batch_size=self.batch_size)
+        found = at_given_lengths(self.asked, draft_length=lengths, batch_size=self.batch_size)
         gains = np.ravel(np.where(found.in_graph, np.inf, found.speedup))
         worst = int(gains.argmin())
-        if gains[worst] >= (1 - NEAR) * self.gains[length, worst]:
+        if gains[worst] >= max((1 - NEAR) * self.gains[lengths[worst], worst], LOSS):
             return None
+        first, last = self.batch_size[[np.isfinite(gains).argmax(), worst]].tolist()
         option = f"{self.limit.option} {needed}"
-        return Graphs(
-            option=option, speedup=float(gains[worst]), batch_size=int(self.batch_size[worst])
-        )
+        return Graphs(option=option, first=first, speedup=float(gains[worst]), batch_size=last)
 
 
 def _of_length(
@@ -241,6 +245,8 @@ def _of_length(
 ) -> Decision:
     """Return the decision for one length."""
     graphs = judged.without_graphs(length)
+    if graphs and most_requests and graphs.first > most_requests:
+        graphs = None
     case = judged.with_graphs(length) if graphs else judged.asked
     gains, fits = judged.gains[:, judged.is_asked], judged.fits[:, judged.is_asked]
     best = gains[judged.lengths].max(axis=0)
@@ -291,17 +297,15 @@ def _recipe(judged: _Judged, length: int) -> tuple[tuple[int, int] | None, float
 
 def _schedule(judged: _Judged) -> Plan | None:
     """Return a schedule that loses at no batch size, None without one or if no engine takes it."""
-    case = judged.case
+    given = {n: value for n, value in judged.case.given.items() if n != "batch_size"}
+    case = replace(judged.case, given=given)
     try:
         config = config_format(format_of_engine(case.deployment.engine))
-        config.check_drafter(case)
+        if config.name == "vLLM" and case.deployment.layout.replicas > 1:
+            return None  # which then drafts the longest length at every batch size
+        plan = plan_schedule(case, config, max_batch_size=judged.largest, ends=False)
     except InputError:
         return None
-    if config.name == "vLLM" and case.deployment.layout.replicas > 1:
-        return None  # which then drafts the longest length at every batch size
-    given = {name: value for name, value in case.given.items() if name != "batch_size"}
-    case = replace(case, given=given)
-    plan = plan_schedule(case, config, max_batch_size=judged.largest, ends=False)
     speedup = plan.schedule.speedup
     return plan if plan.fragment and speedup.min() >= LOSS and speedup.max() > 1 else None
 
@@ -311,10 +315,9 @@ def _of_plan(prediction: Prediction, judged: _Judged, plan: Plan) -> Decision:
     schedule, longest = plan.schedule, plan.schedule.max_draft_length
     sizes = np.ravel(prediction.batch_size).astype(int)
     lengths = schedule.draft_length[sizes - 1]
-    steps = schedule.batch_size * (schedule.draft_length + 1)
-    widest = int(schedule.draft_length[steps.argmax()])
-    graphs = judged.without_graphs(widest)
-    case = judged.with_graphs(widest) if graphs else judged.asked
+    drafts = schedule.draft_length[judged.batch_size - 1]
+    graphs = judged.without_graphs(drafts)
+    case = judged.with_graphs(drafts) if graphs else judged.asked
     shape = prediction.batch_size.shape
     return Decision(
         prediction=_at(prediction, case, lengths.reshape(shape)),

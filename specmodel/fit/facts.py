@@ -100,6 +100,7 @@ def update_facts(update: EngineUpdate) -> dict[str, Fact]:
     noise = sorted((row.noise, Path(row.row).name) for row in rows if row.noise) or [(0.0, "")]
     now, before = (values / update.measured - 1 for values in (update.predicted, update.before))
     warning = next(iter(update.fit_warnings), None)
+    per_request = float(update.profile.overheads.on_host().reject_time_per_request)
     count, ratios = likely_gpus(rows, update.base.overheads) if warning else (None, None)
     dtype = target.expert_dtype or target.weight_dtype
     facts = {
@@ -110,6 +111,7 @@ def update_facts(update: EngineUpdate) -> dict[str, Fact]:
         "noise": Fact(noise[len(noise) // 2][0]),
         "noise_most": Fact(noise[-1][0] or None),
         "noisiest_run": Fact(noise[-1][1]),
+        "time_per_request": Fact(per_request if update.is_unlike_known else None, "s"),
         "excess_speedup": Fact(update.excess_speedup or None),
         "unlikely": Fact(warning and warning.found),
         "likely": Fact(warning and warning.expected),

@@ -42,6 +42,8 @@ _LINES = (
     "Runs are met within {mean_error:.1%} on average, before the fit within"
     " {mean_error_before:.1%}.",
     "Started from the profile {started_from}.",
+    "Note: {time_per_request:s} for each request of a step with a draft explain these runs better"
+    " than any host like known ones.",
     "Noise: by its repeats a run is known to {noise:.1%}, {noisiest_run} to {noise_most:.1%}; noisy"
     " runs count less.",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specmodel.answers.advice import BetterLayout, Verdict, better_layout, gain_of, start_options
@@ -131,7 +132,11 @@ def _decided_within(
     largest = within.largest["batch_size"] if within.largest else None
     decision = decide(prediction, largest)
     if decision and decision.plan is None:
-        return decision, *within_target(decision.prediction, target, has_interval=has_interval)
+        pasted, within = within_target(decision.prediction, target, has_interval=has_interval)
+        last = within.largest["batch_size"] if within.largest else 0
+        if decision.graphs and decision.graphs.first > last:  # which does not run
+            decision = replace(decision, graphs=None)
+        return decision, pasted, within
     decision = decide(kept)
     return decision, decision.prediction if decision else kept, within
 
