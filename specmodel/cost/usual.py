@@ -3,7 +3,7 @@
 Whatever is taken stands among what was assumed, by the name of what was not given, with the reason.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from operator import attrgetter
@@ -22,7 +22,7 @@ from specmodel.cost.layouts import HELD, Degrees, holds, layout_of, num_gpus, sm
 from specmodel.drafters.published import rows_of, taken_drafter
 from specmodel.models.architecture import Architecture, load_architecture
 
-TOLD = ("changes", "names", "drafter", "own_drafter", "acceptance_by_position")
+TOLD = ("changes", "names", "checkpoint", "drafter", "own_drafter", "acceptance_by_position")
 """What is said of the question before what was assumed of the deployment."""
 NO_DRAFTER = "none"
 """The name of a drafter that stands for none."""
@@ -85,37 +85,35 @@ def usually_deployed(
     """
     try:
         found = _deployed(values, held)
-        if holds(found[0]) and ("gpus" not in found[1] or _gpus(found[0]) <= _ONE_NODE):
+        if _is_usual(*found):
             return found
     except InputError as error:
-        smaller = _smaller(values, held) if error.argument == "hardware" else None
-        if smaller is None:
+        if error.argument != "hardware":
             raise
-        return smaller
-    return _smaller(values, held) or found
+    for smaller in _smaller(values):
+        with suppress(InputError):
+            other = _deployed(smaller, held)
+            if _is_usual(*other):
+                return other
+    return _deployed(values, held)  # which refuses if it did
 
 
-def _gpus(deployment: Deployment) -> int:
-    return int(deployment.layout.num_gpus)
+def _is_usual(deployment: Deployment, assumed: Mapping[str, Any]) -> bool:
+    """Return whether the weights fit, and, where GPUs were not counted, one node does."""
+    is_few = "gpus" not in assumed or deployment.layout.num_gpus <= _ONE_NODE
+    return is_few and holds(deployment)
 
 
-def _smaller(
-    values: Mapping[str, Any], held: tuple[int, int]
-) -> tuple[Deployment, dict[str, Any]] | None:
-    """Return the deployment of a smaller checkpoint that fits one node; None without one."""
+def _smaller(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the arguments with each published checkpoint of smaller weights, if none are named."""
     target = values.get("target")
     if values.get("weight_dtype") is not None or not isinstance(target, str) or is_path(target):
-        return None
+        return
     name = load_architecture(target).name.lower()
     for row in rows_of("quantised.csv", Path(__file__).parent / "data"):
         if name == row["target"]:
-            with suppress(InputError):
-                found, assumed = _deployed({**values, "weight_dtype": row["weight_dtype"]}, held)
-                is_few = "gpus" not in assumed or _gpus(found) <= _ONE_NODE
-                if is_few and holds(found):
-                    told = f"{row['checkpoint']}, as 16-bit weights do not fit"
-                    return found, {"checkpoint": told} | assumed
-    return None
+            told = f"{row['checkpoint']}, as 16-bit weights do not fit"
+            yield {**values, "weight_dtype": row["weight_dtype"], "told_checkpoint": told}
 
 
 def _deployed(
@@ -133,9 +131,9 @@ def _deployed(
     deployment, assumed = resolve(values, prefix, lay_out)
     if not values.get("force"):
         _check_plausible(deployment)
-    link = deployment.hardware.link
-    if "gpus" in assumed and link and link.kind == "pcie" and _gpus(deployment) > 1:
-        assumed["link"] = f"{_gpus(deployment)} GPUs over PCIe"
+    link, count = deployment.hardware.link, deployment.layout.num_gpus
+    if "gpus" in assumed and link and link.kind == "pcie" and count > 1:
+        assumed["link"] = f"{count} GPUs over PCIe"
     notes = {name: values.get(f"told_{name}") for name in TOLD}
     return deployment, {name: note for name, note in notes.items() if note} | assumed
 
