@@ -28,6 +28,8 @@ from specmodel.prediction.table import Row
 if TYPE_CHECKING:
     from specmodel.answers.plans import Plan
 
+LOSS = 0.995
+"""Speedup below which a batch size loses, as two digits tell it [-]."""
 _ANY_WOULD_DO = 1.01
 """Tokens a step below which any acceptance would do, so that none is asked for [token]."""
 
@@ -75,9 +77,9 @@ class Verdict:
 
     @property
     def lost(self) -> list[Row]:
-        """The rows whose drafts surely or likely lose."""
+        """The rows whose drafts surely or likely lose, or are predicted to."""
         pairs = zip(self.rows, self.gains, strict=True)
-        return [row for row, gain in pairs if row["draft_length"] and gain and gain.is_lost]
+        return [row for row, gain in pairs if row["draft_length"] and gain and _is_lost(gain, row)]
 
     @property
     def needed(self) -> float | None:
@@ -130,7 +132,12 @@ def _kind(row: Row, gain: Gain | None) -> str:
         return "idle"
     if is_sure(gain, row):
         return "pays"
-    return "open" if gain and gain.is_open and not gain.is_lost else "loses"
+    return "open" if gain and gain.is_open and not _is_lost(gain, row) else "loses"
+
+
+def _is_lost(gain: Gain, row: Row) -> bool:
+    """Return whether a loss is at least likely, or predicted."""
+    return gain.is_lost or row["speedup"] < LOSS
 
 
 def tokens_needed(row: Row) -> float | None:
@@ -161,7 +168,14 @@ def start_options(prediction: Prediction, length: int) -> tuple[str, str]:
     if not path:
         path = None if is_in_checkpoint(d.target, kind) else ""
         path = "DRAFTER" if d.drafter.is_made_up else path  # of a module that no checkpoint has
-    return one_length(d.engine.stack or "", kind, length, modules, path)
+    options, program = one_length(d.engine.stack or "", kind, length, modules, path)
+    return (f"{options}{graph_option(d)}", program) if program else ("", "")
+
+
+def graph_option(deployment: Deployment) -> str:
+    """Return the engine's option for the CUDA graphs of a deployment, if their size was given."""
+    limit = deployment.graph_limit
+    return f" {limit.option} {limit.count}" if limit and not limit.default_of else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,9 +206,9 @@ class BetterLayout:
 def better_layout(prediction: Prediction, rows: Sequence[Row]) -> BetterLayout | None:
     """Return a layout with more tokens/s at the largest batch size of `rows` that fits, or None.
 
-    Only one is tried, as all would take too long: of the layouts with experts spread over all GPUs,
-    the middle one, if that batch fits in its memory. Of several contexts, or where a layout was
-    given, none is.
+    Both are at best draft lengths, as `compare` has them. Only one is tried, as all would take too
+    long: of the layouts with experts spread over all GPUs, the middle one, if that batch fits in
+    its memory. Of several contexts, or where a layout was given, none is.
     """
     case, fitting = prediction.case, [row for row in rows if row["fits"]]
     if case is None or not fitting or len({row["context_length"] for row in rows}) > 1:
@@ -202,16 +216,13 @@ def better_layout(prediction: Prediction, rows: Sequence[Row]) -> BetterLayout |
     spread = [d for d in layouts_of(case.deployment) if d["expert_parallel"] > 1]
     if not spread or any(case.given.get(degree) is not None for degree in GPU_DEGREES):
         return None
-    here = max(fitting, key=lambda row: int(row["batch_size"]))
-    degrees, size = spread[len(spread) // 2], int(here["batch_size"])
+    degrees, size = spread[len(spread) // 2], max(int(row["batch_size"]) for row in fitting)
     laid = case.laid_out(degrees).at(batch_size=[size])
-    if laid.draft_length is not None:
-        laid = replace(laid, draft_length=here["draft_length"])
     memory = replace(prediction.evaluation.memory, deployment=laid.deployment)
     if memory.max_batch_size.max() < size:
         return None
-    other = predicted(laid)
-    more = other.throughput.item(0) / here["throughput"] - 1  # one value at all other points
+    here, other = predicted(case.at(batch_size=[size])), predicted(laid)
+    more = other.throughput.item(0) / here.throughput.item(0) - 1  # one value at all other points
     if not other.fits.item(0) or more < ALIKE:
         return None
     return BetterLayout(degrees=degrees, more=more, batch_size=size)

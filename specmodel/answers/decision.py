@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.answers.advice import start_options, taken_length
+from specmodel.answers.advice import LOSS, graph_option, start_options, taken_length
 from specmodel.answers.config_formats import config_format, format_of_engine
 from specmodel.answers.plans import Plan, plan_schedule
 from specmodel.answers.schedule import IntArray
@@ -25,8 +25,6 @@ from specmodel.prediction.predicting import at_best_lengths, at_given_lengths
 
 NEAR = 0.05
 """Share of the best mean speedup that is given up for a shorter draft [-]."""
-LOSS = 0.995
-"""Speedup below which a batch size loses, as two digits tell it [-]."""
 _LARGEST_CAPTURED = 8192
 """Tokens of a step at most: vLLM clips larger graphs to them [token]."""
 _MOST_JUDGED = 4096
@@ -95,16 +93,16 @@ class Decision:
         if self.plan is None:
             options, program = start_options(self.prediction, self.length)
         elif start := self.plan.config.start:
-            options = f"--speculative-config '{' '.join(self.plan.fragment.split())}'"
-            program = start
+            graphs = graph_option(self.prediction.deployment)
+            options = f"--speculative-config '{' '.join(self.plan.fragment.split())}'{graphs}"
+            program = f"{start}, {self.plan.config.since} or newer"
         else:
             return self.plan.fragment, self.plan.place
-        further = [self.graphs.option] if self.graphs else []
-        if self.most_requests:
+        if self.most_requests and options:
             config = config_format(format_of_engine(self.prediction.deployment.engine))
             each = max(self.most_requests // self.prediction.deployment.layout.replicas, 1)
-            further.append(f"{config.most_requests} {each}")
-        return (" ".join([options, *further]), program) if options else ("", "")
+            options += f" {config.most_requests} {each}"
+        return options, program
 
 
 def decide(prediction: Prediction, largest: int | None = None) -> Decision | None:

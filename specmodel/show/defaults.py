@@ -13,18 +13,19 @@ if TYPE_CHECKING:
     from specmodel.prediction.table import Row
 
 
-def with_tokens(prediction: Prediction, best: Row) -> Prediction:
+def with_tokens(prediction: Prediction, best: Row, *, is_told: bool = False) -> Prediction:
     """Return a prediction whose assumed acceptance is stated in tokens a step at row `best`.
 
+    With its draft length, unless that `is_told` above.
     Where draft lengths were given, `max_draft_length` is no longer among the assumptions.
     """
     assumed = dict(prediction.assumptions)
     if not is_at_best(prediction) and prediction.evaluation.chains is None:
         assumed.pop("max_draft_length", None)
     if length := best["draft_length"]:
-        told = f"{best['tokens_per_step']:.2f} tokens a step of {length} drafted"
+        told = f"{best['tokens_per_step']:.2f} tokens a step"
+        told += "" if is_told else f" with {length} drafted"
         if prediction.evaluation.acceptance.spread and has_tasks(best, prediction):
-            told = f"{best['tokens_per_step']:.2f} of {length + 1} tokens a step"
             told += " ({:.2f} to {:.2f} by task)".format(*tokens_of_tasks(best, prediction))
         assumed.pop("acceptance_by_position", None)
         source = assumed.get("acceptance")

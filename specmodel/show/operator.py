@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from specmodel.answers.advice import tokens_needed
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import among, ranges_text
+from specmodel.base.text import SCREEN, wrap
 from specmodel.prediction.table import Column, Row, filler, seconds, text_table
 from specmodel.show import report
 from specmodel.show.columns import chosen
@@ -147,7 +149,20 @@ def would_hold(prediction: Prediction) -> str:
 
 
 def pasted(options: str, where: str) -> str:
-    """Return a sentence with an engine's start options; "" if there are none."""
+    """Return an engine's start options as lines of a shell command; "" if there are none."""
+    if not options:
+        return ""
     own = " (DRAFTER: path of the head)" if "DRAFTER" in options else ""
-    whole = options.replace("-config ", "-config\xa0")  # a shell ends a command where a line ends
-    return f"Paste into {where}{own}: {whole}" if options else ""
+    # a shell ends a command where a line ends, but within quotes
+    whole = (each.replace("-config ", "-config\xa0") for each in re.split(r" (?=--)", options))
+    shell = " \\\n".join(map(wrap, _together(whole)))
+    return f"{wrap(f'Paste into {where}{own}:')}\n{shell}"
+
+
+def _together(options: Iterable[str]) -> list[str]:
+    """Return options in lines, as many to a line as have room."""
+    lines = [""]
+    for each in options:
+        is_full = len(lines[-1]) + len(each) > SCREEN.get() - 3
+        lines = [*lines, each] if is_full and lines[-1] else [*lines[:-1], f"{lines[-1]} {each}"]
+    return [line.strip() for line in lines]

@@ -9,7 +9,7 @@ from specmodel.answers.advice import BetterLayout, Verdict, better_layout, gain_
 from specmodel.answers.decision import Decision, decide
 from specmodel.base.classes import dataclass
 from specmodel.base.ranges import spans
-from specmodel.base.text import TABLE, VERBOSE
+from specmodel.base.text import TABLE, VERBOSE, wrap
 from specmodel.show import defaults, forms, glossary, operator, report
 from specmodel.show.components import component_rows, component_tables, fields_of
 from specmodel.show.facts import Fact, known, lines
@@ -40,12 +40,13 @@ _HEADLINES = {
     "may not": "It may not pay: ",
 }
 """The headline by the advice of a verdict, and of cases that have none."""
+_MOST, _DRAFTED, _ENDS = "{most:.2f}x at {most_place}", " with {one_length} drafted", "{most.ends}"
 _GAIN = (
-    "{most:.2f}x at {most_place}{most.ends}",
     "chance of a gain {open_chance:.0%}",
     "{how_often}",
     "least {least:.2f}x at {least_place}",
-    "{without_graphs:.2f}x at batch size {without_graphs_at} without larger CUDA graphs",
+    "from {graphs_from} on without larger CUDA graphs down to {without_graphs:.2f}x at"
+    " {without_graphs_at}",
 )
 """What the headline says of the gain."""
 _LINES = (
@@ -57,14 +58,12 @@ _LINES = (
     "Risk: {risk_place}: {risk}.",
 )
 _LENGTH = (
-    "One length for all: {one_length}",
-    "A schedule, as each length alone loses somewhere: up to {longest_of_schedule} drafted",
-    "{as_good} as good",
-    "{gives_away:.0%} below the best of each batch size",
-    "no room at {no_room_at}",
-    "recipes draft {recipe}, {slower:.0%} slower on average",
-    "recipes draft {recipe}, {faster:.0%} faster on average",
+    "Draft {one_length}, the shortest near the best",
+    "Draft by a schedule, up to {longest_of_schedule}, as each length alone loses somewhere",
+    "recipes draft {recipe}, {slower:.0%} slower",
+    "recipes draft {recipe}, {faster:.0%} faster",
     "recipes draft {recipe}, {as_fast}",
+    "no room at {no_room_at}",
     "every draft loses above {most_requests} requests",
 )
 """What is said of the draft length that is pasted."""
@@ -95,13 +94,14 @@ def answer(
 
         judged = {"tpot_target": tpot_target, "columns": columns}
         return turned_answer(prediction, prediction.turned, judged, components=components)
+    at_best = prediction
     decision, prediction, within = _decided_within(prediction, tpot_target, interval is not False)
     prediction = report.with_ends(prediction, interval)
 
     def kept(rows: list[Row]) -> list[Row]:
         return rows if within is None else within.kept(rows)
 
-    shown = _shown(prediction, kept, decision, within)
+    shown = _shown(prediction, kept, decision, within, at_best)
     facts = _facts(shown, prediction)
     listed = component_rows(prediction) if components else None
     fields = fields_of(prediction, kept, components=components)
@@ -165,21 +165,21 @@ def _shown(
     kept: Callable[[list[Row]], list[Row]],
     decision: Decision | None,
     within: Within | None,
+    at_best: Prediction,
 ) -> _Shown:
-    """Return what the page tells of a prediction."""
+    """Return what the page tells of a prediction, whose layouts are compared `at_best` lengths."""
     rows = operator.with_alike(prediction, prediction.rows())
     rows = report.with_room(rows, prediction)
     shown = kept(rows)
     every = shown or rows
     is_typed = not prediction.evaluation.acceptance.spread
-    has_layout = decision is not None or report.is_at_best(prediction)
     return _Shown(
         every=every,
         kept=shown,
         judged=Verdict(rows=report.fitting(every), is_typed=is_typed),
         decision=decision,
         paste=_paste(prediction, shown, decision),
-        layout=better_layout(prediction, shown) if has_layout else None,
+        layout=better_layout(at_best, shown) if report.is_at_best(at_best) else None,
         within=within,
         met=within.told() if within else [],
         best=max(every, key=lambda row: (row["fits"], row["speedup"])),
@@ -219,9 +219,10 @@ def _page(
     notes = [glossary.limits_told({row["limited_by"] for row in rows} if is_long else set())]
     if not columns:
         length = "; ".join(lines(_LENGTH, facts | _beside(shown.decision)))
-        pasted = operator.pasted(*shown.paste)
-        notes = [length and f"{length}.", pasted, *lines([_LAYOUT], facts), *notes]
-    told = defaults.with_tokens(prediction, shown.best)
+        length = wrap(f"{length}.") if length else ""
+        parts += ["\n".join(filter(None, [length, operator.pasted(*shown.paste)]))]
+        notes = [*lines([_LAYOUT], facts), *notes]
+    told = defaults.with_tokens(prediction, shown.best, is_told="one_length" in facts)
     tasks = defaults.tasks_told(prediction, shown.best)
     return report.page(told, words, *parts, notes=filter(None, notes), tasks=tasks)
 
@@ -286,7 +287,8 @@ def _verdict(shown: _Shown, prediction: Prediction, facts: dict[str, Fact]) -> l
     named = known({**facts, **{name: Fact(value) for name, value in told.items()}}.items())
     (headline,) = lines([_HEADLINES[kind]], named)
     if headline.endswith(" "):
-        headline += "; ".join(lines(_GAIN, named))
+        most = _MOST + _DRAFTED * ("one_length" in facts) + _ENDS
+        headline += "; ".join(lines([most, *_GAIN], named))
     fewest = f" {facts['fewest_gpus'].value}" if "fewest_gpus" in facts else ""
     is_told = judged.has_drafts and VERBOSE.get()
     why = [report.why(best, points, prediction, told["most_place"])] if is_told else []
@@ -353,6 +355,7 @@ def _decided(decision: Decision) -> dict[str, Fact]:
         "gives_away": Fact(decision.gives_away if decision.gives_away >= 0.005 else None),
         "no_room_at": Fact([[size, size] for size in decision.no_room_at], "request"),
         "graphs_option": Fact(graphs.option if graphs else None),
+        "graphs_from": Fact(graphs.first if graphs else None, "request"),
         "without_graphs": Fact(graphs.speedup if graphs else None),
         "without_graphs_at": Fact(graphs.batch_size if graphs else None, "request"),
         "most_requests": Fact(decision.most_requests, "request"),
