@@ -12,7 +12,7 @@ import click
 from specmodel import __version__, machines
 from specmodel.base.text import wrap
 from specmodel.cli.output import told_progress
-from specmodel.cli.settings import command, own
+from specmodel.cli.settings import command, options_of, own
 from specmodel.measure.kernels.suite import COMPONENTS, DTYPES, Device, Length
 from specmodel.show.facts import Fact, lines
 
@@ -21,15 +21,12 @@ if TYPE_CHECKING:
 
 
 @command()
-@own("device", ["cpu", "cuda"], "What to time.", required=True)
-@own("output", "FILE.toml", "Hardware profile to write.", required=True)
+@options_of("calibrate")
 @own("dtype", list(DTYPES), "Of all that is timed; fp32 for a CPU without bf16.", default="bf16")
+@own("again", list(COMPONENTS), "Time this anew; repeatable.", multiple=True)
 @click.option("--quick", "length", flag_value="quick", default="quick", help="Minutes (default).")
 @click.option("--full", "length", flag_value="full", help="More repeats and points.")
 @click.option("--tiny", "length", flag_value="tiny", hidden=True)
-@own("hardware", "NAME|PATH", "Profile to start from.  [default: the device's, if any]")
-@own("again", list(COMPONENTS), "Time this anew; repeatable.", multiple=True)
-@own("dry_run", bool, "List what is left to time, and time nothing.")
 def calibrate(device: Device, output: str, length: Length, **options: Any) -> None:
     """Time kernels of this machine with torch and fit a profile to them.
 

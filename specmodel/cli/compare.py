@@ -9,7 +9,7 @@ from typing import Any
 from specmodel.base.errors import given
 from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.cli import settings
-from specmodel.cli.load import arguments_of_load, for_load_options, refuse_without_load, searching
+from specmodel.cli.load import FOR_LOAD, arguments_of_load, refuse_without_load, searching
 from specmodel.cli.output import answering
 from specmodel.cli.positionals import where_options
 from specmodel.cli.predict import BATCH_SIZES
@@ -26,34 +26,18 @@ _NUMBERS: dict[str, Callable[[str, str], Any]] = {
     **dict.fromkeys(("acceptance_rate", "gpu_hour_price"), parse_numbers),
 }
 """What may be a list."""
-_LENGTHS = "Lengths to compare, each at all batch sizes.  [default: the best of each]"
-_PRICES = "Price of a GPU for an hour: one for all, or one for each GPU."
-_PREFILL = (
-    "together, disaggregated:N or both, in capacities: N servers prefill.  [default: together]"
-)
-_FOR_LOAD = "Simulate requests: the largest rate of each alternative within the targets."
-_ACCEPTANCE = (
-    "As of predict: one for all, or one for each drafter, such as usual,0.4; usual is what is"
-    " published, or else typical.  [default: usual]"
-)
-_RATES = "P(token accepted, all before it were): one for all, or one for each drafter."
 
 
 @settings.command()
 @where_options(has_start=True)
 @settings.option("batch_size", default=BATCH_SIZES)
-@settings.own("draft_length", "LIST", _LENGTHS)
-@settings.own("acceptance", "LIST", _ACCEPTANCE)
-@settings.own("acceptance_rate", "VALUES", _RATES)
+@settings.options_of("compare")
 @settings.option("proposal_rate")
 @settings.SPREAD
-@settings.own("context_length", "VALUE", "KV entries before the step.  [default: 1024]")
 @settings.LENGTHS
 @settings.option("max_draft_length")
 @settings.detail_options(lists=settings.COMPARED)
-@for_load_options(_FOR_LOAD)
-@settings.own("prefill", "LIST", _PREFILL)
-@settings.own("gpu_hour_price", "VALUES", _PRICES)
+@settings.options_of(*FOR_LOAD)
 @answering()
 def compare(**options: Any) -> forms.Answer:
     """Compare models, GPUs, layouts, dtypes, engines, drafters or draft lengths.

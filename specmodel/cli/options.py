@@ -14,7 +14,7 @@ from specmodel.algebra.acceptance import typed_contexts, typed_rates
 from specmodel.base.errors import InputError, given
 from specmodel.base.ranges import check_points, parse_numbers, parse_values
 from specmodel.base.units import parse_seconds
-from specmodel.cli.settings import OPTIONS, SHARE, flag
+from specmodel.cli.settings import OPTIONS, flag
 from specmodel.cost.deploying import NAMES
 from specmodel.cost.usual import literal, what_ifs
 from specmodel.prediction.case import ACCEPTANCE, LONGEST_SEARCHED, Case, case_of
@@ -27,9 +27,9 @@ _MOST_CORRELATED = 0.5
 _OF_POINTS = ("lockstep", "verify_tokens", "max_draft_length")
 
 
-_PARSERS: dict[Any, Callable[[str, str], Any]] = {
-    **dict.fromkeys((int, "VALUES"), parse_values),
-    **dict.fromkeys((float, SHARE), parse_numbers),
+_PARSERS: dict[str, Callable[[str, str], Any]] = {
+    **dict.fromkeys(("int", "VALUES"), parse_values),
+    **dict.fromkeys(("float", "share"), parse_numbers),
     "RATES": lambda _argument, text: typed_rates(text),
     "PAIRS": lambda _argument, text: typed_contexts(text),
 }

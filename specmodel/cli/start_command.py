@@ -19,14 +19,7 @@ from specmodel.base.naming import is_local
 from specmodel.cli import settings
 from specmodel.drafters.names import block_drafters, drafter_called, is_lookup, named_drafters
 
-_VLLM = "vLLM's, as JSON or a file with it: for drafter, engine, and draft length if one is taken."
-_SGLANG = {
-    "speculative_algorithm": ("NAME", "SGLang's, such as EAGLE3, NEXTN, NGRAM: likewise."),
-    "speculative_draft_model_path": ("PATH", "SGLang's: a draft model, or whose head it is."),
-    "speculative_num_steps": (int, "SGLang's: the draft length."),
-    "speculative_eagle_topk": (int, "SGLang's: the width of a tree, 1 for chains."),
-    "speculative_num_draft_tokens": (int, "SGLang's: tokens verified, the last one included."),
-}
+_SGLANG = tuple(settings.TABLES["sglang"])
 FLAGS = ("speculative_config", *_SGLANG)
 _CUT_OVER = "draft_tensor_parallel_size"
 _CHANGES_WORK = {
@@ -56,16 +49,7 @@ _MODELS = ("draft-model", "draft-simple", "standalone")
 
 def start_flags() -> settings.Add:
     """Add the flags to a command with a drafter."""
-    short = {
-        "speculative_algorithm": "--speculative-algo",
-        "speculative_draft_model_path": "--speculative-draft-model",
-    }
-    sglang = (
-        settings.own(name, kind, words, to=short.get(name, ""))
-        for name, (kind, words) in _SGLANG.items()
-    )
-    vllm = settings.own("speculative_config", "JSON|FILE", _VLLM)
-    return settings.options(vllm, *sglang, settings.changed(_filled))
+    return settings.options(settings.options_of("vllm", "sglang"), settings.changed(_filled))
 
 
 def _filled(options: dict[str, Any]) -> dict[str, Any]:

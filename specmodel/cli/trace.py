@@ -11,13 +11,10 @@ import click
 from specmodel.base.errors import InputError
 from specmodel.base.text import wrap
 from specmodel.cli.helping import WholeList
-from specmodel.cli.settings import OVERWRITE, SETTINGS, check_free, own, refuse_inputs
+from specmodel.cli.settings import OVERWRITE, SETTINGS, check_free, options_of, refuse_inputs
 from specmodel.prediction.table import Form
 from specmodel.replay import traces
-from specmodel.replay.named import DEFAULT_OUTPUT_TOKENS, DEFAULT_REQUESTS
 from specmodel.show.forms import table
-
-_OUTPUT = "Trace to write: .jsonl."
 
 _FIGURES = {
     "proposing_steps": ("steps\npropose", "{:.1%}"),
@@ -48,10 +45,7 @@ def trace() -> None:
 
 @trace.command(context_settings=SETTINGS)
 @click.argument("input_", metavar="INPUT.jsonl")
-@own("output", "FILE", _OUTPUT, required=True)
-@own("ngram", "FEWEST:MOST", "Last tokens looked for, the most first.", default="3:5")
-@own("match", ["first", "last"], "Which of several earlier occurrences is taken.", default="first")
-@own("max_proposal", int, "Longest proposal, in tokens.", default=20)
+@options_of("ngram")
 @OVERWRITE
 def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any) -> None:
     """Compute the exact trace of a prompt-lookup drafter.
@@ -87,10 +81,7 @@ def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any)
 
 @trace.command(context_settings=SETTINGS)
 @click.argument("preset")
-@own("output", "FILE", _OUTPUT, required=True)
-@own("requests", int, "Requests to draw.", default=DEFAULT_REQUESTS)
-@own("output_tokens", int, "Output tokens of each.", default=DEFAULT_OUTPUT_TOKENS)
-@own("seed", int, "Of the draws.", default=0)
+@options_of("sample")
 @OVERWRITE
 def sample(
     preset: str, output: str, requests: int, output_tokens: int, seed: int, overwrite: bool

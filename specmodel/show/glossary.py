@@ -5,16 +5,19 @@ from typing import Any
 
 from specmodel.base.compiled import compiled
 
-_FILE = Path(__file__).parent / "data/words.toml"
+
+def texts(file: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file that ships, from its compiled form where there is one."""
+
+    def read() -> dict[str, Any]:
+        import tomllib  # which words that are compiled do not need
+
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+
+    return compiled(file, [file], read)
 
 
-def _read() -> dict[str, Any]:
-    import tomllib  # which words that are compiled do not need
-
-    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
-
-
-_TABLES: dict[str, dict[str, str]] = compiled(_FILE, [_FILE], _read)
+_TABLES: dict[str, dict[str, str]] = texts(Path(__file__).parent / "data/words.toml")
 
 LIMITS = _TABLES["limits"]
 """What ``limited by`` may say, and what it means: what lengthens a step most."""
