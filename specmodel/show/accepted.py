@@ -12,6 +12,7 @@ from specmodel.fit import measured
 from specmodel.prediction.table import Column
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, plain_fields, text_table
+from specmodel.show.glossary import PAGES
 
 _POSITIONS = (
     Column("position", "-", "in a draft", "position"),
@@ -26,20 +27,7 @@ _RUNS = (
     Column("acceptance_rate", "-", "the same at each position", "acceptance\nrate", ".4f"),
     Column("accepted_fraction", "-", "accepted over drafted", "accepted\nfraction", ".4f"),
 )
-_LINES = (
-    "Model: {model_name}.",
-    "Printed by: {engine}.",
-    "Drafts: {num_drafts}.",
-    "Engines: {num_engines}.",
-    "Lines: {num_lines}.",
-    "Tokens per step: {tokens_per_step:.4g}.",
-    "Drafted on average: {mean_draft_length:.3g}.",
-    "Longest draft: {draft_length}.",
-    "Longest draft: {max_draft_length}.",
-    "Steps with a draft: {proposal_rate:.2%}.",
-    "Acceptance rate: {acceptance_rate:.4f}.",
-    "Accepted of drafted, in vLLM's log draft acceptance rate: {accepted_fraction:.4f}.",
-)
+_LINES = PAGES["accepted"]["lines"]
 _UNITS = dict.fromkeys(("tokens_per_step", "mean_draft_length", "max_draft_length"), "token")
 _UNITS |= {"draft_length": "token", "running_requests": "request"}
 _LONGER = "Or, for drafts longer than those measured, one rate throughout:"

@@ -11,6 +11,7 @@ from specmodel.show import report
 from specmodel.show.behind import behind
 from specmodel.show.facts import lines
 from specmodel.show.forms import Answer, text_table
+from specmodel.show.glossary import PAGES
 from specmodel.show.judged import ERRORS
 
 _KERNELS = (
@@ -38,39 +39,7 @@ _MOVED = (
     Column("now_low", "-", "of that", "80 % interval", lambda row: _interval(row)),
 )
 """Of what a fit of an engine moved."""
-_LINES = (
-    "Runs are met within {mean_error:.1%} on average, before the fit within"
-    " {mean_error_before:.1%}.",
-    "Started from the profile {started_from}.",
-    "Noise: by its repeats a run is known to {noise:.1%}, {noisiest_run} to {noise_most:.1%}; noisy"
-    " runs count less.",
-)
-_REFUSED = "no server seems able to make these runs: {unlikely}, expected {likely}"
-_UNLIKE = (
-    "like no known host: {unlikely}, expected {likely}. The fit counts as {widened:.1f} times as"
-    " uncertain"
-)
-_EXCESS = (
-    "predicted speedups of these runs are {excess_speedup:+.0%} off, more than errors of kernels"
-    " and runs explain, for a reason that is not modelled: at other loads they may be as wrong"
-)
-_SLOW = (
-    "Likely causes of longer times:",
-    "- fewer or slower GPUs, or another layout, than {gpus}",
-    "- {likely_gpus} GPUs: there times are {likely_ratios:.2f} of those predicted",
-    "- weights of more bits than {narrow_weights}",
-    "- no CUDA graphs (--enforce-eager), or a busy machine",
-    "- TPOT with the prompts in it: it is mean_tpot_ms, not duration over tokens",
-)
-_FAST = (
-    "Likely causes of shorter times:",
-    "- more or faster GPUs than {gpus}",
-    "- {likely_gpus} GPUs: there times are {likely_ratios:.2f} of those predicted",
-    "- weights of fewer bits than {weights}",
-    "- a smaller model than {target}",
-    "- a run called plain that drafted too",
-)
-"""Why runs take longer than predicted or less, the likeliest first."""
+_TEXTS = PAGES["fitted"]
 
 
 def answer(update: fit.EngineUpdate) -> Answer:
@@ -78,9 +47,11 @@ def answer(update: fit.EngineUpdate) -> Answer:
     facts, runs, moved = fit.update_facts(update), fit.run_rows(update), fit.moved_rows(update)
     values = {name: fact.value for name, fact in facts.items()}
     is_refused, is_slow = values.get("is_refused"), values.get("is_slow")
-    against = lines([_REFUSED if is_refused else _UNLIKE, _EXCESS], facts)
+    against = lines(
+        [_TEXTS["refused"] if is_refused else _TEXTS["unlike"], _TEXTS["excess"]], facts
+    )
     warnings = [*values.get("notes", ()), *against]
-    causes = lines(() if is_slow is None else _SLOW if is_slow else _FAST, facts)
+    causes = lines(() if is_slow is None else _TEXTS["slow"] if is_slow else _TEXTS["fast"], facts)
 
     def page() -> str:
         parts = [
@@ -88,7 +59,7 @@ def answer(update: fit.EngineUpdate) -> Answer:
             "\n".join(causes),
             "" if is_refused else text_table(moved, _MOVED, left=("moved",)),
         ]
-        d, words = update.deployment, lines(_LINES, facts)
+        d, words = update.deployment, lines(_TEXTS["lines"], facts)
         heading, rests_on = report.heading(d), behind(d)
         return report.laid_out(heading, rests_on, update.assumptions, warnings, words, parts)
 

@@ -1,20 +1,21 @@
 """Words of answers, each told once: in help, on pages, in the README and the docs."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from specmodel.base.compiled import compiled
 
 
+def _read(file: Path) -> dict[str, Any]:
+    import tomllib  # which words that are compiled do not need
+
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
 def texts(file: Path) -> dict[str, Any]:
-    """Return the tables of a TOML file that ships, from its compiled form where there is one."""
-
-    def read() -> dict[str, Any]:
-        import tomllib  # which words that are compiled do not need
-
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-
-    return compiled(file, [file], read)
+    """Return the tables of a TOML file that ships."""
+    return compiled(file, [file], partial(_read, file))
 
 
 _TABLES: dict[str, dict[str, str]] = texts(Path(__file__).parent / "data/words.toml")
@@ -24,6 +25,9 @@ LIMITS = _TABLES["limits"]
 
 WORDS = _TABLES["words"]
 """What other words mean."""
+
+PAGES: dict[str, dict[str, Any]] = texts(Path(__file__).parent / "data/pages.toml")
+"""What pages say: templates of lines, by page."""
 
 
 def policy_words() -> dict[str, str]:

@@ -10,20 +10,11 @@ from specmodel.prediction.table import Column, Row
 from specmodel.show import report
 from specmodel.show.facts import lines
 from specmodel.show.forms import Answer, records, text_table
+from specmodel.show.glossary import PAGES
 from specmodel.show.notes import si
 
 _POINT = ("batch_size", "draft_length", "context_length")
-_TOLD = (
-    "Speedup {speedup:.2f}, target efficiency {target_efficiency:.2f}.",
-    "Point: batch size {batch_size}, draft length {draft_length}, context {context_length}.",
-    "Moves it most: {moves_most}, from {moves_most_low:.2f} to {moves_most_high:.2f}.",
-    "Decides most of its variance: {decides_most}, {decides_most_share:.0%}.",
-)
-"""The headline, and the facts below it."""
-_NOTES = (
-    "Without a range, not moved (--range gives one): {without_range}.",
-    "Ranges vary independently, {samples} samples; intervals of shares by bootstrap.",
-)
+_TEXTS = PAGES["sensitivities"]
 _ELASTICITIES = (
     Column("input", "-", "1 % higher", "1 % more of"),
     Column("value", "-", "in its unit", "value", lambda row: _value(row["value"], row["unit"])),
@@ -47,7 +38,7 @@ _VISIBLE = 0.005
 def answer(found: sensitivity.Sensitivity) -> Answer:
     """Return the analyses of a point in all forms."""
     facts = sensitivity.sensitivity_facts(found)
-    words = report.opening(_TOLD, facts, found.fits)
+    words = report.opening(_TEXTS["lines"], facts, found.fits)
     elasticities, swings, indices = map(records, (found.elasticities, found.swings, found.indices))
     fields = report.case_fields(found) | found.outcome | {"samples": found.samples}
     fields |= {"point": {name: getattr(found.point, name) for name in _POINT}}
@@ -61,7 +52,7 @@ def answer(found: sensitivity.Sensitivity) -> Answer:
             _table(swings, _SWINGS),
             *(_shares(rows, name.replace("_", " ")) for name, rows in of_output.items()),
         ]
-        return report.page(found, words, *tables, notes=lines(_NOTES, facts))
+        return report.page(found, words, *tables, notes=lines(_TEXTS["notes"], facts))
 
     return Answer(
         page=page,
