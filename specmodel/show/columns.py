@@ -47,11 +47,23 @@ def _ends(name: str, row: Row) -> str:
     return "-" if None in ends or not row["capacity"] else "{:.3g}-{:.3g}".format(*ends)
 
 
+def _first_to_last(_name: str, row: Row) -> str:
+    from specmodel.base.ranges import ranges_text
+
+    return ranges_text([(row["first_batch_size"], row["last_batch_size"])])
+
+
+def _last_letters(name: str, row: Row, room: int = 18) -> str:
+    return row[name] if len(row[name]) <= room else f"...{row[name][3 - room :]}"
+
+
 _FUNCTIONS: dict[str, Callable[[str, Row], str]] = {
     "either": _either,
     "duration": _long,
     "sizes": _sizes,
     "ends": _ends,
+    "first to last": _first_to_last,
+    "last letters": _last_letters,
     "text": lambda name, row: row[name] or "-",
     "yes or no": lambda name, row: "yes" if row[name] else "no",
     "or none": lambda name, row: f"{row[name]:.3g}" if row[name] else "none",
@@ -83,6 +95,10 @@ def _column(row: dict[str, str]) -> Column:
 ALTERNATIVES, LOADS, DRAINS, REPLAYS = map(_of, ("alternatives", "loads", "drains", "replays"))
 _ROOMS = (ALTERNATIVES, *map(_of, ("break even", "peaks")), LOADS, DRAINS, REPLAYS)
 _ROOMS = (*_ROOMS, *map(_of, ("schedules", "tasks")))
+ERRORS, POSITIONS, BENCHMARKS, RUNS, RANGES = map(
+    _of, ("errors", "positions", "benchmarks", "runs", "ranges")
+)
+"""Of tables for people alone."""
 
 
 def by_name(*first: tuple[Column, ...]) -> dict[str, Column]:

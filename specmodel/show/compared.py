@@ -9,7 +9,7 @@ from specmodel.prediction.table import Column, Row
 from specmodel.show import forms, report
 from specmodel.show.behind import FOR_PROGRAMS, behind
 from specmodel.show.columns import ALTERNATIVES, LOADS, chosen
-from specmodel.show.facts import Fact, lines
+from specmodel.show.facts import Fact
 from specmodel.show.glossary import PAGES
 
 if TYPE_CHECKING:
@@ -35,13 +35,14 @@ def answer(found: Alternatives) -> forms.Answer:
     """Return a comparison in all forms."""
     from specmodel.answers.ranking import carried_facts
     from specmodel.serving.facts import within_targets
+    from specmodel.show.within import most_within
 
     predictions, ranking, carried = found.predictions, found.ranking, found.within
     facts, words = ranking.facts() | {"room": Fact(found.rooms, "request")}, list[str]()
     if carried:
         facts |= carried_facts(carried, ranking.deployments, found.targets)
         facts["within"] = Fact(within_targets(**found.targets))
-        words = lines(_TEXTS["within"], facts) or [_TEXTS["none_within"]]
+        words = most_within(facts)
     is_alone = len(ranking.numbers) == 1 and not any("Left out" in note for note in found.notes)
     fits = any(row["fits"] for row in ranking.best)
     words += [_TEXTS["alone"]] if is_alone else report.opening(_TEXTS["lines"], facts, fits)

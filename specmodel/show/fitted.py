@@ -9,10 +9,10 @@ from specmodel.base.text import TABLE, wrap
 from specmodel.prediction.table import Column, Row, seconds
 from specmodel.show import report
 from specmodel.show.behind import behind
+from specmodel.show.columns import ERRORS, RUNS
 from specmodel.show.facts import lines
 from specmodel.show.forms import Answer, text_table
 from specmodel.show.glossary import PAGES
-from specmodel.show.judged import ERRORS
 
 _KERNELS = (
     *ERRORS[:2],
@@ -21,17 +21,6 @@ _KERNELS = (
     *(column for column in ERRORS if column.name.endswith("_error")),
 )
 """Of fits of kernels."""
-_RUNS = (
-    Column("run", "-", "file and line", "run", lambda row: _end_of(row["run"])),
-    Column("batch_size", "request", "that ran together", "batch\nsize"),
-    Column("tokens_per_step", "token", "emitted in a step", "tokens\na step"),
-    Column("tpot_measured", "s", "time per output token", "TPOT\nmeasured"),
-    Column("tpot_before", "s", "as predicted", "model\nbefore>now", "{tpot_before:s}>{tpot_now:s}"),
-    Column("error", "-", "of the fitted profile", "\nerror", "+.1%"),
-    Column("speedup_measured", "-", "over plain decoding", "speedup\nmeasured", ".2f"),
-    Column("speedup_now", "-", "by the fitted profile", "model \nnow", ".2f"),
-)
-"""Of runs of an engine."""
 _MOVED = (
     Column("name", "-", "of an overhead or factor", "moved"),
     Column("before", "-", "before the fit", "before", lambda row: _shown(row, "before")),
@@ -55,7 +44,7 @@ def answer(update: fit.EngineUpdate) -> Answer:
 
     def page() -> str:
         parts = [
-            text_table(runs, _RUNS, width=TABLE.get(), left=("run",)),
+            text_table(runs, RUNS, width=TABLE.get(), left=("run",)),
             "\n".join(causes),
             "" if is_refused else text_table(moved, _MOVED, left=("moved",)),
         ]
@@ -68,10 +57,6 @@ def answer(update: fit.EngineUpdate) -> Answer:
     return Answer(
         page=page, facts=facts, fields=lambda: fields, rows=lambda: runs, warnings=warnings
     )
-
-
-def _end_of(name: str, room: int = 18) -> str:
-    return name if len(name) <= room else f"...{name[3 - room :]}"
 
 
 def _shown(row: Row, when: str) -> str:

@@ -6,26 +6,11 @@ from specmodel.base.text import SCREEN, wrap
 from specmodel.fit import measured
 from specmodel.prediction.table import Column, Row, seconds
 from specmodel.show import forms
+from specmodel.show.columns import ERRORS
 from specmodel.show.facts import lines
 from specmodel.show.forms import Answer, records, text_table
 from specmodel.show.glossary import PAGES
 
-ERRORS = (
-    Column("component", "-", "kind of kernel", "component"),
-    Column("dtype", "-", "of its weights", "dtype"),
-    Column("group", "-", "what these rows have in common", "group"),
-    Column("value", "-", "of that", "value"),
-    Column("host", "-", "at its own speed", "host"),
-    Column("rows", "-", "judged", "rows"),
-    Column("points", "-", "judged", "points"),
-    Column("host_speed", "-", "that meets the host best", "speed", ".2f"),
-    Column("mean_error", "-", "mean of errors without their signs", "mean", ".1%"),
-    Column("median_error", "-", "median of these", "median", ".1%"),
-    Column("percentile_90_error", "-", "90th percentile of these", "90 %", ".1%"),
-    Column("bias", "-", "mean of signed errors; of kernels, the median", "bias", ".1%"),
-    Column("coverage", "-", "share of 80 % intervals that hold", "within\n80 %", ".1%"),
-)
-"""Of errors, whatever they are of."""
 _LEFT = ("row", "model", "what", "component", "dtype", "group", "value", "host")
 _MOST_ROWS = 20
 """Rows that are printed one by one [-]."""

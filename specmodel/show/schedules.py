@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmodel.base.ranges import ranges_text
 from specmodel.base.text import command_lines, wrap
-from specmodel.prediction.table import Column, Row
 from specmodel.serving.facts import carried_facts
 from specmodel.show import loads, report
-from specmodel.show.columns import units
+from specmodel.show.columns import RANGES, units
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, text_table
 from specmodel.show.glossary import PAGES
@@ -19,24 +17,6 @@ if TYPE_CHECKING:
 
 _MEAN = "{mean_speedup:.2f}x on average up to {last_batch_size} (alike on a log scale)"
 _TEXTS = PAGES["schedules"]
-
-
-def _sizes(row: Row) -> str:
-    return ranges_text([(row["first_batch_size"], row["last_batch_size"])])
-
-
-_RANGES = tuple(
-    Column(name, "-", "", title, form)
-    for name, title, form in (
-        ("first_batch_size", "batch\nsizes", _sizes),
-        ("draft_length", "draft\nlength", ""),
-        ("min_speedup", "speedup", "{min_speedup:.2f}-{max_speedup:.2f}"),
-        ("min_speedup_low", "80 %\ninterval", "{min_speedup_low:.2f}-{max_speedup_high:.2f}"),
-        ("max_loss", "at most\nlost", ".1%"),
-        ("fits", "fits", lambda row: "yes" if row["fits"] else "no"),
-    )
-)
-"""The table of ranges of batch sizes."""
 
 
 def answer(plan: Plan) -> Answer:
@@ -67,7 +47,7 @@ def answer(plan: Plan) -> Answer:
     given = (f"for {plan.config.name}, {plan.place}", f"made for {plan.limits}", *plan.caveats)
 
     return Answer(
-        page=lambda: report.page(plan, words, _for_engine(plan), text_table(ranges, _RANGES)),
+        page=lambda: report.page(plan, words, _for_engine(plan), text_table(ranges, RANGES)),
         facts=facts,
         paste=plan.fragment,
         fields=lambda: fields,

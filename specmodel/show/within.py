@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specmodel.answers.within import LargestBatches
-from specmodel.show.facts import lines
+from specmodel.show.facts import Facts, lines
 from specmodel.show.glossary import PAGES
 
 
@@ -14,6 +14,12 @@ class Within(LargestBatches):
         """Return the headline and the lines below it; [] where nothing fits."""
         facts = self.facts()
         return lines(PAGES["within"]["lines"], facts) if len(facts) > 1 else []
+
+
+def most_within(facts: Facts) -> list[str]:
+    """Return what the alternative that carries most within a target carries."""
+    texts = PAGES["within"]
+    return lines(texts["alternatives"], facts) or [texts["no_alternative"]]
 
 
 within_target = Within.searched
