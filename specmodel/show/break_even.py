@@ -20,7 +20,6 @@ _COLUMNS = (
 )
 """Of one draft length."""
 
-_AT = "{@:.2f} tokens a step (rate {@_rate:.2f}, {@_length} drafted) at {@_where}."
 _LINES = PAGES["break_even"]["lines"]
 _NONE = "No acceptance rate makes speculation pay."
 
