@@ -15,7 +15,6 @@ from specmodel.show.glossary import PAGES
 if TYPE_CHECKING:
     from specmodel.answers import Plan
 
-_MEAN = "{mean_speedup:.2f}x on average up to {last_batch_size} (alike on a log scale)"
 _TEXTS = PAGES["schedules"]
 
 
