@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from specmodel.base.errors import given
-from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.cli import settings
 from specmodel.cli.load import FOR_LOAD, arguments_of_load, refuse_without_load, searching
 from specmodel.cli.output import answering
@@ -15,16 +13,10 @@ from specmodel.cli.positionals import where_options
 from specmodel.cli.predict import BATCH_SIZES
 from specmodel.show import compared, forms
 
-_WORDS = (
-    *("target", "drafter", "hardware", "engine", "weight_dtype", "expert_dtype", "kv_dtype"),
-    "prefill",
+_LISTS = (
+    *("target", "drafter", "hardware", "engine", "draft_length", "acceptance_rate", "prefill"),
+    *("gpu_hour_price", *settings.COMPARED),
 )
-_NUMBERS: dict[str, Callable[[str, str], Any]] = {
-    **dict.fromkeys(
-        ("tensor_parallel", "data_parallel", "expert_parallel", "draft_length"), parse_values
-    ),
-    **dict.fromkeys(("acceptance_rate", "gpu_hour_price"), parse_numbers),
-}
 """What may be a list."""
 
 
@@ -54,11 +46,11 @@ def compare(**options: Any) -> forms.Answer:
       specmodel compare qwen3.5-397b 8xb200 --weight-dtype fp8,nvfp4 \\
           --tpot-target 10ms
     """
-    from specmodel.cli.options import words
+    from specmodel.cli.options import parsed
     from specmodel.serving.compared import compared as compared_by
 
     refuse_without_load(options, "tpot_target")
-    lists = given(options, (*_WORDS, *_NUMBERS))
+    lists = given(options, _LISTS)
     arguments = arguments_of_load(options | dict.fromkeys(lists))
-    arguments |= {name: _NUMBERS.get(name, words)(name, text) for name, text in lists.items()}
+    arguments |= {name: parsed(name, text) for name, text in lists.items()}
     return compared.answer(compared_by(arguments, partial(searching, options)))
