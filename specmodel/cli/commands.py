@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from inspect import cleandoc
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import click
@@ -31,7 +31,7 @@ _HOME |= {"list": "catalog", "break-even": "break_even"}
 
 _OTHER_OPTIONS = {
     **{name: ours for ours, names in NAMES["options"].items() for name in names.split()},
-    **{flag(name): f"--set {name}=" for name in (*SETTABLE, *sum(SETTABLE_OF.values(), ()))},
+    **{flag(name): f"--set {name}=" for name in (*SETTABLE, *chain(*SETTABLE_OF.values()))},
 }
 """Our options by what engines and other tools call them."""
 _LLAMA = re.compile("--spec-|--draft-m|-md|-ngl|--n-gpu|--gpu-layers|--(n-)?cpu-moe|--cache-type")

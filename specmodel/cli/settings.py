@@ -13,7 +13,7 @@ import click
 import specmodel
 from specmodel.base.errors import InputError
 from specmodel.base.naming import SETTABLE
-from specmodel.cli.helping import GroupedCommand
+from specmodel.cli.helping import NAMES, GroupedCommand
 from specmodel.show.glossary import texts
 
 SETTINGS: dict[str, Any] = {
@@ -45,27 +45,13 @@ COMPARED = (
     "kv_dtype",
 )
 """Options of detail that may be lists where alternatives are compared."""
-_LISTS = {
-    "target": ["list_architectures"],
-    "drafter": ["list_architectures", "list_drafters"],
-    "hardware": ["list_hardware"],
-    "engine": ["list_engines"],
-}
-"""Functions of the package that list the names that an option takes."""
-
 Add = Callable[[Any], Any]
 """A decorator that adds options to a command."""
 
 command = partial(click.command, context_settings=SETTINGS, cls=GroupedCommand)
 
 
-SETTABLE_OF = {
-    "simulate": (
-        *("runaway_share", "drafter_upkeep", "timing_noise"),
-        *("request_expert_spread", "step_expert_spread"),
-    ),
-    "load": ("block_size", "reserved_tokens"),
-}
+SETTABLE_OF = {command: names.split() for command, names in NAMES["settable"].items()}
 """What commands take by ``--set`` besides `SETTABLE`."""
 
 
@@ -100,12 +86,13 @@ def own(name: str, kind: str | list[str], words: str, *, to: str = "", **changes
 def option(name: str, more: str = "", *, of: str = "", **changes: Any) -> Add:
     """Add an option of the table `of`, or of `OPTIONS`; `more` is added to its help."""
     kind, words, *settings = (TABLES[of] if of else OPTIONS)[name]
+    lists = [] if of else NAMES["completed"].get(name, "").split()
 
     def complete(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-        names = [each for listed in _LISTS[name] for each in getattr(specmodel, listed)()]
+        names = (each for listed in lists for each in getattr(specmodel, listed)())
         return sorted(each for each in names if each.startswith(start))
 
-    if name in _LISTS and not of:
+    if lists:
         changes["shell_complete"] = complete
     return own(name, kind, words + more, **dict(*settings) | changes)
 
@@ -201,7 +188,7 @@ def detail_options(*, lists: Iterable[str] = (), of: str = "") -> Add:
     )
 
 
-def _set_apart(names: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
+def _set_apart(names: list[str], options: dict[str, Any]) -> dict[str, Any]:
     """Return options with what --set says of these settings as options by name."""
     from specmodel.cost.usual import literal
 
