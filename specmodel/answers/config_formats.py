@@ -222,21 +222,9 @@ def _fill(opening: str, entries: list[str], closing: str) -> str:
     return lines.replace("\xa0", " ")
 
 
-_VLLM_METHODS = {
-    **{name: name for name in ("ngram", "suffix", "eagle", "eagle3", "mtp", "dflash", "dspark")},
-    "assistant": "mtp",
-    "ngram-gpu": "ngram_gpu",
-    "p-eagle": "eagle3",
-    "pard": "draft_model",
-    "model": "draft_model",
-}
-
-_TENSORRT_LLM = {
-    "mtp": "MTP, num_nextn_predict_layers: {}",
-    "eagle3": "Eagle3, max_draft_len: {}, speculative_model: DRAFTER",
-    "ngram": "NGram, max_draft_len: {}",
-}
-
+_DATA = Path(__file__).parent / "data/config_formats.toml"
+_ROWS = compiled(_DATA, [_DATA], partial(read_mapping, _DATA, "config_formats"))
+_VLLM_METHODS, _TENSORRT_LLM = _ROWS["methods"], _ROWS["decoding_types"]
 _OF_STACKS = {"trtllm": "tensorrt-llm"}
 """Formats of stacks that go by another name."""
 
@@ -246,8 +234,6 @@ _WRITTEN: dict[str, tuple[Callable[..., str], Callable[..., str]]] = {
     "sglang": (_sglang, _sglang_place),
 }
 """What writes a schedule for an engine, and what says where that text goes."""
-_DATA = Path(__file__).parent / "data/config_formats.toml"
-_ROWS = compiled(_DATA, [_DATA], partial(read_mapping, _DATA, "config_formats"))
 CONFIG_FORMATS = {
     name: ConfigFormat(write=write, place=place, **_ROWS[name])
     for name, (write, place) in _WRITTEN.items()
