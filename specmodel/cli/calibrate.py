@@ -15,6 +15,7 @@ from specmodel.cli.output import told_progress
 from specmodel.cli.settings import command, options_of, own
 from specmodel.measure.kernels.suite import COMPONENTS, DTYPES, Device, Length
 from specmodel.show.facts import Fact, lines
+from specmodel.show.glossary import PAGES
 
 if TYPE_CHECKING:
     from specmodel.fit.calibration import Calibration
@@ -110,16 +111,6 @@ def _commit() -> str | None:
     return result.stdout.strip()
 
 
-_LINES = (
-    "Timings: {timings}, of them now {now}.",
-    "Repeats of a point differ by {raw:.1%}, their ratios to a reference timed right before and"
-    " after by {ratio:.1%}, medians of odd and of even repeats by {split_half:.1%}.",
-    "A kernel that does nothing takes: {launch_times}.",
-    "All-reduces over {num_gpus} GPUs: {latency:s} and {bytes_per_s:.4g} GB/s.",
-    "Warning: points skipped ({reasons}): {num_skipped}, such as {skipped}.",
-)
-
-
 def calibration_text(made: Calibration, timed: int, total: int) -> str:
     """Return how many timings a calibration has, how noisy they are, and its warnings."""
     facts = {"timings": Fact(total), "now": Fact(timed)}
@@ -137,4 +128,4 @@ def calibration_text(made: Calibration, timed: int, total: int) -> str:
     facts["reasons"] = Fact(", ".join(sorted({*made.skipped.values()})))
     anew = (f"{kind} is {why}; --again {kind} times it anew" for kind, why in made.doubtful.items())
     warnings = [f"Warning: {text}." for text in (*made.flags, *anew)]
-    return "\n".join(map(wrap, [*lines(_LINES, facts), *warnings]))
+    return "\n".join(map(wrap, [*lines(PAGES["calibrated"]["lines"], facts), *warnings]))

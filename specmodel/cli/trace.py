@@ -15,6 +15,7 @@ from specmodel.cli.settings import OVERWRITE, SETTINGS, check_free, options_of, 
 from specmodel.prediction.table import Form
 from specmodel.replay import traces
 from specmodel.show.forms import table
+from specmodel.show.glossary import PAGES
 
 _FIGURES = {
     "proposing_steps": ("steps\npropose", "{:.1%}"),
@@ -141,13 +142,7 @@ def _statistics_table(rows: list[tuple[str, traces.statistics.TraceStatistics]])
         by_length = dict(zip(found.draft_lengths, found.tokens_per_step, strict=True))
         row = {f"at_{length}": by_length.get(length) for length in DRAFT_LENGTHS}
         told.append({"trace": name[:18]} | row | {n: getattr(found, n) for n in _FIGURES})
-    note = (
-        "Tokens per step at each fixed draft length. At draft length 3: the share of steps with a"
-        " proposal, the standard deviation over requests of their tokens per step, and the"
-        " correlation of accepted tokens of successive steps, with all pairs pooled (requests that"
-        " differ raise it) and as a mean within requests (short ones lower it)."
-    )
-    return f"{table(told, columns, left=['trace'])}\n\n{wrap(note)}"
+    return f"{table(told, columns, left=['trace'])}\n\n{wrap(PAGES['traces']['note'])}"
 
 
 def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> traces.Trace:
