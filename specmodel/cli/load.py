@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from specmodel.base.errors import given, install, refuse_given
@@ -26,8 +27,8 @@ _RATES_TRIED = 11
 def refuse_without_load(options: Mapping[str, Any], *spared: str) -> None:
     """Refuse the options of `for_load_options` where no load is simulated, but for those spared."""
     if not options["for_load"]:
-        names = [name for table in FOR_LOAD for name in settings.TABLES[table]]
-        refuse_given(options, {*names} - {*spared}, _WITH_LOAD)
+        names = chain(*(settings.TABLES[table] for table in FOR_LOAD))
+        refuse_given(options, [name for name in names if name not in spared], _WITH_LOAD)
 
 
 @settings.command()
