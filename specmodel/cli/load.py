@@ -25,7 +25,7 @@ _RATES_TRIED = 11
 
 
 def refuse_without_load(options: Mapping[str, Any], *spared: str) -> None:
-    """Refuse the options of `for_load_options` where no load is simulated, but for those spared."""
+    """Refuse the options of `FOR_LOAD` where no load is simulated, but for those spared."""
     if not options["for_load"]:
         names = chain(*(settings.TABLES[table] for table in FOR_LOAD))
         refuse_given(options, [name for name in names if name not in spared], _WITH_LOAD)
