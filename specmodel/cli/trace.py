@@ -14,16 +14,9 @@ from specmodel.cli.helping import WholeList
 from specmodel.cli.settings import OVERWRITE, SETTINGS, check_free, options_of, refuse_inputs
 from specmodel.prediction.table import Form
 from specmodel.replay import traces
+from specmodel.show.columns import TRACES
 from specmodel.show.forms import table
 from specmodel.show.glossary import PAGES
-
-_FIGURES = {
-    "proposing_steps": ("steps\npropose", "{:.1%}"),
-    "request_spread": ("\nspread", "{:.2f}"),
-    "pooled_autocorrelation": ("r1\npooled", "{:.2f}"),
-    "autocorrelation_within": ("\nwithin", "{:.2f}"),
-}
-"""Statistics beside tokens per step: the titles of their columns, and how they are shown."""
 
 
 @click.group(cls=WholeList, context_settings=SETTINGS)
@@ -135,13 +128,12 @@ def _statistics_table(rows: list[tuple[str, traces.statistics.TraceStatistics]])
 
     columns: dict[str, Form] = {"trace": "{trace}"}
     columns |= {f"\n{n}": f"{{at_{n}:.2f}}" for n in DRAFT_LENGTHS}
-    for name, (title, form) in _FIGURES.items():
-        columns[title] = form.replace("{", f"{{{name}")
+    columns |= {column.title: column.form for column in TRACES}
     told = []
     for name, found in rows:
         by_length = dict(zip(found.draft_lengths, found.tokens_per_step, strict=True))
         row = {f"at_{length}": by_length.get(length) for length in DRAFT_LENGTHS}
-        told.append({"trace": name[:18]} | row | {n: getattr(found, n) for n in _FIGURES})
+        told.append({"trace": name[:18]} | row | {c.name: getattr(found, c.name) for c in TRACES})
     return f"{table(told, columns, left=['trace'])}\n\n{wrap(PAGES['traces']['note'])}"
 
 
