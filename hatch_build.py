@@ -17,6 +17,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 _COMPILE = """
 from contextlib import suppress
 import specmodel
+import specmodel.cli.settings
 from specmodel.replay.traces.synthetic import list_presets, load_preset
 
 for name in specmodel.list_hardware():

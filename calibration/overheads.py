@@ -312,12 +312,12 @@ def read_served(path: str | Path) -> pd.DataFrame:
 @click.command("overheads", context_settings=SETTINGS)
 @click.argument("measurements")
 @own("output", "FILE", "Engine profile to write.", required=True)
-@own("name", str, "Name of the engine, for people.", required=True)
+@own("name", "text", "Name of the engine, for people.", required=True)
 @own("engine", "NAME|PATH", "Profile whose other overheads are held.", default="ideal")
 @own("stack", "NAME", "Whose kernels it runs.")
 @own("source", "TEXT", "What was measured.  [default: the file's name]")
 @own("version", "TEXT", "Version of the engine measured.", default="", show_default=False)
-@own("vary", str, "An overhead to fit; repeat.", multiple=True, required=True)
+@own("vary", "text", "An overhead to fit; repeat.", multiple=True, required=True)
 @own("leave_out", "COLUMN", "Leave out each value in turn; repeat.", multiple=True)
 def main(measurements: str, output: str, **options: Any) -> None:
     """Fit overheads of an engine by name, to one table by least squares.

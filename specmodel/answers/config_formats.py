@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.classes import dataclass
+from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError
+from specmodel.base.records import read_mapping
 from specmodel.cost.deploying import DEFAULT_ENGINE
 from specmodel.drafters.names import is_lookup
 from specmodel.machines.engine import EngineProfile, load_engine
@@ -44,8 +47,8 @@ class ConfigFormat:
     name: str
     write: Callable[[Schedule, str, int, str | None], str]
     place: Callable[[Schedule, str, str | None], str]
-    caveats: tuple[str, ...] = ()
-    drafters: tuple[str, ...] = ()
+    caveats: Sequence[str] = ()
+    drafters: Sequence[str] = ()
     longest_first: bool = False
     most_requests: str
     keeps_last: bool = True
@@ -182,6 +185,10 @@ def _tensorrt_llm(schedule: Schedule, *_: Any) -> str:
     return f"max_draft_len: {schedule.draft_length[0]}\n{table}"
 
 
+def _tensorrt_llm_place(*_: Any) -> str:
+    return "under speculative_config, beside the decoding type and its model"
+
+
 def _sglang(schedule: Schedule, *_: Any) -> str:
     """Return JSON in which one candidate length holds from each batch size on."""
     import json
@@ -215,63 +222,20 @@ def _fill(opening: str, entries: list[str], closing: str) -> str:
     return lines.replace("\xa0", " ")
 
 
-_VLLM_METHODS = {
-    **{name: name for name in ("ngram", "suffix", "eagle", "eagle3", "mtp", "dflash", "dspark")},
-    "assistant": "mtp",
-    "ngram-gpu": "ngram_gpu",
-    "p-eagle": "eagle3",
-    "pard": "draft_model",
-    "model": "draft_model",
-}
-
-_TENSORRT_LLM = {
-    "mtp": "MTP, num_nextn_predict_layers: {}",
-    "eagle3": "Eagle3, max_draft_len: {}, speculative_model: DRAFTER",
-    "ngram": "NGram, max_draft_len: {}",
-}
-
+_DATA = Path(__file__).parent / "data/config_formats.toml"
+_ROWS = compiled(_DATA, [_DATA], partial(read_mapping, _DATA, "config_formats"))
+_VLLM_METHODS, _TENSORRT_LLM = _ROWS["methods"], _ROWS["decoding_types"]
 _OF_STACKS = {"trtllm": "tensorrt-llm"}
 """Formats of stacks that go by another name."""
 
+_WRITTEN: dict[str, tuple[Callable[..., str], Callable[..., str]]] = {
+    "vllm": (_vllm, _vllm_place),
+    "tensorrt-llm": (_tensorrt_llm, _tensorrt_llm_place),
+    "sglang": (_sglang, _sglang_place),
+}
+"""What writes a schedule for an engine, and what says where that text goes."""
 CONFIG_FORMATS = {
-    "vllm": ConfigFormat(
-        name="vLLM",
-        most_requests="--max-num-seqs",
-        since="0.24",
-        start="vllm serve",
-        write=_vllm,
-        place=_vllm_place,
-        caveats=(
-            "vLLM drafts the longest length at every batch size under data parallelism",
-            "On model runner V1 (the default for most MoEs up to vLLM 0.28, later for drafters that"
-            " V2 lacks) vLLM drops full CUDA graphs, and drafts one length throughout with dspark"
-            " and suffix; VLLM_USE_V2_MODEL_RUNNER=1 chooses V2",
-            "The batch size that vLLM goes by counts requests that are being prefilled",
-        ),
-    ),
-    "tensorrt-llm": ConfigFormat(
-        name="TensorRT-LLM",
-        most_requests="max_batch_size",
-        write=_tensorrt_llm,
-        place=lambda *_: "under speculative_config, beside the decoding type and its model",
-        caveats=(
-            "Batch sizes are the last of each length, beyond which nothing is drafted, as from"
-            " TensorRT-LLM 1.3 on",
-        ),
-        longest_first=True,
-        keeps_last=False,
-    ),
-    "sglang": ConfigFormat(
-        name="SGLang",
-        most_requests="--max-running-requests",
-        write=_sglang,
-        place=_sglang_place,
-        caveats=(
-            "SGLang drafts --speculative-num-steps at every batch size with more than one draft"
-            " path, data-parallel attention, heads of several layers or overlapping batches",
-            "SGLang goes by the batch size after padding it to that of a CUDA graph",
-        ),
-        drafters=("eagle", "eagle3", "mtp", "assistant"),
-    ),
+    name: ConfigFormat(write=write, place=place, **_ROWS[name])
+    for name, (write, place) in _WRITTEN.items()
 }
 """How each engine that takes a schedule is configured, by the name that a user types."""

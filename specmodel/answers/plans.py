@@ -178,7 +178,7 @@ class Plan(Viewed):
         return f"{self.config.most_requests} {each}{graphs}"
 
     @property
-    def caveats(self) -> tuple[str, ...]:
+    def caveats(self) -> Sequence[str]:
         """Cases in which the engine departs from the schedule; none from one length alone."""
         return self.config.caveats if self.is_schedule else ()
 
@@ -411,12 +411,11 @@ def _with_room(make: Callable[[int, str, int], Plan], plan: Plan) -> Plan:
 
 def _freed(case: Case, config: ConfigFormat, tolerance: float, plan: Plan) -> Schedule | None:
     """Return the schedule, with no longer drafts, if graphs held all steps; None if as good."""
-    deployment, chosen = case.deployment, plan.schedule
-    if deployment.graph_limit is None:
+    chosen = plan.schedule
+    if case.deployment.graph_limit is None:
         return None
     longest, last = max(chosen.max_draft_length, 1), chosen.batch_size.size
-    engine = deployment.engine.with_graphs_of(last * (longest + 1))
-    free = replace(case, deployment=replace(deployment, engine=engine))
+    free = case.with_graphs_of(last * (longest + 1))
     freed = _planned(free, config, tolerance, last, plan.end, longest).schedule
     return freed if (freed.speedup > (1 + tolerance) * chosen.speedup).any() else None
 

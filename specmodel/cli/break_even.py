@@ -15,8 +15,7 @@ _LONGEST = 8
 
 @settings.command()
 @where_options(has_start=True)
-@settings.option("batch_size", default="1:512:x2")
-@settings.option("draft_length", "  [default: 1:8, or the block]", words=settings.DRAFTED)
+@settings.options_of("break-even")
 @settings.options("acceptance_by_context", "measured_draft_length")
 @settings.options("proposal_rate", "context_length")
 @settings.detail_options()

@@ -12,24 +12,22 @@ import click
 from specmodel import __version__, machines
 from specmodel.base.text import wrap
 from specmodel.cli.output import told_progress
-from specmodel.cli.settings import command, own
+from specmodel.cli.settings import command, options_of, own
 from specmodel.measure.kernels.suite import COMPONENTS, DTYPES, Device, Length
 from specmodel.show.facts import Fact, lines
+from specmodel.show.glossary import PAGES
 
 if TYPE_CHECKING:
     from specmodel.fit.calibration import Calibration
 
 
 @command()
-@own("device", ["cpu", "cuda"], "What to time.", required=True)
-@own("output", "FILE.toml", "Hardware profile to write.", required=True)
+@options_of("calibrate")
 @own("dtype", list(DTYPES), "Of all that is timed; fp32 for a CPU without bf16.", default="bf16")
+@own("again", list(COMPONENTS), "Time this anew; repeatable.", multiple=True)
 @click.option("--quick", "length", flag_value="quick", default="quick", help="Minutes (default).")
 @click.option("--full", "length", flag_value="full", help="More repeats and points.")
 @click.option("--tiny", "length", flag_value="tiny", hidden=True)
-@own("hardware", "NAME|PATH", "Profile to start from.  [default: the device's, if any]")
-@own("again", list(COMPONENTS), "Time this anew; repeatable.", multiple=True)
-@own("dry_run", bool, "List what is left to time, and time nothing.")
 def calibrate(device: Device, output: str, length: Length, **options: Any) -> None:
     """Time kernels of this machine with torch and fit a profile to them.
 
@@ -113,16 +111,6 @@ def _commit() -> str | None:
     return result.stdout.strip()
 
 
-_LINES = (
-    "Timings: {timings}, of them now {now}.",
-    "Repeats of a point differ by {raw:.1%}, their ratios to a reference timed right before and"
-    " after by {ratio:.1%}, medians of odd and of even repeats by {split_half:.1%}.",
-    "A kernel that does nothing takes: {launch_times}.",
-    "All-reduces over {num_gpus} GPUs: {latency:s} and {bytes_per_s:.4g} GB/s.",
-    "Warning: points skipped ({reasons}): {num_skipped}, such as {skipped}.",
-)
-
-
 def calibration_text(made: Calibration, timed: int, total: int) -> str:
     """Return how many timings a calibration has, how noisy they are, and its warnings."""
     facts = {"timings": Fact(total), "now": Fact(timed)}
@@ -140,4 +128,4 @@ def calibration_text(made: Calibration, timed: int, total: int) -> str:
     facts["reasons"] = Fact(", ".join(sorted({*made.skipped.values()})))
     anew = (f"{kind} is {why}; --again {kind} times it anew" for kind, why in made.doubtful.items())
     warnings = [f"Warning: {text}." for text in (*made.flags, *anew)]
-    return "\n".join(map(wrap, [*lines(_LINES, facts), *warnings]))
+    return "\n".join(map(wrap, [*lines(PAGES["calibrated"]["lines"], facts), *warnings]))

@@ -20,7 +20,7 @@ def _kinds(_context: click.Context, _parameter: click.Parameter, start: str) -> 
 @click.command("list", context_settings=SETTINGS)
 @ignore_option("name")
 @click.argument("name", required=False, metavar="KIND|NAME", shell_complete=_kinds)
-@own("template", bool, "Of a GPU: the lines to change into one of your own, which load.")
+@own("template", "flag", "Of a GPU: the lines to change into one of your own, which load.")
 def list_command(name: str | None, *, template: bool) -> None:
     """List what ships with the package, or show a record of it as TOML.
 

@@ -4,12 +4,12 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from inspect import cleandoc
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import click
@@ -18,7 +18,7 @@ from specmodel import __version__
 from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError, cut, in_one_line, nearest
 from specmodel.base.naming import SETTABLE
-from specmodel.cli.helping import WholeList
+from specmodel.cli.helping import NAMES, WholeList
 from specmodel.cli.settings import COMPARED, SETTABLE_OF, SETTINGS, flag
 
 _COMMANDS = (
@@ -29,99 +29,16 @@ _COMMANDS = (
 _HOME = {name: name for name in _COMMANDS.split()}
 _HOME |= {"list": "catalog", "break-even": "break_even"}
 
-_CALLED = {
-    "--tensor-parallel": "--tp --tp-size -tp --tensor-parallel-size --gpus --num-gpus",
-    "--data-parallel": "--dp --dp-size -dp --data-parallel-size",
-    "--expert-parallel": "--ep --ep-size -ep --expert-parallel-size --enable-expert-parallel",
-    "--set decode_context_parallel=": "--dcp --dcp-size -dcp",
-    "--target": "--model --model-path",
-    "--hardware": "--gpu",
-    "--engine": "--backend",
-    "--weight-dtype": "--quantization --dtype",
-    "--kv-dtype": "--kv-cache-dtype",
-    "--memory-utilization": "--gpu-memory-utilization --mem-fraction-static --mem-fraction",
-    "--batch-size": "--concurrency --max-concurrency --max-num-seqs --max-running-requests",
-    "--context-length": "--max-model-len --ctx-size",
-    "--prompt-length": "--isl --input-len",
-    "--output-length": "--osl --output-len",
-    "--drafter": "--speculative-model --spec-type --spec-draft-model --draft-model -md",
-    "--draft-length": "--num-speculative-tokens --speculative-num-steps --spec-draft-n-max"
-    " --speculative-dspark-block-size --draft-max --max-draft-len --num-draft-tokens --nextn",
-    "--speculative-draft-model-path": "--speculative-draft",
+_OTHER_OPTIONS = {
+    **{name: ours for ours, names in NAMES["options"].items() for name in names.split()},
+    **{flag(name): f"--set {name}=" for name in (*SETTABLE, *chain(*SETTABLE_OF.values()))},
 }
-"""What engines and other tools call an option."""
-_ELSEWHERE = {
-    "Here it is --set drafter.head_dtype=fp8, or fp4 for nvfp4": "--draft-lm-head-quantization",
-    "Requests that come and wait are simulated by specmodel load, and by compare and schedule"
-    " with --for-load": "--ttft-target --for-load",
-    "Here it is a key of the head's own config.json": "--dspark-draft-topk"
-    " --speculative-draft-window-size --speculative-draft-sliding-window",
-    "What sweep prints is CSV": "--csv",
-    "Here it is --temperature": "--temp",
-    "Here it is --tokens-per-step, which counts the target's own too": "--nextn-accepted",
-    "It takes no time: give the acceptance measured with it, such as --acceptance"
-    " kimi-k3-dspark-block-verification": "--rejection-sample-method",
-    "It takes no time: give the acceptance measured with it": "--ngram-prompt-lookup-max"
-    " --ngram-prompt-lookup-min",
-}
-"""Where what is no option here is, and what engines call it."""
-
-
-def _by_option(called: Mapping[str, str]) -> dict[str, str]:
-    """Return the texts on options, by each name of an option."""
-    return {name: told for told, names in called.items() for name in names.split()}
-
-
-_OTHER_OPTIONS = _by_option(_CALLED) | {
-    flag(name): f"--set {name}=" for name in (*SETTABLE, *sum(SETTABLE_OF.values(), ()))
-}
-"""Our options by these names."""
-_OPTIONS_ELSEWHERE = _by_option(_ELSEWHERE)
+"""Our options by what engines and other tools call them."""
 _LLAMA = re.compile("--spec-|--draft-m|-md|-ngl|--n-gpu|--gpu-layers|--(n-)?cpu-moe|--cache-type")
 """How options of llama.cpp begin."""
 
-_NEW_NAMES = {
-    **dict.fromkeys(("serve", "capacity"), "load ..."),
-    "show": "list NAME",
-    "validate": "fit check ...",
-    "cost-table": "schedule --format cost-table ...",
-    "best-draft-length": "predict ... --view lengths",
-    "sweet-spot": "predict ... --view peak",
-    "explain": "predict ... --view terms",
-    "decode": "predict ... --view plain",
-}
-"""Commands of before 1.0, and what they are called now: told for one release."""
-
-_ELSEWHERE_COMMANDS = {
-    "dataset": "python calibration/dataset.py of a checkout, where it is now",
-    "measure-engine": "vllm bench serve --save-result or another benchmark, then specmodel fit"
-    " engine FILE (docs/measuring.md)",
-    "help": "specmodel --help, or specmodel COMMAND --help",
-    **{name: f"specmodel {new}, its new name" for name, new in _NEW_NAMES.items()},
-}
-"""Words that are typed for a command and are none, and what to run instead."""
-
-
-_METHOD = "--speculative-algorithm --speculative-algo --speculative-config"
-_MODEL = "--speculative-draft-model-path --speculative-draft-model --speculative-config"
-_FILLED_BY = {
-    "drafter": f"{_METHOD} {_MODEL}",
-    "model": _MODEL,
-    "draft_length": "--speculative-num-steps --speculative-num-draft-tokens --speculative-config",
-    "verify_tokens": "--speculative-num-draft-tokens",
-    "tree_width": "--speculative-eagle-topk",
-    "num_requests": "--requests",
-}
-"""Options that fill in what an error may name."""
-
 _MARKED = re.compile(r"`([\w()]+)=?([^`]*)`")
 """An argument as errors name it for Python, with its value or without: ``acceptance='typical'``."""
-_HERE = {"decode()": "--view plain", "ignore_keys": "--ignore-config-key"}
-_HERE |= {"list_acceptance()": "specmodel list acceptance", "to_frame()": "--csv"}
-_HERE |= dict.fromkeys(("changes", "drafter_upkeep"), "--set")
-_HERE |= dict.fromkeys(("config_format", "engine_config"), "--for")
-"""What commands have for functions of Python, and for arguments of another name."""
-
 _HELPS = Path(__file__).with_name("helps")
 
 
@@ -146,7 +63,7 @@ class _Commands(WholeList):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in _HOME and not args[0].startswith("-"):
-            expected = _ELSEWHERE_COMMANDS.get(args[0]) or nearest(args[0], _HOME)
+            expected = NAMES["commands"].get(args[0]) or nearest(args[0], _HOME)
             raise InputError("command", args[0], expected)
         return super().resolve_command(ctx, args)
 
@@ -210,7 +127,7 @@ def _versions() -> str:
 def _as_option(marked: re.Match[str]) -> str:
     """Return an argument that an error names, with its value or without, as it is typed."""
     name, value = marked.groups()
-    return " ".join([_HERE.get(name) or flag(name), value.strip("[]'")]).rstrip()
+    return " ".join([NAMES["here"].get(name) or flag(name), value.strip("[]'")]).rstrip()
 
 
 def _error_line(error: InputError, words: Sequence[str]) -> str:
@@ -225,7 +142,7 @@ def _error_line(error: InputError, words: Sequence[str]) -> str:
         if isinstance(option, click.Option) and (name == option.name or flag(name) in option.opts)
         for word in (*option.opts, *option.secondary_opts)
     ]
-    spelt = [word for word in (*own, *_FILLED_BY.get(name, "").split()) if word in typed]
+    spelt = [word for word in (*own, *NAMES["filled_by"].get(name, "").split()) if word in typed]
     if ("--set", error.argument.replace("_", "-")) in pairwise(typed):
         argument = f"--set {error.argument}"
     elif spelt or own:
@@ -269,8 +186,8 @@ def _no_option(error: click.NoSuchOption, words: Sequence[str]) -> str:
     others += " llama.cpp is not modelled: times would be vLLM's." * any(map(_LLAMA.match, typed))
     if first in called:
         return f"{error.message} It is {called[first]} here.{others}"
-    if first in _OPTIONS_ELSEWHERE and "--target" in known:
-        return f"{error.message} {_OPTIONS_ELSEWHERE[first]}.{others}"
+    if first in NAMES["elsewhere"] and "--target" in known:
+        return f"{error.message} {NAMES['elsewhere'][first]}.{others}"
     return error.format_message() + others
 
 

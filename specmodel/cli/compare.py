@@ -2,58 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from specmodel.base.errors import given
-from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.cli import settings
-from specmodel.cli.load import arguments_of_load, for_load_options, refuse_without_load, searching
+from specmodel.cli.load import FOR_LOAD, arguments_of_load, refuse_without_load, searching
 from specmodel.cli.output import answering
 from specmodel.cli.positionals import where_options
 from specmodel.cli.predict import BATCH_SIZES
 from specmodel.show import compared, forms
 
-_WORDS = (
-    *("target", "drafter", "hardware", "engine", "weight_dtype", "expert_dtype", "kv_dtype"),
-    "prefill",
+_LISTS = (
+    *("target", "drafter", "hardware", "engine", "draft_length", "acceptance_rate", "prefill"),
+    *("gpu_hour_price", *settings.COMPARED),
 )
-_NUMBERS: dict[str, Callable[[str, str], Any]] = {
-    **dict.fromkeys(
-        ("tensor_parallel", "data_parallel", "expert_parallel", "draft_length"), parse_values
-    ),
-    **dict.fromkeys(("acceptance_rate", "gpu_hour_price"), parse_numbers),
-}
 """What may be a list."""
-_LENGTHS = "Lengths to compare, each at all batch sizes.  [default: the best of each]"
-_PRICES = "Price of a GPU for an hour: one for all, or one for each GPU."
-_PREFILL = (
-    "together, disaggregated:N or both, in capacities: N servers prefill.  [default: together]"
-)
-_FOR_LOAD = "Simulate requests: the largest rate of each alternative within the targets."
-_ACCEPTANCE = (
-    "As of predict: one for all, or one for each drafter, such as usual,0.4; usual is what is"
-    " published, or else typical.  [default: usual]"
-)
-_RATES = "P(token accepted, all before it were): one for all, or one for each drafter."
 
 
 @settings.command()
 @where_options(has_start=True)
 @settings.option("batch_size", default=BATCH_SIZES)
-@settings.own("draft_length", "LIST", _LENGTHS)
-@settings.own("acceptance", "LIST", _ACCEPTANCE)
-@settings.own("acceptance_rate", "VALUES", _RATES)
+@settings.options_of("compare")
 @settings.option("proposal_rate")
 @settings.SPREAD
-@settings.own("context_length", "VALUE", "KV entries before the step.  [default: 1024]")
 @settings.LENGTHS
 @settings.option("max_draft_length")
 @settings.detail_options(lists=settings.COMPARED)
-@for_load_options(_FOR_LOAD)
-@settings.own("prefill", "LIST", _PREFILL)
-@settings.own("gpu_hour_price", "VALUES", _PRICES)
+@settings.options_of(*FOR_LOAD)
 @answering()
 def compare(**options: Any) -> forms.Answer:
     """Compare models, GPUs, layouts, dtypes, engines, drafters or draft lengths.
@@ -70,11 +46,11 @@ def compare(**options: Any) -> forms.Answer:
       specmodel compare qwen3.5-397b 8xb200 --weight-dtype fp8,nvfp4 \\
           --tpot-target 10ms
     """
-    from specmodel.cli.options import words
+    from specmodel.cli.options import parsed
     from specmodel.serving.compared import compared as compared_by
 
     refuse_without_load(options, "tpot_target")
-    lists = given(options, (*_WORDS, *_NUMBERS))
+    lists = given(options, _LISTS)
     arguments = arguments_of_load(options | dict.fromkeys(lists))
-    arguments |= {name: _NUMBERS.get(name, words)(name, text) for name, text in lists.items()}
+    arguments |= {name: parsed(name, text) for name, text in lists.items()}
     return compared.answer(compared_by(arguments, partial(searching, options)))

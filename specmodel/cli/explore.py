@@ -8,23 +8,16 @@ import click
 
 from specmodel.base.errors import InputError, given, import_extra
 from specmodel.cli.positionals import two_words
-from specmodel.cli.settings import OVERWRITE, check_free, command, options, own
+from specmodel.cli.settings import OVERWRITE, check_free, command, options, options_of
 
 _OWN = ("127.0.0.1", "localhost")
 """Names by which a machine calls itself."""
-_HOST = "Address to listen on; one that others reach needs --public.  [default: 127.0.0.1]"
-_PUBLIC = "Answer other machines too, whatever name they call this one by."
-_OUTPUT = "Write the scenarios, or what is named, as pages that need no server, and end."
 _NEEDED = ("starlette", "uvicorn", "jinja2", "matplotlib")
 
 
 @command()
 @options(two_words(required=False), "target", "hardware")
-@own("host", "ADDRESS", _HOST)
-@own("port", int, "Port to listen on.  [default: a free one]")
-@own("public", bool, _PUBLIC)
-@own("browser/--no-browser", None, "Open the page in a browser.", to="browser", default=True)
-@own("output", "FOLDER", _OUTPUT)
+@options_of("explore")
 @OVERWRITE
 def explore(
     host: str | None,

@@ -20,7 +20,7 @@ from specmodel.base.text import command_lines
 from specmodel.cli import settings
 from specmodel.cli.helping import GroupedCommand, WholeList
 from specmodel.cli.positionals import where_options
-from specmodel.cli.settings import OVERWRITE, check_free, own, refuse_inputs
+from specmodel.cli.settings import OVERWRITE, check_free, refuse_inputs
 from specmodel.fit import measured
 from specmodel.show import fitted, forms, judged
 from specmodel.show.accepted import as_options
@@ -49,11 +49,8 @@ def fit_group() -> None:
 
 @fit_group.command(context_settings=settings.SETTINGS, cls=GroupedCommand)
 @click.argument("measurements")
-@own("output", "FILE", "Hardware profile to write.", required=True)
+@settings.options_of("kernels")
 @OVERWRITE
-@own("hardware", "NAME|PATH", "Profile to start from.  [default: measured]")
-@own("measured_on", "NAME", "Says that a table of another device will do: its chip.")
-@own("source", "TEXT", "What was measured.  [default: the file's name]")
 def kernels(measurements: str, output: str, overwrite: bool, **options: str | None) -> None:
     """Fit kernels of a stack to a table of timings, and add them to a profile.
 
@@ -80,17 +77,12 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
 
 @fit_group.command(context_settings=settings.SETTINGS, cls=GroupedCommand)
 @click.argument("measurements", nargs=-1, required=True)
-@own("output", "FILE", "Engine profile to write.  [default: none, the fit is shown]")
+@settings.options_of("engine")
 @OVERWRITE
-@own("name", str, "Name of the engine, for people.  [default: the profile's]")
 @where_options(required=False, engine="by the files, else vllm", has_words=False)
-@own("draft_length", int, "Of runs whose files do not tell it, as where no drafts were counted.")
+@settings.options_of("runs")
 @settings.options("tree_width", "verify_tokens")
-@own("context_length", int, "KV entries of a sequence.  [default: the files']")
 @settings.detail_options()
-@own("source", "TEXT", "What was measured.  [default: the files' names]")
-@own("version", "TEXT", "Version of the engine measured.", default="", show_default=False)
-@own("verbose", bool, "Tell all that the fit rests on.")
 def engine(
     measurements: tuple[str, ...], output: str | None, overwrite: bool, **options: Any
 ) -> None:
@@ -270,12 +262,7 @@ def _lengths(runs: Sequence[measured.Run]) -> list[str]:
 @fit_group.command(context_settings=settings.SETTINGS, cls=GroupedCommand)
 @click.argument("profile", required=False)
 @click.argument("measurements", required=False)
-@own("serving", "FILE", "Judge whole engines: a table of measured ones.")
-@own("ttft", bool, "Judge times to the first token, with --serving.")
-@own("json", bool, "Print JSON.", to="as_json")
-@own("stack", "NAME", "Whose kernels.  [default: the table's]")
-@own("max_error", float, "Status 1 if a component's mean error is above.")
-@own("figure", "FILE", "Predicted against measured: PNG, PDF or SVG.")
+@settings.options_of("check")
 def check(profile: str | None, measurements: str | None, **options: Any) -> None:
     """Judge a hardware profile by a table of timings, or whole engines.
 

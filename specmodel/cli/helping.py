@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import click
 
 from specmodel.base.naming import SETTABLE, SWITCHES
+from specmodel.show.glossary import texts
 
-GROUPS = {
-    "Model": (
-        *("target", "drafter", "weight_dtype", "expert_dtype"),
-        *("kv_dtype", "routing_correlation", "ignore_config_key"),
-    ),
-    "Machine": (
-        *("hardware", "tensor_parallel", "data_parallel", "expert_parallel"),
-        "memory_utilization",
-    ),
-    "Engine": ("config_format", "engine", "host_speed", "graph_limit", "stack"),
-    "Drafting and acceptance": (
-        *("draft_length", "max_draft_length", "acceptance", "acceptance_rate", "tokens_per_step"),
-        *("step_efficiency", "accepted_fraction", "acceptance_by_position"),
-        *("acceptance_by_context", "measured_draft_length", "proposal_rate"),
-        *("verify_tokens", "tree_width"),
-        *("speculative_config", "speculative_algorithm", "speculative_draft_model_path"),
-        *("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"),
-    ),
-    "Traffic": (
-        *("batch_size", "max_batch_size", "context_length", "prompt_length", "output_length"),
-        *("tpot_target",),
-    ),
-    "Output": (
-        *("interval", "columns", "components", "output", "as_json", "as_csv", "fragment_only"),
-        *("overwrite", "help"),
-    ),
-}
+NAMES: dict[str, dict[str, str]] = texts(Path(__file__).with_name("names.toml"))
+"""Groups of options, and what people type for options and commands of ours."""
+GROUPS: dict[str, list[str]] = {group: names.split() for group, names in NAMES["groups"].items()}
 """Parameters by the group that help shows them in; others stand under the command's own name."""
 _LAST = "Output"
 _WHOLE = "\N{NON-BREAKING HYPHEN}"

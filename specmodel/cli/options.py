@@ -14,7 +14,7 @@ from specmodel.algebra.acceptance import typed_contexts, typed_rates
 from specmodel.base.errors import InputError, given
 from specmodel.base.ranges import check_points, parse_numbers, parse_values
 from specmodel.base.units import parse_seconds
-from specmodel.cli.settings import OPTIONS, SHARE, flag
+from specmodel.cli.settings import OPTIONS, TABLES, flag
 from specmodel.cost.deploying import NAMES
 from specmodel.cost.usual import literal, what_ifs
 from specmodel.prediction.case import ACCEPTANCE, LONGEST_SEARCHED, Case, case_of
@@ -27,9 +27,9 @@ _MOST_CORRELATED = 0.5
 _OF_POINTS = ("lockstep", "verify_tokens", "max_draft_length")
 
 
-_PARSERS: dict[Any, Callable[[str, str], Any]] = {
-    **dict.fromkeys((int, "VALUES"), parse_values),
-    **dict.fromkeys((float, SHARE), parse_numbers),
+_PARSERS: dict[str, Callable[[str, str], Any]] = {
+    **dict.fromkeys(("int", "VALUES"), parse_values),
+    **dict.fromkeys(("float", "share"), parse_numbers),
     "RATES": lambda _argument, text: typed_rates(text),
     "PAIRS": lambda _argument, text: typed_contexts(text),
 }
@@ -67,14 +67,19 @@ def axes_from(options: dict[str, Any]) -> dict[str, Any]:
     axes: dict[str, Any] = {}
     for name, text in options.items():
         if name != "changes":
-            parse = _PARSERS.get(OPTIONS[name][0], words)
-            axes[name] = None if text is None else parse(name, text)
+            axes[name] = None if text is None else parsed(name, text)
     for key, value in what_ifs(options["changes"]).items():
         if key == "lookup_time":
             axes[key] = _times(key, str(value))
         else:
             axes[key] = _listed(f"set {key}", value) if isinstance(value, str) else value
     return axes
+
+
+def parsed(name: str, text: str) -> Any:
+    """Return the values of a list that is typed for an option, read by its kind."""
+    kind, *_ = (OPTIONS | TABLES["shared"]).get(name, ["words"])
+    return _PARSERS.get(kind, words)(name, text)
 
 
 def _times(argument: str, text: str) -> list[float]:

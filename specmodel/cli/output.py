@@ -30,10 +30,10 @@ def answering(
     the answer names one.
     """
     flags = [
-        *([settings.own("fragment_only", bool, fragment)] if fragment else []),
-        settings.own("verbose", bool, "Tell all that the answer rests on."),
-        settings.own("json", bool, "Print JSON.", to="as_json"),
-        *([] if rows is None else [settings.own("csv", bool, f"Print CSV{rows}.", to="as_csv")]),
+        *([settings.own("fragment_only", "flag", fragment)] if fragment else []),
+        settings.option("verbose", of="shared"),
+        settings.option("json", of="shared"),
+        *([] if rows is None else [settings.own("csv", "flag", f"Print CSV{rows}.", to="as_csv")]),
         *([settings.own("figure", "FILE", _FIGURE.format(figure))] if figure else []),
     ]
 

@@ -8,7 +8,7 @@ import click
 
 from specmodel.base.errors import InputError, given, nearest, refuse_given
 from specmodel.base.ranges import parse_numbers, parse_values
-from specmodel.cli.settings import command, own
+from specmodel.cli.settings import command, options_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,20 +16,11 @@ if TYPE_CHECKING:
 LEAST_WIDTH, MOST_WIDTH = 3.0, 20.0
 """Widths between which a figure can be read, in inches."""
 
-_OUTCOME = "Of waterfalls, tornado, sobol: speedup or target_efficiency.  [default: speedup]"
-_MARKS = "Best draft lengths along curves, and where CUDA graphs end.  [default: marks]"
-_WHERE = "Draw these rows only, e.g. draft_length=1,3,5 or target=olmoe-1b-7b."
-
 
 @command()
 @click.argument("kind")
 @click.argument("table", required=False)
-@own("output", "FILE", "PDF, SVG or PNG, by its suffix.", required=True)
-@own("width", float, "Inches.  [default: 3.3, a column of a paper]")
-@own("outcome", "NAME", _OUTCOME)
-@own("title/--no-title", None, "Say above what it is of.", to="has_title", default=True)
-@own("marks/--no-marks", None, _MARKS, to="marks", default=None)
-@own("where", "COLUMN=VALUES", _WHERE, multiple=True)
+@options_of("plot")
 def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **options: Any) -> None:
     """Draw a table as a figure for a paper.
 

@@ -16,10 +16,9 @@ import click
 import specmodel
 from specmodel.base.errors import InputError
 from specmodel.base.naming import counted, known_name
-from specmodel.cli.settings import Add, changed, ignore_option, option, options, own
+from specmodel.cli.settings import Add, changed, ignore_option, option, options
 from specmodel.cli.start_command import start_flags
 
-_FORCE = "Take what no machine or model is likely to have."
 _ASKED = {"target": "a model", "hardware": "a GPU"}
 
 
@@ -38,7 +37,7 @@ def where_options(
     more = (option("engine", f"  [default: {engine}]"), "host_speed", "stack")
     start = [start_flags()] if has_start else []
     where = options(words, "target", drafter, "hardware", *more, ignore, *start)
-    return options(where, own("force", bool, _FORCE, default=None))
+    return options(where, option("force", of="shared", default=None))
 
 
 def two_words(*, required: bool = True) -> Add:

@@ -24,8 +24,6 @@ _HOW = {
     "plain": ("interval", "components", "gpu_hour_price"),
 }
 """Options that say how each view is told."""
-_COLUMNS = "Columns to print, such as batch_size,speedup,tpot.  [default: what has room]"
-_TARGET = "Keep rows that meet this time per token, such as 20ms; tell the largest batch."
 _TOLD = [name for name in VIEWS if name != "break-even"]  # which has a command of its own
 _VIEW = f"{'; '.join(f'{name}: {VIEWS[name][1]}' for name in _TOLD)}."
 _BATCHES = f"  [default: {BATCH_SIZES}; peak: {_SIZES['peak']}, terms: {_SIZES['terms']}]"
@@ -42,11 +40,8 @@ _BATCHES = f"  [default: {BATCH_SIZES}; peak: {_SIZES['peak']}, terms: {_SIZES['
 @settings.options("verify_tokens", "tree_width", "max_draft_length")
 @settings.detail_options()
 @settings.own("view", _TOLD, _VIEW, default="verdict")
-@settings.own("tpot_target", "SECONDS", _TARGET)
+@settings.options_of("predict")
 @settings.PRICE
-@settings.own("columns", "LIST", _COLUMNS)
-@settings.own("interval/--no-interval", None, settings.INTERVAL, to="interval", default=None)
-@settings.own("components", bool, "Add the breakdown of each pass; CSV has it alone.")
 @answering()
 def predict(*, view: str, **options: Any) -> forms.Answer:
     """Predict whether speculation pays, by batch size.

@@ -11,7 +11,7 @@ import click
 from specmodel.base.errors import given, refuse_given
 from specmodel.base.naming import is_id
 from specmodel.cli import settings
-from specmodel.cli.load import arguments_of_load, for_load_options, refuse_without_load, searching
+from specmodel.cli.load import FOR_LOAD, arguments_of_load, refuse_without_load, searching
 from specmodel.cli.output import answering
 from specmodel.cli.positionals import where_options
 from specmodel.cli.start_command import FLAGS
@@ -24,39 +24,17 @@ if TYPE_CHECKING:
 SGLANG_FLAGS = FLAGS[1:]
 """Flags of SGLang's start command, which say whose configuration is meant."""
 FORMAT = "cost-table"
-_FOR = "Whose configuration is written.  [default: that of the engine predicted]"
-_FORMAT = (
-    "schedule; or, for engines that verify as much of a draft as pays, what a step takes by"
-    " requests and tokens verified: cost-table.  [default: schedule]"
-)
-_CONTEXT = "KV entries per sequence before the step; several count alike.  [default: 1024]"
-_LONGEST = (
-    "Longest draft considered; with a table that of every step."
-    "  [default: 10, or as far as acceptance is known or is drafted at once]"
-)
-_LARGEST = (
-    "Largest batch size of the schedule."
-    "  [default: the last that pays, of what fits in memory, at most 512]"
-)
-_REQUESTS = "Requests of one replica, of a table.  [default: 1:256:x2]"
-_TOLERANCE = "Share of the best speedup that may be lost for fewer changes.  [default: 0.01]"
-_FOR_LOAD = "Of schedule, single lengths and none, the one that carries most within the targets."
 _OF_SCHEDULES = ("max_batch_size", "tolerance")
 """Options that tables take no notice of."""
 
 
 @settings.command()
-@settings.own("for", ["vllm", "tensorrt-llm", "sglang"], _FOR, to="config_format")
-@settings.own("format", ["schedule", FORMAT], _FORMAT)
+@settings.options_of("schedule")
 @where_options(engine="that of --for, or vllm", has_start=True)
 @settings.acceptance_options(one_length=False)
-@settings.option("context_length", words=_CONTEXT)
+@settings.options_of("sizes")
 @settings.LENGTHS
-@settings.option("max_draft_length", words=_LONGEST)
-@settings.own("max_batch_size", int, _LARGEST)
-@settings.own("batch_size", "VALUES", _REQUESTS)
-@settings.own("tolerance", float, _TOLERANCE)
-@for_load_options(_FOR_LOAD)
+@settings.options_of(*FOR_LOAD)
 @settings.detail_options()
 @answering(rows=", a row a batch size", fragment="Print the engine's configuration only.")
 def schedule(**options: Any) -> Answer:

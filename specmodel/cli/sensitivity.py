@@ -12,18 +12,13 @@ from specmodel.cli.positionals import where_options
 from specmodel.show import sensitivities
 from specmodel.show.forms import Answer
 
-_RANGE = "What is known of an input; uniform. Once for each."
-
 
 @settings.command()
 @where_options(has_start=True)
-@settings.own("batch_size", int, "Sequences decoded together.", default=16)
-@settings.own("draft_length", int, f"{settings.DRAFTED}  [default: the best]")
+@settings.options_of("sensitivity")
 @settings.acceptance_options()
 @settings.options("context_length", type=int, metavar=None)
 @settings.detail_options()
-@settings.own("range", "NAME=LOW:HIGH", _RANGE, to="ranges", multiple=True)
-@settings.own("samples", int, "Of the variance analysis, a power of two.", default=1024)
 @settings.SEED
 @answering(figure="tornado")
 def sensitivity(**options: Any) -> Answer:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial, wraps
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,7 +13,8 @@ import click
 import specmodel
 from specmodel.base.errors import InputError
 from specmodel.base.naming import SETTABLE
-from specmodel.cli.helping import GroupedCommand
+from specmodel.cli.helping import NAMES, GroupedCommand
+from specmodel.show.glossary import texts
 
 SETTINGS: dict[str, Any] = {
     "help_option_names": ["-h", "--help"],
@@ -32,145 +34,24 @@ class _Share(click.types.FloatParamType):
         return super().convert(value, param, ctx)
 
 
-SHARE = _Share()
-_Options = dict[str, tuple[type | str | _Share, str]]
+TABLES: dict[str, dict[str, Any]] = texts(Path(__file__).with_name("options.toml"))
+"""By table of ``options.toml``: of each option the kind of value, the help, other settings."""
+OPTIONS = TABLES["case"] | TABLES["acceptance"] | TABLES["detail"]
+"""Those that say what runs where, and how drafts fare."""
+_TYPES = {"int": int, "float": float, "text": str, "share": _Share()}
 
-_CASE: _Options = {
-    "target": (
-        "NAME|PATH",
-        "Model served: a name or its beginning, TOML, config.json or its folder, a"
-        " hub id (in the local cache, or of a model that ships), or - for standard input.",
-    ),
-    "drafter": ("NAME|PATH", "mtp, eagle3, ngram ... (specmodel list drafters), or a model."),
-    "hardware": ("NAME|PATH", "GPU: a name, its beginning or TOML; 8xh200 is eight of them."),
-    "engine": ("NAME|PATH", "Whose host overheads and kernels; ideal has no overheads."),
-    "host_speed": (
-        float,
-        "How many times as fast as the engine's host yours is.  [default: the profile's]",
-    ),
-    "stack": (
-        "NAME",
-        "Whose kernels: fitted for the GPU, typical or datasheet."
-        "  [default: the engine's, or the GPU's first]",
-    ),
-    "batch_size": ("VALUES", "Sequences decoded together: 1,2,4 or 1:64:2 or 1:128:x2."),
-    "draft_length": ("VALUES", "Tokens drafted per sequence and step, 0 for none."),
-    "context_length": ("VALUES", "KV entries per sequence before the step.  [default: 1024]"),
-    "prompt_length": (
-        "VALUES",
-        "Tokens of a prompt, where steps carry the prefill of other requests."
-        "  [default: none carried]",
-    ),
-    "output_length": ("VALUES", "Tokens that each request makes, with --prompt-length."),
-    "lockstep": (
-        bool,
-        "Equal requests are sent together, wave by wave, so that each meets at most half of the"
-        " others' prompts.  [default: all, as they come at random]",
-    ),
-    "verify_tokens": (int, "Target tokens per sequence, for trees.  [default: draft length + 1]"),
-    "tree_width": (
-        int,
-        "Tokens that each drafted one is followed by: SGLang's top-k.  [default: 1]",
-    ),
-    "max_draft_length": (
-        int,
-        "Longest draft considered."
-        "  [default: 10, or as far as acceptance is known or is drafted at once]",
-    ),
-}
-_ACCEPTANCE: _Options = {
-    "acceptance": (
-        "preset|NAME",
-        "What is published for target and drafter, or under a name of specmodel list acceptance; or"
-        " typical, typical-low, typical-high: what heads of that kind reach.",
-    ),
-    "acceptance_rate": (SHARE, "P(token accepted, all before it were)."),
-    "tokens_per_step": (float, "Mean tokens emitted per step: those accepted and one more."),
-    "step_efficiency": (float, "Tokens per step / (draft length + 1)."),
-    "accepted_fraction": (SHARE, "Accepted / drafted, as engines report."),
-    "acceptance_by_position": (
-        "RATES",
-        "Rates of positions 1, 2, ...: conditional:0.8,0.7 (of drafts that got there) or"
-        " cumulative:0.8,0.56 (of all, as vLLM prints them).  [default: cumulative if they never"
-        " rise, but conditional in tenths or all alike]",
-    ),
-    "acceptance_by_context": (
-        "PAIRS",
-        "Tokens per step by context, such as 2048:3.2,32768:2.1; between them by its logarithm.",
-    ),
-    "measured_draft_length": (int, "Draft length of the measured acceptance."),
-    "proposal_rate": (float, "Share of steps with a proposal (ngram).  [default: 0.2]"),
-}
-_DETAIL: _Options = {
-    "tensor_parallel": (
-        int,
-        "GPUs that each matrix of the target is cut over.  [default: the fewest that hold it]",
-    ),
-    "data_parallel": (
-        int,
-        "Replicas of all but the experts, which share the batch."
-        "  [default: as few as --expert-parallel needs]",
-    ),
-    "expert_parallel": (
-        int,
-        "Groups of GPUs that experts are spread over; a group cuts its own.  [default: 1]",
-    ),
-    "memory_utilization": (
-        float,
-        "Share of a GPU's memory that weights and cache may fill.  [default: 0.9]",
-    ),
-    "weight_dtype": (
-        "DTYPE",
-        "fp32, bf16, fp16, fp8, fp8_block, int8, nvfp4, mxfp4, int4, int4_g32, mxfp8 ...",
-    ),
-    "expert_dtype": ("DTYPE", "Routed experts, likewise."),
-    "kv_dtype": ("DTYPE", "Dtype of the KV cache."),
-    "routing_correlation": (
-        float,
-        "0: a sequence's tokens route independently; 1: all as the first.  [default: 0.18]",
-    ),
-    "graph_limit": (
-        int,
-        "Largest pass that a CUDA graph holds: tokens (vLLM) or requests (SGLang)."
-        "  [default: the engine's on this GPU]",
-    ),
-}
-OPTIONS = _CASE | _ACCEPTANCE | _DETAIL
-"""By name: the type, or a metavar for text; and the help."""
-
-_ENGINES_FLAGS = {
-    "graph_limit": "--max-cudagraph-capture-size --cuda-graph-max-bs-decode --cuda-graph-max-bs"
-}
-"""Flags of engines that are taken as they are pasted."""
 COMPARED = (
     *("tensor_parallel", "data_parallel", "expert_parallel", "weight_dtype", "expert_dtype"),
     "kv_dtype",
 )
 """Options of detail that may be lists where alternatives are compared."""
-DRAFTED = "Tokens drafted per sequence and step."
-"""Help of the draft length where it cannot be 0."""
-
-_LISTS = {
-    "target": ["list_architectures"],
-    "drafter": ["list_architectures", "list_drafters"],
-    "hardware": ["list_hardware"],
-    "engine": ["list_engines"],
-}
-"""Functions of the package that list the names that an option takes."""
-
 Add = Callable[[Any], Any]
 """A decorator that adds options to a command."""
 
 command = partial(click.command, context_settings=SETTINGS, cls=GroupedCommand)
 
 
-SETTABLE_OF = {
-    "simulate": (
-        *("runaway_share", "drafter_upkeep", "timing_noise"),
-        *("request_expert_spread", "step_expert_spread"),
-    ),
-    "load": ("block_size", "reserved_tokens"),
-}
+SETTABLE_OF = {command: names.split() for command, names in NAMES["settable"].items()}
 """What commands take by ``--set`` besides `SETTABLE`."""
 
 
@@ -179,37 +60,41 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def own(name: str, kind: Any, words: str, *, to: str = "", **changes: Any) -> Add:
+def own(name: str, kind: str | list[str], words: str, *, to: str = "", **changes: Any) -> Add:
     """Add an option of one command.
 
-    `kind` is a type, a list of choices, or a metavar for text; `words` are the help; `to` is the
-    name of the argument, if another, or other flags for it. Other settings are those of
-    `click.option`.
+    `kind` is a type, a list of choices, or a metavar for text, as in ``options.toml``; `words` are
+    the help; `to` is the name of the argument, if another, or other flags for it. Other settings
+    are those of `click.option`.
     """
     settings: dict[str, Any] = {"help": words, "show_default": changes.get("default") is not None}
-    if kind is bool:
+    typed = flag(name)
+    if kind == "flag":
         settings = {"help": words, "is_flag": True}
+    elif kind == "switch":
+        typed, to = f"{typed}/--no-{name}", to or name
+        settings |= {"default": None}
     elif isinstance(kind, list):
         settings["type"] = click.Choice(kind)
-    elif kind is not None:
-        settings["metavar" if isinstance(kind, str) else "type"] = kind
-    return click.option(flag(name), *to.split(), **settings | changes)
+    elif kind in _TYPES:
+        settings["type"] = _TYPES[kind]
+    else:
+        settings["metavar"] = kind
+    return click.option(typed, *to.split(), **settings | changes)
 
 
-INTERVAL = "Central 80 % intervals.  [default: where errors are known]"
-
-
-def option(name: str, more: str = "", *, words: str = "", **changes: Any) -> Add:
-    """Add one of `OPTIONS`; `words` replace its help, and `more` is added to it."""
-    kind, told = OPTIONS[name]
+def option(name: str, more: str = "", *, of: str = "", **changes: Any) -> Add:
+    """Add an option of the table `of`, or of `OPTIONS`; `more` is added to its help."""
+    kind, words, *settings = (TABLES[of] if of else OPTIONS)[name]
+    lists = [] if of else NAMES["completed"].get(name, "").split()
 
     def complete(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-        names = [each for listed in _LISTS[name] for each in getattr(specmodel, listed)()]
+        names = (each for listed in lists for each in getattr(specmodel, listed)())
         return sorted(each for each in names if each.startswith(start))
 
-    if name in _LISTS:
+    if lists:
         changes["shell_complete"] = complete
-    return own(name, kind, (words or told) + more, **{"to": _ENGINES_FLAGS.get(name, "")} | changes)
+    return own(name, kind, words + more, **dict(*settings) | changes)
 
 
 def options(*names: str | Add, **changes: Any) -> Add:
@@ -225,9 +110,9 @@ def options(*names: str | Add, **changes: Any) -> Add:
     return add
 
 
-def owned(told: Mapping[str, tuple[Any, str]]) -> Add:
-    """Add the options of a table, by name with kind and help as in `own`."""
-    return options(*(own(name, kind, words) for name, (kind, words) in told.items()))
+def options_of(*tables: str) -> Add:
+    """Add all options of tables."""
+    return options(*(option(name, of=table) for table in tables for name in TABLES[table]))
 
 
 def changed(change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> Add:
@@ -245,7 +130,6 @@ def changed(change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> Add:
 
 def ignore_option(*names: str) -> Add:
     """Add the option that leaves keys out of the ``config.json`` files that some options name."""
-    words = "Read config.json as if this key, which may change the shape, was not in it."
 
     def add(command: Any) -> Any:
         @wraps(command)
@@ -259,32 +143,21 @@ def ignore_option(*names: str) -> Add:
             with ignoring(ignore_config_key):
                 return command(**options)
 
-        return own("ignore_config_key", "KEY", words, multiple=True)(run)
+        return option("ignore_config_key", of="shared")(run)
 
     return add
 
 
-PRICE = own("gpu_hour_price", float, "Price of a GPU for an hour, for the cost of tokens.")
-"""The price of a GPU, where a command tells a throughput."""
-
-
-SEED = own("seed", int, "Of all that is drawn.", default=0)
-"""The seed of what a command draws."""
+PRICE, SEED, SPREAD, OVERWRITE = (
+    option(name, of="shared")
+    for name in ("gpu_hour_price", "seed", "acceptance_spread", "overwrite")
+)
+"""The price of a GPU, the seed of what a command draws, how far acceptance differs, where a command
+has intervals, and the option without which `check_free` keeps a file that is there."""
 
 
 LENGTHS = options("prompt_length", "output_length", type=int, metavar="TOKENS")
 """The lengths of prompts and outputs where a command takes one of each."""
-
-
-SPREAD = own(
-    "acceptance_spread",
-    float,
-    "Standard deviation of the acceptance rate, which intervals take too; alone, 0.095: that"
-    " between tasks of published heads.  [default: that of the kind, 0 of your own]",
-    is_flag=False,
-    flag_value=0.095,
-)
-"""How far acceptance differs, where a command has intervals."""
 
 
 def acceptance_options(*, one_length: bool = True) -> Add:
@@ -293,7 +166,7 @@ def acceptance_options(*, one_length: bool = True) -> Add:
     If the command has one draft length, acceptance counts as measured there unless told otherwise.
     """
     more = {"measured_draft_length": "  [default: --draft-length]"} if one_length else {}
-    return options(*(option(name, more.get(name, "")) for name in _ACCEPTANCE))
+    return options(*(option(name, more.get(name, "")) for name in TABLES["acceptance"]))
 
 
 def detail_options(*, lists: Iterable[str] = (), of: str = "") -> Add:
@@ -309,13 +182,13 @@ def detail_options(*, lists: Iterable[str] = (), of: str = "") -> Add:
         + f". Also {', '.join([*SETTABLE, *SETTABLE_OF.get(of, ())])}."
     )
     changes = own("set", "KEY=VALUE", words, to="changes", multiple=True)
-    detail = [option(name, **listed.get(name, {})) for name in _DETAIL]
+    detail = [option(name, **listed.get(name, {})) for name in TABLES["detail"]]
     return options(
         *detail, changes, *([changed(partial(_set_apart, SETTABLE_OF[of]))] if of else [])
     )
 
 
-def _set_apart(names: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
+def _set_apart(names: list[str], options: dict[str, Any]) -> dict[str, Any]:
     """Return options with what --set says of these settings as options by name."""
     from specmodel.cost.usual import literal
 
@@ -323,10 +196,6 @@ def _set_apart(names: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any
     own = {text: key.strip() for text, (key, _, _) in pairs.items() if key.strip() in names}
     options |= {key: literal(pairs[text][2].strip()) for text, key in own.items()}
     return options | {"changes": tuple(t for t in options["changes"] if t not in own)}
-
-
-OVERWRITE = own("overwrite", bool, "Replace what has that name.")
-"""The option without which `check_free` keeps a file that is there."""
 
 
 def check_free(output: str, *, overwrite: bool) -> None:

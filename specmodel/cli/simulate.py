@@ -19,50 +19,14 @@ if TYPE_CHECKING:
     from specmodel.replay.asked import ReplayQuestion
     from specmodel.show import report
 
-_POLICIES = (
-    "none, fixed:K, best-fixed, table:FILE, cascade, goodput, sglang, bandit, oracle,"
-    " module:Class; settings after colons.  [default: none, fixed:1 to fixed:3, best-fixed,"
-    " cascade, oracle]"
-)
-_OPTIONS: dict[str, tuple[type | str, str]] = {
-    "step_times": (
-        "FILE.csv",
-        "Measured: draft_length, step_time; in place of target, drafter and hardware.",
-    ),
-    "trace": (
-        "FILE|PRESET",
-        "Acceptance: a trace, or a preset (specmodel list presets); with + a mix of presets."
-        "  [required]",
-    ),
-    "requests": (int, "Requests drawn from a preset.  [default: 300]"),
-    "output_tokens": (int, "Output tokens of a request drawn from a preset.  [default: 512]"),
-    "max_draft_length": (int, "Longest draft considered.  [default: 7]"),
-    "context_length": (
-        int,
-        "KV entries before the first step; each token adds one."
-        "  [default: prompts that the trace has, or 1024]",
-    ),
-    "timeline": ("FILE", "Draw one request, under cascade or the last policy: PNG, PDF or SVG."),
-    "request": (int, "The one drawn.  [default: 0]"),
-    "records": ("FILE.csv", "Write a row for each policy and request."),
-}
-"""By name: the type, or a metavar for text; and the help."""
-
 
 @settings.command()
 @where_options(required=False)
-@own("policy", "LIST", _POLICIES, to="policies")
-@settings.owned(_OPTIONS)
-@own("fixed_context", bool, "Context does not grow in a request.", default=None)
-@own(
-    "policy_state",
-    ["request", "server"],
-    "Who keeps what a policy learned: each request, or eight servers that requests are dealt to."
-    "  [default: as its source: servers for goodput and sglang]",
-)
+@settings.options_of("simulate")
+@own("fixed_context", "flag", "Context does not grow in a request.", default=None)
 @settings.detail_options(of="simulate")
 @settings.SEED
-@own("workers", int, "Processes.", default=1)
+@own("workers", "int", "Processes.", default=1)
 @answering()
 def simulate(**options: Any) -> Answer:
     """Replay draft-length policies over an acceptance trace, at batch size 1.

@@ -17,29 +17,14 @@ from specmodel.base.dtypes import check_dtype
 from specmodel.base.errors import InputError, given
 from specmodel.base.naming import is_local
 from specmodel.cli import settings
+from specmodel.cli.helping import NAMES
 from specmodel.drafters.names import block_drafters, drafter_called, is_lookup, named_drafters
 
-_VLLM = "vLLM's, as JSON or a file with it: for drafter, engine, and draft length if one is taken."
-_SGLANG = {
-    "speculative_algorithm": ("NAME", "SGLang's, such as EAGLE3, NEXTN, NGRAM: likewise."),
-    "speculative_draft_model_path": ("PATH", "SGLang's: a draft model, or whose head it is."),
-    "speculative_num_steps": (int, "SGLang's: the draft length."),
-    "speculative_eagle_topk": (int, "SGLang's: the width of a tree, 1 for chains."),
-    "speculative_num_draft_tokens": (int, "SGLang's: tokens verified, the last one included."),
-}
+_SGLANG = tuple(settings.TABLES["sglang"])
 FLAGS = ("speculative_config", *_SGLANG)
 _CUT_OVER = "draft_tensor_parallel_size"
-_CHANGES_WORK = {
-    "draft_lm_head_quantization": "--set drafter.head_dtype=fp8, or fp4 for nvfp4",
-    "dspark_draft_topk": "a key of the head's own config.json",
-    "enable_adaptive_verification": "specmodel load --policy adaptive-verification",
-    "num_speculative_tokens_per_batch_size": "--draft-length for each batch size in turn",
-    "num_speculative_tokens_per_seq_len": "--draft-length for each --context-length in turn",
-    "speculative_token_tree": "--tree-width and --verify-tokens",
-}
-"""Keys of vLLM's configuration that change what a step takes, and what says so here."""
 _OF_DRAFTER = {"quantization": "weight_dtype", "kv_cache_dtype": "kv_dtype"}
-"""Its keys that are dtypes of the drafter."""
+"""Keys of vLLM's configuration that are dtypes of the drafter."""
 _KEYS = ("method", "model", "num_speculative_tokens", "parallel_drafting", _CUT_OVER)
 """Its keys that are read; others that are spelt like one are refused."""
 _TOKENS, _RATES = "synthetic_acceptance_length", "synthetic_acceptance_rates"
@@ -56,16 +41,7 @@ _MODELS = ("draft-model", "draft-simple", "standalone")
 
 def start_flags() -> settings.Add:
     """Add the flags to a command with a drafter."""
-    short = {
-        "speculative_algorithm": "--speculative-algo",
-        "speculative_draft_model_path": "--speculative-draft-model",
-    }
-    sglang = (
-        settings.own(name, kind, words, to=short.get(name, ""))
-        for name, (kind, words) in _SGLANG.items()
-    )
-    vllm = settings.own("speculative_config", "JSON|FILE", _VLLM)
-    return settings.options(vllm, *sglang, settings.changed(_filled))
+    return settings.options(settings.options_of("vllm", "sglang"), settings.changed(_filled))
 
 
 def _filled(options: dict[str, Any]) -> dict[str, Any]:
@@ -159,8 +135,8 @@ def _passed_over(told: Mapping[str, Any]) -> tuple[str, ...]:
     from difflib import get_close_matches  # slow to import
 
     for key, value in told.items():
-        if value and key in _CHANGES_WORK:
-            expected = f"this key left out, and instead {_CHANGES_WORK[key]}"
+        if value and key in NAMES["changes_work"]:
+            expected = f"this key left out, and instead {NAMES['changes_work'][key]}"
             raise InputError(f"speculative_config {key}", value, expected)
         if close := get_close_matches(key, _KEYS, n=1, cutoff=0.85):
             raise InputError(f"speculative_config {key}", value, f"{close[0]}, or no such key")

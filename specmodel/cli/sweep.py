@@ -15,7 +15,7 @@ from specmodel.cli import settings
 from specmodel.cli.output import echo_warnings, told_progress
 from specmodel.cli.positionals import two_words
 from specmodel.cli.predict import BATCH_SIZES
-from specmodel.cli.settings import OPTIONS, option, own
+from specmodel.cli.settings import OPTIONS, option
 
 MOST_WITHOUT_YES = 1_000_000_000
 """Most points that are computed without being asked twice [-]."""
@@ -39,29 +39,13 @@ _AXES = [
     for n in OPTIONS
 ]
 """Every shared option, which here takes a list or range."""
-_CHANGES = (
-    "Fields of hardware, engine, target or drafter, e.g."
-    " hardware.memory.peak_bytes_per_s=3e12,4e12 or target.experts_per_token=2,4,8"
-    " (fields: specmodel list NAME)."
-)
-_OUTPUT = (
-    "NAME.csv, .parquet, or a folder NAME/ of Parquet parts; all but CSV need pip install"
-    " '.[sweeps]'.  [default: CSV, printed]"
-)
 
 
 @settings.command()
 @settings.options(two_words(), *_AXES, settings.ignore_option("target", "drafter"))
-@own("set", "KEY=VALUES", _CHANGES, to="changes", multiple=True)
-@own("columns", "LIST", "Columns wanted, or all.  [default: times, speedup, memory]")
-@own("interval", bool, "Add central 80 % intervals.")
+@settings.options_of("sweep")
 @settings.PRICE
-@own("skip_impossible", bool, "Leave out combinations that cannot be, and say which.")
-@own("output", "FILE", _OUTPUT)
 @settings.OVERWRITE
-@own("workers", int, "Threads.  [default: one for each core]")
-@own("scheduler", "ADDRESS", "A Dask cluster in place of threads.")
-@own("yes", bool, "Compute more than 1,000,000,000 points.")
 def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> None:
     """Predict every combination of lists and ranges, at any size.
 

@@ -11,21 +11,12 @@ import click
 from specmodel.base.errors import InputError
 from specmodel.base.text import wrap
 from specmodel.cli.helping import WholeList
-from specmodel.cli.settings import OVERWRITE, SETTINGS, check_free, own, refuse_inputs
+from specmodel.cli.settings import OVERWRITE, SETTINGS, check_free, options_of, refuse_inputs
 from specmodel.prediction.table import Form
 from specmodel.replay import traces
-from specmodel.replay.named import DEFAULT_OUTPUT_TOKENS, DEFAULT_REQUESTS
+from specmodel.show.columns import TRACES
 from specmodel.show.forms import table
-
-_OUTPUT = "Trace to write: .jsonl."
-
-_FIGURES = {
-    "proposing_steps": ("steps\npropose", "{:.1%}"),
-    "request_spread": ("\nspread", "{:.2f}"),
-    "pooled_autocorrelation": ("r1\npooled", "{:.2f}"),
-    "autocorrelation_within": ("\nwithin", "{:.2f}"),
-}
-"""Statistics beside tokens per step: the titles of their columns, and how they are shown."""
+from specmodel.show.glossary import PAGES
 
 
 @click.group(cls=WholeList, context_settings=SETTINGS)
@@ -48,10 +39,7 @@ def trace() -> None:
 
 @trace.command(context_settings=SETTINGS)
 @click.argument("input_", metavar="INPUT.jsonl")
-@own("output", "FILE", _OUTPUT, required=True)
-@own("ngram", "FEWEST:MOST", "Last tokens looked for, the most first.", default="3:5")
-@own("match", ["first", "last"], "Which of several earlier occurrences is taken.", default="first")
-@own("max_proposal", int, "Longest proposal, in tokens.", default=20)
+@options_of("ngram")
 @OVERWRITE
 def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any) -> None:
     """Compute the exact trace of a prompt-lookup drafter.
@@ -87,10 +75,7 @@ def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any)
 
 @trace.command(context_settings=SETTINGS)
 @click.argument("preset")
-@own("output", "FILE", _OUTPUT, required=True)
-@own("requests", int, "Requests to draw.", default=DEFAULT_REQUESTS)
-@own("output_tokens", int, "Output tokens of each.", default=DEFAULT_OUTPUT_TOKENS)
-@own("seed", int, "Of the draws.", default=0)
+@options_of("sample")
 @OVERWRITE
 def sample(
     preset: str, output: str, requests: int, output_tokens: int, seed: int, overwrite: bool
@@ -143,20 +128,13 @@ def _statistics_table(rows: list[tuple[str, traces.statistics.TraceStatistics]])
 
     columns: dict[str, Form] = {"trace": "{trace}"}
     columns |= {f"\n{n}": f"{{at_{n}:.2f}}" for n in DRAFT_LENGTHS}
-    for name, (title, form) in _FIGURES.items():
-        columns[title] = form.replace("{", f"{{{name}")
+    columns |= {column.title: column.form for column in TRACES}
     told = []
     for name, found in rows:
         by_length = dict(zip(found.draft_lengths, found.tokens_per_step, strict=True))
         row = {f"at_{length}": by_length.get(length) for length in DRAFT_LENGTHS}
-        told.append({"trace": name[:18]} | row | {n: getattr(found, n) for n in _FIGURES})
-    note = (
-        "Tokens per step at each fixed draft length. At draft length 3: the share of steps with a"
-        " proposal, the standard deviation over requests of their tokens per step, and the"
-        " correlation of accepted tokens of successive steps, with all pairs pooled (requests that"
-        " differ raise it) and as a mean within requests (short ones lower it)."
-    )
-    return f"{table(told, columns, left=['trace'])}\n\n{wrap(note)}"
+        told.append({"trace": name[:18]} | row | {c.name: getattr(found, c.name) for c in TRACES})
+    return f"{table(told, columns, left=['trace'])}\n\n{wrap(PAGES['traces']['note'])}"
 
 
 def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> traces.Trace:

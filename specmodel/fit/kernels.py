@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
-from specmodel.base.records import build
+from specmodel.base.records import build, read_mapping
 from specmodel.base.units import NORMAL_80, FloatArray
 from specmodel.cost.passes import component_time
 from specmodel.fit.result import FitResult, best_of_sharpnesses, log_fit_result, rounded
@@ -22,7 +23,7 @@ from specmodel.machines.kernels import FITTED_DTYPE, FittedStack, KernelFit
 from specmodel.measure.kernels.device import STACK
 from specmodel.measure.measurements import groups, judged_rows
 
-Bounds = Mapping[str, tuple[float, float, float]]
+Bounds = Mapping[str, Sequence[float]]
 """Lower bound, upper bound and start of parameters [s] [-]."""
 
 
@@ -49,94 +50,15 @@ class KindFit:
 
     bounds: Bounds
     on_cpu: Bounds = field(default_factory=dict)
-    not_on_cpu: tuple[str, ...] = ()
+    not_on_cpu: Sequence[str] = ()
     dense: Literal["most", "taken", ""] = ""
     needed: str = ""
     least_gain: float = 0.0
 
 
-_PROMPTS = KindFit(
-    bounds={
-        "launch_time": (1e-7, 1e-4, 1.5e-5),
-        "compute_efficiency": (0.05, 1.0, 0.6),
-        "activation_efficiency": (0.02, 5.0, 0.25),
-        "tile_rows": (1.0, 4096.0, 250.0),
-        "group_time": (1e-11, 1e-6, 4e-9),
-    }
-)
-_RECURRENCE: Bounds = {"launch_time": (1e-6, 1e-4, 4e-6), "memory_efficiency": (0.2, 1.0, 0.8)}
-
-KIND_FITS = {
-    "experts": KindFit(
-        bounds={
-            "launch_time": (1e-7, 1e-4, 4e-6),
-            "memory_efficiency": (0.2, 1.0, 0.8),
-            "compute_efficiency": (0.05, 1.0, 0.6),
-            "activation_efficiency": (0.02, 5.0, 0.5),
-            "tile_rows": (1.0, 32.0, 16.0),
-            "tile_growth": (0.01, 0.9, 0.3),
-            "tile_width": (1.0, 256.0, 30.0),
-            "depth_time": (1e-9, 1e-5, 2e-7),
-        },
-        # Experts run one after another there: what each takes beyond its bytes and arithmetic is
-        # fitted in place of `tile_width`.
-        on_cpu={"group_time": (1e-7, 1e-3, 5e-5)},
-        not_on_cpu=("tile_width", "depth_time"),
-        dense="most",
-        least_gain=1.5,
-    ),
-    "gemm": KindFit(
-        bounds={
-            "launch_time": (1e-7, 1e-4, 4e-6),
-            "memory_efficiency": (0.2, 1.0, 0.8),
-            "compute_efficiency": (0.05, 1.0, 0.7),
-            "activation_efficiency": (0.02, 20.0, 0.5),
-            "depth_time": (1e-13, 1e-7, 1e-9),
-            "depth_limit": (100.0, 1e6, 2e4),
-        }
-    ),
-    "attention": KindFit(
-        bounds={
-            "launch_time": (1e-7, 1e-4, 8e-6),
-            "memory_efficiency": (0.2, 1.0, 0.85),
-            "group_time": (1e-11, 1e-6, 2e-8),
-            "ramp_time": (1e-8, 1e-4, 5e-6),
-        },
-        on_cpu={"group_time": (1e-11, 1e-4, 1e-6)},
-        dense="taken",
-    ),
-    "elementwise": KindFit(
-        bounds={
-            "launch_time": (1e-7, 1e-4, 3e-6),
-            "activation_efficiency": (0.02, 20.0, 0.6),
-            "depth_time": (1e-13, 1e-8, 1e-10),
-        },
-        # Norms read from memory there; on a GPU their rows stay in its cache.
-        on_cpu={"memory_efficiency": (0.02, 1.0, 0.5)},
-        not_on_cpu=("activation_efficiency",),
-    ),
-    "latent_attention": KindFit(
-        bounds={
-            "launch_time": (1e-7, 1e-4, 1e-5),
-            "memory_efficiency": (0.02, 1.0, 0.85),
-            "compute_efficiency": (0.05, 1.0, 0.6),
-            "group_time": (1e-11, 1e-6, 2e-8),
-            "ramp_time": (1e-8, 1e-4, 5e-6),
-        },
-        dense="most",
-        needed="num_heads",
-    ),
-    "recurrence": KindFit(bounds=_RECURRENCE),
-    "prompt_attention": _PROMPTS,
-    "latent_prompt_attention": _PROMPTS,
-    "kimi_recurrence": KindFit(bounds={**_RECURRENCE, "depth_time": (1e-8, 1e-4, 1e-6)}),
-}
-"""The kinds that are fitted.
-
-Kernels compute whole tiles of T rows. Kernels of different T are mixed in a table, and averaged
-over them the steps of ``ceil(r / T) T`` are the smooth ``(r^2 + T^2)^(1/2)``: T for few rows, r for
-many. Where streaming hides arithmetic, T is known from above only: on few rows kernels use tiles of
-16 or 32, and a larger value would make devices of a lower ridge point falsely slow."""
+_KINDS = read_mapping(Path(__file__).parent / "data/kind_fits.toml", "kind_fits")
+KIND_FITS = {kind: KindFit(**row) for kind, row in _KINDS.items()}
+"""The kinds that are fitted."""
 
 ATTENTION_ARITHMETIC = (0.005, 1.0, 0.1)
 """Bounds and start of attention's compute efficiency, where several query tokens were timed [-]."""

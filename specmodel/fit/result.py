@@ -68,7 +68,7 @@ def best_of_starts(
 
 def best_of_sharpnesses(
     errors: Callable[..., FloatArray],
-    bounds: Mapping[str, tuple[float, float, float]],
+    bounds: Mapping[str, Sequence[float]],
     sharpnesses: Sequence[float],
     *measured: Any,
 ) -> tuple[Any, float]:

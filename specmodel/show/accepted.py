@@ -9,37 +9,12 @@ from typing import Any
 from specmodel import measure
 from specmodel.base.text import command_lines, wrap
 from specmodel.fit import measured
-from specmodel.prediction.table import Column
+from specmodel.show.columns import BENCHMARKS, POSITIONS
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, plain_fields, text_table
+from specmodel.show.glossary import PAGES
 
-_POSITIONS = (
-    Column("position", "-", "in a draft", "position"),
-    Column("share", "-", "drafts accepted so far", "share of\nall drafts", ".4f"),
-    Column("rate", "-", "of those accepted so far before", "rate, if all\nbefore were", ".4f"),
-)
-_RUNS = (
-    Column("run", "-", "file and line", "run"),
-    Column("batch_size", "request", "that ran together", "batch\nsize"),
-    Column("draft_length", "token", "drafted in a step", "draft\nlength"),
-    Column("tokens_per_step", "token", "emitted in a step", "tokens\na step", ".4g"),
-    Column("acceptance_rate", "-", "the same at each position", "acceptance\nrate", ".4f"),
-    Column("accepted_fraction", "-", "accepted over drafted", "accepted\nfraction", ".4f"),
-)
-_LINES = (
-    "Model: {model_name}.",
-    "Printed by: {engine}.",
-    "Drafts: {num_drafts}.",
-    "Engines: {num_engines}.",
-    "Lines: {num_lines}.",
-    "Tokens per step: {tokens_per_step:.4g}.",
-    "Drafted on average: {mean_draft_length:.3g}.",
-    "Longest draft: {draft_length}.",
-    "Longest draft: {max_draft_length}.",
-    "Steps with a draft: {proposal_rate:.2%}.",
-    "Acceptance rate: {acceptance_rate:.4f}.",
-    "Accepted of drafted, in vLLM's log draft acceptance rate: {accepted_fraction:.4f}.",
-)
+_LINES = PAGES["accepted"]["lines"]
 _UNITS = dict.fromkeys(("tokens_per_step", "mean_draft_length", "max_draft_length"), "token")
 _UNITS |= {"draft_length": "token", "running_requests": "request"}
 _LONGER = "Or, for drafts longer than those measured, one rate throughout:"
@@ -53,7 +28,7 @@ _TO_PREDICT = "To predict; words in capitals are yours to give, as no file tells
 
 def of_benchmarks(drafted: Sequence[measured.Run]) -> Answer:
     """Return the acceptance of runs that drafted, from the result files of a benchmark."""
-    names = [column.name for column in _RUNS[1:]]
+    names = [column.name for column in BENCHMARKS[1:]]
     rows = [
         {"run": Path(run.source).name} | {name: getattr(run, name) for name in names}
         for run in drafted
@@ -69,7 +44,7 @@ def of_benchmarks(drafted: Sequence[measured.Run]) -> Answer:
         forms += options
         model, sizes = measured.named_model(runs), [run.batch_size for run in runs]
         commands.append(_command(model, gpus, sizes, options))
-    table = text_table(rows, _RUNS, left=("run",))
+    table = text_table(rows, BENCHMARKS, left=("run",))
     page = "\n\n".join([table, f"{_TO_PREDICT}\n{commands[0]}", *commands[1:]])
     facts = {"tokens_per_step": Fact({r["run"]: r["tokens_per_step"] for r in rows}, "token")}
     fields = {"runs": rows, "predict": forms}
@@ -100,7 +75,7 @@ def of_counts(found: measure.MeasuredAcceptance | measure.LoggedAcceptance) -> A
     def page() -> str:
         parts = [
             "\n".join(map(wrap, lines(_LINES, facts))),
-            text_table(rows, _POSITIONS) if rows else "",
+            text_table(rows, POSITIONS) if rows else "",
             *(wrap(f"Warning: {warning}.") for warning in warnings),
             f"{_TO_PREDICT}\n{_command(model, 'GPU', sizes, options)}",
         ]

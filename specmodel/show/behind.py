@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.text import VERBOSE, wrap
+from specmodel.show.glossary import PAGES
 
 if TYPE_CHECKING:
     from specmodel.cost.deployment import Deployment
@@ -16,23 +17,7 @@ if TYPE_CHECKING:
 
 FIRST = ("routing_correlation", "host_speed")
 """Assumptions that move answers most, told first."""
-_MATTERING = {
-    "workload": "{}",
-    "context_length": "context {}",
-    "prefill": "no prefill",
-    "carried": "{}",
-    "checkpoint": "{}",
-    "own_drafter": "{}",
-    "link": "{}",
-    "host_speed": "mean host",
-    "engine_version": "{}",
-    "routing_correlation": "routing {}",
-    "proposal_rate": "proposals in {} of steps",
-    "acceptance_by_position": "rates by position {}",
-    "names": "{}",
-    "ignored_config_key": "config key {} ignored",
-}
-"""What moves answers most, and what is taken for something else, in short."""
+_MATTERING = PAGES["behind"]["mattering"]
 YOURS = (
     *("names", "gpus", "tensor_parallel", "data_parallel", "expert_parallel"),
     *("draft_tensor_parallel", "drafter", "acceptance", "context_length", "prefill"),

@@ -9,6 +9,7 @@ from specmodel.prediction.table import Row, varies
 from specmodel.show import forms, report
 from specmodel.show.columns import chosen
 from specmodel.show.facts import Fact, picked
+from specmodel.show.glossary import PAGES
 
 _KINDS = {"break_even_tokens_per_step": "pays", "sure_tokens_per_step": "surely pays"}
 """What holds from there on, by column."""
@@ -19,18 +20,7 @@ _COLUMNS = (
 )
 """Of one draft length."""
 
-_AT = "{@:.2f} tokens a step (rate {@_rate:.2f}, {@_length} drafted) at {@_where}."
-_TOLD = (
-    "Speculation {verb} from " + _AT.replace("@", "pays_from"),
-    "It {verb} everywhere from " + _AT.replace("@", "pays_everywhere"),
-    "It {verb} at no rate: at {pays_nowhere} of {points} points.",
-    "It surely pays (80 % interval above 1) from " + _AT.replace("@", "surely_from"),
-    "It surely pays everywhere from " + _AT.replace("@", "surely_everywhere"),
-    "Each 0.1 tokens a step more: {tenth_adds:.3f} of speedup, with {usual_length} drafted.",
-    "Published of this pair: {published:.2f} of {usual_length} ({published_by}).",
-    "With yours: pays at {yours_pays} of {points} points.",
-)
-"""The headline, and the facts below it."""
+_LINES = PAGES["break_even"]["lines"]
 _NONE = "No acceptance rate makes speculation pay."
 
 _USUAL = 3
@@ -66,7 +56,7 @@ def answer(prediction: report.Prediction) -> forms.Answer:
     }
     if tokens:
         at_usual = [row | {"speedup": tokens * row["speedup_per_token"]} for row in at_usual]
-    words = _TOLD if "pays_from" in facts else [_NONE]
+    words = _LINES if "pays_from" in facts else [_NONE]
 
     def tables() -> list[str]:
         title = f"speedup\nat {tokens:.2f}" if tokens else "speedup\nat yours"

@@ -47,11 +47,31 @@ def _ends(name: str, row: Row) -> str:
     return "-" if None in ends or not row["capacity"] else "{:.3g}-{:.3g}".format(*ends)
 
 
+def _first_to_last(_name: str, row: Row) -> str:
+    from specmodel.base.ranges import ranges_text
+
+    return ranges_text([(row["first_batch_size"], row["last_batch_size"])])
+
+
+def _in_its_unit(name: str, row: Row) -> str:
+    from specmodel.base.units import format_si
+
+    is_count = row["unit"] in ("-", "token", "request")
+    return f"{row[name]:.4g}" if is_count else format_si(row[name], row["unit"])
+
+
+def _last_letters(name: str, row: Row, room: int = 18) -> str:
+    return row[name] if len(row[name]) <= room else f"...{row[name][3 - room :]}"
+
+
 _FUNCTIONS: dict[str, Callable[[str, Row], str]] = {
     "either": _either,
     "duration": _long,
     "sizes": _sizes,
     "ends": _ends,
+    "first to last": _first_to_last,
+    "last letters": _last_letters,
+    "in its unit": _in_its_unit,
     "text": lambda name, row: row[name] or "-",
     "yes or no": lambda name, row: "yes" if row[name] else "no",
     "or none": lambda name, row: f"{row[name]:.3g}" if row[name] else "none",
@@ -83,6 +103,9 @@ def _column(row: dict[str, str]) -> Column:
 ALTERNATIVES, LOADS, DRAINS, REPLAYS = map(_of, ("alternatives", "loads", "drains", "replays"))
 _ROOMS = (ALTERNATIVES, *map(_of, ("break even", "peaks")), LOADS, DRAINS, REPLAYS)
 _ROOMS = (*_ROOMS, *map(_of, ("schedules", "tasks")))
+ERRORS, POSITIONS, BENCHMARKS, RUNS = map(_of, ("errors", "positions", "benchmarks", "runs"))
+RANGES, ELASTICITIES, SWINGS, TRACES = map(_of, ("ranges", "elasticities", "swings", "traces"))
+"""Of tables for people alone."""
 
 
 def by_name(*first: tuple[Column, ...]) -> dict[str, Column]:

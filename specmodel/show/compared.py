@@ -9,7 +9,8 @@ from specmodel.prediction.table import Column, Row
 from specmodel.show import forms, report
 from specmodel.show.behind import FOR_PROGRAMS, behind
 from specmodel.show.columns import ALTERNATIVES, LOADS, chosen
-from specmodel.show.facts import Fact, lines
+from specmodel.show.facts import Fact
+from specmodel.show.glossary import PAGES
 
 if TYPE_CHECKING:
     from specmodel.answers.alternatives import Alternatives
@@ -17,27 +18,7 @@ if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction
 
 _CELLS = "{tpot:s} {speedup:.2f} ({best_draft_length})"
-_ALONE = (
-    "Nothing to compare with: give a list, such as h100,h200, or several GPUs, such as 8xh200, for"
-    " their layouts."
-)
-"""What is said of one alternative that was asked for alone."""
-_LINES = (
-    "Fastest per GPU with speculation: {fastest:at}.",
-    "Next: {next_slower:.0%} slower.",
-    "One for all: {one_for_all}, at most {one_for_all_slower:.0%} slower (at {one_for_all_at}).",
-    "No draft gains: at {no_gain_at}.",
-    "Surely pays: the fastest at {surely_pays_at}.",
-    "Largest speedup: {most:.2f}x, {most_of} at batch size {most_at}.",
-    "Largest speedup of models: {gains_most:at}.",
-    "No draft fits in memory: of {without_room}.",
-    "No checkpoint has the drafter of: {made_up_drafters}.",
-)
-"""The headline, and the facts below it."""
-_LAYOUTS = (
-    "For vLLM, TP4 is -tp 4, DP2 -dp 2, EP8 --enable-expert-parallel. Batch sizes are of all"
-    " replicas together."
-)
+_TEXTS = PAGES["compared"]
 _FASTEST = (
     *("batch_size", "fastest", "as_fast"),
     Column("tpot", "s", "", "TPOT\nplain>with", "{tpot_plain:s}>{tpot:s}"),
@@ -54,24 +35,24 @@ def answer(found: Alternatives) -> forms.Answer:
     """Return a comparison in all forms."""
     from specmodel.answers.ranking import carried_facts
     from specmodel.serving.facts import within_targets
-    from specmodel.show.within import NONE_WITHIN, WITHIN
+    from specmodel.show.within import most_within
 
     predictions, ranking, carried = found.predictions, found.ranking, found.within
     facts, words = ranking.facts() | {"room": Fact(found.rooms, "request")}, list[str]()
     if carried:
         facts |= carried_facts(carried, ranking.deployments, found.targets)
         facts["within"] = Fact(within_targets(**found.targets))
-        words = lines(WITHIN, facts) or [NONE_WITHIN]
+        words = most_within(facts)
     is_alone = len(ranking.numbers) == 1 and not any("Left out" in note for note in found.notes)
     fits = any(row["fits"] for row in ranking.best)
-    words += [_ALONE] if is_alone else report.opening(_LINES, facts, fits)
+    words += [_TEXTS["alone"]] if is_alone else report.opening(_TEXTS["lines"], facts, fits)
     layouts = {(p.deployment.layout, p.deployment.expert_parallel) for p in predictions.values()}
     columns = chosen(_CARRIED, ALTERNATIVES, LOADS, capacity="requests/s\nat best")
 
     def page() -> str:
         parts = [forms.text_table(carried, columns, left=["alternative"])] if carried else []
         parts += [tables(ranking, found.rooms)]
-        return _page(found, words, parts, [_LAYOUTS] * (len(layouts) > 1))
+        return _page(found, words, parts, [_TEXTS["layouts"]] * (len(layouts) > 1))
 
     return report.comparison(predictions, ranking.best, page, facts)
 

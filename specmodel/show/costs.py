@@ -9,29 +9,10 @@ from specmodel.show import report
 from specmodel.show.columns import units
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, by_batch_size
+from specmodel.show.glossary import PAGES
 
-_PLACE = (
-    "a FILE, with --speculative-algorithm DSPARK --speculative-dspark-sps-table-path FILE and"
-    " SGLANG_RAGGED_VERIFY_MODE=compact in the environment"
-)
-_ONE_CONTEXT = "SGLang's table knows one context; --csv has all."
-CAVEATS = {
-    "sglang": "SGLang 0.5.23 reads it for DSPARK only, and not at all in its default mode, static."
-    " It looks up requests and tokens of one replica, pads them to CUDA graphs, and knows no"
-    " context: make a table for the context that is usual. The head is taken to have one layer;"
-    " --set drafter.num_layers=5 is one of five.",
-    "vllm": "vLLM 0.33 reads no file: with enable_adaptive_verification it measures as it starts,"
-    " at the one context that VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN gives (8192 if unset):"
-    " drafting by requests, the target pass by tokens. --csv has both, to choose that context by.",
-}
-"""Where an engine departs from the table."""
-_LINES = (
-    "A step that verifies {verified} tokens of each request, over one that verifies 1, by batch"
-    " size: {growth:at}.",
-    "SGLang's table keeps each of these steps within {largest_error:.1%}.",
-    "Contexts {contexts}: a step takes up to {growth_by_context:.2f}x as long.",
-    "Batch sizes and tokens are those of one of {replicas} replicas, all alike.",
-)
+_TEXTS = PAGES["costs"]
+CAVEATS = _TEXTS["caveats"]
 
 
 def answer(found: answers.StepCosts) -> Answer:
@@ -49,14 +30,18 @@ def answer(found: answers.StepCosts) -> Answer:
         "replicas": Fact(replicas if replicas > 1 else None),
     }
     is_unread = found.engine == "sglang" and not fragment
-    caveat = _ONE_CONTEXT if is_unread else CAVEATS[found.engine]
-    reading = f"For SGLang, {_PLACE}. --fragment-only prints it. {caveat}" if fragment else caveat
+    caveat = _TEXTS["one_context"] if is_unread else CAVEATS[found.engine]
+    reading = (
+        f"For SGLang, {_TEXTS['place']}. --fragment-only prints it. {caveat}"
+        if fragment
+        else caveat
+    )
     marks = prediction.fits.repeat(table.draft_length + 1).tolist()
     rows = [row | {"fits": fits} for row, fits in zip(table.rows(), marks, strict=True)]
     fields = report.case_fields(prediction) | {
         "for": found.engine,
         "fragment": fragment or None,
-        "place": _PLACE if fragment else None,
+        "place": _TEXTS["place"] if fragment else None,
         "caveats": [caveat],
         "largest_error": found.largest_error,
         "draft_length": table.draft_length,
@@ -64,7 +49,9 @@ def answer(found: answers.StepCosts) -> Answer:
         "rows": rows,
     }
     return Answer(
-        page=lambda: report.page(prediction, lines(_LINES, facts), wrap(reading), _steps(rows)),
+        page=lambda: report.page(
+            prediction, lines(_TEXTS["lines"], facts), wrap(reading), _steps(rows)
+        ),
         facts=known(facts.items()),
         fields=lambda: fields,
         rows=lambda: rows,

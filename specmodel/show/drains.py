@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from specmodel.serving.facts import drain_facts
 from specmodel.show.forms import Answer
+from specmodel.show.glossary import PAGES
 from specmodel.show.loads import framed, graph_notes
 
 if TYPE_CHECKING:
@@ -16,11 +17,7 @@ _SHOWN = (
     *("done_p99", "throughput", "running", "gpu_hours", "cost"),
 )
 _SPARE = ("done_p99", "running", "done_p50", "makespan_closed", "throughput", "speedup_low")
-_LINES = (
-    "Run {policy}: {asked} in {makespan}{makespan.ends}, {gpu_hours} GPU hours.",
-    "Gain: {speedup:.2f}x{speedup.ends}, from {makespan_plain} and {gpu_hours_plain} GPU hours.",
-    "Preempted: {preemptions} requests, which count as running until they are done.",
-)
+_LINES = PAGES["drains"]["lines"]
 
 
 def answer(drained: Drained) -> Answer:

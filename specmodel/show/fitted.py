@@ -9,9 +9,10 @@ from specmodel.base.text import TABLE, wrap
 from specmodel.prediction.table import Column, Row, seconds
 from specmodel.show import report
 from specmodel.show.behind import behind
+from specmodel.show.columns import ERRORS, RUNS
 from specmodel.show.facts import lines
 from specmodel.show.forms import Answer, text_table
-from specmodel.show.judged import ERRORS
+from specmodel.show.glossary import PAGES
 
 _KERNELS = (
     *ERRORS[:2],
@@ -20,17 +21,6 @@ _KERNELS = (
     *(column for column in ERRORS if column.name.endswith("_error")),
 )
 """Of fits of kernels."""
-_RUNS = (
-    Column("run", "-", "file and line", "run", lambda row: _end_of(row["run"])),
-    Column("batch_size", "request", "that ran together", "batch\nsize"),
-    Column("tokens_per_step", "token", "emitted in a step", "tokens\na step"),
-    Column("tpot_measured", "s", "time per output token", "TPOT\nmeasured"),
-    Column("tpot_before", "s", "as predicted", "model\nbefore>now", "{tpot_before:s}>{tpot_now:s}"),
-    Column("error", "-", "of the fitted profile", "\nerror", "+.1%"),
-    Column("speedup_measured", "-", "over plain decoding", "speedup\nmeasured", ".2f"),
-    Column("speedup_now", "-", "by the fitted profile", "model \nnow", ".2f"),
-)
-"""Of runs of an engine."""
 _MOVED = (
     Column("name", "-", "of an overhead or factor", "moved"),
     Column("before", "-", "before the fit", "before", lambda row: _shown(row, "before")),
@@ -38,41 +28,7 @@ _MOVED = (
     Column("now_low", "-", "of that", "80 % interval", lambda row: _interval(row)),
 )
 """Of what a fit of an engine moved."""
-_LINES = (
-    "Runs are met within {mean_error:.1%} on average, before the fit within"
-    " {mean_error_before:.1%}.",
-    "Started from the profile {started_from}.",
-    "Note: {time_per_request:s} for each request of a step with a draft explain these runs better"
-    " than any host like known ones.",
-    "Noise: by its repeats a run is known to {noise:.1%}, {noisiest_run} to {noise_most:.1%}; noisy"
-    " runs count less.",
-)
-_REFUSED = "no server seems able to make these runs: {unlikely}, expected {likely}"
-_UNLIKE = (
-    "like no known host: {unlikely}, expected {likely}. The fit counts as {widened:.1f} times as"
-    " uncertain"
-)
-_EXCESS = (
-    "predicted speedups of these runs are {excess_speedup:+.0%} off, more than errors of kernels"
-    " and runs explain, for a reason that is not modelled: at other loads they may be as wrong"
-)
-_SLOW = (
-    "Likely causes of longer times:",
-    "- fewer or slower GPUs, or another layout, than {gpus}",
-    "- {likely_gpus} GPUs: there times are {likely_ratios:.2f} of those predicted",
-    "- weights of more bits than {narrow_weights}",
-    "- no CUDA graphs (--enforce-eager), or a busy machine",
-    "- TPOT with the prompts in it: it is mean_tpot_ms, not duration over tokens",
-)
-_FAST = (
-    "Likely causes of shorter times:",
-    "- more or faster GPUs than {gpus}",
-    "- {likely_gpus} GPUs: there times are {likely_ratios:.2f} of those predicted",
-    "- weights of fewer bits than {weights}",
-    "- a smaller model than {target}",
-    "- a run called plain that drafted too",
-)
-"""Why runs take longer than predicted or less, the likeliest first."""
+_TEXTS = PAGES["fitted"]
 
 
 def answer(update: fit.EngineUpdate) -> Answer:
@@ -80,17 +36,19 @@ def answer(update: fit.EngineUpdate) -> Answer:
     facts, runs, moved = fit.update_facts(update), fit.run_rows(update), fit.moved_rows(update)
     values = {name: fact.value for name, fact in facts.items()}
     is_refused, is_slow = values.get("is_refused"), values.get("is_slow")
-    against = lines([_REFUSED if is_refused else _UNLIKE, _EXCESS], facts)
+    against = lines(
+        [_TEXTS["refused"] if is_refused else _TEXTS["unlike"], _TEXTS["excess"]], facts
+    )
     warnings = [*values.get("notes", ()), *against]
-    causes = lines(() if is_slow is None else _SLOW if is_slow else _FAST, facts)
+    causes = lines(() if is_slow is None else _TEXTS["slow"] if is_slow else _TEXTS["fast"], facts)
 
     def page() -> str:
         parts = [
-            text_table(runs, _RUNS, width=TABLE.get(), left=("run",)),
+            text_table(runs, RUNS, width=TABLE.get(), left=("run",)),
             "\n".join(causes),
             "" if is_refused else text_table(moved, _MOVED, left=("moved",)),
         ]
-        d, words = update.deployment, lines(_LINES, facts)
+        d, words = update.deployment, lines(_TEXTS["lines"], facts)
         heading, rests_on = report.heading(d), behind(d)
         return report.laid_out(heading, rests_on, update.assumptions, warnings, words, parts)
 
@@ -99,10 +57,6 @@ def answer(update: fit.EngineUpdate) -> Answer:
     return Answer(
         page=page, facts=facts, fields=lambda: fields, rows=lambda: runs, warnings=warnings
     )
-
-
-def _end_of(name: str, room: int = 18) -> str:
-    return name if len(name) <= room else f"...{name[3 - room :]}"
 
 
 def _shown(row: Row, when: str) -> str:

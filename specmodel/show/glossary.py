@@ -1,26 +1,33 @@
 """Words of answers, each told once: in help, on pages, in the README and the docs."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from specmodel.base.compiled import compiled
 
-_FILE = Path(__file__).parent / "data/words.toml"
 
-
-def _read() -> dict[str, Any]:
+def _read(file: Path) -> dict[str, Any]:
     import tomllib  # which words that are compiled do not need
 
-    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-_TABLES: dict[str, dict[str, str]] = compiled(_FILE, [_FILE], _read)
+def texts(file: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file that ships."""
+    return compiled(file, [file], partial(_read, file))
+
+
+_TABLES: dict[str, dict[str, str]] = texts(Path(__file__).parent / "data/words.toml")
 
 LIMITS = _TABLES["limits"]
 """What ``limited by`` may say, and what it means: what lengthens a step most."""
 
 WORDS = _TABLES["words"]
 """What other words mean."""
+
+PAGES: dict[str, dict[str, Any]] = texts(Path(__file__).parent / "data/pages.toml")
+"""What pages say: templates of lines, by page."""
 
 
 def policy_words() -> dict[str, str]:

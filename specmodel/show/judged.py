@@ -6,25 +6,11 @@ from specmodel.base.text import SCREEN, wrap
 from specmodel.fit import measured
 from specmodel.prediction.table import Column, Row, seconds
 from specmodel.show import forms
+from specmodel.show.columns import ERRORS
 from specmodel.show.facts import lines
 from specmodel.show.forms import Answer, records, text_table
+from specmodel.show.glossary import PAGES
 
-ERRORS = (
-    Column("component", "-", "kind of kernel", "component"),
-    Column("dtype", "-", "of its weights", "dtype"),
-    Column("group", "-", "what these rows have in common", "group"),
-    Column("value", "-", "of that", "value"),
-    Column("host", "-", "at its own speed", "host"),
-    Column("rows", "-", "judged", "rows"),
-    Column("points", "-", "judged", "points"),
-    Column("host_speed", "-", "that meets the host best", "speed", ".2f"),
-    Column("mean_error", "-", "mean of errors without their signs", "mean", ".1%"),
-    Column("median_error", "-", "median of these", "median", ".1%"),
-    Column("percentile_90_error", "-", "90th percentile of these", "90 %", ".1%"),
-    Column("bias", "-", "mean of signed errors; of kernels, the median", "bias", ".1%"),
-    Column("coverage", "-", "share of 80 % intervals that hold", "within\n80 %", ".1%"),
-)
-"""Of errors, whatever they are of."""
 _LEFT = ("row", "model", "what", "component", "dtype", "group", "value", "host")
 _MOST_ROWS = 20
 """Rows that are printed one by one [-]."""
@@ -44,18 +30,7 @@ _ROWS = (
     Column("error", "-", "predicted over measured less one", "error", "+.1%"),
 )
 """Of judged rows."""
-_LINES = (
-    "Mean error of {quantities}: {mean_error:.1%}; bias {bias:+.1%}.",
-    "80 % intervals: {coverage:.0%} hold.",
-    "With constants fitted to other models {left_out_mean_error:.1%}, median"
-    " {left_out_median_error:.1%}.",
-)
-_NOTES = (
-    "Rows judged: {rows}.",
-    "Rows not taken, by reason: {not_taken}.",
-    "Kernels of others stood in for an engine on a GPU: {kernels_of_others}.",
-    "Assumed: {assumed}.",
-)
+_TEXTS = PAGES["judged"]
 
 
 def answer(judged: measured.JudgedEngines) -> Answer:
@@ -79,7 +54,9 @@ def answer(judged: measured.JudgedEngines) -> Answer:
     def page() -> str:
         tables = [text_table(few, _ROWS, width=SCREEN.get(), left=_LEFT)] if few else []
         tables += [text_table(part, ERRORS, left=_LEFT) for part in (groups, hosts) if part]
-        words, notes = ("\n".join(map(wrap, lines(t, facts))) for t in (_LINES, _NOTES))
+        words, notes = (
+            "\n".join(map(wrap, lines(t, facts))) for t in (_TEXTS["lines"], _TEXTS["notes"])
+        )
         return "\n\n".join([words, *tables, notes])
 
     return Answer(page=page, facts=facts, fields=lambda: fields, rows=lambda: rows)

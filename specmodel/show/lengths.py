@@ -6,6 +6,7 @@ from specmodel.base.text import wrap
 from specmodel.prediction.table import Row
 from specmodel.show import forms, operator, report
 from specmodel.show.facts import AT, Fact, picked
+from specmodel.show.glossary import PAGES
 from specmodel.show.views import case as case_of
 
 _COLUMNS = (
@@ -13,14 +14,7 @@ _COLUMNS = (
     *("speedup", "speedup_low", "speedup_high", "tpot", "tpot_low", "tpot_high"),
     *("throughput", "limited_by", "in_graph", "fits"),
 )
-_TOLD = (
-    "Best draft length: {best_lengths:at}.",
-    "Most: {most:x} at {most_where}, with {most_length} drafted.",
-    "Chance of a gain there: {most_chance:.0%}.",
-    "No draft gains: {no_gain_points} of {points} points.",
-    "Longest considered: {longest_considered}.",
-)
-"""The headline, and the facts below it."""
+_LINES = PAGES["lengths"]["lines"]
 
 
 def answer(prediction: report.Prediction, *, interval: bool | None = None) -> forms.Answer:
@@ -32,7 +26,7 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
     rows = [{name: row[name] for name in _COLUMNS if name in row} for row in every]
     best = report.fitting([r for r in every if r["draft_length"] == r["best_draft_length"]])
     tables = (_table(rows), wrap(report.ended(best, p)))
-    return report.answer(p, rows, _TOLD, lambda: tables, _facts(best, p.max_draft_length))
+    return report.answer(p, rows, _LINES, lambda: tables, _facts(best, p.max_draft_length))
 
 
 def _facts(best: list[Row], longest: int) -> dict[str, Fact]:

@@ -14,6 +14,7 @@ from specmodel.show.behind import behind
 from specmodel.show.columns import DRAINS, LOADS, chosen, units
 from specmodel.show.facts import Facts, lines
 from specmodel.show.forms import Answer, text_table
+from specmodel.show.glossary import PAGES
 from specmodel.show.notes import in_words
 
 if TYPE_CHECKING:
@@ -21,33 +22,9 @@ if TYPE_CHECKING:
     from specmodel.serving.asked import Loaded
     from specmodel.serving.study import Study
 
-_POLICIES = (
-    "Policies: fixed:K drafts K tokens in each step, below:B:K where at most B requests run,"
-    " schedule as many as are best for those that run, none never."
-)
-"""What is said where no policies were named."""
+_TEXTS = PAGES["loads"]
 _NINETY = "90 %: of requests, which stay below it."
-_INTERVALS = (
-    "80 % by simulation: of runs with other requests; by prediction: of what predicted times may be"
-    " off by, acceptance taken as exact."
-)
-_RATES = (
-    "Run {fastest}: fastest at {fastest_at} {unit}.",
-    "Gain: {gain:.2f}x faster than without drafts.",
-)
-"""What is told of given loads."""
-_NOT_CARRIED = (
-    "{:.3g} requests/s are not carried by any policy here: at most about {:.3g}, above which"
-    " requests wait ever longer; near it more --requests tell"
-)
-CARRIED = (
-    "Within {within}: {carries_most} carries most, {capacity} requests/s{capacity.ends}.",
-    "Without speculation: {capacity_plain} requests/s, {gain:.2g}x less.",
-    "Carried: {capacity_fixed} requests/s by the best fixed length, {capacity_plain} by none.",
-    "As good: {as_good}, which runs with other requests do not tell apart.",
-    "Targets met again: {passes_again} requests/s.",
-)
-"""What is told of the largest rate."""
+CARRIED = _TEXTS["carried"]
 _PRICED = ("cost_per_million_tokens", "replicas", "gpus", "cost_per_hour")
 _AT_RATES = (
     *("request_rate", "users", "policy", "running", "tpot", "tpot_closed", "tpot_p90"),
@@ -70,13 +47,15 @@ def answer(loaded: Loaded) -> Answer:
     study, rows, tried = loaded.study, loaded.rows, loaded.tried
     warnings: list[object] = [*graph_notes(study, tried or rows), *study.notes]
     if loaded.trial is not None:
-        facts, notes = capacity_facts(loaded.trial, rows), (_INTERVALS, _NINETY)
+        facts, notes = capacity_facts(loaded.trial, rows), (_TEXTS["intervals"], _NINETY)
         said = {"rates_tried": tried}
         return framed(loaded, warnings, CARRIED, facts, (_LARGEST, _SPARE), notes, said, "capacity")
     beyond = notes_of_run(study.deployment, study.typical.longest)
-    overloads = [_NOT_CARRIED.format(*rates) for rates in not_carried(rows).items()]
+    overloads = [_TEXTS["not_carried"].format(*rates) for rates in not_carried(rows).items()]
     warnings, columns = [*beyond, *overloads, *warnings], (_AT_RATES, _SPARE[1:])
-    return framed(loaded, warnings, _RATES, rate_facts(rows), columns, (_NINETY,), {}, "load")
+    return framed(
+        loaded, warnings, _TEXTS["rates"], rate_facts(rows), columns, (_NINETY,), {}, "load"
+    )
 
 
 def framed(
@@ -95,7 +74,7 @@ def framed(
     """
     rows, tidy = loaded.rows, loaded.tried or loaded.rows
     case, assumed = report.heading(loaded.study.deployment), in_words(loaded.assumed)
-    warned, policies = [*map(str, warnings)], [_POLICIES] * loaded.is_usual
+    warned, policies = [*map(str, warnings)], [_TEXTS["policies"]] * loaded.is_usual
     ranks = {name: rank for rank, name in enumerate(columns[1], 1)}
     shown = [replace(c, spare=ranks.get(c.name, 0)) for c in chosen(columns[0], LOADS, DRAINS)]
     names = rows[0] | tidy[0]

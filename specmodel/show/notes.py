@@ -10,10 +10,9 @@ from typing import Any
 from specmodel.base.notes import Note
 from specmodel.base.ranges import ranges_text
 from specmodel.base.text import listed
+from specmodel.show.glossary import PAGES
 
 Values = Mapping[str, Any]
-
-_AVOIDED = "which an engine started without speculation avoids"
 
 _SLOTS_OF = {"chain": "vLLM without prefix caching", "aligned": "vLLM", "scratch": "SGLang"}
 """Who reserves states in each way."""
@@ -137,7 +136,7 @@ def _loaded_drafter(v: Values) -> str:
     return (
         f"at batch size {v['batch_sizes']} nothing is drafted, and the drafter, which stays loaded,"
         f" takes its time in each step all the same ({' and '.join(parts)}): down to"
-        f" {v['speedup']:.2f}x, {_AVOIDED}"
+        f" {v['speedup']:.2f}x, which an engine started without speculation avoids"
     )
 
 
@@ -191,12 +190,8 @@ def _borrowed(v: Values) -> str:
 
 
 _WORDS: dict[str, str | Callable[[Values], str]] = {
-    "at_context": lambda v: f"at context {v['context']}, {v['note']}",
+    **PAGES["notes"],
     "beyond_memory": _beyond_memory,
-    "logged_concurrency": "vLLM's startup log has room for some {room:.1f} requests of"
-    " {context:,.0f} tokens (to 0.25; fewer since), as it counts {tokens:,} tokens in flight with"
-    " each, which running ones do not hold: {fits:,.0f} fit",
-    "fit_not_recorded": "what the engine {engine} was fitted on is not recorded in its profile",
     "not_fitted_on": _not_fitted_on,
     "beyond_graphs": _beyond_graphs,
     "earlier_graphs": lambda v: (
@@ -210,42 +205,15 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     ),
     "memory_ends_drafts": _memory_ends_drafts,
     "loaded_drafter": _loaded_drafter,
-    "losing_drafts": "at batch size {batch_sizes} the best draft loses, though less than none"
-    f" would, as the drafter stays loaded: down to {{speedup:.2f}}x, {_AVOIDED}",
     "beyond_measured": _beyond_measured,
-    "beyond_contexts": "acceptance was measured at contexts of {first:,.0f} to {last:,.0f} tokens:"
-    " at {outside} that of the nearest is taken",
     "between_modules": lambda v: (
         f"with {v['modules']} modules vLLM takes a draft length of at most {v['modules']}, or a"
         f" multiple of it, and not {', '.join(f'{length:g}' for length in v['draft_lengths'])}"
     ),
-    "below_block": "vLLM 0.26 and 0.27 refuse fewer drafted than the head's dspark_block_size,"
-    " here taken as {block}; 0.28 and later take them",
-    "beyond_context": "a context of {context:,} is longer than the {longest:,} tokens that {model}"
-    " is made for: how well it answers there, and what is accepted, is not known",
-    "other_engine": "the dtype is GGUF's and no engine is named: {meant}, if it runs, is not"
-    " modelled, and times are {engine}'s (--engine, where it runs). There drafts lose with several"
-    " requests: at 1, 2 and 4 on a Strix Halo 22.1, 16.5 and 26.4 tokens/s with MTP, without 11.1,"
-    " 20.1 and 34.1 (Qwen3.8-27B, llama.cpp PR 27342)",
-    "sglang_triton": "SGLang's Triton attention, taken here for hybrid models and others (its log"
-    " tells), is not modelled: at {context:,.0f} of context a verify pass walks the cache of a head"
-    " in one piece (SGLang PR 39316). MTP gave 1.76x, 1.22x, 1.00x, 0.77x and 0.83x at 0, 16K,"
-    " 32K, 64K and 128K there (Qwen3.5-397B, four RTX PRO 6000)",
-    "measured_at_short_context": "the acceptance published is of prompts of some thousand tokens:"
-    " at {context:,.0f} of context it was reported to fall, by half and more past 32,000, so give"
-    " one measured there",
     "walked_keys": _walked_keys,
-    "every_step_proposes": "the look-up is assumed to find a proposal in every step, which is"
-    " optimistic: on measured traces it does in 15 to 32 % of the steps (proposal_rate)",
     "gpus": _gpus,
     "rates_read": rates_read,
-    "longest_measured": "{length}, the longest measured (--acceptance typical has longer ones)",
-    "mean_host": "{speed:g} (mean of published hosts)",
-    "engine_kv_dtype": "{dtype} (by default of {engine} for sparse attention on this GPU)",
-    "other_kv_dtype": "{dtype} ({other} by hf_quant_config.json, not taken)",
     "dtypes": lambda v: " and ".join(map(str, v["dtypes"])),
-    "wider_arithmetic": "{dtype} (no {lacking} peak)",
-    "experts_of_most_layers": "those of layers with {num_experts}, which most have",
     "tables_on_host": lambda v: f"{v['bytes'] / 1e9:.0f} GB of tables on the host",
     "state_slots": _state_slots,
     "kernels": _kernels,
@@ -255,10 +223,6 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
         "typical of other stacks or GPUs"
         + f", 80 % within a factor of {v['factor']:.1f}" * (v["factor"] > 1)
     ),
-    "failed_left_out": "requests without an output token, which failed, are left out: {count:,}",
-    "sorted_by_arrival": "{name} writes requests in another order: sorted by their arrival",
-    "time_unit": "{column} is taken in {unit}, which makes {rate:.2g} requests/s: where it is in"
-    " {other}, --time-unit {other} makes them {other_rate:.2g}",
     "fits_at_bound": lambda v: " and ".join("{} {} {:.3g}".format(*fit) for fit in v["fits"]),
 }
 """Words by the kind of a note: a template of its values, or a function of these."""

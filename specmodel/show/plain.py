@@ -9,17 +9,13 @@ from specmodel.prediction.table import Row
 from specmodel.show import forms, report
 from specmodel.show.components import component_rows, component_tables, fields_of
 from specmodel.show.facts import Fact, picked
+from specmodel.show.glossary import PAGES
 
 if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction
 
 
-_TOLD = (
-    "Least time per token: {least_tpot:s} at {least_tpot_where}, mostly {least_tpot_share}.",
-    "Most tokens/s: {most_throughput:.0f} of all requests at {most_throughput_where}, mostly"
-    " {most_throughput_share}.",
-)
-"""The headline, and the facts below it."""
+_LINES = PAGES["plain"]["lines"]
 
 
 def answer(prediction: Prediction, *, components: bool = False) -> forms.Answer:
@@ -27,7 +23,7 @@ def answer(prediction: Prediction, *, components: bool = False) -> forms.Answer:
     rows = prediction.rows()
     fitting = [row for row in rows if row["batch_size"] <= row["max_batch_size"]]
     facts = _facts(fitting or rows)
-    words = report.opening(_TOLD, facts, fitting)
+    words = report.opening(_LINES, facts, fitting)
     listed = component_rows(prediction) if components else rows
     fields = fields_of(prediction, list, components=components)
 

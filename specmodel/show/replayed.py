@@ -13,6 +13,7 @@ from specmodel.show.behind import behind
 from specmodel.show.columns import REPLAYS, chosen
 from specmodel.show.facts import Fact, Facts, known, picked
 from specmodel.show.forms import Answer, plain_fields, records, text_table
+from specmodel.show.glossary import PAGES
 from specmodel.show.notes import in_words
 
 if TYPE_CHECKING:
@@ -23,12 +24,7 @@ _HINDSIGHT = "told the requests beforehand, as no engine is; not among the best"
 _BEST = "Best at batch size 1: {best}, {best_speedup:.2f}x."
 _NONE = "Speculation does not pay at batch size 1 under any of these policies."
 _BOUNDS = "Policies that know the trace only: bounds, nothing to deploy."
-_LINES = (
-    "A decode step takes {forward_time:s}; steps that verify 0, 1, ... draft tokens:"
-    " {step_costs:.2f} of it.",
-    "Steps testing lengths: {testing:.0%}.",
-)
-"""The facts below the headline."""
+_LINES = PAGES["replayed"]["lines"]
 _OVER = Column(
     *("time_over_best_low", "-", "time over that of the best, over the same requests"),
     *("time over\nbest, 95 %", "{time_over_best_low:.3f}-{time_over_best_high:.3f}"),

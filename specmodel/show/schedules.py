@@ -4,74 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmodel.base.ranges import ranges_text
 from specmodel.base.text import command_lines, wrap
-from specmodel.prediction.table import Column, Row
 from specmodel.serving.facts import carried_facts
 from specmodel.show import loads, report
-from specmodel.show.columns import units
+from specmodel.show.columns import RANGES, units
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, text_table
+from specmodel.show.glossary import PAGES
 
 if TYPE_CHECKING:
     from specmodel.answers import Plan
 
-_MEAN = "{mean_speedup:.2f}x on average up to {last_batch_size} (alike on a log scale)"
-_HEADLINES = {
-    "on": f"Turn it on: {_MEAN}.",
-    "on where it pays": f"Turn it on where it pays: {_MEAN}.",
-    "close": f"Too close to call, leave it off unless you measure: {_MEAN}.",
-    "may": f"It may pay: {_MEAN}.",
-    "off": "Leave it off: speculation pays at no batch size up to {last_batch_size}.",
-    "off in tolerance": "Leave it off: at most {most:.3f}x at {most_at}, within the tolerance.",
-    "off by rule": (
-        "Leave it off: no schedule that {engine} takes is worth it, at most {most:.3f}x at"
-        " {most_at}."
-    ),
-}
-"""The headline by the advice of a schedule."""
-_LINES = (
-    "Most: {most:.2f}x at {most_at}{most.ends}; least {least:.2f}x at {least_at}.",
-    "Chance: {chance:.0%} of a gain at {most_at}.",
-    "Pays: {pays_at}.",
-    "Pays: {gains_at}, by the central values.",
-    "May pay: {may_pay_at}.",
-    "Graphs: {graphs_option} (here --graph-limit {graphs_needed}) gives {with_graphs:.2f}x on"
-    " average up to {with_graphs_up_to}; {most_with_graphs:.2f}x at {most_with_graphs_at}, now"
-    " {now_without_graphs:.2f}x.",
-    "With these graphs one length for all: {only_length_then}.",
-    "Stops paying: above {stops_paying_above}; {beyond_least:.2f}x to {beyond_most:.2f}x at"
-    " {beyond} with the best length, even 0; {seats_option} ends there.",
-    "One length for all: {only_length}; the engine needs no schedule.",
-    "One length: {one_length}, {one_length_speedup:.2f}x on average; the schedule has {more:.1%}"
-    " more.",
-    "Ends: batch size {last_batch_size}, {why_last}.",
-    "Above: {engine} goes on with {drafts_above} drafted.",
-    "Lost: {mean_loss:.1%} on average, {max_loss:.1%} at most, against the best length at each.",
-    "Rule: {engine} wants its longest draft at batch size 1, which costs {cost_of_rule:.1%}.",
-    "Slowest: {slowest:.2f}x at batch size {slowest_at}, context {slowest_context}; contexts count"
-    " alike (--csv has the lengths best for each).",
-    "Not counted: {not_counted} (--prompt-length, --output-length).",
-)
-"""Lines of the page, each where its facts are known."""
-
-
-def _sizes(row: Row) -> str:
-    return ranges_text([(row["first_batch_size"], row["last_batch_size"])])
-
-
-_RANGES = tuple(
-    Column(name, "-", "", title, form)
-    for name, title, form in (
-        ("first_batch_size", "batch\nsizes", _sizes),
-        ("draft_length", "draft\nlength", ""),
-        ("min_speedup", "speedup", "{min_speedup:.2f}-{max_speedup:.2f}"),
-        ("min_speedup_low", "80 %\ninterval", "{min_speedup_low:.2f}-{max_speedup_high:.2f}"),
-        ("max_loss", "at most\nlost", ".1%"),
-        ("fits", "fits", lambda row: "yes" if row["fits"] else "no"),
-    )
-)
-"""The table of ranges of batch sizes."""
+_TEXTS = PAGES["schedules"]
 
 
 def answer(plan: Plan) -> Answer:
@@ -81,11 +25,11 @@ def answer(plan: Plan) -> Answer:
     spread = {"acceptance_spread": Fact(plan.evaluation.acceptance.spread or None)}
     facts = known((plan_facts(plan) | carried_facts(plan) | spread).items())
     ranges, rows, by_context = plan.ranges(), plan.rows(), plan.rows_by_context()
-    (headline,) = lines([_HEADLINES[facts["advice"].value]], facts)
+    (headline,) = lines([_TEXTS["headlines"][facts["advice"].value]], facts)
     off = [] if plan.schedule.max_draft_length else [headline.removesuffix(".")]
     if plan.largest < plan.schedule.batch_size[-1]:
         headline = report.if_it_fitted(headline, plan.largest, counted(plan))
-    words = [*lines(loads.CARRIED, facts), headline, *lines(_LINES, facts)]
+    words = [*lines(loads.CARRIED, facts), headline, *lines(_TEXTS["lines"], facts)]
     warnings = [*plan.warnings, *off]
     fields = report.case_fields(plan) | {
         "warnings": warnings,
@@ -102,7 +46,7 @@ def answer(plan: Plan) -> Answer:
     given = (f"for {plan.config.name}, {plan.place}", f"made for {plan.limits}", *plan.caveats)
 
     return Answer(
-        page=lambda: report.page(plan, words, _for_engine(plan), text_table(ranges, _RANGES)),
+        page=lambda: report.page(plan, words, _for_engine(plan), text_table(ranges, RANGES)),
         facts=facts,
         paste=plan.fragment,
         fields=lambda: fields,

@@ -8,36 +8,13 @@ from specmodel.answers import sensitivity
 from specmodel.base.text import SCREEN, wrap
 from specmodel.prediction.table import Column, Row
 from specmodel.show import report
+from specmodel.show.columns import ELASTICITIES, SWINGS
 from specmodel.show.facts import lines
 from specmodel.show.forms import Answer, records, text_table
-from specmodel.show.notes import si
+from specmodel.show.glossary import PAGES
 
 _POINT = ("batch_size", "draft_length", "context_length")
-_TOLD = (
-    "Speedup {speedup:.2f}, target efficiency {target_efficiency:.2f}.",
-    "Point: batch size {batch_size}, draft length {draft_length}, context {context_length}.",
-    "Moves it most: {moves_most}, from {moves_most_low:.2f} to {moves_most_high:.2f}.",
-    "Decides most of its variance: {decides_most}, {decides_most_share:.0%}.",
-)
-"""The headline, and the facts below it."""
-_NOTES = (
-    "Without a range, not moved (--range gives one): {without_range}.",
-    "Ranges vary independently, {samples} samples; intervals of shares by bootstrap.",
-)
-_ELASTICITIES = (
-    Column("input", "-", "1 % higher", "1 % more of"),
-    Column("value", "-", "in its unit", "value", lambda row: _value(row["value"], row["unit"])),
-    Column("speedup", "-", "change", "speedup", "{speedup:+.3f} %"),
-    Column("target_efficiency", "-", "change", "target\neff.", "{target_efficiency:+.3f} %"),
-)
-_EFFICIENCY = "{target_efficiency_at_low:.2f}>{target_efficiency_at_high:.2f}"
-_SWINGS = (
-    Column("input", "-", "moved alone", "one at a time"),
-    Column("low", "-", "end", "from", lambda row: _value(row["low"], row["unit"])),
-    Column("high", "-", "end", "to", lambda row: _value(row["high"], row["unit"])),
-    Column("speedup_at_low", "-", "", "speedup", "{speedup_at_low:.2f}>{speedup_at_high:.2f}"),
-    Column("target_efficiency_at_low", "-", "", "target\neff.", _EFFICIENCY, spare=1),
-)
+_TEXTS = PAGES["sensitivities"]
 _MOST_ROWS = 15
 """Rows of a table for people [-]."""
 _VISIBLE = 0.005
@@ -47,7 +24,7 @@ _VISIBLE = 0.005
 def answer(found: sensitivity.Sensitivity) -> Answer:
     """Return the analyses of a point in all forms."""
     facts = sensitivity.sensitivity_facts(found)
-    words = report.opening(_TOLD, facts, found.fits)
+    words = report.opening(_TEXTS["lines"], facts, found.fits)
     elasticities, swings, indices = map(records, (found.elasticities, found.swings, found.indices))
     fields = report.case_fields(found) | found.outcome | {"samples": found.samples}
     fields |= {"point": {name: getattr(found.point, name) for name in _POINT}}
@@ -57,11 +34,11 @@ def answer(found: sensitivity.Sensitivity) -> Answer:
     def page() -> str:
         of_output = {name: [r for r in indices if r["output"] == name] for name in found.outcome}
         tables = [
-            _table(elasticities, _ELASTICITIES),
-            _table(swings, _SWINGS),
+            _table(elasticities, ELASTICITIES),
+            _table(swings, SWINGS),
             *(_shares(rows, name.replace("_", " ")) for name, rows in of_output.items()),
         ]
-        return report.page(found, words, *tables, notes=lines(_NOTES, facts))
+        return report.page(found, words, *tables, notes=lines(_TEXTS["notes"], facts))
 
     return Answer(
         page=page,
@@ -91,10 +68,6 @@ def _shares(rows: list[Row], words: str) -> str:
 def _table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     left = (columns[0].title,)
     return text_table(rows[:_MOST_ROWS], columns, width=SCREEN.get(), left=left)
-
-
-def _value(value: float, unit: str) -> str:
-    return f"{value:.4g}" if unit in ("-", "token", "request") else si(value, unit)
 
 
 def _share(row: Row, name: str, unit: str = " %") -> str:

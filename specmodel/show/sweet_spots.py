@@ -10,17 +10,10 @@ from specmodel.prediction.table import Row
 from specmodel.show import forms, report
 from specmodel.show.columns import chosen
 from specmodel.show.facts import AT, Fact, picked
+from specmodel.show.glossary import PAGES
 from specmodel.show.views import case as case_of
 
-_TOLD = (
-    "Speculation {advice}: most {most:x} at {most_where}.",
-    "Chance of a gain there: {most_chance:.0%}.",
-    "Pays: batch sizes {pays_at}.",
-    "May pay or not: batch sizes {may_pay_at}.",
-    "Drafted at the most: {most_length}.",
-    "Considered: up to batch size {largest_considered}.",
-)
-"""The headline, and the facts below it."""
+_LINES = PAGES["sweet_spots"]["lines"]
 _COLUMNS = (
     *("context_length", "peak_speedup", "peak_speedup_low", "peak_batch_size"),
     *("peak_batch_size_low", "near_peak_first", "paying", "surely_paying"),
@@ -40,7 +33,7 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
     def tables() -> list[str]:
         return [forms.text_table(spots, chosen(_COLUMNS), width=TABLE.get(), left=_LEFT)]
 
-    return report.answer(p, spots, _TOLD, tables, _facts(spots, p))
+    return report.answer(p, spots, _LINES, tables, _facts(spots, p))
 
 
 def _facts(spots: list[Row], prediction: report.Prediction) -> dict[str, Fact]:

@@ -9,16 +9,13 @@ from specmodel.prediction.table import Row
 from specmodel.show import forms, operator, report
 from specmodel.show.columns import chosen
 from specmodel.show.facts import Fact
+from specmodel.show.glossary import PAGES
 from specmodel.show.views import case as case_of
 
 if TYPE_CHECKING:
     from specmodel.prediction.case import Case
 
-_TOLD = (
-    "Best draft length at batch size {batch_size}: {best_lengths}.",
-    "Speedup there: {speedups:.2f}.",
-)
-"""The headline, and the facts below it."""
+_LINES = PAGES["tasks"]["lines"]
 _COLUMNS = (
     *("task", "batch_size", "tokens_per_step", "speedup", "speedup_low", "alike"),
     *("ends_at_context", "fits"),
@@ -35,7 +32,7 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
     prediction = replace(prediction, assumptions=others)
 
     tables = [forms.text_table(rows, chosen(_COLUMNS), left=["task"])]
-    return report.answer(prediction, rows, _TOLD, lambda: tables, _facts(rows))
+    return report.answer(prediction, rows, _LINES, lambda: tables, _facts(rows))
 
 
 def _rows(case: Case, interval: bool | None) -> list[Row]:

@@ -8,7 +8,7 @@ from specmodel.base.text import align_blocks, wrap
 from specmodel.prediction.table import Row, varies
 from specmodel.show import forms, operator, report
 from specmodel.show.facts import Fact, lines as lines_of
-from specmodel.show.glossary import limits_told
+from specmodel.show.glossary import PAGES, limits_told
 from specmodel.show.views import case as case_of
 
 MOST_EXPLAINED = 5
@@ -17,13 +17,7 @@ MOST_EXPLAINED = 5
 MOST_PRINTED = 10_000
 """Most points explained to programs, each in some twenty rows [-]."""
 
-_LINES = {
-    "drafts": "At {where}: {speedup:.2f}x of at most {ideal_speedup:.2f}x with {drafted} drafted;"
-    " lost to {lost_to:.2f}.",
-    "idle": "At {where}: {speedup:.2f}x, as nothing is drafted.",
-    "held": "At {where}: {speedup:.2f}x; a draft would gain, but none fits in memory.",
-}
-"""The line of a point."""
+_LINES = PAGES["terms"]["lines"]
 
 _TITLES = {
     "target_efficiency": "Target efficiency{}, from 1: verifying takes no longer",

@@ -14,6 +14,7 @@ from specmodel.prediction.table import Column, Row, text_table
 from specmodel.show import forms, operator, report
 from specmodel.show.columns import chosen, units
 from specmodel.show.facts import Fact, known, lines
+from specmodel.show.glossary import PAGES
 from specmodel.show.views import case as case_of
 
 if TYPE_CHECKING:
@@ -26,16 +27,7 @@ _NEEDED, _RATE = "break_even_tokens_per_step", "break_even_acceptance_rate"
 _FIRST = ("batch_size", "draft_length", "context_length", "forward_time")
 _SPARE = {"limited_by": 1, _RATE: 2, "forward_time": 3, "fits": 4}
 """Columns that are dropped from a table that is too wide, in this order."""
-_LINES = (
-    "Acceptance is not known: speculation {verb} from {needed:.2f} tokens a step, the least at"
-    " batch size {pays_from_at}.",
-    "Heads: {levels} {heads:.2f}x ({published}).",
-    "Heads: too few of this kind are published to say what one gains ({few_published}).",
-    "Heads: those published draft chains of at most {longest_published}.",
-    "{fewest_gpus}",
-    "Measure yours with {one_length} drafted (specmodel acceptance).",
-)
-"""The headline, and the facts below it."""
+_LINES = PAGES["turned"]["lines"]
 _NONE = "No acceptance makes speculation pay at any of these points."
 
 

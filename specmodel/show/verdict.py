@@ -13,6 +13,7 @@ from specmodel.base.text import TABLE, VERBOSE, wrap
 from specmodel.show import defaults, forms, glossary, operator, report
 from specmodel.show.components import component_rows, component_tables, fields_of
 from specmodel.show.facts import Fact, known, lines
+from specmodel.show.glossary import PAGES
 from specmodel.show.within import Within, within_target
 
 if TYPE_CHECKING:
@@ -21,56 +22,9 @@ if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction
     from specmodel.prediction.table import Row
 
-_HEADLINES = {
-    "on": "Turn it on: ",
-    "on where it pays": "Turn it on where it pays: ",
-    "off": "Leave it off: ",
-    "off below": "Leave it off below {needed_tokens_per_step:.2f} tokens a step of {most_length}"
-    " drafted: here ",
-    "close": "Too close to call, leave it off unless you measure: ",
-    "depends": "It depends on your acceptance, and pays from {needed_tokens_per_step:.2f} tokens a"
-    " step of {most_length} drafted: here ",
-    "typed": "Too close to call, it pays from {needed_tokens_per_step:.2f} tokens a step of"
-    " {most_length} drafted: here ",
-    "unfit": "Nothing fits in memory. If it did: ",
-    "no draft": "Leave it off: no draft length gains",
-    "no room": "Leave it off: no draft that would gain fits in memory",
-    "idle": "No draft, no speculation: ",
-    "may": "It may pay: ",
-    "may not": "It may not pay: ",
-}
-"""The headline by the advice of a verdict, and of cases that have none."""
+_TEXTS = PAGES["verdict"]
 _MOST, _DRAFTED, _ENDS = "{most:.2f}x at {most_place}", " with {one_length} drafted", "{most.ends}"
-_GAIN = (
-    "chance of a gain {open_chance:.0%}",
-    "{how_often}",
-    "least {least:.2f}x at {least_place}",
-    "from {graphs_from} on without larger CUDA graphs down to {without_graphs:.2f}x at"
-    " {without_graphs_at}",
-)
-"""What the headline says of the gain."""
-_LINES = (
-    "Fits: {points_that_fit} of {points} points.",
-    "Pays: {pays_where}.",
-    "May pay: {may_pay_where}.",
-    "Loses: {loses_where}, down to {loses_down_to:.2f}x.",
-    "No room: no draft fits at {no_draft_where}.",
-    "Risk: {risk_place}: {risk}.",
-)
-_LENGTH = (
-    "Draft {one_length}, the shortest near the best",
-    "Draft by a schedule, up to {longest_of_schedule}, as each length alone loses somewhere",
-    "recipes draft {recipe}, {slower:.0%} slower",
-    "recipes draft {recipe}, {faster:.0%} faster",
-    "recipes draft {recipe}, {as_fast}",
-    "no room at {no_room_at}",
-    "every draft loses above {most_requests} requests",
-)
-"""What is said of the draft length that is pasted."""
-_LAYOUT = (
-    "Layout: {layout} carries {layout_carries_more:.0%} more tokens/s at {layout_at}"
-    " (specmodel compare)."
-)
+"""Of the gain that a headline has, its draft length and its interval."""
 _ADVISED = {"on", "on where it pays", "off", "off below", "close", "depends", "typed"}
 """Headlines that advise, beside which it stands how sure they are."""
 
@@ -218,10 +172,10 @@ def _page(
     is_long = VERBOSE.get() and not columns
     notes = [glossary.limits_told({row["limited_by"] for row in rows} if is_long else set())]
     if not columns:
-        length = "; ".join(lines(_LENGTH, facts | _beside(shown.decision)))
+        length = "; ".join(lines(_TEXTS["length"], facts | _beside(shown.decision)))
         length = wrap(f"{length}.") if length else ""
         parts += ["\n".join(filter(None, [length, operator.pasted(*shown.paste)]))]
-        notes = [*lines([_LAYOUT], facts), *notes]
+        notes = [*lines([_TEXTS["layout"]], facts), *notes]
     told = defaults.with_tokens(prediction, shown.best, is_told="one_length" in facts)
     tasks = defaults.tasks_told(prediction, shown.best)
     return report.page(told, words, *parts, notes=filter(None, notes), tasks=tasks)
@@ -239,7 +193,7 @@ def _beside(decision: Decision | None) -> dict[str, Fact]:
 
 
 def _kind(shown: _Shown, prediction: Prediction) -> str:
-    """Return the kind of headline, one of `_HEADLINES`."""
+    """Return the kind of headline, by its name in ``pages.toml``."""
     judged = shown.judged
     if not any(row["fits"] for row in judged.rows):
         return "unfit"
@@ -285,14 +239,14 @@ def _verdict(shown: _Shown, prediction: Prediction, facts: dict[str, Fact]) -> l
         **{f"{n}_where": operator.places(rows, points) for n, rows in where.items() if rows},
     }
     named = known({**facts, **{name: Fact(value) for name, value in told.items()}}.items())
-    (headline,) = lines([_HEADLINES[kind]], named)
+    (headline,) = lines([_TEXTS["headlines"][kind]], named)
     if headline.endswith(" "):
         most = _MOST + _DRAFTED * ("one_length" in facts) + _ENDS
-        headline += "; ".join(lines([most, *_GAIN], named))
+        headline += "; ".join(lines([most, *_TEXTS["gain"]], named))
     fewest = f" {facts['fewest_gpus'].value}" if "fewest_gpus" in facts else ""
     is_told = judged.has_drafts and VERBOSE.get()
     why = [report.why(best, points, prediction, told["most_place"])] if is_told else []
-    return [f"{headline}.{fewest}", *lines(_LINES, named), *why]
+    return [f"{headline}.{fewest}", *lines(_TEXTS["lines"], named), *why]
 
 
 def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:

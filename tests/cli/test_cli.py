@@ -121,7 +121,10 @@ def test_grid_goes_by_context_then_draft_length_then_batch_size(rows):
     "option told",
     ("--acceptance-rate 0.6", "1.58 tokens a step with 7 drafted (rate 0.6, "),
     ("--tokens-per-step 1.58 --measured-draft-length 5", "1.61 tokens a step with 7 drafted ("),
-    ("--acceptance-by-position conditional:0.5,0.5,0.5,0,0,0,0", "1.35 tokens a step with 7 drafted ("),
+    (
+        "--acceptance-by-position conditional:0.5,0.5,0.5,0,0,0,0",
+        "1.35 tokens a step with 7 drafted (",
+    ),
 )
 def test_the_line_of_acceptance_has_what_was_typed(option, told, run):
     where = "predict mixtral-8x7b 2xh100 --drafter ngram --proposal-rate 0.4 --draft-length 7 "

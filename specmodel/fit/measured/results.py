@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from specmodel.algebra.acceptance import conditional_acceptance
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
+from specmodel.base.records import read_mapping
 from specmodel.base.tables import as_number
 from specmodel.fit.measured.runs import Run, seen_batch
 from specmodel.fit.measured.tables import Cells, check_milliseconds
@@ -30,7 +32,7 @@ FORMATS = (
 class _Format:
     """Where the result of a tool has what a run needs; a dot leads to a key within another."""
 
-    marks: frozenset[str]  # keys that tell whose result it is
+    marks: Sequence[str]  # keys that tell whose result it is
     completed: str  # requests that finished [request]
     prompt_tokens: str  # of these requests together [token]
     output_tokens: str  # of these requests together [token]
@@ -44,7 +46,7 @@ def json_run(values: Any, source: str) -> Run:
     """Return the run of one result."""
     keys = list(values) if isinstance(values, dict) else []
     for form in _TOOLS:
-        if form.marks <= set(keys):
+        if {*form.marks} <= {*keys}:
             return _run(Cells(values, f"{source} "), source, form)
     raise InputError(source, ", ".join(keys[:8]) or values, FORMATS)
 
@@ -219,35 +221,7 @@ def _aiperf(found: Cells) -> dict[str, Any]:
     return own | drafting | _by_position(reached, length)
 
 
-_OF_ENGINES = {
-    "completed": "completed",
-    "prompt_tokens": "total_input_tokens",
-    "output_tokens": "total_output_tokens",
-    "throughput": "output_throughput",
-    "tpot": "mean_tpot_ms",
-    "event": "mean_itl_ms",
-}
-_TOOLS = (
-    _Format(marks=frozenset({"model_id", "duration"}), own=_vllm, **_OF_ENGINES),
-    _Format(marks=frozenset({"accept_length", "duration"}), own=_sglang, **_OF_ENGINES),
-    _Format(
-        marks=frozenset({"metrics", "duration"}),
-        completed="metrics.request_totals.successful",
-        prompt_tokens="metrics.prompt_token_count.successful.total_sum",
-        output_tokens="metrics.output_token_count.successful.total_sum",
-        throughput="metrics.output_tokens_per_second.total.mean",
-        tpot="metrics.inter_token_latency_ms.successful.mean",
-        own=_guidellm,
-    ),
-    _Format(
-        marks=frozenset({"aiperf_version"}),
-        completed="request_count.avg",
-        prompt_tokens="total_isl.avg",
-        output_tokens="total_osl.avg",
-        throughput="output_token_throughput.avg",
-        tpot="inter_token_latency.avg",
-        event="inter_chunk_latency.avg",
-        own=_aiperf,
-    ),
-)
+_OWN = {"vllm": _vllm, "sglang": _sglang, "guidellm": _guidellm, "aiperf": _aiperf}
+_ROWS = read_mapping(Path(__file__).parent / "data/tools.toml", "tools")
+_TOOLS = [_Format(own=_OWN[tool], **row) for tool, row in _ROWS.items()]
 """The tools whose results are read, the first whose marks a result has."""
