@@ -216,13 +216,17 @@ def better_layout(prediction: Prediction, rows: Sequence[Row]) -> BetterLayout |
     spread = [d for d in layouts_of(case.deployment) if d["expert_parallel"] > 1]
     if not spread or any(case.given.get(degree) is not None for degree in GPU_DEGREES):
         return None
-    degrees, size = spread[len(spread) // 2], max(int(row["batch_size"]) for row in fitting)
+    sizes = {int(row["batch_size"]) for row in fitting} & {*prediction.batch_size.flat}
+    degrees, size = spread[len(spread) // 2], int(max(sizes, default=0))
+    if not size:
+        return None
     laid = case.laid_out(degrees).at(batch_size=[size])
     memory = replace(prediction.evaluation.memory, deployment=laid.deployment)
     if memory.max_batch_size.max() < size:
         return None
-    here, other = predicted(case.at(batch_size=[size])), predicted(laid)
-    more = other.throughput.item(0) / here.throughput.item(0) - 1  # one value at all other points
+    other = predicted(laid)
+    here = prediction.throughput[prediction.batch_size == size].item(0)
+    more = other.throughput.item(0) / here - 1  # one value at all other points
     if not other.fits.item(0) or more < ALIKE:
         return None
     return BetterLayout(degrees=degrees, more=more, batch_size=size)

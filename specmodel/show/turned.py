@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specmodel.answers.advice import start_options, taken_length
-from specmodel.answers.decision import decide
+from specmodel.answers.decision import Decision, decide
 from specmodel.base.errors import refuse_given
 from specmodel.base.text import TABLE
 from specmodel.prediction.predicting import predicted
@@ -41,11 +41,16 @@ def turned_answer(
     refuse_given(judged, judged, "an acceptance with it")
     if components:
         _ = case_of(prediction).known_acceptance  # refuses
+    decision = _with_heads(prediction, turned)
+    if decision and decision.graphs:  # with which it is pasted
+        graphs = decision.prediction.case.given["graph_limit"]
+        prediction = predicted(case_of(prediction).with_graphs_of(graphs))
+        turned = prediction.turned or turned
     rows = turned_rows(prediction, turned)
     shown = report.with_room(rows, prediction)
     paying = [row for row in shown if row["fits"] and row[_NEEDED]]
     able = paying or [row for row in shown if row[_NEEDED]]
-    usual, options, where = _measured_with(prediction, paying)
+    usual, options, where = _measured_with(prediction, decision, paying)
     needed = sorted((float(row[_NEEDED]), row["batch_size"]) for row in able)
     gains = [[row[_column(level)] for row in able] for level in turned.speedups if able]
     told = _published(prediction, turned) | {"verb": Fact(report.verbs(prediction)[0])}
@@ -62,12 +67,16 @@ def turned_answer(
         "fewest_gpus": Fact(operator.would_hold(prediction).strip()),
     }
     words = [*[_NONE] * (not needed), *lines(_LINES, told | facts)]
-    notes = [operator.pasted(options, where)] if options else []
+
+    def page() -> str:
+        pasted = [operator.pasted(options, where)] if options else []
+        return report.page(prediction, words, _table(shown, turned), *pasted)
+
     of = prediction.units() | units(rows[0])
     fields = report.case_fields(prediction)
     fields |= {"units": {name: of.get(name, "-") for name in rows[0]}, "rows": rows}
     return forms.Answer(
-        page=lambda: report.page(prediction, words, _table(shown, turned), notes=notes),
+        page=page,
         facts=known(facts.items()),
         paste=options,
         fields=lambda: fields,
@@ -77,15 +86,19 @@ def turned_answer(
     )
 
 
-def _measured_with(prediction: Prediction, paying: Sequence[Row]) -> tuple[int, str, str]:
-    """Return the draft length to measure with, the start options and the program; 0 for none.
-
-    That is what would be pasted with the median of published heads, or the length given.
-    """
+def _with_heads(prediction: Prediction, turned: Turned) -> Decision | None:
+    """Return what would be pasted with the median of published heads; None without any."""
     case = case_of(prediction)
+    return decide(predicted(case.with_typical())) if turned.heads and not case.has_trees else None
+
+
+def _measured_with(
+    prediction: Prediction, decision: Decision | None, paying: Sequence[Row]
+) -> tuple[int, str, str]:
+    """Return the draft length to measure with, the start options and the program; 0 for none."""
     if not paying or prediction.turned is None or prediction.turned.heads is None:
         return 0, "", ""
-    if case.draft_length is None and (decision := decide(predicted(case.with_typical()))):
+    if decision:
         return decision.length, *decision.paste
     lengths = [int(row["draft_length"]) for row in paying]
     length = taken_length(prediction.deployment, max(lengths, key=lengths.count))
