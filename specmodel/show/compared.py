@@ -51,20 +51,21 @@ def answer(found: Alternatives) -> forms.Answer:
 
     def page() -> str:
         parts = [forms.text_table(carried, columns, left=["alternative"])] if carried else []
-        parts += [tables(ranking, found.rooms)]
+        is_best = any(case.draft_length is None for case in found.cases.values())
+        parts += [tables(ranking, found.rooms, " with 1 drafted" * is_best)]
         return _page(found, words, parts, [_TEXTS["layouts"]] * (len(layouts) > 1))
 
     return report.comparison(predictions, ranking.best, page, facts)
 
 
-def tables(ranking: Ranking, rooms: Mapping[str, int]) -> str:
+def tables(ranking: Ranking, rooms: Mapping[str, int], drafted: str = "") -> str:
     """Return the legend, the fastest at each batch size, and all alternatives side by side.
 
-    `rooms` are the requests that fit in memory with each [request].
+    `rooms` are the requests that fit in memory with each [request], with what is `drafted`.
     """
     numbers, are_several = ranking.numbers, len(ranking.numbers) > 1
     legend = [
-        f"[{i}] {name}: {f'{rooms[name]} requests fit' if rooms[name] else 'nothing fits'}"
+        f"[{i}] {name}: {f'{rooms[name]} requests fit{drafted}' if rooms[name] else 'nothing fits'}"
         for name, i in numbers.items()
     ]
     fastest = [
