@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -36,6 +36,20 @@ if TYPE_CHECKING:
 _ALL = "to_frame() has all"
 _WHERE_VARIED = ("draft_length", "fits")
 """Columns that a table of all columns has where they vary."""
+
+
+class ViewSettings(TypedDict, total=False):
+    """Settings of views: of the verdict all, of others `interval` alone.
+
+    `tpot_target` is the time per output token that batches should meet [s]; `columns` are the names
+    that the table has, with commas; `interval` says whether it has intervals, by default where
+    errors are known; `components` adds the times of components.
+    """
+
+    tpot_target: float
+    columns: str
+    interval: bool | None
+    components: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -137,7 +151,7 @@ class Prediction(Printed):
         """Notes for the reader of the prediction, a sentence each."""
         return tuple(map(str, self.notes))
 
-    def view(self, name: str = "", **how: Any) -> Any:
+    def view(self, name: str = "", **how: Unpack[ViewSettings]) -> Any:
         """Return an answer that is a view of it, in all forms: ``print(p.view("peak"))``.
 
         Parameters
@@ -146,12 +160,11 @@ class Prediction(Printed):
             "verdict", "lengths" (of each draft length), "peak" (over batch sizes), "terms" (what
             takes the gain) or, of `specmodel.decode`, "plain"; by default the verdict.
         **how
-            Settings of the view: of the verdict `tpot_target` [s], `columns`, `interval` and
-            `components`.
+            Settings of the view, those of `ViewSettings`.
         """
         return SHOWN["view"](self, name, **how)
 
-    def report(self, *, verbose: bool = False, **how: Any) -> str:
+    def report(self, *, verbose: bool = False, **how: Unpack[ViewSettings]) -> str:
         """Return the page that the command prints, with all that it rests on if `verbose`.
 
         `how` are settings of `view`.
@@ -163,7 +176,7 @@ class Prediction(Printed):
         """What the command's first screen tells, by name: ``p.facts["one_length"].value``."""
         return dict(self.view().facts)
 
-    def to_dict(self, **how: Any) -> dict[str, Any]:
+    def to_dict(self, **how: Unpack[ViewSettings]) -> dict[str, Any]:
         """Return what the command's JSON has; `how` are settings of `view`."""
         return dict(self.view(**how).to_dict())
 
