@@ -72,7 +72,7 @@ def _acceptance_rows() -> Iterable[Row]:
         yield {
             "name": name,
             _TOKENS: _reached(published.acceptance, longest),
-            "measured at\ndraft length": among(range(1, longest + 1), published.lengths),
+            "measured\nlengths": among(range(1, longest + 1), published.lengths),
             "measured\non": published.task,
         }
     for found in filter(None, map(typical_heads, named_drafters())):
