@@ -162,7 +162,7 @@ def test_without_a_measurement_the_question_is_turned_round(run, document):
     words = "predict mixtral-8x7b h100 --drafter eagle3"
     text = run(words, one_line=True)
     assert text.startswith("Acceptance is not known: speculation pays from ")
-    assert re.search(r"Heads: lower quartile / .* [\d.]+-[\d.]+x \(eagle3 of 24 targets, by", text)
+    assert re.search(r"Heads: lower quartile / .* [\d.]+-[\d.]+x \(eagle3 of 25 targets, by", text)
     told = document(words)
     for row in told["rows"]:
         assert "speedup" not in row
@@ -406,7 +406,7 @@ def test_lists_of_words_policies_and_heads_are_there(run):
     policies = run("list policies")
     assert all(name in policies for name in policy_words())
     heads = run("list acceptance")
-    assert re.search(r"eagle3 \(24\)( +\d\.\d\d, \d\.\d\d, \d\.\d\d){3} +quartiles", heads)
+    assert re.search(r"eagle3 \(25\)( +\d\.\d\d, \d\.\d\d, \d\.\d\d){3} +quartiles", heads)
     asked = run("acceptance")
     assert "curl -s http://localhost:8000/metrics > before.prom" in asked
     for text in (words, policies, heads, run("list presets"), asked):
