@@ -42,12 +42,14 @@ class PublishedHead:
     """Tokens per step that were measured of a target with a drafter, by draft length [token].
 
     `name` is that by which it is taken for another target, `target` the beginning of a target's
-    name, `drafter` a kind in `named_drafters`; `source` tells where the numbers are from.
+    name, `drafter` a kind in `named_drafters`; `task` is the kind of prompts, "mixture" of several
+    kinds; `source` tells where the numbers are from.
     """
 
     name: str
     target: str
     drafter: str
+    task: str
     source: str
     lengths: tuple[int, ...]
     tokens_per_step: tuple[float, ...]
@@ -130,7 +132,8 @@ def published_acceptance() -> tuple[PublishedHead, ...]:
     for row in rows_of("accept_lengths.csv"):
         tokens = tuple(float(value) for key, value in row.items() if key.isdecimal())
         lengths = tuple(range(1, len(tokens) + 1))
-        head = PublishedHead(row["name"], row["target"], row["drafter"], "", lengths, tokens)
+        name, target, drafter, task = (row[key] for key in ("name", "target", "drafter", "task"))
+        head = PublishedHead(name, target, drafter, task, "", lengths, tokens)
         found.append(replace(head, source=f"{head.name} ({_BENCHMARK}{head.smoothed})"))
     return tuple(found)
 
@@ -181,7 +184,8 @@ def _head_of(rows: list[dict[str, str]], name: str, source: str) -> PublishedHea
     """Return a head from rows of a table, one row for each draft length."""
     lengths = tuple(int(row["draft_length"]) for row in rows)
     tokens = tuple(float(row["tokens_per_step"]) for row in rows)
-    return PublishedHead(name, rows[0]["target"], rows[0]["drafter"], source, lengths, tokens)
+    target, drafter, task = (rows[0][key] for key in ("target", "drafter", "task"))
+    return PublishedHead(name, target, drafter, task, source, lengths, tokens)
 
 
 def acceptance_by_name() -> dict[str, PublishedHead]:

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 import specmodel
+from specmodel.base.ranges import among
 from specmodel.drafters.names import named_drafters
 from specmodel.replay import traces
 from specmodel.show.behind import off_by
@@ -67,9 +68,13 @@ def _acceptance_rows() -> Iterable[Row]:
     from specmodel.drafters.typical import NAMES, acceptance_by_name, typical_heads
 
     for name, published in sorted(acceptance_by_name().items()):
-        lengths = ", ".join(map(str, published.lengths))
-        shown = _reached(published.acceptance, max(published.lengths))
-        yield {"name": name, _TOKENS: shown, "measured at\ndraft length": lengths}
+        longest = max(published.lengths)
+        yield {
+            "name": name,
+            _TOKENS: _reached(published.acceptance, longest),
+            "measured\nlengths": among(range(1, longest + 1), published.lengths),
+            "measured\non": published.task,
+        }
     for found in filter(None, map(typical_heads, named_drafters())):
         reached = [_reached(level, found.max_draft_length) for level in found.acceptance]
         titles = [f"--acceptance\n{name}" for name in NAMES]

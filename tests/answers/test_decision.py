@@ -60,7 +60,7 @@ def test_nothing_pasted_loses_at_any_batch_size_asked_or_not(decided):
 
 
 def test_what_is_pasted_is_near_the_best_of_each_batch_size(decided):
-    """In the mean over the deployments, from 1 to 64 requests, within 3 %."""
+    """From 1 to 64 requests, of more that were judged: within 3 % in the mean, 8 % in each."""
     lost = []
     for given, decision in decided.values():
         sizes = 2 ** np.arange(7)
@@ -97,4 +97,4 @@ def test_nothing_is_decided_where_more_than_the_batch_size_varies_or_lengths_are
     assert decide(predict(**asked, batch_size=[1, 8], context_length=[1024, 2048])) is None
     assert decide(predict(**asked, batch_size=[1, 8], draft_length=3)) is None
     assert decide(predict(**asked | {"acceptance": 0.01}, batch_size=[1, 8])) is None
-    assert decide(predict("mixtral-8x7b", "h100")) is None
+    assert decide(predict("mixtral-8x7b", "h100", drafter="eagle3")) is None

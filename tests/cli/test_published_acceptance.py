@@ -1,5 +1,6 @@
 """Acceptance that is published, on the commands that take one."""
 
+import re
 import tomllib
 
 import pytest
@@ -36,6 +37,7 @@ def test_a_list_says_which_there_are(run):
     names = [line.split()[0] for line in listed.splitlines() if line]
     assert {*specmodel.list_acceptance()} < {*names}
     assert len({*names[2:]}) == len(names[2:])  # each row is told apart by its first word
+    assert re.search(r"gpt-oss-120b-dflash +1.87, 3.30, 4.30 +3, 9 +maths\n", listed)
     assert len(widest(listed)) <= 80
 
 
@@ -45,6 +47,7 @@ def test_what_is_listed_is_shown_with_its_source(run, name):
     assert f"# as an option: --acceptance {name}" in shown
     told = tomllib.loads(shown)
     assert f"{told['target']}-{told['drafter']}" == name
+    assert told["task"] == "code"
     assert len(told["tokens_per_step"]) == len(told.get("lengths", range(8)))
 
 

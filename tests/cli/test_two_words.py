@@ -160,7 +160,7 @@ def test_without_a_measurement_the_question_is_turned_round(run, document):
     words = "predict mixtral-8x7b h100 --drafter eagle3"
     text = run(words, one_line=True)
     assert text.startswith("Acceptance is not known: speculation pays from ")
-    assert re.search(r"Heads: lower quartile / .* [\d.]+-[\d.]+x \(eagle3 of 21 targets, by", text)
+    assert re.search(r"Heads: lower quartile / .* [\d.]+-[\d.]+x \(eagle3 of 25 targets, by", text)
     told = document(words)
     for row in told["rows"]:
         assert "speedup" not in row
@@ -249,7 +249,7 @@ def test_lengths_that_were_typed_are_answered_without_an_acceptance(run, rows, r
         assert row["break_even_acceptance_rate"] == pytest.approx(rate, rel=1e-9)
     longer = run("predict mixtral-8x7b h100 --drafter eagle3 --draft-length 9")
     assert "Heads: those published draft chains of at most 7." in longer
-    refuse("predict mixtral-8x7b h100 --draft-length 0:3", "--draft-length: got 0")
+    refuse("predict mixtral-8x7b h100 --drafter eagle3 --draft-length 0:3", "--draft-length: got 0")
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ BAD = [
     ("predict nobody/nothing h200", "local cache"),
     ("predict qwen3-30b h200 --columns speed", "columns such as"),
     ("predict qwen3-30b h200 --columns tpot,tpot", "columns, each once"),
-    ("predict mixtral-8x7b h200 --tpot-target 20ms", "an acceptance with it"),
+    ("predict mixtral-8x7b h200 --drafter eagle3 --tpot-target 20ms", "an acceptance with it"),
     ("predict qwen3-4b h100 --drafter qwen3-4b --acceptance typical", "fewer than two targets"),
     (SPEC + " '{'", "well-formed JSON"),
     (f"{SPEC} '{MAGIC}'", "magic"),
@@ -404,7 +404,7 @@ def test_lists_of_words_policies_and_heads_are_there(run):
     policies = run("list policies")
     assert all(name in policies for name in policy_words())
     heads = run("list acceptance")
-    assert re.search(r"eagle3 \(21\)( +\d\.\d\d, \d\.\d\d, \d\.\d\d){3} +quartiles", heads)
+    assert re.search(r"eagle3 \(25\)( +\d\.\d\d, \d\.\d\d, \d\.\d\d){3} +quartiles", heads)
     asked = run("acceptance")
     assert "curl -s http://localhost:8000/metrics > before.prom" in asked
     for text in (words, policies, heads, run("list presets"), asked):

@@ -115,8 +115,8 @@ def test_a_target_is_known_by_its_name(target, drafter, first):
 
 @one_case(
     "target drafter",
-    *((name, "mtp") for name in ("GLM-5", "GLM-5.25", "GLM-5.3-FP8", "my-glm-15.2")),
-    *((name, "mtp") for name in ("DeepSeek-V4-Pro-0813", "DeepSeek-V4-Flash")),
+    *((name, "mtp") for name in ("GLM-4.7", "GLM-5.25", "GLM-5.3-FP8", "my-glm-15.2")),
+    *((name, "mtp") for name in ("DeepSeek-V4-Pro-0813", "DeepSeek-V3.1")),
     *(("GLM-5.2", drafter) for drafter in ("eagle3", "ngram")),
 )
 def test_what_is_not_published_is_told_with_what_is(target, drafter):

@@ -10,7 +10,7 @@ from strategies import draft_bytes
 from specmodel import deploy, eagle3_drafter, list_architectures, load_architecture, load_drafter
 from specmodel.drafters import drafter_kind
 from specmodel.drafters.names import named_drafters
-from specmodel.drafters.published import taken_drafter, usual_drafter
+from specmodel.drafters.published import rows_of, taken_drafter, usual_drafter
 from specmodel.drafters.typical import (
     QUARTILES_FROM,
     measured_acceptance,
@@ -88,6 +88,7 @@ def test_a_reduced_vocabulary_leaves_the_embedding_whole_but_shared():
 # Published acceptance: each met at its own lengths, and quartiles over targets
 
 HEADS = published_heads()
+TASKS = {"code", "chat", "maths", "prose", "agents", "random", "mixture", "not named"}
 BY_KIND = {kind: [head for head in HEADS if head.drafter == kind] for kind in named_drafters()}
 
 
@@ -99,6 +100,15 @@ def test_the_table_has_one_entry_for_each_target_and_drafter_with_a_source():
         )
         assert list(head.lengths) == sorted({*head.lengths})
         assert all(1 <= t <= n + 1 for n, t in zip(head.lengths, head.tokens_per_step, strict=True))
+
+
+@each_row("table", ["accept_lengths.csv", "typical_lengths.csv"])
+def test_every_row_says_what_it_was_measured_on_and_a_head_one_kind_of_it(table):
+    rows = rows_of(table)
+    assert {row["task"] for row in rows} <= TASKS
+    assert len({(row["target"], row["drafter"], row["task"]) for row in rows}) == len(
+        {(row["target"], row["drafter"]) for row in rows}
+    )
 
 
 @each_row("head", HEADS)
