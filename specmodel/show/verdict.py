@@ -309,7 +309,9 @@ def _decided(decision: Decision) -> dict[str, Fact]:
         "gives_away": Fact(decision.gives_away if decision.gives_away >= 0.005 else None),
         "no_room_at": Fact([[size, size] for size in decision.no_room_at], "request"),
         "graphs_option": Fact(graphs.option if graphs else None),
-        "graphs_from": Fact(graphs.first if graphs else None, "request"),
+        "graphs_from": Fact(
+            graphs.first if graphs and graphs.first < graphs.batch_size else None, "request"
+        ),
         "without_graphs": Fact(graphs.speedup if graphs else None),
         "without_graphs_at": Fact(graphs.batch_size if graphs else None, "request"),
         "most_requests": Fact(decision.most_requests, "request"),
