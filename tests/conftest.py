@@ -14,7 +14,6 @@ import pytest
 from hypothesis import settings
 from printed import check_one_line, in_one_line, parse
 
-from specmodel import cli
 from specmodel.base.text import VERBOSE
 
 settings.register_profile("specmodel", deadline=None, derandomize=True, max_examples=60)
@@ -72,6 +71,8 @@ def gpu(lent: tuple[object, object]) -> object:
 @pytest.fixture
 def ended(capsys):
     """Run a command line; return its status, what it prints, and what it says on stderr."""
+    from specmodel import cli  # which the core's tests run without
+
     return lambda command: (cli.main(shlex.split(command)), *capsys.readouterr())
 
 

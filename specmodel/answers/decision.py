@@ -106,7 +106,7 @@ class Decision:
 
 
 def decide(prediction: Prediction, largest: int | None = None) -> Decision | None:
-    """Return what to paste for a prediction at best draft lengths; None where no draft gains.
+    """Return what to paste for a prediction at best draft lengths; None if no draft gains or fits.
 
     That is one length for all batch sizes: the shortest within `NEAR` of the best geometric mean of
     speedups over the batch sizes asked, with CUDA graphs as large as its steps unless their size
@@ -135,6 +135,8 @@ def decide(prediction: Prediction, largest: int | None = None) -> Decision | Non
     if varies - {"batch_size"} or np.prod(case.acceptance.shape) > 1:
         return None
     judged = _Judged(case, sizes, prediction.max_draft_length, largest)
+    if not judged.is_asked.any():
+        return None
     means, least, lengths = judged.means, judged.gains.min(axis=-1), judged.lengths
     share = 0.0 if largest else NEAR
     near = [n for n in lengths if means[n] >= (1 - share) * max(means[n] for n in lengths)]

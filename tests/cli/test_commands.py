@@ -72,7 +72,7 @@ def test_a_parameter_at_a_bound_is_warned_of(kind, changes, warning, tmp_path, r
     assert warning in fitted(kind, table).result.warnings
     table.to_csv(tmp_path / "a.csv", index=False)
     command = f"fit kernels {tmp_path}/a.csv --output {tmp_path}/a.toml"
-    assert f"Warning: {warning}." in run(command, one_line=True)
+    assert f"Warning: {kind} bf16: {warning}." in run(command, one_line=True)
 
 
 def test_what_the_points_do_not_determine_is_named():
