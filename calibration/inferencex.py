@@ -1,16 +1,17 @@
-"""Gains of MTP beside those of InferenceX's pages: how they change with concurrency.
+"""Gains of MTP beside those of InferenceX's pages, whose prompts are random tokens.
 
-Usage: python calibration/inferencex.py FILE
+Usage: python calibration/inferencex.py [FILE]
 
-FILE has a row a page and concurrency: page, target, hardware (8xh200), engine, draft_length, isl,
-osl, concurrency, tpot_off_ms, tpot_mtp_ms and is_extrapolated, which tells where the plain curve is
-continued; where known, those of OPTIONS. Prompts are random, and nobody published how many of their
-drafts are accepted: gains are told with what is published of the target, with tokens a step fitted
-to each page, and with one share of the published tokens beyond the first, fitted to all other
-pages. The error of shape is that of the gain once tokens a step meet the page's first row.
+FILE, `calibration/tables/inferencex.csv` by default, has a row a page and concurrency: page,
+target, hardware (8xh200), engine, draft_length, isl, osl, concurrency, tpot_off_ms, tpot_mtp_ms and
+is_extrapolated, which tells where the plain curve is continued; where known, those of OPTIONS.
+Nobody published how many drafts are accepted there. Gains are told with acceptance as published, on
+mixed use, on each page with its own shift of the logit of acceptance, and with the shift fitted to
+all other pages, which is how `task="random"` would meet a new page; intervals are of the last.
 """
 
 import argparse
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -18,90 +19,126 @@ import pandas as pd
 from scipy.optimize import minimize_scalar
 
 from specmodel import predict
+from specmodel.algebra.acceptance import Acceptance, acceptance_from_lengths
 from specmodel.base.units import FloatArray
+from specmodel.drafters.measured_heads import PublishedHead, published_head_of
+from specmodel.drafters.tasks import MIXTURE, task_shifts
 
 OPTIONS = ("weight_dtype", "kv_dtype", "tensor_parallel", "data_parallel", "expert_parallel")
 """Columns that are taken where they are known; tensor_parallel is all GPUs else."""
 SHARE = 0.9
 """Mean length of prompts and outputs, which are drawn from 0.8 to 1 of what is named [-]."""
+TABLE = Path(__file__).parent / "tables" / "inferencex.csv"
 
 
-def at_concurrency(row: Any, **prompts: int) -> tuple[FloatArray, FloatArray]:
-    """Return the time of a token without and with drafts [s], and the tokens of a step."""
-    below = int(row.concurrency)
-    given = {name: getattr(row, name) for name in OPTIONS if pd.notna(getattr(row, name, None))}
-    found = predict(
+def head_of(row: Any) -> PublishedHead:
+    """Return the published head of a row's target."""
+    return cast(PublishedHead, published_head_of(row.target, "mtp"))
+
+
+def told(row: Any, **given: Any) -> Any:
+    """Return the prediction of a row without and with drafts, at the whole numbers around it."""
+    known = {name: getattr(row, name) for name in OPTIONS if pd.notna(getattr(row, name, None))}
+    return predict(
         row.target,
         row.hardware,
         drafter="mtp",
         engine=row.engine,
-        draft_length=[[0], [int(row.draft_length)]],
-        batch_size=[below, below + 1],
+        batch_size=[int(row.concurrency), int(row.concurrency) + 1],
         context_length=round(SHARE * (row.isl + row.osl / 2)),
-        **{"tensor_parallel": int(row.hardware.partition("x")[0])} | given | prompts,
+        **{"tensor_parallel": int(row.hardware.partition("x")[0])} | known | given,
     )
-    part = row.concurrency - below
-    return found.tpot @ [1 - part, part], found.tokens_per_step[:, 0]
 
 
-def predicted(row: Any) -> dict[str, float]:
-    """Return times of a plain token, a step with drafts, and prompts in its tokens [s]; tokens."""
-    lengths = {"prompt_length": round(SHARE * row.isl), "output_length": round(SHARE * row.osl)}
-    alone, tokens = at_concurrency(row)
-    loaded, _ = at_concurrency(row, **lengths)
-    step, carried = alone[1] * tokens[1], loaded[1] - alone[1]
-    return {"plain": loaded[0], "step": step, "carried": carried, "published": tokens[1]}
+def lengths(row: Any) -> dict[str, int]:
+    """Return the prompts and outputs of a row [token]."""
+    return {"prompt_length": round(SHARE * row.isl), "output_length": round(SHARE * row.osl)}
 
 
-def errors(rows: pd.DataFrame, tokens: Any) -> FloatArray:
+def times(row: Any) -> dict[str, float]:
+    """Return the time of a plain token, a step with drafts, and prompts in its tokens [s]."""
+    part = row.concurrency % 1
+    both = {"draft_length": [[0], [int(row.draft_length)]]}
+    alone, loaded = told(row, **both), told(row, **both, **lengths(row))
+    step, carried, plain = (
+        values @ [1 - part, part]
+        for values in (alone.step_time[1], (loaded.tpot - alone.tpot)[1], loaded.tpot[0])
+    )
+    return {"plain": plain, "step": step, "carried": carried}
+
+
+def errors(rows: pd.DataFrame, tokens: FloatArray) -> FloatArray:
     """Return predicted over measured gain less one, with so many tokens a step [-]."""
     gain = rows["plain"] / (rows["step"] / tokens + rows["carried"])
     return np.asarray(gain / rows["gain"] - 1)
 
 
-def share_of(rows: pd.DataFrame, most: str, share: float) -> Any:
-    """Return the tokens of a step if a share of those beyond the first is accepted [token]."""
-    return 1 + share * (rows[most] - 1)
+def with_shift(rows: pd.DataFrame, shift: float) -> FloatArray:
+    """Return the errors of gains with a shift of acceptance [-]."""
+    each = cast(Any, rows.itertuples())
+    return errors(rows, np.array([head_of(r).derived(shift, r.draft_length)[-1] for r in each]))
 
 
-def fitted(rows: pd.DataFrame, most: str) -> float:
-    """Return the share that meets the gains of rows best, by squares of logarithms [-]."""
+def fitted(rows: pd.DataFrame) -> float:
+    """Return the shift that meets the gains of rows best, by squares of logarithms [-]."""
     found = minimize_scalar(
-        lambda x: float((np.log1p(errors(rows, share_of(rows, most, x))) ** 2).sum()), bounds=(0, 1)
+        lambda shift: float((np.log1p(with_shift(rows, shift)) ** 2).sum()), bounds=(-4, 1)
     )
     return float(found.x)
 
 
+def interval(row: Any, shift: float, spread: float) -> tuple[float, float]:
+    """Return the 80 % interval of a row's gain with a shift of acceptance [-]."""
+    rates = acceptance_from_lengths(head_of(row).derived(shift, row.draft_length))
+    acceptance = Acceptance(acceptance_by_position=rates.tolist(), spread=spread)
+    given = {"acceptance": acceptance, "draft_length": int(row.draft_length)}
+    ends = told(row, interval=True, **given, **lengths(row)).intervals["speedup"]
+    return float(ends.low.mean()), float(ends.high.mean())
+
+
 def judged(table: pd.DataFrame) -> pd.DataFrame:
-    """Return rows with predictions, tokens a step of each page, and errors of gains."""
-    times = pd.DataFrame([predicted(row) for row in cast(Any, table.itertuples())])
-    table = table.reset_index(drop=True).join(times)
+    """Return rows with predictions, errors of gains, and intervals."""
+    table = table.reset_index(drop=True)
+    table = table.join(pd.DataFrame([times(row) for row in cast(Any, table.itertuples())]))
     table["gain"] = table["tpot_off_ms"] / table["tpot_mtp_ms"]
-    table["verified"] = table["draft_length"] + 1
     table["plain_error"] = 1e3 * table["plain"] / table["tpot_off_ms"] - 1
-    table["as_published"] = errors(table, table["published"])
-    pages = []
+    each = [(head_of(row), row.draft_length) for row in cast(Any, table.itertuples())]
+    for name in ("code", MIXTURE):
+        tokens = [head.tokens_on(name, length)[-1] for head, length in each]
+        table[name] = errors(table, np.array(tokens))
+    pages, spread = [], task_shifts()["random"].derived_spread
     for page, rows in table.groupby("page", sort=False):
-        own = share_of(rows, "verified", fitted(rows, "verified"))
-        first = share_of(rows, "verified", fitted(rows.nsmallest(1, "concurrency"), "verified"))
-        others = share_of(rows, "published", fitted(table[table["page"] != page], "published"))
-        kinds = {"by_page": own, "left_out": others, "shape": first}
-        told = {kind: errors(rows, tokens) for kind, tokens in kinds.items()}
-        pages.append(rows.assign(tokens=own, **told))
+        own, others = fitted(rows), fitted(table[table["page"] != page])
+        first = fitted(rows.nsmallest(1, "concurrency"))
+        ends = [interval(row, others, spread) for row in cast(Any, rows.itertuples())]
+        pages.append(
+            rows.assign(
+                shift=own,
+                by_page=with_shift(rows, own),
+                left_out=with_shift(rows, others),
+                shape=with_shift(rows, first),
+                low=[low for low, _ in ends],
+                high=[high for _, high in ends],
+            )
+        )
     return pd.concat(pages)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
-    parser.add_argument("file")
+    parser.add_argument("file", nargs="?", default=TABLE)
     table = judged(pd.read_csv(parser.parse_args().file, comment="#"))
-    kinds = ["as_published", "by_page", "left_out", "shape"]
-    told = table[["page", "concurrency", "gain", "published", "tokens", "plain_error", *kinds]]
-    print(told.to_string(index=False, float_format="{:.3f}".format))
+    kinds = ["code", MIXTURE, "by_page", "left_out", "shape"]
+    columns = ["page", "concurrency", "gain", "shift", "low", "high", "plain_error", *kinds]
+    print(table[columns].to_string(index=False, float_format="{:.3f}".format))
+    print(f"shift of all pages: {fitted(table):.3f}")
     for name, rows in (("all", table), ("measured", table[~table["is_extrapolated"]])):
         for kind in ("plain_error", *kinds):
             mean, bias = rows[kind].abs().mean(), rows[kind].mean()
             print(f"{name}, {kind}: {mean:.1%} in the mean of {len(rows)}, {bias:+.1%}")
+        print(
+            f"{name}: intervals hold {rows['gain'].between(rows['low'], rows['high']).mean():.0%}"
+        )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.units import FloatArray, Numeric, check, rows_of
-from specmodel.drafters.typical import acceptance_by_task
+from specmodel.drafters.measured_heads import published_head_of
+from specmodel.drafters.tasks import MIXED, MIXTURE
 from specmodel.prediction.case import Case, given_form, kind_of, named_head, published_or_none
 from specmodel.prediction.gains import peak_at
 from specmodel.prediction.outcome import Prediction
@@ -337,14 +338,13 @@ def measured_unions() -> pd.DataFrame:
 
 
 def cases_by_task(case: Case) -> dict[str, Case]:
-    """Return a case with the acceptance that is published of each kind of task."""
+    """Return a case with published acceptance on each kind of task, and on all of them."""
     if given := given_form(case.given):
         raise InputError(*next(iter(given.items())), "none, as each kind of task has its own")
-    tasks = acceptance_by_task(case.deployment.target.name, kind_of(case.deployment))
-    if not tasks:
-        expected = "a target and drafter whose acceptance by task is published, such as gemma-4-26b"
+    if published_head_of(case.deployment.target.name, kind_of(case.deployment)) is None:
+        expected = "a target and drafter whose acceptance is published (`list_acceptance()`)"
         raise InputError("view", "tasks", expected)
-    return {task: replace(case, acceptance=acceptance) for task, acceptance in tasks.items()}
+    return {task: case.on_task(task) for task in (*MIXED, MIXTURE)}
 
 
 def ends_at_context(case: Case) -> list[int | None]:

@@ -64,7 +64,7 @@ def _read(path: str) -> Any:
 def _find(name: str) -> Any:
     """Return the record that ships under a name, whichever kind it is."""
     from specmodel.base.naming import known_name, spellings
-    from specmodel.drafters.typical import acceptance_by_name
+    from specmodel.drafters.measured_heads import acceptance_by_name
 
     published = acceptance_by_name()
     known: dict[str, Callable[[str], Any]] = {

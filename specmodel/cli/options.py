@@ -22,7 +22,7 @@ from specmodel.prediction.case import ACCEPTANCE, LONGEST_SEARCHED, Case, case_o
 _AXES = ("prompt_length", "output_length", "context_length", "draft_length", "batch_size")
 _WHERE = (*NAMES, "num_gpus", "changes", "may_not_fit", "force", "draft_model", "unnamed")
 """What says what runs where."""
-_OF_ACCEPTANCE = (*ACCEPTANCE, "measured_draft_length", "acceptance_spread")
+_OF_ACCEPTANCE = (*ACCEPTANCE, "task", "measured_draft_length", "acceptance_spread")
 _MOST_CORRELATED = 0.5
 _OF_POINTS = ("lockstep", "verify_tokens", "max_draft_length")
 

@@ -173,6 +173,10 @@ class AcceptanceArguments(TypedDict, total=False):
     measured_draft_length, acceptance_spread
         Draft length at which it was measured [token]; standard deviation of the acceptance rate,
         which intervals then hold, by default that between tasks of what is published, else 0 [-].
+    task
+        Kind of task that published acceptance is taken on: "code", "chat", "maths", "prose",
+        "agents", "random" (prompts of random tokens), or shares of several by kind; by default
+        "mixture", a quarter of the tokens on each of the first four.
     """
 
     acceptance_rate: Numeric | None
@@ -183,6 +187,7 @@ class AcceptanceArguments(TypedDict, total=False):
     acceptance_by_context: Mapping[float, float] | Sequence[tuple[float, float]] | str | None
     measured_draft_length: Numeric | None
     acceptance_spread: float | None
+    task: str | Mapping[str, float] | None
 
 
 class AskedArguments(RunArguments, WhatIfArguments, AcceptanceArguments, total=False):

@@ -1,5 +1,7 @@
 """Published acceptance by name: what was measured of a target with its usual drafter."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from specmodel.algebra.acceptance import Acceptance
@@ -7,9 +9,15 @@ from specmodel.base.errors import InputError, nearest
 from specmodel.base.naming import spellings
 from specmodel.base.records import is_path
 from specmodel.drafters.by_name import drafter_kind
+from specmodel.drafters.measured_heads import (
+    PublishedHead,
+    acceptance_by_name,
+    published_as,
+    published_head_of,
+)
 from specmodel.drafters.passes import Drafter
 from specmodel.drafters.published import PRESET
-from specmodel.drafters.typical import acceptance_by_name, measured_acceptance, published_as
+from specmodel.drafters.tasks import MIXTURE
 from specmodel.models.architecture import Architecture, load_architecture
 
 
@@ -25,9 +33,12 @@ def list_acceptance() -> list[str]:
 
 
 def load_acceptance(
-    target: Architecture | str | Path, drafter: Drafter | str | Path, preset: str = PRESET
+    target: Architecture | str | Path,
+    drafter: Drafter | str | Path,
+    preset: str = PRESET,
+    task: str | Mapping[str, float] = MIXTURE,
 ) -> Acceptance:
-    """Return the acceptance that was measured of a target with a drafter, by position.
+    """Return the published acceptance of a target with a drafter on a kind of task, by position.
 
     Parameters
     ----------
@@ -36,16 +47,19 @@ def load_acceptance(
     preset
         "preset" for the one that is published for both, or a name that `list_acceptance` gives:
         that of another target, as an assumption.
+    task
+        Kind of task, or shares of several, as `shares_of` takes it.
 
     Returns
     -------
     Acceptance
-        Up to the longest draft that was measured, with its source; an InputError if none is
-        published for the two, or it is that of a drafter of another kind.
+        Up to the longest draft that was measured, with its source; on a kind of task that was not
+        measured, derived from one that was. An InputError if none is published for the two, or it
+        is that of a drafter of another kind.
 
     Examples
     --------
-    >>> acceptance = load_acceptance("Qwen3.5-397B-A17B", "mtp")
+    >>> acceptance = load_acceptance("Qwen3.5-397B-A17B", "mtp", task="code")
     >>> acceptance.expected_tokens_per_step([1, 3]).round(2).tolist()
     [1.93, 3.39]
     """
@@ -55,17 +69,35 @@ def load_acceptance(
     name = model.name if isinstance(model, Architecture) else str(model)
     kind = drafter_kind(drafter, model)
     if preset != PRESET:
-        return _named(preset, kind)
-    found = measured_acceptance(name, kind)
-    if found is not None:
-        return found
+        return _named(preset, kind).acceptance(task)
+    head = published_head_of(name, kind)
+    if head is not None:
+        return head.acceptance(task)
     expected = f"a rate of your own: none is published for {name} with {kind}; published are"
     close = nearest(f"{name}-{kind}", list_acceptance())
     raise InputError("acceptance", preset, f"{expected} {close} (`list_acceptance()`)")
 
 
-def _named(preset: str, kind: str) -> Acceptance:
-    """Return a published acceptance by name; refuse one measured with another kind of drafter."""
+def measured_acceptance(
+    target: str, drafter: str, named: str = "", task: str | Mapping[str, float] = MIXTURE
+) -> Acceptance | None:
+    """Return the published acceptance of a target, by name, and drafter; None if there is none.
+
+    Its source says so if it is of another head than the one that a path or id names.
+
+    >>> measured_acceptance("Qwen3-30B-A3B", "eagle3").max_draft_length
+    7.0
+    >>> measured_acceptance("Mixtral-8x7B", "eagle3")
+    """
+    head = published_head_of(target, drafter)
+    if head is None:
+        return None
+    found = head.acceptance(task)
+    return replace(found, source=found.source + head.unlike(named))
+
+
+def _named(preset: str, kind: str) -> PublishedHead:
+    """Return a published head by name; refuse one of another kind of drafter."""
     known = acceptance_by_name()
     found = next((known[word] for word in spellings(preset) if word in known), None)
     if found is None:
@@ -74,4 +106,4 @@ def _named(preset: str, kind: str) -> Acceptance:
         raise InputError("acceptance", preset, expected)
     if found.drafter != published_as(kind):
         raise InputError("acceptance", preset, f"one of {kind}, as the drafter is, or numbers")
-    return found.acceptance
+    return found

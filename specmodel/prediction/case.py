@@ -31,11 +31,12 @@ from specmodel.cost.deploying import GPU_DEGREES, NAMES, laid_out
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.layouts import HELD
 from specmodel.cost.usual import TOLD, changed, deployed
-from specmodel.drafters.acceptance import load_acceptance
+from specmodel.drafters.acceptance import load_acceptance, measured_acceptance
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.drafters.names import named_drafters
 from specmodel.drafters.published import PRESET, taken_drafter
-from specmodel.drafters.typical import TypicalHeads, measured_acceptance, typical_heads
+from specmodel.drafters.tasks import MIXED, MIXTURE
+from specmodel.drafters.typical import TypicalHeads, typical_heads
 from specmodel.prediction.evaluate import LOAD, LOCKSTEP
 
 TYPICAL = {"typical-low": 0, "typical": 1, "typical-high": 2}
@@ -53,7 +54,7 @@ _MOST_HELD = 10_000_000
 """Tokens of a request that GPUs are counted for at most [token]."""
 _LONGEST = "max_draft_length"
 _OF_POINTS = {*POINTS, *ACCEPTANCE, "draft_length", "max_draft_length", "measured_draft_length"}
-_OF_POINTS |= {"acceptance_spread"}
+_OF_POINTS |= {"acceptance_spread", "task"}
 OF_DEPLOYMENTS = {*NAMES, *AskedArguments.__annotations__, "draft_model", "unnamed"} - {*ACCEPTANCE}
 OF_DEPLOYMENTS |= {"may_not_fit", "force", "told_names", "told_drafter", "engine.state_slots"}
 """Arguments that say what runs where; `draft_model` is the head that a start command names, and
@@ -100,6 +101,29 @@ class Case:
         given = {**self.given, "acceptance": "typical"}
         return replace(self, given=given, acceptance=taken_acceptance(self.deployment, given))
 
+    def on_task(self, task: str) -> Case:
+        """Return the case with published acceptance on a kind of task."""
+        given = {**self.given, "task": task}
+        return replace(self, given=given, acceptance=taken_acceptance(self.deployment, given))
+
+    @property
+    def takes_published(self) -> bool:
+        """Whether acceptance is that of published heads, which depends on the task."""
+        form = given_form(self.given)
+        is_published = not form or isinstance(form.get("acceptance"), str)
+        drafter = self.deployment.drafter
+        return is_published and self.deployment.has_drafter and not drafter.is_lookup
+
+    def tokens_by_task(self, draft_length: int) -> dict[str, float]:
+        """Return published tokens per step on each kind of task, {} where none is taken [token]."""
+        if self.acceptance is None or not self.takes_published:
+            return {}
+        cases = {task: self.on_task(task).known_acceptance for task in MIXED}
+        return {
+            task: float(acceptance.expected_tokens_per_step(draft_length))
+            for task, acceptance in cases.items()
+        }
+
     def at(self, **points: Any) -> Case:
         """Return the case at other points."""
         return replace(self, points={**self.points, **points})
@@ -127,7 +151,12 @@ class Case:
     @property
     def heads(self) -> TypicalHeads | None:
         """What published heads of the drafter's kind reach, None where too few are published."""
-        return typical_heads(kind_of(self.deployment))
+        return typical_heads(kind_of(self.deployment), self.task)
+
+    @property
+    def task(self) -> str | Mapping[str, float]:
+        """Kind of task, or shares of several, that published acceptance is taken on."""
+        return self.given.get("task", MIXTURE)
 
     @property
     def known_acceptance(self) -> Acceptance:
@@ -259,15 +288,16 @@ def _checked_longest(asked: int) -> int:
 def taken_acceptance(deployment: Deployment, given: Mapping[str, Any]) -> Acceptance | None:
     """Return the acceptance given in one form, else what is published of target and drafter.
 
-    What is published holds for no one task: its spread is that between tasks unless one is given.
+    What is published is taken on the task that was given, else on a mixture.
     """
     typed = given_form(given)
     spread = given.get("acceptance_spread")
+    if "task" in given and typed and not isinstance(typed.get("acceptance"), str):
+        expected = f"none beside `{next(iter(typed))}`, as only published acceptance has tasks"
+        raise InputError("task", given["task"], expected)
     found = _of_form(deployment, given, typed) if typed else _published(deployment, given)
-    is_own = bool(typed) and not isinstance(typed.get("acceptance"), str)
-    if found is None or (spread is None and is_own):
+    if found is None or spread is None:
         return found
-    spread = task_spread(deployment) if spread is None else spread
     check("acceptance_spread", spread, minimum=0, maximum=0.5)
     return replace(found, spread=spread)
 
@@ -296,13 +326,14 @@ def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, 
         return value
     if isinstance(value, str):
         if value in TYPICAL:
-            return _typical(deployment, value)
+            return _typical(deployment, value, given)
         if measured is not None:
             expected = "none: leave it out, as published acceptance has its own draft lengths"
             raise InputError("measured_draft_length", measured, expected)
-        found = load_acceptance(deployment.target, deployment.drafter, value)
+        task = given.get("task", MIXTURE)
+        found = load_acceptance(deployment.target, deployment.drafter, value, task)
         if value == PRESET:
-            found = published_or_none(deployment, named_head(given)) or found
+            found = published_or_none(deployment, named_head(given), task) or found
         return of_unchanged(_continued(found, given), given)
     if value is not None:
         typed = {"acceptance_rate": value}
@@ -320,17 +351,19 @@ def named_head(given: Mapping[str, Any]) -> str:
     return path if "/" in path else ""
 
 
-def published_or_none(deployment: Deployment, named: str = "") -> Acceptance | None:
-    """Return the acceptance published for this target and drafter, None if there is none.
+def published_or_none(
+    deployment: Deployment, named: str = "", task: str | Mapping[str, float] = MIXTURE
+) -> Acceptance | None:
+    """Return the acceptance published for this target and drafter on a task, None if there is none.
 
     It says if the head that a path or id `named` is not the one that was measured.
     """
-    return measured_acceptance(deployment.target.name, kind_of(deployment), named)
+    return measured_acceptance(deployment.target.name, kind_of(deployment), named, task)
 
 
 def _published(deployment: Deployment, given: Mapping[str, Any]) -> Acceptance | None:
     """Return the published acceptance, extended to longer drafts, None if unknown or for trees."""
-    found = published_or_none(deployment, named_head(given))
+    found = published_or_none(deployment, named_head(given), given.get("task", MIXTURE))
     if found is None or deployment.tree_width > 1:  # what is published is of chains
         return None
     measured = given.get("measured_draft_length")
@@ -346,10 +379,10 @@ def _continued(found: Acceptance, given: Mapping[str, Any]) -> Acceptance:
     return found.continued(longest) if longest <= MAX_DRAFT_LENGTH else found
 
 
-def _typical(deployment: Deployment, name: str) -> Acceptance:
+def _typical(deployment: Deployment, name: str, given: Mapping[str, Any]) -> Acceptance:
     """Return the acceptance of typical, typical-low or typical-high."""
     kind = kind_of(deployment)
-    found = typical_heads(kind)
+    found = typical_heads(kind, given.get("task", MIXTURE))
     if found is None:
         expected = f"a rate: fewer than two targets have published acceptance with {kind}"
         raise InputError("acceptance", name, expected)

@@ -65,15 +65,16 @@ _TOKENS = "tokens a step\nat 1, 3, 5 drafted"
 
 def _acceptance_rows() -> Iterable[Row]:
     """Yield rows of acceptance as published by target and drafter, then of heads by kind."""
-    from specmodel.drafters.typical import NAMES, acceptance_by_name, typical_heads
+    from specmodel.drafters.measured_heads import acceptance_by_name
+    from specmodel.drafters.typical import NAMES, typical_heads
 
     for name, published in sorted(acceptance_by_name().items()):
-        longest = max(published.lengths)
+        longest, base = published.longest, published.tasks[published.base]
         yield {
             "name": name,
-            _TOKENS: _reached(published.acceptance, longest),
-            "measured\nlengths": among(range(1, longest + 1), published.lengths),
-            "measured\non": published.task,
+            _TOKENS: _reached(published.acceptance(), longest),
+            "measured\nlengths": among(range(1, longest + 1), base.lengths),
+            "measured\non": " ".join(published.tasks),
         }
     for found in filter(None, map(typical_heads, named_drafters())):
         reached = [_reached(level, found.max_draft_length) for level in found.acceptance]

@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from specmodel.drafters.tasks import MIXTURE
 from specmodel.show import notes
+from specmodel.show.glossary import PAGES
 from specmodel.show.report import given_told, is_at_best
 
 if TYPE_CHECKING:
+    from specmodel.prediction.case import Case
     from specmodel.prediction.outcome import Prediction
     from specmodel.prediction.table import Row
+
+_TASKS = PAGES["tasks"]["of"]
 
 
 def with_tokens(prediction: Prediction, best: Row, *, is_told: bool = False) -> Prediction:
@@ -25,13 +30,31 @@ def with_tokens(prediction: Prediction, best: Row, *, is_told: bool = False) -> 
     if length := best["draft_length"]:
         told = f"{best['tokens_per_step']:.2f} tokens a step"
         told += "" if is_told else f" with {length} drafted"
-        if prediction.evaluation.acceptance.spread and has_tasks(best, prediction):
+        if by_task := tokens_on_tasks(prediction, best):
+            told += f" {_on_task(prediction.case, by_task)}"
+        elif prediction.evaluation.acceptance.spread and has_tasks(best, prediction):
             told += " ({:.2f} to {:.2f} by task)".format(*tokens_of_tasks(best, prediction))
         assumed.pop("acceptance_by_position", None)
         source = assumed.get("acceptance")
         told += f", {source}" if source else _typed(prediction, length)
         assumed["acceptance"] = told
     return replace(prediction, assumptions=assumed, told=prediction.notes)
+
+
+def tokens_on_tasks(prediction: Prediction, best: Row) -> dict[str, float]:
+    """Return the tokens a step at row `best` by kind of task, {} where none are published."""
+    case, length = prediction.case, best["draft_length"]
+    is_chain = bool(prediction.evaluation.is_chain.all())
+    return case.tokens_by_task(length) if case and length and is_chain else {}
+
+
+def _on_task(case: Case | None, by_task: dict[str, float]) -> str:
+    """Say on which task tokens are; of mixed use also by task."""
+    task = case.task if case else ""
+    if task != MIXTURE:
+        return _TASKS.get(str(task), _TASKS["shares"])
+    each = ", ".join(f"{name} {tokens:.2f}" for name, tokens in by_task.items())
+    return f"{_TASKS[MIXTURE]} ({each})"
 
 
 def tasks_told(prediction: Prediction, best: Row) -> str:

@@ -136,9 +136,9 @@ def page(
         told = f"Intervals hold rates that differ by {spread:g} between tasks" if spread else exact
         source = str(assumed["acceptance"])
         if not VERBOSE.get():
-            told = "" if " by task)" in source else told
+            told = "" if spread else told
             who, *caution = re.split("; (?=from |of )", source)
-            who = re.sub(r": .*| \([A-Z].*", "", who)  # without who published it, and where
+            who = re.sub(r" \((?:\w+: |[A-Z]).*", "", who)  # without what was measured, and where
             source = "; ".join([who, *caution])
         assumed["acceptance"] = ". ".join(filter(None, [source, told, tasks]))
     title = heading(d)

@@ -282,6 +282,7 @@ def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
         "loses_down_to": Fact(min((row["speedup"] for row in judged.lost), default=None)),
         "deployment": Fact(report.heading(prediction.deployment)),
         "tokens_per_step": Fact(shown.best["tokens_per_step"], "token", *tokens),
+        "tokens_by_task": Fact(defaults.tokens_on_tasks(prediction, shown.best) or None, "token"),
         "acceptance_spread": Fact(prediction.evaluation.acceptance.spread or None),
         "speedup_by_task": Fact(defaults.speedups_by_task(prediction, shown.best)),
         **(_decided(shown.decision) if shown.decision else {}),

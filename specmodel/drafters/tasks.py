@@ -1,0 +1,116 @@
+"""Kinds of tasks that acceptance depends on, mixtures of them, and how heads differ between them.
+
+``data/task_shifts.csv`` has the logit of the acceptance rate on each data set and kind of task,
+less its mean over code, chat, maths and prose: a head that was measured on one kind has its
+acceptance on another from the difference. ``calibration/tasks.py`` fits it to heads that were
+measured on several.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from specmodel.algebra.speculation import expected_tokens_per_step, solve_acceptance_rate
+from specmodel.base.errors import InputError, nearest
+from specmodel.base.units import FloatArray, check
+from specmodel.drafters.published import rows_of
+
+MIXTURE = "mixture"
+"""Mixed use: equal shares of generated tokens on each of `MIXED`."""
+MIXED = ("code", "chat", "maths", "prose")
+TASKS = (*MIXED, "agents", "random")
+"""Kinds of tasks; random is prompts of random tokens, as benchmarks send."""
+_SUM_TO = 1e-6
+
+
+class TaskShift(NamedTuple):
+    """How far acceptance on a kind of task lies from that on others.
+
+    `shift` is the logit of the acceptance rate less its mean over `MIXED`, `data_sets` the same by
+    data set; `spread` is the standard deviation of the rate between data sets of one head, and
+    `derived_spread` that of a rate which is derived from another kind [-].
+    """
+
+    shift: float
+    spread: float
+    derived_spread: float
+    data_sets: dict[str, float]
+
+    def of(self, data_sets: Sequence[str]) -> float:
+        """Return the mean shift over some data sets, of the kind for those not known [-]."""
+        return sum(self.data_sets.get(name, self.shift) for name in data_sets) / len(data_sets)
+
+
+@cache
+def task_shifts() -> dict[str, TaskShift]:
+    """Return the shift of each kind of task, and that of the mixture.
+
+    >>> shifts = task_shifts()
+    >>> shifts["code"].shift > shifts["mixture"].shift > shifts["chat"].shift
+    True
+    """
+    found: dict[str, TaskShift] = {}
+    for row in rows_of("task_shifts.csv"):
+        if row["data_set"]:
+            found[row["task"]].data_sets[row["data_set"]] = float(row["shift"])
+        else:
+            values = (float(row[name] or 0) for name in TaskShift._fields[:3])
+            found[row["task"]] = TaskShift(*values, data_sets={})
+    return found
+
+
+def shares_of(task: str | Mapping[str, float]) -> dict[str, float]:
+    """Return the share of generated tokens on each kind of task.
+
+    Parameters
+    ----------
+    task
+        A kind of task, "mixture", or shares by kind: a mapping, or a text such as
+        ``code=0.6,chat=0.4``.
+
+    Returns
+    -------
+    dict
+        Shares that sum to 1, by kind; an InputError for an unknown kind or other sums.
+
+    Examples
+    --------
+    >>> shares_of("chat"), shares_of("code=0.75, prose=0.25")
+    ({'chat': 1.0}, {'code': 0.75, 'prose': 0.25})
+    """
+    if task == MIXTURE:
+        return dict.fromkeys(MIXED, 1 / len(MIXED))
+    given: Mapping[str, Any] = task if isinstance(task, Mapping) else _typed(str(task))
+    for kind in given:
+        if kind not in TASKS:
+            expected = f"{nearest(kind, [*TASKS, MIXTURE])}, or shares such as code=0.6,chat=0.4"
+            raise InputError("task", kind, expected)
+    shares = {kind: float(check("task", share, minimum=0)) for kind, share in given.items()}
+    if abs(sum(shares.values()) - 1) > _SUM_TO:
+        raise InputError("task", task, f"shares that sum to 1, not to {sum(shares.values()):g}")
+    return {kind: share for kind, share in shares.items() if share}
+
+
+def _typed(text: str) -> dict[str, float]:
+    """Return shares as they were typed, by kind of task; all of a kind that stands alone."""
+    if "=" not in text:
+        return {text.strip().lower(): 1.0}
+    pairs = (pair.split("=") for pair in text.split(","))
+    try:
+        return {kind.strip().lower(): float(share) for kind, share in pairs}
+    except ValueError:
+        raise InputError("task", text, "shares such as code=0.6,chat=0.4") from None
+
+
+def logits_of(tokens_per_step: FloatArray, draft_length: FloatArray) -> FloatArray:
+    """Return the logit of the acceptance rate that gives tokens per step at draft lengths [-]."""
+    rate = solve_acceptance_rate(tokens_per_step, draft_length)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(rate) - np.log1p(-rate))
+
+
+def tokens_of(logit: FloatArray, draft_length: FloatArray) -> FloatArray:
+    """Return the tokens per step at draft lengths, by the logit of the acceptance rate [token]."""
+    return np.asarray(expected_tokens_per_step(1 / (1 + np.exp(-logit)), draft_length))
