@@ -7,7 +7,7 @@
 import re
 from dataclasses import replace
 from functools import cache, cached_property
-from itertools import groupby, pairwise
+from itertools import groupby
 
 import numpy as np
 
@@ -102,23 +102,8 @@ class PublishedHead:
             solved = speculation.solve_acceptance_rate(np.array(self.tokens_per_step), measured)
             rates = np.interp(np.arange(1.0, longest + 1), measured, solved)
             return np.repeat(rates[:, None], longest, axis=1)
-        if self.lengths == tuple(range(1, len(self.lengths) + 1)):
-            known = acceptance_from_lengths(self.tokens_per_step)
-        else:
-            known = _between(self.lengths, self.tokens_per_step)
+        known = acceptance_from_lengths(self.tokens_per_step, self.lengths)
         return np.concatenate([known, np.full(longest, known[-1])])[:longest]
-
-
-def _between(lengths: tuple[int, ...], tokens: tuple[float, ...]) -> FloatArray:
-    """Return rates by position that reproduce `tokens` at `lengths`, constant in between [-]."""
-    reached, rates = 1.0, list[float]()
-    for (first, before), (last, after) in pairwise([(0, 1.0), *zip(lengths, tokens, strict=True)]):
-        count = last - first
-        gain = min(max((after - before) / reached, 0.0), float(count)) if reached else 0.0
-        rate = float(speculation.solve_acceptance_rate(1.0 + gain, count))
-        rates += [rate] * count
-        reached *= rate**count
-    return np.array(rates)
 
 
 @cache
