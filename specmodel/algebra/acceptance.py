@@ -135,9 +135,7 @@ def typed_contexts(text: str) -> list[tuple[float, float]]:
         raise InputError(_BY_CONTEXT, text, expected) from None
 
 
-def acceptance_from_lengths(
-    tokens_per_step: Numeric, lengths: Sequence[int] | None = None
-) -> FloatArray:
+def acceptance_from_lengths(tokens_per_step: Numeric, lengths: Sequence[int] = ()) -> FloatArray:
     """Return the acceptance by position that yields `tokens_per_step` at draft lengths 1, 2, … [-].
 
     For drafters that make one token after another: how the first ones fare does not depend on how
@@ -155,7 +153,7 @@ def acceptance_from_lengths(
     >>> expected_tokens_per_step_by_position(rates, [1, 2, 3, 4]).round(3).tolist()
     [1.8, 2.4, 2.5, 2.6]
     """
-    if lengths is not None and [*lengths] != [*range(1, len(lengths) + 1)]:
+    if lengths and [*lengths] != [*range(1, len(lengths) + 1)]:
         return _between(lengths, tokens_per_step)
     tokens = _checked_lengths(tokens_per_step)
     pools: list[list[float]] = []
