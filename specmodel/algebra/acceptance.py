@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -135,7 +135,7 @@ def typed_contexts(text: str) -> list[tuple[float, float]]:
         raise InputError(_BY_CONTEXT, text, expected) from None
 
 
-def acceptance_from_lengths(tokens_per_step: Numeric) -> FloatArray:
+def acceptance_from_lengths(tokens_per_step: Numeric, lengths: Sequence[int] = ()) -> FloatArray:
     """Return the acceptance by position that yields `tokens_per_step` at draft lengths 1, 2, … [-].
 
     For drafters that make one token after another: how the first ones fare does not depend on how
@@ -143,12 +143,18 @@ def acceptance_from_lengths(tokens_per_step: Numeric) -> FloatArray:
     accepted. Chances never rise with position. Measured gains may, by their errors; neighbours in
     the wrong order are then replaced by their mean, which is the least-squares fit.
 
+    Where `lengths` rise with gaps, rates are alike in a gap, and a loss counts as no gain.
+
     Examples
     --------
+    >>> acceptance_from_lengths([1.8, 2.4], [1, 3]).round(3).tolist()
+    [0.8, 0.5, 0.5]
     >>> rates = acceptance_from_lengths([1.8, 2.4, 2.3, 2.6])  # less with three than with two
     >>> expected_tokens_per_step_by_position(rates, [1, 2, 3, 4]).round(3).tolist()
     [1.8, 2.4, 2.5, 2.6]
     """
+    if lengths and [*lengths] != [*range(1, len(lengths) + 1)]:
+        return _between(lengths, tokens_per_step)
     tokens = _checked_lengths(tokens_per_step)
     pools: list[list[float]] = []
     for gain in np.diff(tokens, prepend=1.0).tolist():
@@ -157,6 +163,18 @@ def acceptance_from_lengths(tokens_per_step: Numeric) -> FloatArray:
             pools[-2:] = [pools[-2] + pools[-1]]
     reached = np.concatenate([np.full(len(pool), np.mean(pool)) for pool in pools])
     return conditional_acceptance(np.clip(reached, 0.0, 1.0))
+
+
+def _between(lengths: Sequence[int], tokens: Any) -> FloatArray:
+    """Return rates by position that reproduce `tokens` at `lengths`, constant in between [-]."""
+    reached, rates = 1.0, list[float]()
+    for (first, before), (last, after) in pairwise([(0, 1.0), *zip(lengths, tokens, strict=True)]):
+        count = last - first
+        gain = min(max((after - before) / reached, 0.0), float(count)) if reached else 0.0
+        rate = float(speculation.solve_acceptance_rate(1.0 + gain, count))
+        rates += [rate] * count
+        reached *= rate**count
+    return np.array(rates)
 
 
 def _checked_lengths(tokens_per_step: Numeric) -> FloatArray:

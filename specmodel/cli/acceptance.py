@@ -19,8 +19,9 @@ from specmodel.show import accepted
 from specmodel.show.forms import Answer
 
 _KNOWN = (
-    "a log with SpecDecoding metrics (vLLM), accept len (SGLang) or draft acceptance (llama.cpp), a"
-    " printed acceptance length, metrics with vllm:spec_decode_* or sglang:spec_accept_length, JSON"
+    "a log with SpecDecoding metrics (vLLM), MTP Stats (ATOM), accept len (SGLang) or draft"
+    " acceptance (llama.cpp), a printed acceptance length, lengths by number drafted, metrics with"
+    " vllm:spec_decode_* or sglang:spec_accept_length, JSON"
 )
 
 _MOST, _BLOCK = 210_000_000, 4_000_000
@@ -52,10 +53,13 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
          specmodel acceptance ./eagle3.json
        Beside what is predicted, specmodel fit engine shows these runs.
     3. Logs tell it: "SpecDecoding metrics" of vLLM, "accept len" of SGLang, lines
-       of llama.cpp. Lines of them, which are averaged, the table that a benchmark
-       printed, answers of a server that tell its drafts, or SGLang's /metrics:
+       of llama.cpp, "MTP Stats" of ATOM, statistics of TensorRT-LLM. Lines of
+       them, which are averaged, the table that a benchmark printed, answers of
+       a server that tell its drafts, or SGLang's /metrics:
          grep "SpecDecoding metrics" server.log | specmodel acceptance -
-    4. Published values ship: specmodel list acceptance. Without any option
+    4. InferenceX lists tokens per step by draft length, in YAML: each table there
+       becomes rates for all its lengths.
+    5. Published values ship: specmodel list acceptance. Without any option
        predict takes that of the very target and drafter, if there is one.
     """
     if file is None:
@@ -79,13 +83,17 @@ def _of_text(file: str, later: str | None, model: str | None) -> Answer:
     """Return the acceptance in a log, a printed result, or scrapes of a server."""
     where, blocks = "standard input" if file == "-" else file, _blocks(file)
     text, more = next(blocks), next(blocks, "")
-    found = None if later else measure.logged_acceptance(chain([text, more], blocks), where)
+    is_log = not later and Path(where).suffix not in (".yaml", ".yml")
+    found = measure.logged_acceptance(chain([text, more], blocks), where) if is_log else None
     if found is not None:
         refuse_given({"model": model}, ["model"], "none, as this is no scrape of vLLM")
         return accepted.of_counts(found)
     if later == "-":
         raise InputError("later", later, "a file, saved later than the other")
     if later is None and "\nvllm:" not in f"\n{text}":
+        if tables := measure.lengths_by_table(text, where):
+            refuse_given({"model": model}, ["model"], "none, as all tables are shown")
+            return accepted.of_lengths(tables)
         raise InputError("file", file, _KNOWN)
     if more:
         raise InputError("file", file, "a scrape of at most 4 MB")
@@ -115,7 +123,7 @@ def _is_result(path: str) -> bool:
     check_readable(Path(path), "file", "text")
     with refusing(path, "file", "a readable text file"), Path(path).open("rb") as file:
         start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
-    is_json = start.startswith(b"{") or (start[:1] == b"[" and not start[1:2].isdigit())
+    is_json = start.startswith(b"{") or (start[:1] == b"[" and start[1:].lstrip()[:1] in b"{")
     return is_json or Path(path).suffix in (".csv", ".parquet")  # logs begin with [2026-...
 
 

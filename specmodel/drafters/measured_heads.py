@@ -6,7 +6,7 @@
 import re
 from collections.abc import Mapping
 from functools import cache, cached_property
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -189,10 +189,7 @@ class PublishedHead:
         if self._is_block:
             solved = speculation.solve_acceptance_rate(np.array(tokens), known)
             return np.interp(np.arange(1, longest + 1), known, solved)
-        if measured.lengths == tuple(range(1, len(tokens) + 1)):
-            rates = acceptance_from_lengths(tokens)
-        else:
-            rates = _between(measured.lengths, tokens)
+        rates = acceptance_from_lengths(tokens, measured.lengths)
         return np.concatenate([rates, np.full(longest, rates[-1])])[:longest]
 
     def _told(self, task: str | Mapping[str, float]) -> str:
@@ -216,18 +213,6 @@ class PublishedHead:
         where = ", ".join(f"{length}" for length in lengths[off > _SHOWN])
         by = f"by up to {off.max():.2f} tokens at length {where}"
         return f"; smoothed, as gains rise or are losses: {by}"
-
-
-def _between(lengths: tuple[int, ...], tokens: tuple[float, ...]) -> FloatArray:
-    """Return rates by position that reproduce `tokens` at `lengths`, constant in between [-]."""
-    reached, rates = 1.0, list[float]()
-    for (first, before), (last, after) in pairwise([(0, 1.0), *zip(lengths, tokens, strict=True)]):
-        count = last - first
-        gain = min(max((after - before) / reached, 0.0), float(count)) if reached else 0.0
-        rate = float(speculation.solve_acceptance_rate(1.0 + gain, count))
-        rates += [rate] * count
-        reached *= rate**count
-    return np.array(rates)
 
 
 @cache

@@ -7,6 +7,7 @@ from specmodel.base.fronts import front
 if TYPE_CHECKING:
     from specmodel.measure import kernels as kernels
     from specmodel.measure.arguments import acceptance_arguments as acceptance_arguments
+    from specmodel.measure.lengths import lengths_by_table as lengths_by_table
     from specmodel.measure.logs import (
         LoggedAcceptance as LoggedAcceptance,
         logged_acceptance as logged_acceptance,

@@ -15,8 +15,8 @@ from specmodel.base.errors import InputError
 
 _FIGURES = {
     "tokens": (
-        *("acceptance length", "accept length", "accept len", "acc len", "mean len"),
-        "decoded tokens per iter",
+        *("acceptance length", "accept length", "accept len", "acc len", "acc length"),
+        *("mean len", "decoded tokens per iter", "toks/fwd"),
     ),
     "reached": (
         *("per position acceptance rate", "per position acceptance rates"),
@@ -32,7 +32,7 @@ _FIGURES = {
         *("gen tokens", "draft", "draft tokens generated", "drafted tokens", "proposed tokens"),
     ),
     "fraction": ("draft acceptance rate",),
-    "drafts": ("drafts", "draft proposals", "num spec steps", "verify ct"),
+    "drafts": ("drafts", "draft proposals", "num spec steps", "verify ct", "with draft tokens"),
     "proposed": ("gen drafts",),
     "calls": ("calls",),
     "made": ("predicted n", "pred"),
@@ -46,31 +46,38 @@ _FIGURES = {
 _ENDS = {f" {end}": name for name, ends in _FIGURES.items() for end in ends}
 _POSITION = re.compile(r".*\b(?:pos|position|token) *([0-9]{1,2})(?: accept[a-z]*(?: rate)?)?")
 """The name of a share of drafts by its position, which counts from 0 or 1."""
-_SPACES = str.maketrans("#_-", "   ")
+_HUMP, _SPACES = re.compile("(?<=[a-z])(?=[A-Z])"), str.maketrans("#_-", "   ")
+"""What parts the words of a name: a capital, or a sign."""
 
 _VALUE = r"[0-9]*\.?[0-9]+"
 _FIGURE = re.compile(
-    r"(?P<name>[\w#/. -]++)(?:(?:\((?!server)[\w/]+\))?[\"']?\s*+[:=|│]\s*+[(\[]?\s*+"
+    r"(?P<name>[\w#/. -]++)(?:(?:\((?!server)[\w/. ]+\))?[\"']?\s*+[:=|│┃]\s*+[(\[]?\s*+"
     rf"(?P<values>{_VALUE}%?(?:,\s*{_VALUE}%?)*))?"
 )
 """What may be a name, and a number or several where they follow as in a line, a table or JSON."""
-_GROUPS, _EMPTY = re.Match.groups, re.compile(r"(?m)^[^0-9:=|│\n]*\n")
+_GROUPS, _EMPTY = re.Match.groups, re.compile(r"(?m)^[^0-9:=|│┃\n]*\n")
 """What a match has, and lines without a figure, which are skipped at once."""
-_TOTAL = re.compile(r"statistics +(\S+): .*")
-"""What llama.cpp counted of one drafter, over all requests."""
+_TABLE = re.compile(r"(?m)^\|(.+)\| *\n\|[-: |]+\n((?:\|.*\n?)+)")
+"""A table in Markdown: the names of its columns, and its rows."""
+_TOTAL = re.compile(r"(?:statistics +(?=\S+: )|\[(?=MTP Stats))(\S+) .*")
+"""What llama.cpp counted of one drafter, or ATOM of all, over all requests."""
 
 _REWRITTEN = (
     ("accepted /", r"\( *([0-9]+) accepted / +([0-9]+) generated\)", r"accepted: \1, drafted: \2"),
     ("eval time", r"(?m)(?<!prompt )eval time = .*/ +([0-9]+) tokens.*$", r"predicted_n: \1"),
+    ("MTP Stats", r"Draft tokens: ([0-9]+)/([0-9]+)", r"accepted: \1, drafted: \2"),
+    ("MTP Stats", r"[0-9]+: '([0-9.]+%)'", r"\1"),
+    ("MTP Stats", r"tokens distribution: \{", "acceptance histogram: "),
     ("#calls", r"#calls(?:\(b,g,a\) = *[0-9]+)?[ =]+([0-9]+)[ 0-9]*", r"calls: \1"),
 )
-"""Figures of llama.cpp that stand before their names, or mean steps: a word of theirs, how they
-look, and as what they are read."""
+"""Figures of llama.cpp and ATOM that are not behind their names, or mean steps: a word of theirs,
+how they look, and as what they are read."""
 
 _ENGINES = {
     "SGLang": ("accept len:", "verify_ct", "sglang:", "Accept length"),
     "llama.cpp": ("draft acceptance", "predicted_n", "pred=", "#gen tokens", "n_drafted"),
-    "TensorRT-LLM": ("decoded_tokens_per_iter",),
+    "TensorRT-LLM": ("decoded_tokens_per_iter", "specDecodingStats"),
+    "ATOM": ("[MTP Stats",),
     "vLLM": (
         *("SpecDecoding", "Speculative metrics", "spec_decode", "num_spec_", "acceptance at token"),
         *("er-position accept", "Acceptance rate (%)"),
@@ -133,10 +140,10 @@ class LoggedAcceptance:
 def logged_acceptance(text: str | Iterable[str], where: str) -> LoggedAcceptance | None:
     """Return the acceptance in a text; None if it has no figure of a known kind.
 
-    Known are lines of logs, printed results and answers to requests of vLLM, SGLang, llama.cpp and
-    TensorRT-LLM, and gauges of SGLang. What llama.cpp counts over all requests is read where it
-    tells of steps without a draft, or no request is told alone. Figures that contradict each other
-    are refused.
+    Known are lines of logs, printed results and answers to requests of vLLM, SGLang, llama.cpp,
+    TensorRT-LLM and ATOM, and gauges of SGLang. What llama.cpp counts over all requests is read
+    where it tells of steps without a draft, or no request is told alone; of ATOM, the last of its
+    counts. Figures that contradict each other are refused.
 
     Parameters
     ----------
@@ -212,6 +219,7 @@ def _records(blocks: Iterable[str]) -> Iterator[dict[str, list[float]]]:
     for text in blocks:
         for word, pattern, form in _REWRITTEN:
             text = re.sub(pattern, form, text) if word in text else text
+        text = _TABLE.sub(_by_row, text)
         for name, values in map(_GROUPS, _FIGURE.finditer(_EMPTY.sub("", text))):
             if not values or not (name := _known(name)):
                 continue
@@ -225,10 +233,19 @@ def _records(blocks: Iterable[str]) -> Iterator[dict[str, list[float]]]:
     yield told
 
 
+def _by_row(table: re.Match[str]) -> str:
+    """Return a table that has a column of means as lines of one figure each; others as they are."""
+    names = table[1].split("|")
+    if "tokens" not in map(_known, names):
+        return table[0]
+    rows = [zip(names, row[1:].split("|"), strict=False) for row in table[2].splitlines()]
+    return "".join(f"{name}: {cell}\n" for row in rows for name, cell in row)
+
+
 @lru_cache(maxsize=4096)
 def _known(name: str) -> str:
     """Return the name here of a figure, with its position if it has one; "" if it is unknown."""
-    words = f" {name.strip().lower()}".translate(_SPACES)
+    words = f" {_HUMP.sub(' ', name.strip()).lower()}".translate(_SPACES)
     if at := _POSITION.fullmatch(words):
         return f"position {at[1]}"
     return _ENDS.get(max((end for end in _ENDS if words.endswith(end)), key=len, default=""), "")
@@ -297,12 +314,12 @@ def _mean(one: Mapping[str, float], shares: tuple[float, ...], where: str) -> tu
 
 
 def _sum(kinds: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
-    """Return the counts of all drafters of llama.cpp; the first with a draft has a step."""
+    """Return the counts of all drafters of llama.cpp, whose first has a step; else the last."""
     names = ("accepted", "drafted", "proposed")
     sums = {name: sum(kind.get(name, [0.0])[0] for kind in kinds) for name in names}
     steps = [kind[name][0] for kind in kinds for name in ("calls", "proposed") if name in kind]
-    if not sums["drafted"]:
-        return {}
+    if not (sums["drafted"] and steps):
+        return kinds[-1] if sums["drafted"] else {}
     own = [kind for kind in kinds if any(kind.get("drafted", ()))]
     sums["looped"] = sums["accepted"] + max(steps)
     return (own[0] if len(own) == 1 else {}) | {name: [value] for name, value in sums.items()}

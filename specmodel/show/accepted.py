@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from specmodel import measure
+from specmodel.algebra import acceptance
 from specmodel.base.text import command_lines, wrap
 from specmodel.fit import measured
-from specmodel.show.columns import BENCHMARKS, POSITIONS
+from specmodel.show.columns import BENCHMARKS, LENGTHS, POSITIONS
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, plain_fields, text_table
 from specmodel.show.glossary import PAGES
@@ -85,6 +86,24 @@ def of_counts(found: measure.MeasuredAcceptance | measure.LoggedAcceptance) -> A
     return Answer(
         page=page, facts=facts, fields=lambda: whole, rows=lambda: rows, warnings=warnings
     )
+
+
+def of_lengths(tables: Mapping[str, Mapping[int, float]]) -> Answer:
+    """Return tokens per step by draft length, of each table, and the rates that make them."""
+    rows, forms, commands = list[dict[str, Any]](), list[str](), list[str]()
+    for name, table in tables.items():
+        rates = acceptance.acceptance_from_lengths([*table.values()], [*table])
+        made = acceptance.expected_tokens_per_step_by_position(rates, [*table])
+        rows += [
+            {"table": name, "draft_length": n, "tokens_per_step": table[n], "by_rates": tokens}
+            for n, tokens in zip(table, made.tolist(), strict=True)
+        ]
+        forms.append(as_options(measure.acceptance_arguments(made[-1], [*rates])[0]))
+        model = measured.named_checkpoint(name.partition(" ")[0])[0]
+        commands.append(f"{name}\n{_command(model, 'GPU', [], forms[-1:])}".strip())
+    page = "\n\n".join([text_table(rows, LENGTHS, left=("table",)), _TO_PREDICT, *commands])
+    fields = {"rows": rows, "predict": forms}
+    return Answer(page=lambda: page, fields=lambda: fields, rows=lambda: rows)
 
 
 def _command(model: str, gpus: str, sizes: Sequence[float], options: Sequence[str]) -> str:

@@ -104,6 +104,7 @@ ALTERNATIVES, LOADS, DRAINS, REPLAYS = map(_of, ("alternatives", "loads", "drain
 _ROOMS = (ALTERNATIVES, *map(_of, ("break even", "peaks")), LOADS, DRAINS, REPLAYS)
 _ROOMS = (*_ROOMS, *map(_of, ("schedules", "tasks")))
 ERRORS, POSITIONS, BENCHMARKS, RUNS = map(_of, ("errors", "positions", "benchmarks", "runs"))
+LENGTHS = _of("lengths")
 RANGES, ELASTICITIES, SWINGS, TRACES = map(_of, ("ranges", "elasticities", "swings", "traces"))
 """Of tables for people alone."""
 

@@ -142,6 +142,12 @@ def test_long_logs_are_read_and_endless_ones_refused(monkeypatch, document, refu
     (log.llama_times, 4.24, 4, None),
     ("code_python pred= 192 draft= 180 acc= 146 rate=0.811 tok/s=31.3", 4.24, 4, None),
     ("n_draft = 4\nn_predict = 1025\nn_drafted = 712\nn_accept = 410\n", 1.67, 4, None),
+    (log.atom, 2.6, 3, None),
+    (log.atom.partition("08:00:09")[0], 2.0, 3, None),
+    (log.trtllm, 1 + 105 / 60, 3, None),
+    (log.sglang_columns, 2.5, None, None),
+    (log.sglang_columns.replace("| acc", "| acc. "), None, None, None),
+    (log.box, 2.62, None, None),
     ("", None, None, None),
 )
 def test_each_kind_of_line_is_read(text, tokens, drafted, running):

@@ -112,6 +112,7 @@ ANSWERS = {
         measured.read_benchmarks([FILES / "vllm_eagle3.json"])
     ),
     "acceptance, a log": lambda: accepted.of_counts(measure.logged_acceptance(LOG, "log")),
+    "acceptance, lengths": lambda: accepted.of_lengths({"qwen3-8b on": {1: 1.7, 3: 2.4}}),
     "schedule": lambda: specmodel.schedule("qwen3-30b-a3b", "h200").view(),
     "schedule, contexts": lambda: specmodel.schedule(
         "qwen3.5-397b", "h200", context_length=[1024, 65536]
