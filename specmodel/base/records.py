@@ -9,10 +9,10 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, get_args
 
 import numpy as np
 
@@ -91,8 +91,8 @@ def as_table(
     """
 
     def plain(value: Any) -> Any:
-        if isinstance(value, Record):
-            return as_table(value, keeps)
+        if is_dataclass(value):
+            return as_table(cast(Any, value), keeps)
         if isinstance(value, Mapping):
             return {key: plain(inner) for key, inner in value.items()}
         return type(value)(map(plain, value)) if isinstance(value, list | tuple) else value

@@ -89,7 +89,7 @@ def measured_acceptance(
     7.0
     >>> measured_acceptance("Mixtral-8x7B", "eagle3")
     """
-    head = published_head_of(target, drafter)
+    head = published_head_of(target, drafter, named)
     if head is None:
         return None
     found = head.acceptance(task)

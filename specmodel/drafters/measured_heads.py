@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from functools import cache, cached_property
 from itertools import groupby
-from typing import NamedTuple
 
 import numpy as np
 
@@ -29,7 +28,8 @@ _SHIFTS = np.linspace(-8, 8, 1601)
 """Shifts among which the one that meets a measurement is sought [-]."""
 
 
-class Measured(NamedTuple):
+@dataclass(frozen=True)
+class Measured:
     """Tokens per step of a head on one kind of task, at the draft lengths measured [token].
 
     Harmonic means over data sets, as each has the same share of tokens. `where` names the data
@@ -253,7 +253,7 @@ def _measured(rows: list[dict[str, str]]) -> Measured:
     means = [len(by_set) / sum(1 / tokens[n] for tokens in by_set.values()) for n in lengths]
     thinking = f", thinking {first['thinking']}" if first["thinking"] else ""
     where = f"{', '.join(by_set)}{thinking}, {first['date']}, {first['source']}"
-    return Measured(tuple(lengths), tuple(means), tuple(by_set), where)
+    return Measured(tuple(lengths), tuple(round(mean, 4) for mean in means), tuple(by_set), where)
 
 
 def _reach(table: tuple[list[int], dict[str, dict[int, float]], dict[str, str]]) -> tuple[int, ...]:
@@ -280,15 +280,20 @@ def published_as(drafter: str) -> str:
     return "mtp" if drafter == "assistant" else drafter  # as engines count them
 
 
-def published_head_of(target: str, drafter: str) -> PublishedHead | None:
+def published_head_of(target: str, drafter: str, named: str = "") -> PublishedHead | None:
     """Return the head whose acceptance is published of a target, by name, and kind of drafter.
+
+    Of several the one that a path or id names, else the usual one.
 
     >>> published_head_of("Qwen3-30B-A3B", "eagle3").name
     'qwen3-30b-a3b-eagle3'
     >>> published_head_of("Mixtral-8x7B", "eagle3")
     """
     kind = published_as(drafter)
-    for name, (row, *_) in _rows_by_name().items():
-        if row["drafter"] == kind and is_named(target, row["target"]):
-            return _head(name)
-    return None
+    heads = [
+        _head(name)
+        for name, (row, *_) in _rows_by_name().items()
+        if row["drafter"] == kind and is_named(target, row["target"])
+    ]
+    own = [head for head in heads if named and not head.unlike(named)]
+    return next(iter(own or heads), None)

@@ -74,7 +74,7 @@ def _acceptance_rows() -> Iterable[Row]:
             "name": name,
             _TOKENS: _reached(published.acceptance(), longest),
             "measured\nlengths": among(range(1, longest + 1), base.lengths),
-            "measured\non": " ".join(published.tasks),
+            "measured\non": _kinds(published.tasks),
         }
     for found in filter(None, map(typical_heads, named_drafters())):
         reached = [_reached(level, found.max_draft_length) for level in found.acceptance]
@@ -84,6 +84,12 @@ def _acceptance_rows() -> Iterable[Row]:
             **dict(zip(titles, reached, strict=True)),
             "low, high\nare": "extremes" if found.levels[0] == "lowest" else "quartiles",
         }
+
+
+def _kinds(tasks: Iterable[str]) -> str:
+    """Name a kind of task, or say how many there are."""
+    names = [*tasks]
+    return names[0] if len(names) == 1 else f"{len(names)} kinds"
 
 
 def _reached(acceptance: specmodel.Acceptance, longest: int) -> str:
@@ -165,8 +171,8 @@ def template_text(gpu: specmodel.HardwareProfile) -> str:
 
 def _notes(record: Any) -> Iterable[str]:
     """Yield figures derived from a record, with their titles."""
+    from specmodel.drafters.measured_heads import PublishedHead
     from specmodel.drafters.published import usual_drafter
-    from specmodel.drafters.typical import PublishedHead
 
     if isinstance(record, specmodel.Architecture):
         yield f"total parameters: {record.total_parameters:.4g}"
@@ -179,7 +185,7 @@ def _notes(record: Any) -> Iterable[str]:
         yield f"ridge point [FLOP/B]: {', '.join(ridges)}"
     elif isinstance(record, PublishedHead):
         yield f"as an option: --acceptance {record.name}"
-        rates: Any = record.acceptance.acceptance_by_position
+        rates: Any = record.acceptance().acceptance_by_position
         if isinstance(rates[0], float):  # drafters of blocks have rates for each length
             by_position = ",".join(f"{rate:.4g}" for rate in rates)
             yield f"to change it: --acceptance-by-position {by_position}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from specmodel.drafters.tasks import MIXTURE
+from specmodel.drafters.published import PRESET
 from specmodel.show import notes
+from specmodel.show.facts import Fact, lines
 from specmodel.show.glossary import PAGES
-from specmodel.show.report import given_told, is_at_best
+from specmodel.show.report import VERBOSE, given_told, is_at_best
 
 if TYPE_CHECKING:
     from specmodel.prediction.case import Case
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from specmodel.prediction.table import Row
 
 _TASKS = PAGES["tasks"]["of"]
+_PUBLISHED = PAGES["tasks"]["published"]
+_EXTREMES = ("code", "chat")
+"""Kinds of tasks on which acceptance is told: a high one and a low one."""
 
 
 def with_tokens(prediction: Prediction, best: Row, *, is_told: bool = False) -> Prediction:
@@ -31,11 +35,13 @@ def with_tokens(prediction: Prediction, best: Row, *, is_told: bool = False) -> 
         told = f"{best['tokens_per_step']:.2f} tokens a step"
         told += "" if is_told else f" with {length} drafted"
         if by_task := tokens_on_tasks(prediction, best):
-            told += f" {_on_task(prediction.case, by_task)}"
+            told += _on_task(prediction.case, by_task)
         elif prediction.evaluation.acceptance.spread and has_tasks(best, prediction):
             told += " ({:.2f} to {:.2f} by task)".format(*tokens_of_tasks(best, prediction))
         assumed.pop("acceptance_by_position", None)
         source = assumed.get("acceptance")
+        if source and by_task and not VERBOSE.get() and is_of_pair(prediction.case):
+            source = _PUBLISHED + str(source).rpartition(")")[2]
         told += f", {source}" if source else _typed(prediction, length)
         assumed["acceptance"] = told
     return replace(prediction, assumptions=assumed, told=prediction.notes)
@@ -49,12 +55,15 @@ def tokens_on_tasks(prediction: Prediction, best: Row) -> dict[str, float]:
 
 
 def _on_task(case: Case | None, by_task: dict[str, float]) -> str:
-    """Say on which task tokens are; of mixed use also by task."""
-    task = case.task if case else ""
-    if task != MIXTURE:
-        return _TASKS.get(str(task), _TASKS["shares"])
-    each = ", ".join(f"{name} {tokens:.2f}" for name, tokens in by_task.items())
-    return f"{_TASKS[MIXTURE]} ({each})"
+    """Say on which task tokens are; of mixed use also how many on some tasks, or `VERBOSE` all."""
+    template = _TASKS.get(str(case.task), _TASKS["shares"]) if case else ""
+    shown = {name: by_task[name] for name in (by_task if VERBOSE.get() else _EXTREMES)}
+    return " ".join(["", *lines([template], {"tokens_by_task": Fact(shown, "token")})])
+
+
+def is_of_pair(case: Case | None) -> bool:
+    """Return whether acceptance is that published of the very target and drafter."""
+    return case is not None and case.given.get("acceptance", PRESET) == PRESET
 
 
 def tasks_told(prediction: Prediction, best: Row) -> str:

@@ -20,7 +20,7 @@ from specmodel.algebra.routing import zipf_popularity
 from specmodel.answers.sweeps import SweepInterrupted, csv_chunks, plan_sweep, sweep, sweep_to_file
 from specmodel.answers.sweeps.parameters import DEFAULT_COLUMNS
 from specmodel.answers.sweeps.plan import blocks
-from specmodel.drafters.typical import published_acceptance
+from specmodel.drafters.measured_heads import acceptance_by_name
 from specmodel.prediction.columns import COLUMN_UNITS
 
 POINTS = ("context_length", "batch_size", "draft_length", "verify_tokens")
@@ -37,11 +37,7 @@ BASE = {
 CASES = json.loads((Path(__file__).parents[1] / "data/sweep_cases.json").read_text())
 """What is changed in the axes, by name; null takes one out."""
 TREES, MEASURED = CASES["trees"], {"acceptance_rate": None, "measured_draft_length": 4}
-BLOCKS = next(
-    each.acceptance.acceptance_by_position
-    for each in published_acceptance()
-    if each.name == "deepseek-v4-pro-0813-dspark"
-)
+BLOCKS = acceptance_by_name()["deepseek-v4-pro-0813-dspark"].acceptance().acceptance_by_position
 CASES["blocks of each length"] = {
     "target": "kimi-k2", "hardware": "b200", "tensor_parallel": 8, "drafter": "parallel",
     "draft_length": [2, 6, 8], "acceptance_rate": None, "acceptance_by_position": BLOCKS,

@@ -4,7 +4,7 @@ import pytest
 from rows import each_row
 
 TAKEN = [
-    ("gemma-4-26b h100 --acceptance gemma-4-26b-a4b-mtp", "gemma-4-26b-a4b with mtp"),
+    ("gemma-4-26b h100 --acceptance gemma-4-26b-a4b-mtp", "gemma-4-26b-a4b-mtp"),
     ("qwen3-next-80b h100", "an MTP module of its own (drafter mtp)"),
     ("mixtral-8x7b 2xh100", "Mixtral-8x7B + EAGLE head"),
     ("llama-3.3-70b 4xh100", "of llama-3.1-70b, not llama-3.3-70b"),

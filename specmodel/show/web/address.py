@@ -17,6 +17,7 @@ from specmodel.base.records import is_path
 from specmodel.base.units import parse_seconds
 from specmodel.cost.named import looked_up
 from specmodel.drafters.by_name import list_drafters
+from specmodel.drafters.tasks import MIXTURE, TASKS
 from specmodel.machines.engine import list_engines
 from specmodel.machines.hardware import list_hardware
 from specmodel.models.architecture import list_architectures
@@ -33,11 +34,12 @@ START = {"target": "qwen3.5-397b-a17b", "hardware": "h200_sxm"}
 _NAMES: dict[str, Callable[[], list[str]]] = {
     "engine": list_engines,
     "acceptance": lambda: [*TYPICAL, RATE],
+    "task": lambda: [*TASKS, MIXTURE],
     "view": lambda: ["schedule"],
 }
 _OF_CASE = (
-    *(*_OF_SECOND, "acceptance", "acceptance_rate", "draft_length", "context_length"),
-    *("prompt_length", "output_length", "graph_limit"),
+    *(*_OF_SECOND, "acceptance", "acceptance_rate", "task"),
+    *("draft_length", "context_length", "prompt_length", "output_length", "graph_limit"),
 )
 FIELDS = (
     *(*_OF_CASE, *(SECOND + name for name in _OF_SECOND)),
@@ -111,6 +113,8 @@ class Address:
         count, name = counted(found["hardware"])
         found |= {"num_gpus": count, "hardware": name} if count else {}
         found["acceptance" if found["acceptance"] == RATE else "acceptance_rate"] = None
+        if found["acceptance_rate"] is not None:
+            found["task"] = None
         return given(found, found)
 
     @property

@@ -200,7 +200,7 @@ def _curve(address: Address) -> dict[str, Any]:
 
 def _published(case: Case) -> dict[str, Any] | None:
     """Return the rates between which acceptance is published; None where too little is."""
-    known, heads = published_or_none(case.deployment), case.heads
+    known, heads = published_or_none(case.deployment, task=case.task), case.heads
     if known is not None:
         middle = _rate(known)
         low, high = map(float, between_tasks(middle, task_spread(case.deployment)))
@@ -240,6 +240,8 @@ def _in_words(fact: Fact, form: str) -> str:
     if isinstance(fact.value, list):
         pairs = fact.value if isinstance(fact.value[0], list) else [fact.value]
         return ranges_text((first, last) for first, last in pairs)
+    if isinstance(fact.value, dict):
+        return "; ".join(f"{name} {form.format(own)}" for name, own in fact.value.items())
     told = form.format(fact.value)
     return (
         told if fact.low is None else f"{told} ({form.format(fact.low)}-{form.format(fact.high)})"

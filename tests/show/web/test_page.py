@@ -117,7 +117,9 @@ def test_the_page_has_each_fact_and_its_notes_are_folded(client, fields):
         assert note not in before
     for name, fact in facts.items():
         value = fact["value"]
-        if name not in ALONE and name.rpartition("_")[2] != "at" and not isinstance(value, list):
+        if isinstance(value, dict):
+            assert all(f"{own:.2f}" in folded for own in value.values()), name
+        elif name not in ALONE and name.rpartition("_")[2] != "at" and not isinstance(value, list):
             forms = (
                 ("{}",)
                 if isinstance(value, str)
@@ -314,7 +316,7 @@ def test_without_a_server_the_scenarios_are_pages(tmp_path, capsys):
         assert "<svg" in text
         assert "<form" not in text
         assert 'href="/' not in text
-    assert "Leave it off: 0.39x, draft 3" in pages["235b-at-0-4x-graphs-not-experts"]
+    assert "Leave it off: 0.44x, draft 3" in pages["235b-at-0-4x-graphs-not-experts"]
     (tmp_path / "long-context-on-a-workstation.html").write_text("mine")
     (tmp_path / "mtp-at-64-users.html").unlink()
     assert cli.main(["explore", "--output", str(tmp_path)]) == 2
