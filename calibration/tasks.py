@@ -42,7 +42,8 @@ def measured() -> pd.DataFrame:
     table = rows[np.isfinite(rows["logit"])].groupby(keys, as_index=False)["logit"].mean()
     sets = table.groupby(["name", "draft_length"], as_index=False)["data_set"].nunique()
     most = sets.sort_values(["name", "data_set", "draft_length"]).groupby("name").tail(1)
-    return table.merge(most[most["data_set"] > 1][["name", "draft_length"]])
+    kept: pd.DataFrame = most.loc[most["data_set"] > 1, ["name", "draft_length"]]
+    return pd.merge(table, kept)
 
 
 def fitted(table: pd.DataFrame) -> pd.Series:
@@ -102,15 +103,15 @@ def mixture_shift(table: pd.DataFrame, shifts: pd.Series) -> float:
     return float(logits_of(tokens, length)) - level
 
 
-def spread_within(table: pd.DataFrame) -> pd.Series:
+def spread_within(table: pd.DataFrame) -> dict[str, float]:
     """Return by kind the standard deviation of the rate between data sets of one head [-]."""
     rates = table.assign(rate=1 / (1 + np.exp(-table["logit"])))
     groups = rates.groupby(["name", "task"])["rate"]
     some = groups.agg(["var", "count"]).dropna().reset_index()
-    some["weight"] = some["count"] - 1
-    return some.groupby("task").apply(
-        lambda kind: np.sqrt(np.average(kind["var"], weights=kind["weight"])), include_groups=False
-    )
+    return {
+        str(kind): float(np.average(rows["var"], weights=rows["count"] - 1)) ** 0.5
+        for kind, rows in some.groupby("task")
+    }
 
 
 def written(table: pd.DataFrame, errors: pd.DataFrame) -> str:

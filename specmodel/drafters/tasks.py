@@ -56,8 +56,8 @@ def task_shifts() -> dict[str, TaskShift]:
         if row["data_set"]:
             found[row["task"]].data_sets[row["data_set"]] = float(row["shift"])
         else:
-            values = (float(row[name] or 0) for name in TaskShift._fields[:3])
-            found[row["task"]] = TaskShift(*values, data_sets={})
+            shift, spread, derived = (float(row[name] or 0) for name in TaskShift._fields[:3])
+            found[row["task"]] = TaskShift(shift, spread, derived, {})
     return found
 
 

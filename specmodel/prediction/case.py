@@ -156,7 +156,8 @@ class Case:
     @property
     def task(self) -> str | Mapping[str, float]:
         """Kind of task, or shares of several, that published acceptance is taken on."""
-        return self.given.get("task", MIXTURE)
+        task: str | Mapping[str, float] = self.given.get("task", MIXTURE)
+        return task
 
     @property
     def known_acceptance(self) -> Acceptance:

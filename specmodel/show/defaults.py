@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from specmodel.base.text import VERBOSE
 from specmodel.drafters.published import PRESET
 from specmodel.show import notes
 from specmodel.show.facts import Fact, lines
 from specmodel.show.glossary import PAGES
-from specmodel.show.report import VERBOSE, given_told, is_at_best
+from specmodel.show.report import given_told, is_at_best
 
 if TYPE_CHECKING:
     from specmodel.prediction.case import Case

@@ -217,7 +217,7 @@ def _advice(shown: _Shown) -> str:
 def _verdict(shown: _Shown, prediction: Prediction, facts: dict[str, Fact]) -> list[str]:
     """Return the headline, the facts beside it, a line each, and why if `VERBOSE`."""
     judged, points, kind = shown.judged, shown.judged.rows, _kind(shown, prediction)
-    gain, best = gain_of(judged.best), judged.best
+    gain, best, is_published = gain_of(judged.best), judged.best, _is_published(prediction)
     is_several = judged.has_drafts and len(points) > 1
     full = [row for row in points if row["limited_by"] == "memory" and judged.has_drafts]
     sure, unsure, lost = judged.where("pays"), judged.where("open"), judged.lost
@@ -232,7 +232,7 @@ def _verdict(shown: _Shown, prediction: Prediction, facts: dict[str, Fact]) -> l
         "most_length": best["draft_length"],
         "least_place": operator.place(judged.worst, points) if is_several else None,
         "open_chance": gain.chance if gain and gain.is_open else None,
-        "how_often": gain.held if gain and kind in _ADVISED else None,
+        "how_often": gain.held(is_published=is_published) if gain and kind in _ADVISED else None,
         "points_that_fit": len(points) if len(points) < len(shown.every) else None,
         "points": len(shown.every),
         "risk_place": operator.place(judged.risk, points) if judged.risk else None,
@@ -247,6 +247,11 @@ def _verdict(shown: _Shown, prediction: Prediction, facts: dict[str, Fact]) -> l
     is_told = judged.has_drafts and VERBOSE.get()
     why = [report.why(best, points, prediction, told["most_place"])] if is_told else []
     return [f"{headline}.{fewest}", *lines(_TEXTS["lines"], named), *why]
+
+
+def _is_published(prediction: Prediction) -> bool:
+    """Return whether acceptance is published, not that of the run."""
+    return bool(prediction.evaluation.acceptance.source)
 
 
 def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
@@ -265,11 +270,12 @@ def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
 
     is_known = report.verbs(prediction)[0] == "pays" and any(row["fits"] for row in shown.every)
     gain, risk, layout = gain_of(judged.best), judged.risk, shown.layout
+    share = gain.share_held(is_published=_is_published(prediction)) if gain and is_known else None
     tokens = defaults.tokens_by_task(prediction, shown.best)
     facts = {
         "advice": Fact(_advice(shown) if is_known else None),
         "how_sure": Fact(gain.word if gain else None),
-        "share_held": Fact(gain.share_held if gain and is_known else None),
+        "share_held": Fact(share),
         "chance": Fact(gain.chance if gain else None),
         "needed_tokens_per_step": Fact(judged.needed if judged.has_drafts else None, "token"),
         "most": gained(judged.best),
