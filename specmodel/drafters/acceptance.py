@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from specmodel.algebra.acceptance import Acceptance
@@ -17,7 +18,7 @@ from specmodel.drafters.measured_heads import (
 )
 from specmodel.drafters.passes import Drafter
 from specmodel.drafters.published import PRESET
-from specmodel.drafters.tasks import MIXTURE
+from specmodel.drafters.tasks import MIXTURE, task_text
 from specmodel.models.architecture import Architecture, load_architecture
 
 
@@ -68,18 +69,17 @@ def load_acceptance(
         model = load_architecture(model)
     name = model.name if isinstance(model, Architecture) else str(model)
     kind = drafter_kind(drafter, model)
-    if preset != PRESET:
-        return _named(preset, kind).acceptance(task)
-    head = published_head_of(name, kind)
+    head = published_head_of(name, kind) if preset == PRESET else _named(preset, kind)
     if head is not None:
-        return head.acceptance(task)
+        return head.acceptance(task_text(task))
     expected = f"a rate of your own: none is published for {name} with {kind}; published are"
     close = nearest(f"{name}-{kind}", list_acceptance())
     raise InputError("acceptance", preset, f"{expected} {close} (`list_acceptance()`)")
 
 
+@cache
 def measured_acceptance(
-    target: str, drafter: str, named: str = "", task: str | Mapping[str, float] = MIXTURE
+    target: str, drafter: str, named: str = "", task: str = MIXTURE
 ) -> Acceptance | None:
     """Return the published acceptance of a target, by name, and drafter; None if there is none.
 

@@ -68,7 +68,7 @@ class PublishedHead:
         """Longest draft that was measured [token]."""
         return max(self.tasks[self.base].lengths)
 
-    def acceptance(self, task: str | Mapping[str, float] = MIXTURE) -> Acceptance:
+    def acceptance(self, task: str = MIXTURE) -> Acceptance:
         """Return the acceptance on a kind of task, or a mixture, up to the longest draft measured.
 
         Its source tells what was measured and what is derived.
@@ -82,7 +82,7 @@ class PublishedHead:
             spread=self.spread_on(task),
         )
 
-    def tokens_on(self, task: str | Mapping[str, float], longest: int) -> FloatArray:
+    def tokens_on(self, task: str, longest: int) -> FloatArray:
         """Return tokens per step at lengths 1 to `longest`, extended by the last rate [token].
 
         Of a mixture the harmonic mean, as its shares are of tokens.
@@ -90,15 +90,15 @@ class PublishedHead:
         shares = self._shares_of(task).items()
         return np.asarray(1 / sum(share / self._curve(kind, longest) for kind, share in shares))
 
-    def spread_on(self, task: str | Mapping[str, float]) -> float:
+    def spread_on(self, task: str) -> float:
         """Return the standard deviation of the acceptance rate on a kind of task, or a mixture [-].
 
         Between tasks for a mixture, else between data sets of the kind.
         """
-        if (kind := str(task)) not in TASKS:
+        if task not in TASKS:
             return named_drafters()[self.drafter].task_spread
-        shift = task_shifts()[kind]
-        return shift.spread if kind in self.tasks else shift.derived_spread
+        shift = task_shifts()[task]
+        return shift.spread if task in self.tasks else shift.derived_spread
 
     def is_of(self, target: str) -> bool:
         """Tell whether a model's name contains the name of this head's target."""
@@ -126,7 +126,7 @@ class PublishedHead:
     def _is_trained(self) -> bool:
         return named_drafters()[self.drafter].made_by is not None
 
-    def _shares_of(self, task: str | Mapping[str, float]) -> dict[str, float]:
+    def _shares_of(self, task: str) -> dict[str, float]:
         """Return shares by kind; all of what was measured as one, unless its parts are known."""
         shares = shares_of(task)
         if task != MIXTURE or {*shares} <= {*self.tasks}:
@@ -192,7 +192,7 @@ class PublishedHead:
         rates = acceptance_from_lengths(tokens, measured.lengths)
         return np.concatenate([rates, np.full(longest, rates[-1])])[:longest]
 
-    def _told(self, task: str | Mapping[str, float]) -> str:
+    def _told(self, task: str) -> str:
         """Say what was measured, and on what, of the kinds of a task."""
         taken = self._shares_of(task)
         measured = [kind for kind in taken if kind in self.tasks]
@@ -200,9 +200,9 @@ class PublishedHead:
         told = [f"{kind}: {self.tasks[kind].where}" for kind in measured or [self.base]]
         return "; ".join(told) + (f"; derived: {', '.join(derived)}" if derived else "")
 
-    def _smoothed(self, task: str | Mapping[str, float]) -> str:
+    def _smoothed(self, task: str) -> str:
         """Clause on how far smoothing moves the measured tokens per step, "" if it does not."""
-        own = self.tasks.get(str(task))
+        own = self.tasks.get(task)
         if own is None:
             return ""
         lengths = np.array(own.lengths)

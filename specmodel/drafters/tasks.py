@@ -8,7 +8,7 @@ measured on several.
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -61,14 +61,25 @@ def task_shifts() -> dict[str, TaskShift]:
     return found
 
 
-def shares_of(task: str | Mapping[str, float]) -> dict[str, float]:
+def task_text(task: str | Mapping[str, float]) -> str:
+    """Return a task as it is typed; shares by kind may be a mapping.
+
+    >>> task_text({"code": 0.6, "chat": 0.4})
+    'code=0.6,chat=0.4'
+    """
+    if isinstance(task, Mapping):
+        return ",".join(f"{kind}={share}" for kind, share in task.items())
+    return str(task).strip().lower()
+
+
+@cache
+def shares_of(task: str) -> dict[str, float]:
     """Return the share of generated tokens on each kind of task.
 
     Parameters
     ----------
     task
-        A kind of task, "mixture", or shares by kind: a mapping, or a text such as
-        ``code=0.6,chat=0.4``.
+        A kind of task, "mixture", or shares by kind such as ``code=0.6,chat=0.4``.
 
     Returns
     -------
@@ -82,7 +93,7 @@ def shares_of(task: str | Mapping[str, float]) -> dict[str, float]:
     """
     if task == MIXTURE:
         return dict.fromkeys(MIXED, 1 / len(MIXED))
-    given: Mapping[str, Any] = task if isinstance(task, Mapping) else _typed(str(task))
+    given = _typed(task)
     for kind in given:
         if kind not in TASKS:
             expected = f"{nearest(kind, [*TASKS, MIXTURE])}, or shares such as code=0.6,chat=0.4"
@@ -96,10 +107,10 @@ def shares_of(task: str | Mapping[str, float]) -> dict[str, float]:
 def _typed(text: str) -> dict[str, float]:
     """Return shares as they were typed, by kind of task; all of a kind that stands alone."""
     if "=" not in text:
-        return {text.strip().lower(): 1.0}
+        return {text: 1.0}
     pairs = (pair.split("=") for pair in text.split(","))
     try:
-        return {kind.strip().lower(): float(share) for kind, share in pairs}
+        return {kind.strip(): float(share) for kind, share in pairs}
     except ValueError:
         raise InputError("task", text, "shares such as code=0.6,chat=0.4") from None
 

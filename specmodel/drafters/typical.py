@@ -1,6 +1,5 @@
 """What published heads of a kind reach: a low, a middle and a high acceptance."""
 
-from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -29,7 +28,7 @@ class TypicalHeads:
     """
 
     drafter: str
-    task: str | Mapping[str, float]
+    task: str
     heads: tuple[PublishedHead, ...]
     max_draft_length: int
 
@@ -56,7 +55,7 @@ class TypicalHeads:
         return [Acceptance(acceptance_by_position=r.tolist(), spread=spread) for r in rates]
 
 
-def typical_heads(drafter: str, task: str | Mapping[str, float] = MIXTURE) -> TypicalHeads | None:
+def typical_heads(drafter: str, task: str = MIXTURE) -> TypicalHeads | None:
     """Return the typical acceptance of a kind of head, None if fewer than two targets have one.
 
     On a kind of task, or shares of several, as `shares_of` takes it.

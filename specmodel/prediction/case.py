@@ -35,7 +35,7 @@ from specmodel.drafters.acceptance import load_acceptance, measured_acceptance
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.drafters.names import named_drafters
 from specmodel.drafters.published import PRESET, taken_drafter
-from specmodel.drafters.tasks import MIXED, MIXTURE
+from specmodel.drafters.tasks import MIXED, MIXTURE, task_text
 from specmodel.drafters.typical import TypicalHeads, typical_heads
 from specmodel.prediction.evaluate import LOAD, LOCKSTEP
 
@@ -156,8 +156,7 @@ class Case:
     @property
     def task(self) -> str | Mapping[str, float]:
         """Kind of task, or shares of several, that published acceptance is taken on."""
-        task: str | Mapping[str, float] = self.given.get("task", MIXTURE)
-        return task
+        return task_of(self.given)
 
     @property
     def known_acceptance(self) -> Acceptance:
@@ -303,6 +302,11 @@ def taken_acceptance(deployment: Deployment, given: Mapping[str, Any]) -> Accept
     return replace(found, spread=spread)
 
 
+def task_of(given: Mapping[str, Any]) -> str:
+    """Return the task that was given, as it is typed; a mixture where none was."""
+    return task_text(given.get("task", MIXTURE))
+
+
 def task_spread(deployment: Deployment) -> float:
     """Return the standard deviation of acceptance between data sets, by kind of drafter [-]."""
     named = named_drafters().get(kind_of(deployment))
@@ -331,7 +335,7 @@ def _of_form(deployment: Deployment, given: Mapping[str, Any], typed: dict[str, 
         if measured is not None:
             expected = "none: leave it out, as published acceptance has its own draft lengths"
             raise InputError("measured_draft_length", measured, expected)
-        task = given.get("task", MIXTURE)
+        task = task_of(given)
         found = load_acceptance(deployment.target, deployment.drafter, value, task)
         if value == PRESET:
             found = published_or_none(deployment, named_head(given), task) or found
@@ -353,7 +357,7 @@ def named_head(given: Mapping[str, Any]) -> str:
 
 
 def published_or_none(
-    deployment: Deployment, named: str = "", task: str | Mapping[str, float] = MIXTURE
+    deployment: Deployment, named: str = "", task: str = MIXTURE
 ) -> Acceptance | None:
     """Return the acceptance published for this target and drafter on a task, None if there is none.
 
@@ -364,7 +368,7 @@ def published_or_none(
 
 def _published(deployment: Deployment, given: Mapping[str, Any]) -> Acceptance | None:
     """Return the published acceptance, extended to longer drafts, None if unknown or for trees."""
-    found = published_or_none(deployment, named_head(given), given.get("task", MIXTURE))
+    found = published_or_none(deployment, named_head(given), task_of(given))
     if found is None or deployment.tree_width > 1:  # what is published is of chains
         return None
     measured = given.get("measured_draft_length")
@@ -383,7 +387,7 @@ def _continued(found: Acceptance, given: Mapping[str, Any]) -> Acceptance:
 def _typical(deployment: Deployment, name: str, given: Mapping[str, Any]) -> Acceptance:
     """Return the acceptance of typical, typical-low or typical-high."""
     kind = kind_of(deployment)
-    found = typical_heads(kind, given.get("task", MIXTURE))
+    found = typical_heads(kind, task_of(given))
     if found is None:
         expected = f"a rate: fewer than two targets have published acceptance with {kind}"
         raise InputError("acceptance", name, expected)
