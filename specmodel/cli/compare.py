@@ -24,6 +24,7 @@ _LISTS = (
 @where_options(has_start=True)
 @settings.option("batch_size", default=BATCH_SIZES)
 @settings.options_of("compare")
+@settings.option("task")
 @settings.option("proposal_rate")
 @settings.SPREAD
 @settings.LENGTHS

@@ -134,17 +134,21 @@ def page(
         spread = evaluation.acceptance.spread if evaluation else 0.0
         exact = _HELD + (_HELD_BY_OTHERS if VERBOSE.get() else "")
         told = f"Intervals hold rates that differ by {spread:g} between tasks" if spread else exact
-        source = str(assumed["acceptance"])
-        if not VERBOSE.get():
-            told = "" if spread else told
-            who, *caution = re.split("; (?=from |of )", source)
-            who = re.sub(r" \((?:\w+: |[A-Z]).*", "", who)  # without what was measured, and where
-            source = "; ".join([who, *caution])
+        told = "" if spread and not VERBOSE.get() else told
+        source = source_in_brief(str(assumed["acceptance"]))
         assumed["acceptance"] = ". ".join(filter(None, [source, told, tasks]))
     title = heading(d)
     if d.tensor_parallel > 1 and "tensor parallel" not in title:
         title += f" (tensor parallel {d.tensor_parallel})"
     return laid_out(title, behind(d), assumed, case.warnings, words, parts, notes)
+
+
+def source_in_brief(source: str) -> str:
+    """Return whose acceptance is taken, without what was measured and where unless `VERBOSE`."""
+    if VERBOSE.get():
+        return source
+    who, *caution = re.split("; (?=from |of )", source)
+    return "; ".join([re.sub(r" \((?:\w+: |[A-Z]).*", "", who), *caution])
 
 
 def laid_out(

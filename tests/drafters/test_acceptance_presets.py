@@ -164,7 +164,7 @@ def test_a_prediction_takes_it_and_tells_its_source():
     point = {"draft_length": [1, 3, 8], "batch_size": 8}
     p = predict(**asked, **point, acceptance="preset", task="code")
     np.testing.assert_allclose(p.tokens_per_step, [1.84, 2.99, 4.06])
-    assert p.assumptions["acceptance"].startswith("glm-5.2-mtp (code: ")
+    assert p.assumptions["acceptance"].startswith("glm-5.2-mtp on code (code: ")
     longer = predict(**asked, draft_length=9, batch_size=8, acceptance="glm-5.2-mtp")
     assert longer.tokens_per_step > predict(**asked, draft_length=8, batch_size=8).tokens_per_step
     assert "the last rate measured is assumed" in longer.assumptions["acceptance"]
