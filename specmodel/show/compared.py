@@ -102,8 +102,7 @@ def _page(
     title, *others = found.notes or [targets]
     own = [(marks, f"Warning: {line}.") for marks, line in own_warnings] + own
     notes = [*notes, *map(" ".join, own)]
-    if source := common.get("acceptance"):
-        common = {**common, "acceptance": report.source_in_brief(str(source))}
+    common = report.with_brief_source(common)
     return report.laid_out(title, below, common, warnings, [*words, *others], parts, notes)
 
 

@@ -73,7 +73,8 @@ def framed(
     `columns` are those of the table, and which are dropped first; `fields` are more of the JSON.
     """
     rows, tidy = loaded.rows, loaded.tried or loaded.rows
-    case, assumed = report.heading(loaded.study.deployment), in_words(loaded.assumed)
+    case = report.heading(loaded.study.deployment)
+    assumed = report.with_brief_source(in_words(loaded.assumed))
     warned, policies = [*map(str, warnings)], [_TEXTS["policies"]] * loaded.is_usual
     ranks = {name: rank for rank, name in enumerate(columns[1], 1)}
     shown = [replace(c, spare=ranks.get(c.name, 0)) for c in chosen(columns[0], LOADS, DRAINS)]

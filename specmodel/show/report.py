@@ -135,20 +135,22 @@ def page(
         exact = _HELD + (_HELD_BY_OTHERS if VERBOSE.get() else "")
         told = f"Intervals hold rates that differ by {spread:g} between tasks" if spread else exact
         told = "" if spread and not VERBOSE.get() else told
-        source = source_in_brief(str(assumed["acceptance"]))
-        assumed["acceptance"] = ". ".join(filter(None, [source, told, tasks]))
+        assumed = with_brief_source(assumed)
+        acceptance = [str(assumed["acceptance"]), told, tasks]
+        assumed["acceptance"] = ". ".join(filter(None, acceptance))
     title = heading(d)
     if d.tensor_parallel > 1 and "tensor parallel" not in title:
         title += f" (tensor parallel {d.tensor_parallel})"
     return laid_out(title, behind(d), assumed, case.warnings, words, parts, notes)
 
 
-def source_in_brief(source: str) -> str:
-    """Return whose acceptance is taken, without what was measured and where unless `VERBOSE`."""
-    if VERBOSE.get():
-        return source
-    who, *caution = re.split("; (?=from |of )", source)
-    return "; ".join([re.sub(r" \((?:\w+: |[A-Z]).*", "", who), *caution])
+def with_brief_source(assumed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return assumptions, unless `VERBOSE` without what was measured of an acceptance."""
+    if "acceptance" not in assumed or VERBOSE.get():
+        return dict(assumed)
+    who, *caution = re.split("; (?=from |of )", str(assumed["acceptance"]))
+    brief = "; ".join([re.sub(r" \((?:\w+: |[A-Z]).*", "", who), *caution])
+    return {**assumed, "acceptance": brief}
 
 
 def laid_out(
