@@ -10,12 +10,6 @@ from specmodel.base.records import read_mapping
 
 SUITE_VERSION = "1"  # changes with the points or their work; a file has one version
 
-REPEATS = {
-    "cpu": {"tiny": 2, "quick": 25, "full": 40},
-    "cuda": {"tiny": 2, "quick": 11, "full": 25},
-}
-"""Repeats of each point, by device and length of the suite [-]."""
-
 COPY, LAUNCH, ALL_REDUCE = OTHERS = ("copy", "launch", "all_reduce")
 """Components that are timed but not fitted as kernels."""
 
@@ -73,24 +67,11 @@ def plain(value: float) -> str:
     return str(int(value)) if value == int(value) else str(value)
 
 
-_SHAPES = {
-    COPY: ("bytes",),
-    LAUNCH: ("graphs",),
-    "experts": ("hidden_size", "expert_size", "num_experts", "experts_per_token"),
-    "gemm": ("input_size", "output_size"),
-    "attention": ("num_heads", "num_kv_heads", "head_dim", "batch_size", "context_length"),
-    "elementwise": ("hidden_size",),
-}
-_REFERENCES: dict[str, Sizes] = {
-    "experts": {"num_tokens": 1, "tokens_per_sequence": 1, "routing_correlation": 0.0},
-    "attention": {"query_tokens": 1},
-    "gemm": {"num_tokens": 1},
-    "elementwise": {"num_tokens": 1},
-}
-"""Columns that vary among the points of a group, with their values in the group's reference."""
-COMPONENTS = (*_SHAPES, ALL_REDUCE)  # what is timed; all-reduces only with several GPUs
-
 _SUITES = read_mapping(Path(__file__).parent / "data/suite.toml", "suite")
+REPEATS: dict[Device, dict[Length, int]] = _SUITES["repeats"]
+"""Repeats of each point, by device and length of the suite [-]."""
+COMPONENTS = (*_SUITES["components"], ALL_REDUCE)
+"""What is timed, all-reduces only with several GPUs."""
 _QUERIES = [[1], [2], [4], [8], [16]]
 # batch_size, tokens_per_sequence, of correlated routing
 _CORRELATED = [(1, 4), (4, 4), (4, 8), (16, 4)]
@@ -130,9 +111,10 @@ def _crossed(
 
 def _point(component: str, role: str, shape: Shape, *values: float) -> Point:
     """Return a point; under correlated routing, fitted shapes only tell how far errors spread."""
-    reference = _REFERENCES.get(component, {})
+    row = _SUITES["components"][component]
+    reference: Sizes = row.get("reference", {})
     varied = dict(zip(reference, values, strict=True))
     if role == "fit" and varied.get("routing_correlation"):
         role = "spread"
-    fixed: Sizes = dict(zip(_SHAPES[component], shape, strict=True))
+    fixed: Sizes = dict(zip(row["shape"], shape, strict=True))
     return Point(component=component, role=role, fixed=fixed, varied=varied, reference=reference)
