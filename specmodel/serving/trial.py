@@ -12,7 +12,7 @@ from specmodel.base.classes import dataclass
 from specmodel.base.units import check
 from specmodel.replay.sampling import stream
 from specmodel.serving.capacity import NOTHING, Capacity, Load, Targets, load_of, search, widened
-from specmodel.serving.closed_forms import LoadCurves, fluid_state
+from specmodel.serving.closed_forms import LoadCurves, chain_state
 from specmodel.serving.outcome import WARM_UP, Run
 from specmodel.serving.requests import ASKED, LENGTHS, Arrivals, Lengths, Requests, cut
 from specmodel.serving.run import Service, is_worth_compiling
@@ -85,7 +85,7 @@ class Trial:
         # a run lasts for those that run at a rate, more near the largest one, where queues settle
         # slowly, and at most as if each took as long as on a full server; targets do not matter, so
         # that they do not decide what is drawn
-        state, present = fluid_state(curves, rate), rate * curves.residence.max()
+        state, present = chain_state(curves, rate), rate * curves.residence.max()
         if rate < state.largest_rate:
             present = min(state.running / (1 - rate / state.largest_rate), present)
         lasts = np.ceil(residences * float(present))
@@ -122,7 +122,7 @@ class Trial:
 
         # about the capacity, from the means of the closed form
         rates = np.geomspace(1e-3, curves.limit, 400) / curves.residence[0]
-        state = fluid_state(curves, rates)
+        state = chain_state(curves, rates)
         meets = state.tpot <= (self.targets.tpot or np.inf)
         meets &= state.ttft + added <= (self.targets.ttft or np.inf)
         start = 0.6 * float(rates[meets].max(initial=rates[0]))
