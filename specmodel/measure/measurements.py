@@ -26,13 +26,8 @@ from specmodel.measure.kernels.suite import OTHERS
 
 COMMON = ("component", "hardware", "stack", "version", "latency")  # columns of every table
 
-_COMPONENTS = read_mapping(Path(__file__).parent / "data/components.toml", "components")
-_DTYPE_OF = {
-    "weights": "weight_dtype",
-    "activations": "activation_dtype",
-    "cache": "kv_dtype",
-    "state": "state_dtype",
-}
+_TABLES = read_mapping(Path(__file__).parent / "data/components.toml", "components")
+_COMPONENTS, _DTYPE_OF = _TABLES["components"], _TABLES["dtype_of"]
 DTYPES = tuple(_DTYPE_OF.values())
 """Columns that name a dtype."""
 STORED = {kind: _DTYPE_OF[kernel_kind(kind).follows] for kind in _COMPONENTS}
@@ -58,20 +53,9 @@ to skip, which timed something else than the kernel."""
 COLD_SHARE = 1.5  # below this multiple of the last-level cache, weights or KV may stay in it [-]
 
 _SIZE: dict[str, Any] = {"maximum": 1e12, "whole": True}
-_BOUNDS: dict[str, dict[str, Any]] = {
-    "latency": {"above": 1e-12, "maximum": 1e12},
-    "active_experts": {"maximum": 1e12},
-    "includes_router": {"above": -1, "minimum": 0, "maximum": 1, "whole": True},
-}
+_BOUNDS: dict[str, dict[str, Any]] = _TABLES["bounds"]
 """Bounds of some columns, others are as `_SIZE`: products of sizes stay far from the largest
 float, and no kernel takes less than a picosecond [s] [-]."""
-
-_AT_MOST = (
-    ("active_experts", "num_experts"),
-    ("experts_per_token", "num_experts"),
-    ("num_kv_heads", "num_heads"),
-    ("query_tokens", "context_length"),
-)
 
 
 def read_measurements(path: str | Path) -> pd.DataFrame:
@@ -185,7 +169,7 @@ def with_defaults(kind: str, table: pd.DataFrame) -> pd.DataFrame:
 
 def _check_rows(part: pd.DataFrame) -> None:
     """Refuse numbers of a component that contradict each other."""
-    for few, many in _AT_MOST:
+    for few, many in _TABLES["at_most"].items():
         over = part[part[few] > part[many]] if few in part and many in part else part.head(0)
         if len(over):
             culprit = float(over[few].iloc[0])

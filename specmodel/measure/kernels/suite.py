@@ -67,10 +67,10 @@ def plain(value: float) -> str:
     return str(int(value)) if value == int(value) else str(value)
 
 
-_SUITES = read_mapping(Path(__file__).parent / "data/suite.toml", "suite")
-REPEATS: dict[Device, dict[Length, int]] = _SUITES["repeats"]
+SUITES = read_mapping(Path(__file__).parent / "data/suite.toml", "suite")
+REPEATS: dict[Device, dict[Length, int]] = SUITES["repeats"]
 """Repeats of each point, by device and length of the suite [-]."""
-COMPONENTS = (*_SUITES["components"], ALL_REDUCE)
+COMPONENTS = (*SUITES["components"], ALL_REDUCE)
 """What is timed, all-reduces only with several GPUs."""
 _QUERIES = [[1], [2], [4], [8], [16]]
 # batch_size, tokens_per_sequence, of correlated routing
@@ -80,8 +80,8 @@ _CORRELATED = [(1, 4), (4, 4), (4, 8), (16, 4)]
 def suite(device: Device, length: Length) -> list[Point]:
     """Return the points of a suite in the order of a round, each name once; "tiny" is for tests."""
     if length == "tiny":
-        return [point for row in _SUITES["tiny"] for point in _crossed(**row)]
-    own = _SUITES[device]
+        return [point for row in SUITES["tiny"] for point in _crossed(**row)]
+    own = SUITES[device]
     tokens = [[count] for count in own["tokens"]]
     correlated = _CORRELATED[:: 1 if length == "full" else 2]
     varied: dict[str, list[list[float]]] = {
@@ -111,7 +111,7 @@ def _crossed(
 
 def _point(component: str, role: str, shape: Shape, *values: float) -> Point:
     """Return a point; under correlated routing, fitted shapes only tell how far errors spread."""
-    row = _SUITES["components"][component]
+    row = SUITES["components"][component]
     reference: Sizes = row.get("reference", {})
     varied = dict(zip(reference, values, strict=True))
     if role == "fit" and varied.get("routing_correlation"):
