@@ -84,7 +84,7 @@ class EngineCode:
         """Return the tokens of a pass up to which all-reduces are fused with norms [token]."""
         if not re.match(self.norm_models, model, re.IGNORECASE):
             return 0.0
-        limits = dict(_of_gpu(self.norm_limits, float(compute_capability or 0)))
+        limits: dict[str, float] = dict(_of_gpu(self.norm_limits, float(compute_capability or 0)))
         return min(limits.get(str(gpus), 0) / row_bytes, self.norm_tokens)
 
     def padded_to(self, compute_capability: float | None) -> Multiples:

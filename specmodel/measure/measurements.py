@@ -30,7 +30,7 @@ _TABLES = read_mapping(Path(__file__).parent / "data/components.toml", "componen
 _COMPONENTS, _DTYPE_OF = _TABLES["components"], _TABLES["dtype_of"]
 DTYPES = tuple(_DTYPE_OF.values())
 """Columns that name a dtype."""
-STORED = {kind: _DTYPE_OF[kernel_kind(kind).follows] for kind in _COMPONENTS}
+STORED: dict[str, str] = {kind: _DTYPE_OF[kernel_kind(kind).follows] for kind in _COMPONENTS}
 """Column of the dtype that each component reads."""
 COLUMNS = {
     kind: (*row["sizes"], *dict.fromkeys((STORED[kind], "activation_dtype")))

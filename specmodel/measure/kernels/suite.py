@@ -72,7 +72,7 @@ REPEATS: dict[Device, dict[Length, int]] = SUITES["repeats"]
 """Repeats of each point, by device and length of the suite [-]."""
 COMPONENTS = (*SUITES["components"], ALL_REDUCE)
 """What is timed, all-reduces only with several GPUs."""
-_QUERIES = [[1], [2], [4], [8], [16]]
+_QUERIES: list[list[float]] = [[1], [2], [4], [8], [16]]
 # batch_size, tokens_per_sequence, of correlated routing
 _CORRELATED = [(1, 4), (4, 4), (4, 8), (16, 4)]
 

@@ -127,7 +127,8 @@ def puzzle_fields(reader: Reader, layers: list[Fields]) -> Fields:
 
 def _keys_of_layers() -> dict[str, list[str]]:
     """Return the keys of a layer by its purpose."""
-    return table("key_names")["searched_layers"]
+    known: dict[str, list[str]] = table("key_names")["searched_layers"]
+    return known
 
 
 def _attention(part: Reader) -> Fields:
