@@ -102,8 +102,7 @@ def load_curves(
     fitting = (limits.blocks - shared) // max(held + limits.fixed_blocks - shared, 1)
     limit = max(min(limits.max_running, times.max_requests, fitting), 1)
     sizes = np.arange(1, limit + 1)
-    by_batch = np.array(drafts.by_batch)
-    lengths = by_batch[np.minimum(sizes, len(by_batch) - 1)]
+    lengths = drafts.lengths(sizes)
     output = float(requests.output_tokens.mean())
     step, tokens = np.empty(limit), np.empty(limit)
     added = np.empty((_COUNTS[-1] + 1, limit))

@@ -5,6 +5,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specmodel.algebra.acceptance import Acceptance, conditional_acceptance
 from specmodel.base.classes import dataclass
@@ -89,6 +90,12 @@ class Drafting:
         """The functions that update the policy after a request of a step, and after a step."""
         policy = type(self.states[0])
         return RULES.get(policy, (policy.rule, end_step))
+
+    def lengths(self, requests: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the draft lengths by requests of the step before, the longest if it learns."""
+        if self.kind != BY_BATCH:
+            return np.full_like(requests, self.max_draft_length)
+        return np.array(self.by_batch)[np.minimum(requests, len(self.by_batch) - 1)]
 
     def fresh(self, *, for_python: bool) -> Server:
         """Return the policy in its initial state, as a `Server` that the loop reads."""
