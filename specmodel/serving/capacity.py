@@ -104,7 +104,7 @@ class Load:
 
     def passes(self, attainment: float) -> bool:
         """Return whether enough requests met the targets and waiting times did not grow."""
-        return self.is_steady and self.share() >= attainment - _ROUNDING
+        return self.quantile(attainment) <= 1
 
     def quantile(self, attainment: float, replication: int | None = None) -> float:
         """Return the slowness that a share of the requests stays within; inf if unsteady [-].
@@ -150,7 +150,7 @@ class Capacity:
         return next((load.rate for load in higher if load.passes(self.attainment)), None)
 
     @property
-    def own(self) -> list[float]:
+    def by_replication(self) -> list[float]:
         """The rate up to which each replication alone meets the targets [request/s]."""
         count = len(self.loads[0].slowness) if self.rate else 0
         return [self._crossing(1.0, replication) for replication in range(count)]
@@ -193,12 +193,12 @@ class Capacity:
     def simulated(self) -> tuple[float, float]:
         """Ends of the 80 % interval of the mean capacity over simulations [request/s].
 
-        About `rate`, from the spread of `own`; both are `rate` with fewer than two of these.
+        About `rate`, from the spread of `by_replication`; `rate` with fewer than two of these.
         """
-        count = len(self.own)
+        rates, count = self.by_replication, len(self.by_replication)
         if count < 2:
             return self.rate, self.rate
-        half = _T80[min(count - 2, len(_T80) - 1)] * np.log(self.own).std(ddof=1) / count**0.5
+        half = _T80[min(count - 2, len(_T80) - 1)] * np.log(rates).std(ddof=1) / count**0.5
         return float(self.rate * np.exp(-half)), float(self.rate * np.exp(half))
 
     @property

@@ -153,7 +153,7 @@ def test_all_replications_decide_and_each_tells_its_own_capacity(start):
     every = [GROWTH ** (place / FINE) for place in range(-2 * FINE, 2 * FINE)]
     passing = [rate for rate in every if try_rate(rate).passes(0.9)]
     assert found.rate == max(passing)
-    assert found.own == pytest.approx(np.multiply(1.3, FACTORS) / 1.4, rel=1e-3)
+    assert found.by_replication == pytest.approx(np.multiply(1.3, FACTORS) / 1.4, rel=1e-3)
     assert found.met is not None
     assert len(found.met.slowness) == 5
 
