@@ -1,12 +1,12 @@
 """The suite: which points of each component are timed on a CPU or a CUDA device, and what for."""
 
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Literal
 
 from specmodel.base.classes import dataclass
-from specmodel.base.records import read_mapping
 
 SUITE_VERSION = "1"  # changes with the points or their work; a file has one version
 
@@ -67,7 +67,8 @@ def plain(value: float) -> str:
     return str(int(value)) if value == int(value) else str(value)
 
 
-SUITES = read_mapping(Path(__file__).parent / "data/suite.toml", "suite")
+_FILE = Path(__file__).parent / "data/suite.toml"
+SUITES = tomllib.loads(_FILE.read_text(encoding="utf-8"))  # helps need it, without NumPy
 REPEATS: dict[Device, dict[Length, int]] = SUITES["repeats"]
 """Repeats of each point, by device and length of the suite [-]."""
 COMPONENTS = (*SUITES["components"], ALL_REDUCE)
