@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fluid import fluid_state
 from real_judge import drafter_named
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.files import write_text
 from specmodel.cost.deploying import deploy
 from specmodel.serving.capacity import Capacity, Targets
-from specmodel.serving.closed_forms import chain_state, fluid_state
+from specmodel.serving.closed_forms import chain_state
 from specmodel.serving.outcome import COOL_DOWN, WARM_UP
 from specmodel.serving.requests import Arrivals, Lengths, Requests
 from specmodel.serving.study import Study

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fluid import fluid_state
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy, resolve
@@ -34,7 +35,7 @@ from specmodel.layers.batch import sequence_group
 from specmodel.machines.engine import first_token_constants
 from specmodel.prediction.decoding import decode_deployed
 from specmodel.serving import loop
-from specmodel.serving.closed_forms import LoadCurves, chain_state, fluid_state
+from specmodel.serving.closed_forms import LoadCurves, chain_state
 from specmodel.serving.limits import Scheduler, usual_scheduler
 from specmodel.serving.outcome import Run
 from specmodel.serving.policies import fixed

@@ -39,9 +39,10 @@ def smallest_layout(deployment: Deployment, held: tuple[int, int] = HELD) -> Deg
     memory = MemoryUse(deployment, tokens, _VERIFIED)
     weights = deployment.target.weight_bytes(SINGLE_GPU)
     for count in _COUNTS:
-        laid = None if weights > count * memory.capacity_bytes else _laid(deployment, count)
+        degrees = _degrees(deployment, count)
+        laid = None if weights > count * memory.capacity_bytes else _laid(deployment, degrees)
         if laid and replace(memory, deployment=laid).max_batch_size >= requests:
-            return _degrees(deployment, count)
+            return degrees
     raise _too_small(deployment, held)
 
 
@@ -79,11 +80,7 @@ def layouts_of(deployment: Deployment) -> list[Degrees]:
     for tensor in (size for size in reversed(_SIZES) if count % size == 0):
         for expert in groups:
             degrees = Degrees(zip(_ONE_GPU, (tensor, count // tensor, expert), strict=True))
-            try:
-                replace(deployment, **degrees)
-            except InputError:  # not a degree that cuts this model
-                continue
-            found.append(degrees)
+            found += [degrees] if _laid(deployment, degrees) else []
     return found
 
 
@@ -108,10 +105,10 @@ def _degrees(deployment: Deployment, num_gpus: int) -> Degrees:
     return {"tensor_parallel": 8, "data_parallel": num_gpus // 8, "expert_parallel": groups}
 
 
-def _laid(deployment: Deployment, num_gpus: int) -> Deployment | None:
-    """Return the deployment on `num_gpus` GPUs, None if the model or the links forbid it."""
+def _laid(deployment: Deployment, degrees: Degrees) -> Deployment | None:
+    """Return the deployment with some degrees, None if the model or the links forbid them."""
     try:
-        return replace(deployment, **(_ONE_GPU | _degrees(deployment, num_gpus)))
+        return replace(deployment, **(_ONE_GPU | degrees))
     except InputError:
         return None
 
@@ -125,7 +122,7 @@ def _too_small(deployment: Deployment, held: tuple[int, int]) -> InputError:
     memory = MemoryUse(replace(deployment, **_ONE_GPU), tokens, _VERIFIED)
     needed = float(memory.total_bytes(requests))
     gpu, usable = deployment.hardware, memory.capacity_bytes
-    sizes = [count for count in _COUNTS if _laid(deployment, count)]
+    sizes = [count for count in _COUNTS if _laid(deployment, _degrees(deployment, count))]
     most = f"; at most {max(sizes)} of them can share it" if sizes else ""
     expected = (
         f"GPUs that hold {deployment.target.name}, its drafter and {requests} requests of"

@@ -45,10 +45,7 @@ class MemoryUse:
         tokens = check("verify_tokens", self.verify_tokens, minimum=1)
         entries = check("context_length", self.context_length, minimum=0) + tokens
         values = _Values({_ENTRIES: entries, _TOKENS: tokens})
-        kept = np.asarray(self._kept[2].constant)
-        for measure, size in self._kept[2].terms.items():
-            kept = kept + values[measure] * size
-        return kept
+        return np.asarray(self._kept[2].at(values))
 
     @cached_property
     def _kept(self) -> tuple[float, float, Form]:

@@ -43,17 +43,8 @@ class ComponentTime:
 
     def scaled(self, factor: Value, of_messages: Value = 1.0) -> "ComponentTime":
         """Return the component with factors on the time of its kernels and of its messages."""
-        return ComponentTime(
-            compute_time=self.compute_time * factor,
-            memory_time=self.memory_time * factor,
-            activation_time=self.activation_time * factor,
-            link_time=self.link_time * of_messages,
-            launch_time=self.launch_time * factor,
-            busy_time=self.busy_time * factor,
-            sharpness=self.sharpness,
-            reading_time=self.reading_time * factor,
-            hidden_time=self.hidden_time * factor,
-        )
+        times = {name: getattr(self, name) * factor for name in (*_OF_KERNELS, "hidden_time")}
+        return replace(self, link_time=self.link_time * of_messages, **times)
 
     @property
     def total_time(self) -> FloatArray:

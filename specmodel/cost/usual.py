@@ -28,17 +28,7 @@ NO_DRAFTER = "none"
 """The name of a drafter that stands for none."""
 _ONE_NODE = 8
 """GPUs above which a checkpoint with smaller weights is taken, where one is published [-]."""
-_PLAUSIBLE = {
-    "target.num_layers": 400,
-    "target.hidden_size": 65_536,
-    **dict.fromkeys(("engine.kernel_time", "engine.draft_kernel_time"), 1e-3),
-    **dict.fromkeys(("engine.eager_kernel_time", "engine.reject_time_per_token"), 1e-3),
-    "engine.reject_time_per_request": 1e-2,
-    **{f"engine.{name}": 0.3 for name in ("pass_time", "draft_pass_time", "reject_time")},
-    "engine.tree_time": 0.3,
-}
-"""Largest values that are taken without `force`, by where a deployment has them: larger ones are a
-slip of a unit or a digit more often than meant [-] [s]."""
+_DATA = Path(__file__).parent / "data"
 
 
 def deployed(
@@ -110,7 +100,7 @@ def _smaller(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if values.get("weight_dtype") is not None or not isinstance(target, str) or is_path(target):
         return
     name = load_architecture(target).name.lower()
-    for row in rows_of("quantised.csv", Path(__file__).parent / "data"):
+    for row in rows_of("quantised.csv", _DATA):
         if name == row["target"]:
             told = f"{row['checkpoint']}, as 16-bit weights do not fit"
             yield {**values, "weight_dtype": row["weight_dtype"], "told_checkpoint": told}
@@ -140,7 +130,8 @@ def _deployed(
 
 def _check_plausible(deployment: Deployment) -> None:
     """Refuse values above any known machine's or model's; not called with ``force``."""
-    for place, most in _PLAUSIBLE.items():
+    for row in rows_of("plausible.csv", _DATA):
+        place, most = row["field"], float(row["largest"])
         value = attrgetter(place)(deployment)
         if value > most:
             expected = f"at most {most:g}, the largest known; `force` allows more"

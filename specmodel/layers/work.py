@@ -15,16 +15,8 @@ Kind: TypeAlias = str
 """Name of a kind of kernels: one of `kinds.KINDS`, which its parameters are looked up by."""
 
 CAUSES = (
-    "bandwidth",
-    "compute",
-    "experts",
-    "KV",
-    "state",
-    "index",
-    "communication",
-    "overhead",
-    "prefill",
-    "drafting",
+    *("bandwidth", "compute", "experts", "KV", "state", "index"),
+    *("communication", "overhead", "prefill", "drafting"),
 )
 """What can make a step longer than a decode step. Drafting is last, as no pass of the target has
 it; prefill is that of other requests, in steps that carry it."""

@@ -257,7 +257,7 @@ class Kernels:
         if place:
             return self.fits[place[0]][place[1]].parameters
         if kernel_kind(kind).follows and self.record:
-            remedy = "give it a fallback in specmodel/layers/kinds.py, or fit it"
+            remedy = "give it a fallback in specmodel/layers/data/kinds.toml, or fit it"
             raise InputError("kind", kind, f"one that {self.stack} has a fit of: {remedy}")
         return DATA_SHEET
 

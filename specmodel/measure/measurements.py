@@ -19,70 +19,30 @@ import pandas as pd
 
 from specmodel.base.dtypes import check_dtype, names_of_fits
 from specmodel.base.errors import InputError
+from specmodel.base.records import read_mapping
 from specmodel.base.tables import ARGUMENT, need_columns, numbers, read_table
 from specmodel.layers.kinds import kernel_kind
 from specmodel.measure.kernels.suite import OTHERS
 
-_STATES = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim")
-_PROMPTS = ("num_heads", "num_kv_heads", "key_head_dim", "value_head_dim")
-
 COMMON = ("component", "hardware", "stack", "version", "latency")  # columns of every table
 
-_SIZES = {
-    "experts": (
-        "num_tokens", "hidden_size", "expert_size", "num_experts", "experts_per_token",
-        "active_experts", "num_matrices",
-    ),
-    "gemm": ("num_tokens", "input_size", "output_size"),
-    "attention": ("batch_size", "context_length", "num_heads", "num_kv_heads", "head_dim"),
-    "elementwise": ("num_tokens", "hidden_size"),
-    "latent_attention": (
-        "batch_size", "context_length", "num_heads", "kv_lora_rank", "qk_rope_head_dim",
-    ),
-    **dict.fromkeys(("recurrence", "kimi_recurrence"), ("batch_size", *_STATES)),
-    **dict.fromkeys(
-        ("prompt_attention", "latent_prompt_attention"),
-        ("batch_size", "query_tokens", "context_length", *_PROMPTS),
-    ),
-}  # fmt: skip
-"""Sizes of each component, as on one GPU. ``context_length`` includes the tokens of the pass
-itself. Latent attention of prompts has keys and values for each head, elementwise is a residual
-addition with its norm, and a recurrence writes its state after each token of the pass."""
-
-_DTYPE_OF = {
-    "weights": "weight_dtype",
-    "activations": "activation_dtype",
-    "cache": "kv_dtype",
-    "state": "state_dtype",
-}
+_TABLES = read_mapping(Path(__file__).parent / "data/components.toml", "components")
+_COMPONENTS, _DTYPE_OF = _TABLES["components"], _TABLES["dtype_of"]
 DTYPES = tuple(_DTYPE_OF.values())
 """Columns that name a dtype."""
-STORED = {kind: _DTYPE_OF[kernel_kind(kind).follows] for kind in _SIZES}
+STORED: dict[str, str] = {kind: _DTYPE_OF[kernel_kind(kind).follows] for kind in _COMPONENTS}
 """Column of the dtype that each component reads."""
 COLUMNS = {
-    kind: (*sizes, *dict.fromkeys((STORED[kind], "activation_dtype")))
-    for kind, sizes in _SIZES.items()
+    kind: (*row["sizes"], *dict.fromkeys((STORED[kind], "activation_dtype")))
+    for kind, row in _COMPONENTS.items()
 }
 """Columns of each component: its sizes, the dtype of what it reads (weights, KV or state), each of
 which has its own fit, and that of activations."""
 
-DEFAULTS = {
-    **{name: {"query_tokens": 1} for name in ("attention", "latent_attention")},
-    **{name: {"query_tokens": 1} for name in ("recurrence", "kimi_recurrence")},
-    "experts": {"includes_router": 0},
-}
-"""Optional columns with their defaults: query tokens of each sequence in the pass, and 1 where
-the router was timed along with the experts."""
+DEFAULTS: dict[str, dict[str, int]] = {k: row.get("defaults", {}) for k, row in _COMPONENTS.items()}
+"""Optional columns with their defaults."""
 
-SHAPE = {
-    "experts": ("hidden_size", "model_expert_size", "experts_per_token", "num_experts"),
-    "gemm": ("input_size", "output_size"),
-    "attention": ("num_heads", "num_kv_heads", "head_dim"),
-    "elementwise": ("hidden_size",),
-    "latent_attention": ("num_heads", "kv_lora_rank", "qk_rope_head_dim"),
-    **dict.fromkeys(("recurrence", "kimi_recurrence"), _STATES),
-    **dict.fromkeys(("prompt_attention", "latent_prompt_attention"), _PROMPTS),
-}
+SHAPE = {kind: tuple(row["shape"]) for kind, row in _COMPONENTS.items()}
 """Columns that make a shape, the unit that is fitted or judged as a whole."""
 
 ROLES = ("fit", "spread", "judge", "fallback", "skip")
@@ -93,20 +53,9 @@ to skip, which timed something else than the kernel."""
 COLD_SHARE = 1.5  # below this multiple of the last-level cache, weights or KV may stay in it [-]
 
 _SIZE: dict[str, Any] = {"maximum": 1e12, "whole": True}
-_BOUNDS: dict[str, dict[str, Any]] = {
-    "latency": {"above": 1e-12, "maximum": 1e12},
-    "active_experts": {"maximum": 1e12},
-    "includes_router": {"above": -1, "minimum": 0, "maximum": 1, "whole": True},
-}
+_BOUNDS: dict[str, dict[str, Any]] = _TABLES["bounds"]
 """Bounds of some columns, others are as `_SIZE`: products of sizes stay far from the largest
 float, and no kernel takes less than a picosecond [s] [-]."""
-
-_AT_MOST = (
-    ("active_experts", "num_experts"),
-    ("experts_per_token", "num_experts"),
-    ("num_kv_heads", "num_heads"),
-    ("query_tokens", "context_length"),
-)
 
 
 def read_measurements(path: str | Path) -> pd.DataFrame:
@@ -196,7 +145,7 @@ def _checked(kind: str, part: pd.DataFrame) -> pd.DataFrame:
     need_columns(part, COLUMNS[kind], of)
     if kind == "experts" and "model_expert_size" not in part:
         part = part.assign(model_expert_size=part["expert_size"])
-    part, optional = with_defaults(kind, part), DEFAULTS.get(kind, {})
+    part, optional = with_defaults(kind, part), DEFAULTS[kind]
     names = sorted({*COLUMNS[kind], *SHAPE[kind], *optional, "latency"} - {*DTYPES})
     found = {name: numbers(part, name, **_BOUNDS.get(name, _SIZE), of=of) for name in names}
     part = part.assign(**found)
@@ -213,14 +162,14 @@ def with_defaults(kind: str, table: pd.DataFrame) -> pd.DataFrame:
     """Return rows of a component with its optional columns filled."""
     filled = {
         name: table[name].where(table[name].notna(), value) if name in table else value
-        for name, value in DEFAULTS.get(kind, {}).items()
+        for name, value in DEFAULTS[kind].items()
     }
     return table.assign(**filled)
 
 
 def _check_rows(part: pd.DataFrame) -> None:
     """Refuse numbers of a component that contradict each other."""
-    for few, many in _AT_MOST:
+    for few, many in _TABLES["at_most"].items():
         over = part[part[few] > part[many]] if few in part and many in part else part.head(0)
         if len(over):
             culprit = float(over[few].iloc[0])

@@ -223,7 +223,7 @@ def replay_policy(
         plan = choice.planner(drawn.trace, drawn.times) if choice.planner else None
         states = drawn.states(LearningPolicy(choice.draft_length or 0), 1)
         return drawn.replayed(learn_nothing, states, pauses=plan is not None, plan=plan)
-    make = policy_maker(choice, drawn.times, seed)
+    make = policy_maker(choice, drawn.times.asked_time, seed)
     servers = SERVERS if choice.state == "server" else 0
     policy: Any = make(0) if choice.is_ours else None
     states = kept.get(choice.name)

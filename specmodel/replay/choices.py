@@ -155,19 +155,21 @@ def check_choice(choice: Choice, times: ReplayTimes) -> None:
         expected = f"at most {longest}, the longest draft considered (max_draft_length)"
         raise InputError("policy", choice.name, expected)
     if choice.learns:
-        policy_maker(choice, times, 0)(0)
+        policy_maker(choice, times.asked_time, 0)(0)
 
 
-def policy_maker(choice: Choice, times: ReplayTimes, seed: int) -> Callable[[int], Policy]:
-    """Return a function that makes the policy of a request from the request's number."""
+def policy_maker(choice: Choice, step_time: Sequence[float], seed: int) -> Callable[[int], Policy]:
+    """Return a function that makes the policy of a request from the request's number.
+
+    `step_time` is by draft length, from 0, up to the longest [s].
+    """
     factory = choice.factory
     if factory is None:
         raise InputError("policy", choice.name, "a policy that learns")
-    longest = times.max_draft_length
     available: dict[str, Any] = {
-        "step_time": [times.paused_time, *times.step_time[1:].tolist()],
-        "max_draft_length": longest,
-        "draft_lengths": list(range(longest + 1)),
+        "step_time": [*step_time],
+        "max_draft_length": len(step_time) - 1,
+        "draft_lengths": list(range(len(step_time))),
     }
     taken = arguments_of(factory)
     given = {name: value for name, value in available.items() if name in taken} | choice.settings

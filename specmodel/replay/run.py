@@ -200,7 +200,8 @@ def timeline(
     servers = SERVERS if choice.learns and choice.state == "server" else 0
     # those of its server come before, if the policy is kept by one
     wanted = range(request % SERVERS if servers else request, request + 1, SERVERS)
-    policies = Policies(policy_maker(choice, times, seed), servers) if choice.learns else None
+    make = policy_maker(choice, times.asked_time, seed) if choice.learns else None
+    policies = Policies(make, servers) if make else None
     for block in blocks:
         own = [number for number in wanted if block.first <= number < block.last]
         if own:

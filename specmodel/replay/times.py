@@ -79,6 +79,11 @@ class ReplayTimes:
         return len(self.step_time) - 1
 
     @property
+    def asked_time(self) -> list[float]:
+        """Step time by the draft length asked for, from 0, which has the drafter's upkeep [s]."""
+        return [self.paused_time, *self.step_time[1:].tolist()]
+
+    @property
     def rows(self) -> "tuple[ReplayTimes, ...]":
         """The times by context: these times first, then those in `later`."""
         return self, *self.later

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
         largest_rates as largest_rates,
         with_single_lengths as with_single_lengths,
     )
-    from specmodel.serving.closed_forms import (
-        chain_state as chain_state,
-        fluid_state as fluid_state,
-    )
+    from specmodel.serving.closed_forms import chain_state as chain_state
     from specmodel.serving.compared import compare as compare
     from specmodel.serving.drains import Drain as Drain, drained as drained
     from specmodel.serving.limits import Scheduler as Scheduler

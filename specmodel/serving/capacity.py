@@ -18,9 +18,8 @@ from specmodel.serving.outcome import Run, are_steady
 
 GROWTH = 1.25
 """From one rate of the grid to the next, of which all policies share the rates [-]."""
-_HALVINGS, _FINE_HALVINGS = 3, 2
-"""How often a step of the grid is halved in the first replication, and then in all, where a search
-is not coarse [-]."""
+FINE = 16
+"""Parts of the step of the grid in which the capacity lies [-]."""
 BEYOND = 2
 """Rates of the grid that are tried above the first that fails [-]."""
 _T80 = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383)
@@ -105,15 +104,19 @@ class Load:
 
     def passes(self, attainment: float) -> bool:
         """Return whether enough requests met the targets and waiting times did not grow."""
-        return self.is_steady and self.share() >= attainment - _ROUNDING
+        return self.quantile(attainment) <= 1
 
-    def quantile(self, attainment: float, replications: int | None = None) -> float:
+    def quantile(self, attainment: float, replication: int | None = None) -> float:
         """Return the slowness that a share of the requests stays within; inf if unsteady [-].
 
-        Over all replications, or only the first `replications`.
+        Over all replications, or of one.
         """
-        some = np.concatenate(self.slowness[:replications])
-        return quantile(some, attainment) if self.is_steady else np.inf
+        if not self.is_steady:
+            return np.inf
+        own = self.slowness if replication is None else self.slowness[replication : replication + 1]
+        slowness = np.concatenate(own)
+        place = max(int(np.ceil((attainment - _ROUNDING) * len(slowness))) - 1, 0)
+        return float(np.partition(slowness, place)[place])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -126,8 +129,6 @@ class Capacity:
         The largest one that passes below all that fail, 0 if none does [request/s].
     attainment, loads
         Share of the requests that should meet the targets [-]; rates tried, rising.
-    own
-        The rate up to which each replication alone meets them [request/s].
     factors
         Ends of the 80 % interval of all predicted times, over the times; None if not known [-].
     """
@@ -135,7 +136,6 @@ class Capacity:
     rate: float
     attainment: float
     loads: tuple[Load, ...]
-    own: tuple[float, ...] = ()
     factors: tuple[float, float] | None = None
 
     @property
@@ -149,16 +149,34 @@ class Capacity:
         higher = (load for load in self.loads if load.rate > self.rate)
         return next((load.rate for load in higher if load.passes(self.attainment)), None)
 
-    def scaled(self, factor: float) -> float:
-        """Return the first replication's capacity if all times were `factor` times as long.
+    @property
+    def by_replication(self) -> list[float]:
+        """The rate up to which each replication alone meets the targets [request/s]."""
+        count = len(self.loads[0].slowness) if self.rate else 0
+        return [self._crossing(1.0, replication) for replication in range(count)]
 
-        In request/s, interpolated in log-log between the rates tried; 0 if even the lowest fails.
+    def scaled(self, factor: float) -> float:
+        """Return the capacity if all times were `factor` times as long [request/s].
+
+        0 if even the lowest rate fails.
         """
-        slowness = np.array([load.quantile(self.attainment, 1) for load in self.loads])
-        if slowness[0] * factor > 1:
+        if self.loads[0].quantile(self.attainment) * factor > 1:
             return 0.0
-        rates = np.array([load.rate for load in self.loads])
-        return crossing(rates, slowness, 1 / factor) / factor
+        return self._crossing(1 / factor) / factor
+
+    def _crossing(self, level: float, replication: int | None = None) -> float:
+        """Return the lowest rate at which slowness exceeds a level, within those tried [request/s].
+
+        Interpolated in log-log between rates.
+        """
+        rates = [load.rate for load in self.loads]
+        slowness = [load.quantile(self.attainment, replication) for load in self.loads]
+        at = next((at for at, value in enumerate(slowness) if value > level), None)
+        if not at:
+            return rates[-1 if at is None else 0]
+        low, high = np.log(np.minimum(slowness[at - 1 : at + 1], 1e9))
+        part = (np.log(level) - low) / (high - low)
+        return float(rates[at - 1] * (rates[at] / rates[at - 1]) ** part)
 
     @property
     def if_looser(self) -> float:
@@ -175,12 +193,12 @@ class Capacity:
     def simulated(self) -> tuple[float, float]:
         """Ends of the 80 % interval of the mean capacity over simulations [request/s].
 
-        About `rate`, from the spread of `own`; both are `rate` with fewer than two of these.
+        About `rate`, from the spread of `by_replication`; `rate` with fewer than two of these.
         """
-        count = len(self.own)
+        rates, count = self.by_replication, len(self.by_replication)
         if count < 2:
             return self.rate, self.rate
-        half = _T80[min(count - 2, len(_T80) - 1)] * np.log(self.own).std(ddof=1) / count**0.5
+        half = _T80[min(count - 2, len(_T80) - 1)] * np.log(rates).std(ddof=1) / count**0.5
         return float(self.rate * np.exp(-half)), float(self.rate * np.exp(half))
 
     @property
@@ -192,47 +210,11 @@ class Capacity:
         return low, high
 
 
-def crossing(rates: FloatArray, quantiles: FloatArray, level: float) -> float:
-    """Return the lowest rate at which slowness exceeds `level`, within the rates [request/s].
+def search(try_rate: Callable[[float], Load], attainment: float, start: float) -> Capacity:
+    """Return the capacity: on a geometric grid of rates, refined once below the first that fails.
 
-    Interpolated in log-log between rates.
-    """
-    over = np.flatnonzero(quantiles > level)
-    if not len(over):
-        return float(rates[-1])
-    at = int(over[0])
-    if at == 0:
-        return float(rates[0])
-    ends = np.log(np.minimum(quantiles[at - 1 : at + 1], 1e9))
-    part = (np.log(level) - ends[0]) / (ends[1] - ends[0])
-    return float(rates[at - 1] * (rates[at] / rates[at - 1]) ** part)
-
-
-def quantile(slowness: FloatArray, share: float) -> float:
-    """Return the slowness that a share of the requests stays below [-]."""
-    place = max(int(np.ceil((share - _ROUNDING) * len(slowness))) - 1, 0)
-    return float(np.partition(slowness, place)[place])
-
-
-Tried = Callable[[float, Sequence[int]], Load]
-"""What requests meet at a rate in replications, by their places."""
-_FIRST = (0,)
-
-
-def search(
-    try_rate: Tried,
-    attainment: float,
-    start: float,
-    *,
-    replications: int = 1,
-    is_coarse: bool = False,
-) -> Capacity:
-    """Return the capacity: up a geometric grid to the first rate that fails, halved there.
-
-    The first replication finds about where, and all of them decide from there. Where more requests
-    a second never meet targets better, that is what all of them find at every rate.
-    Rates are of one grid whatever the targets, so that looser ones never carry less if they start
-    no lower: each rate that passes then passes with them too.
+    Where more requests a second never meet targets better, that is the largest rate of the refined
+    grid that meets them. The grid is the same for all targets and policies.
 
     Parameters
     ----------
@@ -240,88 +222,56 @@ def search(
         What requests meet at a rate, and the share of them that should meet the targets [-].
     start
         About where to begin; if that fails, the grid is gone down first [request/s].
-    replications
-        Number of replications in which each rate is simulated [-].
-    is_coarse
-        Whether a step is halved less often, and no rate is tried above the first that fails.
     """
-    first = _Search(try_rate, attainment, _FIRST)
-    low = first.up(first.down(float(round(np.log(start) / np.log(GROWTH)))))
-    for beyond in range(2, 2 if is_coarse else BEYOND + 2):
-        first.passes(low + beyond)
-    for halving in range(1, _HALVINGS + 1):
-        low += 0.5**halving * first.passes(low + 0.5**halving)
-    step, found = 0.5**_HALVINGS, _Search(try_rate, attainment, range(replications))
-    low = about = found.up(found.down(low, step), step)
-    for halving in range(1, 1 if is_coarse else _FINE_HALVINGS + 1):
-        low += step * 0.5**halving * found.passes(low + step * 0.5**halving)
-    own = tuple(found.own_capacity(i, about, step) for i in found.which if low > -np.inf)
-    tried = first.tried | found.tried
-    loads = tuple(tried[place] for place in sorted(tried))
-    return Capacity(rate=GROWTH**low, attainment=attainment, loads=loads, own=own)
+    grid = _Grid(try_rate, attainment)
+    place = grid.last_passing(start, FINE)
+    if place is not None:
+        for beyond in range(2, BEYOND + 2):
+            grid.passes(place + beyond * FINE)
+        place = grid.last_passing(grid.capacity(place).scaled(1.0), 1)
+    return grid.capacity(place)
 
 
 @dataclass(frozen=True, eq=False)
-class _Search:
-    """Rates tried in some replications, by place on the grid.
+class _Grid:
+    """Rates tried by place on the refined grid."""
 
-    The place of no rate, which nothing passes at, is minus infinity.
-    """
-
-    try_rate: Tried
+    try_rate: Callable[[float], Load]
     attainment: float
-    which: Sequence[int]
-    tried: dict[float, Load] = field(default_factory=dict)
+    tried: dict[int, Load] = field(default_factory=dict)
 
-    def passes(self, place: float) -> bool:
-        """Return whether enough requests meet the targets at rate ``GROWTH**place``."""
-        if place == -np.inf:
-            return False
+    def passes(self, place: int) -> bool:
+        """Return whether enough requests meet the targets at a place."""
         if place not in self.tried:
-            self.tried[place] = self.try_rate(GROWTH**place, self.which)
+            self.tried[place] = self.try_rate(GROWTH ** (place / FINE))
         return self.tried[place].passes(self.attainment)
 
-    def down(self, place: float, step: float = 1.0) -> float:
-        """Return the place of the first rate that passes, going down by `step`; -inf if none."""
-        for count in range(_MOST_STEPS):
-            if self.passes(place - count * step):
-                return place - count * step
-        return -np.inf
+    def last_passing(self, start: float, step: int) -> int | None:
+        """Return the last place that passes below one that fails, going by `step`; None if none.
 
-    def up(self, place: float, step: float = 1.0) -> float:
-        """Return the place of the last rate before one that fails, going up by steps."""
-        for count in range(_MOST_STEPS):
-            if not self.passes(place + (count + 1) * step):
-                return place + count * step
-        expected = "stricter targets: all rates tried, up to this one, meet them"
-        raise InputError("request_rate", float(f"{GROWTH**place:.3g}"), expected)
-
-    def own_capacity(self, replication: int, place: float, step: float) -> float:
-        """Return the largest rate at which one replication by itself meets the targets [request/s].
-
-        From `place` on the grid of rates, further ones are tried `step` apart, up to 1 away.
+        From about a rate on [request/s]: down to one that passes, and up from there.
         """
-        found = {
-            at: quantile(load.slowness[replication], self.attainment)
-            for at, load in self.tried.items()
-        }
+        place = step * round(np.log(start) / np.log(GROWTH) * FINE / step)
+        down = range(place, place - _MOST_STEPS * step, -step)
+        low = next(filter(self.passes, down), None)
+        if low is None:
+            return None
+        for place in range(low, low + _MOST_STEPS * step, step):
+            if not self.passes(place + step):
+                return place
+        expected = "stricter targets: all rates tried, up to this one, meet them"
+        raise InputError("request_rate", float(f"{self.tried[place].rate:.3g}"), expected)
 
-        def slowness(at: float) -> float:
-            if at not in found:
-                only = self.try_rate(GROWTH**at, [replication])
-                found[at] = only.quantile(self.attainment)
-            return found[at]
-
-        low, high = place, place + step
-        while low > place - 1 and slowness(low) > 1:
-            low -= step
-        while high < place + 1 and slowness(high) <= 1:
-            high += step
-        places = np.array(sorted(found))
-        return crossing(GROWTH**places, np.array([found[at] for at in places]), 1.0)
+    def capacity(self, place: int | None) -> Capacity:
+        """Return the capacity at a place, 0 if None."""
+        rate = 0.0 if place is None else self.tried[place].rate
+        loads = tuple(self.tried[each] for each in sorted(self.tried))
+        return Capacity(rate=rate, attainment=self.attainment, loads=loads)
 
 
-def widened(found: Capacity, try_rate: Tried, factors: tuple[float, float]) -> Capacity:
+def widened(
+    found: Capacity, try_rate: Callable[[float], Load], factors: tuple[float, float]
+) -> Capacity:
     """Return a capacity with rates tried as far as its interval by factors reaches.
 
     Down to where times no longer fall with the rate: beyond, no rate meets the targets.
@@ -329,12 +279,12 @@ def widened(found: Capacity, try_rate: Tried, factors: tuple[float, float]) -> C
     loads, (low, high), share = list(found.loads), factors, found.attainment
     falls = bool(found.rate)
     while falls and loads[0].quantile(share) > 1 / high and len(loads) < _MOST_STEPS:
-        lower = try_rate(loads[0].rate / GROWTH, _FIRST)
+        lower = try_rate(loads[0].rate / GROWTH)
         falls = lower.quantile(share) < _FALLING * loads[0].quantile(share)
         if lower.passes(share):  # a few requests may by chance take longer at a lower rate
             loads.insert(0, lower)
     while found.rate and loads[-1].quantile(share) < 1 / low and len(loads) < _MOST_STEPS:
-        loads.append(try_rate(loads[-1].rate * GROWTH, _FIRST))
+        loads.append(try_rate(loads[-1].rate * GROWTH))
     return replace(found, loads=tuple(loads), factors=factors)
 
 

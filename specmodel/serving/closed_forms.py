@@ -19,8 +19,6 @@ _PROMPTS = 100
 """Prompts over which their time is averaged [request]."""
 _COUNTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 32, 64])
 """Prompts of a step whose time is computed; others lie between, or follow in a line [request]."""
-_FINE = 8
-"""Points to a request on which the root is looked for [-]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -104,8 +102,7 @@ def load_curves(
     fitting = (limits.blocks - shared) // max(held + limits.fixed_blocks - shared, 1)
     limit = max(min(limits.max_running, times.max_requests, fitting), 1)
     sizes = np.arange(1, limit + 1)
-    by_batch = np.array(drafts.by_batch)
-    lengths = by_batch[np.minimum(sizes, len(by_batch) - 1)]
+    lengths = drafts.lengths(sizes)
     output = float(requests.output_tokens.mean())
     step, tokens = np.empty(limit), np.empty(limit)
     added = np.empty((_COUNTS[-1] + 1, limit))
@@ -156,37 +153,6 @@ def _chances(prompts_a_step: FloatArray, *, at_random: bool) -> FloatArray:
     counted = np.clip(prompts_a_step, 1e-12, _COUNTS[-1] / 2)
     logs = every * np.log(counted) - np.cumsum(np.log(np.maximum(every, 1.0)), axis=0)
     return np.asarray(np.exp(logs - counted) * np.maximum(prompts_a_step / counted, 1.0))
-
-
-def fluid_state(curves: LoadCurves, request_rate: Numeric) -> SteadyState:
-    """Return the least root of N = rate x (prefill + tokens x TPOT(1 + N)), for each rate.
-
-    A running request sees itself and N others, as requests that come at random see the mean of
-    what is there. Nothing waits: for limits on running requests take `chain_state`.
-
-    Parameters
-    ----------
-    curves, request_rate
-        What a request takes by how many run, and rates [request/s].
-    """
-    rates = check("request_rate", request_rate, above=0)
-    others = np.arange((curves.limit - 1) * _FINE + 1) / _FINE
-    sizes = np.arange(curves.limit)
-    takes = np.interp(others, sizes, curves.residence)
-    excess = others - rates[..., None] * takes
-    at = np.argmax(excess >= 0, axis=-1)
-    found = (excess >= 0).any(axis=-1)
-    before = np.maximum(at - 1, 0)
-    low, high = (np.take_along_axis(excess, p[..., None], -1)[..., 0] for p in (before, at))
-    part = np.where(at > 0, low / np.where(low == high, 1.0, low - high), 0.0)
-    running = np.where(found, (before + part) / _FINE, np.nan)
-    return SteadyState(
-        running=running,
-        waiting=np.where(found, 0.0, np.nan),
-        tpot=np.interp(running, sizes, curves.tpot),
-        ttft=np.interp(running, sizes, curves.prefill + curves.joining),
-        largest_rate=float(np.max(others / takes)),
-    )
 
 
 def chain_state(curves: LoadCurves, request_rate: Numeric) -> SteadyState:

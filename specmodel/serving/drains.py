@@ -100,10 +100,8 @@ class Drain:
 
     def at_peak(self, row: Row) -> Row:
         """Return the most requests that run under a policy, and the draft length there."""
-        drafts, most = self.study.service(row["policy"]).drafts, row["most_running"]
-        at = min(most, len(drafts.by_batch) - 1)
-        length = drafts.by_batch[at] if drafts.kind == BY_BATCH else drafts.max_draft_length
-        return {"running": most, "drafted_tokens_per_step": length}
+        lengths = self.study.service(row["policy"]).drafts.lengths(np.array(row["most_running"]))
+        return {"running": row["most_running"], "drafted_tokens_per_step": int(lengths)}
 
     def waited_for(self, count: int) -> int:
         """Return how many of `count` answers are waited for, one at least [request]."""
@@ -236,10 +234,8 @@ def drained(
 def _interval(study: Study, row: Row) -> Row:
     """Return ends of 80 % intervals, of predicted times alike at all batch sizes of a drain."""
     sizes = [int(name.removeprefix("share_at_")) for name in row if name.startswith("share_at_")]
-    running, drafts = np.array(sizes[1:]), study.service(row["policy"]).drafts
-    lengths = np.full_like(running, drafts.max_draft_length)
-    if drafts.kind == BY_BATCH:
-        lengths = np.array(drafts.by_batch)[np.minimum(running, len(drafts.by_batch) - 1)]
+    running = np.array(sizes[1:])
+    lengths = study.service(row["policy"]).drafts.lengths(running)
     factors = study.error_factors(running, lengths)
     shares = np.array([row[f"share_at_{size}"] for size in running])
     found: Row = {}

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmodel.base.classes import dataclass
-from specmodel.base.units import FloatArray, check
+from specmodel.base.units import FloatArray
 from specmodel.serving.requests import Requests
 from specmodel.serving.state import Limits, State
 
@@ -97,20 +97,6 @@ class Run:
         """Return the time between chunks of tokens that a share of them stay below [s]."""
         reached = np.cumsum(self.intervals) >= share * self.intervals.sum()
         return float(EDGES[min(int(np.argmax(reached)) + 1, len(EDGES) - 1)])
-
-    def goodput(
-        self, ttft_target: float | None, tpot_target: float | None, first_token_time: float = 0.0
-    ) -> float:
-        """Return the share of requests that meet both targets, None for any time [-].
-
-        The engine adds `first_token_time` to every first token [s].
-        """
-        meets = np.ones(self.requests.count, dtype=bool)
-        if ttft_target is not None:
-            meets &= self.ttft + first_token_time <= check("ttft_target", ttft_target, above=0)
-        if tpot_target is not None:
-            meets &= self.tpot <= check("tpot_target", tpot_target, above=0)
-        return float(meets[self.measured].mean())
 
     @cached_property
     def growth(self) -> tuple[float, float]:

@@ -5,6 +5,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specmodel.algebra.acceptance import Acceptance, conditional_acceptance
 from specmodel.base.classes import dataclass
@@ -16,7 +17,6 @@ from specmodel.replay.policies import AdaptiveSteps, Goodput, scheduled_draft_le
 from specmodel.replay.policies.goodput import next_length, take_in
 from specmodel.replay.policies.policy import STATES, LearningPolicy, learn_nothing
 from specmodel.replay.policies.sglang import adapt, read_slots
-from specmodel.replay.times import ReplayTimes
 from specmodel.serving.state import BY_BATCH, SHARED, SLOTS, Server
 from specmodel.serving.tables import Tables, decode_time
 from specmodel.serving.times import TabulatedTimes
@@ -90,6 +90,12 @@ class Drafting:
         """The functions that update the policy after a request of a step, and after a step."""
         policy = type(self.states[0])
         return RULES.get(policy, (policy.rule, end_step))
+
+    def lengths(self, requests: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the draft lengths by requests of the step before, the longest if it learns."""
+        if self.kind != BY_BATCH:
+            return np.full_like(requests, self.max_draft_length)
+        return np.array(self.by_batch)[np.minimum(requests, len(self.by_batch) - 1)]
 
     def fresh(self, *, for_python: bool) -> Server:
         """Return the policy in its initial state, as a `Server` that the loop reads."""
@@ -169,14 +175,7 @@ def _learning(
     if choice.state == "request" and state != "server":
         expected = "sglang or goodput, or `policy_state='server'`: one state for all requests"
         raise InputError("policy", choice.name, expected)
-    # of a single request, which policies are made from
-    steps = np.array([float(times.step_time(k, 1, context)) for k in range(longest + 1)])
-    of_one = ReplayTimes(
-        forward_time=steps[0],
-        paused_time=steps[0],
-        step_time=steps,
-        expert_time=np.zeros_like(steps),
-    )
+    of_one = [float(times.step_time(k, 1, context)) for k in range(longest + 1)]
     made: Any = policy_maker(choice, of_one, 0)(0)
     found = Drafting(name=choice.name, kind=SHARED, states=(made,), max_draft_length=longest)
     if not isinstance(made, AdaptiveSteps):

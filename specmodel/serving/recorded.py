@@ -1,6 +1,6 @@
 """Recorded requests from files: our own tables, public traces, and records of benchmarks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -11,6 +11,7 @@ import pandas as pd
 from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.files import json_text, parsed_json
 from specmodel.base.notes import Note
+from specmodel.base.records import read_mapping
 from specmodel.base.tables import as_numbers, numbers, read_table
 from specmodel.base.units import FloatArray, check
 from specmodel.replay.traces.files import json_lines
@@ -42,7 +43,8 @@ class _Format(NamedTuple):
     `name` is whose it is. `time`, `prompt` and `output` are when a request came, and its lengths: a
     file that has all three, and `also`, is of this kind. Times that are no dates are in `unit`, and
     hash_ids name blocks of so many tokens, unless contents contradict that. With `is_by_end`,
-    requests stand in the order in which they ended, or nearly in that of arrival.
+    requests stand in the order in which they ended, or nearly in that of arrival; with
+    `is_doubtful`, the unit is told wherever such a file is read.
     """
 
     name: str
@@ -52,7 +54,8 @@ class _Format(NamedTuple):
     unit: str = "s"
     is_by_end: bool = False
     block: int = 512
-    also: tuple[str, ...] = ()
+    also: Sequence[str] = ()
+    is_doubtful: bool = False
 
     @property
     def columns(self) -> tuple[str, str, str]:
@@ -60,23 +63,9 @@ class _Format(NamedTuple):
         return self.time, self.prompt, self.output
 
 
-_HASHED = ("timestamp", "input_length", "output_length")
-OURS = _Format("specmodel", "arrival_time", "prompt_tokens", "output_tokens")
-FORMATS = (
-    OURS,
-    _Format("Azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens"),
-    _Format("BurstGPT", "Timestamp", "Request tokens", "Response tokens"),
-    _Format("Qwen-Bailian", *_HASHED, block=16, also=("chat_id",)),
-    _Format("Mooncake", *_HASHED, unit="ms"),
-    _Format("vLLM", "start_times", "input_lens", "output_lens", is_by_end=True),
-    _Format(
-        *("AIPerf", "metadata.request_start_ns"),
-        *("metrics.input_sequence_length.value", "metrics.output_sequence_length.value"),
-        unit="ns",
-        is_by_end=True,
-    ),
-)
-"""The kinds of files that are read, the first whose columns a file has."""
+_ROWS = read_mapping(Path(__file__).parent / "data/recordings.toml", "recordings")
+OURS, *_ = FORMATS = [_Format(name=name, **row) for name, row in _ROWS.items()]
+"""Our own kind of file, and all that are read, the first whose columns a file has."""
 _EXPECTED = (
     "columns arrival_time, prompt_tokens and output_tokens, or a trace of Azure, BurstGPT,"
     " Mooncake or Qwen-Bailian, vllm bench serve --save-detailed, or AIPerf's profile_export.jsonl"
@@ -237,7 +226,7 @@ def _seconds(table: pd.DataFrame, form: _Format, typed: str | None) -> _Times:
         return np.asarray((dates - dates.min()).dt.total_seconds(), np.float64), "", []
     own = numbers(table, form.time, above=-1, minimum=0, maximum=_LATEST, argument=_ARGUMENT)
     unit, doubts = (typed, []) if typed else _unit_of(own, form)
-    is_guess = not typed and (unit != form.unit or form.columns == _HASHED)
+    is_guess = not typed and (unit != form.unit or form.is_doubtful)
     return own / UNITS[unit], f"times in {unit}" * is_guess, doubts
 
 

@@ -1,6 +1,7 @@
 """Requests that arrive at a server: when they do, with how long prompts and outputs."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.notes import Note
+from specmodel.base.records import read_mapping
 from specmodel.base.units import FloatArray, check
 from specmodel.replay.sampling import stream
 
@@ -140,14 +142,8 @@ def cut(prompts: Whole, outputs: Whole, longest: int) -> tuple[Whole, Whole]:
     return prompts, np.minimum(outputs, longest - prompts)
 
 
-_LAW = ("prompt_tokens", "output_tokens", "prompt_spread", "output_spread", "correlation")
-_TASKS: dict[str, tuple[Any, ...]] = {
-    "chat": (360, 634, 1.13, 0.91, 0.23),
-    "code": (171, 182, 0.31, 0.70, 0.62),
-    "summaries": (838, 323, 0.47, 0.37, 0.81),
-    "math": (94, 166, 0.22, 0.33, 0.48),
-}
-WORKLOADS = {name: Lengths(**dict(zip(_LAW, law, strict=True))) for name, law in _TASKS.items()}
+_FILE = Path(__file__).parent / "data/workloads.toml"
+WORKLOADS = {name: Lengths(**law) for name, law in read_mapping(_FILE, "workloads").items()}
 """Lengths of 1,410 recorded requests of four tasks (Llama-3.1-8B, those left out that ran on to
 8,192 tokens): means, spreads and correlations, taken as log-normal."""
 

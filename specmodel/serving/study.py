@@ -20,6 +20,7 @@ from specmodel.prediction.table import seconds
 from specmodel.replay.choices import VERIFICATION
 from specmodel.replay.traces import Trace
 from specmodel.replay.traces.statistics import steps_at
+from specmodel.serving.capacity import Targets
 from specmodel.serving.closed_forms import LoadCurves, chain_state, load_curves, users_state
 from specmodel.serving.disaggregated import disaggregated
 from specmodel.serving.limits import usual_scheduler
@@ -267,13 +268,13 @@ def under_load(
         more is done [-].
     """
     check("gpu_hour_price", gpu_hour_price or 0.0, minimum=0, maximum=LARGEST_PRICE)
+    wanted = Targets(ttft=targets[0], tpot=targets[1]) if targets != (None, None) else None
     rows, runs = [], len(arrivals) * len(policies)
     compiled = is_worth_compiling(runs * float(study.typical.output_tokens.sum()))
     for load in arrivals:
         for name in policies:
             run = study.run(name, load, compiled=compiled)
             tpot, ttft = run.tpot[run.measured], run.ttft[run.measured] + study.first_token_time
-            goodput = run.goodput(*targets, study.first_token_time)
             row = {
                 "policy": name,
                 "request_rate": load.request_rate or None,
@@ -289,7 +290,7 @@ def under_load(
                 "carried_rate": run.carried_rate,
                 "tokens_per_step": run.tokens_per_step,
                 "drafted_tokens_per_step": run.drafted_per_step,
-                "goodput": None if targets == (None, None) else goodput,
+                "goodput": wanted and float((wanted.slowness(ttft, tpot) <= 1).mean()),
                 "preemptions": run.state.preemptions,
                 "is_steady": run.is_steady,
             }

@@ -84,8 +84,8 @@ class Pace:
 def pace_of(service: Service, acceptance: Acceptance, length: int | None = None) -> Pace:
     """Return tokens per step and their spread under a policy, or one draft length in its place."""
     most = min(service.limits.max_running, service.times.max_requests)
-    by_batch = np.array(service.drafts.by_batch if length is None else [length])
-    lengths = by_batch[np.minimum(np.arange(most + 1), len(by_batch) - 1)]
+    sizes = np.arange(most + 1)
+    lengths = service.drafts.lengths(sizes) if length is None else np.full_like(sizes, length)
     chances = survival(acceptance, int(lengths.max()))
     mean = 1 + chances.sum(axis=1)
     square = 1 + (chances * (2 * np.arange(chances.shape[1]) + 3)).sum(axis=1)

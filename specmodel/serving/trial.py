@@ -1,7 +1,6 @@
 """What a policy of a study carries within targets: rates simulated with replications."""
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from functools import cached_property, partial
@@ -13,7 +12,7 @@ from specmodel.base.classes import dataclass
 from specmodel.base.units import check
 from specmodel.replay.sampling import stream
 from specmodel.serving.capacity import NOTHING, Capacity, Load, Targets, load_of, search, widened
-from specmodel.serving.closed_forms import LoadCurves, fluid_state
+from specmodel.serving.closed_forms import LoadCurves, chain_state
 from specmodel.serving.outcome import WARM_UP, Run
 from specmodel.serving.requests import ASKED, LENGTHS, Arrivals, Lengths, Requests, cut
 from specmodel.serving.run import Service, is_worth_compiling
@@ -49,7 +48,7 @@ class Trial:
     arrivals
         The process in which requests come.
     is_coarse
-        Whether runs are shorter and rates further apart, as where numba is not installed.
+        Whether runs are shorter, as where numba is not installed.
     """
 
     study: Study
@@ -78,37 +77,25 @@ class Trial:
             return float(cut(*drawn, self.study.typical.longest)[1].mean())
         return float(self.study.typical.output_tokens.mean())
 
-    def load(
-        self,
-        name: str,
-        rate: float,
-        which: Sequence[int] | None = None,
-        runs: dict[int, Run] | None = None,
-    ) -> Load:
-        """Return the `Load` of policy `name` at a rate, in some replications [request/s].
-
-        `runs` holds the finished runs at this rate by replication; the ones made here are added.
-        """
+    def load(self, name: str, rate: float) -> Load:
+        """Return the `Load` of policy `name` at a rate [request/s]."""
         service, curves = self.server(name)
-        runs, which = {} if runs is None else runs, which or range(self.replications)
         slowest = float(curves.tpot.max())
         residences = RESIDENCES / 4 if self.is_coarse else RESIDENCES
         # a run lasts for those that run at a rate, more near the largest one, where queues settle
         # slowly, and at most as if each took as long as on a full server; targets do not matter, so
         # that they do not decide what is drawn
-        state, present = fluid_state(curves, rate), rate * curves.residence.max()
+        state, present = chain_state(curves, rate), rate * curves.residence.max()
         if rate < state.largest_rate:
             present = min(state.running / (1 - rate / state.largest_rate), present)
         lasts = np.ceil(residences * float(present))
         measured = min(int(max(self.study.num_requests, lasts)), _MOST_REQUESTS)
         first = int(WARM_UP * measured)
         own = slice(first, first + measured)
-        others = [place for place in which if place not in runs]
-        with ThreadPoolExecutor(len(which)) as pool:
-            made = pool.map(partial(self._run, service, rate, own.stop, slowest), others)
-            runs.update(zip(others, made, strict=True))
-        every = [runs[place] for place in which]
-        return load_of(rate, every, own, self.targets, self.study.first_token_time)
+        with ThreadPoolExecutor(self.replications) as pool:
+            run = partial(self._run, service, rate, own.stop, slowest)
+            runs = list(pool.map(run, range(self.replications)))
+        return load_of(rate, runs, own, self.targets, self.study.first_token_time)
 
     def alone(self, name: str) -> tuple[float, float]:
         """Return TTFT and TPOT that the target share of requests stays within when alone [s]."""
@@ -128,24 +115,18 @@ class Trial:
             return NOTHING
 
         service, curves = self.server(name)
-        done = defaultdict[float, dict[int, Run]](dict)
 
-        def try_rate(rate: float, which: Sequence[int]) -> Load:
+        def try_rate(rate: float) -> Load:
             progress(1)
-            return self.load(name, rate, which, done[rate])
+            return self.load(name, rate)
 
         # about the capacity, from the means of the closed form
         rates = np.geomspace(1e-3, curves.limit, 400) / curves.residence[0]
-        state = fluid_state(curves, rates)
+        state = chain_state(curves, rates)
         meets = state.tpot <= (self.targets.tpot or np.inf)
         meets &= state.ttft + added <= (self.targets.ttft or np.inf)
-        found = search(
-            try_rate,
-            self.targets.attainment,
-            0.6 * float(rates[meets].max(initial=rates[0])),
-            replications=self.replications,
-            is_coarse=self.is_coarse,
-        )
+        start = 0.6 * float(rates[meets].max(initial=rates[0]))
+        found = search(try_rate, self.targets.attainment, start)
         if found.met is None or self.study.deployment.kernels.record is None:
             return found
         means, is_drafting = found.met.means, service.drafts.max_draft_length > 0

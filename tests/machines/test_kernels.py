@@ -19,7 +19,7 @@ H200 = load_hardware("h200_sxm")
 @pytest.mark.parametrize("stack", ["vllm", "typical", "datasheet"])
 def test_a_kind_that_the_table_has_not_is_refused_in_one_line(stack):
     kernels = choose_kernels(H200, stack)
-    expected = r"^kind: got 'lattention'; expected a kind of kernels with a row in \S+kinds\.py, .*"
+    expected = r"^kind: got 'lattention'; expected a kind of kernels with a row in \S+\.toml, .*"
     for look_up in (kernels.parameters, kernels.arithmetic):
         refused(expected + "latent_attention", look_up, "lattention", "bf16", "bf16")
     work = PassWork({"part": Work(flop=1e9, kernels=1, kind="lattention")}, np.zeros(()))
@@ -39,7 +39,7 @@ def test_a_kind_without_fit_and_fallback_is_refused_in_one_line(monkeypatch):
     kind = with_row(monkeypatch)
     expected = (
         r"^kind: got 'made_up_attention'; expected one that {} has a fit of: "
-        r"give it a fallback in specmodel/layers/kinds\.py, or fit it$"
+        r"give it a fallback in specmodel/layers/data/kinds\.toml, or fit it$"
     )
     for stack in ("vllm", "typical"):
         with pytest.raises(InputError, match=expected.format(stack)):

@@ -7,17 +7,17 @@ import pytest
 from scipy import stats
 
 from specmodel import InputError
-from specmodel.serving import Capacity, Targets
-from specmodel.serving.capacity import GROWTH, Load, search, widened
+from specmodel.serving import Targets
+from specmodel.serving.capacity import FINE, GROWTH, Load, search, widened
 
-WIDTH = GROWTH ** (0.5**5)
-"""From the capacity to the first rate found to fail, a step halved five times."""
+WIDTH = GROWTH ** (1 / FINE)
+"""From the capacity to the first rate found to fail."""
 
 
 def by_formula(slowness, *, count=1000):
     """Rates at which the slowness at a share p of requests is slowness(rate, p)."""
     shares = (np.arange(count) + 0.5) / count
-    return lambda rate, which: Load(rate=rate, slowness=(slowness(rate, shares),) * len(which))
+    return lambda rate: Load(rate=rate, slowness=(slowness(rate, shares),))
 
 
 def exponential_wait(service, target):
@@ -59,7 +59,7 @@ def test_the_interval_holds_the_capacity_under_drawn_factors():
     drawn = np.exp(0.1 * np.random.default_rng(1).standard_normal(1000))
     true = 1 / (0.05 * drawn) + np.log(0.1) / 2.0
     low, high = replace(found, factors=(np.exp(-0.12816), np.exp(0.12816))).predicted
-    base = (1 / 0.05 + np.log(0.1) / 2.0) / found.rate  # of the steps of the bisection
+    base = (1 / 0.05 + np.log(0.1) / 2.0) / found.rate  # of the steps of the grid
     assert 0.77 <= np.mean((true >= low * base) & (true <= high * base)) <= 0.83
 
 
@@ -74,9 +74,9 @@ def test_no_lower_rate_is_tried_where_times_no_longer_fall_and_the_low_end_is_no
     """Slowness (0.9 + rate / 10) of at least 0.9 misses targets of 1/1.3 at every rate."""
     tried, try_rate = [], by_formula(lambda rate, share: share * 0 + 0.9 + rate / 10)
 
-    def noted(rate, which):
+    def noted(rate):
         tried.append(rate)
-        return try_rate(rate, which)
+        return try_rate(rate)
 
     found = widened(search(try_rate, 0.9, 1.0), noted, (0.95, 1.3))
     assert found.scaled(1.3) == 0
@@ -128,32 +128,32 @@ FACTORS = (0.9, 1.0, 1.1, 1.05, 0.95)
 """Of the capacities of replications, over 1.3 requests/s."""
 
 
+def of_replications(capacities):
+    """Requests whose slowness goes from half to one and a half times the rate over a capacity."""
+    slow = np.linspace(0.5, 1.5, 1000)
+    return lambda rate: Load(rate=rate, slowness=tuple(slow * rate / own for own in capacities))
+
+
 @pytest.mark.parametrize("times", [1, 4])
 def test_the_simulation_interval_is_of_students_law(times):
     """Within 5 % beyond ten replications, which take the law of ten."""
     factors = FACTORS * times
-    found = Capacity(rate=1.25, attainment=0.9, loads=(), own=tuple(np.multiply(1.3, factors)))
+    found = search(of_replications(np.multiply(1.3, factors)), 0.9, 1.25)
     low, high = found.simulated
     exact = stats.t.ppf(0.9, len(factors) - 1) * stats.sem(np.log(factors))
-    assert np.log(high / 1.25) == pytest.approx(exact, rel=1e-3 if times == 1 else 0.05)
-    assert low * high == pytest.approx(1.25**2)
+    assert np.log(high / found.rate) == pytest.approx(exact, rel=1e-3 if times == 1 else 0.05)
+    assert low * high == pytest.approx(found.rate**2)
 
 
 @pytest.mark.parametrize("start", [0.3, 1.2, 6.0])
 def test_all_replications_decide_and_each_tells_its_own_capacity(start):
     """A tenth of each misses at its factor times 1.3/1.4, of all together near the middle one."""
-    ran = []
-
-    def try_rate(rate, which):
-        ran.extend((rate, place) for place in which)
-        slow = [np.linspace(0.5, 1.5, 1000) * rate / 1.3 / FACTORS[place] for place in which]
-        return Load(rate=rate, slowness=tuple(slow))
-
-    found = search(try_rate, 0.9, start, replications=5)
-    every = [GROWTH ** (place / 32) for place in range(-64, 64)]
-    passing = [rate for rate in every if try_rate(rate, range(5)).passes(0.9)]
+    try_rate = of_replications(np.multiply(1.3, FACTORS))
+    found = search(try_rate, 0.9, start)
+    every = [GROWTH ** (place / FINE) for place in range(-2 * FINE, 2 * FINE)]
+    passing = [rate for rate in every if try_rate(rate).passes(0.9)]
     assert found.rate == max(passing)
-    assert found.own == pytest.approx(np.multiply(1.3, FACTORS) / 1.4, rel=1e-3)
+    assert found.by_replication == pytest.approx(np.multiply(1.3, FACTORS) / 1.4, rel=1e-3)
     assert found.met is not None
     assert len(found.met.slowness) == 5
 

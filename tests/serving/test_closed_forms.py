@@ -9,7 +9,7 @@ from rows import slow
 
 from specmodel import Acceptance, deploy
 from specmodel.prediction import decode_deployed
-from specmodel.serving import Arrivals, Lengths, chain_state, draw_requests, fluid_state, prepare
+from specmodel.serving import Arrivals, Lengths, chain_state, draw_requests, prepare
 from specmodel.serving.closed_forms import LoadCurves, load_curves
 from specmodel.serving.limits import usual_scheduler
 from specmodel.serving.policies import fixed
@@ -42,28 +42,18 @@ def test_the_chain_of_equal_residence_is_erlangs(limit, load):
     assert float(state.tpot) == pytest.approx(0.02, rel=1e-9)
 
 
-def test_the_root_of_a_line_is_the_line():
-    """N = rate (C1 + C2 N), so that N = rate C1 / (1 - rate C2)."""
-    line, rates = curves(2.0, 0.25, 400), np.array([0.01, 0.5, 2.0, 3.5])
-    root = fluid_state(line, rates)
-    np.testing.assert_allclose(root.running, rates * 2.0 / (1 - rates * 0.25), rtol=1e-9)
-
-
-def test_the_least_of_several_roots_is_taken():
-    """Residence jumps at 20 others, as where graphs end: both sides of the jump have a root."""
+def test_the_chain_ends_where_residence_jumps():
+    """As where graphs end, at 20 others."""
     jumping = curves(1.0, 0.0, 100)
     jumping.tpot[20:] *= 4
-    state = fluid_state(jumping, 12.0)
-    assert float(state.running) == pytest.approx(12.0)
     assert float(chain_state(jumping, 12.0).running) < 13
     assert np.isnan(chain_state(jumping, 30.0).running)
 
 
 def test_rates_that_are_not_carried_have_no_state():
-    line = curves(2.0, 1.0, 50)
-    for state in (fluid_state(line, [0.5, 2.0]), chain_state(line, [0.5, 2.0])):
-        assert np.isfinite(state.running).tolist() == [True, False]
-        assert 0.9 < state.largest_rate < 1.0
+    state = chain_state(curves(2.0, 1.0, 50), [0.5, 2.0])
+    assert np.isfinite(state.running).tolist() == [True, False]
+    assert 0.9 < state.largest_rate < 1.0
 
 
 @pytest.mark.slow
@@ -90,12 +80,11 @@ def test_closed_forms_are_near_the_simulator(target, work, draft_length, most):
     for share in (0.2, most):
         asked = draw_requests(Arrivals(request_rate=share * top), WORKLOADS[work], count, 1)
         run = service.run(asked)
-        near = (0.04, 0.05, 0.06, 0.05) if share > 0.6 else (0.02, 0.05, 0.03, 0.04)
-        chain, root = chain_state(found, share * top), fluid_state(found, share * top)
+        near = (0.04, 0.06, 0.05) if share > 0.6 else (0.02, 0.03, 0.04)
+        chain = chain_state(found, share * top)
         assert run.mean_tpot == pytest.approx(float(chain.tpot), rel=near[0])
-        assert run.mean_tpot == pytest.approx(float(root.tpot), rel=near[1])
-        assert run.running == pytest.approx(float(chain.running), rel=near[2])
-        assert run.ttft[run.measured].mean() == pytest.approx(float(chain.ttft), rel=near[3])
+        assert run.running == pytest.approx(float(chain.running), rel=near[1])
+        assert run.ttft[run.measured].mean() == pytest.approx(float(chain.ttft), rel=near[2])
 
 
 @pytest.mark.parametrize("share", [0.0, 0.75])

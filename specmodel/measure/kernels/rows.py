@@ -21,15 +21,9 @@ from specmodel.base.files import check_readable, parsed_json, refusing, write_te
 from specmodel.base.ranges import whole_of
 from specmodel.base.tables import as_number, read_table
 from specmodel.base.units import LONGEST_TIME
+from specmodel.measure.kernels.suite import SUITES
 
-COLUMNS = (
-    "point", "group", "repeat", "component", "role", "hardware", "stack", "version", "latency",
-    "reference_latency", "elapsed", "num_tokens", "batch_size", "tokens_per_sequence",
-    "routing_correlation", "distribution", "hidden_size", "expert_size", "num_experts",
-    "experts_per_token", "active_experts", "num_matrices", "includes_router", "input_size",
-    "output_size", "query_tokens", "context_length", "num_heads", "num_kv_heads", "head_dim",
-    "weight_dtype", "activation_dtype", "kv_dtype", "bytes", "graphs", "num_gpus", "note",
-)  # fmt: skip
+COLUMNS: list[str] = SUITES["columns"]
 """Columns of a file of timings; a component leaves the columns of others blank."""
 _HEADER = ",".join(COLUMNS) + "\n"
 

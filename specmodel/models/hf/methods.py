@@ -18,49 +18,20 @@ from specmodel.models.hf.formats import (
     by_name,
     weights_alone,
 )
+from specmodel.models.hf.keys import table
 
 _SUSPECT_KEY = re.compile(
     r"lm_head|embed|sparsity|transform|to_quantize|override|mixed|extra_config|moe_quant"
 )
-"""Keys that change what is quantised, and that no reader of a method knows but those below."""
-
-_OWN_KEYS = {
-    "auto-round": "extra_config|block_name_to_quantize",
-    "fp_quant": "transform_init",
-    "mlx": ".*",
-}
-"""Regexes of such keys that the reader of a method knows; MLX's are names of modules."""
-
-_OTHER_NAMES = {
-    "auto_awq": "awq",
-    "awq_marlin": "awq",
-    "auto_gptq": "gptq",
-    "gptq_marlin": "gptq",
-    "gpt_oss_mxfp4": "mxfp4",
-    "fbgemm_fp8": "fp8",
-    "inc": "auto-round",
-}
-"""What engines call some methods."""
+"""Keys that change what is quantised, and that no reader of a method knows but its own."""
 
 _BLOCKS = re.compile(r"(?:\w+\.)*layers")
 _SEARCHED = re.compile(r"[*+?^$()\[\]{}|\\]")
 """Signs by which AutoRound takes a name for a regex, which it looks for anywhere."""
 
 _INT4 = "Int4WeightOnlyConfig"
-_TORCHAO = {
-    "Float8WeightOnlyConfig": ("fp8", None),
-    "Float8DynamicActivationFloat8WeightConfig": ("fp8", "fp8"),
-    "Int8WeightOnlyConfig": ("int8", None),
-    "Int8DynamicActivationInt8WeightConfig": ("int8", "int8"),
-    "Int8StaticActivationInt8WeightConfig": ("int8", "int8"),
-    "NVFP4WeightOnlyConfig": ("fp4", None),
-    "NVFP4DynamicActivationNVFP4WeightConfig": ("fp4", "fp4"),
-}
-"""Dtypes of weights and of activations by the name of a class; None for those of the model."""
-
 _BY_NAME = ("FqnToConfig", "ModuleFqnToConfig")
 _MLX_KEYS = ("bits", "group_size", "mode", "quant_method", "linear_class")
-_MLX_MODES = {("mxfp4", 4): ("mxfp4", 32), ("mxfp8", 8): ("mxfp8", 32), ("nvfp4", 4): ("fp4", 16)}
 
 
 def read_recipe(source: Source, expert_dtype: object = None) -> Recipe:
@@ -71,7 +42,8 @@ def read_recipe(source: Source, expert_dtype: object = None) -> Recipe:
     given = expert_dtype if given is None else given
     if given is not None and method != "fp8":
         raise source.fault("expert_dtype", f"no such key with quant_method {method}", given)
-    own = MOE_ALGO if method == "fp8" and given is not None else _OWN_KEYS.get(method, "")
+    own = table("quantisation")["own_keys"].get(method, "")
+    own = MOE_ALGO if method == "fp8" and given is not None else own
     suspect = (key for key in map(str, source.config) if _SUSPECT_KEY.search(key))
     source.refuse(*(key for key in suspect if not re.fullmatch(own, key)))
     recipe = _METHODS[method](source)
@@ -89,7 +61,8 @@ def _method(source: Source) -> str:
         method = "mlx"
     if isinstance(method, str) and method.startswith("modelopt_"):
         method = "modelopt"  # the engine's name for one of its algorithms
-    method = _OTHER_NAMES.get(method, method) if isinstance(method, str) else method
+    if isinstance(method, str):
+        method = table("quantisation")["other_names"].get(method, method)
     if not isinstance(method, str) or method not in _METHODS:
         raise source.fault("quant_method", f"one of: {', '.join(_METHODS)}")
     return method
@@ -174,9 +147,10 @@ def _of_class(source: Source, key: str, spec: Any) -> Format:
             f"{key}.group_size", ("biased int", 4), data.get("group_size", 128), False
         )
         return Format(weights, source.dtype)
-    if kind not in _TORCHAO:
-        raise source.fault(f"{key}._type", f"one of: {_INT4}, {', '.join(_TORCHAO)}", kind)
-    weights, activations = _TORCHAO[kind]
+    known = table("quantisation")["torchao"]
+    if kind not in known:
+        raise source.fault(f"{key}._type", f"one of: {_INT4}, {', '.join(known)}", kind)
+    weights, activations = known[kind]
     shared = data.get("granularity")
     parts = shared if isinstance(shared, list) else [shared]
     kinds = {str(part.get("_type")) for part in parts if isinstance(part, dict)}
@@ -211,7 +185,7 @@ def _of_mode(source: Source, key: str, spec: Mapping[str, Any]) -> Format:
     if mode == "affine":
         weights = source.of_groups(key, ("biased int", bits), group, False)
         return Format(weights, source.dtype)
-    for (name, width), (weights, size) in _MLX_MODES.items():
+    for name, (width, size, weights) in table("quantisation")["mlx_modes"].items():
         if (mode, bits, group) == (name, width, size):
             return Format(weights, source.dtype)
     expected = "affine, or mxfp4, mxfp8 or nvfp4 with their own bits and groups"

@@ -6,9 +6,12 @@ the other keys. There `mtp_block_configs` gives those of the MTP module, as vLLM
 (``nemotron_h.py``) and SGLang 0.5.23 (``NemotronHPuzzleConfig``) read them.
 """
 
+import itertools
+
 from specmodel.base.errors import InputError
 from specmodel.models.hf.family import FULL
 from specmodel.models.hf.feed_forward import dense_block, experts_block
+from specmodel.models.hf.keys import table
 from specmodel.models.hf.mamba2 import LISTED, PATTERN, block_types, by_letter
 from specmodel.models.hf.mixers import attention, mixers
 from specmodel.models.hf.reader import Fields, Layers, Reader
@@ -85,29 +88,13 @@ def _parts(reader: Reader, name: str, known: tuple[str, ...], num_layers: int) -
 # Nemotron-H after a search (puzzle)
 
 
-_SIZES = {
-    "mamba": (),
-    "attention": ("num_attention_heads", "num_key_value_heads", "head_dim", "sliding_window"),
-    "moe": (
-        "n_routed_experts",
-        "num_experts_per_tok",
-        "moe_intermediate_size",
-        "moe_latent_size",
-        "n_shared_experts",
-        "moe_shared_expert_intermediate_size",
-    ),
-    "mlp": ("intermediate_size",),
-}
-"""Keys of a layer by its purpose; engines take those of state spaces from outside."""
-
-
 def num_layers(reader: Reader) -> int:
     """Return the number of layers, and note their purposes where Nemotron-H lists them [-]."""
     purposes = [part.get(_PURPOSE) for part in _layers(reader, _LAYERS)]
     if reader.get(PATTERN) is not None and by_letter(reader) != purposes:
         raise reader.fault(PATTERN, f"the same layers as in {_LAYERS}, or no such key")
     reader.config = {**reader.config, LISTED: purposes}
-    reader.pass_over(*(key for keys in _SIZES.values() for key in keys))
+    reader.pass_over(*itertools.chain(*_keys_of_layers().values()))
     reader.pass_over(_MODULE, "mtp_n_routed_experts", "max_n_routed_experts")
     return len(block_types(reader))
 
@@ -138,6 +125,12 @@ def puzzle_fields(reader: Reader, layers: list[Fields]) -> Fields:
     return {"mtp_layer": {"count": 1} | made}
 
 
+def _keys_of_layers() -> dict[str, list[str]]:
+    """Return the keys of a layer by its purpose."""
+    known: dict[str, list[str]] = table("key_names")["searched_layers"]
+    return known
+
+
 def _attention(part: Reader) -> Fields:
     window = part.get("sliding_window")
     return attention(part) | ({"window": part.whole("sliding_window")} if window else {})
@@ -155,8 +148,8 @@ def _layers(reader: Reader, key: str) -> list[Reader]:
         raise reader.fault(key, "a list of objects, one for each layer")
     found = [reader.inner(f"{key}[{number}]", own) for number, own in enumerate(listed)]
     for part in found:
-        purpose = part.by_name(_PURPOSE, tuple(_SIZES))
-        known = (_PURPOSE, *_SIZES[purpose])
+        purpose = part.by_name(_PURPOSE, tuple(_keys_of_layers()))
+        known = (_PURPOSE, *_keys_of_layers()[purpose])
         part.refuse_unknown(known, f"none but {', '.join(known)} in a layer that is {purpose}")
         part.config = {**reader.config, **part.config}
     return found

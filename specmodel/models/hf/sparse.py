@@ -139,12 +139,6 @@ def _tables(reader: Reader, num_layers: int, streams: int) -> Fields:
 
 
 _OTHER = "attention_other_setting"
-_HARMLESS = (
-    *("apply_to_layer_types", "attention_impl", "compression_method", "index_tp_size"),
-    *("num_provider_groups", "sparse_indexer_csa_z_norm_type", "sparse_indexer_k_norm_type"),
-    *("sparse_indexer_q_norm_type", "sparse_indexer_rope_dim", "sparse_indexer_softmax_variant"),
-    *("sparse_indexer_ssmax_s_granularity", "sparse_indexer_use_rope"),
-)
 
 
 def step5_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
@@ -179,5 +173,5 @@ def _selected_blocks(own: Reader | None) -> Fields:
         "index_dtype": "fp8",
     }
     own.only("sparse_indexer_num_k_heads", (1,), "1, as all index heads share one key")
-    own.refuse_other_keys(_HARMLESS)
+    own.refuse_other_keys(groups=["indexers of Step"])
     return found
