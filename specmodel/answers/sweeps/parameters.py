@@ -1,15 +1,18 @@
 """What a sweep is given: lists by the name of a parameter, labels and columns of its rows."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from specmodel import __version__
 from specmodel.algebra.acceptance import FORMS, ONE_FOR_ALL, Acceptance
 from specmodel.base.errors import InputError, given, nearest
-from specmodel.base.records import Record
+from specmodel.base.records import Record, is_path
 from specmodel.cost.deploying import DEFAULT_ENGINE, NAMES, RECORDS
 from specmodel.cost.usual import usual_drafter
 from specmodel.prediction.case import (
@@ -174,3 +177,16 @@ def ordered(labels: dict[str, Any]) -> dict[str, Any]:
     """Return labels with the four records first; without an engine it is the default one."""
     first = ("target", "drafter", "hardware", "engine")
     return {name: labels.get(name, DEFAULT_ENGINE) for name in first} | labels
+
+
+def identity(values: Mapping[str, list[Any]], *others: Any) -> str:
+    """Return a text that stands for a sweep: the same if all values, files and versions are."""
+    files = [
+        Path(value).read_bytes()
+        for each in values.values()
+        for value in each
+        if isinstance(value, str | Path) and is_path(value) and Path(value).is_file()
+    ]
+    # functions of a record are told by their names alone
+    text = re.sub(r" at 0x\w+", "", repr((__version__, values, files, others)))
+    return sha256(text.encode(errors="backslashreplace")).hexdigest()[:10]
