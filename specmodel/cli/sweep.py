@@ -92,10 +92,10 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
 def _warn(plan: sweeps.Plan) -> None:
     """Say how many points do not fit in memory, and first which steps no CUDA graph holds."""
     if misfits := plan.num_points - plan.num_fitting:
-        told = f"{misfits:,} of {plan.num_points:,} points do not fit in memory: column fits says"
-        missing = "" if "fits" in plan.columns else ", with fits in --columns"
-        more = "" if plan.num_fitting else "; --tensor-parallel takes more GPUs"
-        echo_warnings([f"{told} which{missing}{more}"])
+        which = "which" if "fits" in plan.columns else "which, with fits in --columns"
+        remedy = "" if misfits < plan.num_points else "; --tensor-parallel takes more GPUs"
+        total = f"{misfits:,} of {plan.num_points:,} points do not fit in memory"
+        echo_warnings([f"{total}: column fits says {which}{remedy}"])
     echo_warnings(limit.removesuffix(".") for limit in plan.graph_limits[:1])
 
 
@@ -119,9 +119,9 @@ def _write(plan: sweeps.Plan, output: str, **how: Any) -> None:
     except sweeps.SweepInterrupted as interruption:
         click.echo(f"specmodel: {interruption}", err=True)
         raise click.exceptions.Exit(130) from None
-    went_on = f" ({kept:,} of them kept from an interrupted run)" if kept else ""
+    of_them = f" ({kept:,} of them kept from an earlier run)" if kept else ""
     rate = float(f"{(plan.num_points - kept) / (time.perf_counter() - start):.2g}")
-    click.echo(f"{plan.num_points:,} points{went_on}, {rate:,.0f} points a second: {output}")
+    click.echo(f"{plan.num_points:,} points{of_them}, {rate:,.0f} points a second: {output}")
 
 
 def _plan(options: dict[str, Any]) -> sweeps.Plan:

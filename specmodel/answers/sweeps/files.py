@@ -83,7 +83,8 @@ def sweep_to_file(
         with refusing(output, _ARGUMENT, _PLACE):
             _clear(plan, folder, overwrite=overwrite)
         there = {file.stem for file in folder.iterdir()}
-        kept = [part.num_points for part in plan.parts() if part.name in there]
+        parts = plan.parts() if there else ()
+        kept = [part.num_points for part in parts if part.name in there]
         for num_points in kept:
             progress(num_points)
         with chosen_workers(workers, client) as pool:
