@@ -76,7 +76,7 @@ def sweep_to_file(
             path = followed(path)
             folder = path.with_name(f"{path.name}.parts")
             _check_free(path, overwrite=overwrite)
-        if folder.is_symlink() or not (folder.is_dir() or not folder.exists()):
+        if folder.is_symlink() or folder.is_file():
             raise InputError(_ARGUMENT, str(folder), "a name that is not taken")
         folder.mkdir(exist_ok=True)
     with _locked(folder), _keeping_parts(plan, folder):

@@ -11,7 +11,7 @@ import numpy as np
 
 from specmodel import __version__
 from specmodel.algebra.acceptance import FORMS, ONE_FOR_ALL, Acceptance
-from specmodel.base.errors import InputError, given, nearest
+from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import Record, is_path
 from specmodel.cost.deploying import DEFAULT_ENGINE, NAMES, RECORDS
 from specmodel.cost.usual import usual_drafter
@@ -39,8 +39,6 @@ SETTINGS = ("measured_draft_length", "max_draft_length")
 """Parameters with one value for the whole sweep."""
 
 BY_POSITION, _FRACTION = "acceptance_by_position", "accepted_fraction"
-_REQUIRED = ("target", "hardware")
-_WITH_LENGTH = ("verify_tokens", "tree_width")
 
 
 def listed(name: str, value: Any) -> list[Any]:
@@ -63,22 +61,19 @@ def listed(name: str, value: Any) -> list[Any]:
 
 
 def check_names(values: Mapping[str, list[Any]]) -> None:
-    """Refuse names that are unknown or missing."""
+    """Refuse names that are unknown or missing, and values that are too many."""
     known = (*NAMES, *POINT_AXES, *ACCEPTANCE, *SETTINGS)
     for name, value in values.items():
         if name not in known and not is_label(name):
             expected = f"a parameter such as {nearest(name, known)}"
             raise InputError(name, value[0] if len(value) == 1 else value, expected)
-    for name in _REQUIRED:
+        if name in ("verify_tokens", "tree_width") and "draft_length" not in values:
+            raise InputError(name, value, "draft_length with it, as trees have no best length")
+        if name in SETTINGS and len(value) > 1:
+            raise InputError(name, value, "one value for the whole sweep")
+    for name in ("target", "hardware"):
         if name not in values:
             raise InputError(name, None, "one value or a list, as every sweep needs one")
-    for name in _WITH_LENGTH:
-        if name in values and "draft_length" not in values:
-            expected = "draft_length with it, as trees have no best length"
-            raise InputError(name, values[name], expected)
-    for name in SETTINGS:
-        if len(values.get(name, ())) > 1:
-            raise InputError(name, values[name], "one value for the whole sweep")
 
 
 def with_usual(values: Mapping[str, list[Any]]) -> tuple[dict[str, list[Any]], dict[str, str]]:
@@ -87,47 +82,40 @@ def with_usual(values: Mapping[str, list[Any]]) -> tuple[dict[str, list[Any]], d
     Defaults are the usual drafter of one model, the published acceptance of one model with one
     drafter, and the batch sizes of `predict`.
     """
-    _check_several(values)
-    found: dict[str, list[Any]] = {"batch_size": [*DEFAULT_BATCH_SIZES], **values}
-    told: dict[str, str] = {}
-    if "drafter" not in values:
-        usual = usual_drafter(values["target"][0], values.get("weight_dtype", [None])[0])
-        found["drafter"], told["drafter"] = [usual["drafter"]], usual["told_drafter"]
-    if not given_form(values).keys() - {"acceptance"}:
-        published = _published(found)
-        found[BY_POSITION] = listed(BY_POSITION, published.acceptance_by_position)
-        told["acceptance"] = published.source
-    found.pop("acceptance", None)
-    if "draft_length" not in values:
-        told["draft_length"] = "the best of each row"
-    return found, told
-
-
-def _check_several(values: Mapping[str, list[Any]]) -> None:
-    """Refuse several targets or drafters without drafter and acceptance; name what is missing."""
-    if not any(len(values.get(name, ())) > 1 for name in ("target", "drafter")):
-        return
+    several = [name for name in ("target", "drafter") if len(values.get(name, ())) > 1]
+    form = given_form(values)
     lacking = {} if "drafter" in values else {"drafter": "`drafter='ngram'`"}
-    lacking |= {} if given(values, ACCEPTANCE) else {"acceptance": "`acceptance_rate=0.7`"}
-    if lacking:
+    lacking |= {} if form else {"acceptance": "`acceptance_rate=0.7`"}
+    if several and lacking:
         why = "as the defaults hold for one target with one drafter only"
         raise InputError(next(iter(lacking)), None, f"{' '.join(lacking.values())}, {why}")
+    usual, taken = {"batch_size": [*DEFAULT_BATCH_SIZES], **values}, dict[str, str]()
+    if "drafter" in lacking:
+        drafter = usual_drafter(values["target"][0], values.get("weight_dtype", [None])[0])
+        usual["drafter"], taken["drafter"] = [drafter["drafter"]], drafter["told_drafter"]
+    if not form.keys() - {"acceptance"}:
+        if several:
+            expected = "one, with the acceptance that is published"
+            raise InputError(several[0], values[several[0]], expected)
+        published = _published(usual)
+        usual[BY_POSITION] = listed(BY_POSITION, published.acceptance_by_position)
+        taken["acceptance"] = published.source
+    usual.pop("acceptance", None)
+    if "draft_length" not in values:
+        taken["draft_length"] = "the best of each row"
+    return usual, taken
 
 
 def _published(values: Mapping[str, list[Any]]) -> Acceptance:
     """Return the acceptance that is published of one model with one drafter."""
     names = ("target", "drafter", "hardware", "weight_dtype", "acceptance", "measured_draft_length")
-    for name in names[:2]:
-        if len(values[name]) > 1:
-            raise InputError(name, values[name], "one, with the acceptance that is published")
     asked: dict[str, Any] = {name: values[name][0] for name in names if name in values}
     if not isinstance(asked.get("acceptance", ""), str):
         expected = "the name of a published acceptance; give a number as acceptance_rate"
         raise InputError("acceptance", asked["acceptance"], expected)
     asked |= {"may_not_fit": True, "draft_length": values.get("draft_length")}
-    return of_unchanged(
-        case_of(asked).known_acceptance, {"changes": [name for name in values if "." in name]}
-    )
+    changes = [name for name in values if "." in name]
+    return of_unchanged(case_of(asked).known_acceptance, {"changes": changes})
 
 
 def columns_of(

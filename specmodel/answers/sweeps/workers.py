@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -81,40 +81,32 @@ def dask_workers(client: Client | str) -> Iterator[Workers]:
     distributed = import_extra(
         "distributed", "dask", "scheduler", str(client), "none, or for a cluster"
     )
-    if isinstance(client, str):
-        with _connected(client) as opened, dask_workers(opened) as workers:
-            yield workers
-        return
-    address = str(client.scheduler.address) if client.scheduler else str(client)
-    try:
-        _check_workers(client, address)
-        yield partial(client.submit, pure=False), lambda: sum(client.nthreads().values())
-    except distributed.KilledWorker as error:
-        expected = "workers with more memory, as a part ended several of them"
-        raise InputError("scheduler", address, expected) from error
-    except (CancelledError, distributed.client.ClosedClientError, OSError) as error:
-        raise InputError("scheduler", address, "a scheduler that stays up") from error
+    with _connected(client) if isinstance(client, str) else nullcontext(client) as opened:
+        address = str(opened.scheduler.address) if opened.scheduler else str(opened)
+        try:
+            _check_workers(opened, address)
+            yield partial(opened.submit, pure=False), lambda: sum(opened.nthreads().values())
+        except distributed.KilledWorker as error:
+            expected = "workers with more memory, as a part ended several of them"
+            raise InputError("scheduler", address, expected) from error
+        except (CancelledError, distributed.client.ClosedClientError, OSError) as error:
+            raise InputError("scheduler", address, "a scheduler that stays up") from error
 
 
-@contextmanager
-def _connected(address: str) -> Iterator[Client]:
-    """Open a client, with the certificates of Dask's configuration, and close it."""
+def _connected(address: str) -> Client:
+    """Return a client, with the certificates of Dask's configuration."""
     from distributed import Client
     from distributed.comm.addressing import get_address_host_port
 
     try:
         get_address_host_port(address)  # a client would fail half open on a malformed address
-        client = Client(address, timeout=PATIENCE)
+        return Client(address, timeout=PATIENCE)
     except TypeError:  # from Python's ssl, which was given nothing
         keys = "distributed.comm.tls.ca-file, .client.cert and .client.key"
         expected = f"certificates in Dask's configuration ({keys}), or another protocol"
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else "no answer"
         expected = f"a Dask scheduler that answers ({reason})"
-    else:
-        with client:
-            yield client
-        return
     # A client that failed waits for the lock of Dask's loops when it is collected. If that happened
     # while another loop starts, both would wait for ever: it is collected here.
     gc.collect()
