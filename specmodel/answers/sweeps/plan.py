@@ -330,8 +330,13 @@ def _check_points(plan: Plan) -> None:
     """Predict the extremes of all axes with each other, so that no value is refused later.
 
     Points are whole numbers by now. Whether one can be predicted depends on ranges only, its own or
-    together with other axes: no more tokens are emitted in a step than were drafted, plus one.
+    together with other axes: no more tokens are emitted in a step than were drafted, plus one; and
+    of deployments on what is refused of some.
     """
+    kinds: dict[Any, Any] = {}
+    for labels, d in plan.deployments:
+        kind = d.recurrent_model is None, d.tree_width, d.drafter.proposal_rate
+        kinds.setdefault((*kind, d.kernels.record is None), (labels, d))
     ends = {name: np.unique([axis.min(), axis.max()]) for name, axis in plan.axes.items()}
-    for part in replace(plan, axes=ends).parts():
+    for part in replace(plan, deployments=tuple(kinds.values()), axes=ends).parts():
         part.predict()
