@@ -98,7 +98,7 @@ class Plan:
         combinations that are impossible, and why, one line each.
     axes, acceptance
         Axes of the grid that each deployment is computed on, outermost first: whole numbers, and
-        last the rates of `acceptance`, or what they are solved from, NaN where it is one for all
+        last the rates of `acceptance`, or what they are solved from, unless it is one for all
         points [-]. Without a draft length each point takes its best one.
     settings, columns
         Arguments of `predict` that are the same for all points; columns beside the labels.
@@ -189,12 +189,11 @@ class Plan:
         places = ((each, block) for each in self.deployments for block in self._blocks())
         for number, ((labels, deployment), block) in enumerate(places):
             cut = [axis[piece] for axis, piece in zip(self.axes.values(), block, strict=True)]
-            *grid, rates = np.meshgrid(*cut, indexing="ij", sparse=True)
+            grid = np.meshgrid(*cut, indexing="ij", sparse=True)
+            points: dict[str, Any] = dict(zip(self.axes, grid, strict=True))
             form, acceptance = self.acceptance.form, self.acceptance
-            if form not in ONE_FOR_ALL:
-                changed: dict[str, Any] = {form: rates.ravel()}
-                acceptance = replace(acceptance, **changed)
-            points = dict(zip(self.axes, grid, strict=False))
+            if form in points:
+                acceptance = replace(acceptance, **{form: points.pop(form).ravel()})
             yield Part(
                 name=f"part-{number:06}-{self.identity}",
                 is_first=number == 0,
@@ -265,8 +264,9 @@ def plan_sweep(
         for name in POINT_AXES
         if name in values or (name == "context_length" and not values.keys() & {*LOAD})
     }
-    acceptance, form = acceptance.measured_at(grid.get("draft_length", [1, 2])), acceptance.form
-    grid[form] = np.full(1, np.nan) if form in ONE_FOR_ALL else check(form, values[form])
+    acceptance = acceptance.measured_at(grid.get("draft_length", [1, 2]))
+    if acceptance.form not in ONE_FOR_ALL:
+        grid[acceptance.form] = check(acceptance.form, values[acceptance.form])
     settings |= {"interval": interval}
     settings |= {} if gpu_hour_price is None else {"gpu_hour_price": gpu_hour_price}
     deployments, skipped = _deployments(values, skip_impossible=skip_impossible)
