@@ -375,7 +375,7 @@ def test_names_that_do_not_do(output, tmp_path, monkeypatch):
 
 @cases(
     "fault said",
-    (KeyboardInterrupt(), "interrupted: nothing was written yet"),
+    (KeyboardInterrupt(), "interrupted: nothing is kept"),
     (MemoryError("no room"), "no room"),
 )
 def test_nothing_is_left_where_nothing_was_written(output, fault, said, tmp_path, monkeypatch):
@@ -429,7 +429,12 @@ def test_parts_of_another_sweep_are_not_gone_on_from(output, change, tmp_path, s
     axes = BASE | {"acceptance_rate": [0.3, 0.5, 0.7]}
     left_of(output, tmp_path, axes, 2)
     before, plan = snapshot(tmp_path), plan_sweep(axes | change)
-    refused("expected parts of this sweep.* overwrite", sweep_to_file, plan, f"{tmp_path}/{output}")
+    refused(
+        "expected a folder for parts of this sweep.* overwrite",
+        sweep_to_file,
+        plan,
+        f"{tmp_path}/{output}",
+    )
     assert snapshot(tmp_path) == before
     assert sweep_to_file(plan, f"{tmp_path}/{output}", overwrite=True) == 0
     check_written(tmp_path / output, sweep(axes | change))

@@ -141,7 +141,7 @@ def test_yes_starts_what_is_huge(tmp_path, ended, monkeypatch):
     monkeypatch.setattr("specmodel.answers.sweeps.files.results", interrupt)
     status, out, err = ended(f"{LARGE} --draft-length 1:1000 --yes --output {tmp_path}/one.csv")
     assert (status, out) == (130, "")
-    assert err == "specmodel: interrupted: nothing was written yet\n"
+    assert err == "specmodel: interrupted: nothing is kept\n"
     assert not list(tmp_path.iterdir())
 
 

@@ -13,11 +13,11 @@ import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specmodel import __version__
 from specmodel.answers.sweeps.columns import arrow_table, csv_text, parquet_bytes, parquet_options
-from specmodel.answers.sweeps.plan import Plan
+from specmodel.answers.sweeps.plan import Part, Plan
 from specmodel.answers.sweeps.workers import Workers, chosen_workers, results
 from specmodel.base.errors import InputError, import_extra
 from specmodel.base.files import followed, refusing, write_bytes, write_text
@@ -62,7 +62,7 @@ def sweep_to_file(
     workers, client
         As for `sweep` [-].
     progress
-        Called with the number of points of each part that is done, those kept first [-].
+        Called with the number of points that were there, and then of each part that is done [-].
 
     Returns
     -------
@@ -84,9 +84,9 @@ def sweep_to_file(
             _clear(plan, folder, overwrite=overwrite)
         there = {file.stem for file in folder.iterdir()}
         parts = plan.parts() if there else ()
-        kept = [part.num_points for part in parts if part.name in there]
-        for num_points in kept:
-            progress(num_points)
+        kept = sum(part.num_points for part in parts if part.name in there)
+        if kept:
+            progress(kept)
         with chosen_workers(workers, client) as pool:
             for num_points in _WRITERS[kind](plan, folder, there, pool):
                 progress(num_points)
@@ -95,23 +95,23 @@ def sweep_to_file(
                 _check_free(path, overwrite=overwrite)
                 (folder / _WHOLE).replace(path)
                 shutil.rmtree(folder)
-    return sum(kept)
+    return kept
 
 
-def _write_folder(plan: Plan, folder: Path, there: Collection[str], pool: Workers) -> Iterator[int]:
+def _write_parts(
+    plan: Plan, folder: Path, there: Collection[str], pool: Workers, suffix: str = ".parquet"
+) -> Iterator[int]:
     """Write the parts that are not there, and give the points of each [-]."""
+    compute, write = _FORMS[suffix]
     missing = (part for part in plan.parts() if part.name not in there)
-    for part, content in results(missing, parquet_bytes, pool):
-        write_bytes(folder / f"{part.name}.parquet", content)
+    for part, content in results(missing, compute, pool):
+        write(folder / f"{part.name}{suffix}", content)
         yield part.num_points
 
 
 def _write_csv(plan: Plan, folder: Path, there: Collection[str], pool: Workers) -> Iterator[int]:
     """Write the parts that are not there, then all of them as one file."""
-    missing = (part for part in plan.parts() if part.name not in there)
-    for part, text in results(missing, csv_text, pool):
-        write_text(folder / f"{part.name}.csv", text)
-        yield part.num_points
+    yield from _write_parts(plan, folder, there, pool, ".csv")
     with refusing(folder, _ARGUMENT, _PLACE), (folder / _WHOLE).open("wb") as whole:
         for part in plan.parts():
             with (folder / f"{part.name}.csv").open("rb") as file:
@@ -140,24 +140,27 @@ def _write_parquet(
             opened.close()
 
 
-_WRITERS = {"/": _write_folder, ".csv": _write_csv, ".parquet": _write_parquet}
+_FORMS: dict[str, tuple[Callable[[Part], Any], Callable[[Path, Any], None]]] = {
+    ".csv": (csv_text, write_text),
+    ".parquet": (parquet_bytes, write_bytes),
+}
+"""By suffix: what computes a part, importable where the workers are, and what writes it."""
+_WRITERS = {"/": _write_parts, ".csv": _write_csv, ".parquet": _write_parquet}
 """What writes each kind of output."""
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Hold a folder; refuse one that another sweep holds."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        expected = "another name, as another sweep is being written to it"
-        raise InputError(_ARGUMENT, str(folder), expected) from None
-    try:
+    with ExitStack() as held:
+        handle = os.open(folder, os.O_RDONLY)
+        held.callback(os.close, handle)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            expected = "another name, as another sweep is being written to it"
+            raise InputError(_ARGUMENT, str(folder), expected) from None
         yield
-    finally:
-        os.close(handle)
 
 
 @contextmanager
@@ -169,11 +172,9 @@ def _keeping_parts(plan: Plan, folder: Path) -> Iterator[None]:
         count = len(list(folder.glob(_parts_of(plan))))
         kept = f"{count} of {plan.num_parts} parts are kept in {folder}"
         if isinstance(error, KeyboardInterrupt):
-            told = kept if count else "nothing was written yet"
-            raise SweepInterrupted(f"interrupted: {told}") from None
-        if count:
-            raise InputError(error.argument, error.value, f"{error.expected}; {kept}") from None
-        raise
+            raise SweepInterrupted(f"interrupted: {kept if count else 'nothing is kept'}") from None
+        expected = f"{error.expected}; {kept}" if count else error.expected
+        raise InputError(error.argument, error.value, expected) from None
     finally:
         (folder / _WHOLE).unlink(missing_ok=True)
         with suppress(OSError):
@@ -183,10 +184,11 @@ def _keeping_parts(plan: Plan, folder: Path) -> Iterator[None]:
 def _clear(plan: Plan, folder: Path, *, overwrite: bool) -> None:
     """Remove what is not whole and, to be replaced, parts of another sweep; refuse all else."""
     others = [file for file in folder.iterdir() if not file.match(_parts_of(plan))]
-    old = (_TEMPORARY, "part-*") if overwrite else (_TEMPORARY,)
-    if not all(any(map(file.match, old)) for file in others):
-        own = f"parts of this sweep by specmodel {__version__}; another name, or `overwrite`"
-        expected = "a name that is not taken" if overwrite else own
+    parts = [file for file in others if file.match("part-*")]
+    foreign = [file for file in others if not file.match(_TEMPORARY) and file not in parts]
+    if foreign or (parts and not overwrite):
+        remedy = "another name" if foreign else "another name, or `overwrite`"
+        expected = f"a folder for parts of this sweep by specmodel {__version__} alone; {remedy}"
         raise InputError(_ARGUMENT, str(folder), expected)
     for file in others:
         file.unlink()

@@ -122,26 +122,24 @@ def columns_of(
     wanted: Sequence[str] | None, values: Mapping[str, Any], *, interval: bool
 ) -> tuple[str, ...]:
     """Return the columns beside the labels: those wanted, and those that tell points apart."""
-    found = [*COLUMN_UNITS]
-    if values.keys() & {*LOAD}:
-        found += [column.name for column in LOAD_COLUMNS]
-    found = with_ends(found) if interval else found
-    own = {"acceptance_rate": BY_POSITION not in values, _FRACTION: _FRACTION in values}
-    found[:0] = [name for name, is_there in own.items() if is_there]
+    special = {"acceptance_rate": BY_POSITION not in values, _FRACTION: _FRACTION in values}
+    names = [*COLUMN_UNITS]
+    names += [column.name for column in LOAD_COLUMNS if values.keys() & {*LOAD}]
+    names = [*filter(special.get, special), *(with_ends(names) if interval else names)]
     if wanted is None:
-        wanted = [name for name in DEFAULT_COLUMNS if name in found]
+        wanted = [name for name in DEFAULT_COLUMNS if name in names]
     wanted = listed("columns", wanted)
     if wanted == ["all"]:
-        return tuple(found)
+        return tuple(names)
     if interval and not any(str(name).endswith(("_low", "_high", "_chance")) for name in wanted):
         wanted = with_ends(wanted)
-    known = [*found, *ordered(dict.fromkeys(filter(is_label, values)))]
+    known = [*names, *ordered(dict.fromkeys(filter(is_label, values)))]
     for name in wanted:
         if name not in known:
             expected = f"columns such as {nearest(name, known)}; `columns=['all']` writes every one"
             raise InputError("columns", name, expected)
-    axes = {*POINT_AXES, "acceptance_rate", *values.keys() & {*FORMS}}
-    return tuple(name for name in found if name in axes or name in wanted)
+    shown = {*wanted, *POINT_AXES, "acceptance_rate", *values.keys() & {*FORMS}}
+    return tuple(name for name in names if name in shown)
 
 
 def is_label(name: str) -> bool:

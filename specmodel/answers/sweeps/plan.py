@@ -80,10 +80,9 @@ class Part:
         if "draft_length" in arguments:
             return priced(predict_deployed(self.deployment, {}, **arguments), price)
         acceptance, has_interval = arguments.pop("acceptance"), arguments.pop("interval")
-        known, block = acceptance.max_draft_length, self.deployment.drafter.block_size
-        asked = arguments.pop("max_draft_length", LONGEST_SEARCHED)
-        longest = int(min(asked, known, block or known))
-        best = best_lengths(self.deployment, {}, acceptance, longest, arguments)
+        most, block = acceptance.max_draft_length, self.deployment.drafter.block_size
+        most = min(most, arguments.pop("max_draft_length", LONGEST_SEARCHED), block or most)
+        best = best_lengths(self.deployment, {}, acceptance, int(most), arguments)
         return priced(with_intervals(best) if has_interval else best, price)
 
 
