@@ -83,39 +83,39 @@ def with_usual(values: Mapping[str, list[Any]]) -> tuple[dict[str, list[Any]], d
     drafter, and the batch sizes of `predict`.
     """
     several = [name for name in ("target", "drafter") if len(values.get(name, ())) > 1]
-    form = given_form(values)
-    lacking = {} if "drafter" in values else {"drafter": "`drafter='ngram'`"}
-    lacking |= {} if form else {"acceptance": "`acceptance_rate=0.7`"}
-    if several and lacking:
+    form, defaults = given_form(values), dict[str, str]()
+    remedies = {} if "drafter" in values else {"drafter": "`drafter='ngram'`"}
+    remedies |= {} if form else {"acceptance": "`acceptance_rate=0.7`"}
+    if several and remedies:
         why = "as the defaults hold for one target with one drafter only"
-        raise InputError(next(iter(lacking)), None, f"{' '.join(lacking.values())}, {why}")
-    usual, taken = {"batch_size": [*DEFAULT_BATCH_SIZES], **values}, dict[str, str]()
-    if "drafter" in lacking:
-        drafter = usual_drafter(values["target"][0], values.get("weight_dtype", [None])[0])
-        usual["drafter"], taken["drafter"] = [drafter["drafter"]], drafter["told_drafter"]
+        raise InputError(next(iter(remedies)), None, f"{' '.join(remedies.values())}, {why}")
+    values = {"batch_size": [*DEFAULT_BATCH_SIZES], **values}
+    if "drafter" not in values:
+        usual = usual_drafter(values["target"][0], values.get("weight_dtype", [None])[0])
+        values["drafter"], defaults["drafter"] = [usual["drafter"]], usual["told_drafter"]
     if not form.keys() - {"acceptance"}:
         if several:
             expected = "one, with the acceptance that is published"
             raise InputError(several[0], values[several[0]], expected)
-        published = _published(usual)
-        usual[BY_POSITION] = listed(BY_POSITION, published.acceptance_by_position)
-        taken["acceptance"] = published.source
-    usual.pop("acceptance", None)
+        published = _published(values)
+        values[BY_POSITION] = listed(BY_POSITION, published.acceptance_by_position)
+        defaults["acceptance"] = published.source
+    values.pop("acceptance", None)
     if "draft_length" not in values:
-        taken["draft_length"] = "the best of each row"
-    return usual, taken
+        defaults["draft_length"] = "the best of each row"
+    return values, defaults
 
 
 def _published(values: Mapping[str, list[Any]]) -> Acceptance:
     """Return the acceptance that is published of one model with one drafter."""
     names = ("target", "drafter", "hardware", "weight_dtype", "acceptance", "measured_draft_length")
-    asked: dict[str, Any] = {name: values[name][0] for name in names if name in values}
-    if not isinstance(asked.get("acceptance", ""), str):
+    question: dict[str, Any] = {name: values[name][0] for name in names if name in values}
+    if not isinstance(question.get("acceptance", ""), str):
         expected = "the name of a published acceptance; give a number as acceptance_rate"
-        raise InputError("acceptance", asked["acceptance"], expected)
-    asked |= {"may_not_fit": True, "draft_length": values.get("draft_length")}
+        raise InputError("acceptance", question["acceptance"], expected)
+    question |= {"may_not_fit": True, "draft_length": values.get("draft_length")}
     changes = [name for name in values if "." in name]
-    return of_unchanged(case_of(asked).known_acceptance, {"changes": changes})
+    return of_unchanged(case_of(question).known_acceptance, {"changes": changes})
 
 
 def columns_of(

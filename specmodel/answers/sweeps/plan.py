@@ -101,9 +101,9 @@ class Plan:
         points [-]. Without a draft length each point takes its best one.
     settings, columns
         Arguments of `predict` that are the same for all points; columns beside the labels.
-    taken, identity
-        What was taken for parameters that were not given, by their names; a text that another
-        sweep, or this of another version of the package, does not have.
+    defaults, identity
+        What is taken for parameters that were not given, by their names; a text that no other
+        sweep has, nor this one of another version of the package.
     """
 
     deployments: _Labelled
@@ -112,7 +112,7 @@ class Plan:
     settings: dict[str, Any]
     columns: tuple[str, ...]
     skipped: tuple[str, ...] = ()
-    taken: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)
     identity: str = ""
 
     @cached_property
@@ -148,18 +148,16 @@ class Plan:
             count += int(fits.sum()) * (part.num_points // fits.size)
         return count
 
-    @property
-    def graph_limits(self) -> tuple[str, ...]:
-        """What `predict` says of CUDA graphs, each sentence once.
+    def graph_notes(self) -> Iterator[Note]:
+        """Give what `predict` says of CUDA graphs.
 
         Of large sweeps with typed draft lengths, what holds whether a row fits in memory or not;
         nothing of other large ones.
         """
         is_small = len(self.deployments) <= 100 and self.num_points <= PART
-        notes = self._graphs_of_rows() if is_small else self._graphs_of_axes()
-        return tuple(dict.fromkeys(str(note) for note in notes if note))
+        return self._graphs_of_rows() if is_small else self._graphs_of_axes()
 
-    def _graphs_of_rows(self) -> Iterator[Note | None]:
+    def _graphs_of_rows(self) -> Iterator[Note]:
         for part in self.parts():
             e = part.predict(interval=False).evaluation
             sizes, tokens, fits, may_be_longer = np.broadcast_arrays(
@@ -169,7 +167,8 @@ class Plan:
             )
             yield from part.deployment.graph_warnings(sizes[fits], tokens[fits])
             held = fits & may_be_longer & ("draft_length" not in self.axes)
-            yield part.deployment.graph_note(sizes[held], tokens[held])
+            if note := part.deployment.graph_note(sizes[held], tokens[held]):
+                yield note
 
     def _graphs_of_axes(self) -> Iterator[Note]:
         sizes, lengths = self.axes["batch_size"], self.axes.get("draft_length", np.zeros(0))
@@ -253,7 +252,7 @@ def plan_sweep(
     """
     values = {name: listed(name, value) for name, value in axes.items() if value is not None}
     check_names(values)
-    values, taken = with_usual(values)
+    values, defaults = with_usual(values)
     settings = {name: values[name][0] for name in SETTINGS if name in values}
     measured = settings.pop("measured_draft_length", None)
     forms: dict[str, Any] = {name: values.get(name) for name in FORMS}
@@ -277,7 +276,7 @@ def plan_sweep(
         settings=settings,
         columns=shown if gpu_hour_price is None else (*shown, COST.name),
         skipped=skipped,
-        taken=taken,
+        defaults=defaults,
         identity=identity(values, shown, settings, PART),
     )
     _check_points(plan)
