@@ -153,7 +153,8 @@ _WRITERS = {"/": _write_parts, ".csv": _write_csv, ".parquet": _write_parquet}
 def _locked(folder: Path) -> Iterator[None]:
     """Hold a folder; refuse one that another sweep holds."""
     with ExitStack() as held:
-        handle = os.open(folder, os.O_RDONLY)
+        with refusing(folder, _ARGUMENT, _PLACE):
+            handle = os.open(folder, os.O_RDONLY)
         held.callback(os.close, handle)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
