@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -147,11 +146,12 @@ def arrow_table(part: Part) -> pa.Table:
 
 def parquet_bytes(part: Part) -> bytes:
     """Compute a part as a Parquet file."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table, file = arrow_table(part), BytesIO()
+    table, file = arrow_table(part), pa.BufferOutputStream()
     pq.write_table(table, file, **parquet_options(table.schema))
-    return file.getvalue()
+    return bytes(file.getvalue())
 
 
 def parquet_options(schema: pa.Schema) -> dict[str, Any]:
