@@ -194,7 +194,7 @@ def faults_of_files(ended: Ended, folder: Path, before: Kept) -> Iterator[str]:
             text = content.decode(errors="replace")
             if NOT_A_NUMBER.search(TEXT.sub('""', text)):
                 yield f"not a number in {name}: {text[:200]}"
-        if name not in before and (Path(name).name.startswith(".") or ".partial" in name):
+        if name not in before and (Path(name).name.startswith(".") or ".parts" in name):
             yield f"left behind: {name}"
     yield from _losses(ended, before, after)
 

@@ -447,9 +447,11 @@ class Acceptance:
             fraction = check(form, self.accepted_fraction, minimum=0, maximum=1)
             return np.minimum(1 + fraction * length, length + 1), length
         sigma, lowest = check(form, self.step_efficiency), 1 / (length + 1)
-        if ((sigma < lowest * (1 - 1e-12)) | (sigma > 1)).any():
+        is_outside = (sigma < lowest * (1 - 1e-12)) | (sigma > 1)
+        if is_outside.any():
             expected = f"numbers from 1/(draft_length + 1) = {lowest.max():.4g} to 1"
-            raise InputError(form, self.step_efficiency, expected)
+            first = np.broadcast_to(sigma, is_outside.shape)[is_outside][0]
+            raise InputError(form, first, expected)
         return np.maximum(sigma * (length + 1), 1), length
 
     def _unmeasured(self, why: str = "") -> InputError:

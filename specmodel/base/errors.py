@@ -88,7 +88,7 @@ def in_one_line(text: str) -> str:
 
 def _abbreviate(value: Any) -> str:
     """Return the representation of a value in one line, cut in the middle."""
-    value = value.item() if getattr(value, "ndim", None) == 0 else value  # as anyone would type it
+    value = value.tolist() if hasattr(value, "tolist") else value  # as anyone would type it
     try:
         return cut(in_one_line(repr(value)))
     except (RecursionError, ValueError):  # nested too deep, or a number of too many digits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from itertools import islice
 from typing import Any
 
 import click
@@ -20,7 +21,7 @@ from specmodel.cli.settings import OPTIONS, option
 MOST_WITHOUT_YES = 1_000_000_000
 """Most points that are computed without being asked twice [-]."""
 
-_TAKEN = {
+_DEFAULTS = {
     "engine": "  [default: vllm]",
     "drafter": "  [default: the model's usual one]",
     "draft_length": "  [default: the best of each row]",
@@ -31,7 +32,7 @@ _SINGLE = ("measured_draft_length", "max_draft_length")
 _AXES = [
     option(
         n,
-        _TAKEN.get(n, ""),
+        _DEFAULTS.get(n, ""),
         type=str,
         metavar="VALUE" if n in _SINGLE else "VALUES",
         default=BATCH_SIZES if n == "batch_size" else None,
@@ -84,19 +85,19 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
             _write(plan, output, overwrite=overwrite, **where)
     finally:
         logging.disable(logging.NOTSET)
-    for kind, told in plan.taken.items():
-        echo_warnings([told], kind)
+    for name, default in plan.defaults.items():
+        echo_warnings([default], name)
     _warn(plan)
 
 
 def _warn(plan: sweeps.Plan) -> None:
     """Say how many points do not fit in memory, and first which steps no CUDA graph holds."""
     if misfits := plan.num_points - plan.num_fitting:
-        told = f"{misfits:,} of {plan.num_points:,} points do not fit in memory: column fits says"
-        missing = "" if "fits" in plan.columns else ", with fits in --columns"
-        more = "" if plan.num_fitting else "; --tensor-parallel takes more GPUs"
-        echo_warnings([f"{told} which{missing}{more}"])
-    echo_warnings(limit.removesuffix(".") for limit in plan.graph_limits[:1])
+        which = "which" if "fits" in plan.columns else "which, with fits in --columns"
+        remedy = "" if misfits < plan.num_points else "; --tensor-parallel takes more GPUs"
+        total = f"{misfits:,} of {plan.num_points:,} points do not fit in memory"
+        echo_warnings([f"{total}: column fits says {which}{remedy}"])
+    echo_warnings(str(note).removesuffix(".") for note in islice(plan.graph_notes(), 1))
 
 
 def _in_order(options: dict[str, Any]) -> dict[str, Any]:
@@ -119,9 +120,9 @@ def _write(plan: sweeps.Plan, output: str, **how: Any) -> None:
     except sweeps.SweepInterrupted as interruption:
         click.echo(f"specmodel: {interruption}", err=True)
         raise click.exceptions.Exit(130) from None
-    went_on = f" ({kept:,} of them kept from an interrupted run)" if kept else ""
+    of_them = f" ({kept:,} of them kept from an earlier run)" if kept else ""
     rate = float(f"{(plan.num_points - kept) / (time.perf_counter() - start):.2g}")
-    click.echo(f"{plan.num_points:,} points{went_on}, {rate:,.0f} points a second: {output}")
+    click.echo(f"{plan.num_points:,} points{of_them}, {rate:,.0f} points a second: {output}")
 
 
 def _plan(options: dict[str, Any]) -> sweeps.Plan:

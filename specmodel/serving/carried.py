@@ -195,9 +195,9 @@ def capacities(
         return told(spread(_capacity, pieces, workers))
     if workers != 1:
         raise InputError("workers", workers, "none with a scheduler, which has its own")
-    with dask_workers(client) as (submit, _, wait):
+    with dask_workers(client) as (submit, _):
         futures = [submit(_capacity, piece) for piece in pieces]
-        return told(zip(pieces, map(wait, futures), strict=True))
+        return told(zip(pieces, (future.result() for future in futures), strict=True))
 
 
 def _capacity(

@@ -3,7 +3,6 @@
 import os
 import shlex
 import signal
-import time
 
 import pytest
 from printed import check_one_line
@@ -44,7 +43,6 @@ def client():
 def small_parts(monkeypatch):
     monkeypatch.setattr("specmodel.answers.sweeps.plan.PART", 40)
     monkeypatch.setattr("specmodel.answers.sweeps.workers.PATIENCE", 1)
-    monkeypatch.setattr("specmodel.answers.sweeps.workers._LOOK", 0.1)
 
 
 @pytest.fixture
@@ -60,7 +58,7 @@ def content(folder):
 
 def kept_of(expected, tmp_path):
     """The parts that are kept: the first of all, as they should be."""
-    kept = content(tmp_path / "x.partial")
+    kept = content(tmp_path / "x")
     assert 3 <= len(kept) < len(expected)
     assert sorted(kept) == sorted(expected)[: len(kept)]
     assert kept.items() <= expected.items()
@@ -99,12 +97,11 @@ def test_a_closed_scheduler_is_told_and_keeps_the_parts(expected, tmp_path, caps
         status = cli.main(shlex.split(command))
     out, err = capsys.readouterr()
     kept = kept_of(expected, tmp_path)
-    end = f"the first {40 * len(kept)} points are kept in {tmp_path}/x.partial\n"
+    end = f"{len(kept)} of 50 parts are kept in {tmp_path}/x\n"
     check_one_line(
         *(status, out, err),
         ("error: --scheduler: got 'tcp://", f"expected a scheduler that stays up; {end}"),
     )
-    assert not (tmp_path / "x").exists()
 
 
 def test_a_scheduler_without_workers(tmp_path, monkeypatch):
@@ -117,16 +114,6 @@ def test_a_scheduler_without_workers(tmp_path, monkeypatch):
     ):
         sweep_to_file(plan_sweep(AXES), tmp_path / "one.csv", client=client)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_scheduler_that_loses_all_workers_is_not_waited_for(expected, tmp_path, monkeypatch):
-    monkeypatch.setattr(workers, "WORKER_TIMEOUT", 1)
-    with start(1) as cluster:
-        leave = at_part(3, lambda: cluster.scale(0))
-        plan, output = plan_sweep(AXES), f"{tmp_path}/x/"
-        with pytest.raises(InputError, match=r"^scheduler: .* that keeps a worker; the first"):
-            sweep_to_file(plan, output, client=cluster.scheduler_address, progress=leave)
-    assert kept_of(expected, tmp_path)
 
 
 def test_workers_of_another_version(client, tmp_path):
@@ -151,18 +138,3 @@ def test_a_killed_worker_costs_no_points(client, expected, tmp_path):
     progress = at_part(3, lambda: os.kill(next(iter(pids())), signal.SIGKILL))
     sweep_to_file(plan_sweep(AXES), f"{tmp_path}/parts/", client=client, progress=progress)
     assert content(tmp_path / "parts") == expected
-
-
-def test_a_result_that_is_lost_with_the_last_worker_is_not_waited_for(monkeypatch):
-    """It is there when asked, and then its worker leaves before it is fetched."""
-    monkeypatch.setattr(workers, "WORKER_TIMEOUT", 0.5)
-    with start(1) as cluster, distributed.Client(cluster) as client:
-        future = client.submit(sum, [1, 2])
-        distributed.wait(future, timeout=30)
-        cluster.scale(0)
-        deadline = time.monotonic() + 30
-        while client.nthreads() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        monkeypatch.setattr(future, "done", lambda: True)
-        with pytest.raises(workers._NoWorkersError):
-            workers._result(client, future)

@@ -5,17 +5,16 @@ import os
 import re
 import signal
 import time
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from printed import typed_wrong
 from programs import start
-from rows import cases, each_row
+from rows import cases, each_row, slow
 
 from specmodel import predict
-from specmodel.answers.sweeps import csv_chunks, plan as planning, plan_sweep
+from specmodel.answers.sweeps import csv_chunks, plan as planning, plan_sweep, sweep_to_file
 
 BASE = (
     "sweep --target mixtral-8x7b --drafter ngram --hardware h200_sxm --batch-size 1,8"
@@ -27,7 +26,6 @@ AXES = {
     "draft_length": [1, 3], "acceptance_rate": [0.5],
 }  # fmt: skip
 LARGE = GOOD + " --batch-size 1:2000 --context-length 1:1000 --columns speedup"
-PLAN = {"batch_size": range(1, 2001), "context_length": range(1, 1001)}
 CUT = "import specmodel.answers.sweeps.plan as planning; planning.PART = 4000"
 
 
@@ -137,81 +135,55 @@ def test_wrong_input_ends_in_one_line(command, fragments, tmp_path, refuse):
 
 
 def test_yes_starts_what_is_huge(tmp_path, ended, monkeypatch):
-    def interrupt(plan, *_arguments):
-        assert plan.num_points == 2_000_000_000
+    def interrupt(*_arguments):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("specmodel.answers.sweeps.files.results", interrupt)
     status, out, err = ended(f"{LARGE} --draft-length 1:1000 --yes --output {tmp_path}/one.csv")
     assert (status, out) == (130, "")
-    assert err == "specmodel: interrupted: nothing was written yet\n"
+    assert err == "specmodel: interrupted: nothing is kept\n"
     assert not list(tmp_path.iterdir())
 
 
-def kept_bytes(num_points):
-    """The first parts again, computed here."""
-    text = ""
-    for chunk in csv_chunks(plan_sweep(AXES | PLAN, columns=["speedup"])):
-        text += chunk
-        if text.count("\n") > num_points:
-            return text
-    raise AssertionError("more points than there are")
-
-
-def left_of(path):
-    """Where what an interruption leaves is, and how many bytes it has."""
-    left = path.with_name(f"{path.stem}.partial{path.suffix}")
-    return left, sum(p.stat().st_size for p in (left, *left.glob("part*")) if p.is_file())
-
-
-def start_until(num_bytes, path, command):
-    """Start a sweep, and wait until it has written so much."""
-    process = start(f"{command} --output {path}", CUT, text=True)
+def start_until(num_bytes, folder, command):
+    """Start a sweep, and wait until its parts have so many bytes."""
+    process = start(command, CUT, text=True)
     deadline = time.monotonic() + 60
-    while left_of(Path(path))[1] <= num_bytes and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        if sum(path.stat().st_size for path in folder.glob("part*")) > num_bytes:
+            break
         time.sleep(0.01)
     return process
 
 
-@cases("output sent", ("one.csv", signal.SIGINT), ("parts/", signal.SIGTERM))
-def test_a_signal_to_stop_keeps_the_first_rows_and_says_so(output, sent, tmp_path, monkeypatch):
+@cases(
+    "output sent",
+    ("one.csv", signal.SIGINT),
+    ("parts/", signal.SIGTERM),
+    *slow(("one.csv", signal.SIGKILL), ("parts/", signal.SIGKILL)),
+)
+def test_a_sweep_that_was_stopped_goes_on_by_the_same_command(output, sent, tmp_path, monkeypatch):
+    """No row is lost or twice; what is kept is said."""
     needs_pyarrow(output)
-    process = start_until(100_000, f"{tmp_path}/{output}", f"{LARGE} --workers 2")
+    folder = tmp_path / (f"{output}.parts" if output.endswith(".csv") else output)
+    command = f"{GOOD} --batch-size 1:400 --context-length 1:500 --columns speedup"
+    command += f" --workers 2 --output {tmp_path}/{output}"
+    process = start_until(100_000, folder, command)
     process.send_signal(sent)
     out, err = process.communicate(timeout=30)
-    assert (process.returncode, out) == (130, "")
-    left, _ = left_of(tmp_path / output)
-    assert list(tmp_path.iterdir()) == [left]
-    told = rf"specmodel: interrupted: the first ([\d,]+) points are kept in {left}\n"
-    num_points = int(re.fullmatch(told, err)[1].replace(",", ""))
-    assert num_points % 4000 == 0  # as in `CUT`
-    assert 0 < num_points < 4_000_000
-    monkeypatch.setattr(planning, "PART", 4000)
-    expected = kept_bytes(num_points)
-    if output.endswith(".csv"):
-        assert left.read_text(encoding="utf-8") == expected
-        return
-    found, expected = pd.read_parquet(left), as_frame(expected)
-    assert len(found) == num_points
-    np.testing.assert_array_equal(found["batch_size"], expected["batch_size"])
-    np.testing.assert_array_equal(found["speedup"], np.float32(expected["speedup"]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("output", ["one.csv", "parts/"])
-def test_a_killed_sweep_goes_on_by_the_same_command(output, tmp_path):
-    """Twice, at any byte; no row is lost or twice, and how many were there is said."""
-    needs_pyarrow(output)
-    command = f"{GOOD} --batch-size 1:400 --context-length 1:500 --columns speedup"
-    for least in (0, 1_000_000):
-        process = start_until(least, f"{tmp_path}/{output}", command)
-        process.kill()
-        process.communicate()
+    assert list(tmp_path.iterdir()) == [folder]
+    count = len(list(folder.glob("part-*")))
+    assert 0 < count < 100
+    if sent == signal.SIGKILL:
         assert process.returncode == -signal.SIGKILL
-    told, _ = start(f"{command} --output {tmp_path}/{output}", CUT, text=True).communicate()
-    kept = int(told.split(" of them kept")[0].split("(")[1].replace(",", ""))
-    assert 0 < kept < 400_000
-    start(f"{command} --output {tmp_path}/whole_{output}", CUT).communicate()
+    else:
+        told = f"specmodel: interrupted: {count} of 100 parts are kept in {folder}\n"
+        assert (process.returncode, out, err) == (130, "", told)
+    out, _ = start(command, CUT, text=True).communicate()
+    assert f"({4000 * count:,} of them kept from an earlier run)" in out
+    monkeypatch.setattr(planning, "PART", 4000)
+    axes = AXES | {"batch_size": range(1, 401), "context_length": range(1, 501)}
+    sweep_to_file(plan_sweep(axes, columns=["speedup"]), f"{tmp_path}/whole_{output}")
     found, expected = (
         {p.name: p.read_bytes() for p in each.iterdir()} if each.is_dir() else each.read_bytes()
         for each in (tmp_path / output, tmp_path / f"whole_{output}")

@@ -61,6 +61,8 @@ def sweep(
     >>> len(table), list(table.columns[:4])
     (6, ['target', 'drafter', 'hardware', 'engine'])
     """
+    import pandas as pd
+
     plan = plan_sweep(
         axes,
         columns=columns,
@@ -72,8 +74,8 @@ def sweep(
         expected = f"at most {MOST_IN_FRAME:,} in a table: write more to a file"
         raise InputError("num_points", plan.num_points, expected)
     with chosen_workers(workers, client) as pool:
-        found = list(results(plan, part_columns, pool))
-    frame = data_frame(found, plan.words)
+        frames = [frame for _, frame in results(plan.parts(), part_frame, pool)]
+    frame = pd.concat(frames, ignore_index=True)
     frame.attrs["skipped"] = list(plan.skipped)
     return frame
 
@@ -81,7 +83,7 @@ def sweep(
 def csv_chunks(
     plan: Plan, *, workers: int | None = None, client: Client | str | None = None
 ) -> Iterator[str]:
-    """Yield a sweep as CSV text while it is computed: the header, then the lines of each part.
+    """Yield a sweep as CSV text while it is computed, a part at a time.
 
     Parameters
     ----------
@@ -89,50 +91,38 @@ def csv_chunks(
         The sweep; where it is computed, as for `sweep` [-].
     """
     with chosen_workers(workers, client) as pool:
-        yield csv_header(plan)
-        yield from results(plan, csv_text, pool)
+        yield from (text for _, text in results(plan.parts(), csv_text, pool))
 
 
 def part_columns(part: Part, dtype: type[np.floating[Any]] = np.float64) -> dict[str, Column]:
     """Return labels and columns of a part flat; words are places in `CODED` or `Part.words`."""
-    prediction, found = part.predict(), dict[str, Column]()
+    prediction, columns = part.predict(), dict[str, Column]()
     for name, value in part.labels.items():
         words = part.words.get(name)
         short = np.min_scalar_type(-len(words)) if words else None
-        found[name] = np.full(part.num_points, words.index(value) if words else value, short)
+        columns[name] = np.full(part.num_points, words.index(value) if words else value, short)
     for name in part.columns:
         values = _column(prediction, part, name)
         every = np.broadcast_to(values, prediction.evaluation.shape)
-        found[name] = every.astype(_dtype(name, values, dtype), order="C").ravel()
-    return found
+        columns[name] = every.astype(_dtype(name, values, dtype), order="C").ravel()
+    return columns
 
 
-def data_frame(
-    parts: Sequence[dict[str, Column]], words: Mapping[str, tuple[str, ...]]
-) -> pd.DataFrame:
-    """Return the columns of several parts as one tidy table, words as categories."""
+def part_frame(part: Part, dtype: type[np.floating[Any]] = np.float64) -> pd.DataFrame:
+    """Compute a part as a tidy table, words as categories."""
     import pandas as pd
 
-    words = {**words, **CODED}
-    joined: dict[str, Any] = {}
-    for name in parts[0]:
-        column = np.concatenate([columns[name] for columns in parts])
-        is_coded = name in words
-        joined[name] = (
-            pd.Categorical.from_codes(column, pd.Index(words[name])) if is_coded else column
-        )
-    return pd.DataFrame(joined, copy=False)
-
-
-def csv_header(plan: Plan) -> str:
-    """Return the first line of a CSV."""
-    return ",".join((*plan.label_names, *plan.columns)) + "\n"
+    columns: dict[str, Any] = {**part_columns(part, dtype)}
+    for name, words in {**part.words, **CODED}.items():
+        if name in columns:
+            columns[name] = pd.Categorical.from_codes(columns[name], pd.Index(words))
+    return pd.DataFrame(columns, copy=False)
 
 
 def csv_text(part: Part) -> str:
-    """Compute a part as lines of CSV, in float32."""
-    frame = data_frame([part_columns(part, np.float32)], part.words)
-    return str(frame.to_csv(index=False, header=False, lineterminator="\n"))
+    """Compute a part as lines of CSV, in float32; the first part has the header."""
+    frame = part_frame(part, np.float32)
+    return str(frame.to_csv(index=False, header=part.is_first, lineterminator="\n"))
 
 
 def arrow_table(part: Part) -> pa.Table:
@@ -141,33 +131,17 @@ def arrow_table(part: Part) -> pa.Table:
 
     words, arrays = {**part.words, **CODED}, dict[str, Any]()
     for name, column in part_columns(part, np.float32).items():
-        array = _array(column)
+        # `pa.array` would import pandas
+        bits = np.packbits(column, bitorder="little") if column.dtype == bool else column
+        buffers, kind = [None, pa.py_buffer(bits)], pa.from_numpy_dtype(column.dtype)
+        arrays[name] = pa.Array.from_buffers(kind, len(column), buffers)
         if name in words:
-            array = pa.DictionaryArray.from_arrays(array, _texts(words[name]), safe=False)
-        arrays[name] = array
+            known = pa.lib.StringBuilder()
+            known.append_values(words[name])
+            arrays[name] = pa.DictionaryArray.from_arrays(arrays[name], known.finish(), safe=False)
     # columns declared to have no nulls are encoded in half the time
     fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
-
-
-def _array(column: Column) -> pa.Array:
-    """Return numbers as an Arrow array; pyarrow's own function imports pandas first."""
-    import pyarrow as pa
-
-    bits = np.packbits(column, bitorder="little") if column.dtype == bool else column
-    kind = pa.from_numpy_dtype(column.dtype)
-    return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(bits)])
-
-
-def _texts(words: Sequence[str]) -> pa.Array:
-    """Return texts as an Arrow array, likewise."""
-    import pyarrow as pa
-
-    texts = [word.encode() for word in words]
-    ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
-    return pa.StringArray.from_buffers(
-        len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts))
-    )
 
 
 def parquet_bytes(part: Part) -> bytes:
@@ -177,8 +151,7 @@ def parquet_bytes(part: Part) -> bytes:
 
     table, file = arrow_table(part), pa.BufferOutputStream()
     pq.write_table(table, file, **parquet_options(table.schema))
-    encoded: bytes = file.getvalue().to_pybytes()
-    return encoded
+    return bytes(file.getvalue())
 
 
 def parquet_options(schema: pa.Schema) -> dict[str, Any]:
@@ -211,6 +184,4 @@ def _dtype(name: str, values: Column, dtype: Any) -> Any:
     """Return the dtype of a column; `dtype` is that of columns of floats."""
     if name in POINT_AXES:
         return np.int32
-    if name in CODED:
-        return np.int8
-    return bool if values.dtype == bool else dtype
+    return np.int8 if name in CODED else bool if values.dtype == bool else dtype

@@ -1,15 +1,18 @@
 """What a sweep is given: lists by the name of a parameter, labels and columns of its rows."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from specmodel import __version__
 from specmodel.algebra.acceptance import FORMS, ONE_FOR_ALL, Acceptance
-from specmodel.base.errors import InputError, given, nearest
-from specmodel.base.records import Record
+from specmodel.base.errors import InputError, nearest
+from specmodel.base.records import Record, is_path
 from specmodel.cost.deploying import DEFAULT_ENGINE, NAMES, RECORDS
 from specmodel.cost.usual import usual_drafter
 from specmodel.prediction.case import (
@@ -36,8 +39,6 @@ SETTINGS = ("measured_draft_length", "max_draft_length")
 """Parameters with one value for the whole sweep."""
 
 BY_POSITION, _FRACTION = "acceptance_by_position", "accepted_fraction"
-_REQUIRED = ("target", "hardware")
-_WITH_LENGTH = ("verify_tokens", "tree_width")
 
 
 def listed(name: str, value: Any) -> list[Any]:
@@ -60,22 +61,19 @@ def listed(name: str, value: Any) -> list[Any]:
 
 
 def check_names(values: Mapping[str, list[Any]]) -> None:
-    """Refuse names that are unknown or missing."""
+    """Refuse names that are unknown or missing, and values that are too many."""
     known = (*NAMES, *POINT_AXES, *ACCEPTANCE, *SETTINGS)
     for name, value in values.items():
         if name not in known and not is_label(name):
             expected = f"a parameter such as {nearest(name, known)}"
             raise InputError(name, value[0] if len(value) == 1 else value, expected)
-    for name in _REQUIRED:
+        if name in ("verify_tokens", "tree_width") and "draft_length" not in values:
+            raise InputError(name, value, "draft_length with it, as trees have no best length")
+        if name in SETTINGS and len(value) > 1:
+            raise InputError(name, value, "one value for the whole sweep")
+    for name in ("target", "hardware"):
         if name not in values:
             raise InputError(name, None, "one value or a list, as every sweep needs one")
-    for name in _WITH_LENGTH:
-        if name in values and "draft_length" not in values:
-            expected = "draft_length with it, as trees have no best length"
-            raise InputError(name, values[name], expected)
-    for name in SETTINGS:
-        if len(values.get(name, ())) > 1:
-            raise InputError(name, values[name], "one value for the whole sweep")
 
 
 def with_usual(values: Mapping[str, list[Any]]) -> tuple[dict[str, list[Any]], dict[str, str]]:
@@ -84,73 +82,64 @@ def with_usual(values: Mapping[str, list[Any]]) -> tuple[dict[str, list[Any]], d
     Defaults are the usual drafter of one model, the published acceptance of one model with one
     drafter, and the batch sizes of `predict`.
     """
-    _check_several(values)
-    found: dict[str, list[Any]] = {"batch_size": [*DEFAULT_BATCH_SIZES], **values}
-    told: dict[str, str] = {}
+    several = [name for name in ("target", "drafter") if len(values.get(name, ())) > 1]
+    form, defaults = given_form(values), dict[str, str]()
+    remedies = {} if "drafter" in values else {"drafter": "`drafter='ngram'`"}
+    remedies |= {} if form else {"acceptance": "`acceptance_rate=0.7`"}
+    if several and remedies:
+        why = "as the defaults hold for one target with one drafter only"
+        raise InputError(next(iter(remedies)), None, f"{' '.join(remedies.values())}, {why}")
+    values = {"batch_size": [*DEFAULT_BATCH_SIZES], **values}
     if "drafter" not in values:
         usual = usual_drafter(values["target"][0], values.get("weight_dtype", [None])[0])
-        found["drafter"], told["drafter"] = [usual["drafter"]], usual["told_drafter"]
-    if not given_form(values).keys() - {"acceptance"}:
-        published = _published(found)
-        found[BY_POSITION] = listed(BY_POSITION, published.acceptance_by_position)
-        told["acceptance"] = published.source
-    found.pop("acceptance", None)
+        values["drafter"], defaults["drafter"] = [usual["drafter"]], usual["told_drafter"]
+    if not form.keys() - {"acceptance"}:
+        if several:
+            expected = "one, with the acceptance that is published"
+            raise InputError(several[0], values[several[0]], expected)
+        published = _published(values)
+        values[BY_POSITION] = listed(BY_POSITION, published.acceptance_by_position)
+        defaults["acceptance"] = published.source
+    values.pop("acceptance", None)
     if "draft_length" not in values:
-        told["draft_length"] = "the best of each row"
-    return found, told
-
-
-def _check_several(values: Mapping[str, list[Any]]) -> None:
-    """Refuse several targets or drafters without drafter and acceptance; name what is missing."""
-    if not any(len(values.get(name, ())) > 1 for name in ("target", "drafter")):
-        return
-    lacking = {} if "drafter" in values else {"drafter": "`drafter='ngram'`"}
-    lacking |= {} if given(values, ACCEPTANCE) else {"acceptance": "`acceptance_rate=0.7`"}
-    if lacking:
-        why = "as the defaults hold for one target with one drafter only"
-        raise InputError(next(iter(lacking)), None, f"{' '.join(lacking.values())}, {why}")
+        defaults["draft_length"] = "the best of each row"
+    return values, defaults
 
 
 def _published(values: Mapping[str, list[Any]]) -> Acceptance:
     """Return the acceptance that is published of one model with one drafter."""
     names = ("target", "drafter", "hardware", "weight_dtype", "acceptance", "measured_draft_length")
-    for name in names[:2]:
-        if len(values[name]) > 1:
-            raise InputError(name, values[name], "one, with the acceptance that is published")
-    asked: dict[str, Any] = {name: values[name][0] for name in names if name in values}
-    if not isinstance(asked.get("acceptance", ""), str):
+    question: dict[str, Any] = {name: values[name][0] for name in names if name in values}
+    if not isinstance(question.get("acceptance", ""), str):
         expected = "the name of a published acceptance; give a number as acceptance_rate"
-        raise InputError("acceptance", asked["acceptance"], expected)
-    asked |= {"may_not_fit": True, "draft_length": values.get("draft_length")}
-    return of_unchanged(
-        case_of(asked).known_acceptance, {"changes": [name for name in values if "." in name]}
-    )
+        raise InputError("acceptance", question["acceptance"], expected)
+    question |= {"may_not_fit": True, "draft_length": values.get("draft_length")}
+    changes = [name for name in values if "." in name]
+    return of_unchanged(case_of(question).known_acceptance, {"changes": changes})
 
 
 def columns_of(
     wanted: Sequence[str] | None, values: Mapping[str, Any], *, interval: bool
 ) -> tuple[str, ...]:
     """Return the columns beside the labels: those wanted, and those that tell points apart."""
-    found = [*COLUMN_UNITS]
-    if values.keys() & {*LOAD}:
-        found += [column.name for column in LOAD_COLUMNS]
-    found = with_ends(found) if interval else found
-    own = {"acceptance_rate": BY_POSITION not in values, _FRACTION: _FRACTION in values}
-    found[:0] = [name for name, is_there in own.items() if is_there]
+    special = {"acceptance_rate": BY_POSITION not in values, _FRACTION: _FRACTION in values}
+    names = [*COLUMN_UNITS]
+    names += [column.name for column in LOAD_COLUMNS if values.keys() & {*LOAD}]
+    names = [*filter(special.get, special), *(with_ends(names) if interval else names)]
     if wanted is None:
-        wanted = [name for name in DEFAULT_COLUMNS if name in found]
+        wanted = [name for name in DEFAULT_COLUMNS if name in names]
     wanted = listed("columns", wanted)
     if wanted == ["all"]:
-        return tuple(found)
+        return tuple(names)
     if interval and not any(str(name).endswith(("_low", "_high", "_chance")) for name in wanted):
         wanted = with_ends(wanted)
-    known = [*found, *ordered(dict.fromkeys(filter(is_label, values)))]
+    known = [*names, *ordered(dict.fromkeys(filter(is_label, values)))]
     for name in wanted:
         if name not in known:
             expected = f"columns such as {nearest(name, known)}; `columns=['all']` writes every one"
             raise InputError("columns", name, expected)
-    axes = {*POINT_AXES, "acceptance_rate", *values.keys() & {*FORMS}}
-    return tuple(name for name in found if name in axes or name in wanted)
+    shown = {*wanted, *POINT_AXES, "acceptance_rate", *values.keys() & {*FORMS}}
+    return tuple(name for name in names if name in shown)
 
 
 def is_label(name: str) -> bool:
@@ -174,3 +163,16 @@ def ordered(labels: dict[str, Any]) -> dict[str, Any]:
     """Return labels with the four records first; without an engine it is the default one."""
     first = ("target", "drafter", "hardware", "engine")
     return {name: labels.get(name, DEFAULT_ENGINE) for name in first} | labels
+
+
+def identity(values: Mapping[str, list[Any]], *others: Any) -> str:
+    """Return a text that stands for a sweep: the same if all values, files and versions are."""
+    files = [
+        Path(value).read_bytes()
+        for each in values.values()
+        for value in each
+        if isinstance(value, str | Path) and is_path(value) and Path(value).is_file()
+    ]
+    # functions of a record are told by their names alone
+    text = re.sub(r" at 0x\w+", "", repr((__version__, values, files, others)))
+    return sha256(text.encode(errors="backslashreplace")).hexdigest()[:10]

@@ -15,6 +15,7 @@ from specmodel.answers.sweeps.parameters import (
     SETTINGS,
     check_names,
     columns_of,
+    identity,
     is_label,
     labels_of,
     listed,
@@ -56,13 +57,15 @@ _Labelled = tuple[tuple[dict[str, Any], Deployment], ...]
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Part:
-    """A piece of a sweep: one deployment on a grid of points.
+    """A piece of a sweep: one deployment on a block of the grid.
 
-    `labels` are its constant columns, `arguments` the operating points and acceptance as
-    `predict_deployed` takes them, `columns` those wanted beside the labels, `words` what a label
-    may say in the whole sweep.
+    `name` tells it from parts of all sweeps, `labels` are its constant columns, `arguments` the
+    operating points and acceptance as `predict_deployed` takes them, `columns` those wanted beside
+    the labels, `words` what a label may say in the whole sweep.
     """
 
+    name: str
+    is_first: bool
     labels: dict[str, Any]
     deployment: Deployment
     arguments: dict[str, Any]
@@ -77,11 +80,10 @@ class Part:
         if "draft_length" in arguments:
             return priced(predict_deployed(self.deployment, {}, **arguments), price)
         acceptance, has_interval = arguments.pop("acceptance"), arguments.pop("interval")
-        known, block = acceptance.max_draft_length, self.deployment.drafter.block_size
-        asked = arguments.pop("max_draft_length", LONGEST_SEARCHED)
-        longest = int(min(asked, known, block or known))
-        found = best_lengths(self.deployment, {}, acceptance, longest, arguments)
-        return priced(with_intervals(found) if has_interval else found, price)
+        most, block = acceptance.max_draft_length, self.deployment.drafter.block_size
+        most = min(most, arguments.pop("max_draft_length", LONGEST_SEARCHED), block or most)
+        best = best_lengths(self.deployment, {}, acceptance, int(most), arguments)
+        return priced(with_intervals(best) if has_interval else best, price)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -93,50 +95,49 @@ class Plan:
     deployments, skipped
         Labels and deployment for each combination of the parameters that say what runs where; the
         combinations that are impossible, and why, one line each.
-    points, acceptance
-        Axes of the grid that each deployment is computed on: whole numbers, outermost first, and
-        then rates, or what they are solved from [-]. Without a draft length each point takes its
-        best one.
+    axes, acceptance
+        Axes of the grid that each deployment is computed on, outermost first: whole numbers, and
+        last the rates of `acceptance`, or what they are solved from, unless it is one for all
+        points [-]. Without a draft length each point takes its best one.
     settings, columns
         Arguments of `predict` that are the same for all points; columns beside the labels.
-    taken
-        What was taken for parameters that were not given, by their names.
+    defaults, identity
+        What is taken for parameters that were not given, by their names; a text that no other
+        sweep has, nor this one of another version of the package.
     """
 
     deployments: _Labelled
-    points: dict[str, FloatArray]
+    axes: dict[str, FloatArray]
     acceptance: Acceptance
     settings: dict[str, Any]
     columns: tuple[str, ...]
     skipped: tuple[str, ...] = ()
-    taken: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """Columns that tell the deployments apart, in front of the others."""
-        return tuple(self.deployments[0][0])
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    identity: str = ""
 
     @cached_property
     def words(self) -> Mapping[str, tuple[str, ...]]:
         """What each label says that is in words, each once."""
-        names = [name for name, told in self.deployments[0][0].items() if isinstance(told, str)]
-        told = [labels for labels, _ in self.deployments]
-        return {name: tuple(dict.fromkeys(labels[name] for labels in told)) for name in names}
+        names = [name for name, value in self.deployments[0][0].items() if isinstance(value, str)]
+        return {
+            name: tuple(dict.fromkeys(labels[name] for labels, _ in self.deployments))
+            for name in names
+        }
 
     @property
     def num_points(self) -> int:
         """Operating points [-]."""
-        return len(self.deployments) * math.prod(self._shape)
+        return len(self.deployments) * math.prod(axis.size for axis in self.axes.values())
 
     @property
     def num_parts(self) -> int:
         """Parts that the sweep is cut into [-]."""
-        return len(self.deployments) * sum(1 for _ in blocks(self._shape, self._most))
+        return len(self.deployments) * sum(1 for _ in self._blocks())
 
     @property
     def num_fitting(self) -> int:
         """Operating points that fit in memory, without predicting them [-]."""
-        found = 0
+        count = 0
         for part in self.parts():
             points = part.arguments
             plain, _ = plain_points(1, *map(points.get, ("context_length", *LOAD)))
@@ -144,21 +145,19 @@ class Plan:
             verified = points.get("verify_tokens", points.get("draft_length", np.zeros(1)) + 1)
             memory = MemoryUse(part.deployment, plain["context_length"], verified)
             fits = points["batch_size"] <= memory.max_batch_size
-            found += int(fits.sum()) * (part.num_points // fits.size)
-        return found
+            count += int(fits.sum()) * (part.num_points // fits.size)
+        return count
 
-    @property
-    def graph_limits(self) -> tuple[str, ...]:
-        """What `predict` says of CUDA graphs, each sentence once.
+    def graph_notes(self) -> Iterator[Note]:
+        """Give what `predict` says of CUDA graphs.
 
         Of large sweeps with typed draft lengths, what holds whether a row fits in memory or not;
         nothing of other large ones.
         """
         is_small = len(self.deployments) <= 100 and self.num_points <= PART
-        told = self._graphs_of_rows() if is_small else self._graphs_of_axes()
-        return tuple(dict.fromkeys(str(note) for note in told if note))
+        return self._graphs_of_rows() if is_small else self._graphs_of_axes()
 
-    def _graphs_of_rows(self) -> Iterator[Note | None]:
+    def _graphs_of_rows(self) -> Iterator[Note]:
         for part in self.parts():
             e = part.predict(interval=False).evaluation
             sizes, tokens, fits, may_be_longer = np.broadcast_arrays(
@@ -167,55 +166,42 @@ class Plan:
                 e.points["draft_length"] < e.max_draft_length,
             )
             yield from part.deployment.graph_warnings(sizes[fits], tokens[fits])
-            held = fits & may_be_longer & ("draft_length" not in self.points)
-            yield part.deployment.graph_note(sizes[held], tokens[held])
+            held = fits & may_be_longer & ("draft_length" not in self.axes)
+            if note := part.deployment.graph_note(sizes[held], tokens[held]):
+                yield note
 
     def _graphs_of_axes(self) -> Iterator[Note]:
-        sizes, lengths = self.points["batch_size"], self.points.get("draft_length", np.zeros(0))
-        tokens = self.points.get("verify_tokens", lengths + 1)
-        if sizes.size * tokens.size <= PART:
-            for _, deployment in self.deployments[:100] if tokens.size else ():
+        sizes, lengths = self.axes["batch_size"], self.axes.get("draft_length", np.zeros(0))
+        tokens = self.axes.get("verify_tokens", lengths + 1)
+        if 0 < sizes.size * tokens.size <= PART:
+            for _, deployment in self.deployments[:100]:
                 yield from deployment.graph_warnings(sizes, tokens[:, np.newaxis])
+
+    def _blocks(self) -> Iterator[tuple[slice, ...]]:
+        most = PART if "draft_length" in self.axes else max(1, PART // _LENGTHS_AT_ONCE)
+        most = MOST_WITH_INTERVAL if self.settings["interval"] else most
+        return blocks([axis.size for axis in self.axes.values()], most)
 
     def parts(self) -> Iterator[Part]:
         """Give the pieces in the order of the rows."""
-        for place in range(len(self.deployments)):
-            for block in blocks(self._shape, self._most):
-                yield self.part(place, block)
-
-    @property
-    def _most(self) -> int:
-        if self.settings["interval"]:
-            return MOST_WITH_INTERVAL
-        return PART if "draft_length" in self.points else max(1, PART // _LENGTHS_AT_ONCE)
-
-    @property
-    def _axes(self) -> tuple[FloatArray, ...]:
-        """Values along each axis; of the last, acceptance, NaN where it is one for all."""
-        form = self.acceptance.form
-        if form in ONE_FOR_ALL:
-            return (*self.points.values(), np.full(1, np.nan))
-        rates = check(form, getattr(self.acceptance, form))
-        return (*self.points.values(), np.atleast_1d(rates))
-
-    @property
-    def _shape(self) -> tuple[int, ...]:
-        return tuple(axis.size for axis in self._axes)
-
-    def part(self, place: int, block: tuple[slice, ...]) -> Part:
-        """Return a block of the grid of one of the deployments."""
-        labels, deployment = self.deployments[place]
-        axes = [axis[cut] for axis, cut in zip(self._axes, block, strict=True)]
-        *grid, rates = np.meshgrid(*axes, indexing="ij", sparse=True)
-        points = dict(zip(self.points, grid, strict=True))
-        return Part(
-            labels=labels,
-            deployment=deployment,
-            arguments=self.settings | points | {"acceptance": _with_rates(self.acceptance, rates)},
-            columns=self.columns,
-            num_points=math.prod(cut.stop - cut.start for cut in block),
-            words=self.words,
-        )
+        places = ((each, block) for each in self.deployments for block in self._blocks())
+        for number, ((labels, deployment), block) in enumerate(places):
+            cut = [axis[piece] for axis, piece in zip(self.axes.values(), block, strict=True)]
+            grid = np.meshgrid(*cut, indexing="ij", sparse=True)
+            points: dict[str, Any] = dict(zip(self.axes, grid, strict=True))
+            form, acceptance = self.acceptance.form, self.acceptance
+            if form in points:
+                acceptance = replace(acceptance, **{form: points.pop(form).ravel()})
+            yield Part(
+                name=f"part-{number:06}-{self.identity}",
+                is_first=number == 0,
+                labels=labels,
+                deployment=deployment,
+                arguments={**self.settings, **points, "acceptance": acceptance},
+                columns=self.columns,
+                num_points=math.prod(axis.size for axis in cut),
+                words=self.words,
+            )
 
 
 def plan_sweep(
@@ -266,42 +252,45 @@ def plan_sweep(
     """
     values = {name: listed(name, value) for name, value in axes.items() if value is not None}
     check_names(values)
-    values, taken = with_usual(values)
+    values, defaults = with_usual(values)
     settings = {name: values[name][0] for name in SETTINGS if name in values}
     measured = settings.pop("measured_draft_length", None)
     forms: dict[str, Any] = {name: values.get(name) for name in FORMS}
     acceptance = Acceptance(**forms, measured_draft_length=measured)
-    points = {
+    grid = {
         name: check(name, values.get(name, [DEFAULT_CONTEXT_LENGTH]), minimum=0, whole=True)
         for name in POINT_AXES
         if name in values or (name == "context_length" and not values.keys() & {*LOAD})
     }
-    acceptance = acceptance.measured_at(points.get("draft_length", [1, 2]))
+    acceptance = acceptance.measured_at(grid.get("draft_length", [1, 2]))
+    if acceptance.form not in ONE_FOR_ALL:
+        grid[acceptance.form] = check(acceptance.form, values[acceptance.form])
+    settings |= {"interval": interval}
+    settings |= {} if gpu_hour_price is None else {"gpu_hour_price": gpu_hour_price}
     deployments, skipped = _deployments(values, skip_impossible=skip_impossible)
-    price = {} if gpu_hour_price is None else {"gpu_hour_price": gpu_hour_price}
+    shown = columns_of(columns, values, interval=interval)
     plan = Plan(
         deployments=deployments,
-        points=points,
+        axes=grid,
         acceptance=acceptance,
-        settings=settings | {"interval": interval} | price,
-        columns=columns_of(columns, values, interval=interval) + ((COST.name,) if price else ()),
+        settings=settings,
+        columns=shown if gpu_hour_price is None else (*shown, COST.name),
         skipped=skipped,
-        taken=taken,
+        defaults=defaults,
+        identity=identity(values, shown, settings, PART),
     )
     _check_points(plan)
     return plan
 
 
-def blocks(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
+def blocks(shape: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
     """Cut a grid into runs of at most so many consecutive points, in their order."""
-    if not shape:
-        yield ()
-        return
-    size, *inner = shape
-    stride = max(1, most // math.prod(inner))
-    for start in range(0, size, stride):
-        for block in blocks(tuple(inner), most):
-            yield (slice(start, min(start + stride, size)), *block)
+    cuts = []
+    for place, size in enumerate(shape):
+        stride = max(1, most // math.prod(shape[place + 1 :]))
+        starts = range(0, size, stride)
+        cuts.append([slice(start, min(start + stride, size)) for start in starts])
+    return itertools.product(*cuts)
 
 
 def _deployments(
@@ -312,63 +301,40 @@ def _deployments(
     count = math.prod(len(values[name]) for name in names)
     if count > MOST_DEPLOYMENTS:
         raise InputError("deployments", count, f"at most {MOST_DEPLOYMENTS} combinations")
-    found, skipped, errors = [], [], []
+    deployments, skipped = [], []
     combinations = itertools.product(*(values[name] for name in names))
     labelled = itertools.product(*(labels_of(values[name]) for name in names))
-    for chosen, told in zip(combinations, labelled, strict=True):
-        labels = dict(zip(names, told, strict=True))
-        asked = {"may_not_fit": True, **dict(zip(names, chosen, strict=True))}
+    for chosen, words in zip(combinations, labelled, strict=True):
         try:
-            deployment, _ = usually_deployed(asked)
+            deployment, _ = usually_deployed(
+                {"may_not_fit": True, **dict(zip(names, chosen, strict=True))}
+            )
         except InputError as error:
             if not skip_impossible:
                 raise
-            errors.append(error)
-            skipped.append(f"{', '.join(map(str, labels.values()))}: {error}")
+            skipped.append((", ".join(map(str, words)), error))
             continue
-        own = {"hardware": counted(labels["hardware"])[1], "num_gpus": deployment.layout.num_gpus}
-        found.append((ordered(labels | own), deployment))
-    if not found:
-        first = errors[0]
+        labels = dict(zip(names, words, strict=True))
+        labels["hardware"] = counted(labels["hardware"])[1]
+        labels["num_gpus"] = deployment.layout.num_gpus
+        deployments.append((ordered(labels), deployment))
+    if not deployments:
+        _, first = skipped[0]
         raise InputError(first.argument, first.value, f"{first.expected}; no combination works")
-    return tuple(found), tuple(skipped)
+    return tuple(deployments), tuple(f"{labels}: {error}" for labels, error in skipped)
 
 
 def _check_points(plan: Plan) -> None:
     """Predict the extremes of all axes with each other, so that no value is refused later.
 
     Points are whole numbers by now. Whether one can be predicted depends on ranges only, its own or
-    together with other axes: no more tokens are emitted in a step than were drafted, plus one.
+    together with other axes: no more tokens are emitted in a step than were drafted, plus one; and
+    of deployments on what is refused of some.
     """
-    *points, rates = (np.unique([axis.min(), axis.max()]) for axis in plan._axes)
-    corners = replace(
-        plan,
-        deployments=_first_of_each_kind(plan.deployments),
-        points=dict(zip(plan.points, points, strict=True)),
-        acceptance=_with_rates(plan.acceptance, rates),
-        settings=plan.settings | {"interval": False},
-    )
-    for part in corners.parts():
-        part.predict()
-    first = (slice(0, 1),) * (len(points) + 1)
-    for place, (_, deployment) in enumerate(plan.deployments):
-        plan.acceptance.where_proposed(deployment.drafter.proposal_rate)
-        if plan.settings["interval"]:
-            plan.part(place, first).predict()
-
-
-def _first_of_each_kind(deployments: _Labelled) -> _Labelled:
-    """Return the first deployment, and others that take or make trees where it does not."""
     kinds: dict[Any, Any] = {}
-    for labels, deployment in deployments:
-        kind = deployment.recurrent_model is None, deployment.tree_width
-        kinds.setdefault(kind, (labels, deployment))
-    return tuple(kinds.values())
-
-
-def _with_rates(acceptance: Acceptance, rates: FloatArray) -> Acceptance:
-    """Return an acceptance with other numbers, along the axis of the same form."""
-    if acceptance.form in ONE_FOR_ALL:
-        return acceptance
-    changed: dict[str, Any] = {acceptance.form: rates.ravel()}
-    return replace(acceptance, **changed)
+    for labels, d in plan.deployments:
+        kind = d.recurrent_model is None, d.tree_width, d.drafter.proposal_rate
+        kinds.setdefault((*kind, d.kernels.record is None), (labels, d))
+    ends = {name: np.unique([axis.min(), axis.max()]) for name, axis in plan.axes.items()}
+    for part in replace(plan, deployments=tuple(kinds.values()), axes=ends).parts():
+        part.predict()
