@@ -26,7 +26,7 @@ _DEFAULTS = {
     "drafter": "  [default: the model's usual one]",
     "draft_length": "  [default: the best of each row]",
 }
-_SINGLE = ("measured_draft_length", "max_draft_length")
+_SINGLE = ("measured_draft_length", "max_draft_length", "task")
 """Options with one value for the whole sweep."""
 
 _AXES = [

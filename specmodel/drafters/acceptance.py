@@ -49,7 +49,7 @@ def load_acceptance(
         "preset" for the one that is published for both, or a name that `list_acceptance` gives:
         that of another target, as an assumption.
     task
-        Kind of task, or shares of several, as `shares_of` takes it.
+        Kind of task, or shares of several, as a text or by kind [-].
 
     Returns
     -------

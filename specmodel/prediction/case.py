@@ -154,7 +154,7 @@ class Case:
         return typical_heads(kind_of(self.deployment), self.task)
 
     @property
-    def task(self) -> str | Mapping[str, float]:
+    def task(self) -> str:
         """Kind of task, or shares of several, that published acceptance is taken on."""
         return task_of(self.given)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from specmodel import measure
-from specmodel.algebra import acceptance
 from specmodel.base.text import command_lines, wrap
 from specmodel.fit import measured
 from specmodel.show.columns import BENCHMARKS, LENGTHS, POSITIONS
@@ -90,6 +89,8 @@ def of_counts(found: measure.MeasuredAcceptance | measure.LoggedAcceptance) -> A
 
 def of_lengths(tables: Mapping[str, Mapping[int, float]]) -> Answer:
     """Return tokens per step by draft length, of each table, and the rates that make them."""
+    from specmodel.algebra import acceptance
+
     rows, forms, commands = list[dict[str, Any]](), list[str](), list[str]()
     for name, table in tables.items():
         rates = acceptance.acceptance_from_lengths([*table.values()], [*table])

@@ -35,7 +35,7 @@ DEFAULT_COLUMNS = (
 )
 """Columns wanted beside the axes where none are named; the last only under load."""
 
-SETTINGS = ("measured_draft_length", "max_draft_length")
+SETTINGS = ("measured_draft_length", "max_draft_length", "task")
 """Parameters with one value for the whole sweep."""
 
 BY_POSITION, _FRACTION = "acceptance_by_position", "accepted_fraction"
@@ -100,7 +100,10 @@ def with_usual(values: Mapping[str, list[Any]]) -> tuple[dict[str, list[Any]], d
         published = _published(values)
         values[BY_POSITION] = listed(BY_POSITION, published.acceptance_by_position)
         defaults["acceptance"] = published.source
-    values.pop("acceptance", None)
+    elif "task" in values:
+        expected = f"none beside `{next(iter(form))}`, as only published acceptance has tasks"
+        raise InputError("task", values["task"][0], expected)
+    values = {name: value for name, value in values.items() if name not in ("acceptance", "task")}
     if "draft_length" not in values:
         defaults["draft_length"] = "the best of each row"
     return values, defaults
@@ -108,7 +111,8 @@ def with_usual(values: Mapping[str, list[Any]]) -> tuple[dict[str, list[Any]], d
 
 def _published(values: Mapping[str, list[Any]]) -> Acceptance:
     """Return the acceptance that is published of one model with one drafter."""
-    names = ("target", "drafter", "hardware", "weight_dtype", "acceptance", "measured_draft_length")
+    names: tuple[str, ...] = ("target", "drafter", "hardware", "weight_dtype", "acceptance", "task")
+    names += ("measured_draft_length",)
     question: dict[str, Any] = {name: values[name][0] for name in names if name in values}
     if not isinstance(question.get("acceptance", ""), str):
         expected = "the name of a published acceptance; give a number as acceptance_rate"
