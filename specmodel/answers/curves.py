@@ -339,8 +339,10 @@ def measured_unions() -> pd.DataFrame:
 
 def cases_by_task(case: Case) -> dict[str, Case]:
     """Return a case with published acceptance on each kind of task, and on all of them."""
-    if given := given_form(case.given):
-        raise InputError(*next(iter(given.items())), "none, as each kind of task has its own")
+    given = [name for name in (*given_form(case.given), "task") if name in case.given]
+    if given:
+        expected = "none, as each kind of task has its own"
+        raise InputError(given[0], case.given[given[0]], expected)
     if published_head_of(case.deployment.target.name, kind_of(case.deployment)) is None:
         expected = "a target and drafter whose acceptance is published (`list_acceptance()`)"
         raise InputError("view", "tasks", expected)
