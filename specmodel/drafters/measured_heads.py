@@ -84,10 +84,10 @@ class PublishedHead:
         tokens = self.tokens_on(task, self.longest)
         of_lengths = acceptance_of_blocks if self._is_block else acceptance_from_lengths
         rates = of_lengths(tokens)
-        on = "" if task == MIXTURE else f" on {task}"
+        on = "in mixed use" if task == MIXTURE else f"on {task}"
         return Acceptance(
             acceptance_by_position=rates.tolist(),
-            source=f"{self.name}{on} ({self._told(task)}{self._smoothed(task)})",
+            source=f"{self.name} {on} ({self._told(task)}{self._smoothed(task)})",
             spread=self.spread_on(task),
         )
 

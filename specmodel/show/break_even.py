@@ -52,7 +52,7 @@ def answer(prediction: report.Prediction) -> forms.Answer:
         **_needed(kept, "sure", "surely"),
         "yours_pays": Fact(sum(gains) if is_own else None),
         "published": Fact(tokens or None, "token"),
-        "published_by": Fact(source),
+        "published_by": Fact(report.brief_source(source)),
     }
     if tokens:
         at_usual = [row | {"speedup": tokens * row["speedup_per_token"]} for row in at_usual]

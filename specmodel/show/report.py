@@ -145,12 +145,18 @@ def page(
 
 
 def with_brief_source(assumed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return assumptions, unless `VERBOSE` without what was measured of an acceptance."""
-    if "acceptance" not in assumed or VERBOSE.get():
+    """Return assumptions with the brief source of an acceptance."""
+    if "acceptance" not in assumed:
         return dict(assumed)
-    who, *caution = re.split("; (?=from |of )", str(assumed["acceptance"]))
-    brief = "; ".join([re.sub(r" \((?:\w+: |[A-Z]).*", "", who), *caution])
-    return {**assumed, "acceptance": brief}
+    return {**assumed, "acceptance": brief_source(str(assumed["acceptance"]))}
+
+
+def brief_source(source: str) -> str:
+    """Return the source of an acceptance, unless `VERBOSE` without what was measured."""
+    if VERBOSE.get():
+        return source
+    who, *caution = re.split("; (?=from |of )", source)
+    return "; ".join([re.sub(r" \((?:\w+: |[A-Z]).*", "", who), *caution])
 
 
 def laid_out(

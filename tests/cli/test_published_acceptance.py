@@ -11,7 +11,7 @@ import specmodel
 
 WHERE = "--target deepseek-v3 --drafter mtp --hardware b200 --tensor-parallel 8"
 NAMED = f"{WHERE} --acceptance glm-5.2-mtp"
-SOURCE = "glm-5.2-mtp (code: speed-coding, thinking on, 2026-"
+SOURCE = "glm-5.2-mtp in mixed use (code: speed-coding, thinking on, 2026-"
 
 
 @one_case(

@@ -129,7 +129,7 @@ def test_what_is_not_published_is_told_with_what_is(target, drafter):
 def test_another_targets_may_be_named_but_not_another_drafters():
     """Its source then says whose it is."""
     acceptance = load_acceptance("GLM-5.3", "mtp", "GLM_5.2-mtp")
-    assert acceptance.source.startswith("glm-5.2-mtp (code: speed-coding")
+    assert acceptance.source.startswith("glm-5.2-mtp in mixed use (code: speed-coding")
     own = load_acceptance("deepseek-v3", "mtp")
     assert load_acceptance("qwen3-32b", "mtp", "deepseek-v3-mtp").source == own.source
     for drafter, name, expected in (
