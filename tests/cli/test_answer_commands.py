@@ -127,25 +127,6 @@ def test_nothing_that_fits_is_said_first(command, run):
     assert "Nothing fits in memory. If it did: " in run(f"{command} {where}", one_line=True)
 
 
-BAD = [
-    (COMPARE + " --context-length 1,2", "--context-length: got [1, 2]; expected one context"),
-    (BEST.replace(RATE, "--acceptance-by-position 0.9,0.8") + " --max-draft-length 3", "covers"),
-    (SWEET + " --draft-length 0:3", "--draft-length: got 0; expected at least 1"),
-    (SWEET + " --batch-size 8,4", "--batch-size", "rising"),
-    (EVEN + " --acceptance-rate 0.5", "No such option", "--acceptance-rate"),
-    (EVEN + " --proposal-rate 0.5", "--proposal-rate: got 0.5; expected the drafter ngram"),
-    (COMPARE + " --acceptance-rate 0.1,0.2,0.3", "--acceptance-rate", "one for each of 2"),
-    (COMPARE + " --drafter eagle3,mtp --proposal-rate 0.5", "--proposal-rate: got 0.5", "ngram"),
-    (COMPARE + " --drafter ngram,ngram", "--drafter", "each once"),
-    (EXPLAIN + " --batch-size 1:6", "--batch-size: got '6 points'; expected at most 5"),
-]
-
-
-@each_row(("command", "fragments"), [(c, f) for c, *f in BAD])
-def test_bad_input_is_one_line(command, fragments, refuse):
-    refuse(command, *fragments)
-
-
 def test_more_points_are_explained_to_programs_but_not_any_number(rows, refuse):
     command = EXPLAIN + " --batch-size 1:100:1 --context-length 1:101 --csv"
     refuse(command, "--batch-size: got '10100 points'; expected at most 10000 points")

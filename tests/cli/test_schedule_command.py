@@ -210,39 +210,6 @@ def test_the_engine_predicted_is_the_one_that_is_configured(options, engine, doc
     assert document(typed)["for"] == engine
 
 
-WRONG = [
-    (BASE.replace("vllm", "trt"), "--for", "'trt'", "tensorrt-llm", "sglang"),
-    (BASE.replace("--for vllm", "--engine ideal"), "--engine: got 'ideal'", "sglang", "--for"),
-    (SGLANG.replace("eagle3", "ngram"), "--drafter: got 'ngram'", "eagle, eagle3, mtp", "sglang"),
-    (BY_POSITION + " --max-draft-length 5", "--max-draft-length: got 5", "at most 4"),
-    *((f"{BASE} {options}", *told) for options, *told in [
-        ("--tolerance -0.1", "--tolerance: got -0.1"),
-        ("--max-batch-size 0", "--max-batch-size: got 0"),
-        ("--max-batch-size 100000", "--max-batch-size: got {", "100000", "120000 points"),
-        ("--max-draft-length 0", "--max-draft-length: got 0", "from 1 to 1000"),
-        ("--context-length 1:90000", "--context-length: got {", "90000", "points"),
-        ("--draft-length 3", "--draft-length"),
-        ("--batch-size 3", "--batch-size"),
-        ("--json --fragment-only", "--fragment-only: got True", "--json"),
-        ("--tpot-target 12ms", "--for-load"),
-    ]),
-    (
-        "schedule minimax-m2.5 h200 --for vllm",
-        "none given; expected --acceptance typical",
-        "--acceptance-rate 0.7, as none is published of minimax-m2.5 with ",
-    ),
-    (
-        BASE.replace("--acceptance-rate 0.7", "--tokens-per-step 1.5 --max-draft-length 1"),
-        "--measured-draft-length: none given; expected the draft length at which tokens_per_step",
-    ),
-]  # fmt: skip
-
-
-@each_row("case", WRONG)
-def test_wrong_input_ends_in_one_line(case, refuse):
-    refuse(*case)
-
-
 def told_to_pay(text):
     """Return the batch sizes at which the verdict says that it pays, and may pay or not."""
     found = []
