@@ -47,7 +47,8 @@ def each_row(names: str | Sequence[str], rows: Iterable[Any]) -> Callable[[Test]
 def rows_of(file: str, section: str) -> list[list[str]]:
     """Return the cells of each row in a section of a table in `data`: cell | cell | cell."""
     text = (Path(__file__).parent / "data" / file).read_text(encoding="utf-8")
-    _, _, rest = text.partition(f"\n[{section}]\n")
+    _, found, rest = text.partition(f"\n[{section}]\n")
+    assert found, section
     return [line.split(" | ") for line in rest.partition("\n\n")[0].splitlines()]
 
 
