@@ -49,7 +49,8 @@ def rows_of(file: str, section: str) -> list[list[str]]:
     text = (Path(__file__).parent / "data" / file).read_text(encoding="utf-8")
     _, found, rest = text.partition(f"\n[{section}]\n")
     assert found, section
-    return [line.split(" | ") for line in rest.partition("\n\n")[0].splitlines()]
+    lines = rest.partition("\n\n")[0].splitlines()
+    return [line.split(" | ") for line in lines if not line.startswith("# ")]
 
 
 def values_of(file: str, section: str) -> list[list[Any]]:
