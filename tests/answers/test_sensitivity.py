@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from printed import refused
 from rows import each_row, slow
 from scipy import stats
 
@@ -450,8 +451,7 @@ def test_samples_are_a_power_of_two(samples):
     (uncertain_ranges, {"proposal_rate": (0.1, 0.5)}, "range: got 'proposal_rate'"),
 ])  # fmt: skip
 def test_bad_values_and_ranges(ask, given, message):
-    with pytest.raises(InputError, match=message):
-        ask(deployed("head"), POINT, given)
+    refused(message, ask, deployed("head"), POINT, given)
 
 
 @each_row(("changes", "message"), [
@@ -466,8 +466,7 @@ def test_bad_points(changes, message):
 
 
 def test_one_routing_correlation():
-    with pytest.raises(InputError, match=r"routing_correlation: .*one number"):
-        deployed("head", routing_correlation=[0.1, 0.2])
+    refused(r"routing_correlation: .*one number", deployed, "head", routing_correlation=[0.1, 0.2])
 
 
 @pytest.mark.parametrize(

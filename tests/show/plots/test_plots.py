@@ -5,6 +5,7 @@ from io import StringIO
 import numpy as np
 import pandas as pd
 import pytest
+from printed import refused
 from rows import each_row
 
 pytest.importorskip("matplotlib")
@@ -243,8 +244,7 @@ def test_waterfalls_lead_from_the_ideal_to_the_predicted():
     assert [text.get_text() for text in one.texts] == ["4.00", "-1.00", "-0.50", "2.50"]
     assert [text.xy[0] for text in one.texts] == [4, 4, 3, 2.5]
     alone = table[table["quantity"] == "target_efficiency"]
-    with pytest.raises(InputError, match=r"got 'target_efficiency'; expected rows of speedup"):
-        plots.waterfalls(alone, ax())
+    refused(r"got 'target_efficiency'; expected rows of speedup", plots.waterfalls, alone, ax())
 
 
 SWINGS = pd.DataFrame({"input": ["a", "b"], "low": [0.1, 2], "high": [0.2, 3]}).assign(
@@ -334,7 +334,6 @@ def test_a_table_that_cannot_be_drawn_is_refused_by_name(kind, text, fragments):
 
 
 def test_an_outcome_is_one_of_two():
-    with pytest.raises(InputError, match="outcome: got 'tpot'; expected one of"):
-        plots.tornado(SWINGS, ax(), outcome="tpot")
+    refused("outcome: got 'tpot'; expected one of", plots.tornado, SWINGS, ax(), outcome="tpot")
     with pytest.raises(InputError, match=r"table\.output: got 'target_efficiency'"):
         plots.sobol(SHARES, ax(), outcome="target_efficiency")
