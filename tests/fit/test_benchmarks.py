@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from engine_modules import own_source
 from printed import refused
-from rows import each_row
+from rows import each_row, faults
 
 from specmodel import InputError
 from specmodel.fit.measured import Run, check_model, need_plain, read_benchmarks
@@ -287,23 +287,7 @@ def test_a_file_that_is_not_there_or_is_a_folder_says_so(tmp_path):
     refused("benchmarks: got 'no file'", read_benchmarks, [])
 
 
-CHAIN = {"tpot_ms": 8.0, "concurrency": 4, "tokens_per_step": 2.5, "draft_length": 3}
-
-
-@each_row(
-    ("row", "message"),
-    [
-        ({"tpot_ms": 0.008, "concurrency": 1}, r"tpot_ms: got 0\.008; expected milliseconds, not"),
-        ({"tokens_per_s": 0.0, "concurrency": 1}, r"row 1 tokens_per_s: got 0\.0"),
-        ({"tpot_ms": 8.0}, "row 1 concurrency: got None"),
-        ({"tpot_ms": None, "concurrency": 4}, "row 1: got 'no measured number'"),
-        (CHAIN | {"tokens_per_step": None}, "row 1 tokens_per_step: got None"),
-        (CHAIN | {"tokens_per_step": 4.5}, r"row 1 tokens_per_step: got 4\.5; .*\+ 1 = 4"),
-        (CHAIN | {"verify_tokens": 16}, "row 1 verify_tokens: got 16; .* = 4 for a chain"),
-        (CHAIN | {"usable": False}, "no usable row"),
-        (CHAIN | {"step_spread": -0.1}, r"row 1 step_spread: got -0\.1; .*from 0 to 100"),
-    ],
-)
+@each_row(("row", "message"), faults("benchmarks"))
 def test_a_row_that_cannot_be_says_so_in_one_line(table, row, message):
     path = table(row)
     said = refused(message, read_benchmarks, [path])

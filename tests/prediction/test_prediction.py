@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from printed import refused
-from rows import each_row
+from rows import each_row, faults
 from strategies import pass_of, with_windows
 
 from specmodel import (
@@ -252,20 +252,8 @@ def test_dtypes_move_bytes_and_arithmetic():
 @each_row(
     ("changes", "argument"),
     [
-        ({"batch_size": 0}, "batch_size"),
-        ({"batch_size": [1, 2.5]}, "batch_size"),
-        ({"draft_length": -1}, "draft_length"),
-        ({"acceptance": 1.5}, "acceptance_rate"),
+        *faults("prediction"),
         ({"acceptance": Acceptance(acceptance_by_position=[0.5])}, "acceptance_by_position"),
-        ({"max_draft_length": 0}, "max_draft_length"),
-        ({"tensor_parallel": 3}, "tensor_parallel"),
-        ({"routing_correlation": 2}, "routing_correlation"),
-        ({"memory_utilization": 90}, "memory_utilization"),
-        ({"hardware": "h300"}, "hardware"),
-        ({"activation_dtype": "fp32"}, "activation_dtype"),
-        ({"batch_size": [1, 2], "draft_length": [1, 2, 3]}, "shapes"),
-        ({"routing_correlation": [0.0, 0.2]}, "routing_correlation"),
-        ({"draft_tensor_parallel": 14}, "draft_tensor_parallel"),
     ],
 )
 def test_bad_input_names_the_argument(changes, argument):
