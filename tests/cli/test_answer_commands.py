@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from printed import in_one_line, widest
+from printed import commands, in_one_line, widest
 from rows import each_row
 
 from specmodel import predict
@@ -21,21 +21,10 @@ EVEN = f"break-even {WHERE}"
 COMPARE = "compare --target qwen3-30b-a3b --drafter ngram,eagle3 --hardware h100_sxm,h200_sxm"
 COMPARE += " --acceptance-rate 0.4,0.7"
 EXPLAIN = f"predict --view terms {WHERE} {RATE} --batch-size 1,16,128 --draft-length 3"
-NGRAM = " --drafter ngram --proposal-rate 0.4 --set lookup_time=1e-4"
 BIG = " --target mixtral-8x22b --context-length 1024,65536"
 
 
-@each_row("command", [
-    SWEET + " --context-length 0,32768 --draft-length 1,4",
-    SWEET + " --acceptance-rate 0.02",
-    BEST + " --engine sglang --context-length 0,1000,100000",
-    EVEN + NGRAM,
-    EVEN + " --acceptance-by-context 2048:3,32768:1.2 --measured-draft-length 3",
-    COMPARE.replace("--target qwen3-30b-a3b", "--target mixtral-8x22b,qwen3-32b"),
-    EXPLAIN + " --engine vllm-moesd-2025",
-    f"predict --view terms {WHERE} --hardware h100_sxm --batch-size 64 --draft-length 2 "
-    "--tokens-per-step 2 --measured-draft-length 3 --tensor-parallel 4",
-])  # fmt: skip
+@each_row("command", commands("answers"))
 def test_programs_read_the_same_rows_and_people_see_80_columns(command, run, document):
     page = run(command)
     assert len(widest(page)) <= 80

@@ -5,7 +5,7 @@ import re
 import shlex
 
 import pytest
-from printed import in_one_line, widest
+from printed import commands, in_one_line, widest
 from rows import each_row
 
 WHERE = " --target qwen3-30b-a3b --hardware h200_sxm"
@@ -17,18 +17,6 @@ SGLANG = SMALL.replace("vllm", "sglang")
 HOPELESS = SMALL.replace("0.7", "0.02")
 CONTEXTS = SGLANG + " --context-length 1024,8192"
 NGRAM = "schedule --for vllm" + WHERE + " --drafter ngram --proposal-rate 0.4"
-BY_POSITION = SMALL.replace("--acceptance-rate 0.7", "--acceptance-by-position 0.8,0.7,0.6,0.5")
-VARIETY = [
-    TENSORRT,
-    SGLANG + " --tolerance 0 --max-batch-size 512",
-    HOPELESS,
-    CONTEXTS,
-    SMALL + " --max-batch-size 20000 --max-draft-length 2 --context-length 0,1000000",
-    SMALL + " --engine sglang --tensor-parallel 4 --expert-parallel 8",
-    NGRAM + " --tokens-per-step 1.5 --measured-draft-length 4 --max-batch-size 64",
-    BY_POSITION,
-    SMALL.replace("h200_sxm", "t4") + " --tensor-parallel 1",
-]
 
 
 def value(answer, name):
@@ -36,7 +24,7 @@ def value(answer, name):
     return answer["facts"][name]["value"]
 
 
-@each_row("command", VARIETY)
+@each_row("command", commands("schedule"))
 def test_json_is_strict_and_agrees_with_the_text_of_80_columns(command, run, document):
     answer, out = document(command), run(command)
     words = in_one_line(out)

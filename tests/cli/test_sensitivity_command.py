@@ -4,26 +4,17 @@ import csv
 import io
 
 import pytest
-from printed import widest
+from printed import commands, widest
 from rows import each_row
 
 COMMAND = (
     "sensitivity --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm --batch-size 8"
     " --draft-length 3 --acceptance-rate 0.7 --samples 64"
 )
-LOOK_UP = COMMAND + " --drafter ngram --proposal-rate 0.4 --set lookup_time=1e-4"
 DATA_SHEET = COMMAND + " --engine ideal --stack datasheet --routing-correlation 0.1"
-VARIETY = [
-    COMMAND + " --range acceptance_rate=0.6:0.8 --range draft_length=1:5 --range batch_size=1:64",
-    COMMAND + " --target mixtral-8x7b --drafter mtp --weight-dtype fp8 --batch-size 4000",
-    COMMAND + " --target deepseek-v3 --expert-parallel 16 --kv-dtype fp8 --drafter mtp",
-    LOOK_UP + " --range proposal_rate=0:1 --range lookup_time=0:1e-3",
-    DATA_SHEET + " --batch-size 256 --range hardware.dtype.bf16.peak_flops_per_s=5e14:1e15"
-    " --context-length 0",
-]
 
 
-@each_row("command", VARIETY)
+@each_row("command", commands("sensitivity"))
 def test_people_see_80_columns_programs_all(command, run, document):
     out, found = run(command), document(command)
     assert len(widest(out)) <= 80
