@@ -25,14 +25,24 @@ def parse(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-def typed_wrong(section: str, **words: str) -> list[tuple[str, list[str]]]:
-    """Commands of a section of `data/typed_wrong.txt`, and what the line that refuses has."""
+def filled(file: str, section: str, words: dict[str, str]) -> list[tuple[str, list[str]]]:
+    """Commands of a section of a table in `data`, words in braces filled in, and what is said."""
     rows = []
-    for command, *parts in rows_of("typed_wrong.txt", section):
+    for command, *parts in rows_of(file, section):
         for word, text in words.items():
             command = command.replace(f"{{{word}}}", text)
         rows.append((command, parts))
     return rows
+
+
+def typed_wrong(section: str, **words: str) -> list[tuple[str, list[str]]]:
+    """Commands of a section of `data/typed_wrong.txt`, and what the line that refuses has."""
+    return filled("typed_wrong.txt", section, words)
+
+
+def commands(section: str, **words: str) -> list[str]:
+    """Commands of a section of `data/commands.txt`."""
+    return [command for command, _ in filled("commands.txt", section, words)]
 
 
 def widest(text: str) -> str:

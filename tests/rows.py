@@ -47,13 +47,27 @@ def each_row(names: str | Sequence[str], rows: Iterable[Any]) -> Callable[[Test]
 def rows_of(file: str, section: str) -> list[list[str]]:
     """Return the cells of each row in a section of a table in `data`: cell | cell | cell."""
     text = (Path(__file__).parent / "data" / file).read_text(encoding="utf-8")
-    _, _, rest = text.partition(f"\n[{section}]\n")
-    return [line.split(" | ") for line in rest.partition("\n\n")[0].splitlines()]
+    _, found, rest = text.partition(f"\n[{section}]\n")
+    assert found, section
+    lines = rest.partition("\n\n")[0].splitlines()
+    return [line.split(" | ") for line in lines if not line.startswith("# ")]
 
 
-def faults(section: str) -> list[tuple[dict[str, Any], str]]:
+def values_of(file: str, section: str) -> list[list[Any]]:
+    """Return such rows, in which cells that are JSON are its values and others are text."""
+
+    def value(cell: str) -> Any:
+        try:
+            return json.loads(cell)
+        except json.JSONDecodeError:
+            return cell
+
+    return [[value(cell) for cell in row] for row in rows_of(file, section)]
+
+
+def faults(section: str) -> list[list[Any]]:
     """Return what cannot be, and what the line that refuses it has, of `data/faults.txt`."""
-    return [(json.loads(given), message) for given, message in rows_of("faults.txt", section)]
+    return values_of("faults.txt", section)
 
 
 def one_case(names: str, *rows: Any) -> Callable[[Test], Test]:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hybrids import hybrid
 from hypothesis import given, settings, strategies as st
+from printed import refused
 from rows import each_row
 
-from specmodel import InputError, ngram_drafter, predict
+from specmodel import ngram_drafter, predict
 from specmodel.algebra import experts
 from specmodel.answers import break_even, compare, explain, sweet_spot, sweet_spots
 from specmodel.answers.curves import measured_unions
@@ -94,8 +95,7 @@ def test_a_sweet_spot_is_what_looking_at_every_range_finds(steps):
     ],
 )
 def test_curves_that_are_none_are_refused(batch_size, speedup, match):
-    with pytest.raises(InputError, match=match):
-        sweet_spot(batch_size, speedup)
+    refused(match, sweet_spot, batch_size, speedup)
 
 
 def test_sweet_spots_take_the_curves_apart_whatever_the_axes():
@@ -192,8 +192,7 @@ def test_alternatives_keep_their_rows_and_share_gpus():
         for column in ("batch_size", "speedup", "tpot", "fits"):
             np.testing.assert_array_equal(rows[column], getattr(found[int(name)], column))
     assert (table["throughput"] / table["throughput_per_gpu"]).tolist() == [1, 1, 2, 2]
-    with pytest.raises(InputError, match="at least one alternative"):
-        compare({})
+    refused("at least one alternative", compare, {})
 
 
 # Shapley values and waterfalls
@@ -269,8 +268,7 @@ def test_states_take_most_where_many_sequences_write_them():
 )
 def test_sweet_spots_are_of_one_axis_of_batch_sizes(batch_size, draft_length, message):
     p = predict(**QWEN, batch_size=batch_size, draft_length=draft_length, acceptance=0.7)
-    with pytest.raises(InputError, match=message):
-        sweet_spots(p)
+    refused(message, sweet_spots, p)
 
 
 def test_the_range_widens_as_experts_get_sparser():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from engine_modules import own_module
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
+from printed import refused
 from rows import each_row
 
 from specmodel import InputError
@@ -169,8 +170,7 @@ def test_runs_are_the_longest_that_give_the_lengths_back(lengths):
     ],
 )
 def test_bad_input_is_named(speedup, tolerance, culprit):
-    with pytest.raises(InputError, match=re.escape(culprit)):
-        draft_length_schedule(speedup, tolerance=tolerance)
+    refused(re.escape(culprit), draft_length_schedule, speedup, tolerance=tolerance)
 
 
 def schedule_of(lengths):

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rows import each_row, slow
+from printed import refused
+from rows import each_row, faults, slow
 from scipy import stats
 
 from specmodel import Acceptance, InputError, deploy, load_engine, ngram_drafter, predict
@@ -436,38 +437,20 @@ def test_samples_are_a_power_of_two(samples):
         )
 
 
-@each_row(("ask", "given", "message"), [
-    (evaluate, {"acceptance_rat": 0.5}, "values: got 'acceptance_rat'; expected an input: acc"),
-    (evaluate, {"acceptance_rate": [0.1, np.nan]}, "acceptance_rate: got nan"),
-    (evaluate, {"batch_size": 0.5}, "batch_size: got 0.5"),
-    (evaluate, {"hardware.memory.peak_bytes_per_s": 4.8}, "peak_bytes_per_s: got 4.8"),
-    (evaluate, {"kernels.gemm.bf16.memory_efficiency": 0.0}, "efficiency: got 0.0; .* above 0"),
-    (evaluate, {"kernels.gemm.error": -1.0}, "kernels.gemm.error: got -1.0"),
-    (evaluate, {"acceptance_rate": [0.1, 0.2], "batch_size": [1, 2, 3]}, "rate: .* list of 3"),
-    (evaluate, {"acceptance_rate": [[0.1, 0.2]]}, "acceptance_rate: .*shape"),
-    (uncertain_ranges, {"acceptance_rate": (0.8, 0.6)}, "got '0.8:0.6'; .* below the high one"),
-    (uncertain_ranges, {"acceptance_rate": (0.5, 1.5)}, "acceptance_rate: got 1.5; .*from 0 to 1"),
-    (uncertain_ranges, {"proposal_rate": (0.1, 0.5)}, "range: got 'proposal_rate'"),
-])  # fmt: skip
+@each_row(("ask", "given", "message"), faults("inputs"))
 def test_bad_values_and_ranges(ask, given, message):
-    with pytest.raises(InputError, match=message):
-        ask(deployed("head"), POINT, given)
+    asked = {"evaluate": evaluate, "uncertain_ranges": uncertain_ranges}[ask]
+    refused(message, asked, deployed("head"), POINT, given)
 
 
-@each_row(("changes", "message"), [
-    ({"batch_size": [1, 2]}, "batch_size: .*one number"),
-    ({"batch_size": 1.5}, "batch_size: got 1.5"),
-    ({"context_length": -1}, "context_length: got -1"),
-    ({"acceptance": [0.5, 0.6]}, "acceptance_rate: .*one number"),
-])  # fmt: skip
+@each_row(("changes", "message"), faults("points"))
 def test_bad_points(changes, message):
     with pytest.raises(InputError, match=message):
         evaluate(deployed("head"), OperatingPoint(**(SHAPE | changes)), {})
 
 
 def test_one_routing_correlation():
-    with pytest.raises(InputError, match=r"routing_correlation: .*one number"):
-        deployed("head", routing_correlation=[0.1, 0.2])
+    refused(r"routing_correlation: .*one number", deployed, "head", routing_correlation=[0.1, 0.2])
 
 
 @pytest.mark.parametrize(

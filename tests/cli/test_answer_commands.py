@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from printed import in_one_line, widest
+from printed import commands, in_one_line, widest
 from rows import each_row
 
 from specmodel import predict
@@ -21,21 +21,10 @@ EVEN = f"break-even {WHERE}"
 COMPARE = "compare --target qwen3-30b-a3b --drafter ngram,eagle3 --hardware h100_sxm,h200_sxm"
 COMPARE += " --acceptance-rate 0.4,0.7"
 EXPLAIN = f"predict --view terms {WHERE} {RATE} --batch-size 1,16,128 --draft-length 3"
-NGRAM = " --drafter ngram --proposal-rate 0.4 --set lookup_time=1e-4"
 BIG = " --target mixtral-8x22b --context-length 1024,65536"
 
 
-@each_row("command", [
-    SWEET + " --context-length 0,32768 --draft-length 1,4",
-    SWEET + " --acceptance-rate 0.02",
-    BEST + " --engine sglang --context-length 0,1000,100000",
-    EVEN + NGRAM,
-    EVEN + " --acceptance-by-context 2048:3,32768:1.2 --measured-draft-length 3",
-    COMPARE.replace("--target qwen3-30b-a3b", "--target mixtral-8x22b,qwen3-32b"),
-    EXPLAIN + " --engine vllm-moesd-2025",
-    f"predict --view terms {WHERE} --hardware h100_sxm --batch-size 64 --draft-length 2 "
-    "--tokens-per-step 2 --measured-draft-length 3 --tensor-parallel 4",
-])  # fmt: skip
+@each_row("command", commands("answers"))
 def test_programs_read_the_same_rows_and_people_see_80_columns(command, run, document):
     page = run(command)
     assert len(widest(page)) <= 80
@@ -125,25 +114,6 @@ def test_where_nothing_is_drafted_nothing_is_lost(run):
 def test_nothing_that_fits_is_said_first(command, run):
     where = "--target deepseek-v3 --drafter mtp --tensor-parallel 1"
     assert "Nothing fits in memory. If it did: " in run(f"{command} {where}", one_line=True)
-
-
-BAD = [
-    (COMPARE + " --context-length 1,2", "--context-length: got [1, 2]; expected one context"),
-    (BEST.replace(RATE, "--acceptance-by-position 0.9,0.8") + " --max-draft-length 3", "covers"),
-    (SWEET + " --draft-length 0:3", "--draft-length: got 0; expected at least 1"),
-    (SWEET + " --batch-size 8,4", "--batch-size", "rising"),
-    (EVEN + " --acceptance-rate 0.5", "No such option", "--acceptance-rate"),
-    (EVEN + " --proposal-rate 0.5", "--proposal-rate: got 0.5; expected the drafter ngram"),
-    (COMPARE + " --acceptance-rate 0.1,0.2,0.3", "--acceptance-rate", "one for each of 2"),
-    (COMPARE + " --drafter eagle3,mtp --proposal-rate 0.5", "--proposal-rate: got 0.5", "ngram"),
-    (COMPARE + " --drafter ngram,ngram", "--drafter", "each once"),
-    (EXPLAIN + " --batch-size 1:6", "--batch-size: got '6 points'; expected at most 5"),
-]
-
-
-@each_row(("command", "fragments"), [(c, f) for c, *f in BAD])
-def test_bad_input_is_one_line(command, fragments, refuse):
-    refuse(command, *fragments)
 
 
 def test_more_points_are_explained_to_programs_but_not_any_number(rows, refuse):

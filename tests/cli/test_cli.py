@@ -14,8 +14,8 @@ from pathlib import Path
 
 import click
 import pytest
-from printed import widest
-from rows import cases, each_row, one_case, rows_of
+from printed import commands, widest
+from rows import cases, each_row, one_case
 from shapes import CONFIG
 
 import specmodel
@@ -31,7 +31,7 @@ PREDICT = (
     " --batch-size 1 --draft-length 3 --acceptance-rate 0.7"
 )
 BENCHMARKS = Path(__file__).parents[1] / "data" / "benchmarks"
-VARIETY = [command for (command,) in rows_of("commands.txt", "80 columns")]
+VARIETY = commands("80 columns")
 
 
 @each_row("command", VARIETY)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from printed import in_one_line, widest
+from printed import in_one_line, typed_wrong, widest
+from rows import each_row
 
 from specmodel import load_engine
 
@@ -259,19 +260,8 @@ def test_acceptance_reads_the_same_files(do: Any) -> None:
     assert "expected a run that counts drafts" in do("acceptance plain.json", 2)
 
 
-@pytest.mark.parametrize(
-    ("command", "told"),
-    [
-        (FIT.replace("plain.jsonl ", ""), "a plain run as well"),
-        (FIT.replace("qwen3-30b-a3b", "gpt-oss-20b"), "plain.jsonl model"),
-        (FIT.replace("plain.jsonl", "none.jsonl"), "No such file"),
-        (FIT.replace(" --hardware h100_sxm", ""), "the files do not tell"),
-        (FIT.replace("h100_sxm --tensor-parallel 2", "4xh100"), "got '4 GPUs'; expected 2, on"),
-        (f"{FIT} --engine ideal", "--engine: got 'ideal'"),
-        (f"{FIT} --host-speed 2", "--host-speed: got 2.0"),
-        (FIT.replace("mine.toml", "plain.jsonl"), "another file"),
-        (FIT.replace("plain.jsonl", "plain.json"), "gpt-oss-120b"),
-    ],
-)
-def test_faults_of_the_command_are_one_line(command: str, told: str, do: Any) -> None:
-    assert told in do(command, 2)
+@each_row(("command", "fragments"), typed_wrong("fit_engine", fit=FIT))
+def test_faults_of_the_command_are_one_line(
+    command: str, fragments: list[str], folder: Path, refuse: Any
+) -> None:
+    refuse(command, *fragments)

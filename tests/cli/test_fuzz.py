@@ -20,7 +20,7 @@ import fuzzed
 import fuzzed_files
 import fuzzed_lines
 import fuzzed_runs
-from rows import slow
+from rows import each_row, faults, slow
 
 import specmodel
 from specmodel.cli.commands import main_group
@@ -115,23 +115,7 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(
-    ("line", "name", "there", "wrong", "told"),
-    [
-        ("sweep --target model.toml", "hardware.toml", "memory_efficiency = .*",
-         "memory_efficiency = 1e-308", "memory_efficiency: got 1e-308; expected .* 0.0001"),
-        ("simulate --target model.toml", "preset.toml", "short_stop = .*", "short_stop = 1e-308",
-         "short_stop: got 1e-308; expected .* 0.0001"),
-        ("fit engine vllm_plain", "vllm_eagle3.json", '"spec_decode_num_drafts": [^,}]*',
-         '"spec_decode_num_drafts": 1e-308', "spec_decode_num_drafts: got 1e-308; expected"),
-        ("fit engine vllm_plain", "vllm_eagle3.json", '"spec_decode_draft_tokens": [^,}]*',
-         '"spec_decode_draft_tokens": 2.7e13', "'1e.12 a draft'; expected one draft length"),
-        ("calibrate --device cpu", "mine.csv", "torch,[^,]*,([^,]*,[^,]*,[^,]*),1,,",
-         r"torch,2.13.0,\1,x,,", "num_tokens: got 'x'; expected"),
-        ("calibrate --device cpu", "mine.csv", "torch,[^,]*,[^,]*,", "torch,2.13.0,1e-308,",
-         "damaged: latency '1e-308'"),
-    ],
-)  # fmt: skip
+@each_row(("line", "name", "there", "wrong", "told"), faults("absurd numbers"))
 def test_an_absurd_number_of_a_file_is_named(line, name, there, wrong, told, folder, monkeypatch):
     monkeypatch.chdir(folder)
     kept = fuzzed_files.contents(folder)

@@ -2,16 +2,15 @@
 
 import click
 import pytest
-from printed import widest
-from rows import each_row, rows_of
+from printed import commands, widest
+from rows import each_row
 
 from specmodel import load_engine
 from specmodel.cli.commands import main_group
 
 ENGINE = " --hardware h200_sxm --engine vllm"
 WHERE = " --target mixtral-8x7b --drafter eagle3" + ENGINE
-RATE = WHERE + " --acceptance-rate 0.7"
-COMMANDS = [command for (command,) in rows_of("commands.txt", "engine")]
+COMMANDS = commands("engine")
 
 
 def test_every_command_with_an_engine_is_here():

@@ -8,7 +8,7 @@ import shlex
 
 import pytest
 from click.testing import CliRunner
-from printed import in_one_line, widest
+from printed import in_one_line, typed_wrong, widest
 from rows import each_row
 
 from specmodel.cli.commands import main_group
@@ -95,22 +95,9 @@ def test_drafts_that_carry_no_more_leave_plain_decoding_first(run, rows):
     assert "As good: schedule, which runs with other requests do not tell apart." in words
 
 
-@each_row(
-    ("line", "culprit", "remedy"),
-    [
-        ("", "--request-rate", "--tpot-target"),
-        ("--tpot-target 1ms", "--tpot-target", "what a request alone takes"),
-        ("--tpot-target 12ms --attainment 0", "--attainment", "above 0"),
-        ("--tpot-target 12ms --gpu-hour-price -1", "--gpu-hour-price", "from 0 to 1e+09"),
-        ("--tpot-target 20m", "--tpot-target", "a time above 0"),
-        ("--tpot-target 12ms --for-rate 4 --users 2", "--for-rate", "no rates or users"),
-        ("--tpot-target 12ms --request-rate -1", "--request-rate", "above 0"),
-        ("--tpot-target 12ms --requests 0", "--requests", "from 20"),
-        ("--tpot-target 12ms --policy none,none", "--policy", "each once"),
-    ],
-)
-def test_bad_input_is_one_line(refuse, line, culprit, remedy):
-    refuse(f"load {WHERE} {line}", culprit, remedy)
+@each_row(("command", "fragments"), typed_wrong("load_largest", where=WHERE))
+def test_bad_input_is_one_line(refuse, command, fragments):
+    refuse(command, *fragments)
 
 
 def test_the_usual_target_that_bursts_miss_is_asked_for(refuse):

@@ -5,7 +5,6 @@ import re
 
 import pytest
 from printed import in_one_line, widest
-from rows import each_row
 
 from specmodel.serving.study import not_carried
 
@@ -118,33 +117,6 @@ def test_a_recording_without_a_rate_takes_one(others, document, refuse, tmp_path
     line = f"load qwen3-30b-a3b h100 --policy none --workload {file}"
     refuse(line, "--workload: got", "come at several times, or --request-rate")
     assert document(f"{line} --request-rate 1")["rows"][0]["is_steady"]
-
-
-@each_row(
-    ("line", "culprit", "remedy"),
-    [
-        ("--request-rate -1", "--request-rate", "above 0"),
-        ("", "--request-rate", "--users"),
-        ("--request-rate 1 --users 2", "--request-rate", "either rates or users"),
-        ("--request-rate 1 --policy cascade", "--policy", "--policy-state server"),
-        ("--request-rate 1 --policy table:1-8=9", "--policy", "at most 7"),
-        ("--request-rate 1 --prompt-length 10", "--output-length", "as prompt_length is given"),
-        ("--request-rate 1 --workload essays", "--workload", "or a file"),
-        ("--request-rate 1 --time-window 0:9", "--time-window", "a file of recorded requests"),
-        ("--request-rate 1 --time-unit ms", "--time-unit", "a file of recorded requests"),
-        ("--request-rate 1 --acceptance-by-request 9", "--acceptance-by-request", "from 0 to 5"),
-        (
-            "--request-rate 1 --shared-prefix 9 --prefix-hit-rate 0.1",
-            *("--prefix-hit-rate", "none beside --shared-prefix"),
-        ),
-        ("--request-rate 1 --arrivals gamma:100", "--arrivals", "at most 20"),
-        ("--request-rate 1 --policy oracle", "--policy", "cascade or bandit"),
-        ("--request-rate 1 --prefix-hit-rate 2", "--prefix-hit-rate", "from 0 to 1"),
-        ("--request-rate 1 --prompt-length 400000 --output-length 5", "memory", "at most"),
-    ],
-)
-def test_bad_input_is_one_line(refuse, line, culprit, remedy):
-    refuse(f"load qwen3-30b-a3b h100 --requests 100 {line}", culprit, remedy)
 
 
 @pytest.mark.parametrize("load", ["--request-rate 1,40", "--users 2,100"])

@@ -5,7 +5,7 @@ import re
 import shlex
 
 import pytest
-from printed import in_one_line, widest
+from printed import commands, in_one_line, widest
 from rows import each_row
 
 WHERE = " --target qwen3-30b-a3b --hardware h200_sxm"
@@ -17,18 +17,6 @@ SGLANG = SMALL.replace("vllm", "sglang")
 HOPELESS = SMALL.replace("0.7", "0.02")
 CONTEXTS = SGLANG + " --context-length 1024,8192"
 NGRAM = "schedule --for vllm" + WHERE + " --drafter ngram --proposal-rate 0.4"
-BY_POSITION = SMALL.replace("--acceptance-rate 0.7", "--acceptance-by-position 0.8,0.7,0.6,0.5")
-VARIETY = [
-    TENSORRT,
-    SGLANG + " --tolerance 0 --max-batch-size 512",
-    HOPELESS,
-    CONTEXTS,
-    SMALL + " --max-batch-size 20000 --max-draft-length 2 --context-length 0,1000000",
-    SMALL + " --engine sglang --tensor-parallel 4 --expert-parallel 8",
-    NGRAM + " --tokens-per-step 1.5 --measured-draft-length 4 --max-batch-size 64",
-    BY_POSITION,
-    SMALL.replace("h200_sxm", "t4") + " --tensor-parallel 1",
-]
 
 
 def value(answer, name):
@@ -36,7 +24,7 @@ def value(answer, name):
     return answer["facts"][name]["value"]
 
 
-@each_row("command", VARIETY)
+@each_row("command", commands("schedule"))
 def test_json_is_strict_and_agrees_with_the_text_of_80_columns(command, run, document):
     answer, out = document(command), run(command)
     words = in_one_line(out)
@@ -208,39 +196,6 @@ def test_the_engine_predicted_is_the_one_that_is_configured(options, engine, doc
     drafter = "" if "EAGLE3" in options else "--drafter eagle3"
     typed = f"schedule qwen3-30b-a3b h200 {options} {drafter} --max-batch-size 8"
     assert document(typed)["for"] == engine
-
-
-WRONG = [
-    (BASE.replace("vllm", "trt"), "--for", "'trt'", "tensorrt-llm", "sglang"),
-    (BASE.replace("--for vllm", "--engine ideal"), "--engine: got 'ideal'", "sglang", "--for"),
-    (SGLANG.replace("eagle3", "ngram"), "--drafter: got 'ngram'", "eagle, eagle3, mtp", "sglang"),
-    (BY_POSITION + " --max-draft-length 5", "--max-draft-length: got 5", "at most 4"),
-    *((f"{BASE} {options}", *told) for options, *told in [
-        ("--tolerance -0.1", "--tolerance: got -0.1"),
-        ("--max-batch-size 0", "--max-batch-size: got 0"),
-        ("--max-batch-size 100000", "--max-batch-size: got {", "100000", "120000 points"),
-        ("--max-draft-length 0", "--max-draft-length: got 0", "from 1 to 1000"),
-        ("--context-length 1:90000", "--context-length: got {", "90000", "points"),
-        ("--draft-length 3", "--draft-length"),
-        ("--batch-size 3", "--batch-size"),
-        ("--json --fragment-only", "--fragment-only: got True", "--json"),
-        ("--tpot-target 12ms", "--for-load"),
-    ]),
-    (
-        "schedule minimax-m2.5 h200 --for vllm",
-        "none given; expected --acceptance typical",
-        "--acceptance-rate 0.7, as none is published of minimax-m2.5 with ",
-    ),
-    (
-        BASE.replace("--acceptance-rate 0.7", "--tokens-per-step 1.5 --max-draft-length 1"),
-        "--measured-draft-length: none given; expected the draft length at which tokens_per_step",
-    ),
-]  # fmt: skip
-
-
-@each_row("case", WRONG)
-def test_wrong_input_ends_in_one_line(case, refuse):
-    refuse(*case)
 
 
 def told_to_pay(text):

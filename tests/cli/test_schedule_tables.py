@@ -2,8 +2,6 @@
 
 import json
 
-from rows import each_row
-
 from specmodel.show.columns import units
 
 WHERE = " --target qwen3-30b-a3b --hardware h200_sxm --drafter parallel --max-draft-length 7"
@@ -44,35 +42,6 @@ def test_vllm_reads_no_file_and_is_told_so(run, document):
 def test_several_contexts_are_tables_but_no_file_of_sglang(run):
     told = run(SGLANG + SMALL + " --context-length 1,2", one_line=True)
     assert "SGLang's table knows one context; --csv has all." in told
-
-
-@each_row(
-    ("command", "argument", "expected"),
-    [
-        (VLLM + " --fragment-only", "--fragment-only: got True", "expected --csv with"),
-        (VLLM + " --tolerance 0.1", "--tolerance: got 0.1", "none with --format cost-table"),
-        (VLLM + " --for-load --tpot-target 9ms", "--for-load", "no --format cost-table"),
-        (
-            SGLANG.replace(TABLE, "") + " --batch-size 4",
-            *("--batch-size: got '4'", "none of a schedule"),
-        ),
-        (
-            SGLANG + " --context-length 1,2 --fragment-only",
-            "--context-length",
-            "expected a single one",
-        ),
-        (SGLANG + " --json --fragment-only", "--fragment-only", "one of --json"),
-        (SGLANG + " --max-draft-length 2,3", "--max-draft-length", "'2,3'"),
-        (SGLANG + " --batch-size 1:600", "--batch-size: got '600 of them'", "at most 512"),
-        (SGLANG + " --batch-size 1:90000", "--batch-size", "at most 120000 points"),
-        (SGLANG + " --drafter eagle3", "--drafter: got 'eagle3'", "DSPARK only"),
-        (VLLM + " --drafter ngram", "--drafter", "a head or a model"),
-        (VLLM.replace("vllm", "tensorrt-llm"), "--format", "tensorrt-llm"),
-        (SGLANG.replace("--max-draft-length 7", ""), "--max-draft-length", "none given"),
-    ],
-)
-def test_used_wrong_it_says_so_in_one_line(refuse, command, argument, expected):
-    refuse(command, argument, expected)
 
 
 def test_batches_that_do_not_fit_are_marked_at_their_context(run, rows):

@@ -2,29 +2,19 @@
 
 import csv
 import io
-import re
 
 import pytest
-from printed import widest
+from printed import commands, widest
 from rows import each_row
 
 COMMAND = (
     "sensitivity --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm --batch-size 8"
     " --draft-length 3 --acceptance-rate 0.7 --samples 64"
 )
-LOOK_UP = COMMAND + " --drafter ngram --proposal-rate 0.4 --set lookup_time=1e-4"
 DATA_SHEET = COMMAND + " --engine ideal --stack datasheet --routing-correlation 0.1"
-VARIETY = [
-    COMMAND + " --range acceptance_rate=0.6:0.8 --range draft_length=1:5 --range batch_size=1:64",
-    COMMAND + " --target mixtral-8x7b --drafter mtp --weight-dtype fp8 --batch-size 4000",
-    COMMAND + " --target deepseek-v3 --expert-parallel 16 --kv-dtype fp8 --drafter mtp",
-    LOOK_UP + " --range proposal_rate=0:1 --range lookup_time=0:1e-3",
-    DATA_SHEET + " --batch-size 256 --range hardware.dtype.bf16.peak_flops_per_s=5e14:1e15"
-    " --context-length 0",
-]
 
 
-@each_row("command", VARIETY)
+@each_row("command", commands("sensitivity"))
 def test_people_see_80_columns_programs_all(command, run, document):
     out, found = run(command), document(command)
     assert len(widest(out)) <= 80
@@ -107,25 +97,3 @@ def test_a_point_that_does_not_fit_is_called_so_first_and_warned_of(run, ended):
     assert run(command).startswith("Nothing fits in memory. If it did: speedup ")
     told = "specmodel: warning: batch size 4000 needs"
     assert ended(f"{command} --csv")[2].startswith(told)
-
-
-@each_row(("options", "message"), [
-    ("--range acceptance_rat=0.1:0.2", "--range: got 'acceptance_rat'; .*acceptance_rate"),
-    ("--range kernels.gemm.memory=0.1:0.2", "--range: got .*kernels.gemm.bf16.memory_efficiency"),
-    ("--range acceptance_rate=0.8:0.6", "--range acceptance_rate: got '0.8:0.6'"),
-    ("--range acceptance_rate=0.5:1.5", "--range acceptance_rate: got 1.5; .* from 0 to 1"),
-    ("--range acceptance_rate", "--range: .*NAME=LOW:HIGH"),
-    ("--range batch_size=1:2 --range batch_size=1:3", "--range batch_size: .*one range"),
-    ("--samples 1000", "--samples: got 1000; expected a power of two"),
-    ("--seed -1", "--seed: got -1"),
-    ("--batch-size 1:4", "--batch-size.*not a valid integer"),
-    ("--draft-length 0", "--draft-length: got 0; expected whole numbers from 1"),
-    (
-        "--engine ideal --stack datasheet --routing-correlation 0 --draft-length 1 --drafter ngram"
-        " --range acceptance_rate=0.9:0.9000000001",
-        "--range: got .'acceptance_rate'.; expected wider ranges",
-    ),
-])  # fmt: skip
-def test_bad_input_is_one_line(options, message, refuse):
-    line = refuse(f"{COMMAND} {options}")
-    assert re.match(r"specmodel: error: .*" + message, line), line

@@ -325,39 +325,6 @@ def test_flags_of_a_start_command_are_taken(document, flags, drafter, length, ve
     assert points == {(length, verified)}
 
 
-SPEC = "predict qwen3-30b h100 --speculative-config"
-MAGIC = '{"method": "magic"}'
-STRANGE = '{"method": "mtp", "num_speculative_token": 1}'
-BAD = [
-    ("predict h200 qwen3-30b", "expected the model first, then the GPU: qwen3-30b h200"),
-    ("help", "command: got 'help'; expected specmodel --help, or specmodel COMMAND --help"),
-    ("list", "kind: none given; expected acceptance, architectures, "),
-    ("predict qwen3-30b h200 --tpot-target 20", "expected a time with its unit: 20ms or 20s"),
-    ("predict qwen3-30b h200 --target mixtral-8x7b", "one of the word and the option"),
-    ("predict qwen3-30b h200 b200", "words: got 'qwen3-30b h200 b200'; expected at most two"),
-    ("predict qwen3-235b t4", "so that 31 would do; at most 8 of them can share it"),
-    ("predict mixtral-8x7b 0xh200", "at least one GPU"),
-    ("predict mixtral-8x7b 8xh200 --tensor-parallel 16", "whose product is 8"),
-    ("predict nobody/nothing h200", "local cache"),
-    ("predict qwen3-30b h200 --columns speed", "columns such as"),
-    ("predict qwen3-30b h200 --columns tpot,tpot", "columns, each once"),
-    ("predict mixtral-8x7b h200 --drafter eagle3 --tpot-target 20ms", "an acceptance with it"),
-    ("predict qwen3-4b h100 --drafter qwen3-4b --acceptance typical", "fewer than two targets"),
-    (SPEC + " '{'", "well-formed JSON"),
-    (f"{SPEC} '{MAGIC}'", "magic"),
-    (f"{SPEC} '{STRANGE}'", "num_speculative_tokens, or no such key"),
-    (f"{SPEC} '{VLLM}' --draft-length 3", "--draft-length: got '3'"),
-    (f"{SPEC} '{VLLM}' --drafter mtp", "--drafter: got 'mtp'"),
-    (f"{SPEC} '{VLLM}' --speculative-num-steps 3", "one engine"),
-    ("predict qwen3-30b h100 --speculative-num-steps 3", "--speculative-algorithm with it"),
-]
-
-
-@each_row(("command", "said"), BAD)
-def test_one_line_says_what_would_do(command, said, refuse):
-    refuse(command, said)
-
-
 def test_a_folder_without_a_configuration_is_one_line(refuse, tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path)

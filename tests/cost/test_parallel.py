@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from printed import refused
-from rows import cases, each_row, one_case
+from rows import cases, each_row, faults, one_case
 from strategies import pass_of
 
 from specmodel import (
@@ -254,9 +254,6 @@ def test_all_reduces_take_the_fit_of_their_stack(stack, taken):
     assert large == pytest.approx(REDUCTIONS * two + gather + 4096 * per_token, rel=1e-9)
 
 
-SHARING = {"tensor_parallel": 8, "decode_context_parallel": 2}
-
-
 @one_case(
     "name layers heads entry sizes",
     ("deepseek-v3", 61, 128, 576, (576, 512)),
@@ -338,24 +335,7 @@ def test_heads_that_cannot_share_a_cache_keep_it_whole():
         assert deployment.draft_layout.decode_context_parallel == n
 
 
-@one_case(
-    "target changes argument",
-    ("qwen3-30b-a3b", {"expert_parallel": 3}, "expert_parallel"),
-    ("qwen3-30b-a3b", {"expert_parallel": 0}, "expert_parallel"),
-    ("qwen3-30b-a3b", {"expert_parallel": 2, "data_parallel": 1}, "expert_parallel"),
-    ("qwen3-30b-a3b", {"data_parallel": 0}, "data_parallel"),
-    ("qwen3-30b-a3b", {"data_parallel": [1, 2]}, "data_parallel"),
-    ("qwen3-30b-a3b", {"data_parallel": 16, "hardware": "l4"}, "data_parallel"),
-    ("deepseek-v3", {"attention_dtype": "fp9"}, "attention_dtype"),
-    ("qwen3-32b", {"expert_parallel": 8}, "expert_parallel"),
-    ("deepseek-v3", {"tensor_parallel": 3}, "tensor_parallel"),
-    ("qwen3-30b-a3b", {"tensor_parallel": 16, "hardware": "l4"}, "tensor_parallel"),
-    ("deepseek-v3", {"decode_context_parallel": 2}, "decode_context_parallel"),
-    ("deepseek-v3", SHARING | {"decode_context_parallel": 3}, "decode_context_parallel"),
-    ("deepseek-v3.2", SHARING, "decode_context_parallel"),
-    ("gpt-oss-120b", SHARING, "decode_context_parallel"),
-    ("qwen3-30b-a3b", {"popularity": [0.5] * 16}, "popularity"),
-)
+@each_row(("target", "changes", "argument"), faults("layouts"))
 def test_what_does_not_fit_is_refused(target, changes, argument):
     names = {"target": target, "drafter": "ngram", "hardware": "h200_sxm"} | changes
     refused(rf"^{argument}: got", deploy, **names)

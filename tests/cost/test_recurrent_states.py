@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hybrids import hybrid
-from hypothesis import strategies as st
 from printed import refused
 from strategies import pass_of
 
@@ -74,9 +73,6 @@ def test_chunk_of_a_prompt_writes_one_state():
     chunk = sequence_group(batch_size=1, tokens_per_sequence=512, logits_per_sequence=0)
     work = pass_work(hybrid(BIG), [decoding, chunk]).components["recurrence"]
     assert work.cache_bytes == pytest.approx(45 * STATE * (6 * 5 + 2), rel=1e-12)
-
-
-GROUPS = st.tuples(st.integers(1, 300), st.integers(1, 17), st.sampled_from([0.0, 0.3, 1.0]))
 
 
 # --- published ---

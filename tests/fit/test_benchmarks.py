@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from engine_modules import own_source
-from rows import each_row
+from printed import refused
+from rows import each_row, faults
 
 from specmodel import InputError
 from specmodel.fit.measured import Run, check_model, need_plain, read_benchmarks
@@ -100,12 +101,9 @@ def test_a_draft_length_that_the_file_does_not_tell_is_for_the_user_to_give(file
     tree = run.drafting(5, topk=4, verify_tokens=16)
     assert run.drafting(3).verify_tokens == 4
     assert (tree.draft_length, tree.topk, tree.verify_tokens) == (5, 4, 16)
-    with pytest.raises(InputError, match=r"tokens_per_step: got 2\.2; .*draft_length \+ 1 = 2"):
-        run.drafting(1)
-    with pytest.raises(InputError, match=r"draft_length: got 2\.5"):
-        run.drafting(2.5)
-    with pytest.raises(InputError, match="verify_tokens: got None"):
-        run.drafting(3, topk=2)
+    refused(r"tokens_per_step: got 2\.2; .*draft_length \+ 1 = 2", run.drafting, 1)
+    refused(r"draft_length: got 2\.5", run.drafting, 2.5)
+    refused("verify_tokens: got None", run.drafting, 3, topk=2)
 
 
 @pytest.mark.parametrize(("indent", "as_list"), [(None, False), (2, False), (None, True)])
@@ -257,9 +255,7 @@ ADAPTIVE = {"speculative_adaptive": True, "speculative_algorithm": "EAGLE"}
     ],
 )
 def test_a_result_that_cannot_be_says_so_in_one_line(file, result, message):
-    with pytest.raises(InputError, match=message) as caught:
-        read_benchmarks([PLAIN, file(result)])
-    assert "\n" not in str(caught.value)
+    refused(message, read_benchmarks, [PLAIN, file(result)])
 
 
 @pytest.mark.parametrize(
@@ -282,49 +278,27 @@ def test_a_result_that_cannot_be_says_so_in_one_line(file, result, message):
 )
 def test_a_file_that_is_none_of_these_says_so(file, content, message):
     path = file(content)
-    with pytest.raises(InputError, match=message) as caught:
-        read_benchmarks([path])
-    assert "\n" not in str(caught.value)
+    refused(message, read_benchmarks, [path])
 
 
 def test_a_file_that_is_not_there_or_is_a_folder_says_so(tmp_path):
     for path in (tmp_path / "none.json", tmp_path):
-        with pytest.raises(InputError, match=r"benchmarks: got .*readable JSON, CSV or Parquet"):
-            read_benchmarks([path])
-    with pytest.raises(InputError, match="benchmarks: got 'no file'"):
-        read_benchmarks([])
+        refused(r"benchmarks: got .*readable JSON, CSV or Parquet", read_benchmarks, [path])
+    refused("benchmarks: got 'no file'", read_benchmarks, [])
 
 
-CHAIN = {"tpot_ms": 8.0, "concurrency": 4, "tokens_per_step": 2.5, "draft_length": 3}
-
-
-@each_row(
-    ("row", "message"),
-    [
-        ({"tpot_ms": 0.008, "concurrency": 1}, r"tpot_ms: got 0\.008; expected milliseconds, not"),
-        ({"tokens_per_s": 0.0, "concurrency": 1}, r"row 1 tokens_per_s: got 0\.0"),
-        ({"tpot_ms": 8.0}, "row 1 concurrency: got None"),
-        ({"tpot_ms": None, "concurrency": 4}, "row 1: got 'no measured number'"),
-        (CHAIN | {"tokens_per_step": None}, "row 1 tokens_per_step: got None"),
-        (CHAIN | {"tokens_per_step": 4.5}, r"row 1 tokens_per_step: got 4\.5; .*\+ 1 = 4"),
-        (CHAIN | {"verify_tokens": 16}, "row 1 verify_tokens: got 16; .* = 4 for a chain"),
-        (CHAIN | {"usable": False}, "no usable row"),
-        (CHAIN | {"step_spread": -0.1}, r"row 1 step_spread: got -0\.1; .*from 0 to 100"),
-    ],
-)
+@each_row(("row", "message"), faults("benchmarks"))
 def test_a_row_that_cannot_be_says_so_in_one_line(table, row, message):
     path = table(row)
-    with pytest.raises(InputError, match=message) as caught:
-        read_benchmarks([path])
-    assert str(path) in str(caught.value)
+    said = refused(message, read_benchmarks, [path])
+    assert str(path) in said
 
 
 def test_a_plain_run_is_asked_for_where_only_speculative_ones_are_timed():
     plain, chain, _, _, ratio, _ = read_benchmarks([DATA / "pairs.csv"])
     for fine in ([plain, chain], [chain, ratio], [ratio], [plain], []):
         need_plain(fine)
-    with pytest.raises(InputError, match=r"benchmarks: got '1 with speculation and none without"):
-        need_plain([chain])
+    refused(r"benchmarks: got '1 with speculation and none without", need_plain, [chain])
 
 
 @pytest.mark.parametrize(
@@ -337,8 +311,7 @@ def test_a_plain_run_is_asked_for_where_only_speculative_ones_are_timed():
 )
 def test_what_would_take_much_memory_is_refused_in_one_line(content, culprit, file, monkeypatch):
     monkeypatch.setattr("specmodel.base.files._MOST_JSON", 100_000_000)
-    with pytest.raises(InputError, match=culprit):
-        read_benchmarks([file(content)])
+    refused(culprit, read_benchmarks, [file(content)])
 
 
 def test_a_benchmark_of_another_model_is_refused():

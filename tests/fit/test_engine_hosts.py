@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from printed import refused
 
 import engines
 from published.population import VARIED, fit_population
@@ -379,8 +380,7 @@ def test_other_units_are_refused(measured: float) -> None:
 def test_an_engine_without_a_fit_has_nowhere_to_start() -> None:
     with pytest.raises(InputError, match="engine: got 'ideal'; expected a profile that was fitted"):
         update_engine([row("ideal", 1, 3)], load_engine("ideal"), date="2026-11-22")
-    with pytest.raises(InputError, match="runs: got '0 runs'"):
-        update_engine([], load_engine("vllm"), date="2026-11-22")
+    refused("runs: got '0 runs'", update_engine, [], load_engine("vllm"), date="2026-11-22")
 
 
 @pytest.mark.slow

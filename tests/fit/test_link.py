@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 import pytest
+from printed import refused
 
-from specmodel import InputError
 from specmodel.fit.calibration import fit_link
 from specmodel.measure.kernels.collectives import SIZES
 
@@ -49,5 +49,4 @@ def test_fit_has_no_negative_latency_and_weighs_relative_errors() -> None:
     ],
 )
 def test_rows_that_do_not_do_are_refused(rows: pd.DataFrame, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        fit_link(rows)
+    refused(message, fit_link, rows)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from configs import flat
 from printed import refused
-from rows import cases, one_case
+from rows import faults, one_case
 
 from specmodel import Architecture, InputError, load_architecture
 from specmodel.cost import resolve
@@ -102,16 +102,7 @@ def test_a_family_with_keys_of_its_own_is_one_row(write, add_row):
 # Rows of families
 
 
-@cases(
-    "column message",
-    ("expertz = 'zeta_experts'", r"zeta\.expertz: got .*known field: experts"),
-    ("attention = 'linear'", r"zeta\.attention: got 'linear'"),
-    ("extends = 'quen3'", r"zeta\.extends: got 'quen3'; expected one .*above it: .*qwen3"),
-    ("without = ['expert']", r"zeta\.without: got 'expert'; .*experts"),
-    ("without = ['has_windows']", r"zeta\.has_windows: got None"),
-    ("harmless_groups = ['state space']", r"zeta\.harmless_groups: got 'state space'; .*spaces"),
-    ("plan = 'by interval'", r"zeta\.plan: got 'by interval'; expected a rule: module"),
-)
+@pytest.mark.parametrize(("column", "message"), faults("families"))
 def test_a_row_at_fault_is_named_with_its_file_and_column(write, add_row, column, message):
     add_row(f"\n[zeta]\n{column}\n")
     with pytest.raises(InputError, match=rf"^families\.toml {message}"):

@@ -7,7 +7,7 @@ import configs
 import pytest
 from configs import flat
 from printed import refused
-from rows import each_row, one_case
+from rows import each_row, one_case, values_of
 
 from specmodel import InputError
 from specmodel.layers import Layout
@@ -19,20 +19,14 @@ OUTER = 128_256 * 4096
 """Parameters of all linear layers of the dense model, and of its embedding or its LM head."""
 
 AUTO = {"quant_method": "auto-round", "bits": 4, "group_size": 128, "sym": True}
-MX = {"quant_method": "inc", "data_type": "mx_fp", "group_size": 32, "sym": True}
-BLOCKS = {"data_type": "fp", "bits": 8, "group_size": [128, 128]}
 MLX = {"group_size": 64, "bits": 4, "mode": "affine"}
 MXFP8 = {"quant_method": "mxfp8", "weight_block_size": [1, 32], "ignored_layers": ["lm_head"]}
-TILED = MXFP8 | {"quant_method": "fp8", "scale_fmt": "ue8m0"}
 FP_QUANT = {
     "quant_method": "fp_quant", "forward_dtype": "mxfp4", "forward_method": "abs_max",
     "hadamard_group_size": 32, "pseudoquantization": False, "store_master_weights": False,
     "transform_init": "hadamard", "modules_to_not_convert": ["lm_head"],
 }  # fmt: skip
-AWQ = {"quant_method": "modelopt", "group_size": 128, "exclude_modules": ["lm_head"]}
 ROWS = {"granularity": {"_type": "PerRow", "_data": {}, "_version": 1}}
-TILES = [[1, 128], [128, 128]]
-TILES = {"granularity": [{"_type": "PerBlock", "_data": {"block_size": size}} for size in TILES]}
 
 
 def ao(kind, **data):
@@ -50,30 +44,14 @@ def read(config, record, key="quantization_config"):
     return configs.read(config, **{key: record})
 
 
-@one_case(
-    "record bits activations",
-    (MXFP8, 8 + 8 / 32, "fp8"),
-    (TILED, 8 + 8 / 32, "fp8"),
-    (AUTO, 4 + 16 / 128, "bf16"),
-    (AUTO | {"sym": False}, 4 + (16 + 4) / 128, "bf16"),
-    (AUTO | BLOCKS, 8 + 32 / 128**2, "fp8"),
-    (MX | {"bits": 4, "data_type": "mx_fp4e2m1"}, 4 + 8 / 32, "fp4"),
-    (torchao(FLOAT8), 8, "fp8"),
-    (torchao(ao("Float8DynamicActivationFloat8WeightConfig", **TILES)), 8 + 32 / 128**2, "fp8"),
-    (torchao(ao("Int8DynamicActivationInt8WeightConfig")), 8, "int8"),
-    (torchao(ao("Int4WeightOnlyConfig")), 4 + (16 + 16) / 128, "bf16"),
-    (torchao(ao("NVFP4WeightOnlyConfig")), 4 + 8 / 16, "bf16"),
-    ({"quant_method": "moe_wna16", "bits": 4, "zero_point": True}, 4 + 20 / 128, "bf16"),
-    ({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, 8, "fp8"),
-    (FP_QUANT, 4 + 8 / 32, "fp4"),
-    (FP_QUANT | {"forward_dtype": "nvfp4"}, 4 + 8 / 16, "fp4"),
-    (AWQ | {"quant_algo": "W4A8_AWQ"}, 4 + 16 / 128, "fp8"),
-    (AWQ | {"quant_algo": "W4A8_AWQ", "has_zero_point": True}, 4 + 20 / 128, "fp8"),
+@each_row(
+    ("record", "bits", "scales", "group", "activations"),
+    values_of("quantisation.txt", "single tools"),
 )
-def test_bytes_of_linear_layers_with_their_scales(record, bits, activations):
+def test_bytes_of_linear_layers_with_their_scales(record, bits, scales, group, activations):
     model, plain = read(DENSE, record), read(DENSE, None)
     saved = plain.weight_bytes(Layout()) - model.weight_bytes(Layout())
-    assert saved == pytest.approx(LINEAR * (2 - bits / 8), rel=1e-12)
+    assert saved == pytest.approx(LINEAR * (2 - (bits + scales / group) / 8), rel=1e-12)
     assert model.activation_dtype == activations
 
 
@@ -143,23 +121,7 @@ def test_weights_of_mxfp8_may_name_what_is_left_out():
     assert read(MOE, MXFP8 | {"ignored_layers": None}).head_dtype == "mxfp8"
 
 
-@one_case(
-    "record message",
-    (MXFP8 | {"weight_block_size": [128, 128]}, r"weight_block_size: got \[128, 128\]"),
-    (AUTO | {"sym": False, "group_size": 64}, "group_size: got 64; expected 128"),
-    (AUTO | {"data_type": "nv_fp"}, "data_type: got 'nv_fp of 4 bits in groups of 128'"),
-    (AUTO | {"block_name_to_quantize": "model.layers.0"}, "block_name_to_quantize: got 'model"),
-    (AUTO | {"extra_config": {"layers.(": {"bits": 16}}}, r"extra_config: .*well-formed regex"),
-    (FP_QUANT | {"pseudoquantization": True}, "pseudoquantization: got True"),
-    (torchao("int4_weight_only"), "quant_type.default: got 'int4_weight_only'"),
-    (torchao(ao("Int4WeightOnlyConfig", group_size=16)), "group_size: got 16; expected 32 or"),
-    (torchao(ao("Int8WeightOnlyConfig", granularity=ao("PerGroup", group_size=32))), "by row"),
-    (torchao(FLOAT8, include_input_output_embeddings=True), "include_input_output_embeddings"),
-    (MLX | {"mode": "mxfp4"}, "mode: got 'mxfp4 of 4 bits in groups of 64'"),
-    (MLX | {"scheme": "odd"}, "scheme: got 'odd'; expected false or an object"),
-    (AWQ | {"quant_algo": "W4A8_AWQ", "group_size": 16}, "group_size: got 16"),
-    ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "quant_method: got 'bitsandb"),
-)
+@each_row(("record", "message"), values_of("quantisation.txt", "refused of single tools"))
 def test_what_is_not_known_is_named(record, message):
     refused(message, read, DENSE, record)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from printed import refused
-from rows import each_row, one_case
+from rows import each_row, one_case, values_of
 from shapes import CONFIG
 
 from specmodel import Architecture, deploy, load_architecture
@@ -168,59 +168,7 @@ def test_what_config_json_does_not_say_of_the_cache_is_not_taken_from_the_other(
 # Sizes of groups
 
 
-def weights(kind, bits, **form):
-    return {"type": kind, "num_bits": bits, **form}
-
-
-def compressed(spec, **keys):
-    group = {"weights": spec, "input_activations": None, "targets": ["Linear"]}
-    method = {"quant_method": "compressed-tensors", "ignore": ["lm_head"]}
-    return method | {"config_groups": {"group_0": group}} | keys
-
-
-def activated(**inputs):
-    record = compressed(weights("float", 4, group_size=16))
-    record["config_groups"]["group_0"]["input_activations"] = weights(**inputs)
-    return record
-
-
-def quark(weight, inputs=None, **keys):
-    whole = {"weight": weight, "input_tensors": inputs, "output_tensors": None}
-    own = {"quant_method": "quark", "global_quant_config": whole, "exclude": ["lm_head"]}
-    return own | {"export": {"kv_cache_group": []}} | keys
-
-
-GPTQ = {"quant_method": "gptq", "bits": 4}
-SYMMETRIC = GPTQ | {"sym": True}
-MX = {"dtype": "fp4", "group_size": 32, "qscheme": "per_group", "scale_format": "e8m0"}
-ROW_FP8 = {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}
-IN_STAGES = [ROW_FP8, {"dtype": "int4", "qscheme": "per_channel"}]
-IN_BLOCKS = weights("float", 8, strategy="block", block_structure=[128, 128])
-NO_METHOD = {"ignore": ["lm_head"]}
-"""A record of ModelOpt as version 0.31 wrote it."""
-
-
-@one_case(
-    "own weight activation",
-    (compressed(weights("int", 4, group_size=32, symmetric=True)), "int4_g32", "bf16"),
-    (compressed(weights("int", 4, group_size=128, symmetric=False)), "int4", "bf16"),
-    (compressed(weights("int", 8, group_size=128)), "int8_g128", "bf16"),
-    (compressed(IN_BLOCKS), "fp8_block", "bf16"),
-    (compressed(weights("float", 8, group_size=32)), "mxfp8", "bf16"),
-    (compressed(weights("float", 4, group_size=32)), "mxfp4", "bf16"),
-    (activated(kind="float", bits=8, group_size=128, dynamic=True), "fp4", "fp8"),
-    (activated(kind="float", bits=4, group_size=32), "fp4", "fp4"),
-    (activated(kind="int", bits=8, strategy="token", symmetric=False), "fp4", "int8"),
-    (GPTQ | {"group_size": 128}, "int4", "bf16"),
-    (SYMMETRIC | {"group_size": 128}, "int4_g128", "bf16"),
-    (SYMMETRIC | {"group_size": 32}, "int4_g32", "bf16"),
-    (NO_METHOD | {"quant_algo": "FP8"}, "fp8", "fp8"),
-    (NO_METHOD | {"quant_algo": "FP8_PB_WO"}, "fp8_block", "fp8"),
-    (NO_METHOD | {"quant_algo": "MXFP8"}, "mxfp8", "fp8"),
-    (quark(MX, MX), "mxfp4", "fp4"),
-    (quark(ROW_FP8), "fp8", "bf16"),
-    (quark(IN_STAGES, ROW_FP8), "int4", "fp8"),
-)
+@each_row(("own", "weight", "activation"), values_of("quantisation.txt", "records of tools"))
 def test_dtypes_by_the_records_of_tools(own, weight, activation):
     model = read(own, None)
     assert (model.weight_dtype, model.activation_dtype) == (weight, activation)
@@ -248,29 +196,8 @@ def test_dtype_of_experts_inside_or_outside_of_the_record():
     assert read(FP8, None, expert_dtype="fp8").expert_dtype is None
 
 
-MIXED = {"quant_algo": "MIXED_PRECISION"}
-UP = {"model.layers.0.mlp.up_proj": {"quant_algo": "FP8"}}
-
-
-@one_case(
-    "own beside match",
-    (None, {"quant_algo": "NVFP4"}, r"exclude_modules: got None; .*or weight_dtype='nvfp4'"),
-    (None, NVFP4 | {"exclude_modules": ["query_key_value"]}, "got 'query_key_value'; exp"),
-    (None, MIXED, "quantized_layers: got None"),
-    (None, MIXED | {"quantized_layers": {"lm_head": {}}}, r"\.lm_head: got 'none'; .*FP8"),
-    (None, MIXED | {"quantized_layers": UP}, "all modules of the dense layers"),
-    (compressed(weights("int", 4, group_size=16)), None, "group_size: got 16; .*32 or 64"),
-    (compressed(weights("int", 4, group_size=32, symmetric=False)), None, "size: got 32"),
-    (compressed(weights("int", 4), extra_config={"a": 1}), None, "extra_config: got"),
-    (GPTQ | {"group_size": -1}, None, "group_size: got -1; expected 32"),
-    (FP8 | {"weight_block_size": [1, 128]}, None, r"\[128, 128\] or \[32, 32\]"),
-    (quark(MX | {"group_size": 16}), None, r"weight\.group_size: got 16; expected 32"),
-    (quark({"dtype": "uint4"}), None, r"weight\.dtype: got 'uint4'"),
-    (quark(MX, layer_quant_config={"*": {}}), None, "layer_quant_config: got"),
-    (quark(MX, export={"kv_cache_group": ["*k_proj"]}), None, r"export\.kv_cache_group: got"),
-)
-def test_what_is_not_understood_is_named_with_its_file(own, beside, match):
-    file = "hf_quant_config" if beside else "config"
+@each_row(("file", "own", "beside", "match"), values_of("quantisation.txt", "refused files"))
+def test_what_is_not_understood_is_named_with_its_file(file, own, beside, match):
     refused(rf"target {file}\.json.*{match}", read, own, beside)
 
 

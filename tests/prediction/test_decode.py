@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from carried import added_by_prompt
+from printed import refused
 from rows import each_row
 
 import specmodel
@@ -26,13 +27,11 @@ def test_a_deployment_without_drafter_has_the_weights_of_the_target_alone():
     assert not alone.has_drafter
     assert beside.has_drafter
     assert not {"draft_dtype", "proposal_rate", "lookup_time"} & assumed.keys()
-    with pytest.raises(specmodel.InputError, match="lookup_time"):
-        specmodel.cost.deploying.resolve({**WHERE, "lookup_time": 1e-3})
+    refused("lookup_time", specmodel.cost.deploying.resolve, {**WHERE, "lookup_time": 1e-3})
 
 
 def test_a_draft_without_drafter_is_refused():
-    with pytest.raises(specmodel.InputError, match="drafter"):
-        _predict(drafter="none")
+    refused("drafter", _predict, drafter="none")
 
 
 def test_decoding_is_the_plain_pass_of_a_prediction():

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from carried import added_by_prompt
+from printed import refused
 
-from specmodel import InputError, deploy, predict
+from specmodel import deploy, predict
 from specmodel.cost import prefill_pass
 from specmodel.cost.prefill import draft_prefill_pass
 
@@ -55,5 +56,4 @@ def test_steps_that_draft_carry_prompts_of_the_draft_model(draft_length):
 def test_an_unknown_way_is_one_line(tmp_path):
     text = 'schema_version = 1\nname = "x"\nsource = "y"\ndraft_model_first = "two tokens"\n'
     (tmp_path / "x.toml").write_text(text)
-    with pytest.raises(InputError, match="draft_model_first: got 'two tokens'"):
-        deploy(**WHERE, engine=tmp_path / "x.toml")
+    refused("draft_model_first: got 'two tokens'", deploy, **WHERE, engine=tmp_path / "x.toml")

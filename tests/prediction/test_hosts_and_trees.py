@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from printed import refused
 
 from specmodel import Acceptance, InputError, decode, deploy, load_engine, predict
 from specmodel.base.notes import Note
@@ -43,24 +44,20 @@ def test_a_host_that_is_given_is_known():
 
 @pytest.mark.parametrize("bad", [0, float("nan"), "x", 1e9, True])
 def test_what_is_no_speed_is_refused(bad):
-    with pytest.raises(InputError, match=r"^host_speed: got .*; expected .*number"):
-        predicted(host_speed=bad)
-    with pytest.raises(InputError, match=r"^host_speed: got .*"):
-        decode(**WHERE, engine="vllm", batch_size=1, host_speed=bad)
+    refused(r"^host_speed: got .*; expected .*number", predicted, host_speed=bad)
+    refused(r"^host_speed: got .*", decode, **WHERE, engine="vllm", batch_size=1, host_speed=bad)
 
 
 def test_a_speed_that_decides_nothing_is_refused():
     expected = r"^host_speed: got 2\.0; expected an engine with overheads.*: ideal has none$"
-    with pytest.raises(InputError, match=expected):
-        predicted(engine="ideal", host_speed=2)
+    refused(expected, predicted, engine="ideal", host_speed=2)
     own = load_engine("ideal").with_changes("engine", {"pass_time": 1e-3})
     assert (predicted(engine=own, host_speed=2).tpot < predicted(engine=own).tpot).all()
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, float("nan"), "x", 1e9, True])
 def test_what_is_no_width_is_refused(bad):
-    with pytest.raises(InputError, match=r"^tree_width: got .*; expected .*number"):
-        predicted(tree_width=bad)
+    refused(r"^tree_width: got .*; expected .*number", predicted, tree_width=bad)
 
 
 @pytest.mark.parametrize("drafted", [1, 3])

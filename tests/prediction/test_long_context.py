@@ -85,6 +85,3 @@ def test_a_context_beyond_the_model_s_own_is_said_once_with_both():
     assert note.values == {"context": 40_961, "longest": 40_960, "model": "Qwen3-8B"}
     within = specmodel.predict(**where, context_length=40_960, acceptance=0.7)
     assert not any(note.kind == "beyond_context" for note in within.notes)
-
-
-WHERE = "qwen3-8b h200 --drafter eagle3"

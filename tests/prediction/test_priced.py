@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from printed import refused
 
 import specmodel
-from specmodel import InputError
 from specmodel.algebra.money import cost_per_million_tokens
 from specmodel.prediction.priced import priced
 
@@ -19,8 +19,7 @@ def test_a_million_tokens_cost_the_hours_that_they_take_on_all_gpus():
 
 @pytest.mark.parametrize("price", [-1.0, float("nan"), float("inf")])
 def test_prices_that_mean_nothing_are_refused(price):
-    with pytest.raises(InputError, match="gpu_hour_price"):
-        cost_per_million_tokens(price, 1, 1.0)
+    refused("gpu_hour_price", cost_per_million_tokens, price, 1, 1.0)
 
 
 def test_a_priced_prediction_has_the_cost_and_is_the_same_otherwise():

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from printed import refused
 from scipy import stats
 
-from specmodel import InputError
 from specmodel.serving import Targets
 from specmodel.serving.capacity import FINE, GROWTH, Load, search, widened
 
@@ -114,8 +114,7 @@ def test_a_lower_rate_that_fails_by_chance_leaves_the_interval_around_the_rate()
 
 
 def test_rates_that_never_fail_are_refused():
-    with pytest.raises(InputError, match="all rates tried"):
-        search(by_formula(lambda rate, share: share * 0), 0.9, 1.0)
+    refused("all rates tried", search, by_formula(lambda rate, share: share * 0), 0.9, 1.0)
 
 
 def test_unsteady_loads_fail_whatever_requests_met():
@@ -168,5 +167,4 @@ def test_all_replications_decide_and_each_tells_its_own_capacity(start):
     ],
 )
 def test_targets_that_mean_nothing_are_refused(fields, culprit):
-    with pytest.raises(InputError, match=culprit):
-        Targets(**fields)
+    refused(culprit, Targets, **fields)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from constant_steps import constant_times
+from printed import refused
 
-from specmodel import InputError
 from specmodel.serving import Arrivals, Lengths, Requests, Service, draw_requests
 from specmodel.serving.disaggregated import DisaggregatedPrefill
 from specmodel.serving.state import Limits
@@ -55,5 +55,4 @@ def test_a_prompt_beyond_the_budget_is_cut():
 
 def test_users_are_refused():
     requests = draw_requests(Arrivals(users=2), Lengths(prompt_tokens=9, output_tokens=9), 4)
-    with pytest.raises(InputError, match="prefill"):
-        ran(requests, 1)
+    refused("prefill", ran, requests, 1)

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from printed import refused
 
-from specmodel import InputError, load
+from specmodel import load
 from specmodel.serving import Lengths, Requests
 from specmodel.serving.asked import Drained, load_question
 from specmodel.serving.drains import answers
@@ -154,15 +155,13 @@ def test_each_server_reads_a_shared_prefix_once():
 
 @pytest.mark.parametrize("more", [{"trace": "chat-eagle"}, {"prefill": "disagg:1"}])
 def test_formulas_take_no_trace_and_no_prefill_servers(more):
-    with pytest.raises(InputError, match="by_formula"):
-        drain_asked(drain=8, by_formula=True, **EQUAL, **more)
+    refused("by_formula", drain_asked, drain=8, by_formula=True, **EQUAL, **more)
 
 
 def test_policies_that_learn_have_no_formula():
     row = load(**WHERE, drain=16, policy="goodput", **EQUAL).rows[0]
     assert row["makespan_closed"] is None
-    with pytest.raises(InputError, match="does not learn"):
-        load(**WHERE, drain=16, policy="goodput", by_formula=True, **EQUAL)
+    refused("does not learn", load, **WHERE, drain=16, policy="goodput", by_formula=True, **EQUAL)
 
 
 def test_intervals_hold_the_predictions_and_none_speeds_up_itself():

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from printed import refused
 
 from specmodel import InputError, serving
 from specmodel.serving import Arrivals, Lengths, Requests, Study, recorded
@@ -200,8 +201,7 @@ def test_whole_times_that_come_rarely_may_be_milliseconds(write):
     ],
 )
 def test_contents_without_one_reading_are_refused(text, typed, culprit, write):
-    with pytest.raises(InputError, match=re.escape(culprit)):
-        serving.read_requests(write("trace.jsonl", text), **typed)
+    refused(re.escape(culprit), serving.read_requests, write("trace.jsonl", text), **typed)
 
 
 @pytest.mark.parametrize(
@@ -221,9 +221,7 @@ def test_contents_without_one_reading_are_refused(text, typed, culprit, write):
     ],
 )
 def test_what_is_no_recording_is_refused_in_one_line(name, text, culprit, write):
-    with pytest.raises(InputError, match=re.escape(culprit)) as caught:
-        serving.read_requests(write(name, text))
-    assert "\n" not in str(caught.value)
+    refused(re.escape(culprit), serving.read_requests, write(name, text))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
@@ -240,8 +238,7 @@ def test_of_more_requests_than_are_taken_a_window_is_read(suffix, write, monkeyp
 
 @pytest.mark.parametrize("window", ["5", "a:b", "7:3", "-1:4"])
 def test_a_window_is_from_a_time_to_a_later_one(window, write):
-    with pytest.raises(InputError, match="FROM:TO"):
-        serving.read_requests(write("load.csv", OWN + "0,5,3\n"), window)
+    refused("FROM:TO", serving.read_requests, write("load.csv", OWN + "0,5,3\n"), window)
 
 
 def recording(count=400):

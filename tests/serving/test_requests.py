@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from printed import refused
 
-from specmodel import InputError, serving
+from specmodel import serving
 from specmodel.serving.requests import WORKLOADS
 
 MANY = 100_000
@@ -53,5 +54,4 @@ def test_lengths_have_their_means_spreads_and_correlation(name):
     ],
 )
 def test_bad_arrivals_are_refused(given, culprit):
-    with pytest.raises(InputError, match=culprit):
-        serving.Arrivals(**given)
+    refused(culprit, serving.Arrivals, **given)

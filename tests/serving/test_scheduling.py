@@ -8,8 +8,9 @@ import pytest
 from constant_steps import constant_times
 from hypothesis import given, strategies as st
 from made_traces import make_trace
+from printed import refused
 
-from specmodel import Acceptance, InputError, deploy
+from specmodel import Acceptance, deploy
 from specmodel.cost import MemoryUse
 from specmodel.serving import Arrivals, Lengths, Requests, Scheduler, Service, draw_requests
 from specmodel.serving.limits import check_fits, limits_for
@@ -279,13 +280,10 @@ def test_memory_that_holds_no_request_is_refused(longest):
     requests = Requests(
         arrival_time=np.zeros(1), prompt_tokens=np.array([longest]), output_tokens=np.array([9])
     )
-    with pytest.raises(InputError, match="memory"):
-        check_fits(Limits(blocks=3), 0, requests)
+    refused("memory", check_fits, Limits(blocks=3), 0, requests)
 
 
 def test_policies_with_a_state_for_each_request_are_refused():
     options = {"acceptance": ACCEPTED, "max_draft_length": 3, "context": 50.0}
-    with pytest.raises(InputError, match="policy_state='server'"):
-        drafting("cascade", times=growing_times(3, 4), **options)
-    with pytest.raises(InputError, match="at most 3"):
-        drafting("table:1-8=5", times=growing_times(3, 4), **options)
+    refused("policy_state='server'", drafting, "cascade", times=growing_times(3, 4), **options)
+    refused("at most 3", drafting, "table:1-8=5", times=growing_times(3, 4), **options)

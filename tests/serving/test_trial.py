@@ -5,6 +5,7 @@ from functools import cache
 
 import pytest
 from constant_steps import constant_times
+from printed import refused
 
 from specmodel import Acceptance, InputError, deploy
 from specmodel.serving import Arrivals, Lengths, Service, Study, Targets, Trial, capacities
@@ -91,8 +92,7 @@ def test_workers_give_the_same_records():
     for one, other in zip(alone, shared, strict=True):
         assert one.rate == other.rate
         assert [load.means for load in one.loads] == [load.means for load in other.loads]
-    with pytest.raises(InputError, match=r"workers.*at least 1"):
-        capacities(pieces, workers=0)
+    refused(r"workers.*at least 1", capacities, pieces, workers=0)
 
 
 def test_the_work_of_a_run_is_what_rate_and_mean_output_make_of_it():

@@ -5,48 +5,15 @@ import re
 import shlex
 
 import pytest
-from rows import each_row
+from rows import each_row, values_of
 
 from specmodel import deploy, predict
 from specmodel.base.notes import Note
 from specmodel.cli.commands import carry_out
 from specmodel.show.behind import behind
 
-DENSE, MIXED = (
-    {"target": "qwen3.8-27b", "batch_size": [1, 4]},
-    {"target": "qwen3.5-397b", "weight_dtype": "nvfp4"},
-)
-SGLANG = {"engine": "sglang", "batch_size": 1}
 
-
-@each_row(
-    ("asked", "kind"),
-    [
-        (DENSE | {"hardware": "rtx_3090", "weight_dtype": "q4_k"}, "other_engine"),
-        (DENSE | {"hardware": "rtx_4090", "weight_dtype": "IQ4_NL"}, "other_engine"),
-        (DENSE | {"hardware": "rtx_5090", "kv_dtype": "q8_0"}, "other_engine"),
-        (DENSE | {"hardware": "strix_halo", "weight_dtype": "int4_g32"}, "other_engine"),
-        (DENSE | {"hardware": "strix_halo", "weight_dtype": "bf16"}, ""),
-        (DENSE | {"hardware": "rtx_3090", "weight_dtype": "int4_g32"}, ""),
-        (DENSE | {"hardware": "rtx_3090", "weight_dtype": "q4_k", "engine": "vllm"}, ""),
-        (
-            MIXED | SGLANG | {"hardware": "4xrtx_pro_6000", "context_length": 16_384},
-            "sglang_triton",
-        ),
-        (MIXED | SGLANG | {"hardware": "4xrtx_pro_6000", "context_length": 512}, ""),
-        (
-            DENSE | SGLANG | {"hardware": "rtx_5090", "context_length": [512, 32_768]},
-            "sglang_triton",
-        ),
-        (DENSE | SGLANG | {"hardware": "h100_sxm", "context_length": 32_768}, ""),
-        (DENSE | {"hardware": "rtx_pro_6000", "context_length": 32_768, "batch_size": 1}, ""),
-        (
-            SGLANG | {"target": "gemma-4-31b", "hardware": "h100", "context_length": 32_768},
-            "sglang_",
-        ),
-        (SGLANG | {"target": "gemma-4-31b", "hardware": "b200", "context_length": 32_768}, ""),
-    ],
-)
+@each_row(("asked", "kind"), values_of("shown.txt", "engines not modelled"))
 def test_of_an_engine_that_is_not_modelled_no_answer_is_sure(asked, kind):
     """One note says so; no interval stands beside it, and no claim on published cases."""
     p = predict(**asked, acceptance=0.8)

@@ -4,28 +4,14 @@ import re
 
 import numpy as np
 import pytest
-from printed import in_one_line, widest
+from printed import commands, in_one_line, widest
 from rows import each_row
 from simulated import HEAD, LONG, MEASURED, MINE, NAMES, PREDICTED, typed
 
-VARIETY = [
-    MEASURED,
-    PREDICTED + " --policy none,fixed:0,goodput,bandit,bandit:width=0.1,oracle",
-    HEAD + " --policy sglang,sglang:config=slots.json,goodput --policy-state request",
-    PREDICTED + " --set runaway_share=0.1 --fixed-context --policy none,fixed:3",
-    PREDICTED + f" --policy none,oracle,{LONG}",
-    PREDICTED + " --requests 1 --output-tokens 1",
-    PREDICTED + " --context-length 0 --set timing_noise=0 --set step_expert_spread=0.1",
-    PREDICTED + " --trace code-ngram+math-ngram+chat-ngram --requests 10",
-    PREDICTED + " --trace ./preset.toml --set lookup_time=0.01",
-    HEAD + " --set drafter_upkeep=0 --set request_expert_spread=0.2 --target qwen1.5-moe-a2.7b",
-    MEASURED + " --step-times experts.csv --policy none,fixed:2,cascade:max_trials=3,oracle",
-    MEASURED + " --step-times flat.csv --trace ./perfect.jsonl --max-draft-length 40"
-    " --policy none,fixed:40,best-fixed,cascade:max_draft_length=40,oracle,sglang",
-]
+WORDS = {"head": HEAD, "measured": MEASURED, "predicted": PREDICTED}
 
 
-@each_row("command", VARIETY)
+@each_row("command", commands("simulate", **WORDS))
 def test_the_table_holds_what_json_has(command, run, document):
     out, found = run(f"{command} --verbose"), document(command)
     words = in_one_line(out)

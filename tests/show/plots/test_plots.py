@@ -5,7 +5,8 @@ from io import StringIO
 import numpy as np
 import pandas as pd
 import pytest
-from rows import each_row
+from printed import refused
+from rows import each_row, faults
 
 pytest.importorskip("matplotlib")
 
@@ -243,8 +244,7 @@ def test_waterfalls_lead_from_the_ideal_to_the_predicted():
     assert [text.get_text() for text in one.texts] == ["4.00", "-1.00", "-0.50", "2.50"]
     assert [text.xy[0] for text in one.texts] == [4, 4, 3, 2.5]
     alone = table[table["quantity"] == "target_efficiency"]
-    with pytest.raises(InputError, match=r"got 'target_efficiency'; expected rows of speedup"):
-        plots.waterfalls(alone, ax())
+    refused(r"got 'target_efficiency'; expected rows of speedup", plots.waterfalls, alone, ax())
 
 
 SWINGS = pd.DataFrame({"input": ["a", "b"], "low": [0.1, 2], "high": [0.2, 3]}).assign(
@@ -301,31 +301,7 @@ def test_sobol_draws_shares_with_intervals_the_largest_first():
     assert drawn.get_xlabel() == f"share of the variance\nof speedup (of 1)\n{note}"
 
 
-SEVEN = range(1, 8)
-BAD = [
-    ("speedup", "batch_size\n1", "table", "columns speedup"),
-    ("speedup", "batch_size,speedup", "table: got 'no rows'"),
-    ("speedup", "batch_size,speedup\n1,fast", "table.speedup: got 'fast'", "a number"),
-    ("speedup", "batch_size,speedup\n0,1", "table.batch_size: got 0.0", "above 0"),
-    ("speedup", "batch_size,speedup\n1,1\n1,2", "several rows at batch size 1"),
-    (
-        "speedup",
-        "batch_size,speedup,target\n" + "\n".join(f"1,1,m{i}" for i in SEVEN),
-        "7 lines, by target",
-        "at most 6",
-    ),
-    (
-        "break_even",
-        "batch_size,context_length,draft_length,break_even_acceptance_rate\n1,8,1,1\n1,9,2,1",
-        "table.context_length: got '8, 9'",
-        "one value",
-    ),
-    ("components", "batch_size,pass,component,time\n1,,a,1", "table.pass: got 'no value'"),
-    ("sobol", "analysis,input,output,quantity,value\ntornado,a,speedup,low,1", "got 'sobol'"),
-]
-
-
-@each_row(("kind", "text", "fragments"), [(k, t, f) for k, t, *f in BAD])
+@each_row(("kind", "text", "fragments"), [(k, t, f) for k, t, *f in faults("figures")])
 def test_a_table_that_cannot_be_drawn_is_refused_by_name(kind, text, fragments):
     with pytest.raises(InputError) as caught:
         getattr(plots, kind)(pd.read_csv(StringIO(text)), ax())
@@ -334,7 +310,6 @@ def test_a_table_that_cannot_be_drawn_is_refused_by_name(kind, text, fragments):
 
 
 def test_an_outcome_is_one_of_two():
-    with pytest.raises(InputError, match="outcome: got 'tpot'; expected one of"):
-        plots.tornado(SWINGS, ax(), outcome="tpot")
+    refused("outcome: got 'tpot'; expected one of", plots.tornado, SWINGS, ax(), outcome="tpot")
     with pytest.raises(InputError, match=r"table\.output: got 'target_efficiency'"):
         plots.sobol(SHARES, ax(), outcome="target_efficiency")

@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
-from rows import each_row, slow
+from rows import each_row, faults, slow
 
 for package in ("starlette", "uvicorn", "jinja2", "matplotlib", "httpx2"):
     pytest.importorskip(package)
@@ -201,25 +201,7 @@ def test_a_second_setting_stands_beside_the_first_and_the_schedule_below(client)
     assert fragment.strip() in html.unescape(text)
 
 
-@each_row(
-    ("query", "words"),
-    [
-        ("target=/etc/passwd", "a file that the page was started with"),
-        ("target=tests/show", "Model: got"),
-        ("hardware=2x./pyproject.toml", "GPU: got"),
-        ("target=qwen3", "a full name, one of"),
-        ("engine=/etc/vllm.toml", "Engine: got"),
-        ("num_gpus=many", "whole number"),
-        ("batch_size=0", "Requests at once: got"),
-        ("acceptance=rate&acceptance_rate=2", "Rate at which"),
-        ("acceptance=sure", "typical-low"),
-        ("tpot_target=20", "20ms"),
-        ("prompt_length=10", "Output [tokens]"),
-        ("tagret=qwen3-30b-a3b", "target"),
-        ("target=deepseek-v3&hardware=t4&num_gpus=1&drafter=%00", "Drafter: got"),
-        ("target=<script>alert(1)</script>", "&lt;script&gt;"),
-    ],
-)
+@each_row(("query", "words"), faults("explore"))
 def test_what_cannot_be_answered_is_a_message_on_the_page(client, query, words):
     for path in ("/", "/answer.json", "/speedup.svg"):
         got = client.get(f"{path}?{query}")
