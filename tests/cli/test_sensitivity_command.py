@@ -41,7 +41,7 @@ def test_people_see_80_columns_programs_all(command, run, document):
 @pytest.mark.parametrize(
     ("question", "length"),
     [
-        ("qwen3-30b-a3b h100 --drafter eagle3 --batch-size 16", 6),
+        ("qwen3-30b-a3b h100 --drafter eagle3 --batch-size 16", 5),
         ("qwen3-30b-a3b h100 --acceptance-by-position 0.8,0.7 --batch-size 4", 2),
     ],
 )

@@ -126,7 +126,7 @@ def test_what_is_pasted_is_what_is_judged(words, run, rows, document):
 
 def test_where_one_length_loses_a_schedule_is_pasted(document):
     """Its lengths, by `schedule`, are those of the rows, and lose nowhere."""
-    told = document("predict llama-3.1-70b 4xh100")
+    told = document("predict llama-3.1-70b 2xh200")
     facts = told["facts"]
     assert "one_length" not in facts
     ranges = facts["schedule"]["value"]
@@ -214,7 +214,7 @@ def test_a_tpot_target_keeps_the_rows_that_meet_it_and_names_the_largest_batch(r
     bare = run(f"{words} --no-interval", one_line=True)
     assert f"batch size {fast} with speculation, " in bare
     assert f"without speculation: batch size {plain}, " in bare
-    typed = run(f"{words} --batch-size 2,64 --draft-length 4", one_line=True)
+    typed = run(f"{words} --batch-size 2,64 --draft-length 3", one_line=True)
     assert f"Within 6ms a token: batch size {fast} " in typed  # not of typed ones alone
     assert f"without speculation: batch size {plain} " in typed
     unmet = run("predict qwen3-30b h100 --tpot-target 1us", one_line=True)
