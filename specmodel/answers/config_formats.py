@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.classes import dataclass
-from specmodel.base.compiled import compiled
+from specmodel.base.compiled import toml_tables
 from specmodel.base.errors import InputError
-from specmodel.base.records import read_mapping
 from specmodel.cost.deploying import DEFAULT_ENGINE
 from specmodel.drafters.names import is_lookup
 from specmodel.machines.engine import EngineProfile, load_engine
@@ -222,8 +220,7 @@ def _fill(opening: str, entries: list[str], closing: str) -> str:
     return lines.replace("\xa0", " ")
 
 
-_DATA = Path(__file__).parent / "data/config_formats.toml"
-_ROWS = compiled(_DATA, [_DATA], partial(read_mapping, _DATA, "config_formats"))
+_ROWS = toml_tables(Path(__file__).parent / "data/config_formats.toml")
 _VLLM_METHODS, _TENSORRT_LLM = _ROWS["methods"], _ROWS["decoding_types"]
 _OF_STACKS = {"trtllm": "tensorrt-llm"}
 """Formats of stacks that go by another name."""

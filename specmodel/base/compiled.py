@@ -11,9 +11,9 @@ import pickle
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from zlib import crc32
 
 Made = TypeVar("Made")
@@ -50,6 +50,17 @@ def compiled(name: Path, files: Iterable[Path], make: Callable[[], Made]) -> Mad
             part.write_bytes(pickle.dumps((key, made)))
             part.replace(kept)
     return made
+
+
+def toml_tables(file: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file that ships."""
+    return compiled(file, [file], partial(_parsed, file))
+
+
+def _parsed(file: Path) -> dict[str, Any]:
+    import tomllib  # which tables that are compiled do not need
+
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 @cache
