@@ -64,7 +64,7 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
     """
     if file is None:
         told = click.get_current_context().get_help()
-        return Answer(page=lambda: told, fields=lambda: {"how": told})
+        return Answer(page=lambda: told, fields={"how": told})
     for path in (file, later):
         if path and "://" in path:
             url = path.rstrip("/").removesuffix("/v1").removesuffix("/metrics")

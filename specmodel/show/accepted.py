@@ -48,7 +48,7 @@ def of_benchmarks(drafted: Sequence[measured.Run]) -> Answer:
     page = "\n\n".join([table, f"{_TO_PREDICT}\n{commands[0]}", *commands[1:]])
     facts = {"tokens_per_step": Fact({r["run"]: r["tokens_per_step"] for r in rows}, "token")}
     fields = {"runs": rows, "predict": forms}
-    return Answer(page=lambda: page, facts=facts, fields=lambda: fields, rows=lambda: rows)
+    return Answer(page=lambda: page, facts=facts, fields=fields, rows=rows)
 
 
 def of_counts(found: measure.MeasuredAcceptance | measure.LoggedAcceptance) -> Answer:
@@ -82,9 +82,7 @@ def of_counts(found: measure.MeasuredAcceptance | measure.LoggedAcceptance) -> A
         return "\n\n".join(filter(None, parts))
 
     whole = fields | {"warnings": warnings, "predict": options}
-    return Answer(
-        page=page, facts=facts, fields=lambda: whole, rows=lambda: rows, warnings=warnings
-    )
+    return Answer(page=page, facts=facts, fields=whole, rows=rows, warnings=warnings)
 
 
 def of_lengths(tables: Mapping[str, Mapping[int, float]]) -> Answer:
@@ -104,7 +102,7 @@ def of_lengths(tables: Mapping[str, Mapping[int, float]]) -> Answer:
         commands.append(f"{name}\n{_command(model, 'GPU', [], forms[-1:])}".strip())
     page = "\n\n".join([text_table(rows, LENGTHS, left=("table",)), _TO_PREDICT, *commands])
     fields = {"rows": rows, "predict": forms}
-    return Answer(page=lambda: page, fields=lambda: fields, rows=lambda: rows)
+    return Answer(page=lambda: page, fields=fields, rows=rows)
 
 
 def _command(model: str, gpus: str, sizes: Sequence[float], options: Sequence[str]) -> str:

@@ -54,9 +54,7 @@ def answer(update: fit.EngineUpdate) -> Answer:
 
     deployment = report.deployment_fields(update.deployment)
     fields = {"deployment": deployment, "warnings": warnings, "runs": runs, "moved": moved}
-    return Answer(
-        page=page, facts=facts, fields=lambda: fields, rows=lambda: runs, warnings=warnings
-    )
+    return Answer(page=page, facts=facts, fields=fields, rows=runs, warnings=warnings)
 
 
 def _shown(row: Row, when: str) -> str:
@@ -88,4 +86,4 @@ def kernels(fits: Mapping[tuple[str, str], fit.KernelFitting]) -> Answer:
         table = text_table(rows, _KERNELS, left=("component", "dtype"))
         return "\n".join([table, "", *(wrap(line, "  ") for line in notes)])
 
-    return Answer(page=page, fields=lambda: {"rows": rows}, rows=lambda: rows, warnings=warnings)
+    return Answer(page=page, fields={"rows": rows}, rows=rows, warnings=warnings)

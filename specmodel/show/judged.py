@@ -59,7 +59,7 @@ def answer(judged: measured.JudgedEngines) -> Answer:
         )
         return "\n\n".join([words, *tables, notes])
 
-    return Answer(page=page, facts=facts, fields=lambda: fields, rows=lambda: rows)
+    return Answer(page=page, facts=facts, fields=fields, rows=rows)
 
 
 def kernels(errors: forms.DataFrame, name: str) -> Answer:
@@ -67,7 +67,7 @@ def kernels(errors: forms.DataFrame, name: str) -> Answer:
     rows = records(errors)
     table = text_table(rows, ERRORS, left=(*_LEFT, "rows"))
     fields = {"hardware": name, "rows": rows}
-    return Answer(page=lambda: f"{name}\n\n{table}", fields=lambda: fields, rows=lambda: rows)
+    return Answer(page=lambda: f"{name}\n\n{table}", fields=fields, rows=rows)
 
 
 def _value(row: Row, name: str) -> str:

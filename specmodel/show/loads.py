@@ -88,13 +88,7 @@ def framed(
         return report.laid_out(case, below, assumed, warned, words, [table], [*notes, *policies])
 
     return Answer(
-        page=page,
-        facts=facts,
-        fields=lambda: known,
-        rows=lambda: tidy,
-        warnings=warned,
-        case=case,
-        figure=figure,
+        page=page, facts=facts, fields=known, rows=tidy, warnings=warned, case=case, figure=figure
     )
 
 

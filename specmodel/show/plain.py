@@ -33,11 +33,7 @@ def answer(prediction: Prediction, *, components: bool = False) -> forms.Answer:
         return report.page(prediction, words, *parts)
 
     return forms.Answer(
-        page=page,
-        facts=facts,
-        fields=lambda: fields,
-        rows=lambda: listed,
-        warnings=prediction.warnings,
+        page=page, facts=facts, fields=fields, rows=listed, warnings=prediction.warnings
     )
 
 

@@ -43,8 +43,8 @@ def answer(found: sensitivity.Sensitivity) -> Answer:
     return Answer(
         page=page,
         facts=facts,
-        fields=lambda: fields,
-        rows=lambda: records(found.tidy()),
+        fields=fields,
+        rows=records(found.tidy()),
         warnings=found.warnings,
         case=report.caption(found),
     )

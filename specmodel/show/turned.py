@@ -79,8 +79,8 @@ def turned_answer(
         page=page,
         facts=known(facts.items()),
         paste=options,
-        fields=lambda: fields,
-        rows=lambda: rows,
+        fields=fields,
+        rows=rows,
         warnings=prediction.warnings,
         case=report.caption(prediction),
     )

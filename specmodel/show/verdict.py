@@ -57,19 +57,15 @@ def answer(
 
     shown = _shown(prediction, kept, decision, within, at_best)
     facts = _facts(shown, prediction)
-    listed = component_rows(prediction) if components else None
     fields = fields_of(prediction, kept, components=components)
-
-    def rows() -> list[Row]:
-        return listed or operator.chosen_rows(prediction, kept(prediction.rows()), columns)
-
+    rows = operator.chosen_rows(prediction, fields["rows"], columns)
     return forms.Answer(
         page=lambda: _page(shown, prediction, facts, columns, components=components),
         facts=facts,
         paste=shown.paste[0],
-        fields=lambda: fields,
-        rows=rows,
-        header=lambda: operator.chosen_rows(prediction, prediction.rows(1), columns)[0],
+        fields=fields,
+        rows=component_rows(prediction) if components else rows,
+        header=operator.chosen_rows(prediction, prediction.rows(1), columns)[0],
         warnings=prediction.warnings,
         case="" if columns else report.caption(prediction),
     )

@@ -142,10 +142,10 @@ def _setting(address: Address, name: str, every: Prediction, *, is_second: bool)
     if size:
         answer = view(predicted(of_prediction(every).at(batch_size=[size])), "verdict", **within)
     best = answer.facts.get("most_at", answer.facts.get("pays_from_at"))
-    rows = answer.rows() or every.rows()
+    rows = answer.rows or every.rows()
     row = next((row for row in rows if best and row["batch_size"] == best.value), rows[0])
     told = {"name": name, "prediction": every, "answer": answer, "row": row}
-    return {**told, "rows": whole.rows(), "command": command_of(asked)}
+    return {**told, "rows": whole.rows, "command": command_of(asked)}
 
 
 def _tables(settings: Sequence[Mapping[str, Any]]) -> list[Table]:
