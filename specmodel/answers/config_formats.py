@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -131,8 +132,6 @@ def _vllm_method(drafter: str, path: str | None) -> str:
         return ""
     method = f'"method": "{_VLLM_METHODS[drafter]}", '
     if path or not (path is None or _has_no_file(drafter)):
-        import json  # which few pages need
-
         method += f'"model": {json.dumps(path or "DRAFTER")}, '
     return method + ('"parallel_drafting": true, ' if drafter in ("p-eagle", "pard") else "")
 
@@ -189,8 +188,6 @@ def _tensorrt_llm_place(*_: Any) -> str:
 
 def _sglang(schedule: Schedule, *_: Any) -> str:
     """Return JSON in which one candidate length holds from each batch size on."""
-    import json
-
     slots = {str(first): {"candidate_steps": [length]} for first, _, length in schedule.ranges}
     return _fill("{", [json.dumps({size: slot})[1:-1] for size, slot in slots.items()], "}")
 

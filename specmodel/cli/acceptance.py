@@ -12,7 +12,7 @@ import click
 
 from specmodel import measure
 from specmodel.base.errors import InputError, refuse_given
-from specmodel.base.files import refusing
+from specmodel.base.files import check_readable, refusing
 from specmodel.cli.output import answering
 from specmodel.cli.settings import command, own
 from specmodel.show import accepted
@@ -118,8 +118,6 @@ def _blocks(path: str) -> Iterator[str]:
 
 def _is_result(path: str) -> bool:
     """Return whether a file is a benchmark's result: JSON, or a table by its name."""
-    from specmodel.base.files import check_readable
-
     check_readable(Path(path), "file", "text")
     with refusing(path, "file", "a readable text file"), Path(path).open("rb") as file:
         start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()

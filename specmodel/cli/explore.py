@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 import click
 
@@ -53,7 +54,6 @@ def explore(
         return
     import webbrowser
     from threading import Thread
-    from urllib.parse import urlencode
 
     from specmodel.show.web.server import app, serve
 
@@ -88,7 +88,6 @@ def _write(folder: str, start: dict[str, str], *, overwrite: bool) -> None:
     """
     import re
     from pathlib import Path
-    from urllib.parse import parse_qsl, urlencode
 
     from specmodel.base.files import write_text
     from specmodel.show.web.address import Address

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from specmodel.answers.curves import break_even_rows, easiest_points, published_tokens
 from specmodel.base.text import SCREEN
+from specmodel.prediction.predicting import with_known_intervals
 from specmodel.prediction.table import Row, varies
-from specmodel.show import forms, report
+from specmodel.show import forms, operator, report
 from specmodel.show.columns import chosen
 from specmodel.show.facts import Fact, picked
 from specmodel.show.glossary import PAGES
@@ -32,9 +34,6 @@ def answer(prediction: report.Prediction) -> forms.Answer:
 
     Whatever acceptance it was predicted with changes nothing, unless it is by context.
     """
-    from specmodel.answers.curves import break_even_rows, published_tokens
-    from specmodel.prediction.predicting import with_known_intervals
-
     p = with_known_intervals(prediction)
     least = break_even_rows(p)
     kept, is_own = report.fitting(least), "speedup" in least[0]
@@ -76,9 +75,6 @@ def _needed(kept: list[Row], kind: str, name: str) -> dict[str, Fact]:
 
     `kind` is "break_even" or "sure".
     """
-    from specmodel.answers.curves import easiest_points
-    from specmodel.show import operator  # which imports what help does not need
-
     rate = f"{kind}_acceptance_rate"
     others = {"rate": rate, "length": "draft_length", "where": "where"}
     if rate not in kept[0]:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specmodel.answers.advice import BetterLayout, Verdict, better_layout, gain_of, start_options
 from specmodel.answers.decision import Decision, decide
 from specmodel.base.classes import dataclass
 from specmodel.base.ranges import spans
 from specmodel.base.text import TABLE, VERBOSE, wrap
+from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.table import Row
 from specmodel.show import defaults, forms, glossary, operator, report
 from specmodel.show.components import component_rows, component_tables, fields_of
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.glossary import PAGES
 from specmodel.show.within import Within, within_target
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from specmodel.prediction.outcome import Prediction
-    from specmodel.prediction.table import Row
 
 _TEXTS = PAGES["verdict"]
 _MOST, _DRAFTED, _ENDS = "{most:.2f}x at {most_place}", " with {one_length} drafted", "{most.ends}"
