@@ -6,12 +6,12 @@ from typing import Any
 from specmodel.base.compiled import toml_tables
 
 _DATA = Path(__file__).parent / "data"
-_TABLES: dict[str, dict[str, str]] = toml_tables(_DATA / "words.toml")
+TABLES: dict[str, dict[str, str]] = toml_tables(_DATA / "words.toml")
 
-LIMITS = _TABLES["limits"]
+LIMITS = TABLES["limits"]
 """What ``limited by`` may say, and what it means: what lengthens a step most."""
 
-WORDS = _TABLES["words"]
+WORDS = TABLES["words"]
 """What other words mean."""
 
 PAGES: dict[str, dict[str, Any]] = toml_tables(_DATA / "pages.toml")
@@ -22,7 +22,7 @@ def policy_words() -> dict[str, str]:
     """Return a description of each policy of ``simulate`` and ``load``, by name."""
     from specmodel.replay.policies.known import KNOWN
 
-    return _TABLES["policies"] | {name: kind.words for name, kind in KNOWN.items()}
+    return TABLES["policies"] | {name: kind.words for name, kind in KNOWN.items()}
 
 
 def limits_told(names: set[str], opening: str = "Limited by") -> str:

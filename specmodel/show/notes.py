@@ -10,19 +10,12 @@ from typing import Any
 from specmodel.base.notes import Note
 from specmodel.base.ranges import ranges_text
 from specmodel.base.text import listed
-from specmodel.show.glossary import PAGES
+from specmodel.show.glossary import PAGES, TABLES
 
 Values = Mapping[str, Any]
 
 _SLOTS_OF = {"chain": "vLLM without prefix caching", "aligned": "vLLM", "scratch": "SGLang"}
 """Who reserves states in each way."""
-
-_EXCHANGES = {
-    "gather": "all tokens to all GPUs",
-    "copies": "a copy for each expert, as by DeepEP",
-    "ranks": "a copy for each GPU",
-}
-"""How tokens get to whole experts of other GPUs; ``engine.exchange`` takes another."""
 
 
 def words(note: Note) -> str:
@@ -218,7 +211,7 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     "state_slots": _state_slots,
     "kernels": _kernels,
     "borrowed": _borrowed,
-    "exchange": lambda v: _EXCHANGES[v["exchange"]],
+    "exchange": lambda v: TABLES["exchanges"][v["exchange"]],
     "typical_all_reduce": lambda v: (
         "typical of other stacks or GPUs"
         + f", 80 % within a factor of {v['factor']:.1f}" * (v["factor"] > 1)
