@@ -128,9 +128,8 @@ def cost_table(
     gamma = int(check_draft_length(draft_length, whole=True))
     check("draft_length", gamma, minimum=1)
     sizes = np.unique(check("batch_size", batch_size, minimum=1, whole=True)).astype(int)
-    contexts = np.unique(
-        check("context_length", context_length, minimum=0, maximum=1e9, whole=True)
-    )
+    contexts = check("context_length", context_length, minimum=0, maximum=1e9, whole=True)
+    contexts = np.unique(contexts)
     requests = sizes[:, None] * float(deployment.layout.replicas)
     context = contexts[:, None, None]
     times = step_times(
@@ -260,9 +259,8 @@ def step_costs(
     table = cost_table(deployment, draft_length=longest, batch_size=sizes, context_length=contexts)
     has_file = engine_config == "sglang" and (needs_file or table.context_length.size == 1)
     if has_file and kind_of(deployment) not in ("dspark", "parallel"):
-        expected = (
-            "dspark or parallel with `engine_config='sglang'`, which reads a table for DSPARK only"
-        )
+        expected = "dspark or parallel with `engine_config='sglang'`,"
+        expected += " which reads a table for DSPARK only"
         raise InputError("drafter", case.given.get("drafter", kind_of(deployment)), expected)
     prediction = predict_deployed(
         deployment,

@@ -384,9 +384,8 @@ def _planned(
         **points,
     )
     gain = predicted.speedup.swapaxes(1, 2)
-    schedule = partial(
-        draft_length_schedule, gain[..., 1:], idle_speedup=gain[..., 0], tolerance=tolerance
-    )
+    how: dict[str, Any] = {"idle_speedup": gain[..., 0], "tolerance": tolerance}
+    schedule = partial(draft_length_schedule, gain[..., 1:], **how)
     unbound = schedule()
     return Plan(
         config=config,

@@ -155,9 +155,8 @@ class LargestBatches:
             row[f"largest_batch_size{end}"] = _size(largest) if largest else None
             row[f"throughput_per_gpu_within{end}"] = rate
         if price is not None:
-            row["cost_per_million_tokens"] = (
-                cost_per_million_tokens(price, 1, rate) if rate else None
-            )
+            cost = cost_per_million_tokens(price, 1, rate) if rate else None
+            row["cost_per_million_tokens"] = cost
         return row
 
 

@@ -206,9 +206,8 @@ def toml_text(record: Record, table: str = "") -> str:
 def _toml_lines(data: dict[str, Any], prefix: str) -> list[str]:
     is_bare = re.compile("[A-Za-z0-9_-]+").fullmatch
     named = {key if is_bare(key) else _json(key): value for key, value in data.items()}
-    lines = [
-        f"{key} = {_toml_value(value)}" for key, value in named.items() if not _is_table(value)
-    ]
+    plain = {key: value for key, value in named.items() if not _is_table(value)}
+    lines = [f"{key} = {_toml_value(value)}" for key, value in plain.items()]
     for key, value in named.items():
         if isinstance(value, dict) and value:
             nested = _toml_lines(value, f"{prefix}{key}.")

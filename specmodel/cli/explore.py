@@ -95,9 +95,7 @@ def _write(folder: str, start: dict[str, str], *, overwrite: bool) -> None:
 
     Path(folder).mkdir(parents=True, exist_ok=True)
     titles = {" ".join(start.values()): urlencode(start)} if start else SCENARIOS
-    names = {
-        re.sub(r"\W+", "-", title.lower()).strip("-"): address for title, address in titles.items()
-    }
+    names = {re.sub(r"\W+", "-", title.lower()).strip("-"): at for title, at in titles.items()}
     pages = {f"{folder}/{name}.html": address for name, address in names.items()}
     for page in pages:
         check_free(page, overwrite=overwrite)

@@ -183,9 +183,8 @@ def detail_options(*, lists: Iterable[str] = (), of: str = "") -> Add:
     )
     changes = own("set", "KEY=VALUE", words, to="changes", multiple=True)
     detail = [option(name, **listed.get(name, {})) for name in TABLES["detail"]]
-    return options(
-        *detail, changes, *([changed(partial(_set_apart, SETTABLE_OF[of]))] if of else [])
-    )
+    apart = [changed(partial(_set_apart, SETTABLE_OF[of]))] if of else []
+    return options(*detail, changes, *apart)
 
 
 def _set_apart(names: list[str], options: dict[str, Any]) -> dict[str, Any]:

@@ -112,9 +112,8 @@ def describe(names: tuple[str, ...]) -> None:
     rows = []
     for name in names:
         is_file = Path(name).suffix in SUFFIXES
-        statistics = traces.trace_statistics(
-            traces.read_trace(name) if is_file else _drawn(name, 1000, 512, 0)
-        )
+        trace = traces.read_trace(name) if is_file else _drawn(name, 1000, 512, 0)
+        statistics = traces.trace_statistics(trace)
         rows.append((Path(name).name, statistics))
         measured = None if is_file else traces.load_preset(name).measured
         if measured is not None:

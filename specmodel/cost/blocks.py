@@ -219,9 +219,8 @@ class BlockedTimes:
             return replace(time, beside=beside, host_time=host, launch_time=cut(rest.launch_time))
 
         def drafted(part: DraftTime) -> DraftTime:
-            passes = replace(
-                part.passes, **{name: cut(getattr(part.passes, name)) for name in _OF_DRAFTS}
-            )
+            taken = {name: cut(getattr(part.passes, name)) for name in _OF_DRAFTS}
+            passes = replace(part.passes, **taken)
             sequences = drafting_sequences(passes, plain)
             told = passes.architecture, sequences, passes.part, passes.host_passes
             return DraftTime(passes, joined(draft_pass(d, *told, "contexts"), part.each))

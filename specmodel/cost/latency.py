@@ -314,9 +314,8 @@ def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numer
     why += " verifies branches of a tree on them"
     if model is None:
         model = deployment.compressed_model
-        why = (
-            "entries of {} are made of tokens in a row, so that branches of a tree cannot share one"
-        )
+        why = "entries of {} are made of tokens in a row, so that branches of a tree"
+        why += " cannot share one"
     if model is None:
         return
     is_tree = np.asarray(verify_tokens != gamma + 1)

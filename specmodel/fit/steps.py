@@ -72,9 +72,8 @@ class MeasuredSteps:
             alone: FloatArray, host_time: FloatArray | float, factor: FloatArray | float = 1.0
         ) -> PassTime:
             seconds, launches = alone.T
-            return PassTime.of(
-                factor * gpu * seconds, host_time, engine.eager_kernel_time * launches
-            )
+            launch_time = engine.eager_kernel_time * launches
+            return PassTime.of(factor * gpu * seconds, host_time, launch_time)
 
         verify = timed(self.verify, pass_time, verify_factor)
         draft = timed(self.draft, engine.draft_pass_time * self.draft_passes, verify_factor)

@@ -129,9 +129,8 @@ class Stored:
         kept = replace(both, **{f: getattr(both, f) - getattr(counted, f) for f in summed})
         if both.kind != output.kind:  # of layers that were timed as a whole
             output = replace(output, kind=both.kind, stored_dtype=both.stored_dtype)
-        return {name: kept, "output_projections": output} | {
-            other: work for other, work in found.items() if other != name
-        }
+        others = {other: work for other, work in found.items() if other != name}
+        return {name: kept, "output_projections": output} | others
 
 
 def stored_parts(layers: Iterable[LayerGroup], stream: Stream, mixers: Stream) -> dict[Stored, int]:

@@ -215,9 +215,8 @@ def timeline(
             pauses = choice.draft_length is None
             replay_adapted(policies, drawn, pauses=pauses, numbers=own, log=steps)
     table = pd.DataFrame(steps)
-    tokens, seconds = (
-        table[name].rolling(WINDOW).sum() for name in ("emitted_tokens", "step_time")
-    )
+    names = ("emitted_tokens", "step_time")
+    tokens, seconds = (table[name].rolling(WINDOW).sum() for name in names)
     return table.assign(
         phase=table["phase"].map(str),
         utility=[float(value) if is_number(value) else np.nan for value in table["utility"]],

@@ -64,9 +64,8 @@ def capacity_facts(trial: Trial, rows: list[Row]) -> dict[str, Fact]:
     """Return the policy of the largest capacity, beside plain decoding and those as good."""
     best, plain = _best(rows), next((row for row in rows if row["policy"] == "none"), None)
     low, rate = best["simulated_low"], best["capacity"]
-    alike = [
-        r["policy"] for r in rows if r is not best and low and (r["simulated_high"] or 0) >= low
-    ]
+    others = (row for row in rows if row is not best and low)
+    alike = [row["policy"] for row in others if (row["simulated_high"] or 0) >= low]
     facts = {
         "within": Fact(within_targets(**vars(trial.targets))),
         "carries_most": Fact(named(best["policy"])),

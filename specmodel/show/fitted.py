@@ -23,9 +23,8 @@ def answer(update: fit.EngineUpdate) -> Answer:
     facts, runs, moved = fit.update_facts(update), fit.run_rows(update), fit.moved_rows(update)
     values = {name: fact.value for name, fact in facts.items()}
     is_refused, is_slow = values.get("is_refused"), values.get("is_slow")
-    against = lines(
-        [_TEXTS["refused"] if is_refused else _TEXTS["unlike"], _TEXTS["excess"]], facts
-    )
+    doubt = _TEXTS["refused"] if is_refused else _TEXTS["unlike"]
+    against = lines([doubt, _TEXTS["excess"]], facts)
     warnings = [*values.get("notes", ()), *against]
     causes = lines(() if is_slow is None else _TEXTS["slow"] if is_slow else _TEXTS["fast"], facts)
 

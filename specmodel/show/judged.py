@@ -38,9 +38,8 @@ def answer(judged: measured.JudgedEngines) -> Answer:
     def page() -> str:
         tables = [text_table(few, JUDGED, width=SCREEN.get(), left=_LEFT)] if few else []
         tables += [text_table(part, ERRORS, left=_LEFT) for part in (groups, hosts) if part]
-        words, notes = (
-            "\n".join(map(wrap, lines(t, facts))) for t in (_TEXTS["lines"], _TEXTS["notes"])
-        )
+        texts = (_TEXTS["lines"], _TEXTS["notes"])
+        words, notes = ("\n".join(map(wrap, lines(each, facts))) for each in texts)
         return "\n\n".join([words, *tables, notes])
 
     return Answer(page=page, facts=facts, fields=fields, rows=rows)

@@ -54,9 +54,8 @@ def _beyond_memory(v: Values) -> str:
         largest = f"the weights fit, but not one request{at}"
     else:
         largest = "not even the weights fit"
-    needed, usable, whole = (
-        si(v[name], "B") for name in ("needed_bytes", "usable_bytes", "capacity_bytes")
-    )
+    names = ("needed_bytes", "usable_bytes", "capacity_bytes")
+    needed, usable, whole = (si(v[name], "B") for name in names)
     return (
         f"batch size {v['batch_size']} needs {needed} of the {usable} ({100 * v['share']:g} % of"
         f" {whole}) that an engine uses of a GPU ({v['hardware']}); {largest}"

@@ -257,9 +257,8 @@ def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
 
     def where(rows: Sequence[Row]) -> Fact:
         those = {row["batch_size"] for row in rows}
-        return Fact(
-            [list(ends) for ends in spans(sizes, (size in those for size in sizes))], "request"
-        )
+        ends = spans(sizes, (size in those for size in sizes))
+        return Fact([*map(list, ends)], "request")
 
     is_known = report.verbs(prediction)[0] == "pays" and any(row["fits"] for row in shown.every)
     gain, risk, layout = gain_of(judged.best), judged.risk, shown.layout

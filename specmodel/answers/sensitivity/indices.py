@@ -136,9 +136,8 @@ def _points(
 
 def _weights(count: int, generator: np.random.Generator) -> FloatArray:
     """Return bootstrap weights: the share of each batch in each resample, (batches, resamples)."""
-    taken = (
-        generator.integers(count, size=(RESAMPLES, count)) + count * np.arange(RESAMPLES)[:, None]
-    )
+    taken = generator.integers(count, size=(RESAMPLES, count))
+    taken = taken + count * np.arange(RESAMPLES)[:, None]
     return np.bincount(taken.ravel(), minlength=taken.size).reshape(taken.shape).T / count
 
 

@@ -211,9 +211,8 @@ def _records(deployment: Deployment, works: list[Work]) -> Iterator[tuple[str, o
 
 def _errors(deployment: Deployment, target: list[Work], drafter: list[Work]) -> list[Input]:
     """Return factors on kernels, of which all passes of a fitted engine share one, and messages."""
-    whole, of_draft = (
-        ("engine", "error") if deployment.engine.fit else ("deployment", "draft_error")
-    )
+    is_fitted = deployment.engine.fit is not None
+    whole, of_draft = ("engine", "error") if is_fitted else ("deployment", "draft_error")
     names = [
         f"{kind}.{error}"
         for kind in _kinds(deployment, target)

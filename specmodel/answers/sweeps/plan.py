@@ -306,9 +306,8 @@ def _deployments(
     labelled = itertools.product(*(labels_of(values[name]) for name in names))
     for chosen, words in zip(combinations, labelled, strict=True):
         try:
-            deployment, _ = usually_deployed(
-                {"may_not_fit": True, **dict(zip(names, chosen, strict=True))}
-            )
+            given = dict(zip(names, chosen, strict=True))
+            deployment, _ = usually_deployed({"may_not_fit": True, **given})
         except InputError as error:
             if not skip_impossible:
                 raise

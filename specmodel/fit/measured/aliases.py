@@ -91,9 +91,8 @@ def profile_of(engine: str, version: str = "", notes: str = "") -> tuple[str, di
     with overlap" says that plain decoding did not overlap either.
     """
     stack = stack_of(engine)
-    changes: dict[str, Any] = (
-        {"engine.hides_host": "none"} if "neither with overlap" in notes else {}
-    )
+    is_synchronous = "neither with overlap" in notes
+    changes: dict[str, Any] = {"engine.hides_host": "none"} if is_synchronous else {}
     if stack not in _FIRST_OF:
         return "tensorrt-llm", changes
     first, current, before = _FIRST_OF[stack]

@@ -50,9 +50,8 @@ def compressed_mixers(reader: Reader, kinds: list[str], window: int | None) -> l
         return _sharing_mixers(reader, len(kinds))
     made = {SLIDING: _heads(reader)}
     if COMPRESSED[0] in kinds:
-        made[COMPRESSED[0]] = (
-            made[SLIDING] | {"ratio": 4, "has_overlap": True} | reader.sizes("indexer of entries")
-        )
+        own = {"ratio": 4, "has_overlap": True} | reader.sizes("indexer of entries")
+        made[COMPRESSED[0]] = made[SLIDING] | own
     made[COMPRESSED[1]] = made[SLIDING] | {"ratio": 128}
     return [made[kind] for kind in kinds]
 

@@ -246,9 +246,8 @@ def _spread_normals(size: int, generator: np.random.Generator) -> Latent:
 
 
 def _lengths(num_requests: int, output_tokens: object) -> NDArray[np.int64]:
-    requests = int(
-        check("num_requests", num_requests, minimum=1, maximum=MAX_POSITIONS, whole=True)
-    )
+    checked = check("num_requests", num_requests, minimum=1, maximum=MAX_POSITIONS, whole=True)
+    requests = int(checked)
     longest = MAX_POSITIONS // requests
     lengths = check("output_tokens", output_tokens, minimum=1, maximum=MAX_POSITIONS, whole=True)
     if lengths.shape not in ((), (1,), (requests,)):

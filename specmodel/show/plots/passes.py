@@ -55,9 +55,8 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
     for (name, part), marker in zip(rows.groupby("component", sort=False), markers, strict=False):
         colour = colours[part["kind"].iloc[0]]
         shape: Style = {"color": colour, "marker": marker, "markersize": 4, "linestyle": ""}
-        ax.plot(
-            *part.sort_values("pass")[place].to_numpy().T, color=colour, linewidth=0.6, zorder=2
-        )
+        x, y = part.sort_values("pass")[place].to_numpy().T
+        ax.plot(x, y, color=colour, linewidth=0.6, zorder=2)
         for face, pass_ in (("white", "forward"), (colour, "verify")):
             dot = part[part["pass"] == pass_]
             ax.plot(dot[place[0]], dot[place[1]], mfc=face, label="_", **shape)

@@ -62,9 +62,8 @@ def page(address: Address, css: str = "") -> str:
     """Return the whole page of an address; with `css` in it, one that needs no server."""
     predictions = settings_of(address)
     first = next(iter(predictions.values()))
-    settings = [
-        _setting(address, *each, is_second=i > 0) for i, each in enumerate(predictions.items())
-    ]
+    each = enumerate(predictions.items())
+    settings = [_setting(address, *named, is_second=i > 0) for i, named in each]
     shown = {
         "settings": settings,
         "tables": _tables(settings),
@@ -243,6 +242,5 @@ def _in_words(fact: Fact, form: str) -> str:
     if isinstance(fact.value, dict):
         return "; ".join(f"{name} {form.format(own)}" for name, own in fact.value.items())
     told = form.format(fact.value)
-    return (
-        told if fact.low is None else f"{told} ({form.format(fact.low)}-{form.format(fact.high)})"
-    )
+    ends = "" if fact.low is None else f" ({form.format(fact.low)}-{form.format(fact.high)})"
+    return told + ends
