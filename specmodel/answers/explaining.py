@@ -89,11 +89,8 @@ class Explanation:
         ]
         points = {name: getattr(p, name).astype(int) for name in _COORDINATES}
         points |= {"tokens_per_step": p.tokens_per_step, "fits": p.fits}
-        return [
-            point | step | {"value": step["value"][i]}
-            for i, point in enumerate(rows_of(points))
-            for step in steps
-        ]
+        rows = enumerate(rows_of(points))
+        return [point | step | {"value": step["value"][i]} for i, point in rows for step in steps]
 
 
 def explain(prediction: Prediction) -> Explanation:

@@ -97,12 +97,9 @@ def as_table(
             return {key: plain(inner) for key, inner in value.items()}
         return type(value)(map(plain, value)) if isinstance(value, list | tuple) else value
 
-    values = ((field, getattr(record, field.name)) for field in fields(record))
-    return {
-        field.name: plain(value)
-        for field, value in values
-        if not is_hidden(field) and keeps(field, value)
-    }
+    shown = (field for field in fields(record) if not is_hidden(field))
+    values = ((field, getattr(record, field.name)) for field in shown)
+    return {field.name: plain(value) for field, value in values if keeps(field, value)}
 
 
 def unchecked(record: RecordType, changes: Mapping[str, object]) -> RecordType:

@@ -154,10 +154,8 @@ def distinct(points: Points) -> Distinct:
     if np.count_nonzero(is_there) > _MOST_DISTINCT * shape[0]:
         return Distinct(own, shape)
     places, each = (np.cumsum(is_there) - 1)[codes], np.flatnonzero(is_there)
-    few = {
-        name: low + each // stride % count
-        for name, low, stride, count in zip(own, lows, strides, counts, strict=True)
-    }
+    digits = zip(own, lows, strides, counts, strict=True)
+    few = {name: low + each // stride % count for name, low, stride, count in digits}
     return Distinct(few, each.shape, places)
 
 

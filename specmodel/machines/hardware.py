@@ -132,11 +132,8 @@ class Link(Record):
         name = self.taken_all_reduce(stack)
         if name is not None:
             return self.all_reduce[name].parameters
-        ring = {
-            "latency": self.collective_latency,
-            "hop_latency": 2 * self.hop_latency,
-            "efficiency": self.efficiency,
-        }
+        ring = {"latency": self.collective_latency, "efficiency": self.efficiency}
+        ring["hop_latency"] = 2 * self.hop_latency
         shots = ("one_shot", "two_shot")
         fields = {f"{shot}_{name}": value for shot in shots for name, value in ring.items()}
         return AllReduceParameters(**fields)

@@ -287,10 +287,8 @@ def _over_best(
     if row not in named:
         return dict.fromkeys(names, np.nan)
     best = max(named, key=lambda other: other["speedup"])
-    own, least = (
-        records[records["policy"] == each["policy"]].set_index("request")["time"]
-        for each in (row, best)
-    )
+    both = (records[records["policy"] == each["policy"]] for each in (row, best))
+    own, least = (each.set_index("request")["time"] for each in both)
     ends = _interval(own, least[own.index], generator)
     return dict(zip(names, (own.sum() / least.sum(), *ends), strict=True))
 

@@ -191,9 +191,8 @@ class Service:
         by_class = spread_survival(chances, self.acceptance_by_request)
         levels = np.rint(by_class * 2**32).astype(np.int64)
         contexts = np.rint([*self.by_context]).astype(np.int64)
-        return Outcomes(
-            levels.ravel(), levels.shape[3], nothing, nothing, nothing, contexts, len(levels)
-        )
+        unread = (nothing, nothing, nothing)
+        return Outcomes(levels.ravel(), levels.shape[3], *unread, contexts, len(levels))
 
 
 def prepare(

@@ -29,10 +29,8 @@ _TO_PREDICT = "To predict; words in capitals are yours to give, as no file tells
 def of_benchmarks(drafted: Sequence[measured.Run]) -> Answer:
     """Return the acceptance of runs that drafted, from the result files of a benchmark."""
     names = [column.name for column in BENCHMARKS[1:]]
-    rows = [
-        {"run": Path(run.source).name} | {name: getattr(run, name) for name in names}
-        for run in drafted
-    ]
+    told = [{name: getattr(run, name) for name in names} for run in drafted]
+    rows = [{"run": Path(run.source).name} | own for run, own in zip(drafted, told, strict=True)]
     kinds: dict[Any, list[measured.Run]] = {}
     for run in drafted:
         kinds.setdefault((run.draft_length, run.topk, run.verify_tokens), []).append(run)

@@ -81,10 +81,8 @@ def _needed(kept: list[Row], kind: str, name: str) -> dict[str, Fact]:
         return {}
     easiest = easiest_points(kept, rate)
     able = [row for row in easiest if row[rate] is not None]
-    facts = {
-        "points": Fact(len(easiest)),
-        f"{name}_nowhere": Fact(len(easiest) - len(able) or None),
-    }
+    nowhere = Fact(len(easiest) - len(able) or None)
+    facts = {"points": Fact(len(easiest)), f"{name}_nowhere": nowhere}
     for end, row in zip(("from", "everywhere"), [*able[:1], *able[1:][-1:]], strict=False):
         placed = row | {"where": operator.place(row, easiest)}
         facts |= picked(f"{name}_{end}", placed, f"{kind}_tokens_per_step", **others)

@@ -25,13 +25,10 @@ def answer(judged: measured.JudgedEngines) -> Answer:
     groups = records(judged.errors[(judged.errors["group"] == "all") | (sizes > 1)])
 
     few = rows if len(rows) <= _MOST_ROWS else []
-    not_taken = [
-        {"reason": why, "count": len(named), "rows": named}
-        for why, named in judged.not_taken.items()
-    ]
-    fields: Row = {
-        name: fact.value for name, fact in facts.items() if isinstance(fact.value, float)
-    }
+    left = judged.not_taken.items()
+    not_taken = [{"reason": why, "count": len(named), "rows": named} for why, named in left]
+    values = {name: fact.value for name, fact in facts.items()}
+    fields: Row = {name: value for name, value in values.items() if isinstance(value, float)}
     fields |= {"groups": errors[1:], "hosts": hosts, "rows": [*map(_known, rows)]}
     fields |= {"not_taken": not_taken, "assumptions": dict(judged.assumed)}
 

@@ -120,11 +120,8 @@ def rates_read(v: Values) -> str:
 
 def _loaded_drafter(v: Values) -> str:
     spent = {"its pass": v["draft_time"], "the host's work": v["host_time"]}
-    parts = [
-        f"{name} {si(time, 's')}"
-        for name, time in spent.items()
-        if time > 0.1 * sum(spent.values())
-    ]
+    least = 0.1 * sum(spent.values())
+    parts = [f"{name} {si(time, 's')}" for name, time in spent.items() if time > least]
     return (
         f"at batch size {v['batch_sizes']} nothing is drafted, and the drafter, which stays loaded,"
         f" takes its time in each step all the same ({' and '.join(parts)}): down to"

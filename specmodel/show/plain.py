@@ -32,9 +32,8 @@ def answer(prediction: Prediction, *, components: bool = False) -> forms.Answer:
         parts += [component_tables(prediction)] if components else []
         return report.page(prediction, words, *parts)
 
-    return forms.Answer(
-        page=page, facts=facts, fields=fields, rows=listed, warnings=prediction.warnings
-    )
+    warned = prediction.warnings
+    return forms.Answer(page=page, facts=facts, fields=fields, rows=listed, warnings=warned)
 
 
 def _facts(rows: list[Row]) -> dict[str, Fact]:

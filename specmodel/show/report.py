@@ -221,14 +221,8 @@ def comparison(
     if len(cases) > 1:  # layouts may be all that differs
         cases = {re.sub(r" \(tensor parallel[^)]*\)", "", case) for case in cases}
     case = cases.pop() if len(cases) == 1 else ""
-    return Answer(
-        page=page,
-        facts=known(facts.items()),
-        fields=fields,
-        rows=found,
-        warnings=[*warnings],
-        case=case,
-    )
+    told, warned = known(facts.items()), [*warnings]
+    return Answer(page=page, facts=told, fields=fields, rows=found, warnings=warned, case=case)
 
 
 def fitting(rows: Sequence[Row]) -> list[Row]:

@@ -133,9 +133,8 @@ def _published(prediction: Prediction, turned: Turned) -> dict[str, Fact]:
 
 def _table(rows: Sequence[Row], turned: Turned) -> str:
     """Return the table of a question turned round."""
-    pays = Column(
-        _NEEDED, "", "", "pays from\ntokens/step", f"{{{_NEEDED}:.2f}} of {{draft_length:.0f}}"
-    )
+    needed = f"{{{_NEEDED}:.2f}} of {{draft_length:.0f}}"
+    pays = Column(_NEEDED, "", "", "pays from\ntokens/step", needed)
     heads = [
         Column(_column(level), "-", "", level.replace(" ", "\n"), ".2f", spare=6 + i)
         for i, level in enumerate(turned.speedups)

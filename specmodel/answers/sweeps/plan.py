@@ -118,11 +118,9 @@ class Plan:
     @cached_property
     def words(self) -> Mapping[str, tuple[str, ...]]:
         """What each label says that is in words, each once."""
-        names = [name for name, value in self.deployments[0][0].items() if isinstance(value, str)]
-        return {
-            name: tuple(dict.fromkeys(labels[name] for labels, _ in self.deployments))
-            for name in names
-        }
+        labels = [labels for labels, _ in self.deployments]
+        names = [name for name, value in labels[0].items() if isinstance(value, str)]
+        return {name: tuple(dict.fromkeys(each[name] for each in labels)) for name in names}
 
     @property
     def num_points(self) -> int:

@@ -13,13 +13,8 @@ from specmodel.machines.hardware import list_hardware
 from specmodel.machines.versions import of_version
 from specmodel.models.architecture import Architecture, list_architectures
 
-STACKS = {
-    "trtllm": "trtllm",
-    "tensorrt-llm": "trtllm",
-    "tensorrt_llm": "trtllm",
-    "vllm": "vllm",
-    "sglang": "sglang",
-}
+STACKS = {"trtllm": "trtllm", "tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm"}
+STACKS |= {"vllm": "vllm", "sglang": "sglang"}
 """Names of engines, with the names of their kernel stacks."""
 
 _FIRST_OF = {

@@ -107,16 +107,9 @@ def compressed_fields(reader: Reader, layers: list[Fields]) -> Fields:
             raise reader.fault("expert_dtype", "fp4 or fp8, as engines differ where it is not said")
     streams = reader.whole("hc_mult", minimum=2)
     block = layers[-1]["feed_forward"]
-    fields: Fields = {
-        "residuals": {
-            "kind": "hyper_connections",
-            "num_streams": streams,
-            "has_head": True,
-            "in_modules": True,
-        },
-        **_memory(reader, streams),
-        "kv_dtype": "mxfp8" if reader.is_family(_SHARED) else "fp8",
-    }
+    residuals = {"kind": "hyper_connections", "num_streams": streams, "has_head": True}
+    fields: Fields = {"residuals": residuals | {"in_modules": True}, **_memory(reader, streams)}
+    fields["kv_dtype"] = "mxfp8" if reader.is_family(_SHARED) else "fp8"
     if reader.get("dspark_block_size") is not None:  # the modules are layers of a DSpark head
         fields |= {"num_mtp_modules": 0}
         keys = {"num_experts": "dspark_n_routed_experts"}

@@ -64,10 +64,8 @@ class _Table(NamedTuple):
 def _table() -> _Table:
     """Return the names of matrices, in which `ANY` stands for the number of an expert."""
     table = read_mapping(DATA / "matrix_names.toml", "matrix_names")
-    mixers = {
-        kind: (_namings(sides["before"]), _namings(sides["after"]))
-        for kind, sides in table["mixers"].items()
-    }
+    listed = table["mixers"].items()
+    mixers = {kind: (_namings(own["before"]), _namings(own["after"])) for kind, own in listed}
     blocks = {group: _namings(listed) for group, listed in table["blocks"].items()}
     sides = (side for both in mixers.values() for side in both)
     namings = (*sides, *blocks.values(), (_INDEXER,))

@@ -162,10 +162,8 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
     inside = bool(frames.fits(rows).all())
     knows = rows["policy"].astype(str).str.split(":").str[0].isin(_HINDSIGHT)
     style.unity(ax, vertical=True)
-    for part, face, label in (
-        (rows[~knows], COLOURS[0], "policy"),
-        (rows[knows], "white", "in hindsight, a bound"),
-    ):
+    known = rows[knows], "white", "in hindsight, a bound"
+    for part, face, label in ((rows[~knows], COLOURS[0], "policy"), known):
         if not part.empty:
             pale = {"alpha": 1 if inside else 0.4}
             bars: Style = {"elinewidth": 0.8, "capsize": 2, "ecolor": COLOURS[0]} | pale
