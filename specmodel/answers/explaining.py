@@ -153,8 +153,7 @@ def _of_layers(
     prediction: Prediction, names: tuple[str, ...], values: FloatArray
 ) -> dict[str, FloatArray]:
     """Return values by name of a term, without those that the layers of the model cannot have."""
-    causes = prediction.times.forward.causes.values()
-    missing = set(CAUSES_OF_SOME) - set(causes)
+    missing = set(CAUSES_OF_SOME) - {*prediction.times.forward.causes.values()}
     return {n: value for n, value in zip(names, values, strict=True) if n not in missing}
 
 

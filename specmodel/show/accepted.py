@@ -99,8 +99,7 @@ def of_lengths(tables: Mapping[str, Mapping[int, float]]) -> Answer:
         model = measured.named_checkpoint(name.partition(" ")[0])[0]
         commands.append(f"{name}\n{_command(model, 'GPU', [], forms[-1:])}".strip())
     page = "\n\n".join([text_table(rows, LENGTHS, left=("table",)), _TO_PREDICT, *commands])
-    fields = {"rows": rows, "predict": forms}
-    return Answer(page=lambda: page, fields=fields, rows=rows)
+    return Answer(page=lambda: page, fields={"rows": rows, "predict": forms}, rows=rows)
 
 
 def _command(model: str, gpus: str, sizes: Sequence[float], options: Sequence[str]) -> str:
