@@ -64,7 +64,7 @@ def answer(
         paste=shown.paste[0],
         fields=fields,
         rows=component_rows(prediction) if components else rows,
-        header=operator.chosen_rows(prediction, prediction.rows(1), columns)[0],
+        header=() if rows else operator.chosen_rows(prediction, prediction.rows(1), columns)[0],
         warnings=prediction.warnings,
         case="" if columns else report.caption(prediction),
     )
