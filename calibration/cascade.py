@@ -64,11 +64,9 @@ def main(*, requests: int, workers: int, **options: Any) -> Answer:
 
     return Answer(
         page=page,
-        fields=lambda: (
-            {"settings": vars(settings), "paper": PAPER}
-            | {name: records(table) for name, table in tables.items()}
-        ),
-        rows=lambda: records(claims),
+        fields={"settings": vars(settings), "paper": PAPER}
+        | {name: records(table) for name, table in tables.items()},
+        rows=records(claims),
     )
 
 

@@ -44,9 +44,8 @@ def conditional_acceptance(cumulative_acceptance: Numeric) -> FloatArray:
     `cumulative_acceptance` is P(at least i tokens accepted), i = 1, 2, … on the last axis. A
     position that is never reached gets 0.
     """
-    reached = np.atleast_1d(
-        check("cumulative_acceptance", cumulative_acceptance, minimum=0, maximum=1)
-    )
+    checked = check("cumulative_acceptance", cumulative_acceptance, minimum=0, maximum=1)
+    reached = np.atleast_1d(checked)
     if (np.diff(reached, axis=-1) > 0).any():
         raise InputError("cumulative_acceptance", cumulative_acceptance, "rates that never rise")
     before = np.concatenate([np.ones_like(reached[..., :1]), reached[..., :-1]], axis=-1)

@@ -210,10 +210,9 @@ def speedup(
     B = check("batch_size", batch_size, above=0)
     gamma = check("draft_length", draft_length, minimum=1)
     sigma = check("step_efficiency", step_efficiency, above=0, maximum=1)
-    routed = {"num_experts": num_experts, "experts_per_token": experts_per_token}
-    ar, verify = (
-        forward_time(t, parameters, ridge_point=ridge_point, **routed) for t in (B, B * gamma)
-    )
+    how = {"num_experts": num_experts, "experts_per_token": experts_per_token}
+    how |= {"ridge_point": ridge_point}
+    ar, verify = (forward_time(t, parameters, **how) for t in (B, B * gamma))
     draft = gamma * draft_pass_time(B, parameters, ridge_point=ridge_point)
     tokens = sigma * (gamma + 1)
     return speculation.speedup(tokens, ar, verify, draft, reject_time(B, parameters))

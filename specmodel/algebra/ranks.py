@@ -129,12 +129,8 @@ def all_reduce(ranks: int, gpus_per_node: int) -> Message:
     """
     inside = min(ranks, gpus_per_node)
     nodes = -(-ranks // inside)
-    return Message(
-        2 * (inside - 1) / inside,
-        2 * (nodes - 1) / nodes / inside,
-        2 * (inside - 1),
-        2 * (nodes - 1),
-    )
+    within, between = 2 * (inside - 1), 2 * (nodes - 1)
+    return Message(within / inside, between / nodes / inside, within, between)
 
 
 def all_to_all(ranks: int, gpus_per_node: int) -> Message:

@@ -124,9 +124,8 @@ def solve_acceptance_rate(tokens_per_step: Numeric, draft_length: Numeric) -> Fl
     tokens = check("tokens_per_step", tokens_per_step, minimum=1)
     if (tokens > gamma + 1).any():
         bad, length = (a[tokens > gamma + 1][0] for a in np.broadcast_arrays(tokens, gamma))
-        raise InputError(
-            "tokens_per_step", float(bad), f"numbers from 1 to draft_length + 1 = {length + 1:g}"
-        )
+        expected = f"numbers from 1 to draft_length + 1 = {length + 1:g}"
+        raise InputError("tokens_per_step", float(bad), expected)
     return unwrap(_invert_tokens_per_step(tokens, gamma))
 
 

@@ -269,10 +269,8 @@ def _laid_out(asked: tuple[str, Case]) -> dict[str, Case]:
 def _name(varied: Mapping[str, str]) -> str:
     """Return a name from the labels of the varied arguments; degrees are joined by blanks."""
     groups = itertools.groupby(varied, key=lambda name: name in _WHOLE)
-    return ", ".join(
-        (" " if are_degrees else ", ").join(varied[name] for name in names)
-        for are_degrees, names in groups
-    )
+    ends = {True: " ", False: ", "}
+    return ", ".join(ends[whole].join(varied[n] for n in names) for whole, names in groups)
 
 
 def _with_gpus(name: str, prediction: Prediction, others: Mapping[str, Prediction]) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.classes import dataclass
-from specmodel.base.compiled import compiled
+from specmodel.base.compiled import toml_tables
 from specmodel.base.errors import InputError
-from specmodel.base.records import read_mapping
 from specmodel.cost.deploying import DEFAULT_ENGINE
 from specmodel.drafters.names import is_lookup
 from specmodel.machines.engine import EngineProfile, load_engine
@@ -133,8 +132,6 @@ def _vllm_method(drafter: str, path: str | None) -> str:
         return ""
     method = f'"method": "{_VLLM_METHODS[drafter]}", '
     if path or not (path is None or _has_no_file(drafter)):
-        import json  # which few pages need
-
         method += f'"model": {json.dumps(path or "DRAFTER")}, '
     return method + ('"parallel_drafting": true, ' if drafter in ("p-eagle", "pard") else "")
 
@@ -191,8 +188,6 @@ def _tensorrt_llm_place(*_: Any) -> str:
 
 def _sglang(schedule: Schedule, *_: Any) -> str:
     """Return JSON in which one candidate length holds from each batch size on."""
-    import json
-
     slots = {str(first): {"candidate_steps": [length]} for first, _, length in schedule.ranges}
     return _fill("{", [json.dumps({size: slot})[1:-1] for size, slot in slots.items()], "}")
 
@@ -222,8 +217,7 @@ def _fill(opening: str, entries: list[str], closing: str) -> str:
     return lines.replace("\xa0", " ")
 
 
-_DATA = Path(__file__).parent / "data/config_formats.toml"
-_ROWS = compiled(_DATA, [_DATA], partial(read_mapping, _DATA, "config_formats"))
+_ROWS = toml_tables(Path(__file__).parent / "data/config_formats.toml")
 _VLLM_METHODS, _TENSORRT_LLM = _ROWS["methods"], _ROWS["decoding_types"]
 _OF_STACKS = {"trtllm": "tensorrt-llm"}
 """Formats of stacks that go by another name."""

@@ -39,6 +39,8 @@ FORMAT = "cost-table"
 """What the command calls such tables."""
 _OF_SCHEDULES = (*ACCEPTANCE, "measured_draft_length", "prompt_length", "output_length")
 """Arguments that a table takes no notice of."""
+_TIMES = ("draft_time", "verify_time", "reject_time")
+"""Parts of a step."""
 MOST_STEPS = 4096
 """Most steps that SGLang's format is fitted to; the fit then takes about a second [-]."""
 
@@ -81,13 +83,9 @@ class CostTable:
 
     def rows(self) -> list[dict[str, int | float]]:
         """Return a row for each step, by context, batch size and tokens, with its times."""
-        context, size, tokens = np.meshgrid(
-            self.context_length, self.batch_size, self.verify_tokens, indexing="ij"
-        )
-        times = {
-            f"{name}_time": getattr(self, f"{name}_time")
-            for name in ("draft", "verify", "reject", "step")
-        }
+        axes = self.context_length, self.batch_size, self.verify_tokens
+        context, size, tokens = np.meshgrid(*axes, indexing="ij")
+        times = {name: getattr(self, name) for name in (*_TIMES, "step_time")}
         points = {"context_length": context, "batch_size": size, "verify_tokens": tokens}
         return rows_of({**points, "num_tokens": size * tokens, **times})
 
@@ -128,27 +126,16 @@ def cost_table(
     gamma = int(check_draft_length(draft_length, whole=True))
     check("draft_length", gamma, minimum=1)
     sizes = np.unique(check("batch_size", batch_size, minimum=1, whole=True)).astype(int)
-    contexts = np.unique(
-        check("context_length", context_length, minimum=0, maximum=1e9, whole=True)
-    )
+    contexts = check("context_length", context_length, minimum=0, maximum=1e9, whole=True)
+    contexts = np.unique(contexts)
     requests = sizes[:, None] * float(deployment.layout.replicas)
     context = contexts[:, None, None]
-    times = step_times(
-        deployment,
-        batch_size=requests,
-        draft_length=gamma,
-        verify_tokens=gamma + 1,
-        context_length=context,
-    )
-    passes = sequence_group(
-        batch_size=requests, tokens_per_sequence=np.arange(1.0, gamma + 2), context_length=context
-    )
+    served: Any = {"batch_size": requests, "context_length": context}
+    times = step_times(deployment, **served, draft_length=gamma, verify_tokens=gamma + 1)
+    passes = sequence_group(**served, tokens_per_sequence=np.arange(1.0, gamma + 2))
     verifying = replace(times, verify_pass=target_pass(deployment, passes))
     shape = (contexts.size, sizes.size, gamma + 1)
-    columns = {
-        name: np.broadcast_to(getattr(verifying, name), shape)
-        for name in ("draft_time", "verify_time", "reject_time")
-    }
+    columns = {name: np.broadcast_to(getattr(verifying, name), shape) for name in _TIMES}
     contexts = contexts.astype(int)
     return CostTable(draft_length=gamma, context_length=contexts, batch_size=sizes, **columns)
 
@@ -260,9 +247,8 @@ def step_costs(
     table = cost_table(deployment, draft_length=longest, batch_size=sizes, context_length=contexts)
     has_file = engine_config == "sglang" and (needs_file or table.context_length.size == 1)
     if has_file and kind_of(deployment) not in ("dspark", "parallel"):
-        expected = (
-            "dspark or parallel with `engine_config='sglang'`, which reads a table for DSPARK only"
-        )
+        expected = "dspark or parallel with `engine_config='sglang'`,"
+        expected += " which reads a table for DSPARK only"
         raise InputError("drafter", case.given.get("drafter", kind_of(deployment)), expected)
     prediction = predict_deployed(
         deployment,

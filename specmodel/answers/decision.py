@@ -165,9 +165,8 @@ class _Judged:
     ) -> None:
         self.asked, self.largest = case, int(sizes[-1])
         most = min(self.largest, _MOST_JUDGED)
-        some = (
-            np.geomspace(1, self.largest, most) if self.largest > most else np.arange(1, most + 1)
-        )
+        is_few = self.largest <= most
+        some = np.arange(1, most + 1) if is_few else np.geomspace(1, self.largest, most)
         every = np.union1d(some.astype(int), sizes).astype(int)
         limit = case.deployment.graph_limit
         self.limit = limit if limit and limit.default_of else None
@@ -290,9 +289,8 @@ def _recipe(judged: _Judged, length: int) -> tuple[tuple[int, int] | None, float
         return None, 0.0
     nearest = recipe[length > recipe[1]]
     means = judged.means
-    return (
-        (recipe, float(means[nearest] / means[length] - 1)) if nearest < means.size else (None, 0.0)
-    )
+    is_known = nearest < means.size
+    return (recipe, float(means[nearest] / means[length] - 1)) if is_known else (None, 0.0)
 
 
 def _schedule(judged: _Judged) -> Plan | None:

@@ -89,11 +89,8 @@ class Explanation:
         ]
         points = {name: getattr(p, name).astype(int) for name in _COORDINATES}
         points |= {"tokens_per_step": p.tokens_per_step, "fits": p.fits}
-        return [
-            point | step | {"value": step["value"][i]}
-            for i, point in enumerate(rows_of(points))
-            for step in steps
-        ]
+        rows = enumerate(rows_of(points))
+        return [point | step | {"value": step["value"][i]} for i, point in rows for step in steps]
 
 
 def explain(prediction: Prediction) -> Explanation:
@@ -156,8 +153,7 @@ def _of_layers(
     prediction: Prediction, names: tuple[str, ...], values: FloatArray
 ) -> dict[str, FloatArray]:
     """Return values by name of a term, without those that the layers of the model cannot have."""
-    causes = prediction.times.forward.causes.values()
-    missing = set(CAUSES_OF_SOME) - set(causes)
+    missing = set(CAUSES_OF_SOME) - {*prediction.times.forward.causes.values()}
     return {n: value for n, value in zip(names, values, strict=True) if n not in missing}
 
 

@@ -239,9 +239,8 @@ class Plan(Viewed):
         every, rows = self.rows(), list[Row]()
         for first, last, length in self.schedule.ranges:
             of, within = every[first - 1 : last], slice(first - 1, last)
-            speedups, lows, highs = (
-                [row[f"speedup{end}"] for row in of] for end in ("", "_low", "_high")
-            )
+            ends = ("speedup", "speedup_low", "speedup_high")
+            speedups, lows, highs = ([row[end] for row in of] for end in ends)
             rows.append(
                 {
                     "first_batch_size": first,
@@ -384,9 +383,8 @@ def _planned(
         **points,
     )
     gain = predicted.speedup.swapaxes(1, 2)
-    schedule = partial(
-        draft_length_schedule, gain[..., 1:], idle_speedup=gain[..., 0], tolerance=tolerance
-    )
+    how: dict[str, Any] = {"idle_speedup": gain[..., 0], "tolerance": tolerance}
+    schedule = partial(draft_length_schedule, gain[..., 1:], **how)
     unbound = schedule()
     return Plan(
         config=config,

@@ -63,9 +63,8 @@ class Ranking:
             for row in rows:
                 lags.setdefault(row["alternative"], []).append((self.lag(row), size))
         worst = {name: max(own) for name, own in lags.items() if len(own) == len(self.by_size)}
-        return min(
-            ((name, *lag) for name, lag in worst.items()), key=itemgetter(1, 2), default=None
-        )
+        every = ((name, *lag) for name, lag in worst.items())
+        return min(every, key=itemgetter(1, 2), default=None)
 
     @property
     def next_slower(self) -> list[tuple[float, float]]:

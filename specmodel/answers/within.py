@@ -105,13 +105,9 @@ class LargestBatches:
         ends = ends_at(self.prediction, judged, time) if self.has_interval else None
         if ends is None:
             return None, None
-        low, high = (
-            max(
-                (_size(r) for r, end in zip(judged, ends, strict=True) if end[of] <= self.target),
-                default=0,
-            )
-            for of in (1, 0)
-        )
+        pairs = [*zip(judged, ends, strict=True)]
+        held = ([_size(row) for row, end in pairs if end[of] <= self.target] for of in (1, 0))
+        low, high = (max(sizes, default=0) for sizes in held)
         return (None, None) if low == high else (low, high)
 
     def facts(self) -> dict[str, Fact]:
@@ -147,17 +143,14 @@ class LargestBatches:
     def row(self, price: float | None) -> Row:
         """Return the largest batches, their tokens/s per GPU, and the cost if `price` is given."""
         gpus, row = self.prediction.deployment.layout.num_gpus, Row()
-        for end, largest, time in (
-            ("_plain", self.plain, "forward_time"),
-            ("", self.largest, "tpot"),
-        ):
+        ends = ("_plain", self.plain, "forward_time"), ("", self.largest, "tpot")
+        for end, largest, time in ends:
             rate = _rate(largest, time) / gpus if largest else None
             row[f"largest_batch_size{end}"] = _size(largest) if largest else None
             row[f"throughput_per_gpu_within{end}"] = rate
         if price is not None:
-            row["cost_per_million_tokens"] = (
-                cost_per_million_tokens(price, 1, rate) if rate else None
-            )
+            cost = cost_per_million_tokens(price, 1, rate) if rate else None
+            row["cost_per_million_tokens"] = cost
         return row
 
 

@@ -11,23 +11,16 @@ import pickle
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from zlib import crc32
 
 Made = TypeVar("Made")
 
 _PACKAGE = Path(__file__).parents[1]
 _ROOMS = (
-    "base",
-    "layers",
-    "models",
-    "models/hf",
-    "machines",
-    "drafters",
-    "replay/traces",
-    "show",
+    *("base", "layers", "models", "models/hf", "machines", "drafters", "replay/traces", "show"),
     "cli",
 )
 """Folders whose code decides what is read from a file."""
@@ -50,6 +43,17 @@ def compiled(name: Path, files: Iterable[Path], make: Callable[[], Made]) -> Mad
             part.write_bytes(pickle.dumps((key, made)))
             part.replace(kept)
     return made
+
+
+def toml_tables(file: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file that ships."""
+    return compiled(file, [file], partial(_parsed, file))
+
+
+def _parsed(file: Path) -> dict[str, Any]:
+    import tomllib  # which tables that are compiled do not need
+
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 @cache

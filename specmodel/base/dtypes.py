@@ -1,8 +1,10 @@
 """Dtypes of weights, caches and arithmetic: their sizes, names, and whose kernels read them."""
 
 from functools import cache
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
+from specmodel.base.compiled import toml_tables
 from specmodel.base.errors import InputError
 from specmodel.base.schemas import one_of
 
@@ -43,30 +45,12 @@ FitDtype = Annotated[str, one_of([*BYTES_PER_ELEMENT, *_WITH_FP8.values()])]
 """Dtypes that fits are named by: of weights or caches, with 8 bits of activations where others are
 usual."""
 
-_OF_GGUF = {"q8_0": "int8_g32", **dict.fromkeys(("q4_0", "q4_k", "iq4_nl"), "int4_g32")}
-"""What llama.cpp calls a dtype, and its name here: with the scales, 8.5 and 4.5 bits."""
-
-_OTHER_NAMES = {
-    "nvfp4": "fp4",
-    "bfloat16": "bf16",
-    **dict.fromkeys(("float16", "half"), "fp16"),
-    "float32": "fp32",
-    **dict.fromkeys(("fp8_e4m3", "fp8_e5m2", "float8_e4m3fn"), "fp8"),
-    **dict.fromkeys(("awq", "gptq", "w4a16", "auto_round", "autoround"), "int4_g128"),
-    "modelopt_fp4": "fp4",
-    "w8a8": "int8",
-    **_OF_GGUF,
-}
-"""What checkpoints and engines call a dtype, and its name here."""
-
-_MET_BY = {
-    "fp8": ("fp8", "bf16", "fp16", "fp32"),
-    "int8": ("int8", "bf16", "fp16", "fp32"),
-    "fp4": ("fp4", "bf16", "fp16", "fp32"),
-    "mxfp4": ("fp8", "bf16", "fp16", "fp32"),
-    "int4": ("int4", "int8", "fp8", "bf16", "fp16", "fp32"),
-}
-"""By dtype of quantised weights: those of the activations that kernels multiply them with."""
+_TABLES: dict[str, dict[str, Any]] = toml_tables(Path(__file__).parent / "data/dtypes.toml")
+_OF_GGUF: dict[str, str] = _TABLES["gguf"]
+_OTHER_NAMES: dict[str, str] = _TABLES["other_names"] | _OF_GGUF
+_MET_BY: dict[str, list[str]] = _TABLES["met_by"]
+NEXT_WIDER: dict[str, list[str]] = _TABLES["next_wider"]
+"""What a GPU that has no peak for a dtype computes in, first the narrowest."""
 
 ARITHMETIC_BITS = {
     name: 4 if size < 1 else int(8 * size) for name, size in BYTES_PER_ELEMENT.items()

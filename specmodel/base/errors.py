@@ -79,11 +79,8 @@ def install(extra: str) -> str:
 
 def in_one_line(text: str) -> str:
     """Return a text in one line, with control characters as escapes."""
-    escaped = (
-        c if c.isprintable() else c.encode("unicode_escape").decode()
-        for c in " ".join(text.split())
-    )
-    return "".join(escaped)
+    line = " ".join(text.split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def _abbreviate(value: Any) -> str:

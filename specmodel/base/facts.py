@@ -36,6 +36,11 @@ class Fact:
 Facts = Mapping[str, Fact]
 
 
+def with_ends(row: Mapping[str, Any], column: str, unit: str = "-") -> Fact:
+    """Return what a row says of a column, with the ends of its interval as far as it has them."""
+    return Fact(row.get(column), unit, row.get(f"{column}_low"), row.get(f"{column}_high"))
+
+
 def as_fields(facts: Facts) -> dict[str, dict[str, Any]]:
     """Return facts for JSON, by name."""
     return {name: fact.to_dict() for name, fact in facts.items()}

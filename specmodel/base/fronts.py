@@ -33,10 +33,8 @@ def front(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
         home = None if name.startswith("__") else _homes(package).get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        is_own_module = home == package
-        value = (
-            import_module(f"{home}.{name}") if is_own_module else getattr(import_module(home), name)
-        )
+        is_module = home == package
+        value = import_module(f"{home}.{name}") if is_module else getattr(import_module(home), name)
         setattr(module, name, value)
         return value
 

@@ -10,33 +10,11 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from specmodel.base.compiled import toml_tables
 from specmodel.base.errors import InputError, nearest
 
-_WORDS = {
-    "a100_sxm_40gb": "a100-40g a100-40gb a100-sxm4-40gb",
-    "a100_sxm_80gb": "a100 a100-80g a100-80gb a100-sxm4-80gb",
-    "a800_sxm_80gb": "a800",
-    "h100_sxm": "h100 h100-80gb h100-80gb-hbm3 h100-sxm5",
-    "h200_sxm": "h200 h200-141gb h200-sxm5",
-    "h800_sxm": "h800",
-    "h20_141gb": "h20-3e",
-    "gh200": "gh200-480gb",
-    "gb10": "dgx-spark spark",
-    "rtx_3090": "3090",
-    "rtx_4090": "4090",
-    "rtx_5090": "5090",
-    "rtx_a6000": "a6000",
-    "rtx_6000_ada": "6000-ada rtx-6000-ada-generation",
-    "rtx_pro_5000": "pro-5000 rtx-pro-5000-blackwell",
-    "rtx_pro_6000": "rtx6kpro rtx-6000-pro pro-6000 6000-pro rtx-pro-6000-max-q"
-    " rtx-pro-6000-blackwell rtx-pro-6000-blackwell-workstation-edition",
-    "rx_7900_xtx": "7900-xtx",
-    "r9700": "ai-pro-r9700",
-    "arc_pro_b60": "b60",
-    "arc_pro_b70": "b70",
-    "strix_halo": "ryzen-ai-max+-395 ai-max+-395 radeon-8060s",
-}
-SHORT = {word: name for name, words in _WORDS.items() for word in words.split()}
+_NAMES: dict[str, dict[str, str]] = toml_tables(Path(__file__).parent / "data/names.toml")
+SHORT = {word: name for name, words in _NAMES["gpus"].items() for word in words.split()}
 """Short names of GPUs: the SXM card, of 80 GB where there are several; and what people type."""
 
 _MAKERS = re.compile("^(?:(?:nvidia|geforce|tesla|dgx|hgx|amd|instinct|radeon|intel)[-_ ]*)+")
@@ -48,12 +26,7 @@ _TUNED = re.compile(
 )
 """What hub ids append to the name of a shape, and what changes no work: tuning, date, scales."""
 
-_DTYPES = {
-    **{tag: tag for tag in ("fp8", "fp4", "mxfp4", "mxfp8", "bf16", "fp16", "int8")},
-    **dict.fromkeys(("int4", "awq", "gptq", "w4a16", "4bit"), "int4_g128"),
-    "nvfp4": "fp4",
-    "w8a8": "int8",
-}
+_DTYPES = _NAMES["dtypes"]
 """What they append for the dtype of weights."""
 
 _IN_BLOCKS = re.compile(
@@ -62,23 +35,7 @@ _IN_BLOCKS = re.compile(
 )
 """Ids of checkpoints in fp8 that scale blocks of 128 x 128; others scale tensors or channels."""
 
-SAME_SHAPE = {
-    "deepseek-r1-distill-llama-8b": "llama-3.1-8b",
-    "deepseek-r1-distill-llama-70b": "llama-3.1-70b",
-    "glm-4.5": "glm-4.6",
-    "gpt-oss-safeguard-20b": "gpt-oss-20b",
-    "gpt-oss-safeguard-120b": "gpt-oss-120b",
-    "kimi-k2-thinking": "kimi-k2.5",
-    "llama-3.3-70b": "llama-3.1-70b",
-    "llama-3-70b": "llama-3.1-70b",
-    "llama-3-8b": "llama-3.1-8b",
-    "llama-4-maverick-17b-128e": "llama-4-maverick",
-    "llama-4-scout-17b-16e": "llama-4-scout",
-    "minimax-m2": "minimax-m2.5",
-    "minimax-m2.1": "minimax-m2.5",
-    "mistral-large-3-675b": "mistral-large-3",
-    "mistral-small-4-119b": "mistral-small-4",
-}
+SAME_SHAPE = _NAMES["same_shape"]
 """Models with the layers, vocabulary and dtypes of one that ships, and its longer names."""
 
 _UNTOLD = {"zai-org/glm-5.3-flash": "fp8_block"}

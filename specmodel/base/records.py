@@ -97,12 +97,9 @@ def as_table(
             return {key: plain(inner) for key, inner in value.items()}
         return type(value)(map(plain, value)) if isinstance(value, list | tuple) else value
 
-    values = ((field, getattr(record, field.name)) for field in fields(record))
-    return {
-        field.name: plain(value)
-        for field, value in values
-        if not is_hidden(field) and keeps(field, value)
-    }
+    shown = (field for field in fields(record) if not is_hidden(field))
+    values = ((field, getattr(record, field.name)) for field in shown)
+    return {field.name: plain(value) for field, value in values if keeps(field, value)}
 
 
 def unchecked(record: RecordType, changes: Mapping[str, object]) -> RecordType:
@@ -206,9 +203,8 @@ def toml_text(record: Record, table: str = "") -> str:
 def _toml_lines(data: dict[str, Any], prefix: str) -> list[str]:
     is_bare = re.compile("[A-Za-z0-9_-]+").fullmatch
     named = {key if is_bare(key) else _json(key): value for key, value in data.items()}
-    lines = [
-        f"{key} = {_toml_value(value)}" for key, value in named.items() if not _is_table(value)
-    ]
+    plain = {key: value for key, value in named.items() if not _is_table(value)}
+    lines = [f"{key} = {_toml_value(value)}" for key, value in plain.items()]
     for key, value in named.items():
         if isinstance(value, dict) and value:
             nested = _toml_lines(value, f"{prefix}{key}.")

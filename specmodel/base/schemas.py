@@ -77,9 +77,8 @@ def schema_of(kind: Any) -> Schema:
         return schema_of(Annotated[inner[1].found(), BY_KIND])
     if origin is Annotated:
         told = [mark.settings for mark in inner[1:]]
-        return {
-            name: value for each in (schema_of(inner[0]), *told) for name, value in each.items()
-        }
+        settings = (schema_of(inner[0]), *told)
+        return {name: value for each in settings for name, value in each.items()}
     if origin is Literal:
         return {"type": "literal", "expected": list(inner)}
     if origin in (Union, UnionType):

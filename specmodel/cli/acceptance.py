@@ -12,7 +12,7 @@ import click
 
 from specmodel import measure
 from specmodel.base.errors import InputError, refuse_given
-from specmodel.base.files import refusing
+from specmodel.base.files import check_readable, refusing
 from specmodel.cli.output import answering
 from specmodel.cli.settings import command, own
 from specmodel.show import accepted
@@ -64,7 +64,7 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
     """
     if file is None:
         told = click.get_current_context().get_help()
-        return Answer(page=lambda: told, fields=lambda: {"how": told})
+        return Answer(page=lambda: told, fields={"how": told})
     for path in (file, later):
         if path and "://" in path:
             url = path.rstrip("/").removesuffix("/v1").removesuffix("/metrics")
@@ -118,8 +118,6 @@ def _blocks(path: str) -> Iterator[str]:
 
 def _is_result(path: str) -> bool:
     """Return whether a file is a benchmark's result: JSON, or a table by its name."""
-    from specmodel.base.files import check_readable
-
     check_readable(Path(path), "file", "text")
     with refusing(path, "file", "a readable text file"), Path(path).open("rb") as file:
         start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()

@@ -82,8 +82,7 @@ def _find(name: str) -> Any:
         return published[found]
     if found := known_name(name, known, "name"):
         return known[found](found)
-    expected = (
-        f"{nearest(name, [*catalog.ROWS, *known, *published])}, another name, a path, or a kind,"
-    )
-    expected += f" whose names specmodel list KIND tells: {', '.join(sorted(catalog.ROWS))}"
+    alike = nearest(name, [*catalog.ROWS, *known, *published])
+    expected = f"{alike}, another name, a path, or a kind, whose names specmodel list KIND tells"
+    expected += f": {', '.join(sorted(catalog.ROWS))}"
     raise InputError("name", name, expected)

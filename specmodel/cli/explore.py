@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 import click
 
@@ -53,7 +54,6 @@ def explore(
         return
     import webbrowser
     from threading import Thread
-    from urllib.parse import urlencode
 
     from specmodel.show.web.server import app, serve
 
@@ -88,7 +88,6 @@ def _write(folder: str, start: dict[str, str], *, overwrite: bool) -> None:
     """
     import re
     from pathlib import Path
-    from urllib.parse import parse_qsl, urlencode
 
     from specmodel.base.files import write_text
     from specmodel.show.web.address import Address
@@ -96,9 +95,7 @@ def _write(folder: str, start: dict[str, str], *, overwrite: bool) -> None:
 
     Path(folder).mkdir(parents=True, exist_ok=True)
     titles = {" ".join(start.values()): urlencode(start)} if start else SCENARIOS
-    names = {
-        re.sub(r"\W+", "-", title.lower()).strip("-"): address for title, address in titles.items()
-    }
+    names = {re.sub(r"\W+", "-", title.lower()).strip("-"): at for title, at in titles.items()}
     pages = {f"{folder}/{name}.html": address for name, address in names.items()}
     for page in pages:
         check_free(page, overwrite=overwrite)

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from specmodel import fit, machines, measure
 from specmodel.base.errors import InputError, in_one_line, refuse_given
 from specmodel.base.files import write_text
-from specmodel.base.naming import counted
+from specmodel.base.naming import counted, spellings
 from specmodel.base.text import command_lines
 from specmodel.cli import settings
 from specmodel.cli.helping import GroupedCommand, WholeList
@@ -56,7 +56,6 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
 
     Rows whose role is "fit" are fitted, those whose role is "judge" tell the error.
     """
-    from specmodel.base.naming import spellings
     from specmodel.machines.profiles import hardware_text, with_stack
 
     refuse_inputs("output", output, measurements)

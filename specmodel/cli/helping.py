@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
+from specmodel.base.compiled import toml_tables
 from specmodel.base.naming import SETTABLE, SWITCHES
-from specmodel.show.glossary import texts
 
-NAMES: dict[str, dict[str, str]] = texts(Path(__file__).with_name("names.toml"))
+NAMES: dict[str, dict[str, str]] = toml_tables(Path(__file__).with_name("names.toml"))
 """Groups of options, and what people type for options and commands of ours."""
 GROUPS: dict[str, list[str]] = {group: names.split() for group, names in NAMES["groups"].items()}
 """Parameters by the group that help shows them in; others stand under the command's own name."""

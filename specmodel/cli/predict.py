@@ -10,7 +10,7 @@ from specmodel.cli import settings
 from specmodel.cli.output import answering
 from specmodel.cli.positionals import where_options
 from specmodel.show import forms
-from specmodel.show.views import VIEWS
+from specmodel.show.views import VIEWS, view as view_of
 
 BATCH_SIZES = "1:256:x2"
 """Batch sizes that are predicted where none are typed."""
@@ -63,7 +63,6 @@ def predict(*, view: str, **options: Any) -> forms.Answer:
     from specmodel.base.units import parse_seconds
     from specmodel.cli.options import case_from
     from specmodel.prediction.predicting import predicted
-    from specmodel.show.views import view as view_of
 
     how = _how(view, options)
     is_usual = options["batch_size"] is None
@@ -99,7 +98,6 @@ def _plain(options: dict[str, Any], how: dict[str, Any]) -> forms.Answer:
     from specmodel.prediction.decoding import decoded
     from specmodel.prediction.predicting import with_intervals
     from specmodel.prediction.priced import priced
-    from specmodel.show.views import view
 
     drafts = ("draft_length", "verify_tokens", "tree_width", "max_draft_length", *ACCEPTANCE)
     drafts = (*drafts, "measured_draft_length", "acceptance_spread", "proposal_rate")
@@ -108,4 +106,4 @@ def _plain(options: dict[str, Any], how: dict[str, Any]) -> forms.Answer:
     case = case_from(options | {"drafter": None}, is_drafting=False)
     p = priced(decoded(case), how.pop("gpu_hour_price", None))
     p = with_intervals(p) if how.pop("interval", False) else p
-    return view(p, "plain", **how)
+    return view_of(p, "plain", **how)

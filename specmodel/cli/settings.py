@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 import specmodel
+from specmodel.base.compiled import toml_tables
 from specmodel.base.errors import InputError
 from specmodel.base.naming import SETTABLE
 from specmodel.cli.helping import NAMES, GroupedCommand
-from specmodel.show.glossary import texts
 
 SETTINGS: dict[str, Any] = {
     "help_option_names": ["-h", "--help"],
@@ -34,7 +34,7 @@ class _Share(click.types.FloatParamType):
         return super().convert(value, param, ctx)
 
 
-TABLES: dict[str, dict[str, Any]] = texts(Path(__file__).with_name("options.toml"))
+TABLES: dict[str, dict[str, Any]] = toml_tables(Path(__file__).with_name("options.toml"))
 """By table of ``options.toml``: of each option the kind of value, the help, other settings."""
 OPTIONS = TABLES["case"] | TABLES["acceptance"] | TABLES["detail"]
 """Those that say what runs where, and how drafts fare."""
@@ -183,9 +183,8 @@ def detail_options(*, lists: Iterable[str] = (), of: str = "") -> Add:
     )
     changes = own("set", "KEY=VALUE", words, to="changes", multiple=True)
     detail = [option(name, **listed.get(name, {})) for name in TABLES["detail"]]
-    return options(
-        *detail, changes, *([changed(partial(_set_apart, SETTABLE_OF[of]))] if of else [])
-    )
+    apart = [changed(partial(_set_apart, SETTABLE_OF[of]))] if of else []
+    return options(*detail, changes, *apart)
 
 
 def _set_apart(names: list[str], options: dict[str, Any]) -> dict[str, Any]:

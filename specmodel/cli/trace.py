@@ -91,8 +91,7 @@ def sample(
     refuse_inputs("output", output, preset)
     check_written(output)
     check_free(output, overwrite=overwrite)
-    drawn = _drawn(preset, requests, output_tokens, seed)
-    traces.write_trace(drawn, output)
+    traces.write_trace(_drawn(preset, requests, output_tokens, seed), output)
     click.echo(f"{requests} requests of {output_tokens} tokens\nWritten: {output}")
 
 
@@ -112,10 +111,8 @@ def describe(names: tuple[str, ...]) -> None:
     rows = []
     for name in names:
         is_file = Path(name).suffix in SUFFIXES
-        statistics = traces.trace_statistics(
-            traces.read_trace(name) if is_file else _drawn(name, 1000, 512, 0)
-        )
-        rows.append((Path(name).name, statistics))
+        trace = traces.read_trace(name) if is_file else _drawn(name, 1000, 512, 0)
+        rows.append((Path(name).name, traces.trace_statistics(trace)))
         measured = None if is_file else traces.load_preset(name).measured
         if measured is not None:
             rows.append(("  measured", measured))

@@ -154,10 +154,8 @@ def distinct(points: Points) -> Distinct:
     if np.count_nonzero(is_there) > _MOST_DISTINCT * shape[0]:
         return Distinct(own, shape)
     places, each = (np.cumsum(is_there) - 1)[codes], np.flatnonzero(is_there)
-    few = {
-        name: low + each // stride % count
-        for name, low, stride, count in zip(own, lows, strides, counts, strict=True)
-    }
+    digits = zip(own, lows, strides, counts, strict=True)
+    few = {name: low + each // stride % count for name, low, stride, count in digits}
     return Distinct(few, each.shape, places)
 
 
@@ -219,9 +217,8 @@ class BlockedTimes:
             return replace(time, beside=beside, host_time=host, launch_time=cut(rest.launch_time))
 
         def drafted(part: DraftTime) -> DraftTime:
-            passes = replace(
-                part.passes, **{name: cut(getattr(part.passes, name)) for name in _OF_DRAFTS}
-            )
+            taken = {name: cut(getattr(part.passes, name)) for name in _OF_DRAFTS}
+            passes = replace(part.passes, **taken)
             sequences = drafting_sequences(passes, plain)
             told = passes.architecture, sequences, passes.part, passes.host_passes
             return DraftTime(passes, joined(draft_pass(d, *told, "contexts"), part.each))

@@ -298,10 +298,8 @@ def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
     for place in places_taken(kernels, deployment.target):
         if place in kernels.borrowed:
             assumed["_".join(place)] = Note("borrowed", {"of": kernels.borrowed[place]})
-    fits = [
-        (kind, kernels.fits[kind][dtype])
-        for kind, dtype in dict.fromkeys(filter(None, places.values()))
-    ]
+    those = dict.fromkeys(filter(None, places.values()))
+    fits = [(kind, kernels.fits[kind][dtype]) for kind, dtype in those]
     bounds = [(kind, name, getattr(fit, name)) for kind, fit in fits for name in fit.at_bound]
     return assumed | ({"fits_at_bound": Note("fits_at_bound", {"fits": bounds})} if bounds else {})
 

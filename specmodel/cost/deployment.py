@@ -121,9 +121,8 @@ class Deployment:
         check("memory_utilization", self.memory_utilization, minimum=0.01, maximum=1)
         check("temperature", self.temperature, minimum=0, maximum=100)
         if self.popularity is not None:
-            check_popularity(
-                self.popularity, self.target.num_experts, self.target.mean_experts_per_token
-            )
+            experts, chosen = self.target.num_experts, self.target.mean_experts_per_token
+            check_popularity(self.popularity, experts, chosen)
         for name in ("tensor_parallel", "expert_parallel", "draft_tensor_parallel"):
             self._check_links(name, getattr(self, name), getattr(self, name))
         if self.target.is_moe:

@@ -314,9 +314,8 @@ def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numer
     why += " verifies branches of a tree on them"
     if model is None:
         model = deployment.compressed_model
-        why = (
-            "entries of {} are made of tokens in a row, so that branches of a tree cannot share one"
-        )
+        why = "entries of {} are made of tokens in a row, so that branches of a tree"
+        why += " cannot share one"
     if model is None:
         return
     is_tree = np.asarray(verify_tokens != gamma + 1)
@@ -386,10 +385,9 @@ def _timed(
     carried = carried_by(sequences, layout, routing)
     key = id(model), layout, carried.taken_by, part
     if key not in d.programs:
-        gpu, walk = d.hardware, d.walk(model)
-        works = pass_components(
-            model, layout, d.states, gpu.compute_capability, carried.taken_by, part, walk, d.code
-        )
+        gpu, taken, walk = d.hardware, carried.taken_by, d.walk(model)
+        how = (d.states, gpu.compute_capability, taken, part, walk, d.code)
+        works = pass_components(model, layout, *how)
         program = PassProgram(works, gpu, d.kernels, model.experts)
         d.programs[key] = model, program  # which keeps the model, and so its id
     time: PassTime = d.programs[key][1].time(carried, overheads, only)

@@ -33,10 +33,8 @@ def communication_time(part: Work, links: Links) -> FloatArray:
         seconds = part.collectives * link.collective_latency + part.link_hops * link.hop_latency
         seconds = seconds + part.link_bytes / (link.efficiency * link.peak_bytes_per_s)
     if part.reductions and link and links.all_reduce:
-        peak = link.peak_bytes_per_s
-        seconds = seconds + all_reduce_time(
-            part.reduced_bytes, part.ranks, peak, links.all_reduce, part.reductions
-        )
+        sent, peak = (part.reduced_bytes, part.ranks), link.peak_bytes_per_s
+        seconds = seconds + all_reduce_time(*sent, peak, links.all_reduce, part.reductions)
     if part.network_hops and network:
         seconds = seconds + part.network_hops * network.hop_latency
         seconds = seconds + part.network_bytes / network.peak_bytes_per_s

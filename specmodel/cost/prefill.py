@@ -156,9 +156,8 @@ def _launched(
 
 def whole_prompts(deployment: Deployment, tokens: Numeric) -> SequenceGroup:
     """Return one prompt of `tokens` tokens for each replica."""
-    return sequence_group(
-        batch_size=deployment.layout.replicas, tokens_per_sequence=tokens, logits_per_sequence=1
-    )
+    replicas = deployment.layout.replicas
+    return sequence_group(batch_size=replicas, tokens_per_sequence=tokens, logits_per_sequence=1)
 
 
 def waiting(deployment: Deployment, time: PassTime) -> PassTime:

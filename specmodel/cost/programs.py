@@ -321,9 +321,8 @@ def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernel
             streamed = parts[i].cache_bytes + parts[i].activation_bytes
             parts[i] = replace(parts[i], cache_bytes=streamed, activation_bytes=0.0)
             taken[i] = replace(own, activation_efficiency=1.0), dtype
-    parameters: dict[str, Any] = {
-        name: _common_or_stacked([getattr(own, name) for own, _ in taken]) for name in _PARAMETERS
-    }
+    values = {name: [getattr(own, name) for own, _ in taken] for name in _PARAMETERS}
+    parameters: dict[str, Any] = {n: _common_or_stacked(each) for n, each in values.items()}
     memory: list[Any] = [hardware.memory.peak_bytes_per_s] * len(parts)
     arithmetic: list[Any] = [hardware.peak_flops_per_s(dtype) for _, dtype in taken]
     has_messages = parts[0].has_messages

@@ -237,6 +237,5 @@ def launch_times(rows: pd.DataFrame) -> dict[str, float]:
     """Return the time of a kernel that does next to nothing, eagerly and in a graph [s]."""
     launches = rows[(rows["component"] == LAUNCH) & rows["note"].isna()]
     medians = launches.groupby("graphs")["latency"].median()
-    return {
-        name: float(medians[graphs]) for graphs, name in LAUNCHED_AS.items() if graphs in medians
-    }
+    known = {name: graphs for graphs, name in LAUNCHED_AS.items() if graphs in medians}
+    return {name: float(medians[graphs]) for name, graphs in known.items()}

@@ -306,10 +306,8 @@ def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:
     the points' own one leaves of the whole.
     """
     within = errors - errors.groupby(series).transform("mean")
-    row, total = (
-        float(np.subtract(*part.quantile([0.9, 0.1]))) / (2 * NORMAL_80)
-        for part in (within, errors)
-    )
+    ends = (part.quantile([0.9, 0.1]) for part in (within, errors))
+    row, total = (float(np.subtract(*each)) / (2 * NORMAL_80) for each in ends)
     return rounded(np.sqrt(max(total**2 - row**2, 0.0))), rounded(row)
 
 

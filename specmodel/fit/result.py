@@ -80,17 +80,8 @@ def best_of_sharpnesses(
     low, high, start = np.log(list(bounds.values())).T
     aside = _ASIDE * np.where(np.arange(len(start)) % 2, 1.0, -1.0)
     starts = [np.clip(x, low + 1e-6, high - 1e-6) for x in (start, start + aside)]
-    fits = [
-        best_of_starts(
-            errors,
-            starts,
-            bounds=(low, high),
-            loss="soft_l1",
-            f_scale=ROBUST_SCALE,
-            args=(*measured, sharpness),
-        )
-        for sharpness in sharpnesses
-    ]
+    how = {"bounds": (low, high), "loss": "soft_l1", "f_scale": ROBUST_SCALE}
+    fits = [best_of_starts(errors, starts, args=(*measured, x), **how) for x in sharpnesses]
     return min(zip(fits, sharpnesses, strict=True), key=lambda fit: float(fit[0].cost))
 
 

@@ -72,9 +72,8 @@ class MeasuredSteps:
             alone: FloatArray, host_time: FloatArray | float, factor: FloatArray | float = 1.0
         ) -> PassTime:
             seconds, launches = alone.T
-            return PassTime.of(
-                factor * gpu * seconds, host_time, engine.eager_kernel_time * launches
-            )
+            launch_time = engine.eager_kernel_time * launches
+            return PassTime.of(factor * gpu * seconds, host_time, launch_time)
 
         verify = timed(self.verify, pass_time, verify_factor)
         draft = timed(self.draft, engine.draft_pass_time * self.draft_passes, verify_factor)
@@ -175,17 +174,13 @@ def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[s
     read, by_draft, prefills = None, None, np.zeros(())
     if "prompt_length" in points:
         prompts = (whole_prompts(deployment, points["prompt_length"]),)
-        decoding = sequence_group(
-            batch_size=points["batch_size"], context_length=points["context_length"]
-        )
+        size, context = points["batch_size"], points["context_length"]
+        decoding = sequence_group(batch_size=size, context_length=context)
         read = added_by_prompts(deployment, prompts, decoding)
         by_draft = read_by_drafter(deployment, prompts) if points["draft_length"] > 0 else None
         prefills = carried_prefill(deployment, points, 1.0)
-    return {
-        "prefill": _of_gpu(read),
-        "draft_prefill": _of_gpu(by_draft),
-        "prefills": float(prefills),
-    }
+    work = {"prefill": _of_gpu(read), "draft_prefill": _of_gpu(by_draft)}
+    return work | {"prefills": float(prefills)}
 
 
 def fitted_on(rows: Sequence[Served], steps: MeasuredSteps, version: str = "") -> dict[str, Any]:
@@ -298,8 +293,6 @@ def nearest_plain(row: Served, rows: Sequence[Served]) -> int | None:
 
 def _apart(one: Served, other: Served) -> float:
     """Return the larger of the factors between batches and between contexts, as a logarithm [-]."""
-    factors = [
-        max(one.points[name], 1.0) / max(other.points[name], 1.0)
-        for name in ("batch_size", "context_length")
-    ]
+    names = ("batch_size", "context_length")
+    factors = [max(one.points[name], 1.0) / max(other.points[name], 1.0) for name in names]
     return float(np.abs(np.log(factors)).max())

@@ -87,12 +87,8 @@ def _latent_attention(column: Columns, stream: Stream) -> Work:
 
 def _decoded(column: Columns) -> Attended:
     B, q, entries = (column[name] for name in ("batch_size", "query_tokens", "context_length"))
-    return Attended(
-        num_sequences=B,
-        num_tokens=B * q,
-        pairs=B * (q * (entries - (q - 1) / 2)),
-        entries=B * (entries - q),
-    )
+    pairs = B * (q * (entries - (q - 1) / 2))
+    return Attended(num_sequences=B, num_tokens=B * q, pairs=pairs, entries=B * (entries - q))
 
 
 def _prompt(column: Columns, stream: Stream, *, has_latents: bool = False) -> Work:
@@ -133,10 +129,8 @@ def _experts(column: Columns, stream: Stream) -> Work:
     )
     if not column["includes_router"].any():
         return block
-    scores = h + 3 * num_experts
-    return block + linear(
-        Tokens(stream, tokens), 1, weights=h * num_experts, values=scores, depth=h
-    )
+    weights, scores = h * num_experts, h + 3 * num_experts
+    return block + linear(Tokens(stream, tokens), 1, weights=weights, values=scores, depth=h)
 
 
 _WORKS: dict[str, Callable[[Columns, Stream], Work]] = {

@@ -215,13 +215,11 @@ class LatentAttention(LatentHeads):
         heads = self._heads(run, self.qk_nope_head_dim + self.qk_rope_head_dim, self.v_head_dim)
         # weights are read again where there is a context
         context, has_any = prompts.counted("context"), prompts.counted("has_context")
+        own = self.made_keys_and_values(run, layers, prompts.num_tokens, prompts.share)
+        read = prompt_attention(run.stream, layers, attended, heads, has_latents=True)
         found = {
-            "key_value_projections": self.made_keys_and_values(
-                run, layers, prompts.num_tokens, prompts.share
-            ),
-            "prompt_attention": prompt_attention(
-                run.stream, layers, attended, heads, has_latents=True
-            ),
+            "key_value_projections": own,
+            "prompt_attention": read,
             "context_projections": self.made_keys_and_values(run, layers, context, has_any),
         }
         if run.layout.decode_context_parallel > 1:  # each GPU then has all of a context's latents

@@ -288,9 +288,8 @@ def _of_busiest(group: SequenceGroup, share: FloatArray, replicas: int) -> Seque
     size = group.batch_size * share
     if group.all_speculate:
         return replace(group, batch_size=size)
-    most = busiest_share(
-        np.maximum(size, 1.0), group.speculating_share, group.speculating_chance, replicas
-    )
+    speculating = group.speculating_share, group.speculating_chance
+    most = busiest_share(np.maximum(size, 1.0), *speculating, replicas)
     return replace(group, batch_size=size, speculating_share=most)
 
 

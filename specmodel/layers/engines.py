@@ -5,13 +5,11 @@ A row an engine in ``data/engines.toml``, each figure from its source.
 
 import re
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from specmodel.base.classes import dataclass
-from specmodel.base.compiled import compiled
-from specmodel.base.records import read_mapping
+from specmodel.base.compiled import toml_tables
 
 Exchange: TypeAlias = Literal["ranks", "copies", "gather"]
 """How tokens get to whole experts on other GPUs: once to each GPU that has any of theirs, once for
@@ -105,10 +103,9 @@ def _hashable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-_DATA = Path(__file__).parent / "data/engines.toml"
 _ROWS: dict[str, dict[str, Any]] = {
     name: {field: _hashable(value) for field, value in row.items()}
-    for name, row in compiled(_DATA, [_DATA], partial(read_mapping, _DATA, "engines")).items()
+    for name, row in toml_tables(Path(__file__).parent / "data/engines.toml").items()
 }
 NO_ENGINE = EngineCode(**_ROWS["plain"])
 """Kernels as vLLM's, one after another."""

@@ -67,11 +67,8 @@ class LayerGroup(Record):
     def __post_init__(self) -> None:
         if self.mixer is None and self.feed_forward is None:
             raise InputError("mixer", None, "a mixer, a feed_forward, or both")
-        for field, part in (
-            ("mixer_dtype", self.mixer),
-            ("output_dtype", self.mixer),
-            ("ffn_dtype", self.feed_forward),
-        ):
+        parts = {"mixer_dtype": self.mixer, "output_dtype": self.mixer}
+        for field, part in {**parts, "ffn_dtype": self.feed_forward}.items():
             dtype = getattr(self, field)
             if dtype and part is None:
                 raise InputError(field, dtype, "none, as these layers lack the part")
@@ -129,9 +126,8 @@ class Stored:
         kept = replace(both, **{f: getattr(both, f) - getattr(counted, f) for f in summed})
         if both.kind != output.kind:  # of layers that were timed as a whole
             output = replace(output, kind=both.kind, stored_dtype=both.stored_dtype)
-        return {name: kept, "output_projections": output} | {
-            other: work for other, work in found.items() if other != name
-        }
+        others = {other: work for other, work in found.items() if other != name}
+        return {name: kept, "output_projections": output} | others
 
 
 def stored_parts(layers: Iterable[LayerGroup], stream: Stream, mixers: Stream) -> dict[Stored, int]:

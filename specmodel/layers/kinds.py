@@ -5,14 +5,12 @@ table: fitted stacks, intervals, sensitivities, words and plots.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from specmodel.base.classes import dataclass
-from specmodel.base.compiled import compiled
+from specmodel.base.compiled import toml_tables
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.records import read_mapping
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +59,7 @@ class KernelKind:
         return self.name.replace("_", " ")
 
 
-_DATA = Path(__file__).parent / "data/kinds.toml"
-_ROWS = compiled(_DATA, [_DATA], partial(read_mapping, _DATA, "kinds"))
+_ROWS = toml_tables(Path(__file__).parent / "data/kinds.toml")
 KINDS = {name: KernelKind(name=name, **row) for name, row in _ROWS.items()}
 """Rows by name."""
 

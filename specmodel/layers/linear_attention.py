@@ -317,5 +317,4 @@ class Mamba2(RecurrentMixer):
 
     def _vectors(self, tensor_parallel: int) -> float:
         """Width of the vectors of all groups on each GPU, into states or out of them [-]."""
-        groups = max(self.num_state_groups / tensor_parallel, 1)
-        return groups * self.state_dim
+        return max(self.num_state_groups / tensor_parallel, 1) * self.state_dim

@@ -118,9 +118,8 @@ class HyperConnections(Extra):
         # sum. Two kernels do it; iterations, which make the numbers sum up in both directions, take
         # as long as two more.
         weights = num_blocks * (made or self._made) * self.num_streams * stream.hidden_size
-        numbers = Work(
-            flop=num_tokens * (2 * weights), weight_bytes=weights * self._weight_bytes(stream)
-        )
+        size = self._weight_bytes(stream)
+        numbers = Work(flop=num_tokens * (2 * weights), weight_bytes=weights * size)
         return self._moved(num_tokens, stream, num_blocks, kernels=4) + numbers
 
     def after(self, num_tokens: Quantity, stream: Stream, num_blocks: int) -> Work:

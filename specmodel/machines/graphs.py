@@ -119,9 +119,8 @@ def _drafts(
     sizes = requests[is_beyond]
     if not np.isin(requests[~is_beyond], sizes).any():
         return None
-    first, last = (
-        float(tokens[is_beyond & (requests == end)].min()) - 1 for end in (sizes.min(), sizes.max())
-    )
+    ends = (is_beyond & (requests == end) for end in (sizes.min(), sizes.max()))
+    first, last = (float(tokens[end].min()) - 1 for end in ends)
     return first, last
 
 

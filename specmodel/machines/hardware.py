@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from specmodel.algebra.collectives import AllReduceParameters
 from specmodel.base import records
 from specmodel.base.classes import dataclass
-from specmodel.base.dtypes import Dtype
+from specmodel.base.dtypes import NEXT_WIDER, Dtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import HIDDEN, Record
 from specmodel.base.schemas import LEAST, Portion, Setting
@@ -25,15 +25,6 @@ RIDGE_POINT_RANGE = (1.0, 2500.0)
 
 LEAST_CPU_RIDGE_POINT = 0.01
 """The same on a CPU, which may have to emulate a dtype [FLOP/B]."""
-
-_NEXT_WIDER = {
-    "int4": ("int8", "bf16", "fp16", "fp32"),
-    "fp4": ("fp8", "bf16", "fp16", "fp32"),
-    "int8": ("bf16", "fp16", "fp32"),
-    "fp8": ("bf16", "fp16", "fp32"),
-    "bf16": ("fp16", "fp32"),
-    "fp16": ("bf16", "fp32"),
-}
 
 FP4_CAPABILITY = 10.0
 """Compute capability from which NVIDIA's GPUs compute in FP4. On older ones weights of NVFP4 meet
@@ -141,11 +132,8 @@ class Link(Record):
         name = self.taken_all_reduce(stack)
         if name is not None:
             return self.all_reduce[name].parameters
-        ring = {
-            "latency": self.collective_latency,
-            "hop_latency": 2 * self.hop_latency,
-            "efficiency": self.efficiency,
-        }
+        ring = {"latency": self.collective_latency, "efficiency": self.efficiency}
+        ring["hop_latency"] = 2 * self.hop_latency
         shots = ("one_shot", "two_shot")
         fields = {f"{shot}_{name}": value for shot in shots for name, value in ring.items()}
         return AllReduceParameters(**fields)
@@ -242,7 +230,7 @@ class HardwareProfile(Record):
         """
         is_nvidia = self.compute_capability is not None
         passed_over = "fp8" if dtype == "fp4" and is_nvidia and not self.computes_in_fp4 else None
-        for candidate in (dtype, *_NEXT_WIDER.get(dtype, ())):
+        for candidate in [dtype, *NEXT_WIDER.get(dtype, [])]:
             if candidate in self.dtype and candidate != passed_over:
                 return candidate
         expected = f"a dtype {self.name} has a peak for: {', '.join(self.dtype)}"

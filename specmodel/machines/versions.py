@@ -1,77 +1,26 @@
 """What engines do by version: which drafters they wait for, and how passes are launched.
 
-Each row was read in the wheel of the version it names, and holds from that version on; what is
-newest stands in the profile itself.
+A table a version in ``data/versions.toml``, each read in its wheel.
 """
 
 import re
+from pathlib import Path
 from typing import Any
 
-_LOOKUPS = ["ngram", "suffix"]
-_MODELS = ["model", "parallel model"]
-_HEADS = ["head", "block head", "parallel head"]
-
-ROWS: dict[str, dict[tuple[int, ...], dict[str, Any]]] = {
-    # asynchronous scheduling: VllmConfig.__post_init__; graphs of drafters in pieces:
-    # llm_base_proposer.py (until #47460 captured and not used for draft models), whole ones and
-    # none: v1/worker/gpu/spec_decode; all-reduces fused with norms: OPTIMIZATION_LEVEL_02 in
-    # config/vllm.py; read in 0.14, 0.17, 0.20, 0.22, 0.24, 0.26, 0.27, 0.28, 0.30,
-    # 0.31 and 0.33
-    "vllm": {
-        (0, 14): {
-            "waits_for": [*_LOOKUPS, *_MODELS],
-            "in_pieces": _HEADS,
-            "one_by_one": _MODELS,
-            "graphs": "vllm-512",
-            "split_tokens": 1,
-            "fuses_norms": False,
-        },
-        (0, 17): {
-            "waits_for": [*_LOOKUPS, *_MODELS],
-            "in_pieces": _HEADS,
-            "one_by_one": _MODELS,
-            "graphs": "vllm-512",
-            "split_tokens": 1,
-        },
-        (0, 26): {
-            "waits_for": [*_LOOKUPS, *_MODELS],
-            "in_pieces": [*_HEADS, *_MODELS],
-            "one_by_one": [],
-            "graphs": "vllm-512",
-            "split_tokens": 1,
-        },
-        (0, 28): {
-            "waits_for": _LOOKUPS,
-            "in_pieces": [*_HEADS, *_MODELS],
-            "one_by_one": [],
-            "split_tokens": 1,
-        },
-        (0, 30): {
-            "waits_for": _LOOKUPS,
-            "in_pieces": [*_MODELS, "parallel head"],
-            "one_by_one": [],
-            "split_tokens": 1,
-        },
-        (0, 31): {"waits_for": _LOOKUPS, "split_tokens": 1},
-        (0, 33): {},
-    },
-    # disable_overlap_schedule in arg_groups/speculative_hook.py; read in 0.5.13 and 0.5.23;
-    # all-reduces fused with norms on Hopper too from 0.5.9 on, not in 0.5.6; its own all-reduces
-    # (custom_all_reduce_v2.py) by default from 0.5.12 on, not in 0.5.11: before, those of vLLM
-    "sglang": {
-        (0, 5, 6): {
-            "waits_for": [*_LOOKUPS, "block head"],
-            "fuses_norms": False,
-            "all_reduces": "vllm",
-        },
-        (0, 5, 9): {"waits_for": [*_LOOKUPS, "block head"], "all_reduces": "vllm"},
-        (0, 5, 12): {"waits_for": [*_LOOKUPS, "block head"]},
-        (0, 5, 23): {},
-    },
-}
-"""By engine and first version: fields of its profile that were different."""
+from specmodel.base.compiled import toml_tables
 
 _NAME = re.compile(r"(?P<engine>[a-z]+)\s*(?:==|[-@ :])\s*v?(?P<version>\d+\.\d+[\w.+-]*)")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+ROWS: dict[str, dict[tuple[int, ...], dict[str, Any]]] = {
+    engine: {_numbers(version): row for version, row in rows.items()}
+    for engine, rows in toml_tables(Path(__file__).parent / "data/versions.toml").items()
+}
+"""By engine and first version: fields of its profile that were different."""
 
 
 def named_version(name: object) -> tuple[str, str] | None:
@@ -105,7 +54,3 @@ def nearest_read(engine: str, version: str) -> str:
     asked = _numbers(version)
     taken = oldest if asked < oldest else newest if asked[: len(newest)] > newest else ()
     return ".".join(map(str, taken))
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])

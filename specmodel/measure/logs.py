@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -11,39 +12,14 @@ import numpy as np
 from specmodel.algebra.acceptance import conditional_acceptance
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.classes import dataclass
+from specmodel.base.compiled import toml_tables
 from specmodel.base.errors import InputError
 
-_FIGURES = {
-    "tokens": (
-        *("acceptance length", "accept length", "accept len", "acc len", "acc length"),
-        *("mean len", "decoded tokens per iter", "toks/fwd"),
-    ),
-    "reached": (
-        *("per position acceptance rate", "per position acceptance rates"),
-        *("acceptance rate per position", "acc rate/pos"),
-    ),
-    "histogram": ("acceptance histogram", "correct drafts histogram"),
-    "accepted": (
-        *("accepted", "accepted tokens", "accepted draft tokens", "draft n accepted"),
-        *("correct drafts", "accept token num", "acc tokens", "acc", "n accept"),
-    ),
-    "drafted": (
-        *("drafted", "draft tokens", "draft token num", "draft n", "proposed drafts"),
-        *("gen tokens", "draft", "draft tokens generated", "drafted tokens", "proposed tokens"),
-    ),
-    "fraction": ("draft acceptance rate",),
-    "drafts": ("drafts", "draft proposals", "num spec steps", "verify ct", "with draft tokens"),
-    "proposed": ("gen drafts",),
-    "calls": ("calls",),
-    "made": ("predicted n", "pred"),
-    "looped": ("n predict",),
-    "emitted": ("emitted tokens",),
-    "length": ("number of speculative tokens", "num spec tokens", "n draft"),
-    "running": ("running", "running req"),
-    "": ("acc drafts", "t draft", "speculative num draft tokens"),  # others that end like these
-}
-"""How engines and benchmarks end the name of a figure, by what it is here."""
-_ENDS = {f" {end}": name for name, ends in _FIGURES.items() for end in ends}
+_TABLES: dict[str, dict[str, list[str]]] = toml_tables(Path(__file__).parent / "data/logs.toml")
+_ENGINES = _TABLES["engines"]
+"""What tells who printed a text."""
+_ENDS = {f" {end}": name for name, ends in _TABLES["figures"].items() for end in ends}
+"""How engines and benchmarks end the name of a figure, and what it is here."""
 _POSITION = re.compile(r".*\b(?:pos|position|token) *([0-9]{1,2})(?: accept[a-z]*(?: rate)?)?")
 """The name of a share of drafts by its position, which counts from 0 or 1."""
 _HUMP, _SPACES = re.compile("(?<=[a-z])(?=[A-Z])"), str.maketrans("#_-", "   ")
@@ -72,18 +48,6 @@ _REWRITTEN = (
 )
 """Figures of llama.cpp and ATOM that are not behind their names, or mean steps: a word of theirs,
 how they look, and as what they are read."""
-
-_ENGINES = {
-    "SGLang": ("accept len:", "verify_ct", "sglang:", "Accept length"),
-    "llama.cpp": ("draft acceptance", "predicted_n", "pred=", "#gen tokens", "n_drafted"),
-    "TensorRT-LLM": ("decoded_tokens_per_iter", "specDecodingStats"),
-    "ATOM": ("[MTP Stats",),
-    "vLLM": (
-        *("SpecDecoding", "Speculative metrics", "spec_decode", "num_spec_", "acceptance at token"),
-        *("er-position accept", "Acceptance rate (%)"),
-    ),
-}
-"""What tells who printed a text."""
 
 _WHOLE = 0.02
 """By so much the mean draft may be shorter than all others, as requests end [-]."""

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
+from typing import Any, Required, TypedDict, Unpack
 
 import numpy as np
+import pandas as pd
 
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, given, refuse_given, refuse_unknown
@@ -42,9 +43,6 @@ from specmodel.replay.times import (
     replay_times,
 )
 from specmodel.replay.traces import Trace
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LONGEST_REPLAYED = 7
 """Longest draft that policies may choose where none is given, as Cascade's paper has it [token]."""

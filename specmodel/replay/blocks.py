@@ -192,10 +192,8 @@ def replay_blocks(work: Work, kept: dict[str, Any] | None = None) -> list[dict[s
     found = []
     for block in blocks:
         drawn = block.drawn()
-        shared = {
-            "request": np.arange(block.first, block.last),
-            "output_tokens": drawn.trace.output_tokens,
-        }
+        shared = {"request": np.arange(block.first, block.last)}
+        shared["output_tokens"] = drawn.trace.output_tokens
         plain = {"plain_time": drawn.plain_time()}
         tables = {}
         for choice in choices:

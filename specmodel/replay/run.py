@@ -215,9 +215,8 @@ def timeline(
             pauses = choice.draft_length is None
             replay_adapted(policies, drawn, pauses=pauses, numbers=own, log=steps)
     table = pd.DataFrame(steps)
-    tokens, seconds = (
-        table[name].rolling(WINDOW).sum() for name in ("emitted_tokens", "step_time")
-    )
+    names = ("emitted_tokens", "step_time")
+    tokens, seconds = (table[name].rolling(WINDOW).sum() for name in names)
     return table.assign(
         phase=table["phase"].map(str),
         utility=[float(value) if is_number(value) else np.nan for value in table["utility"]],
@@ -288,10 +287,8 @@ def _over_best(
     if row not in named:
         return dict.fromkeys(names, np.nan)
     best = max(named, key=lambda other: other["speedup"])
-    own, least = (
-        records[records["policy"] == each["policy"]].set_index("request")["time"]
-        for each in (row, best)
-    )
+    both = (records[records["policy"] == each["policy"]] for each in (row, best))
+    own, least = (each.set_index("request")["time"] for each in both)
     ends = _interval(own, least[own.index], generator)
     return dict(zip(names, (own.sum() / least.sum(), *ends), strict=True))
 

@@ -94,9 +94,8 @@ class ReplayTimes:
         A step of draft length K that verifies v draft tokens is found in column v + (K > 0). Draft
         length 0 takes the paused time of a deployment that may draft later, or else a decode step.
         """
-        steps = [
-            [row.paused_time if pauses else row.forward_time, *row.step_time] for row in self.rows
-        ]
+        plain = [row.paused_time if pauses else row.forward_time for row in self.rows]
+        steps = [[time, *row.step_time] for time, row in zip(plain, self.rows, strict=True)]
         return np.array(steps), np.array([[0.0, *row.expert_time] for row in self.rows])
 
     def up_to(self, max_draft_length: int) -> "ReplayTimes":
@@ -185,9 +184,8 @@ def _times_at(
     step[0] = paused + deployment.drafter.lookup_time
     experts = np.zeros_like(step)
     if deployment.target.is_moe:  # the share that routing decides on, times what they all take
-        few, many = (
-            step_times(replace(deployment, routing_correlation=c), **steps) for c in (1.0, 0.0)
-        )
+        by_routing = (replace(deployment, routing_correlation=c) for c in (1.0, 0.0))
+        few, many = (step_times(each, **steps) for each in by_routing)
         added = times.active_experts_verify - few.active_experts_verify
         most = many.active_experts_verify - few.active_experts_verify
         share = np.divide(added, most, out=np.zeros(most.shape), where=most > 0)

@@ -98,9 +98,8 @@ class Load:
 
     def share(self) -> float:
         """Return the share of requests that met the targets [-]."""
-        return float(
-            np.mean([np.searchsorted(own, 1.0, "right") / len(own) for own in self.slowness])
-        )
+        counts = [np.searchsorted(own, 1.0, "right") / len(own) for own in self.slowness]
+        return float(np.mean(counts))
 
     def passes(self, attainment: float) -> bool:
         """Return whether enough requests met the targets and waiting times did not grow."""

@@ -62,9 +62,8 @@ def disaggregated(deployment: Deployment, servers: int) -> DisaggregatedPrefill:
     """Return servers that prefill for a deployment; each GPU sends what it keeps of a prompt."""
     carrier = deployment.hardware.network or deployment.hardware.link
     if carrier is None:
-        raise InputError(
-            "prefill", f"disaggregated:{servers}", "together: the GPU has no link to others"
-        )
+        expected = "together: the GPU has no link to others"
+        raise InputError("prefill", f"disaggregated:{servers}", expected)
     transfer_time = partial(_transfer_time, deployment, carrier.peak_bytes_per_s)
     return DisaggregatedPrefill(servers=servers, transfer_time=transfer_time)
 

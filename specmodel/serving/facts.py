@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specmodel.base.facts import Fact, known
+from specmodel.base.facts import Fact, known, with_ends
 from specmodel.prediction.table import Row, seconds
 
 if TYPE_CHECKING:
@@ -64,24 +64,20 @@ def capacity_facts(trial: Trial, rows: list[Row]) -> dict[str, Fact]:
     """Return the policy of the largest capacity, beside plain decoding and those as good."""
     best, plain = _best(rows), next((row for row in rows if row["policy"] == "none"), None)
     low, rate = best["simulated_low"], best["capacity"]
-    alike = [
-        r["policy"] for r in rows if r is not best and low and (r["simulated_high"] or 0) >= low
-    ]
+    others = (row for row in rows if row is not best and low)
+    alike = [row["policy"] for row in others if (row["simulated_high"] or 0) >= low]
+    again = {row["policy"]: row["passes_again"] for row in rows if row["passes_again"]}
     facts = {
         "within": Fact(within_targets(**vars(trial.targets))),
         "carries_most": Fact(named(best["policy"])),
         "capacity": Fact(rate, "request/s", best["predicted_low"], best["predicted_high"]),
         "as_good": Fact(", ".join(alike)),
-        "passes_again": Fact(
-            {row["policy"]: row["passes_again"] for row in rows if row["passes_again"]}, "request/s"
-        ),
+        "passes_again": Fact(again, "request/s"),
     }
     if plain and plain is not best:
         without = plain["capacity"]
-        facts |= {
-            "capacity_plain": Fact(without or None, "request/s"),
-            "gain": Fact(rate / without if without else None),
-        }
+        facts["capacity_plain"] = Fact(without or None, "request/s")
+        facts["gain"] = Fact(rate / without if without else None)
     return known(facts.items())
 
 
@@ -111,18 +107,12 @@ def drain_facts(drain: Drain, rows: Sequence[Row]) -> dict[str, Fact]:
     facts = {
         "policy": Fact(named(best["policy"])),
         "asked": Fact(f"{share}{drain.prompts} prompts x {drain.samples}"),
-        "makespan": Fact(
-            best["makespan"], "s", best.get("makespan_low"), best.get("makespan_high")
-        ),
+        "makespan": with_ends(best, "makespan", "s"),
         "gpu_hours": Fact(best["gpu_hours"]),
         "preemptions": Fact(best.get("preemptions") or None),
     }
     if plain and plain is not best:
-        facts |= {
-            "speedup": Fact(
-                best["speedup"], "-", best.get("speedup_low"), best.get("speedup_high")
-            ),
-            "makespan_plain": Fact(plain["makespan"], "s"),
-            "gpu_hours_plain": Fact(plain["gpu_hours"]),
-        }
+        facts["speedup"] = with_ends(best, "speedup")
+        facts["makespan_plain"] = Fact(plain["makespan"], "s")
+        facts["gpu_hours_plain"] = Fact(plain["gpu_hours"])
     return known(facts.items())

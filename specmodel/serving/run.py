@@ -113,9 +113,8 @@ class Service:
         order = np.argsort(columns["arrival"], kind="stable")
         places = np.argsort(order, kind="stable")[:until]  # where the first requests stand
         columns = {name: values[order] for name, values in columns.items()}
-        limits = self.limits._replace(
-            max_running=min(self.limits.max_running, self.times.max_requests)
-        )
+        most = min(self.limits.max_running, self.times.max_requests)
+        limits = self.limits._replace(max_running=most)
         engine = Engine(
             requests=records(Request, requests.count, columns, compiled=compiled),
             emitted_before=int(self.prefill is not None),
@@ -182,9 +181,8 @@ class Service:
                 expected = f"at most {trace.max_draft_length}, the longest draft of the trace"
                 raise InputError("draft_length", longest, expected)
             accepted = trace.accepted_tokens.astype(np.int64)
-            starts, lengths = (
-                np.asarray(each, np.int64) for each in (trace.starts, trace.output_tokens)
-            )
+            both = (trace.starts, trace.output_tokens)
+            starts, lengths = (np.asarray(each, np.int64) for each in both)
             return Outcomes(nothing, 1, accepted, starts, lengths, nothing, 1)
         if self.acceptance is None and longest:
             raise InputError("acceptance", None, "an Acceptance or a Trace, as the policy drafts")
@@ -193,9 +191,8 @@ class Service:
         by_class = spread_survival(chances, self.acceptance_by_request)
         levels = np.rint(by_class * 2**32).astype(np.int64)
         contexts = np.rint([*self.by_context]).astype(np.int64)
-        return Outcomes(
-            levels.ravel(), levels.shape[3], nothing, nothing, nothing, contexts, len(levels)
-        )
+        unread = (nothing, nothing, nothing)
+        return Outcomes(levels.ravel(), levels.shape[3], *unread, contexts, len(levels))
 
 
 def prepare(
@@ -212,9 +209,8 @@ def prepare(
     """
     positions = deployment.target.max_positions
     if 0 < positions < requests.longest:
-        expected = (
-            f"prompts and outputs of at most {positions} tokens together, the model's context"
-        )
+        expected = f"prompts and outputs of at most {positions} tokens together,"
+        expected += " the model's context"
         raise InputError("lengths", requests.longest, expected)
     limits = limits_for(deployment, scheduler, max_draft_length, requests)
     check_fits(limits, max_draft_length, requests)

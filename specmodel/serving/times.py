@@ -14,6 +14,7 @@ jumps with the tokens of the step, so that it is tabulated on both sides.
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -103,10 +104,8 @@ class TabulatedTimes:
     def flat(self) -> Tables:
         """Return the tables as the loop reads them."""
         _, requests, rows = self.base.shape
-        base, more, *nodes = (
-            np.ascontiguousarray(each.ravel(), float)
-            for each in (self.base, self.more, *self.nodes)
-        )
+        arrays = (self.base, self.more, *self.nodes)
+        base, more, *nodes = (np.ascontiguousarray(each.ravel(), float) for each in arrays)
         lengths, end = len(self.base), float(self.graph_tokens)
         sizes = requests, rows, 1 / self.context_step, lengths, end, float(self.spread)
         return Tables(base, *sizes, more, *nodes)
@@ -128,13 +127,8 @@ def mixed_step_time(
     whether graphs hold it, so that -inf puts it in graphs and inf beyond them [token].
     """
     gamma = np.asarray(draft_length, dtype=float)
-    times = step_times(
-        deployment,
-        batch_size=requests,
-        draft_length=gamma,
-        verify_tokens=gamma + 1,
-        context_length=context,
-    )
+    served: Any = {"batch_size": requests, "context_length": context}
+    times = step_times(deployment, **served, draft_length=gamma, verify_tokens=gamma + 1)
     if not prompts:
         return times.step_time
     size, seen = np.asarray(requests, float), np.asarray(context, float)

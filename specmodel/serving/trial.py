@@ -130,9 +130,8 @@ class Trial:
         if found.met is None or self.study.deployment.kernels.record is None:
             return found
         means, is_drafting = found.met.means, service.drafts.max_draft_length > 0
-        running, drafted = (
-            max(round(means[column]), 1) for column in ("running", "drafted_tokens_per_step")
-        )
+        columns = ("running", "drafted_tokens_per_step")
+        running, drafted = (max(round(means[column]), 1) for column in columns)
         ends = self.study.error_factors([running], [drafted * is_drafting])["tpot"][:, 0]
         return widened(found, try_rate, (float(ends.min()), float(ends.max())))
 

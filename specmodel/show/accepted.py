@@ -29,10 +29,8 @@ _TO_PREDICT = "To predict; words in capitals are yours to give, as no file tells
 def of_benchmarks(drafted: Sequence[measured.Run]) -> Answer:
     """Return the acceptance of runs that drafted, from the result files of a benchmark."""
     names = [column.name for column in BENCHMARKS[1:]]
-    rows = [
-        {"run": Path(run.source).name} | {name: getattr(run, name) for name in names}
-        for run in drafted
-    ]
+    told = [{name: getattr(run, name) for name in names} for run in drafted]
+    rows = [{"run": Path(run.source).name} | own for run, own in zip(drafted, told, strict=True)]
     kinds: dict[Any, list[measured.Run]] = {}
     for run in drafted:
         kinds.setdefault((run.draft_length, run.topk, run.verify_tokens), []).append(run)
@@ -48,7 +46,7 @@ def of_benchmarks(drafted: Sequence[measured.Run]) -> Answer:
     page = "\n\n".join([table, f"{_TO_PREDICT}\n{commands[0]}", *commands[1:]])
     facts = {"tokens_per_step": Fact({r["run"]: r["tokens_per_step"] for r in rows}, "token")}
     fields = {"runs": rows, "predict": forms}
-    return Answer(page=lambda: page, facts=facts, fields=lambda: fields, rows=lambda: rows)
+    return Answer(page=lambda: page, facts=facts, fields=fields, rows=rows)
 
 
 def of_counts(found: measure.MeasuredAcceptance | measure.LoggedAcceptance) -> Answer:
@@ -82,9 +80,7 @@ def of_counts(found: measure.MeasuredAcceptance | measure.LoggedAcceptance) -> A
         return "\n\n".join(filter(None, parts))
 
     whole = fields | {"warnings": warnings, "predict": options}
-    return Answer(
-        page=page, facts=facts, fields=lambda: whole, rows=lambda: rows, warnings=warnings
-    )
+    return Answer(page=page, facts=facts, fields=whole, rows=rows, warnings=warnings)
 
 
 def of_lengths(tables: Mapping[str, Mapping[int, float]]) -> Answer:
@@ -103,8 +99,7 @@ def of_lengths(tables: Mapping[str, Mapping[int, float]]) -> Answer:
         model = measured.named_checkpoint(name.partition(" ")[0])[0]
         commands.append(f"{name}\n{_command(model, 'GPU', [], forms[-1:])}".strip())
     page = "\n\n".join([text_table(rows, LENGTHS, left=("table",)), _TO_PREDICT, *commands])
-    fields = {"rows": rows, "predict": forms}
-    return Answer(page=lambda: page, fields=lambda: fields, rows=lambda: rows)
+    return Answer(page=lambda: page, fields={"rows": rows, "predict": forms}, rows=rows)
 
 
 def _command(model: str, gpus: str, sizes: Sequence[float], options: Sequence[str]) -> str:

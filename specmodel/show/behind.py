@@ -98,9 +98,8 @@ def off_by(fit: EngineFit) -> str:
     """Return as text the mean error of an engine on its fitted rows, and on a group left out."""
     errors = fit.left_out_error
     told = f"off by {fit.mean_error:.0%} on the rows it was fitted on"
-    return told + next(
-        (f", {errors[of]:.0%} on a {of} left out" for of in _LEFT_OUT if of in errors), ""
-    )
+    others = (f", {errors[of]:.0%} on a {of} left out" for of in _LEFT_OUT if of in errors)
+    return told + next(others, "")
 
 
 def _kernels(deployment: Deployment) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from specmodel.answers.curves import break_even_rows, easiest_points, published_tokens
 from specmodel.base.text import SCREEN
+from specmodel.prediction.predicting import with_known_intervals
 from specmodel.prediction.table import Row, varies
-from specmodel.show import forms, report
+from specmodel.show import forms, operator, report
 from specmodel.show.columns import chosen
 from specmodel.show.facts import Fact, picked
 from specmodel.show.glossary import PAGES
@@ -32,9 +34,6 @@ def answer(prediction: report.Prediction) -> forms.Answer:
 
     Whatever acceptance it was predicted with changes nothing, unless it is by context.
     """
-    from specmodel.answers.curves import break_even_rows, published_tokens
-    from specmodel.prediction.predicting import with_known_intervals
-
     p = with_known_intervals(prediction)
     least = break_even_rows(p)
     kept, is_own = report.fitting(least), "speedup" in least[0]
@@ -76,19 +75,14 @@ def _needed(kept: list[Row], kind: str, name: str) -> dict[str, Fact]:
 
     `kind` is "break_even" or "sure".
     """
-    from specmodel.answers.curves import easiest_points
-    from specmodel.show import operator  # which imports what help does not need
-
     rate = f"{kind}_acceptance_rate"
     others = {"rate": rate, "length": "draft_length", "where": "where"}
     if rate not in kept[0]:
         return {}
     easiest = easiest_points(kept, rate)
     able = [row for row in easiest if row[rate] is not None]
-    facts = {
-        "points": Fact(len(easiest)),
-        f"{name}_nowhere": Fact(len(easiest) - len(able) or None),
-    }
+    nowhere = Fact(len(easiest) - len(able) or None)
+    facts = {"points": Fact(len(easiest)), f"{name}_nowhere": nowhere}
     for end, row in zip(("from", "everywhere"), [*able[:1], *able[1:][-1:]], strict=False):
         placed = row | {"where": operator.place(row, easiest)}
         facts |= picked(f"{name}_{end}", placed, f"{kind}_tokens_per_step", **others)

@@ -13,7 +13,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from specmodel.prediction.table import Column, Row
+from specmodel.prediction.table import Column, Row, seconds
 
 
 def duration(value: float) -> str:
@@ -64,6 +64,29 @@ def _last_letters(name: str, row: Row, room: int = 18) -> str:
     return row[name] if len(row[name]) <= room else f"...{row[name][3 - room :]}"
 
 
+def _by_quantity(name: str, row: Row) -> str:
+    """Return a time or a ratio, as the row says what was measured."""
+    return f"{row[name]:.2f}" if row["quantity"] == "speedup" else seconds(row[name])
+
+
+def _parameter(name: str, row: Row) -> str:
+    """Return an overhead or a factor of an engine."""
+    is_time = row["name"].endswith("time") or "_per_" in row["name"]
+    return seconds(row[name]) if is_time else f"{row[name]:.2f}"
+
+
+def _ends_of_parameter(name: str, row: Row) -> str:
+    ends = (_parameter(end, row) for end in (name, name.replace("_low", "_high")))
+    return "left open" if row["is_open"] else " to ".join(ends)
+
+
+def _share(name: str, row: Row, unit: str = " %") -> str:
+    """Return a share in per cent; estimates beyond 0 and 1 are cut."""
+    return f"{100 * min(max(row[name], 0.0), 1.0):.0f}{unit}"
+
+
+_WHERE_IT_VARIES = "where it varies"
+_QUANTITIES = {"tpot": "TPOT", "ttft": "TTFT", "step_time": "step", "speedup": "speedup"}
 _FUNCTIONS: dict[str, Callable[[str, Row], str]] = {
     "either": _either,
     "duration": _long,
@@ -72,6 +95,16 @@ _FUNCTIONS: dict[str, Callable[[str, Row], str]] = {
     "first to last": _first_to_last,
     "last letters": _last_letters,
     "in its unit": _in_its_unit,
+    "quantity": lambda name, row: _QUANTITIES[row[name]],
+    "by quantity": _by_quantity,
+    "ends by quantity": lambda name, row: " to ".join(_by_quantity(n, row) for n in (name, "high")),
+    "parameter": _parameter,
+    "ends of parameter": _ends_of_parameter,
+    "share": _share,
+    "ends of share": lambda name, row: "-".join(
+        _share(end, row, "") for end in (name, name.replace("_low", "_high"))
+    ),
+    _WHERE_IT_VARIES: lambda name, row: row[name],
     "text": lambda name, row: row[name] or "-",
     "yes or no": lambda name, row: "yes" if row[name] else "no",
     "or none": lambda name, row: f"{row[name]:.3g}" if row[name] else "none",
@@ -94,9 +127,10 @@ def _of(answer: str) -> tuple[Column, ...]:
 def _column(row: dict[str, str]) -> Column:
     make = _FUNCTIONS.get(row["form"])
     form: Any = partial(make, row["name"]) if make else row["form"]
-    title = row["title"].replace("|", "\n")
     return Column(
-        row["name"], row["unit"], row["meaning"], title, form, spare=int(row["spare"] or 0)
+        *(row["name"], row["unit"], row["meaning"], row["title"].replace("|", "\n"), form),
+        spare=int(row["spare"] or 0),
+        is_coordinate=row["form"] == _WHERE_IT_VARIES,
     )
 
 
@@ -106,6 +140,7 @@ _ROOMS = (*_ROOMS, *map(_of, ("schedules", "tasks")))
 ERRORS, POSITIONS, BENCHMARKS, RUNS = map(_of, ("errors", "positions", "benchmarks", "runs"))
 LENGTHS = _of("lengths")
 RANGES, ELASTICITIES, SWINGS, TRACES = map(_of, ("ranges", "elasticities", "swings", "traces"))
+JUDGED, MOVED, SHARES = map(_of, ("judged", "moved", "shares"))
 """Of tables for people alone."""
 
 

@@ -95,9 +95,8 @@ def _page(
     first, *rest = (p.assumptions for p in predictions.values())
     common = {k: v for k, v in first.items() if all(other.get(k) == v for other in rest)}
     warnings, own_warnings = _marked({n: p.warnings for n, p in predictions.items()})
-    below, own = _marked(
-        {n: [*behind(p.deployment), *_assumed(p, common)] for n, p in predictions.items()}
-    )
+    listed = {n: [*behind(p.deployment), *_assumed(p, common)] for n, p in predictions.items()}
+    below, own = _marked(listed)
     targets = " / ".join({p.deployment.target.name: None for p in predictions.values()})
     title, *others = found.notes or [targets]
     own = [(marks, f"Warning: {line}.") for marks, line in own_warnings] + own

@@ -53,8 +53,8 @@ def answer(found: answers.StepCosts) -> Answer:
             prediction, lines(_TEXTS["lines"], facts), wrap(reading), _steps(rows)
         ),
         facts=known(facts.items()),
-        fields=lambda: fields,
-        rows=lambda: rows,
+        fields=fields,
+        rows=rows,
         warnings=prediction.warnings,
         fragment=fragment,
     )

@@ -11,6 +11,7 @@ from specmodel.base.facts import (
     Facts as Facts,
     as_fields as as_fields,
     known as known,
+    with_ends as with_ends,
 )
 from specmodel.base.ranges import ranges_text
 from specmodel.prediction.table import Row, seconds
@@ -61,10 +62,7 @@ def picked(name: str, row: Row, column: str, **others: str) -> dict[str, Fact]:
     """Return facts of a row: `name` of a column, with its interval, and `name`_key of others."""
     columns = {name: column} | {f"{name}_{key}": own for key, own in others.items()}
     of = units(columns.values())
-    return {
-        key: Fact(row.get(own), of.get(own, "-"), row.get(f"{own}_low"), row.get(f"{own}_high"))
-        for key, own in columns.items()
-    }
+    return {key: with_ends(row, own, of.get(own, "-")) for key, own in columns.items()}
 
 
 def lines(templates: Iterable[str], facts: Facts) -> list[str]:

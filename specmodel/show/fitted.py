@@ -6,28 +6,15 @@ from collections.abc import Mapping
 
 from specmodel import fit
 from specmodel.base.text import TABLE, wrap
-from specmodel.prediction.table import Column, Row, seconds
+from specmodel.prediction.table import Row
 from specmodel.show import report
 from specmodel.show.behind import behind
-from specmodel.show.columns import ERRORS, RUNS
+from specmodel.show.columns import ERRORS, MOVED, RUNS
 from specmodel.show.facts import lines
 from specmodel.show.forms import Answer, text_table
 from specmodel.show.glossary import PAGES
 
-_KERNELS = (
-    *ERRORS[:2],
-    Column("num_points", "-", "shapes fitted", "fitted"),
-    Column("num_judged", "-", "shapes judged", "judged"),
-    *(column for column in ERRORS if column.name.endswith("_error")),
-)
-"""Of fits of kernels."""
-_MOVED = (
-    Column("name", "-", "of an overhead or factor", "moved"),
-    Column("before", "-", "before the fit", "before", lambda row: _shown(row, "before")),
-    Column("now", "-", "likeliest value", "now", lambda row: _shown(row, "now")),
-    Column("now_low", "-", "of that", "80 % interval", lambda row: _interval(row)),
-)
-"""Of what a fit of an engine moved."""
+_ERRORS = ("num_points", "num_judged", "mean_error", "median_error", "percentile_90_error")
 _TEXTS = PAGES["fitted"]
 
 
@@ -36,9 +23,8 @@ def answer(update: fit.EngineUpdate) -> Answer:
     facts, runs, moved = fit.update_facts(update), fit.run_rows(update), fit.moved_rows(update)
     values = {name: fact.value for name, fact in facts.items()}
     is_refused, is_slow = values.get("is_refused"), values.get("is_slow")
-    against = lines(
-        [_TEXTS["refused"] if is_refused else _TEXTS["unlike"], _TEXTS["excess"]], facts
-    )
+    doubt = _TEXTS["refused"] if is_refused else _TEXTS["unlike"]
+    against = lines([doubt, _TEXTS["excess"]], facts)
     warnings = [*values.get("notes", ()), *against]
     causes = lines(() if is_slow is None else _TEXTS["slow"] if is_slow else _TEXTS["fast"], facts)
 
@@ -46,7 +32,7 @@ def answer(update: fit.EngineUpdate) -> Answer:
         parts = [
             text_table(runs, RUNS, width=TABLE.get(), left=("run",)),
             "\n".join(causes),
-            "" if is_refused else text_table(moved, _MOVED, left=("moved",)),
+            "" if is_refused else text_table(moved, MOVED, left=("moved",)),
         ]
         d, words = update.deployment, lines(_TEXTS["lines"], facts)
         heading, rests_on = report.heading(d), behind(d)
@@ -54,28 +40,14 @@ def answer(update: fit.EngineUpdate) -> Answer:
 
     deployment = report.deployment_fields(update.deployment)
     fields = {"deployment": deployment, "warnings": warnings, "runs": runs, "moved": moved}
-    return Answer(
-        page=page, facts=facts, fields=lambda: fields, rows=lambda: runs, warnings=warnings
-    )
-
-
-def _shown(row: Row, when: str) -> str:
-    """Return an overhead as a time, a factor as a number."""
-    is_time = row["name"].endswith("time") or "_per_" in row["name"]
-    return seconds(row[when]) if is_time else f"{row[when]:.2f}"
-
-
-def _interval(row: Row) -> str:
-    ends = f"{_shown(row, 'now_low')} to {_shown(row, 'now_high')}"
-    return "left open" if row["is_open"] else ends
+    return Answer(page=page, facts=facts, fields=fields, rows=runs, warnings=warnings)
 
 
 def kernels(fits: Mapping[tuple[str, str], fit.KernelFitting]) -> Answer:
     """Return fitted kernels in all forms: errors, parameters and warnings by kind and dtype."""
-    names = [column.name for column in _KERNELS[2:]]
     rows, warnings = list[Row](), list[str]()
     for (kind, dtype), fitting in fits.items():
-        errors = {name: getattr(fitting.fit, name) for name in names}
+        errors = {name: getattr(fitting.fit, name) for name in _ERRORS}
         parameters = fitting.result.parameters | {"sharpness": fitting.fit.sharpness}
         rows.append({"component": kind, "dtype": dtype, **errors, "parameters": parameters})
         warnings += [f"{kind} {dtype}: {warning}" for warning in fitting.result.warnings]
@@ -85,7 +57,7 @@ def kernels(fits: Mapping[tuple[str, str], fit.KernelFitting]) -> Answer:
         for row in rows:
             values = [f"{name}\xa0=\xa0{value:.4g}" for name, value in row["parameters"].items()]
             notes.append(f"{row['component']} {row['dtype']}: {', '.join(values)}")
-        table = text_table(rows, _KERNELS, left=("component", "dtype"))
+        table = text_table(rows, ERRORS, left=("component", "dtype"))
         return "\n".join([table, "", *(wrap(line, "  ") for line in notes)])
 
-    return Answer(page=page, fields=lambda: {"rows": rows}, rows=lambda: rows, warnings=warnings)
+    return Answer(page=page, fields={"rows": rows}, rows=rows, warnings=warnings)

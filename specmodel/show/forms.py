@@ -28,7 +28,7 @@ text_table = partial(_text_table, remedy="--json has them")
 
 @dataclass(frozen=True, kw_only=True)
 class Answer(Printed):
-    """The answer to a question in all forms, each made only when it is asked for.
+    """The answer to a question in all forms; its text is made only when it is asked for.
 
     `facts` are what it tells, by name, and `paste` what an engine is started with, where it tells
     these as data. `page` is the text for people, `fields` the JSON, `rows` the CSV, `header` its
@@ -39,9 +39,9 @@ class Answer(Printed):
     """
 
     page: Callable[[], str]
-    fields: Callable[[], Mapping[str, Any]]
-    rows: Callable[[], Sequence[Row]] = list
-    header: Callable[[], Iterable[str]] = tuple
+    fields: Mapping[str, Any]
+    rows: Sequence[Row] = ()
+    header: Iterable[str] = ()
     warnings: Collection[object] = ()
     fragment: str = ""
     caveats: Collection[str] = ()
@@ -62,7 +62,7 @@ class Answer(Printed):
         """Return the fields of the command's JSON, with the versions of schema and package."""
         versions = {"schema_version": JSON_SCHEMA_VERSION, "version": __version__}
         told = {"facts": as_fields(self.facts)} if self.facts else {}
-        return {**versions, **told, **self.fields()}
+        return {**versions, **told, **self.fields}
 
     def to_frame(self) -> DataFrame:
         """Return the rows that the command's CSV has."""
@@ -76,7 +76,7 @@ class Answer(Printed):
     def table(self) -> list[Row]:
         """Return the rows with the case that they are of."""
         own: Row = {"case": self.case} if self.case else {}
-        return [{**row, **own} for row in self.rows()]
+        return [{**row, **own} for row in self.rows]
 
 
 def as_json(answer: Answer) -> str:
@@ -93,7 +93,7 @@ def as_csv(answer: Answer) -> str:
     import csv
 
     rows, text = answer.table(), io.StringIO()
-    names = rows[0] if rows else [*answer.header(), *["case"] * bool(answer.case)]
+    names = rows[0] if rows else [*answer.header, *["case"] * bool(answer.case)]
     writer = csv.DictWriter(text, [*names], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)

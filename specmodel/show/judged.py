@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from specmodel.base.text import SCREEN, wrap
 from specmodel.fit import measured
-from specmodel.prediction.table import Column, Row, seconds
+from specmodel.prediction.table import Row
 from specmodel.show import forms
-from specmodel.show.columns import ERRORS
+from specmodel.show.columns import ERRORS, JUDGED
 from specmodel.show.facts import lines
 from specmodel.show.forms import Answer, records, text_table
 from specmodel.show.glossary import PAGES
@@ -14,22 +14,6 @@ from specmodel.show.glossary import PAGES
 _LEFT = ("row", "model", "what", "component", "dtype", "group", "value", "host")
 _MOST_ROWS = 20
 """Rows that are printed one by one [-]."""
-_QUANTITIES = {"tpot": "TPOT", "ttft": "TTFT", "step_time": "step", "speedup": "speedup"}
-_ROWS = (
-    Column("row", "-", "name or number", "row"),
-    Column("target", "-", "model", "model", spare=1, is_coordinate=True),
-    Column("batch_size", "request", "that ran together", "batch\nsize"),
-    Column("draft_length", "token", "drafted in a step", "draft\nlength", spare=2),
-    Column("quantity", "-", "measured", "what", lambda row: _QUANTITIES[row["quantity"]]),
-    Column("measured", "-", "time or ratio", "measured", lambda row: _value(row, "measured")),
-    Column("predicted", "-", "the same", "predicted", lambda row: _value(row, "predicted")),
-    Column(
-        *("low", "-", "lower end of its interval", "80 %\ninterval"),
-        lambda row: f"{_value(row, 'low')} to {_value(row, 'high')}",
-    ),
-    Column("error", "-", "predicted over measured less one", "error", "+.1%"),
-)
-"""Of judged rows."""
 _TEXTS = PAGES["judged"]
 
 
@@ -41,25 +25,21 @@ def answer(judged: measured.JudgedEngines) -> Answer:
     groups = records(judged.errors[(judged.errors["group"] == "all") | (sizes > 1)])
 
     few = rows if len(rows) <= _MOST_ROWS else []
-    not_taken = [
-        {"reason": why, "count": len(named), "rows": named}
-        for why, named in judged.not_taken.items()
-    ]
-    fields: Row = {
-        name: fact.value for name, fact in facts.items() if isinstance(fact.value, float)
-    }
+    left = judged.not_taken.items()
+    not_taken = [{"reason": why, "count": len(named), "rows": named} for why, named in left]
+    values = {name: fact.value for name, fact in facts.items()}
+    fields: Row = {name: value for name, value in values.items() if isinstance(value, float)}
     fields |= {"groups": errors[1:], "hosts": hosts, "rows": [*map(_known, rows)]}
     fields |= {"not_taken": not_taken, "assumptions": dict(judged.assumed)}
 
     def page() -> str:
-        tables = [text_table(few, _ROWS, width=SCREEN.get(), left=_LEFT)] if few else []
+        tables = [text_table(few, JUDGED, width=SCREEN.get(), left=_LEFT)] if few else []
         tables += [text_table(part, ERRORS, left=_LEFT) for part in (groups, hosts) if part]
-        words, notes = (
-            "\n".join(map(wrap, lines(t, facts))) for t in (_TEXTS["lines"], _TEXTS["notes"])
-        )
+        texts = (_TEXTS["lines"], _TEXTS["notes"])
+        words, notes = ("\n".join(map(wrap, lines(each, facts))) for each in texts)
         return "\n\n".join([words, *tables, notes])
 
-    return Answer(page=page, facts=facts, fields=lambda: fields, rows=lambda: rows)
+    return Answer(page=page, facts=facts, fields=fields, rows=rows)
 
 
 def kernels(errors: forms.DataFrame, name: str) -> Answer:
@@ -67,12 +47,7 @@ def kernels(errors: forms.DataFrame, name: str) -> Answer:
     rows = records(errors)
     table = text_table(rows, ERRORS, left=(*_LEFT, "rows"))
     fields = {"hardware": name, "rows": rows}
-    return Answer(page=lambda: f"{name}\n\n{table}", fields=lambda: fields, rows=lambda: rows)
-
-
-def _value(row: Row, name: str) -> str:
-    """Return a time or a ratio of a row as a cell."""
-    return f"{row[name]:.2f}" if row["quantity"] == "speedup" else seconds(row[name])
+    return Answer(page=lambda: f"{name}\n\n{table}", fields=fields, rows=rows)
 
 
 def _known(row: Row) -> Row:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from specmodel.answers.ranking import lengths_by_size
 from specmodel.base.text import wrap
+from specmodel.prediction.predicting import at_all_lengths
 from specmodel.prediction.table import Row
 from specmodel.show import forms, operator, report
 from specmodel.show.facts import AT, Fact, picked
@@ -19,8 +21,6 @@ _LINES = PAGES["lengths"]["lines"]
 
 def answer(prediction: report.Prediction, *, interval: bool | None = None) -> forms.Answer:
     """Return the speedup of each length, none included, by batch size and context, in all forms."""
-    from specmodel.prediction.predicting import at_all_lengths
-
     p = report.with_ends(at_all_lengths(case_of(prediction)), interval)
     every = {tuple(row[name] for name in _COLUMNS[:3]): row for row in p.rows()}.values()
     rows = [{name: row[name] for name in _COLUMNS if name in row} for row in every]
@@ -31,8 +31,6 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
 
 def _facts(best: list[Row], longest: int) -> dict[str, Fact]:
     """Return the best draft lengths, and the point where they gain most."""
-    from specmodel.answers.ranking import lengths_by_size
-
     top = max(best, key=lambda row: float(row["speedup"]))
     top |= {"where": operator.place(top, best)}
     lengths = [row["draft_length"] for row in best]

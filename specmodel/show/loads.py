@@ -53,9 +53,8 @@ def answer(loaded: Loaded) -> Answer:
     beyond = notes_of_run(study.deployment, study.typical.longest)
     overloads = [_TEXTS["not_carried"].format(*rates) for rates in not_carried(rows).items()]
     warnings, columns = [*beyond, *overloads, *warnings], (_AT_RATES, _SPARE[1:])
-    return framed(
-        loaded, warnings, _TEXTS["rates"], rate_facts(rows), columns, (_NINETY,), {}, "load"
-    )
+    facts = rate_facts(rows)
+    return framed(loaded, warnings, _TEXTS["rates"], facts, columns, (_NINETY,), {}, "load")
 
 
 def framed(
@@ -88,13 +87,7 @@ def framed(
         return report.laid_out(case, below, assumed, warned, words, [table], [*notes, *policies])
 
     return Answer(
-        page=page,
-        facts=facts,
-        fields=lambda: known,
-        rows=lambda: tidy,
-        warnings=warned,
-        case=case,
-        figure=figure,
+        page=page, facts=facts, fields=known, rows=tidy, warnings=warned, case=case, figure=figure
     )
 
 
@@ -103,6 +96,5 @@ def graph_notes(study: Study, rows: Sequence[Row]) -> tuple[Note, ...]:
     from numpy import array
 
     sizes = array([row["running"] for row in rows]).round()
-    return study.deployment.graph_warnings(
-        sizes.clip(1), array([row["drafted_tokens_per_step"] for row in rows]) + 1
-    )
+    tokens = array([row["drafted_tokens_per_step"] for row in rows]) + 1
+    return study.deployment.graph_warnings(sizes.clip(1), tokens)

@@ -10,19 +10,12 @@ from typing import Any
 from specmodel.base.notes import Note
 from specmodel.base.ranges import ranges_text
 from specmodel.base.text import listed
-from specmodel.show.glossary import PAGES
+from specmodel.show.glossary import PAGES, TABLES
 
 Values = Mapping[str, Any]
 
 _SLOTS_OF = {"chain": "vLLM without prefix caching", "aligned": "vLLM", "scratch": "SGLang"}
 """Who reserves states in each way."""
-
-_EXCHANGES = {
-    "gather": "all tokens to all GPUs",
-    "copies": "a copy for each expert, as by DeepEP",
-    "ranks": "a copy for each GPU",
-}
-"""How tokens get to whole experts of other GPUs; ``engine.exchange`` takes another."""
 
 
 def words(note: Note) -> str:
@@ -61,9 +54,8 @@ def _beyond_memory(v: Values) -> str:
         largest = f"the weights fit, but not one request{at}"
     else:
         largest = "not even the weights fit"
-    needed, usable, whole = (
-        si(v[name], "B") for name in ("needed_bytes", "usable_bytes", "capacity_bytes")
-    )
+    names = ("needed_bytes", "usable_bytes", "capacity_bytes")
+    needed, usable, whole = (si(v[name], "B") for name in names)
     return (
         f"batch size {v['batch_size']} needs {needed} of the {usable} ({100 * v['share']:g} % of"
         f" {whole}) that an engine uses of a GPU ({v['hardware']}); {largest}"
@@ -128,11 +120,8 @@ def rates_read(v: Values) -> str:
 
 def _loaded_drafter(v: Values) -> str:
     spent = {"its pass": v["draft_time"], "the host's work": v["host_time"]}
-    parts = [
-        f"{name} {si(time, 's')}"
-        for name, time in spent.items()
-        if time > 0.1 * sum(spent.values())
-    ]
+    least = 0.1 * sum(spent.values())
+    parts = [f"{name} {si(time, 's')}" for name, time in spent.items() if time > least]
     return (
         f"at batch size {v['batch_sizes']} nothing is drafted, and the drafter, which stays loaded,"
         f" takes its time in each step all the same ({' and '.join(parts)}): down to"
@@ -218,7 +207,7 @@ _WORDS: dict[str, str | Callable[[Values], str]] = {
     "state_slots": _state_slots,
     "kernels": _kernels,
     "borrowed": _borrowed,
-    "exchange": lambda v: _EXCHANGES[v["exchange"]],
+    "exchange": lambda v: TABLES["exchanges"][v["exchange"]],
     "typical_all_reduce": lambda v: (
         "typical of other stacks or GPUs"
         + f", 80 % within a factor of {v['factor']:.1f}" * (v["factor"] > 1)

@@ -6,19 +6,20 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from specmodel.answers.advice import tokens_needed
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import among, ranges_text
 from specmodel.base.text import SCREEN, wrap
+from specmodel.cost.layouts import HELD, num_gpus, smallest_layout
+from specmodel.prediction.best import alike_places
+from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.table import Column, Row, filler, seconds, text_table
 from specmodel.show import report
 from specmodel.show.columns import chosen
 from specmodel.show.defaults import has_tasks, tokens_of_tasks
-
-if TYPE_CHECKING:
-    from specmodel.prediction.outcome import Prediction
 
 
 def _times(target: float, row: Row) -> str:
@@ -46,10 +47,6 @@ _USUAL = (
 
 def with_alike(prediction: Prediction, rows: Sequence[Row]) -> list[Row]:
     """Return all rows of best lengths, with the lengths that gain as much as each in words."""
-    import numpy as np
-
-    from specmodel.prediction.best import alike_places
-
     chains = prediction.evaluation.chains
     if chains is None:
         return list(rows)
@@ -136,8 +133,6 @@ def places(some: list[Row], rows: list[Row]) -> str:
 
 def would_hold(prediction: Prediction) -> str:
     """Return a sentence on the fewest GPUs that would do if no request fits; "" if one does."""
-    from specmodel.cost.layouts import HELD, num_gpus, smallest_layout
-
     if prediction.max_batch_size.any() or prediction.deployment.hardware.kind == "cpu":
         return ""
     try:

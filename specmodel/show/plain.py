@@ -32,13 +32,8 @@ def answer(prediction: Prediction, *, components: bool = False) -> forms.Answer:
         parts += [component_tables(prediction)] if components else []
         return report.page(prediction, words, *parts)
 
-    return forms.Answer(
-        page=page,
-        facts=facts,
-        fields=lambda: fields,
-        rows=lambda: listed,
-        warnings=prediction.warnings,
-    )
+    warned = prediction.warnings
+    return forms.Answer(page=page, facts=facts, fields=fields, rows=listed, warnings=warned)
 
 
 def _facts(rows: list[Row]) -> dict[str, Fact]:
@@ -47,6 +42,5 @@ def _facts(rows: list[Row]) -> dict[str, Fact]:
     least = min(rows, key=lambda row: row["tpot"])
     most = max(rows, key=lambda row: row["throughput"])
     others = {"at": "batch_size", "where": "where", "share": "largest_share"}
-    return picked("least_tpot", least, "tpot", **others) | picked(
-        "most_throughput", most, "throughput", **others
-    )
+    fastest = picked("most_throughput", most, "throughput", **others)
+    return picked("least_tpot", least, "tpot", **others) | fastest

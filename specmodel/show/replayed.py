@@ -64,14 +64,7 @@ def answer(found: Replayed) -> Answer:
 
     fields = {"heading": case, "assumptions": assumptions, "warnings": warnings, **room}
     fields |= {"step_times": fields_of(question.times), "policies": rows}
-    return Answer(
-        page=page,
-        facts=facts,
-        fields=lambda: fields,
-        rows=lambda: rows,
-        warnings=warnings,
-        case=case,
-    )
+    return Answer(page=page, facts=facts, fields=fields, rows=rows, warnings=warnings, case=case)
 
 
 def _facts(rows: list[Row], times: replay.ReplayTimes) -> Facts:

@@ -220,24 +220,15 @@ def comparison(
     facts: Facts,
 ) -> Answer:
     """Return rows found from several predictions by name, in all forms."""
-
-    def fields() -> dict[str, Any]:
-        cases = [{"alternative": name} | case_fields(p) for name, p in predictions.items()]
-        return {"cases": cases, "units": units(found[0]), "rows": found}
-
+    of_cases = [{"alternative": name} | case_fields(p) for name, p in predictions.items()]
+    fields = {"cases": of_cases, "units": units(found[0]), "rows": found}
     warnings = dict.fromkeys(warning for p in predictions.values() for warning in p.warnings)
     cases = {caption(p) for p in predictions.values()}
     if len(cases) > 1:  # layouts may be all that differs
         cases = {re.sub(r" \(tensor parallel[^)]*\)", "", case) for case in cases}
     case = cases.pop() if len(cases) == 1 else ""
-    return Answer(
-        page=page,
-        facts=known(facts.items()),
-        fields=fields,
-        rows=lambda: found,
-        warnings=[*warnings],
-        case=case,
-    )
+    told, warned = known(facts.items()), [*warnings]
+    return Answer(page=page, facts=told, fields=fields, rows=found, warnings=warned, case=case)
 
 
 def fitting(rows: Sequence[Row]) -> list[Row]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from specmodel.answers import sensitivity
 from specmodel.base.text import SCREEN, wrap
 from specmodel.prediction.table import Column, Row
 from specmodel.show import report
-from specmodel.show.columns import ELASTICITIES, SWINGS
+from specmodel.show.columns import ELASTICITIES, SHARES, SWINGS
 from specmodel.show.facts import lines
 from specmodel.show.forms import Answer, records, text_table
 from specmodel.show.glossary import PAGES
@@ -43,8 +44,8 @@ def answer(found: sensitivity.Sensitivity) -> Answer:
     return Answer(
         page=page,
         facts=facts,
-        fields=lambda: fields,
-        rows=lambda: records(found.tidy()),
+        fields=fields,
+        rows=records(found.tidy()),
         warnings=found.warnings,
         case=report.caption(found),
     )
@@ -54,26 +55,11 @@ def _shares(rows: list[Row], words: str) -> str:
     """Return the shares of the variance of an output that are visible."""
     if not rows:
         return wrap(f"No range moves the {words}.")
-    columns = (
-        Column("input", "-", "", f"share of the variance\nof {words}"),
-        Column("first_order", "-", "", "first-\norder", lambda row: _share(row, "first_order")),
-        Column("first_order_low", "-", "", "95 %", lambda row: _interval(row, "first_order")),
-        Column("total", "-", "", "\ntotal", lambda row: _share(row, "total")),
-        Column("total_low", "-", "", "95 % ", lambda row: _interval(row, "total")),
-    )
+    first, *others = SHARES
     visible = [row for row in rows if row["total"] >= _VISIBLE] or rows[:1]
-    return _table(visible, columns)
+    return _table(visible, [replace(first, title=first.title.format(words)), *others])
 
 
 def _table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     left = (columns[0].title,)
     return text_table(rows[:_MOST_ROWS], columns, width=SCREEN.get(), left=left)
-
-
-def _share(row: Row, name: str, unit: str = " %") -> str:
-    """Return a share in per cent; estimates beyond 0 and 1 are cut."""
-    return f"{100 * min(max(row[name], 0.0), 1.0):.0f}{unit}"
-
-
-def _interval(row: Row, name: str) -> str:
-    return "-".join(_share(row, f"{name}_{end}", "") for end in ("low", "high"))

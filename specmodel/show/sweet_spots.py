@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from specmodel.answers.advice import gain_of
+from specmodel.answers.curves import curve_of, sweet_spots_with_ends
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import spans
 from specmodel.base.text import TABLE
@@ -23,8 +24,6 @@ _LEFT = ("speedup\nabove 1 at", "surely\npays at")
 
 def answer(prediction: report.Prediction, *, interval: bool | None = None) -> forms.Answer:
     """Return where speculation pays, and where most, in all forms."""
-    from specmodel.answers.curves import sweet_spots_with_ends
-
     p = report.with_ends(prediction, interval)
     if case_of(p).draft_length is not None and not p.draft_length.all():
         raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
@@ -38,8 +37,6 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
 
 def _facts(spots: list[Row], prediction: report.Prediction) -> dict[str, Fact]:
     """Return where most is gained, and where the curve there pays or may pay."""
-    from specmodel.answers.curves import curve_of
-
     pays, denial = report.verbs(prediction)
     best = max(spots, key=lambda row: row["peak_speedup"])
     curve = curve_of(best, prediction)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from specmodel.answers.curves import cases_by_task, ends_at_context
+from specmodel.prediction.case import Case
+from specmodel.prediction.predicting import predicted
 from specmodel.prediction.table import Row
 from specmodel.show import forms, operator, report
 from specmodel.show.columns import chosen
 from specmodel.show.facts import Fact
 from specmodel.show.glossary import PAGES
 from specmodel.show.views import case as case_of
-
-if TYPE_CHECKING:
-    from specmodel.prediction.case import Case
 
 _LINES = PAGES["tasks"]["lines"]
 _COLUMNS = (
@@ -24,8 +23,6 @@ _COLUMNS = (
 
 def answer(prediction: report.Prediction, *, interval: bool | None = None) -> forms.Answer:
     """Return the best length of each kind of task that acceptance is published of, in all forms."""
-    from specmodel.answers.curves import cases_by_task
-
     cases = cases_by_task(case_of(prediction))
     rows = [{"task": task} | row for task in cases for row in _rows(cases[task], interval)]
     others = {k: v for k, v in prediction.assumptions.items() if k != "acceptance"}
@@ -37,9 +34,6 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
 
 def _rows(case: Case, interval: bool | None) -> list[Row]:
     """Return the rows of a kind of task, at its best draft lengths."""
-    from specmodel.answers.curves import ends_at_context
-    from specmodel.prediction.predicting import predicted
-
     p = report.with_ends(predicted(case), interval)
     rows, ends = operator.with_alike(p, p.rows()), ends_at_context(case)
     return [

@@ -73,10 +73,8 @@ def tables(explanation: answers.Explanation) -> str:
     rows, blocks = explanation.prediction.rows(), []
     varying = [word for word in ("draft", "context") if varies(f"{word}_length", rows)]
     fixed = "" if "draft" in varying else f" at draft length {rows[0]['draft_length']}"
-    heads = [
-        "\n".join([f"batch {row['batch_size']}", *(f"{w} {row[f'{w}_length']}" for w in varying)])
-        for row in rows
-    ]
+    told = {"batch_size": "batch"} | {f"{word}_length": word for word in varying}
+    heads = ["\n".join(f"{word} {row[name]}" for name, word in told.items()) for row in rows]
     for quantity, terms in explanation.waterfalls.items():
         cells = {name: [_step(name, value) for value in terms[name].ravel()] for name in terms}
         shown = [name for name in cells if any(cells[name])]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from specmodel.answers.advice import start_options, taken_length
 from specmodel.answers.decision import Decision, decide
 from specmodel.base.errors import refuse_given
 from specmodel.base.text import TABLE
+from specmodel.prediction.outcome import Prediction, Turned
 from specmodel.prediction.predicting import predicted
 from specmodel.prediction.table import Column, Row, text_table
 from specmodel.show import forms, operator, report
@@ -16,12 +20,6 @@ from specmodel.show.columns import chosen, units
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.glossary import PAGES
 from specmodel.show.views import case as case_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from specmodel.prediction.outcome import Prediction, Turned
-
 
 _NEEDED, _RATE = "break_even_tokens_per_step", "break_even_acceptance_rate"
 _FIRST = ("batch_size", "draft_length", "context_length", "forward_time")
@@ -79,8 +77,8 @@ def turned_answer(
         page=page,
         facts=known(facts.items()),
         paste=options,
-        fields=lambda: fields,
-        rows=lambda: rows,
+        fields=fields,
+        rows=rows,
         warnings=prediction.warnings,
         case=report.caption(prediction),
     )
@@ -107,8 +105,6 @@ def _measured_with(
 
 def turned_rows(prediction: Prediction, turned: Turned) -> list[Row]:
     """Return rows with the break-even acceptance, and the speedups of published heads."""
-    import numpy as np
-
     columns = {_RATE: turned.rate_needed, _NEEDED: turned.tokens_needed}
     columns |= {_column(level): values for level, values in turned.speedups.items()}
     values = {name: np.ravel(each).tolist() for name, each in columns.items()}
@@ -137,9 +133,8 @@ def _published(prediction: Prediction, turned: Turned) -> dict[str, Fact]:
 
 def _table(rows: Sequence[Row], turned: Turned) -> str:
     """Return the table of a question turned round."""
-    pays = Column(
-        _NEEDED, "", "", "pays from\ntokens/step", f"{{{_NEEDED}:.2f}} of {{draft_length:.0f}}"
-    )
+    needed = f"{{{_NEEDED}:.2f}} of {{draft_length:.0f}}"
+    pays = Column(_NEEDED, "", "", "pays from\ntokens/step", needed)
     heads = [
         Column(_column(level), "-", "", level.replace(" ", "\n"), ".2f", spare=6 + i)
         for i, level in enumerate(turned.speedups)

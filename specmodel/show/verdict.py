@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from specmodel.answers.advice import BetterLayout, Verdict, better_layout, gain_of, start_options
 from specmodel.answers.decision import Decision, decide
+from specmodel.answers.within import LargestBatches
 from specmodel.base.classes import dataclass
 from specmodel.base.ranges import spans
 from specmodel.base.text import TABLE, VERBOSE, wrap
+from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.table import Row
 from specmodel.show import defaults, forms, glossary, operator, report
 from specmodel.show.components import component_rows, component_tables, fields_of
-from specmodel.show.facts import Fact, known, lines
+from specmodel.show.facts import Fact, known, lines, with_ends
 from specmodel.show.glossary import PAGES
-from specmodel.show.within import Within, within_target
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from specmodel.prediction.outcome import Prediction
-    from specmodel.prediction.table import Row
+from specmodel.show.within import told_within
 
 _TEXTS = PAGES["verdict"]
 _MOST, _DRAFTED, _ENDS = "{most:.2f}x at {most_place}", " with {one_length} drafted", "{most.ends}"
@@ -57,19 +56,15 @@ def answer(
 
     shown = _shown(prediction, kept, decision, within, at_best)
     facts = _facts(shown, prediction)
-    listed = component_rows(prediction) if components else None
     fields = fields_of(prediction, kept, components=components)
-
-    def rows() -> list[Row]:
-        return listed or operator.chosen_rows(prediction, kept(prediction.rows()), columns)
-
+    rows = operator.chosen_rows(prediction, fields["rows"], columns)
     return forms.Answer(
         page=lambda: _page(shown, prediction, facts, columns, components=components),
         facts=facts,
         paste=shown.paste[0],
-        fields=lambda: fields,
-        rows=rows,
-        header=lambda: operator.chosen_rows(prediction, prediction.rows(1), columns)[0],
+        fields=fields,
+        rows=component_rows(prediction) if components else rows,
+        header=() if rows else operator.chosen_rows(prediction, prediction.rows(1), columns)[0],
         warnings=prediction.warnings,
         case="" if columns else report.caption(prediction),
     )
@@ -77,16 +72,17 @@ def answer(
 
 def _decided_within(
     prediction: Prediction, target: float | None, has_interval: bool
-) -> tuple[Decision | None, Prediction, Within | None]:
+) -> tuple[Decision | None, Prediction, LargestBatches | None]:
     """Return what is pasted, its prediction, and what meets a target [s] with it."""
     if target is None:
         decision = decide(prediction)
         return decision, decision.prediction if decision else prediction, None
-    kept, within = within_target(prediction, target, has_interval=has_interval)
+    searched = partial(LargestBatches.searched, target=target, has_interval=has_interval)
+    kept, within = searched(prediction)
     largest = within.largest["batch_size"] if within.largest else None
     decision = decide(prediction, largest)
     if decision and decision.plan is None:
-        pasted, within = within_target(decision.prediction, target, has_interval=has_interval)
+        pasted, within = searched(decision.prediction)
         last = within.largest["batch_size"] if within.largest else 0
         if decision.graphs and decision.graphs.first > last:  # which does not run
             decision = replace(decision, graphs=None)
@@ -109,7 +105,7 @@ class _Shown:
     decision: Decision | None
     paste: tuple[str, str]
     layout: BetterLayout | None
-    within: Within | None
+    within: LargestBatches | None
     met: list[str]
     best: Row
 
@@ -118,7 +114,7 @@ def _shown(
     prediction: Prediction,
     kept: Callable[[list[Row]], list[Row]],
     decision: Decision | None,
-    within: Within | None,
+    within: LargestBatches | None,
     at_best: Prediction,
 ) -> _Shown:
     """Return what the page tells of a prediction, whose layouts are compared `at_best` lengths."""
@@ -135,7 +131,7 @@ def _shown(
         paste=_paste(prediction, shown, decision),
         layout=better_layout(at_best, shown) if report.is_at_best(at_best) else None,
         within=within,
-        met=within.told() if within else [],
+        met=told_within(within.facts()) if within else [],
         best=max(every, key=lambda row: (row["fits"], row["speedup"])),
     )
 
@@ -184,12 +180,9 @@ def _page(
 def _beside(decision: Decision | None) -> dict[str, Fact]:
     """Return by how much recipes are slower or faster."""
     gain = round(decision.recipe_gain, 2) if decision else 0.0
-    facts: dict[str, Any] = {
-        "slower": -gain if gain < 0 else None,
-        "faster": gain if gain > 0 else None,
-    }
-    facts["as_fast"] = None if gain else "as fast"
-    return {name: Fact(value) for name, value in facts.items()}
+    if not gain:
+        return {"as_fast": Fact("as fast")}
+    return {"faster" if gain > 0 else "slower": Fact(abs(gain))}
 
 
 def _kind(shown: _Shown, prediction: Prediction) -> str:
@@ -221,12 +214,8 @@ def _verdict(shown: _Shown, prediction: Prediction, facts: dict[str, Fact]) -> l
     is_several = judged.has_drafts and len(points) > 1
     full = [row for row in points if row["limited_by"] == "memory" and judged.has_drafts]
     sure, unsure, lost = judged.where("pays"), judged.where("open"), judged.lost
-    where = {
-        "pays": sure if len(sure) < len(points) else [],
-        "may_pay": unsure,
-        "loses": lost,
-        "no_draft": full,
-    }
+    where = {"pays": sure if len(sure) < len(points) else [], "may_pay": unsure}
+    where |= {"loses": lost, "no_draft": full}
     told = {
         "most_place": operator.place(best, points),
         "most_length": best["draft_length"],
@@ -259,14 +248,10 @@ def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
     judged = shown.judged
     sizes = sorted({row["batch_size"] for row in judged.rows})
 
-    def gained(row: Row) -> Fact:
-        return Fact(row["speedup"], "-", row.get("speedup_low"), row.get("speedup_high"))
-
     def where(rows: Sequence[Row]) -> Fact:
         those = {row["batch_size"] for row in rows}
-        return Fact(
-            [list(ends) for ends in spans(sizes, (size in those for size in sizes))], "request"
-        )
+        ends = spans(sizes, (size in those for size in sizes))
+        return Fact([*map(list, ends)], "request")
 
     is_known = report.verbs(prediction)[0] == "pays" and any(row["fits"] for row in shown.every)
     gain, risk, layout = gain_of(judged.best), judged.risk, shown.layout
@@ -278,9 +263,9 @@ def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
         "share_held": Fact(share),
         "chance": Fact(gain.chance if gain else None),
         "needed_tokens_per_step": Fact(judged.needed if judged.has_drafts else None, "token"),
-        "most": gained(judged.best),
+        "most": with_ends(judged.best, "speedup"),
         "most_at": Fact(judged.best["batch_size"], "request"),
-        "least": gained(judged.worst),
+        "least": with_ends(judged.worst, "speedup"),
         "least_at": Fact(judged.worst["batch_size"], "request"),
         "pays_at": where(judged.where("pays")),
         "may_pay_at": where(judged.where("open")),
@@ -308,6 +293,7 @@ def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
 def _decided(decision: Decision) -> dict[str, Fact]:
     """Return the facts of what is pasted."""
     graphs, first, last = decision.graphs, *decision.as_good
+    starts = graphs.first if graphs and graphs.first < graphs.batch_size else None
     return {
         "one_length": Fact(None if decision.plan else decision.length, "token"),
         "longest_of_schedule": Fact(decision.length if decision.plan else None, "token"),
@@ -316,9 +302,7 @@ def _decided(decision: Decision) -> dict[str, Fact]:
         "gives_away": Fact(decision.gives_away if decision.gives_away >= 0.005 else None),
         "no_room_at": Fact([[size, size] for size in decision.no_room_at], "request"),
         "graphs_option": Fact(graphs.option if graphs else None),
-        "graphs_from": Fact(
-            graphs.first if graphs and graphs.first < graphs.batch_size else None, "request"
-        ),
+        "graphs_from": Fact(starts, "request"),
         "without_graphs": Fact(graphs.speedup if graphs else None),
         "without_graphs_at": Fact(graphs.batch_size if graphs else None, "request"),
         "most_requests": Fact(decision.most_requests, "request"),

@@ -103,8 +103,7 @@ def sobol_indices(
         i = int(is_constant.argmax())
         name = outputs[i] if i < len(outputs) else f"output {i + 1}"
         raise InputError("outputs", name, "an output that varies over the ranges")
-    values = (f_A - centre, f_B - centre, f_AB - centre)
-    parts = _parts(*values)
+    parts = _parts(f_A - centre, f_B - centre, f_AB - centre)
     mixed = parts[:, generator.permutation(n)]
     batches = mixed.reshape(len(parts), min(n, _BATCHES), -1).mean(axis=-1)
     estimate = _shares(parts.mean(axis=-1, keepdims=True), len(f_A), d)[:, 0]
@@ -136,9 +135,8 @@ def _points(
 
 def _weights(count: int, generator: np.random.Generator) -> FloatArray:
     """Return bootstrap weights: the share of each batch in each resample, (batches, resamples)."""
-    taken = (
-        generator.integers(count, size=(RESAMPLES, count)) + count * np.arange(RESAMPLES)[:, None]
-    )
+    taken = generator.integers(count, size=(RESAMPLES, count))
+    taken = taken + count * np.arange(RESAMPLES)[:, None]
     return np.bincount(taken.ravel(), minlength=taken.size).reshape(taken.shape).T / count
 
 

@@ -173,21 +173,15 @@ def _of_point(deployment: Deployment, point: OperatingPoint) -> list[Input]:
             spread = experts.popularity_spread if told is None else float(told)
             found.append(Input("popularity_spread", spread, maximum=10.0))
     if drafter.is_lookup:
-        found += [
-            Input("proposal_rate", drafter.proposal_rate, maximum=1.0),
-            Input("lookup_time", drafter.lookup_time, "s"),
-        ]
+        found.append(Input("proposal_rate", drafter.proposal_rate, maximum=1.0))
+        found.append(Input("lookup_time", drafter.lookup_time, "s"))
     return found
 
 
 def _of_record(prefix: str, record: object) -> list[Input]:
     """Return the fields of a record that have bounds, but those that are None."""
-    values = {name: getattr(record, name, None) for name in _BOUNDS}
-    return [
-        Input(f"{prefix}.{name}", float(value), *_BOUNDS[name])
-        for name, value in values.items()
-        if value is not None
-    ]
+    told = {n: x for n in _BOUNDS if (x := getattr(record, n, None)) is not None}
+    return [Input(f"{prefix}.{n}", float(x), *_BOUNDS[n]) for n, x in told.items()]
 
 
 def _records(deployment: Deployment, works: list[Work]) -> Iterator[tuple[str, object]]:
@@ -211,14 +205,10 @@ def _records(deployment: Deployment, works: list[Work]) -> Iterator[tuple[str, o
 
 def _errors(deployment: Deployment, target: list[Work], drafter: list[Work]) -> list[Input]:
     """Return factors on kernels, of which all passes of a fitted engine share one, and messages."""
-    whole, of_draft = (
-        ("engine", "error") if deployment.engine.fit else ("deployment", "draft_error")
-    )
-    names = [
-        f"{kind}.{error}"
-        for kind in _kinds(deployment, target)
-        for error in ("error", "verify_error")
-    ]
+    is_fitted = deployment.engine.fit is not None
+    whole, of_draft = ("engine", "error") if is_fitted else ("deployment", "draft_error")
+    of_pass = ("error", "verify_error")
+    names = [f"{kind}.{error}" for kind in _kinds(deployment, target) for error in of_pass]
     names += [f"{kind}.{of_draft}" for kind in _kinds(deployment, drafter)]
     found = [f"{whole}.error", *(f"kernels.{name}" for name in dict.fromkeys(names))]
     found += [f"{MESSAGES}.error"] if deployment.message_spread else []

@@ -118,11 +118,9 @@ class Plan:
     @cached_property
     def words(self) -> Mapping[str, tuple[str, ...]]:
         """What each label says that is in words, each once."""
-        names = [name for name, value in self.deployments[0][0].items() if isinstance(value, str)]
-        return {
-            name: tuple(dict.fromkeys(labels[name] for labels, _ in self.deployments))
-            for name in names
-        }
+        labels = [labels for labels, _ in self.deployments]
+        names = [name for name, value in labels[0].items() if isinstance(value, str)]
+        return {name: tuple(dict.fromkeys(each[name] for each in labels)) for name in names}
 
     @property
     def num_points(self) -> int:
@@ -306,9 +304,8 @@ def _deployments(
     labelled = itertools.product(*(labels_of(values[name]) for name in names))
     for chosen, words in zip(combinations, labelled, strict=True):
         try:
-            deployment, _ = usually_deployed(
-                {"may_not_fit": True, **dict(zip(names, chosen, strict=True))}
-            )
+            given = dict(zip(names, chosen, strict=True))
+            deployment, _ = usually_deployed({"may_not_fit": True, **given})
         except InputError as error:
             if not skip_impossible:
                 raise

@@ -13,13 +13,8 @@ from specmodel.machines.hardware import list_hardware
 from specmodel.machines.versions import of_version
 from specmodel.models.architecture import Architecture, list_architectures
 
-STACKS = {
-    "trtllm": "trtllm",
-    "tensorrt-llm": "trtllm",
-    "tensorrt_llm": "trtllm",
-    "vllm": "vllm",
-    "sglang": "sglang",
-}
+STACKS = {"trtllm": "trtllm", "tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm"}
+STACKS |= {"vllm": "vllm", "sglang": "sglang"}
 """Names of engines, with the names of their kernel stacks."""
 
 _FIRST_OF = {
@@ -91,9 +86,8 @@ def profile_of(engine: str, version: str = "", notes: str = "") -> tuple[str, di
     with overlap" says that plain decoding did not overlap either.
     """
     stack = stack_of(engine)
-    changes: dict[str, Any] = (
-        {"engine.hides_host": "none"} if "neither with overlap" in notes else {}
-    )
+    is_synchronous = "neither with overlap" in notes
+    changes: dict[str, Any] = {"engine.hides_host": "none"} if is_synchronous else {}
     if stack not in _FIRST_OF:
         return "tensorrt-llm", changes
     first, current, before = _FIRST_OF[stack]

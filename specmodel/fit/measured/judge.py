@@ -103,11 +103,10 @@ def alike(rows: Sequence[Served]) -> list[list[Served]]:
         drafts = [row.points.get(name) for name in ("draft_length", "verify_tokens")]
         key = (*where, *sorted(row.points), row.tokens_per_step, row.quantity, *drafts)
         together.setdefault(key, []).append(row)
-    return [
-        some[start : start + MAX_POINTS]
-        for some in together.values()
-        for start in range(0, len(some), MAX_POINTS)
-    ]
+    parts = []
+    for some in together.values():
+        parts += [some[i : i + MAX_POINTS] for i in range(0, len(some), MAX_POINTS)]
+    return parts
 
 
 def _named(item: tuple[str, Any]) -> tuple[str, Any]:

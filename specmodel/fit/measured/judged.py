@@ -86,9 +86,8 @@ def judged_facts(judged: JudgedEngines) -> dict[str, Fact]:
     rows, every = judged.rows, judged.errors.iloc[0]
     lent = rows[rows["stack"] != rows["engine"].map(stack_of)]
     of_others = Counter(map(" ".join, lent[["engine", "hardware", "stack"]].to_numpy()))
-    left_out = (
-        rows["left_out_error"].abs().dropna() if "left_out_error" in rows else rows["error"][:0]
-    )
+    has_others = "left_out_error" in rows
+    left_out = rows["left_out_error"].abs().dropna() if has_others else rows["error"][:0]
     facts = {
         "rows": Fact(len(rows)),
         "quantities": Fact(sorted({*rows["quantity"]})),

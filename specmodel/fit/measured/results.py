@@ -58,18 +58,12 @@ def _run(found: Cells, source: str, form: _Format) -> Run:
     expected += " vLLM: TPOT among --percentile-metrics)"
     tpot = found.positive(form.tpot, expected)
     check_milliseconds([tpot], f"{source} {form.tpot}")
-    prompt, output = (
-        found.positive(name, "a positive number of tokens")
-        for name in (form.prompt_tokens, form.output_tokens)
-    )
+    prompt = found.positive(form.prompt_tokens, "a positive number of tokens")
+    output = found.positive(form.output_tokens, "a positive number of tokens")
     rate = found.positive(form.throughput, "tokens a second above 0")
     event = found.number(form.event, strict=False) or tpot
-    own: dict[str, Any] = {
-        "concurrency": None,
-        "tokens_per_step": 1.0,
-        "tokens_per_event": event / tpot,
-    }
-    own |= form.own(found)
+    own: dict[str, Any] = {"concurrency": None, "tokens_per_step": 1.0}
+    own |= {"tokens_per_event": event / tpot} | form.own(found)
     decoding = rate * max(1.0 - completed / output, 0.0) * tpot / 1e3
     return Run(
         **own,

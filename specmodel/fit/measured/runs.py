@@ -106,9 +106,8 @@ class Run:
                 expected = "tokens verified per request, which a tree's depth and width do not tell"
                 raise InputError(f"{self.source} verify_tokens", verified, expected)
             if self.topk == 1 and verified != length + 1:
-                expected = (
-                    f"draft_length + 1 = {length + 1} for a chain, or topk above 1 for a tree"
-                )
+                expected = f"draft_length + 1 = {length + 1} for a chain,"
+                expected += " or topk above 1 for a tree"
                 raise InputError(f"{self.source} verify_tokens", verified, expected)
             most = min(length + 1, verified)
         if not 1.0 <= self.tokens_per_step <= most:

@@ -50,9 +50,8 @@ def architecture_fields(
     mixers = family.rule("mixers", reader, *layer_kinds(reader, num_layers))
     if family.mtp_layer:
         fields["mtp_layer"] = family.rule("mtp_layer", reader, [m for m in mixers if m])
-    layers = [
-        {"mixer": mixer, "feed_forward": block} for mixer, block in zip(mixers, blocks, strict=True)
-    ]
+    pairs = zip(mixers, blocks, strict=True)
+    layers = [{"mixer": mixer, "feed_forward": block} for mixer, block in pairs]
     if family.fields:
         fields |= family.rule("fields", reader, layers)
     dtype = reader.dtype(keeps_fp32=weight_dtype == "fp32")

@@ -50,9 +50,8 @@ def compressed_mixers(reader: Reader, kinds: list[str], window: int | None) -> l
         return _sharing_mixers(reader, len(kinds))
     made = {SLIDING: _heads(reader)}
     if COMPRESSED[0] in kinds:
-        made[COMPRESSED[0]] = (
-            made[SLIDING] | {"ratio": 4, "has_overlap": True} | reader.sizes("indexer of entries")
-        )
+        own = {"ratio": 4, "has_overlap": True} | reader.sizes("indexer of entries")
+        made[COMPRESSED[0]] = made[SLIDING] | own
     made[COMPRESSED[1]] = made[SLIDING] | {"ratio": 128}
     return [made[kind] for kind in kinds]
 
@@ -108,16 +107,9 @@ def compressed_fields(reader: Reader, layers: list[Fields]) -> Fields:
             raise reader.fault("expert_dtype", "fp4 or fp8, as engines differ where it is not said")
     streams = reader.whole("hc_mult", minimum=2)
     block = layers[-1]["feed_forward"]
-    fields: Fields = {
-        "residuals": {
-            "kind": "hyper_connections",
-            "num_streams": streams,
-            "has_head": True,
-            "in_modules": True,
-        },
-        **_memory(reader, streams),
-        "kv_dtype": "mxfp8" if reader.is_family(_SHARED) else "fp8",
-    }
+    residuals = {"kind": "hyper_connections", "num_streams": streams, "has_head": True}
+    fields: Fields = {"residuals": residuals | {"in_modules": True}, **_memory(reader, streams)}
+    fields["kv_dtype"] = "mxfp8" if reader.is_family(_SHARED) else "fp8"
     if reader.get("dspark_block_size") is not None:  # the modules are layers of a DSpark head
         fields |= {"num_mtp_modules": 0}
         keys = {"num_experts": "dspark_n_routed_experts"}

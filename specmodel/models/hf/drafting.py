@@ -76,9 +76,8 @@ def check_known(reader: Reader, kinds: Collection[str]) -> None:
     name, known = str(_class_of(reader.config)), table("draft_heads")
     told = known["unread"].get(name)
     if told:
-        raise reader.fault(
-            "architectures", f"an EAGLE-3 head or one of a block: {told} is not modelled"
-        )
+        expected = f"an EAGLE-3 head or one of a block: {told} is not modelled"
+        raise reader.fault("architectures", expected)
     classes = nearest(name, itertools.chain(*known["classes"].values()))
     expected = f"an EAGLE-3 head or one of a block, of a class that is read, such as {classes}"
     raise reader.fault("architectures", expected)

@@ -13,12 +13,8 @@ from specmodel.base.records import Record, build, field_names, read_mapping
 from specmodel.base.schemas import FROM_LIST
 from specmodel.models.hf.keys import DATA, table
 
-FULL, SLIDING, CHUNKED, LINEAR = (
-    "full_attention",
-    "sliding_attention",
-    "chunked_attention",
-    "linear_attention",
-)
+FULL, LINEAR = "full_attention", "linear_attention"
+SLIDING, CHUNKED = "sliding_attention", "chunked_attention"
 INDEXED = ("indexed_attention", "deepseek_sparse_attention")
 """Kinds of layers in `layer_types` whose attention reads what an indexer selects."""
 COMPRESSED = ("compressed_sparse_attention", "heavily_compressed_attention")

@@ -92,11 +92,9 @@ def _missing(argument: str, key: str, present: set[str], file: Path) -> InputErr
 
 def _keys_within(value: Any) -> set[str]:
     """Return the keys of an object and of all objects inside it."""
-    if isinstance(value, list):
-        return set().union(*map(_keys_within, value))
-    return (
-        set(value).union(*map(_keys_within, value.values())) if isinstance(value, dict) else set()
-    )
+    if isinstance(value, dict):
+        return set(value).union(*map(_keys_within, value.values()))
+    return set().union(*map(_keys_within, value)) if isinstance(value, list) else set()
 
 
 def _without(value: Any, keys: Collection[str]) -> Any:

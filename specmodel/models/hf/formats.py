@@ -235,9 +235,8 @@ def modelopt(source: Source) -> Recipe:
         every = _algorithm(source, "group_size", source.config, algo)
         return Recipe(every, kept=kept, has_head=True, kv_dtype=kv_dtype)
     if not isinstance(listed, dict) or not listed:
-        raise source.fault(
-            "quantized_layers", f"the layers of each format, as quant_algo is {algo}"
-        )
+        expected = f"the layers of each format, as quant_algo is {algo}"
+        raise source.fault("quantized_layers", expected)
     forms = {}
     for name, spec in listed.items():
         key = f"quantized_layers.{name}"
@@ -297,9 +296,8 @@ def compressed(source: Source) -> Recipe:
     kept = source.lists("ignore")
     scheme = source.config.get("kv_cache_scheme")
     kv_dtype = None if scheme is None else _tensor_dtype(source, "kv_cache_scheme", scheme)
-    return Recipe(
-        every, targets=tuple(targets), kept=kept, kv_dtype=kv_dtype, needs_head=every is not None
-    )
+    of_all = every is not None
+    return Recipe(every, targets=tuple(targets), kept=kept, kv_dtype=kv_dtype, needs_head=of_all)
 
 
 def _tensor_dtype(source: Source, key: str, spec: Any) -> str:

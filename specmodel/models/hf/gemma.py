@@ -46,9 +46,8 @@ def gemma_blocks(reader: Reader, num_layers: int) -> Layers:
             widths[-num_readers:] = [2 * ffn_size] * num_readers
         return [{"kind": "dense", "ffn_size": width} for width in widths]
     if is_double:
-        raise reader.fault(
-            "use_double_wide_mlp", "false, as experts are beside blocks of one width"
-        )
+        expected = "false, as experts are beside blocks of one width"
+        raise reader.fault("use_double_wide_mlp", expected)
     fields = chosen_experts(reader, "num_experts", "top_k_experts", minimum=1) | {
         "expert_size": reader.whole("moe_intermediate_size"),
         "num_shared_experts": 1,

@@ -26,8 +26,5 @@ def harmless_keys(groups: Iterable[str] = ()) -> frozenset[str]:
 @cache
 def other_names() -> dict[str, tuple[str, ...]]:
     """Return the other names of each key; values under several names must agree."""
-    return {
-        key: tuple(name for name in keys if name != key)
-        for keys in table("key_names")["same"]
-        for key in keys
-    }
+    groups = table("key_names")["same"]
+    return {key: tuple(name for name in keys if name != key) for keys in groups for key in keys}

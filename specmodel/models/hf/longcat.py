@@ -40,10 +40,8 @@ def longcat_fields(reader: Reader, layers: list[Fields]) -> Fields:
     """
     chosen = chosen_experts(reader, "n_routed_experts")
     num_zero = reader.whole("zero_expert_num", 0, minimum=0)
-    experts = chosen | {
-        "expert_size": reader.whole("moe_intermediate_size"),
-        "num_zero_experts": num_zero,
-    }
+    experts = chosen | {"expert_size": reader.whole("moe_intermediate_size")}
+    experts["num_zero_experts"] = num_zero
     if num_zero:
         reader.only("zero_expert_type", ("identity",), "identity, as others are not known here")
     reader.only("attention_method", ("MLA",), "MLA, as others are not known here")

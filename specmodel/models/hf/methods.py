@@ -143,9 +143,8 @@ def _of_class(source: Source, key: str, spec: Any) -> Format:
     """Return the format that a class of torchao makes."""
     kind, data = _class_of(source, key, spec)
     if kind == _INT4:
-        weights = source.of_groups(
-            f"{key}.group_size", ("biased int", 4), data.get("group_size", 128), False
-        )
+        size = data.get("group_size", 128)
+        weights = source.of_groups(f"{key}.group_size", ("biased int", 4), size, False)
         return Format(weights, source.dtype)
     known = table("quantisation")["torchao"]
     if kind not in known:

@@ -55,7 +55,6 @@ def block_sparse_mixers(reader: Reader, kinds: list[str], window: int | None) ->
 def _sparse(reader: Reader) -> Reader:
     """Return a reader of the object about block-sparse attention and of the same keys outside."""
     nested = reader.nested(_SPARSE)
-    keys = ("model_type", *_OUTSIDE)
-    flat = {key: reader.get(key) for key in keys}
+    flat = {key: reader.get(key) for key in ("model_type", *_OUTSIDE)}
     own = {key: value for key, value in flat.items() if value is not None}
     return Reader(own | dict(nested.config if nested else {}), f"{reader.argument} {_SPARSE}")

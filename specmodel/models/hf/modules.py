@@ -64,15 +64,12 @@ class _Table(NamedTuple):
 def _table() -> _Table:
     """Return the names of matrices, in which `ANY` stands for the number of an expert."""
     table = read_mapping(DATA / "matrix_names.toml", "matrix_names")
-    mixers = {
-        kind: (_namings(sides["before"]), _namings(sides["after"]))
-        for kind, sides in table["mixers"].items()
-    }
+    listed = table["mixers"].items()
+    mixers = {kind: (_namings(own["before"]), _namings(own["after"])) for kind, own in listed}
     blocks = {group: _namings(listed) for group, listed in table["blocks"].items()}
     sides = (side for both in mixers.values() for side in both)
-    names = {
-        n for namings in (*sides, *blocks.values(), (_INDEXER,)) for way in namings for n in way
-    }
+    namings = (*sides, *blocks.values(), (_INDEXER,))
+    names = {name for naming in namings for way in naming for name in way}
     patterns = sorted(f"layers.{ANY}.{name}" for name in names)
     elsewhere = (re.compile(rf"\b({'|'.join(own)})\b") for own in table["elsewhere"].values())
     return _Table(mixers, blocks, patterns, *elsewhere)
@@ -153,9 +150,8 @@ class Named:
         is_known = any(known.search(entry) for known in elsewhere)
         if not names and not of_layers and not is_known:
             kinds = f"{Part.MIXER}, {Part.EXPERTS}, {Part.SHARED}, {Part.DENSE}, {Part.HEAD}"
-            raise InputError(
-                self.key, self._as_written[entry], f"{kinds}, embedding, router, norms or vision"
-            )
+            expected = f"{kinds}, embedding, router, norms or vision"
+            raise InputError(self.key, self._as_written[entry], expected)
         self.has_head |= not names.isdisjoint(_HEADS)
         for name in names - {*_HEADS}:
             for layer, expert in numbers:
@@ -170,9 +166,8 @@ class Named:
         decisive = {name for names in namings for name in names} - {*_APART}
         if not whole and any(self._experts(layer, name) for name in decisive):
             part = group if group != Part.MIXER else f"{Part.MIXER} before its output"
-            raise InputError(
-                self.key, f"some in layer {layer}", f"all modules of the {part}, or none"
-            )
+            expected = f"all modules of the {part}, or none"
+            raise InputError(self.key, f"some in layer {layer}", expected)
         return whole
 
     def _has(self, layer: int, name: str) -> bool:

@@ -123,15 +123,13 @@ class _Checkpoint:
             for number, groups in enumerate(self.modules.groups)
         ]
         if all(form == self.plain for by_group in formats for form in by_group.values()):
-            expected = (
-                f"a quantisation of {Part.MIXER}, or of routed {Part.EXPERTS} or {Part.DENSE}"
-            )
+            parts = f"routed {Part.EXPERTS} or {Part.DENSE}"
+            expected = f"a quantisation of {Part.MIXER}, or of {parts}"
             raise InputError(self.name, "nothing quantised", expected)
         experts = self._experts(formats)
         of_mixers = _most_common(form.weights for form in _of_groups(formats, Part.MIXER))
-        of_blocks = _most_common(
-            form.weights for form in _of_groups(formats, Part.SHARED, Part.DENSE)
-        )
+        shared = _of_groups(formats, Part.SHARED, Part.DENSE)
+        of_blocks = _most_common(form.weights for form in shared)
         mixed = of_mixers or self.dtype
         weight = of_blocks or of_mixers or (experts or self.plain).weights
         outer = self.recipe.embedding_dtype or self.dtype

@@ -137,9 +137,8 @@ class Reader:
 
     def refuse_unknown(self, known: Collection[str], expected: str) -> None:
         """Refuse a key with a value that is not among `known`."""
-        other = next(
-            (key for key, value in self.config.items() if value and key not in known), None
-        )
+        unknown = (key for key, value in self.config.items() if value and key not in known)
+        other = next(unknown, None)
         if other:
             raise self.fault(other, expected)
 

@@ -94,10 +94,8 @@ def qwen4_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers
         "topk_blocks": budget // block,
         "is_pooled": True,
     }
-    return [
-        mixer if kind == LINEAR or mixer is None else mixer | own
-        for kind, mixer in zip(kinds, made, strict=True)
-    ]
+    pairs = zip(kinds, made, strict=True)
+    return [mixer if kind == LINEAR or mixer is None else mixer | own for kind, mixer in pairs]
 
 
 def qwen4_fields(reader: Reader, layers: list[Fields]) -> Fields:

@@ -155,9 +155,8 @@ def join_traces(traces: Sequence[Trace]) -> Trace:
     proposed = np.concatenate([trace.proposed_tokens for trace in traces])
     parts = [trace.by_length(longest) for trace in traces]
     lengths = sorted({n for trace in traces for n in trace.accepted_at if n < longest})
-    accepted = [
-        np.concatenate([rows[which[n]] for rows, which in parts]) for n in (*lengths, longest)
-    ]
+    every = (*lengths, longest)
+    accepted = [np.concatenate([rows[which[n]] for rows, which in parts]) for n in every]
     return Trace(
         proposed_tokens=np.minimum(proposed, longest).astype(np.uint8),
         accepted_tokens=np.minimum(accepted[-1], longest).astype(np.uint8),

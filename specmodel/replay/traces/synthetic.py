@@ -123,10 +123,8 @@ class AcceptanceProcess(Record):
         drawn = np.empty((2, int(output_tokens.sum())), dtype=np.uint8)
         quantile, first = NormalDist().inv_cdf, 0
         ends = {0.0: np.inf, 1.0: -np.inf}
-        thresholds = [
-            np.array([ends[p] if p in ends else -quantile(p) for p in law], np.float32)
-            for law in laws
-        ]
+        listed = ([ends[p] if p in ends else -quantile(p) for p in law] for law in laws)
+        thresholds = [np.array(each, np.float32) for each in listed]
         for latent in latent_chunks(self, output_tokens, generator):
             part = slice(first, first := first + len(latent))
             above = np.empty(len(latent), dtype=bool)
@@ -246,9 +244,8 @@ def _spread_normals(size: int, generator: np.random.Generator) -> Latent:
 
 
 def _lengths(num_requests: int, output_tokens: object) -> NDArray[np.int64]:
-    requests = int(
-        check("num_requests", num_requests, minimum=1, maximum=MAX_POSITIONS, whole=True)
-    )
+    checked = check("num_requests", num_requests, minimum=1, maximum=MAX_POSITIONS, whole=True)
+    requests = int(checked)
     longest = MAX_POSITIONS // requests
     lengths = check("output_tokens", output_tokens, minimum=1, maximum=MAX_POSITIONS, whole=True)
     if lengths.shape not in ((), (1,), (requests,)):

@@ -147,20 +147,15 @@ def fits(rows: pd.DataFrame) -> pd.Series[bool]:
 def targets(table: pd.DataFrame) -> dict[str, float]:
     """Return the targets in the columns of a table, by "TPOT" and "TTFT" [s]."""
     told = {"TPOT": "tpot_target", "TTFT": "ttft_target"}
-    return {
-        words: float(table[name].iloc[0])
-        for words, name in told.items()
-        if name in table and table[name].notna().all()
-    }
+    columns = {words: table[name] for words, name in told.items() if name in table}
+    return {words: float(c.iloc[0]) for words, c in columns.items() if c.notna().all()}
 
 
 def titled(names: Sequence[str]) -> str:
     """Return columns as an axis or a legend's title says them, with their units."""
     units = {name: RATIOS.get(name, _UNITS.get(unit(name), "")) for name in names}
-    return ", ".join(
-        words(name) + (f" ({unit})" if unit and unit not in name else "")
-        for name, unit in units.items()
-    )
+    ends = {name: f" ({unit})" if unit and unit not in name else "" for name, unit in units.items()}
+    return ", ".join(f"{words(name)}{end}" for name, end in ends.items())
 
 
 def unit(name: str) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError
+from specmodel.show.glossary import TABLES
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import COLOURS, MOST_LINES, SMALL, Style
 
@@ -17,13 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _ROOFS = ("peak_flops_per_s", "peak_bytes_per_s", "fitted_flops_per_s", "fitted_bytes_per_s")
-_PASSES = {
-    "forward": "P plain",
-    "verify": "V verify",
-    "first draft pass": "F first draft",
-    "draft pass": "D draft",
-    "prefill": "R prefill",
-}
+_PASSES = TABLES["passes"]
 _MOST_SIZES = 6
 _MOST_SHOWN = 7
 _PALE = 0.35
@@ -60,9 +55,8 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
     for (name, part), marker in zip(rows.groupby("component", sort=False), markers, strict=False):
         colour = colours[part["kind"].iloc[0]]
         shape: Style = {"color": colour, "marker": marker, "markersize": 4, "linestyle": ""}
-        ax.plot(
-            *part.sort_values("pass")[place].to_numpy().T, color=colour, linewidth=0.6, zorder=2
-        )
+        x, y = part.sort_values("pass")[place].to_numpy().T
+        ax.plot(x, y, color=colour, linewidth=0.6, zorder=2)
         for face, pass_ in (("white", "forward"), (colour, "verify")):
             dot = part[part["pass"] == pass_]
             ax.plot(dot[place[0]], dot[place[1]], mfc=face, label="_", **shape)

@@ -11,6 +11,7 @@ import pandas as pd
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.units import format_si
 from specmodel.prediction.table import seconds
+from specmodel.show.glossary import TABLES
 from specmodel.show.plots import frames, style
 from specmodel.show.plots.style import COLOURS, SMALL, Style
 
@@ -31,20 +32,7 @@ _MOST_WRITTEN = 2
 """Points side by side whose bars have room for their values [-]."""
 _LEAST_WRITTEN = 0.005
 """Least term that does not round to 0 [-]."""
-_TERMS = {
-    "ideal": "all drafts accepted, no step longer",
-    "bandwidth": "reading other weights",
-    "compute": "arithmetic",
-    "experts": "loading more experts",
-    "KV": "reading the KV cache",
-    "state": "states of recurrent layers",
-    "index": "choosing what is read",
-    "communication": "messages between GPUs",
-    "overhead": "launches and the host",
-    "prefill": "prompts of others",
-    "drafting": "the drafter's passes",
-    "rejection": "rejected tokens",
-}
+_TERMS = TABLES["terms"]
 """What a term of a waterfall is, in words that have room beside its bar."""
 _VISIBLE = 0.01
 """Least swing, or share of the variance, that is drawn, over the largest [-]."""
@@ -174,10 +162,8 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
     inside = bool(frames.fits(rows).all())
     knows = rows["policy"].astype(str).str.split(":").str[0].isin(_HINDSIGHT)
     style.unity(ax, vertical=True)
-    for part, face, label in (
-        (rows[~knows], COLOURS[0], "policy"),
-        (rows[knows], "white", "in hindsight, a bound"),
-    ):
+    known = rows[knows], "white", "in hindsight, a bound"
+    for part, face, label in ((rows[~knows], COLOURS[0], "policy"), known):
         if not part.empty:
             pale = {"alpha": 1 if inside else 0.4}
             bars: Style = {"elinewidth": 0.8, "capsize": 2, "ecolor": COLOURS[0]} | pale

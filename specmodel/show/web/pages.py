@@ -62,9 +62,8 @@ def page(address: Address, css: str = "") -> str:
     """Return the whole page of an address; with `css` in it, one that needs no server."""
     predictions = settings_of(address)
     first = next(iter(predictions.values()))
-    settings = [
-        _setting(address, *each, is_second=i > 0) for i, each in enumerate(predictions.items())
-    ]
+    each = enumerate(predictions.items())
+    settings = [_setting(address, *named, is_second=i > 0) for i, named in each]
     shown = {
         "settings": settings,
         "tables": _tables(settings),
@@ -142,10 +141,10 @@ def _setting(address: Address, name: str, every: Prediction, *, is_second: bool)
     if size:
         answer = view(predicted(of_prediction(every).at(batch_size=[size])), "verdict", **within)
     best = answer.facts.get("most_at", answer.facts.get("pays_from_at"))
-    rows = answer.rows() or every.rows()
+    rows = answer.rows or every.rows()
     row = next((row for row in rows if best and row["batch_size"] == best.value), rows[0])
     told = {"name": name, "prediction": every, "answer": answer, "row": row}
-    return {**told, "rows": whole.rows(), "command": command_of(asked)}
+    return {**told, "rows": whole.rows, "command": command_of(asked)}
 
 
 def _tables(settings: Sequence[Mapping[str, Any]]) -> list[Table]:
@@ -243,6 +242,5 @@ def _in_words(fact: Fact, form: str) -> str:
     if isinstance(fact.value, dict):
         return "; ".join(f"{name} {form.format(own)}" for name, own in fact.value.items())
     told = form.format(fact.value)
-    return (
-        told if fact.low is None else f"{told} ({form.format(fact.low)}-{form.format(fact.high)})"
-    )
+    ends = "" if fact.low is None else f" ({form.format(fact.low)}-{form.format(fact.high)})"
+    return told + ends
