@@ -20,7 +20,14 @@ Made = TypeVar("Made")
 
 _PACKAGE = Path(__file__).parents[1]
 _ROOMS = (
-    *("base", "layers", "models", "models/hf", "machines", "drafters", "replay/traces", "show"),
+    "base",
+    "layers",
+    "models",
+    "models/hf",
+    "machines",
+    "drafters",
+    "replay/traces",
+    "show",
     "cli",
 )
 """Folders whose code decides what is read from a file."""

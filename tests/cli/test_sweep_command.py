@@ -100,7 +100,7 @@ def test_a_model_and_a_gpu_are_answered_as_by_predict(ended):
     np.testing.assert_allclose(same["speedup"], rows["speedup"], rtol=1e-6)
     drafter, acceptance, length, graphs = err.splitlines()
     assert drafter.startswith("specmodel: drafter: eagle3 (as in SpecForge")
-    assert acceptance.startswith("specmodel: acceptance: qwen3-30b-a3b-eagle3 (code: ")
+    assert acceptance.startswith("specmodel: acceptance: qwen3-30b-a3b-eagle3 in mixed use (")
     assert acceptance.endswith("of the unchanged target")
     assert length == "specmodel: draft_length: the best of each row"
     assert graphs.startswith("specmodel: warning: Graphs (512 tokens) end drafts at 128-256")
