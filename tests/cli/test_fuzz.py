@@ -41,7 +41,7 @@ OF_ITS_OWN = {
     *("__init__._open_closed_streams", "commands.carry_out"),
     *("files._write_csv", "parameters.identity"),  # parts of a sweep; files that were read before
     *("commands._versions", "figures._published", "pages.static_page", "glossary._read"),
-    "columns._rows",
+    *("columns._rows", "compiled._parsed"),
     *("tables.parse_csv", "tables._read_parquet"),  # which are given files that are open
 }
 """What reads files of the package, of the system or of its own making only."""
