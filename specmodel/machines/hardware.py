@@ -54,11 +54,16 @@ class DtypePeak(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Memory(Record):
-    """Device memory: capacity [B], peak bandwidth [B/s] and last-level cache [B]."""
+    """Device memory: capacity [B], peak bandwidth [B/s], last-level cache [B] and technology.
+
+    HBM is on accelerators of data centres, GDDR on other cards, LPDDR shared with the CPU; None
+    where it is not told.
+    """
 
     capacity_bytes: Capacity
     peak_bytes_per_s: Rate
     l2_bytes: Capacity
+    technology: Literal["HBM", "GDDR", "LPDDR"] | None = None
     source: Source
 
 
