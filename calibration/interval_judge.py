@@ -24,10 +24,10 @@ from specmodel.cost.deploying import resolve
 from specmodel.drafters.kinds.models import pard_drafter
 from specmodel.fit.measured import judge_serving, read_serving
 from specmodel.fit.measured.tables import Served, ServingTable
-from specmodel.models.architecture import Architecture, load_architecture
+from specmodel.models.architecture import Architecture, list_architectures, load_architecture
 from specmodel.prediction import intervals
 from specmodel.prediction.best import ALIKE
-from specmodel.prediction.gains import Gain
+from specmodel.prediction.ground import LIKELY, SURELY
 
 CONSTANTS = ("HOST_SHARE", "RECURRENT_SPREAD", "UNSEEN_CHANCE", "UNSEEN_COST")
 FIRST = (0.5, 0.06, 0.05, 0.6)
@@ -43,6 +43,8 @@ _COLUMNS = {
     "spec_tpot": "spec_tpot_ms",
 }
 """Other names of columns."""
+_NOTED = {"temperature": r"^temperature (\d+)", "proposal_rate": r"proposal_rate=([\d.]+)"}
+"""Columns that stand in notes."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -107,8 +109,14 @@ def read(path: str) -> ServingTable:
     frame = pd.read_csv(path).rename(columns=_COLUMNS)
     if "profile" in frame:  # of an engine that is none of ours
         frame["engine"] = frame["profile"].where(frame["engine"] == "atom", frame["engine"])
-    if "notes" in frame and "temperature" not in frame:
-        frame["temperature"] = frame["notes"].str.extract(r"^temperature (\d+)")
+    if "variant" in frame:  # acceptance that is not the run's own judges nothing
+        frame = frame[frame["variant"] != "tau assumed"].copy()
+    if "notes" in frame:
+        for name, told in _NOTED.items():
+            if name not in frame and (found := frame["notes"].str.extract(told)[0]).notna().any():
+                frame[name] = found
+    models = frame["drafter"].isin(list_architectures())
+    frame.loc[models, "drafter"] = "draft model: " + frame["drafter"]
     frame["target"] = frame["target"].str.replace(r"hf_configs/Qwen__(.*)/.*", r"\1", regex=True)
     renamed = Path(path).name
     table = _read_frame(frame, renamed)
@@ -242,14 +250,11 @@ def told(rows: pd.DataFrame) -> dict[str, object]:
 
 
 def by_word(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return how often what a word said came true, of gains and of losses."""
+    """Return how often what a chance said came true, of gains and of losses."""
     speedups = rows[rows["quantity"] == "speedup"]
-    named = [
-        Gain(low=low, high=high, chance=chance).word
-        for low, high, chance in speedups[["low", "high", "chance"]].to_numpy().tolist()
-    ]
+    likelier = np.maximum(speedups["chance"], 1 - speedups["chance"])
     speedups = speedups.assign(
-        word=named,
+        word=np.select([likelier >= SURELY, likelier >= LIKELY], ["surely", "likely"], "may"),
         said=np.where(speedups["chance"] < 0.5, "loss", "gain"),
         held=(speedups["measured"] > LOSS) == (speedups["chance"] >= 0.5),
     )

@@ -27,7 +27,6 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times
 from specmodel.fit.result import ROBUST_SCALE, FitResult, best_of_starts, log_fit_result, rounded
 from specmodel.fit.steps import provenance
-from specmodel.fit.update import ENGINE_SPREAD
 from specmodel.machines.engine import OVERHEADS, EngineProfile, load_engine
 from specmodel.measure.measurements import need_known
 from specmodel.prediction.table import seconds
@@ -144,7 +143,6 @@ def fit_engine(
         "mean_error": rounded(result.mean_error),
         "left_out_error": errors,
         "spread": rounded(np.sqrt(np.mean(missed**2))),
-        "outside_spread": ENGINE_SPREAD,
         **result.record,
         "fitted_on": provenance(
             [row.deployment for row in rows],

@@ -73,7 +73,6 @@ class Population:
             "varied": [*VARIED, *FACTORS],
             "covariance": rounded_rows(covariance),
             "spread": rounded(np.hypot(RUN_SPREAD, VERIFY_SPREAD)),
-            "outside_spread": ENGINE_SPREAD,
         }
 
 

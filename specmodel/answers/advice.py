@@ -21,6 +21,7 @@ from specmodel.prediction.best import ALIKE
 from specmodel.prediction.case import named_head
 from specmodel.prediction.cautions import is_modelled
 from specmodel.prediction.gains import Gain
+from specmodel.prediction.ground import SURELY, Place, place_of
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predicted
 from specmodel.prediction.table import Row
@@ -44,10 +45,15 @@ class Verdict:
         The rows of a prediction that are judged: those that fit in memory, or all if none does.
     is_typed
         Whether the acceptance is the user's own, and known exactly.
+    place, is_published
+        Where the deployment stands among published runs, and whether acceptance is published, not
+        that of the run.
     """
 
     rows: list[Row]
     is_typed: bool = False
+    place: Place
+    is_published: bool = False
 
     @cached_property
     def gains(self) -> list[Gain | None]:
@@ -64,7 +70,7 @@ class Verdict:
         """Whether any row drafts."""
         return any(row["draft_length"] for row in self.rows)
 
-    @property
+    @cached_property
     def best(self) -> Row:
         """The row that gains most: of sure gains, where there are any."""
         sure = [row for row, g in zip(self.rows, self.gains, strict=True) if is_sure(g, row)]
@@ -81,6 +87,18 @@ class Verdict:
         pairs = zip(self.rows, self.gains, strict=True)
         return [row for row, gain in pairs if row["draft_length"] and gain and _is_lost(gain, row)]
 
+    @cached_property
+    def word(self) -> str | None:
+        """How sure the most is, None without an interval."""
+        gain = gain_of(self.best)
+        return self.place.word(gain.chance, is_published=self.is_published) if gain else None
+
+    @property
+    def share_held(self) -> float | None:
+        """Share of published cases told the same that came true, if any were [-]."""
+        gain = gain_of(self.best)
+        return self.place.share_held(gain.chance, is_published=self.is_published) if gain else None
+
     @property
     def needed(self) -> float | None:
         """Tokens a step from which the draft of the best row pays, None where any would do."""
@@ -89,13 +107,16 @@ class Verdict:
 
     @property
     def advice(self) -> str:
-        """One of "on", "on where it pays", "off", "off below", "close", "depends".
+        """One of "on", "on where it pays", "may", "off", "off below", "close", "depends".
 
-        "off below" and "depends" are about the tokens a step that are `needed`.
+        "may" is a gain that no published runs bear out; "off below" and "depends" are about the
+        tokens a step that are `needed`.
         """
         gain = gain_of(self.best)
         if not self.has_drafts or (not (gain and gain.is_open) and not is_sure(gain, self.best)):
             return "off"
+        if self.word == "may" and not (gain and gain.is_open):
+            return "may"
         if not (gain and gain.is_open):
             is_everywhere = len(self.where("pays")) == len(self.rows)
             return "on where it pays" if self.lost and not is_everywhere else "on"
@@ -110,7 +131,7 @@ class Verdict:
         likely = [
             (gain.chance, i)
             for i, (row, gain) in enumerate(pairs)
-            if gain and row["draft_length"] and gain.chance >= 0.5 and gain.word != "surely"
+            if gain and row["draft_length"] and 0.5 <= gain.chance < SURELY
         ]
         return self.rows[min(likely)[1]] if likely else None
 
@@ -260,13 +281,15 @@ def _gains(plan: Plan) -> dict[str, Fact]:
     may = [bool(has_ends and gain and gain.is_open) for gain in gains]
     is_known = is_modelled(plan.deployment, plan.evaluation.points["context_length"])
     top, advice = gains[most], "on" if all(sure) else "on where it pays"
-    advice = "close" if top and top.is_open else advice
+    place = place_of(plan.deployment, max(plan.context_length))
+    is_known &= place.may_be_sure
+    advice = "close" if top and top.is_open else advice if is_known else "may"
 
     def where(holds: Iterable[bool]) -> Fact:
         return Fact([*map(list, spans(plan.schedule.batch_size.tolist(), holds))], "request")
 
     return {
-        "advice": Fact(advice if is_known else "may"),
+        "advice": Fact(advice),
         "most": Fact(speedup[most], "-", top and top.low, top and top.high),
         "most_at": Fact(most + 1, "request"),
         "least": Fact(speedup[least]),

@@ -108,19 +108,16 @@ class Plan(Viewed):
     @cached_property
     def notes(self) -> tuple[Note, ...]:
         """The prediction's notes, with those on graphs and memory made for the schedule."""
-        deployment, passed_over = self.deployment, notes_of_times(self.evaluation)
+        passed_over = notes_of_times(self.evaluation)
         longest = self.schedule.max_draft_length
         own = self._memory.warnings(self.prediction.batch_size, longest)
-        sizes = self.schedule.batch_size.astype(float)
-        lengths = self.schedule.draft_length.astype(float)
         others = (note for note in self.prediction.notes if note not in passed_over)
         of_contexts = (
             Note("at_context", {"context": context, "note": note})
             for context, plan in zip(self.context_length, self.alone, strict=False)
             for note in plan.graph_notes
         )
-        fitted = deployment.warnings(sizes, lengths)
-        return (*own, *fitted, *self.graph_notes, *others, *of_contexts)
+        return (*own, *self.graph_notes, *others, *of_contexts)
 
     @property
     def graph_notes(self) -> list[Note]:

@@ -286,11 +286,6 @@ class Deployment:
         link = self.hardware.link if self.layout.tensor_parallel > 1 else None
         return link.spread_of_all_reduces(self.kernels.link_stack) if link else 0.0
 
-    def warnings(self, batch_size: FloatArray, draft_length: FloatArray) -> tuple[Note, ...]:
-        """Return a note if the engine was not fitted on what is asked of it, else nothing."""
-        names = self.hardware.name, self.drafter.kind
-        return self.engine.outside(*names, batch_size, draft_length)
-
     def graph_warnings(self, batch_size: FloatArray, verify_tokens: FloatArray) -> tuple[Note, ...]:
         """Return a note if some steps are larger than any captured graph, else nothing."""
         if self.graph_limit is None:

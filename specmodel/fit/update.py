@@ -201,7 +201,6 @@ def update_engine(
         "covariance": rounded_rows(covariance),
         "mean_error": rounded(np.abs(ratios - 1).mean()),
         "spread": rounded(max(np.hypot(RUN_SPREAD, VERIFY_SPREAD), found.spread)),
-        "outside_spread": ENGINE_SPREAD,
         "left_out_error": {},
         "fitted_on": fitted_on(rows, steps, version),
     }

@@ -10,7 +10,6 @@ import numpy as np
 from specmodel.base import records
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
-from specmodel.base.notes import Note
 from specmodel.base.records import Record
 from specmodel.base.schemas import FROM_LIST, Day, Setting, Spread
 from specmodel.base.units import FloatArray, check
@@ -115,8 +114,7 @@ class EngineFit(Record):
     out, by the column whose values were left out in turn. `spread` is the standard deviation of
     ln(measured / predicted) of rows left out; of an engine moved to runs of one host, at least that
     of their speedups. `covariance` is that of the logarithms of the overheads `varied`, the others
-    being held. `outside_spread` is what intervals add for what the engine was not fitted on:
-    standard deviation of the logarithm of the host's speed between engines.
+    being held. `outside_spread` is of files written before grounds (`prediction.ground`), not read.
     """
 
     date: Day
@@ -304,49 +302,6 @@ class EngineProfile(Record):
             expected = f"an engine whose CUDA graphs are known, such as vllm, with it: {self.name}"
             raise InputError("graph_limit", limit, f"{expected} has none")
         return replace(self, graph_limit=limit)
-
-    def outside(
-        self, hardware: str, drafter: str, batch_size: FloatArray, draft_length: FloatArray
-    ) -> tuple[Note, ...]:
-        """Return a note if any point lies outside the engine's fit, else ().
-
-        `hardware` is the name of a GPU and `drafter` a kind; a draft length of 0 drafts nothing;
-        where all are 0 the drafter does not count.
-        """
-        if self.fit is None:
-            return ()
-        known = self.fit.fitted_on
-        if known is None:
-            return (Note("fit_not_recorded", {"engine": self.name}),)
-        lengths = np.extract(draft_length > 0, draft_length)
-        names = [hardware] if hardware not in known.hardware else []
-        names += [drafter] if lengths.size and drafter not in known.drafters else []
-        found = {
-            "names": names,
-            "batch_sizes": _beyond(batch_size, known.batch_size),
-            "draft_lengths": _beyond(lengths, known.draft_length),
-        }
-        if not any(found.values()):
-            return ()
-        return (Note("not_fitted_on", {"engine": self.name, **found}),)
-
-    def is_outside(
-        self, hardware: str, drafter: str, batch_size: FloatArray, draft_length: FloatArray
-    ) -> np.ndarray:
-        """Return a mask of the points outside the engine's fit, False without a draft."""
-        known = self.fit.fitted_on if self.fit else None
-        is_drafting = np.asarray(draft_length > 0)
-        if known is None or hardware not in known.hardware or drafter not in known.drafters:
-            return is_drafting
-        ends = ((batch_size, known.batch_size), (draft_length, known.draft_length))
-        inside = [(low <= asked) & (asked <= high) for asked, (low, high) in ends]
-        return np.asarray(is_drafting & ~(inside[0] & inside[1]))
-
-
-def _beyond(asked: FloatArray, ends: Ends) -> list[tuple[int, int]]:
-    """Return the range (min, max) of the numbers below `ends`, and of those above, if any."""
-    sides = (asked[asked < ends[0]], asked[asked > ends[1]])
-    return [(int(side.min()), int(side.max())) for side in sides if side.size]
 
 
 def load_engine(name: str | Path) -> EngineProfile:

@@ -15,10 +15,9 @@ from specmodel.cost.deployment import Deployment
 from specmodel.drafters.kinds.blocks import DSPARK
 from specmodel.drafters.published import is_in_checkpoint
 from specmodel.prediction.evaluate import Evaluation
+from specmodel.prediction.ground import LONG_CONTEXT
 
 Assumed = Mapping[str, Any]
-LONG_CONTEXT = 16_384
-"""Context past which published acceptance, which is of short prompts, is not relied on [token]."""
 TRITON_CONTEXT, _WIDEST = 8_192, 256
 """Context from which verifying with SGLang's Triton attention is not as predicted [token], and the
 widest head of others there. On GPUs of compute capability 12 it is taken for models with recurrent
@@ -59,7 +58,6 @@ def plain_notes(e: Evaluation) -> tuple[Note, ...]:
     batch_size, none = e.points["batch_size"], np.zeros(())
     return (
         *e.memory.warnings(batch_size),
-        *e.deployment.warnings(batch_size, none),
         *e.deployment.graph_warnings(batch_size, none + 1),
         *notes_of_run(e.deployment, e.points["context_length"]),
     )
@@ -92,10 +90,9 @@ def is_modelled(d: Deployment, context_length: FloatArray | float = 0.0) -> bool
 
 def notes_of_times(e: Evaluation) -> tuple[Note, ...]:
     """Return the notes on memory and times, which do not depend on acceptance."""
-    sizes, lengths, tokens = _that_fit(e, "batch_size", "draft_length", "verify_tokens")
+    sizes, tokens = _that_fit(e, "batch_size", "verify_tokens")
     return (
         *e.memory.warnings(e.points["batch_size"], e.points["draft_length"]),
-        *e.deployment.warnings(sizes, lengths),
         *e.deployment.graph_warnings(sizes, tokens),
         *_of_walk(e),
     )

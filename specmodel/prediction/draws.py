@@ -26,12 +26,12 @@ models without them as they are [-]."""
 class Draws(NamedTuple):
     """Normal numbers of each draw, the draws along the first axis, that of kinds aside [-].
 
-    `kinds` has five numbers for each kind of kernels, along its first two axes. `host` and those
+    `kinds` has five numbers for each kind of kernels, along its first two axes. `ground` and those
     after `step` are even: one number from each of as many equally likely parts of the law as draws.
     """
 
     overheads: FloatArray
-    host: FloatArray
+    ground: FloatArray
     kinds: FloatArray
     step: FloatArray
     deployment: FloatArray
@@ -58,15 +58,14 @@ def _of_seed(count: int, overheads: int | None, kinds: int) -> Draws:
 
 
 def _drawn(generator: np.random.Generator, count: int, overheads: int | None, kinds: int) -> Draws:
-    # an engine that was not fitted has no host that it was fitted on
     of_engine = generator.standard_normal((count, overheads or 0))
-    host = _even(generator, count) if overheads is not None else np.zeros(count)
+    ground = _even(generator, count)
     first = generator.standard_normal((5, FIRST_KINDS, count)).swapaxes(0, 1)
     others = [generator.standard_normal((5, count)) for _ in range(kinds - FIRST_KINDS)]
     of_kinds = np.stack([*first, *others], axis=1)
     step = generator.standard_normal(count)
     evens = (_even(generator, count) for _ in range(4))
-    return Draws(of_engine, host, of_kinds, step, *evens)
+    return Draws(of_engine, ground, of_kinds, step, *evens)
 
 
 def _even(generator: np.random.Generator, count: int) -> FloatArray:

@@ -9,18 +9,9 @@ import numpy as np
 from specmodel.algebra.acceptance import FORMS, Acceptance
 from specmodel.base.classes import dataclass
 from specmodel.prediction.columns import COLUMNS
+from specmodel.prediction.ground import LIKELY
 from specmodel.prediction.intervals import Interval, central_intervals, peak_interval
 from specmodel.prediction.outcome import Prediction
-
-SURELY, LIKELY = 0.95, 0.75
-"""Least chances of what is said surely and likely to come [-]."""
-HELD = {
-    False: {"surely": 0.99, "likely": 0.95, "may": 0.61, "loss": 0.81},
-    True: {"surely": 0.93, "likely": 0.94, "may": 0.83, "loss": 0.81},
-}
-"""Share of what was said of published cases that came [-], of gains by word, and of losses, which
-have a chance of a gain below a half: with the acceptance of the run (591 cases of hosts left out,
-`calibration/interval_judge.py`), and with published acceptance (692, `as_published.py`)."""
 
 _COORDINATES = ("batch_size", "draft_length", "context_length")
 
@@ -39,31 +30,9 @@ class Gain:
         return self.low <= 1 < self.high
 
     @property
-    def word(self) -> str:
-        """How sure a gain is, or a loss if that is likelier: "surely", "likely" or "may"."""
-        chance = max(self.chance, 1 - self.chance)
-        return "surely" if chance >= SURELY else "likely" if chance >= LIKELY else "may"
-
-    @property
     def is_lost(self) -> bool:
         """Whether a loss is at least likely."""
         return self.chance <= 1 - LIKELY
-
-    def share_held(self, *, is_published: bool) -> float:
-        """Return the share of published cases told the same that came true [-].
-
-        `is_published` says that acceptance was not the run's own.
-        """
-        return HELD[is_published]["loss" if self.chance < 0.5 else self.word]
-
-    def held(self, *, is_published: bool) -> str:
-        """Return how often published cases told the same came true, as a clause."""
-        share = f"{self.share_held(is_published=is_published):.0%}"
-        if self.chance < 0.5:
-            return f"of published cases told so, {share} lost"
-        if self.word == "may":
-            return f"of published cases as open, {share} gained"
-        return f"{self.word}: right in {share} of published cases"
 
 
 def gains_at(prediction: Prediction, rows: Sequence[Mapping[str, Any]]) -> list[Gain | None]:

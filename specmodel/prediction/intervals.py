@@ -23,6 +23,7 @@ from specmodel.prediction.cautions import is_modelled
 from specmodel.prediction.columns import COLUMNS
 from specmodel.prediction.draws import Draws, draws_of
 from specmodel.prediction.evaluate import Evaluation, evaluate
+from specmodel.prediction.ground import spread_of_ground
 from specmodel.prediction.table import Column
 
 DRAWS = 400
@@ -162,8 +163,9 @@ def _drawn_steps(
         raise InputError("interval", f"{np.prod(shape):.0f} points", f"at most {MAX_POINTS}")
     draws = (DRAWS,) + (1,) * len(shape)
     drawn, errors, normal = _drawn(deployment, points, generator, draws)
-    of_step = np.exp(spread_of_step(deployment) * normal.step + _unseen(deployment, normal.unseen))
-    of_step = of_step.reshape(draws)
+    of_step = spread_of_step(deployment) * normal.step + _unseen(deployment, normal.unseen)
+    ground = spread_of_ground(deployment, points["context_length"]) * normal.ground.reshape(draws)
+    of_step = np.exp(of_step.reshape(draws) + ground)
     if deployment_spread is None:
         deployment_spread = spread_of_deployment(deployment)
     if deployment_spread:
@@ -255,7 +257,6 @@ def _drawn(
     kinds += (MESSAGES,) if deployment.message_spread else ()
     normal = draws_of(generator, draws[0], len(fit.varied) if fit else None, len(kinds))
     overheads = _drawn_overheads(deployment, normal.overheads, draws)
-    overheads = _spread_outside(deployment, points, overheads, normal.host.reshape(draws))
     drawn = deployment.with_draws(overheads=overheads)
     common, forward, fresh, draft_common, draft = normal.kinds.reshape(5, len(kinds), *draws)
     sent = {MESSAGES: np.exp(deployment.message_spread * common[-1])} if MESSAGES in kinds else {}
@@ -351,23 +352,3 @@ def _of_experts(time: PassTime) -> FloatArray:
     own = [name for name, kind in time.kinds.items() if kind == EXPERTS]
     both = np.sum([time.components[name].total_time for name in own], axis=0)
     return np.asarray(both[1] / both[0])
-
-
-def _spread_outside(
-    deployment: Deployment,
-    points: Mapping[str, FloatArray],
-    overheads: Overheads,
-    normal: FloatArray,
-) -> Overheads:
-    """Return overheads with a larger spread of the host outside the engine's fit."""
-    fit = deployment.engine.fit
-    if fit is None or not fit.outside_spread:
-        return overheads
-    names = deployment.hardware.name, deployment.drafter.kind
-    asked = points["batch_size"], points["draft_length"]
-    is_outside = deployment.engine.is_outside(*names, *asked)
-    if not is_outside.any():
-        return overheads
-    spread = host_share(deployment) * fit.outside_spread
-    factor = np.exp(spread * is_outside * normal)
-    return replace(overheads, host_speed=overheads.host_speed * factor)

@@ -275,7 +275,6 @@ def _timed(asked: Mapping[str, Any], source: Source, *, is_drafting: bool) -> di
     memory = MemoryUse(deployment, values["context_length"] + growth, longest + 1)
     warnings = [
         *memory.warnings(np.ones(1), longest),
-        *deployment.warnings(np.ones(1), np.array([1.0, longest])),
         *notes_of_run(deployment, values["context_length"]),
     ]
     found: dict[str, Any] = {"times": times, "deployment": deployment, "assumed": assumed}

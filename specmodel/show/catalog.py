@@ -41,6 +41,24 @@ def _architecture_row(name: str) -> Row:
     return {"name": name, "parameters": parameters, "active": active, "experts": experts}
 
 
+def _ground_rows() -> Iterable[Row]:
+    """Yield how far off published runs were by ground, and what came true of what was said."""
+    from specmodel.prediction.ground import grounds
+    from specmodel.show.grounds import cell_text
+
+    for ground in grounds().values():
+        shares = ground.given._asdict().items()
+        yield {
+            "ground": cell_text(ground.cell),
+            "runs": f"{ground.rows}",
+            "hosts": f"{ground.hosts}",
+            "off by": f"{ground.error:.0%}",
+            "mean": f"{ground.bias:+.0%}",
+            "spread": f"{ground.spread:.2f}",
+            **{name: "" if share != share else f"{share:.0%}" for name, share in shares},
+        }
+
+
 def _wrapped(told: Mapping[str, str], name: str = "name", what: str = "what") -> Iterable[Row]:
     """Yield a row for each line of the wrapped texts; the first of a text has its name."""
     room = 78 - max(map(len, told))
@@ -119,6 +137,7 @@ ROWS: dict[str, Callable[[], Iterable[Row]]] = {
         | {"NAME|PATH": "any architecture, as a model of its own"}
     ),
     "acceptance": _acceptance_rows,
+    "grounds": _ground_rows,
     "policies": lambda: _wrapped(policy_words()),
     "presets": _preset_rows,
     "columns": lambda: _wrapped(meanings(), "column", "what it means"),

@@ -62,15 +62,6 @@ def _beyond_memory(v: Values) -> str:
     )
 
 
-def _not_fitted_on(v: Values) -> str:
-    asked = (
-        f"{name} {' and '.join(ranges_text([ends]) for ends in v[key])}"
-        for name, key in (("batch size", "batch_sizes"), ("draft length", "draft_lengths"))
-        if v[key]
-    )
-    return f"the engine {v['engine']} was not fitted on {', '.join([*v['names'], *asked])}"
-
-
 def _with_drafts(v: Values) -> str:
     """Return as text the draft lengths that a note is about; "" if it is about all."""
     if v.get("scheduled"):
@@ -181,7 +172,6 @@ def _borrowed(v: Values) -> str:
 _WORDS: dict[str, str | Callable[[Values], str]] = {
     **PAGES["notes"],
     "beyond_memory": _beyond_memory,
-    "not_fitted_on": _not_fitted_on,
     "beyond_graphs": _beyond_graphs,
     "earlier_graphs": lambda v: (
         f"before 0.28, CUDA graphs of {v['engine']} ended at {v['count']} tokens: there, steps"

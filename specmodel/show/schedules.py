@@ -11,6 +11,7 @@ from specmodel.show.columns import RANGES, units
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, text_table
 from specmodel.show.glossary import PAGES
+from specmodel.show.grounds import ground_facts, ground_lines
 
 if TYPE_CHECKING:
     from specmodel.answers import Plan
@@ -23,13 +24,15 @@ def answer(plan: Plan) -> Answer:
     from specmodel.answers.advice import counted, plan_facts
 
     spread = {"acceptance_spread": Fact(plan.evaluation.acceptance.spread or None)}
-    facts = known((plan_facts(plan) | carried_facts(plan) | spread).items())
+    told = plan_facts(plan) | carried_facts(plan) | spread | ground_facts(plan.evaluation)
+    facts = known(told.items())
     ranges, rows, by_context = plan.ranges(), plan.rows(), plan.rows_by_context()
     (headline,) = lines([_TEXTS["headlines"][facts["advice"].value]], facts)
     off = [] if plan.schedule.max_draft_length else [headline.removesuffix(".")]
     if plan.largest < plan.schedule.batch_size[-1]:
         headline = report.if_it_fitted(headline, plan.largest, counted(plan))
     words = [*lines(loads.CARRIED, facts), headline, *lines(_TEXTS["lines"], facts)]
+    words += ground_lines(facts)
     warnings = [*plan.warnings, *off]
     fields = report.case_fields(plan) | {
         "warnings": warnings,

@@ -13,12 +13,14 @@ from specmodel.answers.within import LargestBatches
 from specmodel.base.classes import dataclass
 from specmodel.base.ranges import spans
 from specmodel.base.text import TABLE, VERBOSE, wrap
+from specmodel.prediction.ground import place_of
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.table import Row
 from specmodel.show import defaults, forms, glossary, operator, report
 from specmodel.show.components import component_rows, component_tables, fields_of
 from specmodel.show.facts import Fact, known, lines, with_ends
 from specmodel.show.glossary import PAGES
+from specmodel.show.grounds import ground_facts, ground_lines
 from specmodel.show.within import told_within
 
 _TEXTS = PAGES["verdict"]
@@ -126,7 +128,14 @@ def _shown(
     return _Shown(
         every=every,
         kept=shown,
-        judged=Verdict(rows=report.fitting(every), is_typed=is_typed),
+        judged=Verdict(
+            rows=report.fitting(every),
+            is_typed=is_typed,
+            place=place_of(
+                prediction.deployment, prediction.evaluation.points["context_length"].max()
+            ),
+            is_published=bool(prediction.evaluation.acceptance.source),
+        ),
         decision=decision,
         paste=_paste(prediction, shown, decision),
         layout=better_layout(at_best, shown) if report.is_at_best(at_best) else None,
@@ -210,7 +219,7 @@ def _advice(shown: _Shown) -> str:
 def _verdict(shown: _Shown, prediction: Prediction, facts: dict[str, Fact]) -> list[str]:
     """Return the headline, the facts beside it, a line each, and why if `VERBOSE`."""
     judged, points, kind = shown.judged, shown.judged.rows, _kind(shown, prediction)
-    gain, best, is_published = gain_of(judged.best), judged.best, _is_published(prediction)
+    gain, best = gain_of(judged.best), judged.best
     is_several = judged.has_drafts and len(points) > 1
     full = [row for row in points if row["limited_by"] == "memory" and judged.has_drafts]
     sure, unsure, lost = judged.where("pays"), judged.where("open"), judged.lost
@@ -221,7 +230,7 @@ def _verdict(shown: _Shown, prediction: Prediction, facts: dict[str, Fact]) -> l
         "most_length": best["draft_length"],
         "least_place": operator.place(judged.worst, points) if is_several else None,
         "open_chance": gain.chance if gain and gain.is_open else None,
-        "how_often": gain.held(is_published=is_published) if gain and kind in _ADVISED else None,
+        "how_often": _how_often(judged) if kind in _ADVISED else None,
         "points_that_fit": len(points) if len(points) < len(shown.every) else None,
         "points": len(shown.every),
         "risk_place": operator.place(judged.risk, points) if judged.risk else None,
@@ -235,12 +244,16 @@ def _verdict(shown: _Shown, prediction: Prediction, facts: dict[str, Fact]) -> l
     fewest = f" {facts['fewest_gpus'].value}" if "fewest_gpus" in facts else ""
     is_told = judged.has_drafts and VERBOSE.get()
     why = [report.why(best, points, prediction, told["most_place"])] if is_told else []
-    return [f"{headline}.{fewest}", *lines(_TEXTS["lines"], named), *why]
+    return [f"{headline}.{fewest}", *lines(_TEXTS["lines"], named), *ground_lines(named), *why]
 
 
-def _is_published(prediction: Prediction) -> bool:
-    """Return whether acceptance is published, not that of the run."""
-    return bool(prediction.evaluation.acceptance.source)
+def _how_often(judged: Verdict) -> str | None:
+    """Return how often published cases told the same came true, if any were."""
+    gain, share = gain_of(judged.best), judged.share_held
+    if gain is None or share is None:
+        return None
+    kind = "loss" if gain.chance < 0.5 else "may" if judged.word == "may" else "gain"
+    return str(_TEXTS["how_often"][kind]).format(word=judged.word, share=share)
 
 
 def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
@@ -255,12 +268,11 @@ def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
 
     is_known = report.verbs(prediction)[0] == "pays" and any(row["fits"] for row in shown.every)
     gain, risk, layout = gain_of(judged.best), judged.risk, shown.layout
-    share = gain.share_held(is_published=_is_published(prediction)) if gain and is_known else None
     tokens = defaults.tokens_by_task(prediction, shown.best)
     facts = {
         "advice": Fact(_advice(shown) if is_known else None),
-        "how_sure": Fact(gain.word if gain else None),
-        "share_held": Fact(share),
+        "how_sure": Fact(judged.word),
+        "share_held": Fact(judged.share_held if is_known else None),
         "chance": Fact(gain.chance if gain else None),
         "needed_tokens_per_step": Fact(judged.needed if judged.has_drafts else None, "token"),
         "most": with_ends(judged.best, "speedup"),
@@ -285,6 +297,7 @@ def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
         "risk": Fact(operator.risk_cause(risk, prediction) if risk else None),
         "risk_at": Fact(risk["batch_size"] if risk else None, "request"),
         "fewest_gpus": Fact(operator.would_hold(prediction).strip()),
+        **ground_facts(prediction.evaluation),
     }
     facts |= shown.within.facts() if shown.within else {}
     return known(facts.items())

@@ -90,7 +90,7 @@ def test_plain_runs_are_fitted_to_no_drafter(drafter: str, do: Any) -> None:
     fitted_on = load_engine("mine.toml").fit.fitted_on
     assert (fitted_on.drafters, fitted_on.draft_length) == ([], (0, 0))
     printed = out[out.index("specmodel predict") :].replace("\\\n", " ")
-    assert "was not fitted on EAGLE-3 head" in do(printed.removeprefix("specmodel "))
+    assert " hosts like this, " in do(printed.removeprefix("specmodel "))
 
 
 def test_a_table_of_pairs_starts_from_vllm_s_profile_unless_another_is_named(do: Any) -> None:

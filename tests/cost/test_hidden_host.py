@@ -64,24 +64,21 @@ def test_a_slower_gpu_takes_longer_in_all_passes_and_the_host_does_not():
     assert float(found.step_time) == pytest.approx(float(1.25 * GPU.step_time + HOST_OF_STEP))
 
 
-def test_intervals_hold_the_spread_of_hosts_and_widen_where_nothing_was_fitted():
+def test_intervals_hold_the_spread_of_hosts():
     fit = {"date": "2026-11-22", "num_points": 2, "mean_error": 0.0, "spread": 0.0}
-    fit |= {"varied": ["host_speed"], "covariance": [[0.25]], "outside_spread": 0.0}
+    fit |= {"varied": ["host_speed"], "covariance": [[0.25]]}
     known = {"version": "one", "hardware": ["NVIDIA H200 SXM"], "drafters": ["EAGLE-3 head"]}
     known |= {"batch_size": [1, 8], "draft_length": [3, 3]}
     on = {**fit, "fitted_on": known}
 
-    def ends(speed=None, **record):
-        own = engine("all", fit={**on, **record})
+    def ends(speed=None):
+        own = engine("all", fit=on)
         p = predict(**WHERE, engine=own, host_speed=speed, batch_size=[8, 16], draft_length=3,
                     acceptance=0.7, interval=True)  # fmt: skip
         found = p.intervals["speedup"]
         return np.log(found.high / found.low)
 
-    known_host, own_host, guessed = ends(1.0), ends(), ends(outside_spread=0.6)
-    assert (own_host > known_host).all()
-    assert guessed[0] == pytest.approx(own_host[0], rel=0.15)  # batch 8 was fitted
-    assert guessed[1] > 1.3 * own_host[1]  # batch 16 was not
+    assert (ends() > ends(1.0)).all()
 
 
 STEP = {**WHERE, "engine": "vllm-0.24"}

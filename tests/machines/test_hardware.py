@@ -1,9 +1,7 @@
 """Hardware profiles against data sheets typed a second time, and what is refused."""
 
 import tomllib
-from dataclasses import replace
 
-import numpy as np
 import pytest
 from printed import refused
 from published_tables import read_table
@@ -129,37 +127,6 @@ def test_engine_with_any_overhead_is_not_ideal(field):
     assert engine.is_ideal
     assert not engine.with_changes("engine", {field: 1e-6}).is_ideal
     refused(rf"engine\.{field}: got -1e-06", engine.with_changes, "engine", {field: -1e-6})
-
-
-def test_what_an_engine_was_not_fitted_on_is_a_note():
-    known = {
-        "fit.fitted_on.hardware": ["NVIDIA H200 SXM"],
-        "fit.fitted_on.drafters": ["EAGLE-3 head"],
-        "fit.fitted_on.batch_size": (8, 8),
-        "fit.fitted_on.draft_length": (3, 7),
-    }
-    sglang = load_engine("sglang").with_changes("engine", known)
-    fitted = ("NVIDIA H200 SXM", "EAGLE-3 head", np.array(8.0), np.array([3.0, 7.0]))
-
-    def told(**changes):
-        names = ("hardware", "drafter", "batch_size", "draft_length")
-        return sglang.outside(*(dict(zip(names, fitted, strict=True)) | changes).values())
-
-    assert told() == ()
-    assert told(draft_length=np.array([0.0, 5.0])) == ()  # a decode step is part of any
-    for changes, guessed in (
-        ({"batch_size": np.array([1.0, 8.0, 32.0, 64.0])}, ([], [(1, 1), (32, 64)])),
-        ({"hardware": "NVIDIA B200"}, (["NVIDIA B200"], [])),
-        ({"drafter": "draft model", "batch_size": np.array(9.0)}, (["draft model"], [(9, 9)])),
-    ):
-        (note,) = told(**changes)
-        assert (note.kind, note.values["engine"]) == ("not_fitted_on", "SGLang")
-        assert (note.values["names"], note.values["batch_sizes"]) == guessed
-        assert not note.values["draft_lengths"]
-    assert load_engine("ideal").outside("x", "y", np.array(1.0), np.array(1.0)) == ()
-    unrecorded = replace(sglang.fit, fitted_on=None)
-    old = replace(sglang, fit=unrecorded)
-    assert old.outside(*fitted)[0].kind == "fit_not_recorded"
 
 
 @pytest.mark.parametrize(("kind", "is_taken"), [("cpu", True), ("gpu", False)])

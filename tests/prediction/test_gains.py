@@ -49,7 +49,7 @@ def test_a_point_is_found_in_any_form_of_acceptance(acceptance):
 def with_known_host(name="vllm", spread=0.1):
     """An engine of one host whose only error is a factor on its steps."""
     engine = load_engine(name)
-    known = {"spread": spread, "varied": [], "covariance": [], "outside_spread": 0.0}
+    known = {"spread": spread, "varied": [], "covariance": []}
     known |= {"left_out_error": {}}
     return replace(engine, fit=replace(engine.fit, **known))
 

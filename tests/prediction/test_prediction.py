@@ -194,14 +194,6 @@ def test_experts_of_a_batch_where_some_propose(rate, exponent):
     np.testing.assert_allclose(p.active_experts_verify, exact, rtol=1e-9)
 
 
-def test_an_engine_beyond_its_fit_is_said():
-    assert qwen2(engine="vllm-moesd-2025", batch_size=[1, 64]).warnings == ()
-    (note,) = qwen2(engine="sglang", batch_size=[1, 64]).notes
-    assert note.kind == "not_fitted_on"
-    assert note.values["names"] == ["NVIDIA A800 SXM 80 GB", "draft model"]
-    assert note.values["batch_sizes"] == [(64, 64)]
-
-
 def test_memory_adds_weights_cache_and_drafter():
     p = qwen2(batch_size=8)
     target, drafter = load_architecture("qwen2-57b-a14b"), load_architecture("qwen2-0.5b")

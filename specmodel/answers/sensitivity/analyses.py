@@ -208,7 +208,7 @@ def analyse_case(
         raise InputError("range", list(ranges), "wider ranges, or others: these change no output")
     generator = np.random.default_rng(seed)
     memory = MemoryUse(deployment, point.context_length, point.draft_length + 1)
-    size, length = np.asarray(point.batch_size), np.asarray(point.draft_length)
+    size = np.asarray(point.batch_size)
     outcome, run = evaluate(deployment, point, {}), notes_of_run(deployment, point.context_length)
     return Sensitivity(
         deployment=deployment,
@@ -223,7 +223,7 @@ def analyse_case(
         ),
         samples=samples,
         fits=bool(np.all(size <= memory.max_batch_size)),
-        warnings=(*run, *memory.warnings(size), *deployment.warnings(size, length)),
+        warnings=(*run, *memory.warnings(size)),
     )
 
 

@@ -1,0 +1,59 @@
+"""What is told of the ground of a prediction: published runs like it, and how far off they were."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from specmodel.base.facts import Fact
+from specmodel.base.text import VERBOSE
+from specmodel.show.facts import lines
+from specmodel.show.glossary import PAGES
+
+if TYPE_CHECKING:
+    from specmodel.prediction.evaluate import Evaluation
+    from specmodel.prediction.ground import Cell
+
+_TEXTS = PAGES["ground"]
+
+
+def ground_facts(evaluation: Evaluation) -> dict[str, Fact]:
+    """Return which published runs are nearest, how many, of how many hosts, how far off.
+
+    And what came true of what was said there, where that is enough to judge by. Of the longest
+    context; {} where no errors are known.
+    """
+    from specmodel.prediction.ground import place_of  # and NumPy, which help does not need
+    from specmodel.prediction.intervals import states_errors
+
+    deployment, contexts = evaluation.deployment, evaluation.points["context_length"]
+    if not states_errors(deployment, contexts):
+        return {}
+    place = place_of(deployment, float(contexts.max()))
+    nearest, facts = place.nearest, {"ground_kind": Fact(place.kind)}
+    if place.kind in ("own", "unfitted"):
+        return facts
+    shares = (nearest.published if evaluation.acceptance.source else nearest.given)._asdict()
+    came = {name: share for name, share in shares.items() if share == share}
+    return facts | {
+        "ground": Fact(cell_text(nearest.cell)),
+        "ground_rows": Fact(nearest.rows),
+        "ground_hosts": Fact(nearest.hosts),
+        "ground_error": Fact(nearest.error),
+        "ground_bias": Fact(nearest.bias),
+        "ground_shares": Fact(came if place.kind == "known" else None),
+    }
+
+
+def ground_lines(facts: dict[str, Any]) -> list[str]:
+    """Return the line on the ground, with its cell if `VERBOSE`; none where it is not known."""
+    kind = facts.get("ground_kind")
+    if kind is None:
+        return []
+    told = [_TEXTS["lines"][kind.value], *([_TEXTS["verbose"]] if VERBOSE.get() else [])]
+    return lines(told, facts)
+
+
+def cell_text(cell: Cell) -> str:
+    """Return a cell as text, from its vendor to its context."""
+    words = _TEXTS["words"]
+    return ", ".join(words.get(part, part) for part in cell if part) or words["any"]

@@ -1,0 +1,121 @@
+"""The ground of a prediction: which published runs are like it, and what they allow to be said."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from specmodel import load_engine, predict
+from specmodel.prediction import ground
+from specmodel.prediction.ground import Cell, Ground, Place, Shares, place_of, spread_of_ground
+
+HEADS = Cell("short", "NVIDIA", "head", "HBM", "vllm")
+ALL_CAME = Shares(surely=1.0, likely=1.0, may=1.0, loss=1.0)
+
+
+def deployed(**changes):
+    asked = {"target": "qwen3-30b-a3b", "hardware": "h200", "drafter": "eagle3"}
+    return predict(**(asked | {"acceptance": 0.7} | changes)).deployment
+
+
+def test_a_cell_has_others_around_it_to_the_widest():
+    around = [*HEADS.around()]
+    assert around[0] == HEADS
+    assert around[-1] == Cell()
+    assert around[-2] == Cell("short")
+    assert len(around) == 1 + len(HEADS)
+
+
+def test_every_cell_of_the_table_stands_within_those_around_it():
+    known = ground.grounds()
+    for cell, own in known.items():
+        for wider in cell.around():
+            assert known[wider].rows >= own.rows
+            assert known[wider].hosts >= own.hosts
+    assert known[Cell()].is_enough
+
+
+@pytest.mark.parametrize(("changes", "cell", "kind"), [
+    ({}, HEADS, "known"),
+    ({"engine": "sglang"}, HEADS._replace(engine="sglang"), "few"),
+    ({"engine": "sglang-v1"}, HEADS._replace(engine="sglang in turn"), "known"),
+    ({"engine": "sglang-v1", "drafter": "dflash"},
+     HEADS._replace(drafter="block drafter", engine="sglang in turn"), "few"),
+    ({"hardware": "mi300x", "drafter": "ngram"},
+     HEADS._replace(vendor="AMD", drafter="look-up"), "none"),
+    ({"hardware": "gb10"}, HEADS._replace(memory="LPDDR"), "few"),
+])  # fmt: skip
+def test_a_deployment_stands_on_the_cell_of_its_engine_gpu_and_drafter(changes, cell, kind):
+    place = place_of(deployed(**changes), 1000)
+    assert place.cell == cell
+    assert place.kind == kind
+    assert place.judged.is_enough
+    assert place.judged.cell in [*cell.around()]
+
+
+def test_long_contexts_are_a_ground_of_their_own():
+    deployment, contexts = deployed(), np.array([[1000], [ground.LONG_CONTEXT + 1]])
+    short, long = (place_of(deployment, context) for context in contexts.ravel())
+    assert (short.cell.context, long.cell.context) == ("short", "long")
+    assert spread_of_ground(deployment, contexts).tolist() == [[short.spread], [long.spread]]
+
+
+def test_an_engine_of_ones_own_host_stands_on_it_and_one_of_nothing_on_all():
+    engine = load_engine("vllm")
+    own = replace(engine, fit=replace(engine.fit, left_out_error={}))
+    assert place_of(deployed(engine=own), 1000).kind == "own"
+    assert place_of(deployed(engine=own), 1000).spread == 0
+    assert place_of(deployed(engine=own, hardware="a100_sxm_80gb"), 1000).kind != "own"
+    place = place_of(deployed(engine=replace(engine, fit=None)), 1000)
+    assert place.kind == "unfitted"
+    assert place.judged.cell == Cell()
+
+
+def test_an_engine_fitted_to_nothing_has_the_widest_interval():
+    def width(engine):
+        asked = {"drafter": "eagle3", "acceptance": 0.7, "draft_length": 3, "batch_size": 8}
+        p = predict("qwen3-30b-a3b", "h200", engine=engine, interval=True, **asked)
+        return float((p.intervals["speedup"].high / p.intervals["speedup"].low).item())
+
+    engine = load_engine("vllm")
+    own = replace(engine, fit=replace(engine.fit, left_out_error={}))
+    assert width(replace(engine, fit=None)) > max(width(engine), width(own))
+
+
+def judged(given, **changes):
+    shares = {"given": given, "published": Shares(0.9, 0.7, 0.6, 0.6)}
+    counts = {"rows": 40, "hosts": 4, "error": 0.1, "bias": 0.0, "spread": 0.0}
+    own = Ground(cell=HEADS, **counts, **shares)
+    place = {"cell": HEADS, "nearest": own, "judged": own, "kind": "known", "spread": 0.0}
+    return Place(**(place | changes))
+
+
+@pytest.mark.parametrize(("place", "chance", "is_published", "word", "share"), [
+    (judged(ALL_CAME), 0.97, False, "surely", 1.0),
+    (judged(ALL_CAME), 0.8, False, "likely", 1.0),
+    (judged(ALL_CAME), 0.6, False, "may", 1.0),
+    (judged(ALL_CAME), 0.03, False, "surely", 1.0),
+    (judged(ALL_CAME._replace(surely=0.94)), 0.97, False, "likely", 1.0),
+    (judged(ALL_CAME._replace(surely=0.94, likely=0.7)), 0.97, False, "may", 1.0),
+    (judged(ALL_CAME._replace(loss=0.8)), 0.03, False, "likely", 0.8),
+    (judged(ALL_CAME._replace(surely=float("nan"))), 0.97, False, "likely", 1.0),
+    (judged(ALL_CAME), 0.97, True, "may", 0.6),  # likely came in 70 %
+    (judged(ALL_CAME, kind="few"), 0.999, False, "may", None),
+    (judged(ALL_CAME, kind="none"), 0.001, False, "may", None),
+    (judged(ALL_CAME, kind="own"), 0.97, True, "surely", None),
+])  # fmt: skip
+def test_words_are_said_where_left_out_hosts_bore_them_out(
+    place, chance, is_published, word, share
+):
+    assert place.word(chance, is_published=is_published) == word
+    assert place.share_held(chance, is_published=is_published) == share
+
+
+def test_a_card_that_nobody_measured_is_not_sure_of_its_gain():
+    asked = {"weight_dtype": "int4", "drafter": "mtp", "draft_length": 3, "tokens_per_step": 2.5}
+    where = {"batch_size": [1, 5], "context_length": 400}
+    p = predict("qwen3.8-27b", "1xr9700", **asked, **where)
+    assert p.facts["how_sure"].value == "may"
+    assert p.facts["ground_kind"].value == "few"
+    assert "surely" not in str(p)
+    assert p.to_dict()["facts"]["ground_rows"]["value"] == p.facts["ground_rows"].value
