@@ -10,7 +10,12 @@ from specmodel.algebra.acceptance import FORMS, Acceptance
 from specmodel.base.classes import dataclass
 from specmodel.prediction.columns import COLUMNS
 from specmodel.prediction.ground import LIKELY
-from specmodel.prediction.intervals import Interval, central_intervals, peak_interval
+from specmodel.prediction.intervals import (
+    Interval,
+    central_intervals,
+    peak_interval,
+    sources_of_interval,
+)
 from specmodel.prediction.outcome import Prediction
 
 _COORDINATES = ("batch_size", "draft_length", "context_length")
@@ -47,6 +52,16 @@ def gains_at(prediction: Prediction, rows: Sequence[Mapping[str, Any]]) -> list[
     found = _interval_at(prediction, rows, "speedup")
     ends = zip(*(np.ravel(part).tolist() for part in vars(found).values()), strict=True)
     return [Gain(low=low, high=high, chance=chance) for low, high, chance in ends]
+
+
+def sources_at(prediction: Prediction, row: Mapping[str, Any]) -> dict[str, float]:
+    """Return the share of the variance of a row's log speedup by source, as `intervals` has them.
+
+    {} where no error is known.
+    """
+    if not prediction.states_errors:
+        return {}
+    return sources_of_interval(prediction.deployment, *_points_at(prediction, [row]))
 
 
 def ends_at(

@@ -117,7 +117,7 @@ def central_intervals(
 
     Acceptance is exact unless it has a `spread`: then its rate is normal, cut to 0 to 1.
     """
-    steps, shape = _drawn_steps(deployment, points, acceptance, generator, deployment_spread)
+    steps, shape, _ = _drawn_steps(deployment, points, acceptance, generator, deployment_spread)
     own = evaluate(deployment, points, acceptance)
     return {
         column.name: _interval(
@@ -137,7 +137,7 @@ def peak_interval(
     points, which lie along one axis and keep their draft lengths. Errors of a draw are alike at all
     batch sizes: what errs at one alone, and would move the peak further, is left out.
     """
-    steps, shape = _drawn_steps(deployment, points, acceptance)
+    steps, shape, _ = _drawn_steps(deployment, points, acceptance)
     peaks = np.broadcast_to(steps.speedup, (DRAWS, *shape)).argmax(axis=-1)
     own_speedup = np.broadcast_to(evaluate(deployment, points, acceptance).speedup, shape)
     batch_size = np.broadcast_to(points["batch_size"], shape)
@@ -146,14 +146,35 @@ def peak_interval(
     return int(min(sizes[outside], own)), int(max(sizes[-1 - outside], own))
 
 
+def sources_of_interval(
+    deployment: Deployment, points: Mapping[str, Any], acceptance: Acceptance
+) -> dict[str, float]:
+    """Return the share of the variance of one point's log speedup by its source [-].
+
+    Sources are "acceptance", "host", with what published hosts of an engine differ by, and
+    "kernels". The first two are what their draws explain linearly, the last is what is left.
+    """
+    steps, _, normal = _drawn_steps(deployment, points, acceptance)
+    log = np.log(np.broadcast_to(steps.speedup, (DRAWS, 1)))[:, 0]
+    unseen = np.broadcast_to(_unseen(deployment, normal.unseen), DRAWS)
+    of_host = np.column_stack([normal.overheads, normal.step, normal.ground, unseen])
+    drawn = np.column_stack([normal.acceptance, of_host])
+    drawn, log = drawn - drawn.mean(axis=0), log - log.mean()
+    slopes = np.linalg.lstsq(drawn, log, rcond=None)[0]
+    parts = {"acceptance": drawn[:, :1] @ slopes[:1], "host": drawn[:, 1:] @ slopes[1:]}
+    parts["kernels"] = log - drawn @ slopes
+    total = sum(float(part @ part) for part in parts.values())
+    return {name: float(part @ part) / total for name, part in parts.items()}
+
+
 def _drawn_steps(
     deployment: Deployment,
     points: Mapping[str, Any],
     acceptance: Acceptance,
     generator: np.random.Generator | None = None,
     deployment_spread: float | None = None,
-) -> tuple[Evaluation, tuple[int, ...]]:
-    """Return the points with drawn errors, draws along the first axis, and their own shape."""
+) -> tuple[Evaluation, tuple[int, ...], Draws]:
+    """Return the points with drawn errors, draws along the first axis, their shape, and draws."""
     if deployment.kernels.record is None:
         expected = f"a fitted or typical stack, as {deployment.kernels.stack} states no error"
         raise InputError("interval", True, expected)
@@ -174,7 +195,7 @@ def _drawn_steps(
     if acceptance.spread:
         by = acceptance.spread * normal.acceptance.reshape(draws)
         acceptance = acceptance.moved(points["draft_length"], by)
-    return evaluate(drawn, points, acceptance, errors=errors, step_error=of_step), shape
+    return evaluate(drawn, points, acceptance, errors=errors, step_error=of_step), shape, normal
 
 
 def fits_of_models(deployment: Deployment) -> dict[str, KernelFit]:

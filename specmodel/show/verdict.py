@@ -13,6 +13,7 @@ from specmodel.answers.within import LargestBatches
 from specmodel.base.classes import dataclass
 from specmodel.base.ranges import spans
 from specmodel.base.text import TABLE, VERBOSE, wrap
+from specmodel.prediction.gains import sources_at
 from specmodel.prediction.ground import place_of
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.table import Row
@@ -242,9 +243,11 @@ def _verdict(shown: _Shown, prediction: Prediction, facts: dict[str, Fact]) -> l
         most = _MOST + _DRAFTED * ("one_length" in facts) + _ENDS
         headline += "; ".join(lines([most, *_TEXTS["gain"]], named))
     fewest = f" {facts['fewest_gpus'].value}" if "fewest_gpus" in facts else ""
+    first = lines([_TEXTS["measure_first"]], named)
     is_told = judged.has_drafts and VERBOSE.get()
     why = [report.why(best, points, prediction, told["most_place"])] if is_told else []
-    return [f"{headline}.{fewest}", *lines(_TEXTS["lines"], named), *ground_lines(named), *why]
+    labelled = [*lines(_TEXTS["lines"], named), *ground_lines(named), *first]
+    return [f"{headline}.{fewest}", *labelled, *why]
 
 
 def _how_often(judged: Verdict) -> str | None:
@@ -298,9 +301,23 @@ def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
         "risk_at": Fact(risk["batch_size"] if risk else None, "request"),
         "fewest_gpus": Fact(operator.would_hold(prediction).strip()),
         **ground_facts(prediction.evaluation),
+        **(_measured_first(judged, prediction) if gain else {}),
     }
     facts |= shown.within.facts() if shown.within else {}
     return known(facts.items())
+
+
+def _measured_first(judged: Verdict, prediction: Prediction) -> dict[str, Fact]:
+    """Return what most of the interval of the most comes of, and the command that measures it."""
+    if judged.place.kind == "own" or not judged.best["draft_length"]:
+        return {}
+    sources = sources_at(prediction, judged.best)
+    name = max(sources, key=lambda source: sources[source])
+    return {
+        "measure_first": Fact(name),
+        "measure_first_share": Fact(sources[name]),
+        "measure_with": Fact(_TEXTS["measures"][name]),
+    }
 
 
 def _decided(decision: Decision) -> dict[str, Fact]:

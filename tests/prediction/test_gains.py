@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from specmodel import Acceptance, load_engine, predict
+from specmodel.algebra.speculation import expected_tokens_per_step
 from specmodel.prediction import intervals
-from specmodel.prediction.gains import gains_at, peak_at
+from specmodel.prediction.gains import gains_at, peak_at, sources_at
 
 POINT = {
     "target": "qwen3-30b-a3b",
@@ -113,6 +114,26 @@ def test_only_recurrent_models_on_a_host_that_is_not_known_have_a_further_spread
     assert intervals.spread_of_step(other) == other.engine.fit.spread
     own = predicted(target="qwen3.6-35b-a3b", engine=with_known_host()).deployment
     assert intervals.spread_of_step(own) == own.engine.fit.spread
+
+
+def test_sources_of_an_interval_share_the_variance_of_the_law_that_is_drawn():
+    """Of a factor on steps and an acceptance rate, independent: by the square of their spreads."""
+    spread, of_rate = 0.1, 0.05
+    acceptance = Acceptance(acceptance_rate=0.6, spread=of_rate)
+    p = with_exact_kernels(
+        predicted(engine=with_known_host(), acceptance=acceptance, popularity="equal")
+    )
+    rows = p.rows()
+    slope = np.log(expected_tokens_per_step(0.605, 3) / expected_tokens_per_step(0.595, 3)) / 0.01
+    expected = (slope * of_rate) ** 2 / ((slope * of_rate) ** 2 + spread**2)
+    for row in rows:
+        shares = sources_at(p, row)
+        assert sum(shares.values()) == pytest.approx(1)
+        assert shares["acceptance"] == pytest.approx(expected, abs=0.06)
+        assert shares["kernels"] == pytest.approx(0, abs=0.01)
+    exact = with_exact_kernels(predicted(engine=with_known_host(), popularity="equal"))
+    assert sources_at(exact, exact.rows()[0])["host"] == pytest.approx(1, abs=1e-6)
+    assert sources_at(predicted(engine="ideal"), rows[0]) == {}
 
 
 def test_what_no_model_sees_slows_its_share_of_steps_by_an_exponential_law(monkeypatch):
