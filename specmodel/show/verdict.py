@@ -309,9 +309,10 @@ def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
 
 def _measured_first(judged: Verdict, prediction: Prediction) -> dict[str, Fact]:
     """Return what most of the interval of the most comes of, and the command that measures it."""
-    if judged.place.kind == "own" or not judged.best["draft_length"]:
+    is_told = judged.place.kind != "own" and judged.best["draft_length"]
+    sources = sources_at(prediction, judged.best) if is_told else {}
+    if not sources:
         return {}
-    sources = sources_at(prediction, judged.best)
     name = max(sources, key=lambda source: sources[source])
     return {
         "measure_first": Fact(name),

@@ -34,7 +34,7 @@ def test_two_words_are_the_options_that_they_stand_for(document):
 
 def test_the_first_lines_say_the_answer_and_what_was_taken(run, rows):
     text = run("predict qwen3.5-397b h200")
-    assert len([line for line in text.splitlines() if line]) <= 22
+    assert len([line for line in text.splitlines() if line]) <= 23
     opening = in_one_line(text.partition("\n\n")[0])
     assert re.match(r"Turn it on: [\d.]+x at batch size 1 with 4 drafted \(80 % interval", opening)
     assert "Qwen3.5-397B-A17B + MTP head on 8 x NVIDIA H200 SXM" in opening
