@@ -54,6 +54,6 @@ def ground_lines(facts: dict[str, Any]) -> list[str]:
 
 
 def cell_text(cell: Cell) -> str:
-    """Return a cell as text, from its vendor to its context."""
+    """Return a cell as text, from its context to its engine."""
     words = _TEXTS["words"]
     return ", ".join(words.get(part, part) for part in cell if part) or words["any"]
