@@ -113,8 +113,8 @@ class Place:
         The narrowest grounds around it with any rows, and with enough to judge by.
     kind
         "known" where runs of the very cell are enough to judge by, "few" or "none" where there are
-        too few or none, "own" of an engine that was fitted to runs of this GPU and drafter on one
-        host, "unfitted" of one that was fitted to nothing.
+        too few or none, "own" of an engine that was fitted to runs of one host, with this GPU and
+        drafter, "unfitted" of one that was fitted to nothing.
     spread
         Standard deviation of the logarithm of a further factor on steps that draft: that of the
         ground which is judged by, 0 on one's own host, and of an engine that was fitted to nothing
@@ -169,7 +169,7 @@ def place_of(deployment: Deployment, context_length: float) -> Place:
     judged = next(ground for ground in known if ground.is_enough)
     kind: Kind = "known" if judged.cell == cell else "few" if known[0].cell == cell else "none"
     spread = judged.spread
-    on = None if fit.left_out_error else fit.fitted_on  # of several hosts, each was left out
+    on = None if deployment.engine.is_of_mean_host else fit.fitted_on
     if on and deployment.hardware.name in on.hardware and deployment.drafter.kind in on.drafters:
         kind, spread = "own", 0.0
     return Place(cell=cell, nearest=known[0], judged=judged, kind=kind, spread=spread)

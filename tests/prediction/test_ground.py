@@ -66,6 +66,8 @@ def test_an_engine_of_ones_own_host_stands_on_it_and_one_of_nothing_on_all():
     assert place_of(deployed(engine=own), 1000).kind == "own"
     assert place_of(deployed(engine=own), 1000).spread == 0
     assert place_of(deployed(engine=own, hardware="a100_sxm_80gb"), 1000).kind != "own"
+    moesd = {"target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "engine": "vllm-moesd-2025"}
+    assert place_of(deployed(hardware="a800_sxm_80gb", **moesd), 1000).kind == "own"
     place = place_of(deployed(engine=replace(engine, fit=None)), 1000)
     assert place.kind == "unfitted"
     assert place.judged.cell == Cell()
