@@ -41,6 +41,8 @@ OF_ENGINES = {
     *("--dp-size", "--ep-size", "--tp-size", "--enable-dp-attention", "--cuda-graph-max-bs"),
 }
 """Options of vLLM and SGLang that answers name and this program does not have."""
+OF_FILES = ("acceptance", "calibrate", "fit", "list")
+"""Commands that a deployment alone is not typed after."""
 _COMMAND = re.compile(r"specmodel ([a-z][a-z-]*)((?: --[a-z-]+ \w+(?:\.\w+)*)*)")
 _OPTION = re.compile(
     r"(--[a-z][a-z-]+)((?: \d+(?:\.\d+)?(?:ms)?| typical| vllm-\d\.\d+)?)(?![\w-])"
@@ -70,7 +72,8 @@ def commands_in(page, typed, deployment):
     for flags in _SGLANG.findall(text):
         yield f"predict {undrafted} --engine sglang {flags}"
     for other, options in _COMMAND.findall(text):
-        if other not in ("acceptance", "list"):
+        assert main_group.get_command(click.Context(main_group), other), other
+        if other not in OF_FILES:
             yield f"{other} {deployment}{options}"
     for option, value in _OPTION.findall(_COMMAND.sub("", _SGLANG.sub("", _JSON.sub("", text)))):
         if option not in known:

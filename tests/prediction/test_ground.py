@@ -111,13 +111,3 @@ def test_words_are_said_where_left_out_hosts_bore_them_out(
 ):
     assert place.word(chance, is_published=is_published) == word
     assert place.share_held(chance, is_published=is_published) == share
-
-
-def test_a_card_that_nobody_measured_is_not_sure_of_its_gain():
-    asked = {"weight_dtype": "int4", "drafter": "mtp", "draft_length": 3, "tokens_per_step": 2.5}
-    where = {"batch_size": [1, 5], "context_length": 400}
-    p = predict("qwen3.8-27b", "1xr9700", **asked, **where)
-    assert p.facts["how_sure"].value == "may"
-    assert p.facts["ground_kind"].value == "few"
-    assert "surely" not in str(p)
-    assert p.to_dict()["facts"]["ground_rows"]["value"] == p.facts["ground_rows"].value
