@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -75,12 +76,9 @@ def _ground(cell: Cell, rows: int, hosts: int, spread: float) -> Ground:
 
 def with_grounds(known: Sequence[Ground], judged: Callable[[], pd.DataFrame]) -> pd.DataFrame:
     """Return what is judged with other grounds than those that ship."""
-    shipped = ground.grounds
-    try:
-        setattr(ground, "grounds", lambda: {each.cell: each for each in known})  # noqa: B010
+    by_cell = {each.cell: each for each in known}
+    with patch.object(ground, "grounds", lambda: by_cell):
         return judged()
-    finally:
-        setattr(ground, "grounds", shipped)  # noqa: B010
 
 
 def as_given(tables: Tables) -> pd.DataFrame:
