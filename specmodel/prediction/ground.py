@@ -203,7 +203,6 @@ def grounds() -> dict[Cell, Ground]:
 
 
 def _ground(row: dict[str, str]) -> Ground:
-
     def shares(acceptance: str) -> Shares:
         told = (row[f"{acceptance}_{word}"] for word in Shares._fields)
         return Shares(*(float(share or "nan") for share in told))
