@@ -66,7 +66,7 @@ def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: f
     Parameters
     ----------
     popularity
-        Probability that a token uses each expert; experts on the last axis, draws on others [-].
+        Probability that a token uses each expert; experts on the last axis, layers before it [-].
     num_experts, experts_per_token
         Routed experts of the layer and how many each token uses, a mean [-].
 
@@ -78,7 +78,8 @@ def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: f
     p = check("popularity", popularity, minimum=0, maximum=1)
     if p.shape[-1:] != (num_experts,):
         shape = " x ".join(map(str, p.shape)) or "1"
-        raise InputError("popularity", f"{shape} numbers", f"{num_experts}, one an expert")
+        expected = f"{num_experts}, one an expert, of one layer or of several"
+        raise InputError("popularity", f"{shape} numbers", expected)
     sums = p.sum(axis=-1)
     farthest = sums.flat[np.abs(sums - experts_per_token).argmax()]
     if abs(farthest - experts_per_token) > 1e-6 * experts_per_token:

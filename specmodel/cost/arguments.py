@@ -35,8 +35,9 @@ class CommonArguments(TypedDict, total=False):
         architecture, else `weight_dtype`, but bf16 for mixers beside experts in NVFP4, as in
         published checkpoints.
     routing_correlation, popularity
-        How far tokens of one sequence share experts, from 0 to 1; probability that a token uses
-        each expert, shape (num_experts,), a file of them, or "equal"; as unequal as the model's
+        How far tokens of one sequence share experts, from 0 to 1, by default as published for the
+        model, else 0.18; probability that a token uses each expert, shape (num_experts,) or
+        (layers, num_experts), a file of them, or "equal"; as unequal as the model's
         `popularity_spread` by default [-].
     popularity_exponent
         Experts are used as their rank to minus this power, 0 for equally [-].

@@ -86,6 +86,8 @@ class Deployment:
         GPUs that a draft model is cut over; a head follows the target [-].
     routing_correlation, popularity, memory_utilization, tree_width, state_rollback, temperature
         As in `specmodel.predict`; the correlation may be draws that broadcast with the points [-].
+    routing_deviation
+        Standard deviation of the correlation where that is assumed, 0 where it is known [-].
     popularity_spread
         How unequally experts are used where `popularity` is not given, 0 for equally; that of the
         models if None. It may be draws too [-].
@@ -101,6 +103,7 @@ class Deployment:
     decode_context_parallel: int = 1
     draft_tensor_parallel: int = 1
     routing_correlation: FloatArray | float = 0.0
+    routing_deviation: float = 0.0
     popularity: FloatArray | None = None
     popularity_spread: FloatArray | float | None = None
     memory_utilization: float = TYPICAL_MEMORY_UTILIZATION

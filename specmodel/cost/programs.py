@@ -194,8 +194,6 @@ class _Asked:
             if has_context:
                 numbers.append(group.context_length)
         self.numbers, shapes = numbers, set(map(np.shape, numbers))
-        if routing.popularity is not None:
-            shapes.add(np.shape(routing.popularity)[:-1])
         shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
         self.size, self.axes = math.prod(shape), 1 + len(shape)
 

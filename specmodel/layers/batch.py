@@ -298,13 +298,21 @@ class Routing:
     """How the tokens of a pass choose experts.
 
     `correlation` is that of two tokens of a sequence in the use of one expert, from 0 to 1 [-].
-    `popularity` is the probability that a token uses each expert, shape (num_experts,) [-]. Without
-    it, `spread` is how unequal the probabilities are, None for the model's `popularity_spread` [-].
+    `popularity` is the probability that a token uses each expert, shape (num_experts,), or (layers,
+    num_experts) where layers differ [-]. Without it, `spread` is how unequal the probabilities are,
+    None for the model's `popularity_spread` [-].
     """
 
     correlation: FloatArray
     popularity: FloatArray | None = None
     spread: FloatArray | float | None = None
+
+    @property
+    def by_layer(self) -> "list[Routing]":
+        """Return the routing of each layer whose popularity is told apart; else that of all."""
+        if np.ndim(self.popularity) < 2:
+            return [self]
+        return [replace(self, popularity=layer) for layer in np.asarray(self.popularity)]
 
 
 class Carried(dict[Measure, FloatArray]):

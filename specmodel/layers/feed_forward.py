@@ -1,5 +1,6 @@
 """Routed experts, with shared ones, as a feed-forward block."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import filterfalse
 from math import ceil
@@ -368,7 +369,7 @@ def active_experts_of(experts: RoutedExperts) -> Measure:
 
 
 def _active(carried: Carried, experts: RoutedExperts) -> FloatArray:
-    return experts.active_experts(carried.everything, carried.routing)
+    return _over_layers(carried, experts.active_experts)
 
 
 def _busiest_experts(carried: Carried, experts: RoutedExperts, degree: int) -> FloatArray:
@@ -378,4 +379,10 @@ def _busiest_experts(carried: Carried, experts: RoutedExperts, degree: int) -> F
 
 def _busiest_pairs(carried: Carried, experts: RoutedExperts, degree: int) -> FloatArray:
     """Return the token-expert pairs of the rank with most tokens, of `degree` ranks [-]."""
-    return experts.busiest_pairs(carried.everything, carried.routing, degree)
+    return _over_layers(carried, lambda *told: experts.busiest_pairs(*told, degree))
+
+
+def _over_layers(carried: Carried, of: Callable[[Batch, Routing], FloatArray]) -> FloatArray:
+    """Return the mean over layers, whose experts may differ in popularity."""
+    each = [of(carried.everything, routing) for routing in carried.routing.by_layer]
+    return each[0] if len(each) == 1 else np.mean(each, axis=0)

@@ -38,6 +38,7 @@ class Draws(NamedTuple):
     acceptance: FloatArray
     popularity: FloatArray
     unseen: FloatArray
+    routing: FloatArray
 
 
 def draws_of(
@@ -64,7 +65,7 @@ def _drawn(generator: np.random.Generator, count: int, overheads: int | None, ki
     others = [generator.standard_normal((5, count)) for _ in range(kinds - FIRST_KINDS)]
     of_kinds = np.stack([*first, *others], axis=1)
     step = generator.standard_normal(count)
-    evens = (_even(generator, count) for _ in range(4))
+    evens = (_even(generator, count) for _ in range(5))
     return Draws(of_engine, ground, of_kinds, step, *evens)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -112,8 +113,8 @@ def central_intervals(
     no overhead is below 0, draws may lie to one side of the prediction: an interval then reaches as
     far as that.
 
-    How unequally experts are used is drawn, normal and not negative, where it is assumed for a
-    model and not equal.
+    How alike the tokens of a request choose experts, and how unequally experts are used, are drawn
+    where they are assumed, the latter where it is not equal.
 
     Acceptance is exact unless it has a `spread`: then its rate is normal, cut to 0 to 1.
     """
@@ -151,17 +152,19 @@ def sources_of_interval(
 ) -> dict[str, float]:
     """Return the share of the variance of one point's log speedup by its source [-].
 
-    Sources are "acceptance", "host", with what published hosts of an engine differ by, and
-    "kernels". The first two are what their draws explain linearly, the last is what is left.
+    Sources are "acceptance", "routing", "host", with what published hosts of an engine differ by,
+    and "kernels". All but the last are what their draws explain linearly, that is what is left.
     """
     steps, _, normal = _drawn_steps(deployment, points, acceptance)
     log = np.log(np.broadcast_to(steps.speedup, (DRAWS, 1)))[:, 0]
     unseen = np.broadcast_to(_unseen(deployment, normal.unseen), DRAWS)
     of_host = np.column_stack([normal.overheads, normal.step, normal.ground, unseen])
-    drawn = np.column_stack([normal.acceptance, of_host])
+    of_routing = [normal.routing, normal.popularity]
+    drawn = np.column_stack([normal.acceptance, *of_routing, of_host])
     drawn, log = drawn - drawn.mean(axis=0), log - log.mean()
     slopes = np.linalg.lstsq(drawn, log, rcond=None)[0]
-    parts = {"acceptance": drawn[:, :1] @ slopes[:1], "host": drawn[:, 1:] @ slopes[1:]}
+    cuts = {"acceptance": slice(1), "routing": slice(1, 3), "host": slice(3, None)}
+    parts = {name: drawn[:, cut] @ slopes[cut] for name, cut in cuts.items()}
     parts["kernels"] = log - drawn @ slopes
     total = sum(float(part @ part) for part in parts.values())
     return {name: float(part @ part) / total for name, part in parts.items()}
@@ -289,8 +292,7 @@ def _drawn(
         verify=sent | _factors(deployment.kernels, kinds, fits, common, verify),
         draft=sent | _factors(deployment.kernels, kinds, fits, *of_draft),
     )
-    uneven = normal.popularity.reshape(draws)
-    return drawn, _with_popularity(deployment, points, errors, uneven), normal
+    return drawn, _with_routing(deployment, points, errors, normal, draws), normal
 
 
 def _interval(
@@ -342,34 +344,54 @@ def _drawn_overheads(
     return replace(base, **{n: v.reshape(draws) for n, v in zip(fit.varied, drawn, strict=True)})
 
 
-def _with_popularity(
+def _with_routing(
     deployment: Deployment,
     points: Mapping[str, FloatArray],
     errors: KernelErrors,
-    normal: FloatArray,
+    normal: Draws,
+    draws: tuple[int, ...],
 ) -> KernelErrors:
-    """Return errors with a factor on experts for how unequally these are used, if it is assumed.
+    """Return errors with factors on experts for how tokens choose them, where that is assumed.
 
-    It is the time by which experts take less if popularity has one standard deviation more of its
-    spread, to the power of the draw.
+    Of the correlation and of the spread of popularity: the time by which experts take longer if it
+    is one standard deviation more, to the power of the draw. The correlation is not below 0.
     """
     experts = deployment.target.experts
     is_told = deployment.popularity is not None or deployment.popularity_spread is not None
-    if experts is None or not experts.popularity_spread or is_told:
+    unequal = 0.0 if experts is None or is_told else experts.popularity_spread
+    own = {"routing_correlation": deployment.routing_correlation, "popularity_spread": unequal}
+    deviations = {
+        "routing_correlation": deployment.routing_deviation if experts else 0.0,
+        "popularity_spread": POPULARITY_DEVIATION if unequal else 0.0,
+    }
+    varied = [name for name, deviation in deviations.items() if deviation]
+    if not varied:
         return errors
+    axis = (1 + len(varied), *draws[1:])
+    moved = {
+        name: own[name] + deviations[name] * (np.arange(axis[0]) == 1 + place).reshape(axis)
+        for place, name in enumerate(varied)
+    }
     names = ("batch_size", "draft_length", "verify_tokens", "context_length")
-    spreads = experts.popularity_spread + POPULARITY_DEVIATION * np.arange(2.0)
-    both = deployment.with_draws(popularity_spread=spreads.reshape(2, *normal.shape[1:]))
     asked: dict[str, Any] = {name: points[name] for name in names}
-    times = step_times(both, **asked)
-    factors = [_of_experts(one) ** normal for one in (times.plain_pass, times.verify_pass)]
-    passes = zip((errors.forward, errors.verify), factors, strict=True)
-    forward, verify = ({**known, EXPERTS: known[EXPERTS] * factor} for known, factor in passes)
+    times = step_times(deployment.with_draws(**moved), **asked)
+    powers = {"routing_correlation": normal.routing, "popularity_spread": normal.popularity}
+    if deployment.routing_deviation:
+        least = -np.asarray(deployment.routing_correlation) / deployment.routing_deviation
+        powers["routing_correlation"] = np.maximum(normal.routing, least)
+    exponents = [powers[name].reshape(draws) for name in varied]
+
+    def moved_errors(known: Mapping[str, FloatArray], time: PassTime) -> dict[str, FloatArray]:
+        each = _of_experts(time)
+        each = np.broadcast_to(each, np.broadcast_shapes(each.shape, axis))
+        factors = map(pow, each[1:] / each[0], exponents)
+        return {**known, EXPERTS: prod(factors, start=known[EXPERTS])}
+
+    forward = moved_errors(errors.forward, times.plain_pass)
+    verify = moved_errors(errors.verify, times.verify_pass)
     return replace(errors, forward=forward, verify=verify)
 
 
 def _of_experts(time: PassTime) -> FloatArray:
-    """Return the time of experts at the second of two draws over that at the first [-]."""
     own = [name for name, kind in time.kinds.items() if kind == EXPERTS]
-    both = np.sum([time.components[name].total_time for name in own], axis=0)
-    return np.asarray(both[1] / both[0])
+    return np.asarray(np.sum([time.components[name].total_time for name in own], axis=0))

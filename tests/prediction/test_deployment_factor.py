@@ -22,7 +22,7 @@ POINTS = {
 }
 LOAD = {"prompt_length": np.asarray(8000.0), "output_length": np.asarray(1000.0)}
 WHERE = {"target": "qwen3-30b-a3b", "hardware": "h100_sxm", "drafter": "eagle3"}
-WHERE |= {"engine": "ideal", "popularity": "equal"}
+WHERE |= {"engine": "ideal", "popularity": "equal", "routing_correlation": 0.2}
 RATE = Acceptance(acceptance_rate=0.7)
 RATIOS = ("target_efficiency", "speedup", "relative_step_time")
 Z = stats.norm.ppf(0.9)

@@ -103,7 +103,7 @@ def test_the_peak_lies_where_a_direct_monte_carlo_of_the_law_has_it():
 
 def test_without_an_error_of_a_point_the_peak_has_one_place():
     """A factor that all batch sizes share moves no peak."""
-    asked = {"batch_size": range(1, 129), "popularity": "equal"}
+    asked = {"batch_size": range(1, 129), "popularity": "equal", "routing_correlation": 0.2}
     p = with_exact_kernels(predicted(engine=with_known_host(spread=0.3), **asked))
     assert peak_at(p, p.rows()) == (p.speedup.argmax() + 1,) * 2
 
@@ -121,7 +121,12 @@ def test_sources_of_an_interval_share_the_variance_of_the_law_that_is_drawn():
     spread, of_rate = 0.1, 0.05
     acceptance = Acceptance(acceptance_rate=0.6, spread=of_rate)
     p = with_exact_kernels(
-        predicted(engine=with_known_host(), acceptance=acceptance, popularity="equal")
+        predicted(
+            engine=with_known_host(),
+            acceptance=acceptance,
+            popularity="equal",
+            routing_correlation=0.2,
+        )
     )
     rows = p.rows()
     slope = np.log(expected_tokens_per_step(0.605, 3) / expected_tokens_per_step(0.595, 3)) / 0.01
@@ -131,9 +136,31 @@ def test_sources_of_an_interval_share_the_variance_of_the_law_that_is_drawn():
         assert sum(shares.values()) == pytest.approx(1)
         assert shares["acceptance"] == pytest.approx(expected, abs=0.06)
         assert shares["kernels"] == pytest.approx(0, abs=0.01)
-    exact = with_exact_kernels(predicted(engine=with_known_host(), popularity="equal"))
+    exact = with_exact_kernels(
+        predicted(engine=with_known_host(), popularity="equal", routing_correlation=0.2)
+    )
     assert sources_at(exact, exact.rows()[0])["host"] == pytest.approx(1, abs=1e-6)
     assert sources_at(predicted(engine="ideal"), rows[0]) == {}
+
+
+@pytest.mark.parametrize(("target", "deviation"), [("gpt-oss-20b", 0.04), ("olmoe-1b-7b", 0.09)])
+def test_the_routing_that_is_assumed_is_the_only_error_of_exact_kernels(target, deviation):
+    """Ends are those of predictions with the correlation at its deciles."""
+    engine = replace(with_known_host(), fit=replace(with_known_host().fit, spread=0.0))
+    p = predicted(target=target, engine=engine, popularity="equal")
+    own, rows = p.deployment.routing_correlation, p.rows()
+    ends = [
+        predicted(
+            target=target,
+            engine=engine,
+            popularity="equal",
+            routing_correlation=own + side * 1.2816 * deviation,
+        ).speedup
+        for side in (-1, 1)
+    ]
+    assert sources_at(with_exact_kernels(p), rows[0])["routing"] > 0.99
+    for gain, low, high in zip(gains_at(with_exact_kernels(p), rows), *ends, strict=True):
+        assert np.log([gain.low, gain.high]) == pytest.approx(np.log([low, high]), abs=0.005)
 
 
 def test_what_no_model_sees_slows_its_share_of_steps_by_an_exponential_law(monkeypatch):
@@ -141,7 +168,7 @@ def test_what_no_model_sees_slows_its_share_of_steps_by_an_exponential_law(monke
     monkeypatch.setattr(intervals, "UNSEEN_CHANCE", 0.5)
     engine = with_known_host(spread=0.0)
     engine = replace(engine, fit=replace(engine.fit, left_out_error={"host": 0.1}))
-    p = predicted(engine=engine, popularity="equal")
+    p = predicted(engine=engine, popularity="equal", routing_correlation=0.2)
     rows = p.rows()
     for gain, row in zip(gains_at(with_exact_kernels(p), rows), rows, strict=True):
         if row["speedup"] > 1:

@@ -130,6 +130,25 @@ def test_tokens_per_step_of_an_ngram_drafter_is_the_mean_over_all_steps():
     refused("tokens_per_step", qwen2, drafter=some, acceptance=Acceptance(tokens_per_step=4.0))
 
 
+def test_popularity_may_differ_between_layers(tmp_path):
+    """Each layer loads the experts that its own popularity says, which no average of them does."""
+    layers = np.stack([zipf_popularity(128, 8, a) for a in (0.0, 0.5, 1.2)])
+    path = tmp_path / "layers.txt"
+    path.write_text("\n".join(" ".join(map(repr, row.tolist())) for row in layers))
+    point = {
+        "target": "qwen3-30b-a3b",
+        "hardware": "h200_sxm",
+        "batch_size": [1, 8],
+        "draft_length": 3,
+    }
+    point |= {"drafter": "mtp", "acceptance": 0.7, "expert_parallel": 1}
+    each = [predict(**point, popularity=layer).active_experts_verify for layer in layers]
+    for told in (layers, path):
+        found = predict(**point, popularity=told).active_experts_verify
+        np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=1e-12)
+    assert (found < predict(**point, popularity=layers.mean(axis=0)).active_experts_verify).all()
+
+
 def test_popularity_is_not_passed_to_another_model():
     popularity = zipf_popularity(128, 8, 0.7)
     base = {"target": "qwen3-235b-a22b", "hardware": "h200_sxm", "tensor_parallel": 8}

@@ -200,8 +200,7 @@ def analyse_case(
         told = "the best at this batch size" if best else "the shortest, as none pays here"
         assumed["draft_length"] = f"{best or 1} ({told})"
     point = OperatingPoint(**values, acceptance=acceptance)
-    is_known = "routing_correlation" not in assumed
-    ranges = uncertain_ranges(deployment, point, given, routing_is_known=is_known)
+    ranges = uncertain_ranges(deployment, point, given)
     swings = tornado(deployment, point, ranges)
     outputs = varying_outputs(swings)
     if not outputs:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from specmodel.algebra.acceptance import between_tasks
-from specmodel.algebra.experts import PLAUSIBLE_POPULARITY_SPREADS, PLAUSIBLE_ROUTING_CORRELATIONS
+from specmodel.algebra.experts import PLAUSIBLE_POPULARITY_SPREADS
 from specmodel.answers.sensitivity.inputs import OperatingPoint, find_input, list_inputs
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
@@ -24,10 +24,7 @@ from specmodel.prediction.intervals import (
     spread_of_step,
 )
 
-_ROUTING = {
-    "routing_correlation": PLAUSIBLE_ROUTING_CORRELATIONS,
-    "popularity_spread": PLAUSIBLE_POPULARITY_SPREADS,
-}
+_ROUTING = ("routing_correlation", "popularity_spread")
 _KNOWN = 1e-6
 """Relative spread below which a fitted number is taken as known [-]."""
 
@@ -73,12 +70,12 @@ def uncertain_ranges(
     deployment: Deployment,
     point: OperatingPoint,
     given: Mapping[str, tuple[float, float]] | None = None,
-    *,
-    routing_is_known: bool = False,
 ) -> dict[str, Range]:
     """Return the ranges of uncertain inputs, by name: as given, published, and calibrated.
 
-    Acceptance is normal, as far as it differs between the tasks that one head is given.
+    Acceptance is normal, as far as it differs between the tasks that one head is given. So is the
+    routing correlation where it is assumed (`assumed_routing`); the spread of popularity is then
+    uniform between those of published models.
 
     Errors of kernels are lognormal, overheads of an engine normal and not negative, as for the
     intervals of a prediction: ends are of the central 80 %. Parameters of kernels have no range
@@ -91,19 +88,14 @@ def uncertain_ranges(
     deployment, point, given
         What runs where, the operating point, and low and high end of uniform laws, by name of
         `list_inputs`, which replace other ranges [-].
-    routing_is_known
-        Whether the routing correlation of the model was measured. If not, and unless one of them is
-        given, it is uniform between those of published models, and so is the spread of popularity.
     """
     known = list_inputs(deployment, point)
     low, high = between_tasks(known["acceptance_rate"].value, task_spread(deployment))
     told: dict[str, Any] = {"law": "normal", "source": "tasks", "minimum": 0.0, "maximum": 1.0}
     found = calibrated_ranges(deployment, point)
     found["acceptance_rate"] = Range(low=low, high=high, **told)
-    if not (routing_is_known or _ROUTING.keys() & (given or {}).keys()):
-        for name, (low, high) in _ROUTING.items():
-            if name in known:
-                found[name] = Range(low=low, high=high, source="published")
+    if not (given or {}).keys() & set(_ROUTING):
+        found |= {name: each for name, each in _of_routing(deployment).items() if name in known}
     for name, both in (given or {}).items():
         item = find_input(known, name, "range")
         low, high = item.check(both, f"range {name}").tolist()
@@ -112,6 +104,19 @@ def uncertain_ranges(
             raise InputError(f"range {name}", f"{low:g}:{high:g}", expected)
         found[name] = Range(low=low, high=high)
     return {name: found[name] for name in known if name in found}
+
+
+def _of_routing(deployment: Deployment) -> dict[str, Range]:
+    """Return the ranges of how tokens choose experts, none where the correlation is known."""
+    if not deployment.routing_deviation:
+        return {}
+    middle, out = float(deployment.routing_correlation), NORMAL_80 * deployment.routing_deviation
+    low, high = PLAUSIBLE_POPULARITY_SPREADS
+    correlation = Range(
+        low=middle - out, high=middle + out, law="normal", source="published", minimum=0.0
+    )
+    unequal = Range(low=low, high=high, source="published")
+    return dict(zip(_ROUTING, (correlation, unequal), strict=True))
 
 
 def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str, Range]:
