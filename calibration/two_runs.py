@@ -1,6 +1,7 @@
 """How well two runs tell a published host, one plain and one speculative: its others predicted.
 
-Usage: python calibration/two_runs.py [TABLE] [--first-plain]. The engines are fitted without any
+Usage: python calibration/two_runs.py [TABLE] [--first-plain]. Another TABLE than our own is as
+`interval_judge.py` takes it. The engines are fitted without any
 row of the host, or, for hosts of another TABLE than our own, are those that ship; then each row
 with a speedup is chosen in turn, its two runs move the engine as `specmodel fit engine` does (runs
 that it warns of are told and left out), and the speedups of the host's other rows are predicted.
@@ -18,6 +19,7 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
+import interval_judge
 from engines import TABLE, engine_of_others, fit
 from specmodel.fit import update_engine
 from specmodel.fit.measured import judge_serving, read_serving
@@ -99,7 +101,8 @@ def main() -> None:
     parser.add_argument("table", nargs="?", default=TABLE, help="of pairs")
     parser.add_argument("--first-plain", action="store_true", help="of each target")
     options = parser.parse_args()
-    table, is_fitted = read_serving(options.table), options.table == TABLE
+    is_fitted = options.table == TABLE
+    table = read_serving(TABLE) if is_fitted else interval_judge.read(options.table)
     hosts = dict.fromkeys(row.labels["host"] for row in table.rows)
     known = [host for host in hosts if len(speedups_of(table, host)) > 1]
     judged = {
