@@ -22,6 +22,9 @@ class CommonArguments(TypedDict, total=False):
     graph_limit
         Tokens (vLLM) or requests (SGLang) of the largest pass that a CUDA graph holds, 0 for none;
         the engine's default on the GPU by default.
+    attention_backend
+        Kernels of attention that the engine was told to run, as it calls them; its own choice by
+        default.
     enforce_eager, eager_drafter, sync_scheduling
         Whether no pass, or none of the drafter, runs from a CUDA graph, and whether no step is
         scheduled beside the GPU (vLLM's ``--no-async-scheduling``).
@@ -54,6 +57,7 @@ class CommonArguments(TypedDict, total=False):
 
     host_speed: float | None
     graph_limit: int | None
+    attention_backend: str | None
     enforce_eager: bool | None
     eager_drafter: bool | None
     sync_scheduling: bool | None

@@ -1,7 +1,7 @@
 """From what people name to a deployment: records, dtypes, degrees, what-ifs of single fields."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from specmodel.drafters.passes import Drafter
 from specmodel.drafters.published import is_named, rows_of
 from specmodel.layers.kinds import FITTED_KINDS, KINDS, MAIN_KINDS
 from specmodel.layers.states import Rollback, StateKeeping
-from specmodel.machines.engine import LARGEST_GRAPH, EngineProfile, load_engine
+from specmodel.machines.engine import LARGEST_GRAPH, AttentionBackend, EngineProfile, load_engine
 from specmodel.machines.fallbacks import choose_kernels
 from specmodel.machines.hardware import HardwareProfile, load_hardware
 from specmodel.machines.kernels import TYPICAL
@@ -50,9 +50,10 @@ EQUAL = "equal"
 """Popularity of experts that are all used as often, as random weights are."""
 SHARES = ("routing_correlation", "memory_utilization")
 ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
+BACKENDS: tuple[AttentionBackend, ...] = get_args(AttentionBackend)
 NAMES = (
-    *(*RECORDS, "stack", "host_speed", "graph_limit", *SWITCHES, "tree_width", "state_rollback"),
-    "temperature",
+    *(*RECORDS, "stack", "host_speed", "graph_limit", "attention_backend", *SWITCHES),
+    *("tree_width", "state_rollback", "temperature"),
     *(*DEGREES, "decode_context_parallel", *SHARES),
     *(*_ALL_DTYPES, *LOOKUP, *POPULARITY),
 )
@@ -130,6 +131,8 @@ def resolve(
     engine = engine.with_changes(f"{prefix}engine", changes["engine"])
     if "host_speed" in given:
         engine = engine.on_host(_single("host_speed", given))
+    if "attention_backend" in given:
+        engine = replace(engine, attention_backend=_one_of("attention_backend", given, BACKENDS))
     if "graph_limit" in given:
         engine = engine.with_graphs_of(_degree("graph_limit", given, LARGEST_GRAPH, least=0))
     engine = engine.told_to({name for name in SWITCHES if _is_on(name, given)})
@@ -140,9 +143,6 @@ def resolve(
     are_of_gguf = (is_of_gguf(given.get(n), by_size=hardware.runs_gguf) for n in _ALL_DTYPES)
     if "engine" not in given and any(are_of_gguf):
         engine = replace(engine, stands_for="llama.cpp")
-    if chosen["state_rollback"] not in ROLLBACKS:
-        expected = f"one of: {', '.join(ROLLBACKS)}"
-        raise InputError("state_rollback", chosen["state_rollback"], expected)
     dtypes = {name: check_dtype(name, given[name]) for name in _ALL_DTYPES if name in given}
     load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))
     target = _record(chosen["target"], Architecture, load)
@@ -167,7 +167,7 @@ def resolve(
         engine=engine,
         kernels=kernels,
         **_popularity(given, target),
-        state_rollback=chosen["state_rollback"],
+        state_rollback=_one_of("state_rollback", chosen, ROLLBACKS),
         tree_width=_degree("tree_width", {"tree_width": 1} | given, MAX_TOKENS_PER_SEQUENCE),
         temperature=_single("temperature", {"temperature": 0.0} | given),
         **{name: _single(name, chosen | routing) for name in (*SHARES, "routing_deviation")},
@@ -219,6 +219,13 @@ def assumed_routing(target: Architecture) -> dict[str, float]:
 
 def _degree(name: str, values: Mapping[str, Any], most: float = np.inf, least: int = 1) -> Any:
     return int(check(name, _single(name, values), minimum=least, maximum=most, whole=True))
+
+
+def _one_of(name: str, values: Mapping[str, Any], known: Sequence[str]) -> Any:
+    value = str(values[name]).lower()
+    if value not in known:
+        raise InputError(name, values[name], f"one of: {', '.join(known)}")
+    return value
 
 
 def _is_on(name: str, values: Mapping[str, Any]) -> bool:

@@ -9,7 +9,6 @@ import numpy as np
 
 from specmodel.algebra.routing import check_popularity
 from specmodel.base.classes import dataclass
-from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, check
@@ -17,7 +16,6 @@ from specmodel.drafters.passes import Drafter
 from specmodel.layers.batch import Layout
 from specmodel.layers.engines import NO_ENGINE, UNBOUNDED, EngineCode, engine_code, has_code
 from specmodel.layers.states import Rollback, Slots, StateKeeping
-from specmodel.layers.work import Walk
 from specmodel.machines.engine import EngineProfile, Hiding, Overheads
 from specmodel.machines.graphs import GraphLimit, graph_limit
 from specmodel.machines.hardware import HardwareProfile
@@ -35,29 +33,6 @@ NO_DRAFTER = Drafter(name="none")
 
 TYPICAL_MEMORY_UTILIZATION = 0.9
 """Share of a GPU's memory that vLLM takes unless told otherwise [-]."""
-
-
-_WIDEST_HEAD, _FLASH_BYTES, _FA2 = 256, 2.0, (8, 12)
-"""Widest head of FlashAttention 2, what its caches take for a number [B], and major numbers of
-GPUs that have none newer in vLLM."""
-
-_FLASH_ROWS, _FLASH_SHARE, _FLASH_SHARES = 64, (0.89, 0.89), {8.0: (0.5, 0.73)}
-"""Rows of queries that a block of FlashAttention 2 computes, few as they may be (``kBlockM`` of
-``run_mha_fwd_splitkv_dispatch``), so that it takes 128 FLOP for each number of a key or value; and
-at which share of its processor's peak it does, alone and where blocks fill the GPU, also by compute
-capability. On an RTX 3090 eight rows of twelve heads of 256 took 0.375, 2.94 and 15.8 ms at 4,096,
-32,768 and 200,000 keys, of 32 heads of 128 1.34 ms at 32,768 (vllm-project/flash-attention#193):
-0.82, 0.84, 0.96 and 0.93 of it. On an A100 tensor cores take half as long, so that reads and
-exponentials count: steps of Qwen3.8-27B with three MTP drafts grow from 24.2 ms at 552 entries to
-48.8 at 32,052 (vLLM 0.28, cadamcat/dual-radeon-vllm); several blocks hide them in part, up to 0.73
-(arXiv:2307.08691) [-]."""
-
-_TRITON = Walk(split_tokens=8, segments=16, bytes_per_s=40e9)
-"""Triton's attention in vLLM 0.33. An SM of an A100 gets 67e9 B/s of its L2 (5,120 B a clock for
-108); a tile of 32 keys of 512 in 16 bits takes 1.0 us by that, 0.36 us of products of 16 rows at
-the peak, and some 0.25 us to scale what was summed. Two steps published at 44k entries (p26-336 and
-337, in sight when this was written) ask for 22e9 in seconds, and for 50e9 beside a decode step of
-twice the time predicted."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -218,29 +193,6 @@ class Deployment:
     def graph_limit(self) -> GraphLimit | None:
         """The largest pass of a replica that the engine runs from a CUDA graph, if known."""
         return graph_limit(self.engine, self.hardware, self.tensor_parallel)
-
-    def walk(self, model: Architecture) -> Walk | None:
-        """Return how attention reads a model's keys where split-KV is not used, else None.
-
-        vLLM runs FlashAttention 2 on GPUs of compute capability 8 and 12, which splits keys
-        for a single query token only. FlashAttention 2 cannot read 8-bit caches, which go to
-        FlashInfer, nor heads above 256, for which all layers of a model go to Triton
-        (``_get_backend_priorities``, ``fa_utils.py``, ``Gemma4Config``).
-        """
-        gpu = self.hardware
-        if int(gpu.compute_capability or 0) not in _FA2:
-            return None
-        widths = [mixer.cached[1] for mixer in self.target.mixers if mixer.cached]
-        if max(widths, default=0) > _WIDEST_HEAD:
-            split = self.engine.split_tokens
-            return replace(_TRITON, split_tokens=split) if split else None
-        split = self.engine.flash_split_tokens
-        if not split or BYTES_PER_ELEMENT[model.kv_dtype] != _FLASH_BYTES:
-            return None
-        alone, full = _FLASH_SHARES.get(gpu.compute_capability or 0, _FLASH_SHARE)
-        per_flop = alone / gpu.num_multiprocessors * _FLASH_BYTES / (2 * _FLASH_ROWS)
-        processors = gpu.num_multiprocessors * full / alone
-        return Walk(split_tokens=split, bytes_per_flop=per_flop, processors=processors)
 
     @cached_property
     def states(self) -> StateKeeping:

@@ -11,6 +11,7 @@ from specmodel.algebra.overlap import exposed_share
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
+from specmodel.cost.attention import attention_walk
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_components
 from specmodel.cost.passes import PassTime, growth_by_cause, time_by_cause
@@ -385,7 +386,7 @@ def _timed(
     carried = carried_by(sequences, layout, routing)
     key = id(model), layout, carried.taken_by, part
     if key not in d.programs:
-        gpu, taken, walk = d.hardware, carried.taken_by, d.walk(model)
+        gpu, taken, walk = d.hardware, carried.taken_by, attention_walk(d, model)
         how = (d.states, gpu.compute_capability, taken, part, walk, d.code)
         works = pass_components(model, layout, *how)
         program = PassProgram(works, gpu, d.kernels, model.experts)

@@ -310,7 +310,7 @@ class Routing:
     @property
     def by_layer(self) -> "list[Routing]":
         """Return the routing of each layer whose popularity is told apart; else that of all."""
-        if np.ndim(self.popularity) < 2:
+        if self.popularity is None or np.ndim(self.popularity) < 2:
             return [self]
         return [replace(self, popularity=layer) for layer in np.asarray(self.popularity)]
 

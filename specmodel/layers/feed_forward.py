@@ -379,7 +379,9 @@ def _busiest_experts(carried: Carried, experts: RoutedExperts, degree: int) -> F
 
 def _busiest_pairs(carried: Carried, experts: RoutedExperts, degree: int) -> FloatArray:
     """Return the token-expert pairs of the rank with most tokens, of `degree` ranks [-]."""
-    return _over_layers(carried, lambda *told: experts.busiest_pairs(*told, degree))
+    return _over_layers(
+        carried, lambda batch, routing: experts.busiest_pairs(batch, routing, degree)
+    )
 
 
 def _over_layers(carried: Carried, of: Callable[[Batch, Routing], FloatArray]) -> FloatArray:

@@ -69,6 +69,13 @@ ON_HOST = tuple(name for name in OVERHEADS if name != "tree_time")
 Hiding = Literal["none", "plain", "all"]
 """Which steps have the host work beside the GPU: none, those that draft nothing, or all."""
 
+AttentionBackend = Literal[
+    "triton", "triton_attn", "triton_mla", "flash_attn", "flash_attn_mla", "fa3", "fa4",
+    "flashinfer", "flashinfer_mla", "flashmla", "cutlass_mla", "trtllm_mha", "trtllm_mla",
+    "cutedsl_mla", "aiter", "rocm_attn", "rocm_aiter_fa", "rocm_aiter_mla",
+    "rocm_aiter_unified_attn", "intel_xpu",
+]  # fmt: skip
+"""As vLLM 0.33 (in capitals there) and SGLang 0.5.23 name them."""
 Drafting = Literal[
     "ngram", "suffix", "head", "block head", "parallel head", "model", "parallel model"
 ]
@@ -192,6 +199,9 @@ class EngineProfile(Record):
     runs_idle_drafter
         Whether a drafter that is loaded runs, and is waited for, in steps that draft nothing: as in
         vLLM 0.33 under a schedule of draft lengths.
+    attention_backend
+        Kernels of attention that it was told to run, None for its own choice
+        (`cost.attention.attention_walk`).
     split_tokens
         Most tokens of a sequence whose keys its Triton attention spreads over blocks of threads; of
         more, one block walks all keys of a head (`Deployment.walk` says where it runs). 8 in vLLM
@@ -239,6 +249,7 @@ class EngineProfile(Record):
     fuses_all: bool = False
     all_reduces: Literal["sglang", "trtllm", "vllm"] | None = None
     runs_idle_drafter: bool = False
+    attention_backend: AttentionBackend | None = None
     split_tokens: SplitTokens | None = None
     flash_split_tokens: SplitTokens | None = None
     graphs: Literal["vllm", "vllm-512", "sglang"] | None = None

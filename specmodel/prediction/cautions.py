@@ -11,6 +11,7 @@ import numpy as np
 from specmodel.base.notes import Note
 from specmodel.base.ranges import among
 from specmodel.base.units import FloatArray
+from specmodel.cost.attention import attention_walk
 from specmodel.cost.deployment import Deployment
 from specmodel.drafters.kinds.blocks import DSPARK
 from specmodel.drafters.published import is_in_checkpoint
@@ -162,15 +163,17 @@ def _of_idle(e: Evaluation) -> list[Note]:
 def _of_walk(e: Evaluation) -> list[Note]:
     """Return a note if attention does not spread the keys of a long sequence with a draft."""
     context, target = np.max(e.points["context_length"]), e.deployment.target
-    walk = e.deployment.walk(target)
+    walk = attention_walk(e.deployment, target)
     longest = max(2, np.max(e.points["verify_tokens"]))  # where no draft is best, the shortest
     if not walk or context <= LONG_CONTEXT or longest <= walk.split_tokens:
         return []
     if not any(mixer.cached and not mixer.cached[3] for mixer in target.mixers):
         return []
-    by_flash = bool(np.isinf(walk.segments))
-    option = "flash_split_tokens" if by_flash else "split_tokens"
-    values = {"context": float(context), "split_tokens": walk.split_tokens, "option": option}
+    by_flash, engine = bool(np.isinf(walk.segments)), e.deployment.engine
+    way_out = "flash_split_tokens=64" if by_flash else "split_tokens=64"
+    is_chosen = engine.attention_backend or engine.stack == "sglang"
+    way_out = "attention_backend=flashinfer" if is_chosen else way_out
+    values = {"context": float(context), "split_tokens": walk.split_tokens, "way_out": way_out}
     return [Note("walked_keys", {**values, "cache_helps": by_flash})]
 
 

@@ -135,7 +135,7 @@ def _walked_keys(v: Values) -> str:
     return (
         f"at {v['context']:,.0f} of context drafts take long: of a sequence with more than {count}"
         " in a pass, attention on this GPU reads the keys of a head one after another;"
-        f" {cache}an engine that spreads them (--set engine.{v['option']}=64) avoids that"
+        f" {cache}an engine that spreads them (--set engine.{v['way_out']}) avoids that"
     )
 
 
