@@ -22,7 +22,8 @@ from specmodel.measure.kernels.suite import ALL_REDUCE, COPY, LAUNCH, LAUNCHED_A
 from specmodel.measure.measurements import check_measurements
 
 DRIFT = 0.1  # drift of the references over a run from which a device is flagged [-]
-NOISY = 0.4  # mean error of a fit from which its timings are doubted [-]
+MISSED = 0.2  # mean error of a fit from which a kind is warned of [-]
+AGREEING = 0.25  # share of that error by which repeats differ at most if the law is wrong [-]
 
 _FASTEST_PCIE = 7e10
 
@@ -80,12 +81,13 @@ def calibrate_rows(
     else:
         profile, text = load_hardware(start), hardware_text(start)
     fits, doubtful = _fit_what_can_be(check_measurements(rows), profile)
+    broken = _missed(rows, fits, doubtful)
     source = f"specmodel calibrate, {info.name}, driver {info.driver}"
     stack = fitted_stack(fits, version=info.torch, source=source, date=date)
     noted = rows[rows["note"].notna()]
     moved = drift(rows)
     sessions = json.loads(Path(path).with_suffix(".json").read_text(encoding="utf-8"))["sessions"]
-    flags = [*dict.fromkeys(f for each in sessions for f in each.get("flags", []))]
+    flags = [*dict.fromkeys(f for each in sessions for f in each.get("flags", [])), *broken]
     if abs(moved) > DRIFT:
         flags.append(f"drifted: references took {moved:+.0%} in the last third of the rows")
     return Calibration(
@@ -103,7 +105,7 @@ def calibrate_rows(
 def _fit_what_can_be(
     table: pd.DataFrame, profile: HardwareProfile
 ) -> tuple[dict[tuple[str, str], KernelFitting], dict[str, str]]:
-    """Return fits, and by kind why its timings are doubted; kinds without a fit are left out."""
+    """Return fits, and by kind why it has none."""
     doubtful, kept = dict[str, str](), table
     try:
         fits = fit_kernels(table, profile)
@@ -117,10 +119,25 @@ def _fit_what_can_be(
                     raise
                 doubtful[str(kind)] = f"not in the profile ({error})"
         fits = fit_kernels(kept, profile)
-    for (kind, _), fitting in fits.items():
-        if (missed := fitting.fit.mean_error) > NOISY:
-            doubtful[kind] = f"missed by {missed:.0%} on average (2 to 10 % on a quiet machine)"
     return fits, doubtful
+
+
+def _missed(
+    rows: pd.DataFrame, fits: Mapping[tuple[str, str], KernelFitting], doubtful: dict[str, str]
+) -> list[str]:
+    """Return a sentence for each kind whose law does not hold; add kinds of noise to `doubtful`."""
+    broken = list[str]()
+    for (kind, _), fitting in fits.items():
+        if (error := fitting.fit.mean_error) <= MISSED:
+            continue
+        missed = f"missed by {error:.0%} on average (2 to 10 % on a quiet machine)"
+        differ = noise(rows[rows["component"] == kind]).split_half
+        if differ < AGREEING * error:
+            why = f"its repeats agree to {differ:.1%}: no noise, but a law that does not hold here"
+            broken.append(f"{kind} is {missed}, and {why}")
+        else:
+            doubtful[kind] = f"{missed}, and its repeats differ by {differ:.0%}: noise"
+    return broken
 
 
 def noise(rows: pd.DataFrame) -> Noise:
