@@ -114,7 +114,7 @@ class KernelParameters:
         if "reread_rows" not in self.bends:
             return weight_bytes
         further = np.maximum(rows / np.maximum(spread, _FEWEST) - 1, _TINY)
-        few, most = 1 / further, 1 / (self.reread_rows + _TINY)
+        few, most = np.asarray(1 / further), np.asarray(1 / (self.reread_rows + _TINY))
         return np.asarray(weight_bytes * (1 + 1 / smooth_maximum(few, most, SHARPNESS)))
 
     def with_results(self, value: Value, depth: Value, kernels: Value) -> Value:

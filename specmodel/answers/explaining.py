@@ -262,8 +262,8 @@ def _columns(work: Work, time: ComponentTime, deployment: Deployment) -> dict[st
     peak_bytes = deployment.hardware.memory.peak_bytes_per_s
     arithmetic = deployment.kernels.arithmetic(work.kind, work.stored_dtype, work.dtype)
     peak_flops = deployment.hardware.peak_flops_per_s(arithmetic)
-    fitted_flops = kernels.compute_efficiency * peak_flops
-    peak_flops = max(peak_flops, fitted_flops)  # which is above it in a wider dtype that is faster
+    fitted_flops = kernels.compute_efficiency * peak_flops  # above it in a wider, faster dtype
+    peak_flops = max(peak_flops, float(fitted_flops))
     moved = np.asarray(work.weight_bytes + work.activation_bytes + work.cache_bytes)
     flop = np.asarray(work.flop)
     is_cached = (kernels.activation_efficiency or 0.0) > 1  # read from a cache, not from memory
