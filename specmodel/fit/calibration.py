@@ -9,11 +9,13 @@ import pandas as pd
 
 from specmodel.algebra import ranks
 from specmodel.base.classes import dataclass
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.records import as_table, build, toml_text
 from specmodel.base.tables import ARGUMENT, numbers
 from specmodel.fit.kernels import KernelFitting, fit_kernels, fitted_stack
 from specmodel.fit.result import rounded
+from specmodel.layers.work import wider_dtype
 from specmodel.machines.hardware import HardwareProfile, Link, list_hardware, load_hardware
 from specmodel.machines.profiles import hardware_text, with_stack
 from specmodel.measure.kernels.device import STACK, DeviceInfo
@@ -171,12 +173,7 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
     if not (timed["component"] == "gemm").any():
         expected = "products to take the peaks from; `again='gemm'` times them anew"
         raise InputError("hardware", "no gemm that was timed", expected)
-    copied, products = (_medians(timed, kind) for kind in (COPY, "gemm"))
-    size = products["input_size"] * products["output_size"]
-    streamed = pd.concat([
-        2 * copied["bytes"] / copied["latency"], 2 * size / products["latency"]
-    ])  # fmt: skip
-    computed = 2 * products["num_tokens"] * size / products["latency"]
+    streamed, computed = _peaks(timed, info.dtype)
     source = f"measured: the fastest of the suite on {info.name}, torch {info.torch}"
     link = measured_link(rows)
     data = {
@@ -188,13 +185,36 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
         "compute_capability": info.compute_capability,
         "memory": {
             "capacity_bytes": info.capacity_bytes,
-            "peak_bytes_per_s": rounded(streamed.max(), 4),
+            "peak_bytes_per_s": rounded(streamed, 4),
             "l2_bytes": info.l2_bytes,
             "source": source,
         },
-        "dtype": {info.dtype: {"peak_flops_per_s": rounded(computed.max(), 4), "source": source}},
+        "dtype": {
+            dtype: {"peak_flops_per_s": rounded(peak, 4), "source": source}
+            for dtype, peak in computed.items()
+        },
     }
     return build(HardwareProfile, data, "hardware")
+
+
+def _peaks(timed: pd.DataFrame, dtype: str) -> tuple[float, dict[str, float]]:
+    """Return the fastest reading [B/s], and the fastest products by dtype of their arithmetic.
+
+    Rows that tell no dtype have `dtype`; rates of arithmetic are in [FLOP/s].
+    """
+    copied = _medians(timed, COPY)
+    streamed, computed = [(2 * copied["bytes"] / copied["latency"]).max()], dict[str, float]()
+    products = timed[timed["component"] == "gemm"]
+    names = ["activation_dtype", "weight_dtype"]
+    dtypes = products.reindex(columns=names).astype("string").fillna(dtype)
+    for (activation, stored), rows in products.groupby([dtypes[name] for name in names]):
+        middle = _medians(rows, "gemm")
+        per_s = middle["input_size"] * middle["output_size"] / middle["latency"]
+        streamed.append(BYTES_PER_ELEMENT[str(stored)] * per_s.max())
+        arithmetic = wider_dtype(str(activation), str(stored))
+        rate = float((2 * middle["num_tokens"] * per_s).max())
+        computed[arithmetic] = max(rate, computed.get(arithmetic, 0.0))
+    return float(np.nanmax(streamed)), computed
 
 
 def _medians(timed: pd.DataFrame, kind: str) -> pd.DataFrame:

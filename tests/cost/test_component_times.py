@@ -66,10 +66,10 @@ def test_narrow_matrices_are_read_with_padding_and_caches_are_not():
 
 def test_results_lengthen_reads_of_weights_and_arithmetic_and_further_rows_read_again():
     """A fourth more for 100 terms beside 400; the second row of each of two matrices reads it."""
-    work = Work(weight_bytes=4e6, cache_bytes=1e6, flop=8e9, kernels=1.0, depth=400.0)
-    work = dataclasses.replace(work, rows=4.0, spread=2.0)
-    k = {"result_terms": 100.0, "reread_rows": 64.0, "sharpness": 1.0}
-    assert seconds(work, **k) == pytest.approx((2 * 5 + 1 + 10) * US, rel=1e-9)
+    sizes = {"kernels": 1.0, "depth": 400.0, "rows": 4.0, "spread": 2.0}
+    work = Work(weight_bytes=4e6, cache_bytes=1e6, flop=8e9, **sizes)
+    time = seconds(work, result_terms=100.0, reread_rows=64.0, sharpness=1.0)
+    assert time == pytest.approx((2 * 5 + 1 + 10) * US, rel=1e-9)
 
 
 def test_rows_are_padded_by_matrix_and_groups_added():

@@ -184,10 +184,8 @@ def test_a_law_that_does_not_hold_is_told_from_noise(tmp_path, monkeypatch):
 
     class Odd(FakeBench):
         def measure(self, point):
-            timed = super().measure(point)
-            if point.component == "attention" and point.sizes["context_length"] == 128:
-                timed["latency"] = str(float(timed["latency"]) * 8)
-            return timed
+            timed, odd = super().measure(point), point.sizes.get("context_length") == 128
+            return timed | {"latency": str(float(timed["latency"]) * 8**odd)}
 
     put(Odd, monkeypatch)
     list(run_suite(tmp_path / "rows.csv", INFO, "tiny"))
