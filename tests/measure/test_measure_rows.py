@@ -191,7 +191,8 @@ def test_a_law_that_does_not_hold_is_told_from_noise(tmp_path, monkeypatch):
     list(run_suite(tmp_path / "rows.csv", INFO, "tiny"))
     made = calibrate_rows(tmp_path / "rows.csv", INFO, date="2026-11-21")
     assert not made.doubtful
-    assert re.search(r"attention is missed by \d\d% .* agree to .* a law", "".join(made.flags))
+    told = r"attention is missed by \d\d% .* differ by 0.0%: no noise"
+    assert re.search(told, "".join(made.flags))
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
