@@ -13,7 +13,7 @@ import argparse
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import product, repeat
 from pathlib import Path
@@ -32,7 +32,9 @@ from specmodel.algebra.routing import sample_routing
 from specmodel.base.errors import InputError
 from specmodel.base.files import write_text
 from specmodel.base.records import build
+from specmodel.base.units import FloatArray
 from specmodel.cost.deploying import deploy
+from specmodel.drafters.passes import Drafter, DraftPasses
 from specmodel.machines.engine import load_engine
 from specmodel.machines.hardware import HardwareProfile, load_hardware
 from specmodel.measure.kernels.device import find_device
@@ -257,6 +259,23 @@ def end_to_end(
     }
 
 
+class CatchingUp(Drafter):
+    """A draft model as `decoder.Speculator` runs it: its first pass has two tokens."""
+
+    def run_by(self, first: str) -> "CatchingUp":
+        """Return the drafter for any engine."""
+        return replace(self, parts=tuple((model, two_first) for model, _ in self.parts))
+
+
+def two_first(
+    model: Architecture, gamma: FloatArray, drafted: FloatArray
+) -> tuple[DraftPasses, ...]:
+    """Return a pass of two tokens, of which the last drafts, and one for each further draft."""
+    first, one = np.minimum(gamma, 1.0), np.ones(())
+    caught_up = DraftPasses(model, 2 * one, first, one, "first draft pass")
+    return caught_up, DraftPasses(model, one, gamma - first)
+
+
 def predict(
     setting: Setting, hardware: HardwareProfile, stack: str, measured: pd.DataFrame
 ) -> pd.DataFrame:
@@ -285,13 +304,14 @@ def predictions(
 ) -> pd.Series:
     """Return what is predicted for each point and quantity; a speedup for the tokens emitted."""
     by_name = {target.name: target for target in setting.targets}
+    drafter = CatchingUp(name=setting.drafter.name, parts=((setting.drafter, two_first),))
     wide = measured.pivot_table(index=KEY, columns="quantity", values="value", aggfunc="median")
     found: dict[tuple[Any, ...], float] = {}
     for key, row in zip(wide.index.tolist(), wide.to_dict("records"), strict=True):
         name, correlation, context, batch, gamma = key
         tokens = row["tokens_per_step"] if np.isfinite(row["tokens_per_step"]) else 1.0
         p = specmodel.predict(
-            target=by_name[name], hardware=hardware, drafter=setting.drafter, stack=stack,
+            target=by_name[name], hardware=hardware, drafter=drafter, stack=stack,
             engine=BARE,
             routing_correlation=correlation, batch_size=batch, draft_length=gamma,
             context_length=context, acceptance=Acceptance(tokens_per_step=tokens),

@@ -12,7 +12,10 @@ SHARPNESS = 8.0
 """Exponent p of the smooth roofline where none was fitted [-]. At the ridge point, where both times
 are equal, it gives ``2^(1/8)`` of the textbook's time, 9 % more."""
 
-_BENDING = ("group_time", "tile_rows", "tile_width", "ramp_time", "depth_time")
+_BENDING = (
+    *("group_time", "tile_rows", "tile_width", "reread_rows", "result_terms"),
+    *("ramp_time", "depth_time"),
+)
 
 Value: TypeAlias = FloatArray | float
 """A number, or an array of them."""
@@ -37,7 +40,9 @@ class KernelParameters:
         Added for each kernel, and for each independent group, such as an expert, that work falls
         into [s].
     memory_efficiency, compute_efficiency
-        Achieved over peak, of streaming weights or KV and of arithmetic [-].
+        Achieved over peak, of streaming weights or KV and of arithmetic; the latter is above 1
+        where the peak is that of other kernels: those that convert to a wider dtype are faster on
+        a CPU without instructions for the narrow one [-].
     activation_efficiency
         Achieved over peak bandwidth of activations, whose time then adds to the rest; above 1 where
         they stay in cache; None if they stream with the weights [-].
@@ -48,6 +53,11 @@ class KernelParameters:
         rows. Kernels pad rows to whole tiles: few rows cost a tile, many nearly their number [-].
     tile_width
         Reading a matrix of width w takes as long as one ``(w^2 + tile_width^2)^(1/2)`` wide [-].
+    reread_rows
+        A matrix is read once more for each row beyond the first, at most for so many: few rows are
+        multiplied one by one, more of them together, once the matrix is laid out anew [-].
+    result_terms
+        Each result of a product takes as long as so many further terms of its sum [-].
     ramp_time
         Reads much shorter than this take twice their time, much longer ones this much more [s].
     depth_time, depth_limit
@@ -64,6 +74,8 @@ class KernelParameters:
     tile_rows: Value = 0.0
     tile_growth: Value = 0.0
     tile_width: Value = 0.0
+    reread_rows: Value = 0.0
+    result_terms: Value = 0.0
     group_time: Value = 0.0
     ramp_time: Value = 0.0
     depth_time: Value = 0.0
@@ -93,6 +105,27 @@ class KernelParameters:
         if "tile_width" not in self.bends:
             return weight_bytes
         return np.asarray(weight_bytes * np.sqrt(1 + np.square(self.tile_width / width)))
+
+    def reread(self, weight_bytes: Value, rows: Value, spread: Value) -> Value:
+        """Return the bytes of matrices with those that are read anew for further rows [B].
+
+        The `rows` are divided evenly among `spread` matrices.
+        """
+        if "reread_rows" not in self.bends:
+            return weight_bytes
+        further = np.maximum(rows / np.maximum(spread, _FEWEST) - 1, _TINY)
+        few, most = np.asarray(1 / further), np.asarray(1 / (self.reread_rows + _TINY))
+        return np.asarray(weight_bytes * (1 + 1 / smooth_maximum(few, most, SHARPNESS)))
+
+    def with_results(self, value: Value, depth: Value, kernels: Value) -> Value:
+        """Return the bytes or FLOPs of products with what each of their results adds [B] [FLOP].
+
+        `depth` is the sum over `kernels`, which are taken to be equally deep.
+        """
+        if "result_terms" not in self.bends:
+            return value
+        each = np.maximum(depth / np.maximum(kernels, _FEWEST), 1.0)
+        return np.asarray(value * (1 + self.result_terms / each))
 
     def ramped(self, seconds: Value, kernels: Value) -> Value:
         """Return the time of reads with the ramp of each kernel to full bandwidth [s].

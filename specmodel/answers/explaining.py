@@ -262,6 +262,8 @@ def _columns(work: Work, time: ComponentTime, deployment: Deployment) -> dict[st
     peak_bytes = deployment.hardware.memory.peak_bytes_per_s
     arithmetic = deployment.kernels.arithmetic(work.kind, work.stored_dtype, work.dtype)
     peak_flops = deployment.hardware.peak_flops_per_s(arithmetic)
+    fitted_flops = kernels.compute_efficiency * peak_flops  # above it in a wider, faster dtype
+    peak_flops = max(peak_flops, float(fitted_flops))
     moved = np.asarray(work.weight_bytes + work.activation_bytes + work.cache_bytes)
     flop = np.asarray(work.flop)
     is_cached = (kernels.activation_efficiency or 0.0) > 1  # read from a cache, not from memory
@@ -281,6 +283,6 @@ def _columns(work: Work, time: ComponentTime, deployment: Deployment) -> dict[st
         "flops_per_s": attained,
         "peak_flops_per_s": peak_flops,
         "peak_bytes_per_s": peak_bytes,
-        "fitted_flops_per_s": kernels.compute_efficiency * peak_flops,
+        "fitted_flops_per_s": fitted_flops,
         "fitted_bytes_per_s": kernels.memory_efficiency * peak_bytes,
     }

@@ -396,7 +396,8 @@ def time_on_gpu(
     All of them may be of several components, along the first axis.
     """
     k, (bytes_per_s, flops_per_s) = parameters, peaks
-    streamed = k.tiled_weights(part.weight_bytes, part.width) + part.cache_bytes
+    read = k.reread(k.tiled_weights(part.weight_bytes, part.width), part.rows, part.spread)
+    streamed = k.with_results(read, part.depth, part.kernels) + part.cache_bytes
     activation_time: Value = 0.0
     if k.activation_efficiency is None:
         streamed = streamed + part.activation_bytes
@@ -404,7 +405,8 @@ def time_on_gpu(
         activation_time = part.activation_bytes / (k.activation_efficiency * bytes_per_s)
     reading = streamed / (k.memory_efficiency * bytes_per_s)
     streaming = k.walked(k.ramped(reading, part.kernels), part.depth, part.kernels)
-    computed = part.flop / (k.compute_efficiency * flops_per_s)
+    flop = k.with_results(part.flop, part.depth, part.kernels)
+    computed = flop / (k.compute_efficiency * flops_per_s)
     computed = k.tiled_arithmetic(computed, part.rows, part.spread) + part.groups * k.group_time
     computed, streaming = np.asarray(computed), np.asarray(streaming)
     return ComponentTime(

@@ -47,12 +47,13 @@ _MOVED = frozenset(_QUANTITIES) - {"kernels", "rows", "spread", "width"}
 """Those without any of which a component does nothing but launch and send."""
 
 _USED_WITH = {
-    "group_time": ("groups",),
-    "depth_time": ("depth",),
-    "tile_rows": ("rows", "spread"),
-    "tile_width": ("width",),
+    "groups": {"group_time"},
+    "depth": {"depth_time", "result_terms"},
+    "rows": {"tile_rows", "reread_rows"},
+    "spread": {"tile_rows", "reread_rows"},
+    "width": {"tile_width"},
 }
-"""Those that no time depends on where a parameter of the kernels is 0, by the parameter."""
+"""Those that no time depends on where these parameters of the kernels are 0."""
 
 _SENT = ("link_bytes", "network_bytes", "reduced_bytes")
 _MESSAGES = ("collectives", "reductions", "link_hops", "network_hops", "ranks")
@@ -325,9 +326,8 @@ def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernel
     arithmetic: list[Any] = [hardware.peak_flops_per_s(dtype) for _, dtype in taken]
     has_messages = parts[0].has_messages
     names = [*_QUANTITIES, *(_SENT if has_messages else ())]
-    for parameter, of_it in _USED_WITH.items():
-        if not any(parameter in own.bends for own, _ in taken):
-            names = [name for name in names if name not in of_it]
+    bent = frozenset[str]().union(*(own.bends for own, _ in taken))
+    names = [n for n in names if n not in _USED_WITH or bent & _USED_WITH[n]]
     sums = {name: _sum([getattr(work, name) for work in parts]) for name in names}
     sums = {name: (c, terms) for name, (c, terms) in sums.items() if terms or np.any(c)}
     sent = {name: getattr(parts[0], name) for name in _MESSAGES} if has_messages else {}

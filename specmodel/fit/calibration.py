@@ -9,11 +9,13 @@ import pandas as pd
 
 from specmodel.algebra import ranks
 from specmodel.base.classes import dataclass
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.records import as_table, build, toml_text
 from specmodel.base.tables import ARGUMENT, numbers
 from specmodel.fit.kernels import KernelFitting, fit_kernels, fitted_stack
 from specmodel.fit.result import rounded
+from specmodel.layers.work import wider_dtype
 from specmodel.machines.hardware import HardwareProfile, Link, list_hardware, load_hardware
 from specmodel.machines.profiles import hardware_text, with_stack
 from specmodel.measure.kernels.device import STACK, DeviceInfo
@@ -22,7 +24,8 @@ from specmodel.measure.kernels.suite import ALL_REDUCE, COPY, LAUNCH, LAUNCHED_A
 from specmodel.measure.measurements import check_measurements
 
 DRIFT = 0.1  # drift of the references over a run from which a device is flagged [-]
-NOISY = 0.4  # mean error of a fit from which its timings are doubted [-]
+MISSED = 0.2  # mean error of a fit from which a kind is warned of [-]
+AGREEING = 0.25  # share of it by which halves of repeats differ at most if the law is wrong [-]
 
 _FASTEST_PCIE = 7e10
 
@@ -80,12 +83,13 @@ def calibrate_rows(
     else:
         profile, text = load_hardware(start), hardware_text(start)
     fits, doubtful = _fit_what_can_be(check_measurements(rows), profile)
+    broken = _missed(rows, fits, doubtful)
     source = f"specmodel calibrate, {info.name}, driver {info.driver}"
     stack = fitted_stack(fits, version=info.torch, source=source, date=date)
     noted = rows[rows["note"].notna()]
     moved = drift(rows)
     sessions = json.loads(Path(path).with_suffix(".json").read_text(encoding="utf-8"))["sessions"]
-    flags = [*dict.fromkeys(f for each in sessions for f in each.get("flags", []))]
+    flags = [*dict.fromkeys(f for each in sessions for f in each.get("flags", [])), *broken]
     if abs(moved) > DRIFT:
         flags.append(f"drifted: references took {moved:+.0%} in the last third of the rows")
     return Calibration(
@@ -103,7 +107,7 @@ def calibrate_rows(
 def _fit_what_can_be(
     table: pd.DataFrame, profile: HardwareProfile
 ) -> tuple[dict[tuple[str, str], KernelFitting], dict[str, str]]:
-    """Return fits, and by kind why its timings are doubted; kinds without a fit are left out."""
+    """Return fits, and by kind why it has none."""
     doubtful, kept = dict[str, str](), table
     try:
         fits = fit_kernels(table, profile)
@@ -117,10 +121,27 @@ def _fit_what_can_be(
                     raise
                 doubtful[str(kind)] = f"not in the profile ({error})"
         fits = fit_kernels(kept, profile)
-    for (kind, _), fitting in fits.items():
-        if (missed := fitting.fit.mean_error) > NOISY:
-            doubtful[kind] = f"missed by {missed:.0%} on average (2 to 10 % on a quiet machine)"
     return fits, doubtful
+
+
+def _missed(
+    rows: pd.DataFrame, fits: Mapping[tuple[str, str], KernelFitting], doubtful: dict[str, str]
+) -> list[str]:
+    """Return a sentence for each kind whose law does not hold; add kinds of noise to `doubtful`."""
+    broken = list[str]()
+    for (kind, _), fitting in fits.items():
+        if (error := fitting.fit.mean_error) <= MISSED:
+            continue
+        missed = f"missed by {error:.0%} on average (2 to 10 % on a quiet machine)"
+        timed = rows[rows["note"].isna() & (rows["component"] == kind)]
+        is_late = timed["repeat"] > timed["repeat"].median()
+        differ = _halves_differ(timed["latency"], timed["point"], is_late)
+        halves = f"earlier and later repeats differ by {differ:.1%}"
+        if differ < AGREEING * error:
+            broken.append(f"{kind} is {missed}, and {halves}: no noise, the law does not hold here")
+        else:
+            doubtful[kind] = f"{missed}, and {halves}: noise"
+    return broken
 
 
 def noise(rows: pd.DataFrame) -> Noise:
@@ -130,10 +151,16 @@ def noise(rows: pd.DataFrame) -> Noise:
     timed = timed.assign(ratio=ratio, is_odd=timed["repeat"] % 2 == 1)
     points = timed.groupby("point")[["latency", "ratio"]]
     raw, ratio_noise = (points.std() / points.mean()).median()
-    medians = timed.groupby(["point", "is_odd"])["ratio"].median().unstack()
+    split = _halves_differ(timed["ratio"], timed["point"], timed["is_odd"])
+    return Noise(raw=float(raw), ratio=float(ratio_noise), split_half=split)
+
+
+def _halves_differ(values: pd.Series, points: pd.Series, is_second: pd.Series) -> float:
+    """Return how far medians of two halves of each point's repeats differ, median of points [-]."""
+    medians = values.groupby([points, is_second]).median().unstack()
     medians = medians.reindex(columns=[True, False])  # all repeats but the first may have failed
     split = (medians[True] - medians[False]).abs() / medians.mean(axis=1)
-    return Noise(raw=float(raw), ratio=float(ratio_noise), split_half=float(split.median()))
+    return float(split.median())
 
 
 def drift(rows: pd.DataFrame) -> float:
@@ -154,12 +181,7 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
     if not (timed["component"] == "gemm").any():
         expected = "products to take the peaks from; `again='gemm'` times them anew"
         raise InputError("hardware", "no gemm that was timed", expected)
-    copied, products = (_medians(timed, kind) for kind in (COPY, "gemm"))
-    size = products["input_size"] * products["output_size"]
-    streamed = pd.concat([
-        2 * copied["bytes"] / copied["latency"], 2 * size / products["latency"]
-    ])  # fmt: skip
-    computed = 2 * products["num_tokens"] * size / products["latency"]
+    streamed, computed = _peaks(timed, info.dtype)
     source = f"measured: the fastest of the suite on {info.name}, torch {info.torch}"
     link = measured_link(rows)
     data = {
@@ -171,13 +193,36 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
         "compute_capability": info.compute_capability,
         "memory": {
             "capacity_bytes": info.capacity_bytes,
-            "peak_bytes_per_s": rounded(streamed.max(), 4),
+            "peak_bytes_per_s": rounded(streamed, 4),
             "l2_bytes": info.l2_bytes,
             "source": source,
         },
-        "dtype": {info.dtype: {"peak_flops_per_s": rounded(computed.max(), 4), "source": source}},
+        "dtype": {
+            dtype: {"peak_flops_per_s": rounded(peak, 4), "source": source}
+            for dtype, peak in computed.items()
+        },
     }
     return build(HardwareProfile, data, "hardware")
+
+
+def _peaks(timed: pd.DataFrame, dtype: str) -> tuple[float, dict[str, float]]:
+    """Return the fastest reading [B/s], and the fastest products by dtype of their arithmetic.
+
+    Rows that tell no dtype have `dtype`; rates of arithmetic are in [FLOP/s].
+    """
+    copied = _medians(timed, COPY)
+    streamed, computed = [(2 * copied["bytes"] / copied["latency"]).max()], dict[str, float]()
+    products = timed[timed["component"] == "gemm"]
+    names = ["activation_dtype", "weight_dtype"]
+    dtypes = products.reindex(columns=names).astype("string").fillna(dtype)
+    for (activation, stored), rows in products.groupby([dtypes[name] for name in names]):
+        middle = _medians(rows, "gemm")
+        per_s = middle["input_size"] * middle["output_size"] / middle["latency"]
+        streamed.append(BYTES_PER_ELEMENT[str(stored)] * per_s.max())
+        arithmetic = wider_dtype(str(activation), str(stored))
+        rate = float((2 * middle["num_tokens"] * per_s).max())
+        computed[arithmetic] = max(rate, computed.get(arithmetic, 0.0))
+    return float(np.nanmax(streamed)), computed
 
 
 def _medians(timed: pd.DataFrame, kind: str) -> pd.DataFrame:

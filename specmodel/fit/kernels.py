@@ -60,8 +60,9 @@ _KINDS = read_mapping(Path(__file__).parent / "data/kind_fits.toml", "kind_fits"
 KIND_FITS = {kind: KindFit(**row) for kind, row in _KINDS.items()}
 """The kinds that are fitted."""
 
-ATTENTION_ARITHMETIC = (0.005, 1.0, 0.1)
-"""Bounds and start of attention's compute efficiency, where several query tokens were timed [-]."""
+ATTENTION_ARITHMETIC = {"gpu": (0.005, 1.0, 0.1), "cpu": (0.005, 100.0, 0.1)}
+"""Bounds and start of attention's compute efficiency, where several query tokens were timed. On a
+CPU without instructions for 16 bits it computes in 32, faster than products in 16 [-]."""
 
 FLASH_ROWS = 64.0
 """Rows that torch's kernel pads the query heads of a KV head to, for each token alone: ``kBlockM``
@@ -69,9 +70,16 @@ of FlashAttention-2 where it splits caches (``run_mha_fwd_splitkv_dispatch``) [-
 
 SHARPNESSES = (1.0, 2.0, 4.0, 8.0, 16.0)  # exponents tried: powers of two are cheap to take [-]
 _ALWAYS = ("memory_efficiency", "compute_efficiency", "tile_rows")  # recorded though held
-_NESTED = {"depth_limit": ("depth_limit",), "depth_time": ("depth_time", "depth_limit")}
+_OF_DEPTHS = ("depth_time", "depth_limit", "result_terms")
+_OF_CPUS = ("reread_rows", "result_terms")
+_NESTED: Mapping[str, Sequence[str]] = {
+    "depth_limit": ("depth_limit",),
+    "depth_time": ("depth_time", "depth_limit"),
+    **{name: (name,) for name in _OF_CPUS},
+}
 """What may be left out of a fit, in this order, and all that then goes: kernels that do not cut the
-depth that they walk, and those that do not walk one."""
+depth that they walk, and those that do not walk one; products that read a matrix once, and those
+whose results cost nothing."""
 _FEWEST_DEPTHS = 3  # two parameters beside the launch say what products of a depth take at least
 _NO_WORSE = 1.01  # error over that of the fit with what points do not determine
 _FOLDS = 4
@@ -125,6 +133,10 @@ def fit_kernels(
     Products of fewer than three depths, or only of long ones, do not show that kernels walk their
     depth, and are taken not to. Kernels of experts walk the list of all experts of a GPU, loaded or
     not, only where a fit without that errs by half as much again: TensorRT-LLM's in blocks of fp8.
+
+    The peak of a CPU without a data sheet is that of the fastest product timed. Times that add up
+    are each shorter than the sum, and attention may compute in a wider dtype than products, so that
+    efficiencies of arithmetic above 1 are tried there.
     """
     check_plausible(table, hardware)
     found: dict[tuple[str, str], KernelFitting] = {}
@@ -230,7 +242,8 @@ def _simplest(
 ) -> tuple[_Problem, FitResult, KernelParameters]:
     """Return the fit with the fewest parameters that is hardly worse, and its problem.
 
-    One that is at a bound goes; of those that points do not determine, the time of a depth.
+    One that is at a bound goes; of those that points do not determine, the time of a depth; of
+    those of a CPU's products, each that hardly helps.
     """
     result, parameters = problem.solve(rows)
     for name, left_out in _NESTED.items():
@@ -238,6 +251,8 @@ def _simplest(
         if not most and name == "depth_time" and name in problem.bounds:
             unsure = _NO_WORSE if name in result.undetermined else 0.0
             most = KIND_FITS[problem.kind].least_gain or unsure
+        elif not most and name in _OF_CPUS and name in problem.bounds:
+            most = _NO_WORSE
         if most:
             bounds = {n: bound for n, bound in problem.bounds.items() if n not in left_out}
             simpler = replace(problem, bounds=bounds)
@@ -262,13 +277,13 @@ def _bounds(kind: str, rows: pd.DataFrame, hardware: HardwareProfile, computed: 
         shortest = float(rows["latency"].quantile(0.2))
         bounds["launch_time"] = (low, min(max(shortest, low * 1.001), high), start)
         if rows.loc[rows["role"] == "fit", "input_size"].nunique() < _FEWEST_DEPTHS:
-            return {n: bound for n, bound in bounds.items() if n not in _NESTED["depth_time"]}
+            return {n: bound for n, bound in bounds.items() if n not in _OF_DEPTHS}
     if how.dense == "most":
         low, high, start = bounds["compute_efficiency"]
         high = max(min(high, computed), low * 1.001)
         bounds["compute_efficiency"] = (low, high, min(start, high))
     if how.dense == "taken" and "query_tokens" in rows and (rows["query_tokens"] > 1).any():
-        bounds["compute_efficiency"] = ATTENTION_ARITHMETIC
+        bounds["compute_efficiency"] = ATTENTION_ARITHMETIC[hardware.kind]
     return bounds
 
 

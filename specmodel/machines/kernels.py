@@ -47,6 +47,8 @@ class KernelFit(Record):
         Parameters of the roofline, as in `KernelParameters` [s] [-].
     tile_rows, tile_growth, tile_width, group_time, ramp_time, depth_time, depth_limit
         Further ones, of tiles [-], of groups and ramps [s], and of depths [s] [-].
+    reread_rows, result_terms
+        Further ones of products on a CPU [-].
     arithmetic_dtype
         Dtype that the kernels compute in: the fit holds for no other.
     num_points, num_judged, is_held_out
@@ -66,12 +68,14 @@ class KernelFit(Record):
 
     launch_time: Annotated[float, Setting(ge=0, le=1)]
     memory_efficiency: Portion
-    compute_efficiency: Portion = 1.0
+    compute_efficiency: Annotated[float, Setting(ge=LEAST, le=100)] = 1.0
     activation_efficiency: Annotated[float, Setting(ge=LEAST, le=100)] | None = None
     sharpness: Annotated[float, Setting(ge=1, le=64)]
     tile_rows: Annotated[float, Setting(ge=0, le=4096)] = 0.0
     tile_growth: Annotated[float, Setting(ge=0, lt=1)] = 0.0
     tile_width: Annotated[float, Setting(ge=0, le=4096)] = 0.0
+    reread_rows: Annotated[float, Setting(ge=0, le=4096)] = 0.0
+    result_terms: Annotated[float, Setting(ge=0, le=1e6)] = 0.0
     group_time: Annotated[float, Setting(ge=0, le=1e-3)] = 0.0
     ramp_time: Annotated[float, Setting(ge=0, le=1)] = 0.0
     depth_time: Annotated[float, Setting(ge=0, le=1e-3)] = 0.0

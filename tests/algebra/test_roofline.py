@@ -123,6 +123,36 @@ def test_narrow_matrices_are_padded_by_hand():
     assert k.tiled_weights(7.0, np.inf) == 7.0
 
 
+# products on a CPU
+
+
+@cases(
+    "rows matrices reads",
+    (1.0, 1.0, 1.0),
+    (2.0, 1.0, 2.0),  # the second row reads it again
+    (8.0, 4.0, 2.0),
+    (1e6, 1.0, 9.0),  # eight further rows do, then all are multiplied together
+    (9.0, 1.0, 1 + 8 * 2 ** (-1 / 8)),  # where both are equal
+)
+def test_few_rows_read_a_matrix_each(rows, matrices, reads):
+    k = KernelParameters(reread_rows=8.0)
+    assert k.reread(1e6, rows, matrices) == pytest.approx(reads * 1e6, rel=1e-7)
+
+
+@given(st.floats(1, 1e4), st.floats(0, 64))
+def test_more_rows_never_read_less_nor_more_than_their_share(rows, most):
+    k, both = KernelParameters(reread_rows=most), rows * np.array([1, 1.01])
+    few, many = k.reread(np.ones(2), both, 1.0)
+    assert few * (1 - 1e-12) <= many <= 1.01 * few * (1 + 1e-12)
+
+
+def test_each_result_costs_further_terms_of_its_sum():
+    """A hundred beside 400 terms; of two products the mean depth; what sums nothing at most one."""
+    k = KernelParameters(result_terms=100.0)
+    for depth, kernels, factor in [(400.0, 1.0, 1.25), (1000.0, 2.0, 1.2), (0.0, 0.0, 101.0)]:
+        assert k.with_results(8.0, depth, kernels) == pytest.approx(8 * factor, rel=1e-12)
+
+
 # all together
 
 
@@ -131,7 +161,7 @@ def test_the_data_sheet_adds_nothing():
     assert k.ramped(time, 3.0) == time
     assert k.walked(time, 1e4, 3.0) == time
     assert k.tiled_arithmetic(time, 1.0, 1.0) == time
-    assert k.tiled_weights(1e6, 1.0) == 1e6
+    assert k.tiled_weights(1e6, 1.0) == k.reread(1e6, 9.0, 1.0) == k.with_results(1e6, 1, 1) == 1e6
 
 
 @pytest.mark.parametrize("sharpness", [1.0, 1.5, 2.0, 3.0, 8.0, 10.0])

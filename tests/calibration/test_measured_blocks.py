@@ -37,7 +37,7 @@ def on_cpu(kind: str, **more: float) -> tuple[pd.DataFrame, KernelParameters]:
     if kind == "attention":
         rows = pd.concat([rows.assign(query_tokens=q) for q in (1, 4, 16)], ignore_index=True)
     base = PLANTED.get(kind, {"memory_efficiency": 0.3}) | {"launch_time": 3e-5} | more
-    base.pop("tile_width", None)
+    base = {name: value for name, value in base.items() if name not in KIND_FITS[kind].not_on_cpu}
     parameters = KernelParameters(**base, sharpness=2.0)
     latency = predicted_time(kind, rows, CPU, parameters)
     return rows.assign(component=kind, latency=latency, **COMMON), parameters
@@ -45,9 +45,9 @@ def on_cpu(kind: str, **more: float) -> tuple[pd.DataFrame, KernelParameters]:
 
 @cases(
     "kind more",
-    ("experts", {"group_time": 1.5e-4, "launch_time": 2e-4}),
-    ("gemm", {"launch_time": 2e-4}),
-    ("attention", {"group_time": 5e-6, "compute_efficiency": 0.17}),
+    ("experts", {"group_time": 1.5e-4, "launch_time": 2e-4, "reread_rows": 1.5}),
+    ("gemm", {"launch_time": 2e-4, "reread_rows": 2.0, "result_terms": 120.0}),
+    ("attention", {"group_time": 5e-6, "compute_efficiency": 4.2}),
     ("elementwise", {}),
 )
 def test_a_fit_on_a_cpu_recovers_what_was_planted(kind: str, more: dict[str, float]) -> None:

@@ -64,6 +64,14 @@ def test_narrow_matrices_are_read_with_padding_and_caches_are_not():
     assert seconds(work, tile_width=30.0) == pytest.approx((5 + 4 + 1) * US, rel=1e-12)
 
 
+def test_results_lengthen_reads_of_weights_and_arithmetic_and_further_rows_read_again():
+    """A fourth more for 100 terms beside 400; the second row of each of two matrices reads it."""
+    sizes = {"kernels": 1.0, "depth": 400.0, "rows": 4.0, "spread": 2.0}
+    work = Work(weight_bytes=4e6, cache_bytes=1e6, flop=8e9, **sizes)
+    time = seconds(work, result_terms=100.0, reread_rows=64.0, sharpness=1.0)
+    assert time == pytest.approx((2 * 5 + 1 + 10) * US, rel=1e-9)
+
+
 def test_rows_are_padded_by_matrix_and_groups_added():
     """32 rows over 4 matrices, tiles of 6 rows: arithmetic as on 10 of 8; 1 us for each of 4."""
     work = Work(flop=8e9, rows=32.0, spread=4.0, groups=4.0)

@@ -147,13 +147,27 @@ def test_an_engine_is_fitted_to_layouts_as_they_ran(layouts: list[tuple[int, int
     assert fitting.result.parameters["pass_time"] == pytest.approx(2e-3, rel=1e-6)
 
 
+TOLD = {"kind": "cpu", "name": "x", "hardware": "x", "driver": "", "torch": "2.13"}
+INFO = DeviceInfo(**TOLD, num_multiprocessors=1, capacity_bytes=1e9, l2_bytes=1)
+SIZES = {"num_tokens": 8, "input_size": 1000, "output_size": 1000, "bytes": None, "note": None}
+PRODUCT = {"component": "gemm", "point": "gemm-1", "latency": 1e-3, **SIZES}
+
+
 def test_a_size_that_is_no_number_is_named_before_rates_are_taken() -> None:
-    sizes = {"num_tokens": 8, "input_size": 64, "output_size": 64, "bytes": None, "note": None}
-    row = {"component": "gemm", "point": "gemm-1", "latency": 1e-5, **sizes}
-    rows = pd.DataFrame([row, row | {"point": "gemm-2", "output_size": "6 4"}])
-    told = {"kind": "cpu", "name": "x", "hardware": "x", "driver": "", "torch": ""}
-    info = DeviceInfo(**told, num_multiprocessors=1, capacity_bytes=1e9, l2_bytes=1)
-    refused("output_size", measured_profile, rows, info)
+    rows = pd.DataFrame([PRODUCT, PRODUCT | {"point": "gemm-2", "output_size": "6 4"}])
+    refused("output_size", measured_profile, rows, INFO)
+
+
+def test_each_dtype_of_arithmetic_has_the_peak_of_its_fastest_product() -> None:
+    """Weights of 8 bits at 16-bit activations compute in 16; the fastest reading is of 16 bits."""
+    names = ["activation_dtype", "weight_dtype", "num_tokens", "latency"]
+    timed = [("bf16", "bf16", 8, 4e-3), ("bf16", "int8", 8, 2e-3), ("int8", "int8", 8, 1e-3)]
+    rows = pd.DataFrame([*timed, ("bf16", "bf16", 1, 1.6e-3)], columns=names)
+    told = {name: PRODUCT[name] for name in PRODUCT if name not in names}
+    profile = measured_profile(rows.assign(**told | {"point": range(4)}), INFO)
+    peaks = {dtype: peak.peak_flops_per_s for dtype, peak in profile.dtype.items()}
+    assert peaks == {"bf16": pytest.approx(8e9), "int8": pytest.approx(1.6e10)}
+    assert profile.memory.peak_bytes_per_s == pytest.approx(2 * 1e6 / 1.6e-3)
 
 
 def test_a_parameter_at_a_bound_has_no_variance_and_is_named() -> None:

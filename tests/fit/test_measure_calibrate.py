@@ -165,8 +165,9 @@ def test_a_tiny_loop_closes(
     assert (tmp_path / "closed_loop.png").stat().st_size > 5000
 
 
-def test_committed_predictions_are_those_of_today() -> None:
-    folder = Path(loop.__file__).parent / "results" / "intel_xeon_2_threads"
+@pytest.mark.parametrize("name", ["intel_xeon_2_threads", "amd_epyc_2_threads"])
+def test_committed_predictions_are_those_of_today(name: str) -> None:
+    folder = Path(loop.__file__).parent / "results" / name
     rows, then = (pd.read_csv(folder / f"closed_loop{end}.csv") for end in ("", "_summary"))
     now = loop.predict(loop.SETTINGS["cpu"], load_hardware(folder / "cpu.toml"), "torch", rows)
     assert now["predicted"].to_numpy() == pytest.approx(then["predicted"].to_numpy(), rel=1e-4)

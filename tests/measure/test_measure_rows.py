@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import pandas as pd
 import pytest
@@ -176,6 +177,22 @@ def test_noisy_timings_are_kept_and_warned_of(tmp_path, monkeypatch, factor, tol
     assert (("gemm", "bf16") in made.fits) == ("missed" in told)
     (tmp_path / "made.toml").write_text(made.text)
     assert load_hardware(tmp_path / "made.toml").fitted["torch"].experts
+
+
+def test_a_law_that_does_not_hold_is_told_from_noise(tmp_path, monkeypatch):
+    """Repeats that agree need not be timed again."""
+
+    class Odd(FakeBench):
+        def measure(self, point):
+            timed, odd = super().measure(point), point.sizes.get("context_length") == 128
+            return timed | {"latency": str(float(timed["latency"]) * 8**odd)}
+
+    put(Odd, monkeypatch)
+    list(run_suite(tmp_path / "rows.csv", INFO, "tiny"))
+    made = calibrate_rows(tmp_path / "rows.csv", INFO, date="2026-11-21")
+    assert not made.doubtful
+    told = r"attention is missed by \d\d% .* differ by 0.0%: no noise"
+    assert re.search(told, "".join(made.flags))
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
