@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specmodel import __version__, machines
+from specmodel.base.files import refusing
+from specmodel.base.naming import own_folder
 from specmodel.base.text import wrap
 from specmodel.cli.output import told_progress
 from specmodel.cli.settings import command, options_of, own
 from specmodel.measure.kernels.suite import COMPONENTS, DTYPES, Device, Length
+from specmodel.show.columns import duration
 from specmodel.show.facts import Fact, lines
 from specmodel.show.glossary import PAGES
 
@@ -28,9 +31,10 @@ if TYPE_CHECKING:
 @click.option("--quick", "length", flag_value="quick", default="quick", help="Minutes (default).")
 @click.option("--full", "length", flag_value="full", help="More repeats and points.")
 @click.option("--tiny", "length", flag_value="tiny", hidden=True)
-def calibrate(device: Device, output: str, length: Length, **options: Any) -> None:
+def calibrate(device: Device | None, output: str | None, length: Length, **options: Any) -> None:
     """Time kernels of this machine with torch and fit a profile to them.
 
+    The device is the GPU that is there, else the CPU, and its profile is then known as mine.
     Every timing is appended to FILE.csv at once, what it was taken on to FILE.json: a run that
     was interrupted goes on where it stopped when it is started again. A timing that fails costs
     its point only, which is noted; --again times what was noted or noisy anew, and moves the rows
@@ -38,19 +42,26 @@ def calibrate(device: Device, output: str, length: Length, **options: Any) -> No
 
     \b
     Examples:
-      specmodel calibrate --device cuda --output ./mine.toml
-      specmodel predict qwen3-30b-a3b ./mine.toml --stack torch
+      specmodel calibrate
+      specmodel predict qwen3-30b-a3b mine
     """
     from specmodel.base.files import write_text
     from specmodel.fit.calibration import calibrate_rows, check_output
-    from specmodel.measure.kernels.device import find_device
+    from specmodel.measure.kernels.device import find_device, found_kind
     from specmodel.measure.kernels.session import run_suite
     from specmodel.show.fitted import kernels
 
-    rows, hardware, again = check_output(output), options["hardware"], options["again"]
+    hardware, again, is_dry = options["hardware"], options["again"], options["dry_run"]
+    device = device or found_kind()
+    if output is None:
+        output = str(own_folder() / f"{machines.hardware.OWN}.toml")
+        with refusing(output, "output", "a folder that can be written; or another `output`"):
+            if not is_dry:
+                own_folder().mkdir(parents=True, exist_ok=True)
+    rows = Path(output).with_suffix(".csv") if is_dry else check_output(output)
     if hardware is not None:
         machines.load_hardware(hardware)
-    if options["dry_run"]:
+    if is_dry:
         click.echo(_left_text(rows, device, length, again, options["dtype"]))
         return
     info = find_device(device, options["dtype"])
@@ -73,27 +84,31 @@ def calibrate(device: Device, output: str, length: Length, **options: Any) -> No
     click.echo(calibration_text(made, start.total - start.done, start.total))
     click.echo(f"Written: {output}, [fitted.torch]; rows: {rows}")
     dtypes = " --weight-dtype fp32 --kv-dtype fp32" if info.dtype == "fp32" else ""
-    click.echo(f"To predict: --hardware {output} --stack torch{dtypes}\n")
+    name = machines.hardware.OWN if Path(output).parent == own_folder() else output
+    click.echo(f"To predict: specmodel predict MODEL {name}{dtypes}\n")
     click.echo(kernels(made.fits))
 
 
 def _left_text(
     rows: Path, device: Device, length: Length, again: tuple[str, ...], dtype: str
 ) -> str:
-    """Return how many repeats are left to time, a line for each point."""
+    """Return how many timings are left of each kind, by dtype of weights, and for how long."""
     from specmodel.measure.kernels.device import find_device
     from specmodel.measure.kernels.rows import RowFile
     from specmodel.measure.kernels.session import left_to_time
+    from specmodel.measure.kernels.suite import about_seconds
 
     file = None
     if rows.exists():
         file = RowFile(rows, find_device(device, dtype).identity, {}, again)
         file.read()
     left, total = left_to_time(device, length, file)
-    repeats = Counter(point.name for point, _ in left)
-    lines = [f"{count:7}  {name}" for name, count in repeats.items()]
-    head = f"{len(left):,} of {total:,} timings left, of {len(repeats)} points"
-    return "\n".join([f"{head}; repeats left and point:", *lines])
+    seconds = sum(about_seconds(device, point) for point, _ in left)
+    head = f"{len(left):,} of {total:,} timings left, of {len({p.name for p, _ in left})} points, "
+    counts = Counter(point.component for point, _ in left)
+    width = max(map(len, counts), default=0)
+    told = [f"  {kind:{width}}  {count:7,}" for kind, count in counts.items()]
+    return "\n".join([f"{head}in about {duration(seconds)}; into {rows}:", *told])
 
 
 def _commit() -> str | None:

@@ -145,7 +145,7 @@ def resolve(
         layers = (replace(group, mixer_dtype=None, output_dtype=None) for group in target.layers)
         target = replace(target, layers=tuple(layers))
     target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
-    kernels = choose_kernels(hardware, given.get("stack"), engine.stack)
+    kernels = choose_kernels(hardware, given.get("stack"), hardware.measured_stack or engine.stack)
     stack = engine.stack or kernels.stack
     timed = hardware.link.all_reduce if hardware.link else {}
     if {engine.all_reduces, kernels.link_stack} <= timed.keys():

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -89,7 +90,7 @@ def calibrate_rows(
     if abs(moved) > DRIFT:
         flags.append(f"drifted: references took {moved:+.0%} in the last third of the rows")
     return Calibration(
-        text=with_stack(text, STACK, stack),
+        text=with_stack(text, STACK, replace(stack, is_measured_here=True)),
         fits=fits,
         noise=noise(rows),
         launch_times=launch_times(rows),

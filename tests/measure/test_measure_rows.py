@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections import Counter
 
 import pandas as pd
 import pytest
@@ -205,8 +206,9 @@ def calibrate(tmp_path, monkeypatch):
 def test_a_dry_run_lists_what_is_left_and_times_nothing(calibrate, tmp_path, capsys):
     assert calibrate("--dry-run") == 0
     head, *lines = capsys.readouterr().out.splitlines()
-    assert head == "80 of 80 timings left, of 40 points; repeats left and point:"
-    assert [line.split() for line in lines] == [["2", p.name] for p in suite("cpu", "tiny")]
+    assert head.startswith("80 of 80 timings left, of 40 points, in about 1.")
+    kinds = Counter(p.component for p in suite("cpu", "tiny"))
+    assert [line.split() for line in lines] == [[kind, str(2 * n)] for kind, n in kinds.items()]
     assert list(tmp_path.iterdir()) == []
     timings = run_suite(tmp_path / "mine.csv", INFO, "tiny")
     for _ in range(42):
@@ -214,7 +216,7 @@ def test_a_dry_run_lists_what_is_left_and_times_nothing(calibrate, tmp_path, cap
     timings.close()
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     assert calibrate("--dry-run") == 0
-    assert capsys.readouterr().out.startswith("39 of 80 timings left, of 39 points; ")
+    assert capsys.readouterr().out.startswith("39 of 80 timings left, of 39 points, ")
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -262,3 +264,28 @@ def test_interruptions(calibrate, monkeypatch, capsys, tmp_path, more, same):
     put(FakeBench, monkeypatch)
     assert calibrate() == 0
     assert len(names(tmp_path / "mine.csv")) == 80
+
+
+def test_alone_it_takes_the_device_that_is_there_and_is_known_as_mine(
+    monkeypatch, capsys, tmp_path
+):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr("specmodel.measure.kernels.device.find_device", lambda *_: INFO)
+    monkeypatch.setattr("specmodel.measure.kernels.device.found_kind", lambda: "cpu")
+    asked = ["predict", "olmoe-1b-7b", "mine"]
+    assert main(asked) == 2
+    assert f"once a calibration has written {tmp_path}/specmodel/mine" in capsys.readouterr().err
+    assert main(["calibrate", "--dry-run"]) == 0
+    assert not list(tmp_path.iterdir())
+    assert main(["calibrate", "--tiny"]) == 0
+    assert "specmodel predict MODEL mine" in capsys.readouterr().out
+    assert main(asked) == 0
+    day = load_hardware("mine").fitted["torch"].date
+    assert f"Kernels: measured here, {day}." in capsys.readouterr().out
+    assert main([*asked, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["deployment"]
+    assert (told["stack"], told["kernels"]) == ("torch", f"measured here, {day}")
+    assert main(["predict", "olmoe-1b-7b", "mine", "--engine", "vllm", "--verbose"]) == 0
+    assert f"measured here, {day} (torch 2.13.0); off by" in capsys.readouterr().out
+    again = ["--hardware", "mine", "--output", f"{tmp_path}/b.toml"]
+    assert main(["calibrate", "--tiny", *again]) == 0

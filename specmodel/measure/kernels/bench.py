@@ -23,7 +23,7 @@ from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.measure.kernels import device as devices, layers
 from specmodel.measure.kernels.device import DeviceInfo
-from specmodel.measure.kernels.suite import COPY, DTYPES, LAUNCH, Point, Sizes
+from specmodel.measure.kernels.suite import COPY, LAUNCH, Point, Sizes, weight_bytes
 from specmodel.measure.measurements import COLD_SHARE
 
 TORCH_DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -49,7 +49,7 @@ class Arena:
     """Random weights larger than the last-level cache, of which views are taken in turn."""
 
     def __init__(self, size_bytes: float, device: torch.device, dtype: str = "bf16") -> None:
-        count = max(math.ceil(size_bytes / DTYPES[dtype]), _TILE)
+        count = max(math.ceil(size_bytes / TORCH_DTYPES[dtype].itemsize), _TILE)
         generator = torch.Generator(device).manual_seed(0)
         tile = torch.empty(_TILE, dtype=TORCH_DTYPES[dtype], device=device)
         tile.normal_(0.0, _SPREAD, generator=generator)
@@ -69,21 +69,6 @@ class Arena:
     def fresh(self, *shape: int) -> Tensor:
         """Return random activations of order one."""
         return self.values[: math.prod(shape)].view(shape) / _SPREAD
-
-
-_WEIGHTS: dict[str, Callable[[Sizes], float]] = {
-    COPY: lambda s: s["bytes"],
-    "experts": lambda s: s["num_experts"] * s["hidden_size"] * (3 * s["expert_size"] + 1),
-    "gemm": lambda s: s["input_size"] * s["output_size"],
-    "attention": lambda s: (
-        2 * s["batch_size"] * s["context_length"] * s["num_kv_heads"] * s["head_dim"]
-    ),
-}
-
-
-def weight_bytes(component: str, sizes: Sizes, dtype: str) -> float:
-    """Return the weights or KV of a point, which the arena must hold [B]."""
-    return _WEIGHTS[component](sizes) * DTYPES[dtype] if component in _WEIGHTS else 0.0
 
 
 def prepare(component: str, sizes: Sizes, arena: Arena, name: str) -> Workload:

@@ -50,6 +50,11 @@ def import_torch() -> Any:
     return torch
 
 
+def found_kind() -> Device:
+    """Return the kind of device that is there: a GPU that torch can use, else the CPU."""
+    return "cuda" if import_torch().cuda.is_available() else "cpu"
+
+
 def find_device(kind: str, dtype: str = "bf16") -> DeviceInfo:
     """Return name, versions and sizes of the "cpu" or the current "cuda" device; refuse others."""
     torch = import_torch()

@@ -1,12 +1,13 @@
 """The suite: which points of each component are timed on a CPU or a CUDA device, and what for."""
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Literal
 
 from specmodel.base.classes import dataclass
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 
 SUITE_VERSION = "1"  # changes with the points or their work; a file has one version
 
@@ -14,7 +15,7 @@ COPY, LAUNCH, ALL_REDUCE = OTHERS = ("copy", "launch", "all_reduce")
 """Components that are timed but not fitted as kernels."""
 
 LAUNCHED_AS = {0: "eager", 1: "graph"}  # values of the column graphs of launches
-DTYPES = {"bf16": 2, "fp32": 4}  # of weights, activations and KV cache, each value so large [B]
+DTYPES = ("bf16", "fp32")  # of weights, activations and KV cache
 CORRELATION = 0.3  # routing correlation of the points with correlated routing [-]
 
 Length = Literal["tiny", "quick", "full"]
@@ -100,6 +101,28 @@ def suite(device: Device, length: Length) -> list[Point]:
             each = [[*shape, *cache] for shape, cache in product(shapes, caches)]
             points += _crossed(component, role, each, values)
     return points
+
+
+def weight_bytes(component: str, sizes: Sizes, dtype: str) -> float:
+    """Return the weights or KV of a point, which the arena must hold [B]."""
+    return _WEIGHTS[component](sizes) * BYTES_PER_ELEMENT[dtype] if component in _WEIGHTS else 0.0
+
+
+_WEIGHTS: dict[str, Callable[[Sizes], float]] = {
+    COPY: lambda s: s["bytes"],
+    "experts": lambda s: s["num_experts"] * s["hidden_size"] * (3 * s["expert_size"] + 1),
+    "gemm": lambda s: s["input_size"] * s["output_size"],
+    "attention": lambda s: (
+        2 * s["batch_size"] * s["context_length"] * s["num_kv_heads"] * s["head_dim"]
+    ),
+}
+
+
+def about_seconds(device: Device, point: Point) -> float:
+    """Return about how long a timing of a point takes, with those of its reference [s]."""
+    pace = SUITES["pace"][device]
+    read = 3 * weight_bytes(point.component, point.sizes, "bf16")
+    return float(pace["seconds"] + read / pace["bytes_per_s"])
 
 
 def _crossed(
