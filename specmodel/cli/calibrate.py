@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specmodel import __version__, machines
+from specmodel.base.dtypes import check_dtype
 from specmodel.base.files import refusing
 from specmodel.base.naming import own_folder
 from specmodel.base.text import wrap
 from specmodel.cli.output import told_progress
 from specmodel.cli.settings import command, options_of, own
+from specmodel.measure.kernels.operators import NO_MORE, Timed, timed_on
 from specmodel.measure.kernels.suite import COMPONENTS, DTYPES, Device, Length
 from specmodel.show.columns import duration
 from specmodel.show.facts import Fact, lines
@@ -22,11 +26,14 @@ from specmodel.show.glossary import PAGES
 
 if TYPE_CHECKING:
     from specmodel.fit.calibration import Calibration
+    from specmodel.measure.kernels.device import DeviceInfo
 
 
 @command()
 @options_of("calibrate")
 @own("dtype", list(DTYPES), "Of all that is timed; fp32 for a CPU without bf16.", default="bf16")
+@own("weight_dtype", "NAME", "Weights to time; repeatable.  [default: all torch has]",
+     multiple=True)  # fmt: skip
 @own("again", list(COMPONENTS), "Time this anew; repeatable.", multiple=True)
 @click.option("--quick", "length", flag_value="quick", default="quick", help="Minutes (default).")
 @click.option("--full", "length", flag_value="full", help="More repeats and points.")
@@ -61,10 +68,17 @@ def calibrate(device: Device | None, output: str | None, length: Length, **optio
     rows = Path(output).with_suffix(".csv") if is_dry else check_output(output)
     if hardware is not None:
         machines.load_hardware(hardware)
+    wanted = [check_dtype("weight_dtype", name) for name in options["weight_dtype"]]
+    more = length != "tiny" or bool(wanted)
     if is_dry:
-        click.echo(_left_text(rows, device, length, again, options["dtype"]))
+        info = find_device(device, options["dtype"]) if rows.exists() else None
+        timed = timed_on(device, wanted=wanted) if more else NO_MORE
+        click.echo(_left_text(rows, device, length, info, again, timed))
         return
     info = find_device(device, options["dtype"])
+    if more:
+        timed = timed_on(device, info.compute_capability, info.torch, wanted=wanted)
+        info = replace(info, timed=timed)
     session = {"specmodel": __version__, "commit": _commit()}
     timings = run_suite(rows, info, length, session, again)
     start = progress = next(timings)
@@ -84,31 +98,46 @@ def calibrate(device: Device | None, output: str | None, length: Length, **optio
     click.echo(calibration_text(made, start.total - start.done, start.total))
     click.echo(f"Written: {output}, [fitted.torch]; rows: {rows}")
     dtypes = " --weight-dtype fp32 --kv-dtype fp32" if info.dtype == "fp32" else ""
+    click.echo(_untimed(info.timed))
     name = machines.hardware.OWN if Path(output).parent == own_folder() else output
     click.echo(f"To predict: specmodel predict MODEL {name}{dtypes}\n")
     click.echo(kernels(made.fits))
 
 
+def _untimed(timed: Timed) -> str:
+    """Return which dtypes of weights are not timed, and why."""
+    alike = dict[str, list[str]]()
+    for what, reason in timed.reasons.items():
+        alike.setdefault(reason, []).append(what)
+    told = [f"{', '.join(names)} ({reason})" for reason, names in alike.items()]
+    return wrap(f"Not timed: {'; '.join(told)}.") if told else ""
+
+
 def _left_text(
-    rows: Path, device: Device, length: Length, again: tuple[str, ...], dtype: str
-) -> str:
+    rows: Path, device: Device, length: Length, info: DeviceInfo | None, again: Sequence[str],
+    timed: Timed,
+) -> str:  # fmt: skip
     """Return how many timings are left of each kind, by dtype of weights, and for how long."""
-    from specmodel.measure.kernels.device import find_device
     from specmodel.measure.kernels.rows import RowFile
     from specmodel.measure.kernels.session import left_to_time
     from specmodel.measure.kernels.suite import about_seconds
 
     file = None
-    if rows.exists():
-        file = RowFile(rows, find_device(device, dtype).identity, {}, again)
+    if info:
+        file = RowFile(rows, info.identity, {}, again)
         file.read()
-    left, total = left_to_time(device, length, file)
+    left, total = left_to_time(device, length, file, timed)
     seconds = sum(about_seconds(device, point) for point, _ in left)
     head = f"{len(left):,} of {total:,} timings left, of {len({p.name for p, _ in left})} points, "
-    counts = Counter(point.component for point, _ in left)
-    width = max(map(len, counts), default=0)
-    told = [f"  {kind:{width}}  {count:7,}" for kind, count in counts.items()]
-    return "\n".join([f"{head}in about {duration(seconds)}; into {rows}:", *told])
+    counts = dict[str, Counter[str]]()
+    for point, _ in left:
+        counts.setdefault(point.component, Counter())[point.weight_dtype] += 1
+    told = []
+    for kind, of in counts.items():
+        small = [f"{dtype} {count:,}" for dtype, count in of.items() if dtype]
+        told.append(f"  {kind:11}  {of.total():7,}{' of them ' * bool(small)}{', '.join(small)}")
+    head += f"in about {duration(seconds)}; into {rows}:"
+    return "\n".join(filter(None, [wrap(head), *told, _untimed(timed)]))
 
 
 def _commit() -> str | None:

@@ -19,8 +19,8 @@ from specmodel.machines.hardware import HardwareProfile, Link, list_hardware, lo
 from specmodel.machines.profiles import hardware_text, with_stack
 from specmodel.measure.kernels.device import STACK, DeviceInfo
 from specmodel.measure.kernels.rows import read_rows
-from specmodel.measure.kernels.suite import ALL_REDUCE, COPY, LAUNCH, LAUNCHED_AS
-from specmodel.measure.measurements import check_measurements
+from specmodel.measure.kernels.suite import ALL_REDUCE, COPY, DTYPES, LAUNCH, LAUNCHED_AS
+from specmodel.measure.measurements import check_measurements, groups
 
 DRIFT = 0.1  # drift of the references over a run from which a device is flagged [-]
 NOISY = 0.4  # mean error of a fit from which its timings are doubted [-]
@@ -109,14 +109,15 @@ def _fit_what_can_be(
     try:
         fits = fit_kernels(table, profile)
     except InputError:
-        for kind, part in table.groupby("component"):
+        for kind, dtype, part in groups(table):
             try:
                 fit_kernels(part, profile)
             except InputError as error:
-                kept = kept[kept["component"] != kind]
+                kept = kept.drop(part.index)
                 if kept.empty:
                     raise
-                doubtful[str(kind)] = f"not in the profile ({error})"
+                of = "" if dtype in DTYPES else f" in {dtype}"
+                doubtful[kind] = f"not in the profile{of} ({error})"
         fits = fit_kernels(kept, profile)
     for (kind, _), fitting in fits.items():
         if (missed := fitting.fit.mean_error) > NOISY:

@@ -21,9 +21,11 @@ from specmodel import InputError, load_hardware
 from specmodel.cli import main
 from specmodel.cli.calibrate import calibration_text
 from specmodel.fit.calibration import calibrate_rows
+from specmodel.measure import check_measurements
 from specmodel.measure.kernels import bench as benches, collectives, device, layers
 from specmodel.measure.kernels.bench import NO_KERNEL, OUT_OF_MEMORY, Bench
 from specmodel.measure.kernels.device import find_device
+from specmodel.measure.kernels.operators import timed_on
 from specmodel.measure.kernels.session import run_suite
 from specmodel.measure.kernels.suite import Point, suite
 
@@ -68,6 +70,24 @@ def test_times_are_those_of_the_device(gpu):
     assert launched == pytest.approx(cuda_standin.KERNEL_SECONDS, rel=0.01)
 
 
+@cases(
+    "capability dtypes", ((9, 0), "fp8 fp8_block int8 int4"), ((10, 0), "fp8 mxfp8 int8 fp4 int4")
+)
+def test_products_of_quantised_weights_are_called_as_torch_has_them(
+    gpu, tmp_path, capability, dtypes
+):
+    gpu.properties.major, gpu.properties.minor = capability
+    timed = timed_on("cuda", capability[0] + capability[1] / 10, torch.__version__)
+    assert [dtype for kind, dtype in timed.rows if kind == "gemm"] == dtypes.split()
+    for _ in run_suite(tmp_path / "a.csv", replace(find_device("cuda"), timed=timed), "tiny"):
+        pass
+    rows = pd.read_csv(tmp_path / "a.csv")
+    assert rows["note"].isna().all()
+    assert {*rows["weight_dtype"].dropna()} == {"bf16", *dtypes.split()}
+    law = rows[(rows["component"] == "gemm") & (rows["input_size"] == 256)]
+    assert len(check_measurements(rows)) > len(law) > 0
+
+
 # what fails
 
 
@@ -77,8 +97,8 @@ def failing(monkeypatch):
     prepare = benches.prepare
 
     def fail(point, fault):
-        def prepared(component, sizes, arena, name):
-            made = prepare(component, sizes, arena, name)
+        def prepared(component, sizes, arena, name, row=None):
+            made = prepare(component, sizes, arena, name, row)
             if name != point.name:
                 return made
             return replace(made, call=lambda index: (fault(), made.call(index)))

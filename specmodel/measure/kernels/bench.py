@@ -11,6 +11,7 @@ import textwrap
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,6 +24,8 @@ from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.measure.kernels import device as devices, layers
 from specmodel.measure.kernels.device import DeviceInfo
+from specmodel.measure.kernels.operators import BASE, Operator
+from specmodel.measure.kernels.products import Product
 from specmodel.measure.kernels.suite import COPY, LAUNCH, Point, Sizes, weight_bytes
 from specmodel.measure.measurements import COLD_SHARE
 
@@ -33,6 +36,7 @@ Call = Callable[[int], object]  # its argument counts the calls, so that inputs 
 
 _TILE = 2**24
 _SPREAD = 0.02
+_NO_NAN = 0xBF  # bits of each byte, so that none is one of fp8's values that are no numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,29 +57,43 @@ class Arena:
         generator = torch.Generator(device).manual_seed(0)
         tile = torch.empty(_TILE, dtype=TORCH_DTYPES[dtype], device=device)
         tile.normal_(0.0, _SPREAD, generator=generator)
+        tile.view(torch.uint8).bitwise_and_(_NO_NAN)
         self.values = tile.repeat(math.ceil(count / _TILE))
         self.device = device
         self._next = 0
 
-    def take(self, *shape: int) -> Tensor:
-        """Return the next view of a shape; the first one again after the last that fits."""
-        size = math.prod(shape)
+    def take(self, *shape: int, dtype: str = BASE) -> Tensor:
+        """Return the next view of a shape; the first one again after the last that fits.
+
+        `dtype` is torch's name of another one that the random bits are read as.
+        """
+        count = math.prod(shape)
+        read_as = self.values.dtype if dtype == BASE else getattr(torch, dtype)
+        size = math.ceil(count * read_as.itemsize / self.values.element_size())
         if self._next + size > len(self.values):
             self._next = 0
-        view = self.values[self._next : self._next + size].view(shape)
+        view = self.values[self._next : self._next + size]
         self._next += math.ceil(size / 64) * 64
-        return view
+        return (view if dtype == BASE else view.view(read_as)[:count]).view(shape)
 
     def fresh(self, *shape: int) -> Tensor:
         """Return random activations of order one."""
         return self.values[: math.prod(shape)].view(shape) / _SPREAD
 
 
-def prepare(component: str, sizes: Sizes, arena: Arena, name: str) -> Workload:
-    """Return a point ready to run on the device of the arena; its name seeds its routing."""
+def prepare(
+    component: str, sizes: Sizes, arena: Arena, name: str, row: Operator | None = None
+) -> Workload:
+    """Return a point ready to run on the device of the arena; its name seeds its routing.
+
+    `row` is the operator that multiplies weights, if they are quantised.
+    """
     whole = {key: round(value) for key, value in sizes.items()}
     if component == "experts":
-        return _experts(whole, sizes["routing_correlation"], arena, zlib.crc32(name.encode()))
+        seed = zlib.crc32(name.encode())
+        return _experts(whole, sizes["routing_correlation"], arena, seed, row)
+    if row is not None:
+        return _quantised_gemm(whole, arena, row)
     makers = {
         COPY: _copy, LAUNCH: _launch, "gemm": _gemm, "attention": _attention,
         "elementwise": _elementwise,
@@ -109,6 +127,14 @@ def _gemm(s: dict[str, int], arena: Arena) -> Workload:
     return Workload(lambda _: F.linear(x, arena.take(outputs, inputs)))
 
 
+def _quantised_gemm(s: dict[str, int], arena: Arena, row: Operator) -> Workload:
+    x = arena.fresh(s["num_tokens"], s["input_size"])
+    sizes = {"m": len(x), "k": s["input_size"], "n": s["output_size"]}
+    product = Product(row, x, sizes)
+    x = product.activations(x)
+    return Workload(lambda _: product(x, product.weights(arena.take)))
+
+
 def _elementwise(s: dict[str, int], arena: Arena) -> Workload:
     x, residual = (arena.fresh(s["num_tokens"], s["hidden_size"]).clone() for _ in range(2))
     return Workload(lambda _: layers.add_norm(x, residual, arena.take(s["hidden_size"])))
@@ -130,18 +156,26 @@ def _attention(s: dict[str, int], arena: Arena) -> Workload:
     return Workload(call)
 
 
-def _experts(s: dict[str, int], correlation: float, arena: Arena, seed: int) -> Workload:
+def _experts(
+    s: dict[str, int], correlation: float, arena: Arena, seed: int, row: Operator | None
+) -> Workload:
     h, w, E, k = (s[n] for n in ("hidden_size", "expert_size", "num_experts", "experts_per_token"))
     x, queries = arena.fresh(s["num_tokens"], h), s["tokens_per_sequence"]
     law = (s["num_tokens"] // queries, queries, E, k, correlation, np.random.default_rng(seed))
     drawn = [sample_routing(*law) for _ in range(ROUTINGS)]
     forced = [torch.from_numpy(d.reshape(-1, k)).to(arena.device) for d in drawn]
 
+    products: tuple[layers.Grouped, layers.Grouped] = layers.grouped, layers.grouped
+    take: list[Callable[[], Any]] = [lambda: arena.take(E, 2 * w, h), lambda: arena.take(E, h, w)]
+    if row is not None:
+        shapes = {"k": h, "n": 2 * w}, {"k": w, "n": h}
+        made = [Product(row, x, {"m": len(x) * k} | shape) for shape in shapes]
+        products = made[0].grouped, made[1].grouped
+        take = [partial(product.weights, arena.take, E) for product in made]
+
     def call(index: int) -> None:
-        weights = layers.ExpertWeights(
-            arena.take(E, h), arena.take(E, 2 * w, h), arena.take(E, h, w)
-        )
-        layers.experts(x, weights, k, forced[index % ROUTINGS])
+        weights = layers.ExpertWeights(arena.take(E, h), take[0](), take[1]())
+        layers.experts(x, weights, k, forced[index % ROUTINGS], products)
 
     return Workload(call, tuple(len(np.unique(d)) for d in drawn))
 
@@ -174,7 +208,7 @@ class Bench:
         self.clear()
         self._cold_bytes = COLD_SHARE * info.l2_bytes
         room = _KEPT_FREE * devices.free_bytes(info.kind) / 2
-        sizes = [weight_bytes(p.component, p.sizes, info.dtype) for p in points]
+        sizes = [self._weight_bytes(p, p.sizes) for p in points]
         least = self._cold_bytes if max(sizes) >= _TINY_BYTES else 0.0
         self._arena_bytes = max([least, *(size for size in sizes if size <= room)])
         with torch.inference_mode():
@@ -208,7 +242,7 @@ class Bench:
         columns: dict[str, Any] = {"elapsed": f"{time.monotonic() - self._started:.3f}"}
         if point.component in self._unable:
             return columns | {"note": self._unable[point.component]}
-        if weight_bytes(point.component, point.sizes, self._info.dtype) > self._arena_bytes:
+        if self._weight_bytes(point, point.sizes) > self._arena_bytes:
             return columns | {"note": OUT_OF_MEMORY}
         gc.disable()  # a collection in the middle of a timing would count as the kernel's
         try:
@@ -245,11 +279,15 @@ class Bench:
         timed = {"latency": f"{seconds:.6g}", "reference_latency": f"{np.mean(around):.6g}"}
         return timed | ({"active_experts": f"{active:.6g}"} if active else {})
 
+    def _weight_bytes(self, point: Point, sizes: Sizes) -> float:
+        return weight_bytes(point.component, sizes, point.weight_dtype or self._info.dtype)
+
     def _time(self, point: Point, sizes: dict[str, float], name: str) -> tuple[float, float]:
         """Return the time of a workload [s], and the mean of the experts that it loaded [-]."""
         if name not in self._ready:
-            weights = weight_bytes(point.component, sizes, self._info.dtype)
-            workload = prepare(point.component, sizes, self._arena, name)
+            weights = self._weight_bytes(point, sizes)
+            row = self._info.timed.rows.get((point.component, point.weight_dtype))
+            workload = prepare(point.component, sizes, self._arena, name, row)
             active = workload.active_experts
             read = weights * (np.mean(active) / sizes["num_experts"] if active else 1.0)
             least_calls = math.ceil(self._cold_bytes / read) if self._has_graphs and read else 1

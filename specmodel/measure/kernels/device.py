@@ -11,6 +11,7 @@ from typing import Any
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, import_extra
 from specmodel.machines.hardware import profiles_by_reported_name
+from specmodel.measure.kernels.operators import NO_MORE, Timed
 from specmodel.measure.kernels.suite import SUITE_VERSION, Device
 
 STACK = "torch"  # name of the kernel stack that is timed
@@ -34,6 +35,7 @@ class DeviceInfo:
     l2_bytes: float  # last-level cache [B]
     compute_capability: float | None = None
     dtype: str = "bf16"  # of what is timed
+    timed: Timed = NO_MORE  # of quantised weights
 
     @property
     def identity(self) -> dict[str, Any]:

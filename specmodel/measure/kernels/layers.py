@@ -4,7 +4,9 @@ Nothing here waits for the host, so that a CUDA graph can hold all of it. The ex
 Hopper, torch runs grouped products one after another (`has_grouped_kernel`).
 """
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,16 +15,20 @@ from torch import Tensor
 from specmodel.base.classes import dataclass
 
 NORM_EPSILON = 1e-6
+Grouped = Callable[[Tensor, Any, Tensor], Tensor]
 _MASKED = -1e30
 
 
 @dataclass(frozen=True, eq=False)
 class ExpertWeights:
-    """Weights of one MoE layer: router (E, h), gate and up (E, 2w, h), down (E, h, w)."""
+    """Weights of one MoE layer: router (E, h), gate and up (E, 2w, h), down (E, h, w).
+
+    The latter are what their products take: quantised ones come with their scales.
+    """
 
     router: Tensor
-    gate_up: Tensor
-    down: Tensor
+    gate_up: Any
+    down: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,13 +54,22 @@ def add_norm(x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tenso
     return F.rms_norm(total, weight.shape, weight, NORM_EPSILON), total
 
 
+def grouped(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
+    """Return the product of groups of rows, which end so, with matrices of shape (E, n, k)."""
+    return F.grouped_mm(rows, weights.transpose(1, 2), offs=ends)
+
+
 def experts(
-    x: Tensor, weights: ExpertWeights, experts_per_token: int, forced: Tensor | None = None
+    x: Tensor,
+    weights: ExpertWeights,
+    experts_per_token: int,
+    forced: Tensor | None = None,
+    products: tuple[Grouped, Grouped] = (grouped, grouped),
 ) -> Tensor:
     """Return the output of routed experts, shape (tokens, hidden), from router to combination.
 
     Experts in `forced`, shape (tokens, experts_per_token), replace the router's choice; it still
-    runs.
+    runs. `products` are those of gate and up, and of down.
     """
     scores = F.linear(x, weights.router).softmax(dim=-1, dtype=torch.float32)
     share, chosen = scores.topk(experts_per_token, dim=-1)
@@ -64,8 +79,8 @@ def experts(
     bounds = _numbers(len(weights.router), x.device)
     ends = torch.searchsorted(by_expert, bounds, right=True, out_int32=True)
     rows = x[order // experts_per_token]
-    gate, up = F.grouped_mm(rows, weights.gate_up.transpose(1, 2), offs=ends).chunk(2, dim=-1)
-    out = F.grouped_mm(F.silu(gate) * up, weights.down.transpose(1, 2), offs=ends)
+    gate, up = products[0](rows, weights.gate_up, ends).chunk(2, dim=-1)
+    out = products[1](F.silu(gate) * up, weights.down, ends)
     share = (share / share.sum(dim=-1, keepdim=True)).to(x.dtype)
     back = torch.empty_like(out).index_copy_(0, order, out)
     return torch.bmm(share.unsqueeze(1), back.view(*chosen.shape, -1)).squeeze(1)

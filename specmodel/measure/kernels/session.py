@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from specmodel.base.errors import InputError
 from specmodel.measure.kernels import device as devices
 from specmodel.measure.kernels.device import STACK, DeviceInfo
+from specmodel.measure.kernels.operators import BASE, NO_MORE, Timed
 from specmodel.measure.kernels.rows import RowFile
 from specmodel.measure.kernels.suite import REPEATS, Device, Length, Point, plain, suite
 from specmodel.measure.measurements import COLUMNS
@@ -35,12 +36,12 @@ class Progress(NamedTuple):
 
 
 def left_to_time(
-    device: Device, length: Length, rows: RowFile | None = None
+    device: Device, length: Length, rows: RowFile | None = None, timed: Timed = NO_MORE
 ) -> tuple[list[tuple[Point, int]], int]:
     """Return the points and repeats that `rows` lacks, and the number of timings of a suite [-]."""
-    points, repeats = suite(device, length), REPEATS[device][length]
-    left = [(p, r) for r in range(repeats) for p in points if not (rows and rows.has(p.name, r))]
-    return left, len(points) * repeats
+    points, repeats = suite(device, length, timed), range(REPEATS[device][length])
+    every = [(p, r) for r in repeats for p in points if r % p.every == 0]
+    return [(p, r) for p, r in every if not (rows and rows.has(p.name, r))], len(every)
 
 
 def run_suite(
@@ -62,13 +63,13 @@ def run_suite(
         "flags": flags,
     }
     with RowFile(path, info.identity, facts | (session or {}), again) as rows:
-        missing, total = left_to_time(info.kind, length, rows)
+        missing, total = left_to_time(info.kind, length, rows, info.timed)
         done = total - len(missing)
         yield Progress(done, total)
         if missing:
             from specmodel.measure.kernels.bench import Bench
 
-            bench = Bench(info, suite(info.kind, length))
+            bench = Bench(info, suite(info.kind, length, info.timed))
             for _ in _timed(rows, bench, missing, info, flags):
                 done += 1
                 yield Progress(done, total)
@@ -143,6 +144,10 @@ def _row(timed: dict[str, Any], point: Point, repeat: int, info: DeviceInfo) -> 
         sizes |= {"num_matrices": 3, "includes_router": 1}
     columns = COLUMNS.get(point.component, ())
     dtypes = {name: info.dtype for name in columns if name.endswith("_dtype")}
+    if point.weight_dtype:
+        met = info.timed.rows[point.component, point.weight_dtype].activation_dtype
+        dtypes["weight_dtype"] = point.weight_dtype
+        dtypes["activation_dtype"] = info.dtype if met == BASE else met
     names = {
         "point": point.name, "group": point.group, "repeat": repeat,
         "component": point.component, "role": point.role,

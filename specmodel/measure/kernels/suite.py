@@ -2,12 +2,14 @@
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.measure.kernels.operators import NO_MORE, Timed
 
 SUITE_VERSION = "1"  # changes with the points or their work; a file has one version
 
@@ -37,6 +39,8 @@ class Point:
     fixed: Mapping[str, float]
     varied: Mapping[str, float]
     reference: Mapping[str, float]
+    weight_dtype: str = ""  # if quantised
+    every: int = 1  # so many repeats are one
 
     @property
     def sizes(self) -> Sizes:
@@ -51,16 +55,16 @@ class Point:
     @property
     def group(self) -> str:
         """Name that points with the same reference share."""
-        return _name(self.component, self.fixed)
+        return _name(self.component, self.weight_dtype, self.fixed)
 
     @property
     def name(self) -> str:
         """Name that all repeats of the point share."""
-        return _name(self.component, self.sizes)
+        return _name(self.component, self.weight_dtype, self.sizes)
 
 
-def _name(component: str, sizes: Mapping[str, float]) -> str:
-    return "-".join([component, *map(plain, sizes.values())])
+def _name(component: str, dtype: str, sizes: Mapping[str, float]) -> str:
+    return "-".join([component, *filter(None, [dtype]), *map(plain, sizes.values())])
 
 
 def plain(value: float) -> str:
@@ -79,10 +83,14 @@ _QUERIES: list[list[float]] = [[1], [2], [4], [8], [16]]
 _CORRELATED = [(1, 4), (4, 4), (4, 8), (16, 4)]
 
 
-def suite(device: Device, length: Length) -> list[Point]:
-    """Return the points of a suite in the order of a round, each name once; "tiny" is for tests."""
+def suite(device: Device, length: Length, timed: Timed = NO_MORE) -> list[Point]:
+    """Return the points of a suite in the order of a round, each name once; "tiny" is for tests.
+
+    `timed` says which products of quantised weights are among them.
+    """
     if length == "tiny":
-        return [point for row in SUITES["tiny"] for point in _crossed(**row)]
+        points = [point for row in SUITES["tiny"] for point in _crossed(**row)]
+        return points + _quantised(SUITES["tiny_quantised"], timed)
     own = SUITES[device]
     tokens = [[count] for count in own["tokens"]]
     correlated = _CORRELATED[:: 1 if length == "full" else 2]
@@ -100,7 +108,23 @@ def suite(device: Device, length: Length) -> list[Point]:
             caches = own["caches"] if component == "attention" else [[]]
             each = [[*shape, *cache] for shape, cache in product(shapes, caches)]
             points += _crossed(component, role, each, values)
-    return points
+    return points + _quantised(own["quantised"], timed)
+
+
+def _quantised(own: Mapping[str, Any], timed: Timed) -> list[Point]:
+    """Return the points of products of quantised weights."""
+    return [
+        replace(point, weight_dtype=dtype, every=operator.every)
+        for (component, dtype), operator in timed.rows.items()
+        for role, shapes in own[component].items()
+        for point in _crossed(
+            component, role, shapes, [[t, 1, 0.0][: _VARIED[component]] for t in own["tokens"]]
+        )
+    ]
+
+
+_VARIED = {"experts": 3, "gemm": 1}
+"""How many columns vary."""
 
 
 def weight_bytes(component: str, sizes: Sizes, dtype: str) -> float:
@@ -121,7 +145,7 @@ _WEIGHTS: dict[str, Callable[[Sizes], float]] = {
 def about_seconds(device: Device, point: Point) -> float:
     """Return about how long a timing of a point takes, with those of its reference [s]."""
     pace = SUITES["pace"][device]
-    read = 3 * weight_bytes(point.component, point.sizes, "bf16")
+    read = 3 * point.every * weight_bytes(point.component, point.sizes, "bf16")
     return float(pace["seconds"] + read / pace["bytes_per_s"])
 
 
