@@ -21,8 +21,8 @@ from specmodel.measure import check_measurements
 from specmodel.measure.kernels import bench as benches
 from specmodel.measure.kernels.bench import Bench, Stopwatch, Workload
 from specmodel.measure.kernels.device import find_device
+from specmodel.measure.kernels.layers import Product
 from specmodel.measure.kernels.operators import timed_on
-from specmodel.measure.kernels.products import Product
 from specmodel.measure.kernels.session import _row
 from specmodel.measure.kernels.suite import CORRELATION, suite
 
@@ -81,14 +81,14 @@ def test_products_of_quantised_weights_are_products() -> None:
     ]  # fmt: skip
     assert {*timed.reasons} == {*BYTES_PER_ELEMENT} - {"bf16", "fp32", *(d for _, d in timed.rows)}
     for row in (row for (kind, _), row in timed.rows.items() if kind == "gemm"):
-        product = Product(row, x, {"m": 3, "k": 256, "n": 128})
-        stored = product.weights(arena.take)
-        out, w = product(product.activations(x), stored), stored["w"].to(torch.float32)
+        product = Product(row, arena.take, x, {"m": 3, "k": 256, "n": 128})
+        stored = product.weights()
+        out, w = product(product.activations(x), stored), stored.to(torch.float32)
         assert out.shape == (3, 128)
         assert out.isfinite().all()
-        scales = stored["ws"].to(torch.float32)
+        scales = product._scales["ws"].to(torch.float32)
         if row.weight_dtype == "int4":  # values of 0 to 15 in pairs, less 8, and a zero point
-            stored["w"].fill_(0x88)
+            stored.fill_(0x88)
             expected = x.float().view(3, 2, 128).sum(2) @ scales[..., 1]
             out = product(x, stored)
         elif row.weight_dtype == "fp8_block":
@@ -131,6 +131,7 @@ def test_recorded_unions_meet_the_law() -> None:
         sizes = {
             "hidden_size": 16, "expert_size": 16, "num_experts": 32, "experts_per_token": 4,
             "num_tokens": 8, "tokens_per_sequence": tokens, "routing_correlation": correlation,
+            "popularity_exponent": 0.0,
         }  # fmt: skip
         active = np.concatenate([
             benches.prepare("experts", sizes, arena, str(generator.random())).active_experts

@@ -88,6 +88,19 @@ def test_products_of_quantised_weights_are_called_as_torch_has_them(
     assert len(check_measurements(rows)) > len(law) > 0
 
 
+def test_every_kind_of_the_whole_suite_runs(gpu, tmp_path):
+    gpu.total = 2**33
+    points = {}
+    for point in suite("cuda", "quick"):  # the smallest of each kind
+        kept = points.get((point.component, size := sum(point.sizes.values())), point)
+        points = points if kept is not point else points | {(point.component, size): point}
+    small = {kind: min(s for k, s in points if k == kind) for kind, _ in points}
+    few = [points[kind, size] for kind, size in small.items()]
+    bench = Bench(find_device("cuda"), few)
+    for point in few:
+        assert "latency" in bench.measure(point), point.name
+
+
 # what fails
 
 

@@ -9,176 +9,18 @@ import gc
 import math
 import textwrap
 import time
-import zlib
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
-from specmodel.algebra.routing import sample_routing
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.measure.kernels import device as devices, layers
 from specmodel.measure.kernels.device import DeviceInfo
-from specmodel.measure.kernels.operators import BASE, Operator
-from specmodel.measure.kernels.products import Product
-from specmodel.measure.kernels.suite import COPY, LAUNCH, Point, Sizes, weight_bytes
+from specmodel.measure.kernels.suite import Point, Sizes, weight_bytes
+from specmodel.measure.kernels.workloads import Arena, Workload, prepare
 from specmodel.measure.measurements import COLD_SHARE
-
-TORCH_DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
-ROUTINGS = 8  # draws of the routing that the calls of a point take in turn [-]
-LAUNCHES = 50  # kernels in a row whose launches are timed [-]
-Call = Callable[[int], object]  # its argument counts the calls, so that inputs can vary
-
-_TILE = 2**24
-_SPREAD = 0.02
-_NO_NAN = 0xBF  # bits of each byte, so that none is one of fp8's values that are no numbers
-
-
-@dataclass(frozen=True, eq=False)
-class Workload:
-    """A point that is ready to run."""
-
-    call: Call
-    active_experts: tuple[int, ...] = ()  # distinct experts, of each routing that calls take
-    has_graph: bool = True  # whether a GPU replays its kernels as a graph
-    work: int = 1  # kernels in a call, by which its time is divided
-
-
-class Arena:
-    """Random weights larger than the last-level cache, of which views are taken in turn."""
-
-    def __init__(self, size_bytes: float, device: torch.device, dtype: str = "bf16") -> None:
-        count = max(math.ceil(size_bytes / TORCH_DTYPES[dtype].itemsize), _TILE)
-        generator = torch.Generator(device).manual_seed(0)
-        tile = torch.empty(_TILE, dtype=TORCH_DTYPES[dtype], device=device)
-        tile.normal_(0.0, _SPREAD, generator=generator)
-        tile.view(torch.uint8).bitwise_and_(_NO_NAN)
-        self.values = tile.repeat(math.ceil(count / _TILE))
-        self.device = device
-        self._next = 0
-
-    def take(self, *shape: int, dtype: str = BASE) -> Tensor:
-        """Return the next view of a shape; the first one again after the last that fits.
-
-        `dtype` is torch's name of another one that the random bits are read as.
-        """
-        count = math.prod(shape)
-        read_as = self.values.dtype if dtype == BASE else getattr(torch, dtype)
-        size = math.ceil(count * read_as.itemsize / self.values.element_size())
-        if self._next + size > len(self.values):
-            self._next = 0
-        view = self.values[self._next : self._next + size]
-        self._next += math.ceil(size / 64) * 64
-        return (view if dtype == BASE else view.view(read_as)[:count]).view(shape)
-
-    def fresh(self, *shape: int) -> Tensor:
-        """Return random activations of order one."""
-        return self.values[: math.prod(shape)].view(shape) / _SPREAD
-
-
-def prepare(
-    component: str, sizes: Sizes, arena: Arena, name: str, row: Operator | None = None
-) -> Workload:
-    """Return a point ready to run on the device of the arena; its name seeds its routing.
-
-    `row` is the operator that multiplies weights, if they are quantised.
-    """
-    whole = {key: round(value) for key, value in sizes.items()}
-    if component == "experts":
-        seed = zlib.crc32(name.encode())
-        return _experts(whole, sizes["routing_correlation"], arena, seed, row)
-    if row is not None:
-        return _quantised_gemm(whole, arena, row)
-    makers = {
-        COPY: _copy, LAUNCH: _launch, "gemm": _gemm, "attention": _attention,
-        "elementwise": _elementwise,
-    }  # fmt: skip
-    return makers[component](whole, arena)
-
-
-def _copy(s: dict[str, int], arena: Arena) -> Workload:
-    size = s["bytes"] // arena.values.element_size()
-
-    def call(_: int) -> None:
-        to, of = arena.take(2, size)
-        to.copy_(of)
-
-    return Workload(call)
-
-
-def _launch(s: dict[str, int], arena: Arena) -> Workload:
-    x = arena.fresh(16).clone()
-
-    def call(_: int) -> None:
-        for _ in range(LAUNCHES):
-            x.neg_()
-
-    return Workload(call, has_graph=bool(s["graphs"]), work=LAUNCHES)
-
-
-def _gemm(s: dict[str, int], arena: Arena) -> Workload:
-    inputs, outputs = s["input_size"], s["output_size"]
-    x = arena.fresh(s["num_tokens"], inputs)
-    return Workload(lambda _: F.linear(x, arena.take(outputs, inputs)))
-
-
-def _quantised_gemm(s: dict[str, int], arena: Arena, row: Operator) -> Workload:
-    x = arena.fresh(s["num_tokens"], s["input_size"])
-    sizes = {"m": len(x), "k": s["input_size"], "n": s["output_size"]}
-    product = Product(row, x, sizes)
-    x = product.activations(x)
-    return Workload(lambda _: product(x, product.weights(arena.take)))
-
-
-def _elementwise(s: dict[str, int], arena: Arena) -> Workload:
-    x, residual = (arena.fresh(s["num_tokens"], s["hidden_size"]).clone() for _ in range(2))
-    return Workload(lambda _: layers.add_norm(x, residual, arena.take(s["hidden_size"])))
-
-
-def _attention(s: dict[str, int], arena: Arena) -> Workload:
-    batch, capacity, tokens = s["batch_size"], s["context_length"], s["query_tokens"]
-    heads, groups, dim = s["num_heads"], s["num_kv_heads"], s["head_dim"]
-    query = arena.fresh(batch, tokens, heads, dim)
-    key, value = (arena.fresh(batch, tokens, groups, dim) for _ in range(2))
-    first = torch.full((batch,), capacity - tokens, device=arena.device)
-    span = layers.span_of(first, tokens, capacity, heads // groups, arena.values.dtype)
-
-    def call(_: int) -> None:
-        flat = arena.take(2 * batch * capacity * groups * dim)
-        cache = layers.laid_out(flat, batch, capacity, groups, dim)
-        layers.attend(query, key, value, cache, span)
-
-    return Workload(call)
-
-
-def _experts(
-    s: dict[str, int], correlation: float, arena: Arena, seed: int, row: Operator | None
-) -> Workload:
-    h, w, E, k = (s[n] for n in ("hidden_size", "expert_size", "num_experts", "experts_per_token"))
-    x, queries = arena.fresh(s["num_tokens"], h), s["tokens_per_sequence"]
-    law = (s["num_tokens"] // queries, queries, E, k, correlation, np.random.default_rng(seed))
-    drawn = [sample_routing(*law) for _ in range(ROUTINGS)]
-    forced = [torch.from_numpy(d.reshape(-1, k)).to(arena.device) for d in drawn]
-
-    products: tuple[layers.Grouped, layers.Grouped] = layers.grouped, layers.grouped
-    take: list[Callable[[], Any]] = [lambda: arena.take(E, 2 * w, h), lambda: arena.take(E, h, w)]
-    if row is not None:
-        shapes = {"k": h, "n": 2 * w}, {"k": w, "n": h}
-        made = [Product(row, x, {"m": len(x) * k} | shape) for shape in shapes]
-        products = made[0].grouped, made[1].grouped
-        take = [partial(product.weights, arena.take, E) for product in made]
-
-    def call(index: int) -> None:
-        weights = layers.ExpertWeights(arena.take(E, h), take[0](), take[1]())
-        layers.experts(x, weights, k, forced[index % ROUTINGS], products)
-
-    return Workload(call, tuple(len(np.unique(d)) for d in drawn))
-
 
 OUT_OF_MEMORY = "out of memory"  # note of a point that does not fit into the memory of the device
 

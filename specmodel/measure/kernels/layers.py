@@ -4,8 +4,10 @@ Nothing here waits for the host, so that a CUDA graph can hold all of it. The ex
 Hopper, torch runs grouped products one after another (`has_grouped_kernel`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -13,9 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specmodel.base.classes import dataclass
+from specmodel.measure.kernels.operators import BASE, Operator, extent
 
 NORM_EPSILON = 1e-6
 Grouped = Callable[[Tensor, Any, Tensor], Tensor]
+Take = Callable[..., Tensor]
+"""Returns the next weights of a shape and dtype."""
 _MASKED = -1e30
 
 
@@ -64,7 +69,7 @@ def experts(
     weights: ExpertWeights,
     experts_per_token: int,
     forced: Tensor | None = None,
-    products: tuple[Grouped, Grouped] = (grouped, grouped),
+    products: Sequence[Grouped] = (grouped, grouped),
 ) -> Tensor:
     """Return the output of routed experts, shape (tokens, hidden), from router to combination.
 
@@ -170,3 +175,71 @@ def flash_error(device: torch.device, tokens: int, dim: int) -> float:
 @cache
 def _numbers(count: int, device: torch.device) -> Tensor:
     return torch.arange(count, device=device)
+
+
+def widened(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
+    """Return the product with weights that a pass of its own widens, a scale a row."""
+    return F.linear(x, weight.to(x.dtype)) * scales
+
+
+def widened_blocks(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
+    """Return the product with weights that a pass of its own widens, a scale for 128 x 128."""
+    (n, k), (rows, columns) = weight.shape, scales.shape
+    wide = weight.to(x.dtype).view(rows, n // rows, columns, k // columns)
+    return F.linear(x, (wide * scales[:, None, :, None]).view(n, k))
+
+
+class Product:
+    """An operator on m activations of k values and matrices of n rows, `experts` of them or one."""
+
+    def __init__(
+        self, row: Operator, take: Take, x: Tensor, sizes: Mapping[str, int], *experts: int
+    ) -> None:
+        import_module(row.imports)
+        self._call, self._row, self._take, self._scales = resolve_name(row.operator), row, take, {}
+        self._keywords = {name: getattr(torch, dtype) for name, dtype in row.keywords.items()}
+        self._turned = [str(name)[:-2] for name in row.arguments if str(name).endswith(".T")]
+        self._outputs = sizes["n"]
+        for name, (dtype, *dims) in row.inputs.items():
+            shape = [extent(size, sizes) for size in dims]
+            if name == "w":
+                self._shape, self._dtype = [*experts, *shape], str(dtype)
+            elif name.startswith("w"):
+                self._scales[name] = take(*experts, *shape, dtype=dtype)
+            elif name != "x":
+                ones = torch.ones(shape, device=x.device)
+                self._scales[name] = ones.to(getattr(torch, str(dtype)))
+
+    def weights(self) -> Tensor:
+        """Return the next stored weights; their scales, a hundredth of them, stay."""
+        return self._take(*self._shape, dtype=self._dtype)
+
+    def activations(self, x: Tensor) -> Tensor:
+        """Return activations in the dtype that the operator takes, as a pass over them makes it."""
+        name, *dims = self._row.inputs["x"]
+        if name == BASE:
+            return x
+        dtype = getattr(torch, str(name))
+        if str(name).startswith("float4"):  # which torch cannot cast to: bits stand for it
+            return x[:, : x.shape[1] // 4].contiguous().view(dtype)
+        return F.pad(x, (0, 0, 0, extent(dims[0], {"m": len(x)}) - len(x))).to(dtype)
+
+    def __call__(self, x: Tensor, w: Tensor, **more: Tensor) -> Tensor:
+        """Return the product of activations, as `activations` returns them."""
+        known: dict[Any, Any] = {"x": x, "w": w, **self._scales, **more}
+        known |= {f"{name}.T": known[name].mT for name in self._turned}
+        arguments = (known.get(name, name) for name in self._row.arguments)
+        made: Tensor = self._call(*arguments, **self._keywords)
+        return made
+
+    def grouped(self, rows: Tensor, w: Tensor, ends: Tensor) -> Tensor:
+        """Return the product of each group of rows with the weights of its expert."""
+        if self._row.component == "experts":
+            return self(self.activations(rows), w, ends=ends)
+        out, start = rows.new_empty(len(rows), self._outputs), 0
+        for expert, end in enumerate(ends.tolist()):
+            if end > start:
+                scales = {name: values[expert] for name, values in self._scales.items()}
+                out[start:end] = self(rows[start:end], w[expert], **scales)
+            start = end
+        return out

@@ -26,7 +26,7 @@ class Operator:
     inputs: Mapping[str, list[str | int]]
     arguments: list[str | int]
     keywords: Mapping[str, str] = field(default_factory=dict)
-    kind: str = "gemm"
+    component: str = "gemm"
     stack: str = "torch"
     imports: str = "torch"
     least_torch: str = "2.10"
@@ -99,7 +99,7 @@ def timed_on(
     for dtype in dict.fromkeys(wanted or BYTES_PER_ELEMENT):
         named = {row.weight_dtype for row in able}
         taken = dtype if dtype in named or not wanted else kernel_dtype(dtype)
-        found = {row.kind: row for row in reversed(able) if row.weight_dtype == taken}
+        found = {row.component: row for row in reversed(able) if row.weight_dtype == taken}
         if found:
             rows["gemm", taken] = found["gemm"]
             if "experts" in found or device == "cpu":

@@ -139,11 +139,14 @@ def _stack(info: DeviceInfo) -> dict[str, str]:
 def _row(timed: dict[str, Any], point: Point, repeat: int, info: DeviceInfo) -> dict[str, Any]:
     sizes: dict[str, Any] = {key: plain(value) for key, value in point.sizes.items()}
     if point.component == "experts":
-        is_correlated = point.sizes["routing_correlation"] > 0
-        sizes["distribution"] = "correlated" if is_correlated else "independent"
+        named = {"popularity_exponent": "unequal", "routing_correlation": "correlated"}
+        law = (word for name, word in named.items() if point.sizes[name] > 0)
+        sizes["distribution"] = next(law, "independent")
         sizes |= {"num_matrices": 3, "includes_router": 1}
     columns = COLUMNS.get(point.component, ())
     dtypes = {name: info.dtype for name in columns if name.endswith("_dtype")}
+    if "state_dtype" in dtypes:
+        dtypes["state_dtype"] = "fp32"
     if point.weight_dtype:
         met = info.timed.rows[point.component, point.weight_dtype].activation_dtype
         dtypes["weight_dtype"] = point.weight_dtype

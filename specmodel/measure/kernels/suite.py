@@ -11,9 +11,12 @@ from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.measure.kernels.operators import NO_MORE, Timed
 
-SUITE_VERSION = "1"  # changes with the points or their work; a file has one version
+SUITE_VERSION = "2"  # changes with the points or their work; a file has one version
 
-COPY, LAUNCH, ALL_REDUCE = OTHERS = ("copy", "launch", "all_reduce")
+COPY, LAUNCH, ALL_REDUCE, *SAMPLED = OTHERS = (
+    *("copy", "launch", "all_reduce"),
+    *("sampling", "rejection"),
+)
 """Components that are timed but not fitted as kernels."""
 
 LAUNCHED_AS = {0: "eager", 1: "graph"}  # values of the column graphs of launches
@@ -78,7 +81,8 @@ REPEATS: dict[Device, dict[Length, int]] = SUITES["repeats"]
 """Repeats of each point, by device and length of the suite [-]."""
 COMPONENTS = (*SUITES["components"], ALL_REDUCE)
 """What is timed, all-reduces only with several GPUs."""
-_QUERIES: list[list[float]] = [[1], [2], [4], [8], [16]]
+_QUERIES: list[list[float]] = [[1], [2], [3], [4], [6], [8], [16]]
+_LONG, _FEW = 1e8, 5  # points of a CPU that read more bytes are timed in one of so many repeats
 # batch_size, tokens_per_sequence, of correlated routing
 _CORRELATED = [(1, 4), (4, 4), (4, 8), (16, 4)]
 
@@ -95,19 +99,27 @@ def suite(device: Device, length: Length, timed: Timed = NO_MORE) -> list[Point]
     tokens = [[count] for count in own["tokens"]]
     correlated = _CORRELATED[:: 1 if length == "full" else 2]
     varied: dict[str, list[list[float]]] = {
-        "experts": [[count, 1, 0.0] for count in own["tokens"]]
-        + [[batch * count, count, CORRELATION] for batch, count in correlated],
+        "experts": [[count, 1, 0.0, 0.0] for count in own["tokens"]]
+        + [[batch * count, count, CORRELATION, 0.0] for batch, count in correlated]
+        + [[count, 1, 0.0, exponent] for count, exponent in own["popular"]],
         "gemm": tokens,
-        "attention": _QUERIES,
         "elementwise": tokens,
+        **dict.fromkeys(own["beside"], _QUERIES),
+        **{kind: [[count] for count in own["rows"]] for kind in SAMPLED},
     }
     points = [_point(COPY, "skip", [size]) for size in own["copied"]]
     points += [_point(LAUNCH, "skip", [graphs]) for graphs in range(1 + (device == "cuda"))]
     for component, values in varied.items():
         for role, shapes in own[component].items():
-            caches = own["caches"] if component == "attention" else [[]]
-            each = [[*shape, *cache] for shape, cache in product(shapes, caches)]
+            beside = own["beside"].get(component, [[]])
+            each = [[*shape, *more] for shape, more in product(shapes, beside)]
             points += _crossed(component, role, each, values)
+    if device == "cpu":
+        read = (weight_bytes(p.component, p.sizes, "bf16") for p in points)
+        points = [
+            replace(p, every=_FEW) if size > _LONG else p
+            for p, size in zip(points, read, strict=True)
+        ]
     return points + _quantised(own["quantised"], timed)
 
 
@@ -117,14 +129,11 @@ def _quantised(own: Mapping[str, Any], timed: Timed) -> list[Point]:
         replace(point, weight_dtype=dtype, every=operator.every)
         for (component, dtype), operator in timed.rows.items()
         for role, shapes in own[component].items()
-        for point in _crossed(
-            component, role, shapes, [[t, 1, 0.0][: _VARIED[component]] for t in own["tokens"]]
-        )
-    ]
-
-
-_VARIED = {"experts": 3, "gemm": 1}
-"""How many columns vary."""
+        for point in _crossed(component, role, shapes, [
+            [count, *[*SUITES["components"][component]["reference"].values()][1:]]
+            for count in own["tokens"]
+        ])
+    ]  # fmt: skip
 
 
 def weight_bytes(component: str, sizes: Sizes, dtype: str) -> float:
@@ -139,6 +148,13 @@ _WEIGHTS: dict[str, Callable[[Sizes], float]] = {
     "attention": lambda s: (
         2 * s["batch_size"] * s["context_length"] * s["num_kv_heads"] * s["head_dim"]
     ),
+    "latent_attention": lambda s: (
+        s["batch_size"] * s["context_length"] * (s["kv_lora_rank"] + s["qk_rope_head_dim"])
+    ),
+    "recurrence": lambda s: (
+        2 * s["batch_size"] * s["num_value_heads"] * s["key_head_dim"] * s["value_head_dim"]
+    ),
+    **dict.fromkeys(SAMPLED, lambda s: 2 * s["num_tokens"] * s["vocabulary_size"]),
 }
 
 
@@ -158,11 +174,11 @@ def _crossed(
 
 
 def _point(component: str, role: str, shape: Shape, *values: float) -> Point:
-    """Return a point; under correlated routing, fitted shapes only tell how far errors spread."""
+    """Return a point; under other routing, fitted shapes only tell how far errors spread."""
     row = SUITES["components"][component]
     reference: Sizes = row.get("reference", {})
     varied = dict(zip(reference, values, strict=True))
-    if role == "fit" and varied.get("routing_correlation"):
+    if role == "fit" and (varied.get("routing_correlation") or varied.get("popularity_exponent")):
         role = "spread"
     fixed: Sizes = dict(zip(row["shape"], shape, strict=True))
     return Point(component=component, role=role, fixed=fixed, varied=varied, reference=reference)
