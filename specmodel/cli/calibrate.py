@@ -19,7 +19,7 @@ from specmodel.base.text import wrap
 from specmodel.cli.output import told_progress
 from specmodel.cli.settings import command, options_of, own
 from specmodel.measure.kernels.operators import NO_MORE, Timed, timed_on
-from specmodel.measure.kernels.suite import COMPONENTS, DTYPES, Device, Length
+from specmodel.measure.kernels.suite import COMPONENTS, DTYPES, Device, Length, shapes_of
 from specmodel.show.columns import duration
 from specmodel.show.facts import Fact, lines
 from specmodel.show.glossary import PAGES
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 @command()
+@click.argument("target", required=False, metavar="[MODEL]")
 @options_of("calibrate")
 @own("dtype", list(DTYPES), "Of all that is timed; fp32 for a CPU without bf16.", default="bf16")
 @own("weight_dtype", "NAME", "Weights to time; repeatable.  [default: all torch has]",
@@ -38,10 +39,13 @@ if TYPE_CHECKING:
 @click.option("--quick", "length", flag_value="quick", default="quick", help="Minutes (default).")
 @click.option("--full", "length", flag_value="full", help="More repeats and points.")
 @click.option("--tiny", "length", flag_value="tiny", hidden=True)
-def calibrate(device: Device | None, output: str | None, length: Length, **options: Any) -> None:
+def calibrate(
+    target: str | None, device: Device | None, output: str | None, length: Length, **options: Any
+) -> None:
     """Time kernels of this machine with torch and fit a profile to them.
 
     The device is the GPU that is there, else the CPU, and its profile is then known as mine.
+    With MODEL, its layers are timed instead of those of many, and matrices of all sizes.
     Every timing is appended to FILE.csv at once, what it was taken on to FILE.json: a run that
     was interrupted goes on where it stopped when it is started again. A timing that fails costs
     its point only, which is noted; --again times what was noted or noisy anew, and moves the rows
@@ -51,6 +55,8 @@ def calibrate(device: Device | None, output: str | None, length: Length, **optio
     Examples:
       specmodel calibrate
       specmodel predict qwen3-30b-a3b mine
+      specmodel calibrate qwen3.6-35b-a3b --weight-dtype fp8_block \\
+          --output ./qwen.toml
     """
     from specmodel.base.files import write_text
     from specmodel.fit.calibration import calibrate_rows, check_output
@@ -68,17 +74,13 @@ def calibrate(device: Device | None, output: str | None, length: Length, **optio
     rows = Path(output).with_suffix(".csv") if is_dry else check_output(output)
     if hardware is not None:
         machines.load_hardware(hardware)
-    wanted = [check_dtype("weight_dtype", name) for name in options["weight_dtype"]]
-    more = length != "tiny" or bool(wanted)
-    if is_dry:
-        info = find_device(device, options["dtype"]) if rows.exists() else None
-        timed = timed_on(device, wanted=wanted) if more else NO_MORE
+    is_there = not is_dry or rows.exists()
+    info = find_device(device, options["dtype"]) if is_there else None
+    timed = _timed(device, info, length, target, options["weight_dtype"])
+    if is_dry or info is None:
         click.echo(_left_text(rows, device, length, info, again, timed))
         return
-    info = find_device(device, options["dtype"])
-    if more:
-        timed = timed_on(device, info.compute_capability, info.torch, wanted=wanted)
-        info = replace(info, timed=timed)
+    info = replace(info, timed=timed)
     session = {"specmodel": __version__, "commit": _commit()}
     timings = run_suite(rows, info, length, session, again)
     start = progress = next(timings)
@@ -102,6 +104,25 @@ def calibrate(device: Device | None, output: str | None, length: Length, **optio
     name = machines.hardware.OWN if Path(output).parent == own_folder() else output
     click.echo(f"To predict: specmodel predict MODEL {name}{dtypes}\n")
     click.echo(kernels(made.fits))
+
+
+def _timed(
+    device: Device,
+    info: DeviceInfo | None,
+    length: Length,
+    target: str | None,
+    names: Sequence[str],
+) -> Timed:
+    """Return which products of quantised weights are timed, and the shapes of a model."""
+    from specmodel.cost.named import looked_up
+    from specmodel.models.architecture import load_architecture
+
+    wanted = [check_dtype("weight_dtype", name) for name in names]
+    of_device = (info.compute_capability, info.torch) if info else ()
+    timed = timed_on(device, *of_device, wanted=wanted) if wanted or length != "tiny" else NO_MORE
+    if target is None:
+        return timed
+    return replace(timed, shapes=shapes_of(load_architecture(looked_up("target", target, []))))
 
 
 def _untimed(timed: Timed) -> str:
@@ -135,7 +156,7 @@ def _left_text(
     told = []
     for kind, of in counts.items():
         small = [f"{dtype} {count:,}" for dtype, count in of.items() if dtype]
-        told.append(f"  {kind:11}  {of.total():7,}{' of them ' * bool(small)}{', '.join(small)}")
+        told.append(f"  {kind:16}  {of.total():7,}{' of them ' * bool(small)}{', '.join(small)}")
     head += f"in about {duration(seconds)}; into {rows}:"
     return "\n".join(filter(None, [wrap(head), *told, _untimed(timed)]))
 

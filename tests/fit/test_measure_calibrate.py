@@ -170,7 +170,7 @@ def test_what_cannot_be_timed_on(
     output = ["--output", str(tmp_path / "a.toml")]
     if not torch.cuda.is_available():
         error = refused(["--device", "cuda", *output], capsys)
-        assert "--device: got 'cuda'; expected a CUDA GPU" in error
+        assert "--device: got 'cuda'; expected a GPU of CUDA" in error
     monkeypatch.setitem(sys.modules, "torch", None)
     assert "pip install '.[calibrate]'" in refused(["--device", "cpu", *output], capsys)
     assert list(tmp_path.iterdir()) == []

@@ -2,8 +2,10 @@
 
 import json
 import threading
+import time
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -23,7 +25,7 @@ from specmodel.cli.calibrate import calibration_text
 from specmodel.fit.calibration import calibrate_rows
 from specmodel.measure import check_measurements
 from specmodel.measure.kernels import bench as benches, collectives, device, layers
-from specmodel.measure.kernels.bench import NO_KERNEL, OUT_OF_MEMORY, Bench
+from specmodel.measure.kernels.bench import NO_KERNEL, OUT_OF_MEMORY, Bench, Stopwatch
 from specmodel.measure.kernels.device import find_device
 from specmodel.measure.kernels.operators import timed_on
 from specmodel.measure.kernels.session import run_suite
@@ -246,8 +248,52 @@ def test_gpus_that_do_not_do(gpu, monkeypatch):
     refused(r"Tesla T4.*compute capability 8\.0", find_device, "cuda")
     gpu.lost = "all CUDA-capable devices are busy or unavailable"
     refused(r"device: got 'cuda'; expected .*busy or unavailable", find_device, "cuda")
-    monkeypatch.setattr(torch.version, "hip", "6.0")
-    refused(r"a CUDA GPU that torch can see", find_device, "cuda")
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: False)
+        refused(r"a GPU of CUDA or ROCm that torch can see", find_device, "cuda")
+    refused(r"a GPU of Intel that torch can see", find_device, "xpu")
+
+
+def test_rocm_has_no_flash_attention_with_lengths_and_is_timed_without(gpu, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", "7.1")
+    info = find_device("cuda")
+    assert (info.driver, info.compute_capability) == ("7.1", None)
+    rows = timed_rows(tmp_path / "mine.csv")
+    assert {*rows["note"].dropna()} == set()
+
+
+GPUS = {
+    "xpu": ("xpu", {
+        "is_available": lambda: True, "mem_get_info": lambda: (5e9, 8e9),
+        "get_device_properties": lambda: SimpleNamespace(
+            name="Arc B580", driver_version="1.6", max_compute_units=160, total_memory=8e9),
+    }),
+    "mps": ("backends.mps", {
+        "is_available": lambda: True, "get_name": lambda: "Apple M4", "get_core_count": lambda: 10,
+    }),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", GPUS)
+def test_other_gpus_are_timed_by_a_clock_once_they_are_done(kind, monkeypatch):
+    where, names = GPUS[kind]
+    for name, value in names.items():
+        monkeypatch.setattr(f"torch.{where}.{name}", value)
+    monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 8e9)
+    monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: 3e9)
+    assert device.found_kind() == kind
+    info = find_device(kind)
+    assert (info.capacity_bytes, device.free_bytes(kind)) == (8e9, 5e9)
+    assert info.hardware in ("arc_b580", "apple_m4")
+    order: list[str] = []
+    monkeypatch.setattr(f"torch.{kind}.synchronize", lambda: order.append("waits"))
+    call = benches.Workload(lambda index: order.append("calls") or time.sleep(2e-3))
+    watch = Stopwatch(call, SimpleNamespace(type=kind))
+    order.clear()
+    assert 2e-3 <= watch.time()[0] < 2e-2
+    assert order == ["calls"] * watch.calls + ["waits"]
+    points = suite(kind, "quick", timed_on(kind))
+    assert {p.component for p in points} >= {"attention", "experts", "gemm", "recurrence"}
 
 
 # all-reduces

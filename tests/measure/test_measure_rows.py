@@ -2,7 +2,8 @@
 
 import json
 import random
-from collections import Counter
+from collections import Counter, defaultdict
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -12,12 +13,13 @@ pytest.importorskip("filelock")
 from benched import INFO, OUT_OF_MEMORY, FakeBench, put
 from rows import cases
 
-from specmodel import InputError, load_hardware
+from specmodel import InputError, load_architecture, load_hardware
 from specmodel.cli import main
 from specmodel.fit.calibration import calibrate_rows
+from specmodel.measure.kernels.operators import timed_on
 from specmodel.measure.kernels.rows import COLUMNS, RowFile
 from specmodel.measure.kernels.session import run_suite
-from specmodel.measure.kernels.suite import REPEATS, suite
+from specmodel.measure.kernels.suite import REPEATS, shapes_of, suite
 
 IDENTITY = {"device": "a", "driver": "1", "torch": "2.13", "suite_version": "1"}
 
@@ -291,3 +293,31 @@ def test_alone_it_takes_the_device_that_is_there_and_is_known_as_mine(
     assert f"measured here, {day} (torch 2.13.0); off by" in capsys.readouterr().out
     again = ["--hardware", "mine", "--output", f"{tmp_path}/b.toml"]
     assert main(["calibrate", "--tiny", *again]) == 0
+
+
+def test_of_one_model_its_layers_are_timed_and_matrices_of_all_sizes(calibrate, capsys):
+    assert calibrate("--dry-run", "qwen3.6-35b-a3b") == 0
+    timed = timed_on("cpu")
+    one = replace(timed, shapes=shapes_of(load_architecture("qwen3.6-35b-a3b")))
+    points: dict[str, list] = defaultdict(list)
+    for point in suite("cpu", "quick", one):
+        points[point.component].append(point)
+    assert {tuple(p.fixed.values()) for p in points["experts"]} == {(2048, 512, 256, 8)}
+    assert {tuple(p.fixed.values())[:3] for p in points["attention"]} == {(16, 2, 256)}
+    assert {tuple(p.fixed.values())[:4] for p in points["recurrence"]} == {(16, 32, 128, 128)}
+    assert {p.sizes["vocabulary_size"] for p in points["sampling"]} == {248320}
+    assert not points["latent_attention"]
+    assert {p.weight_dtype for p in points["experts"]} == {"", "int8", "int4", "fp8", "fp8_block"}
+    every = [p for p in suite("cpu", "quick", timed) if p.component == "gemm"]
+    assert [p.name for p in points["gemm"]] == [p.name for p in every]
+
+
+@cases(
+    "words told",
+    ("--weight-dtype nvfp4", "--weight-dtype: got 'fp4'; expected one to be timed here: torch"),
+    ("--weight-dtype fp9", "--weight-dtype: got 'fp9'; expected one of fp32, bf16"),
+    ("nosuch", "target: got 'nosuch'; expected a known name such as"),
+)
+def test_what_is_not_there_is_told_in_one_line(calibrate, capsys, words, told):
+    assert calibrate(*words.split()) == 2
+    assert told in capsys.readouterr().err

@@ -151,7 +151,7 @@ def captured(work: Callable[[], T], pool: Any = None) -> tuple[torch.cuda.CUDAGr
 
 def _missing_kernels(device: torch.device) -> dict[str, str]:
     """Return the components that cannot be timed on this device, each with the reason."""
-    if device.type != "cuda":
+    if device.type != "cuda" or torch.version.hip:
         return {}
     missing = {} if layers.has_grouped_kernel(device) else {"experts": NO_KERNEL}
     try:
@@ -191,8 +191,7 @@ class Stopwatch:
         for index in range(_WARM_UP):
             started = time.perf_counter()
             self._call(index)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
+            self._wait()
         enough = math.ceil(LEAST_SECONDS / max(time.perf_counter() - started, 1e-9))
         self.calls = min(max(enough, least_calls), MOST_CALLS)
         if device.type == "cuda" and workload.has_graph:
@@ -202,10 +201,11 @@ class Stopwatch:
     def time(self) -> tuple[float, float]:
         """Return the mean time of the work [s], and the mean of the experts that it loaded [-]."""
         started = self._next
-        if self._device.type == "cpu":
+        if self._device.type != "cuda":
             began = time.perf_counter()
             for index in range(started, started + self.calls):
                 self._call(index)
+            self._wait()
             seconds = time.perf_counter() - began
             self._next += self.calls
         else:
@@ -213,6 +213,10 @@ class Stopwatch:
         active = self._workload.active_experts
         taken = [active[i % len(active)] for i in range(started, started + self.calls) if active]
         return seconds / self.calls / self._workload.work, float(np.mean(taken or 0))
+
+    def _wait(self) -> None:
+        if self._device.type != "cpu":
+            getattr(torch, self._device.type).synchronize()
 
     def _seconds_on_gpu(self) -> float:
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))

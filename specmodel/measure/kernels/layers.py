@@ -53,6 +53,11 @@ def has_grouped_kernel(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] in (9, 10)
 
 
+def has_flash(device: torch.device) -> bool:
+    """Return whether torch has the kernel of flash attention that takes lengths of caches."""
+    return device.type == "cuda" and torch.version.hip is None
+
+
 def add_norm(x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return the norm of the sum, and the sum itself, shapes (..., hidden)."""
     total = x + residual
@@ -116,7 +121,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, cache: Tensor, span: Span)
 
 def laid_out(flat: Tensor, batch: int, capacity: int, groups: int, dim: int) -> Tensor:
     """Return flat memory as a KV cache, a view of shape (2, batch, capacity, groups, dim)."""
-    if flat.device.type == "cpu":  # entries of a head side by side, as its kernel reads them
+    if not has_flash(flat.device):  # entries of a head side by side, as its kernel reads them
         return flat.view(2, batch, groups, capacity, dim).transpose(2, 3)
     return flat.view(2, batch, capacity, groups, dim)
 
@@ -126,7 +131,7 @@ def span_of(
 ) -> Span:
     """Return where the tokens of a pass are; `first` has each sequence's first position."""
     positions = first[:, None] + _numbers(tokens, first.device)
-    if first.device.type == "cuda":
+    if has_flash(first.device):
         count = positions.numel()
         sequence = _numbers(count + 1, first.device).div(tokens, rounding_mode="floor")
         queries = _numbers(count + 1, first.device).int()
@@ -134,7 +139,7 @@ def span_of(
         return Span(positions, lengths=(queries, starts, positions.flatten().int() + 1))
     keys = int(positions.max()) + 1
     hidden = _numbers(keys, first.device) > positions[:, :, None]
-    mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, _MASKED)
+    mask = hidden.new_zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, _MASKED)
     return Span(positions, mask.repeat_interleave(rows_per_token, dim=1).unsqueeze(1), keys)
 
 

@@ -63,7 +63,7 @@ def extent(text: str | int, sizes: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Timed:
-    """What of quantised weights is timed on a device, and why the rest is not.
+    """What of quantised weights and of a model is timed on a device, and why the rest is not.
 
     Parameters
     ----------
@@ -71,10 +71,13 @@ class Timed:
         Operators by kind and dtype of weights; of experts that run one after another, that of one.
     reasons
         By dtype, or by kind and dtype: why it is not timed.
+    shapes
+        By kind, of the one model that is timed; None for those of the suite.
     """
 
     rows: Mapping[tuple[str, str], Operator] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
+    shapes: Mapping[str, Sequence[Sequence[int]]] | None = None
 
 
 NO_MORE = Timed()

@@ -24,8 +24,8 @@ from specmodel.measure.measurements import COLUMNS
 if TYPE_CHECKING:
     from specmodel.measure.kernels.bench import Bench
 
-BLOCK = {"cpu": 10**6, "cuda": 48}
-"""Points whose repeats are interleaved; on a GPU, as many as can be held as graphs at once [-]."""
+BLOCK = {"cuda": 48}
+"""Points whose repeats are interleaved, as many as can be held as graphs at once; else all [-]."""
 
 
 class Progress(NamedTuple):
@@ -91,7 +91,7 @@ def _timed(
 ) -> Iterator[None]:
     """Time what is missing, block by block; halfway through one, look what disturbs a GPU."""
     order = list(dict.fromkeys(point.name for point, _ in missing))
-    size = BLOCK[info.kind]
+    size = BLOCK.get(info.kind, 10**6)
     for names in (set(order[i : i + size]) for i in range(0, len(order), size)):
         block, seen = [(p, r) for p, r in missing if p.name in names], None
         with ThreadPoolExecutor(1) as watcher:

@@ -1,15 +1,20 @@
 """The suite: which points of each component are timed on a CPU or a CUDA device, and what for."""
 
+from __future__ import annotations
+
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.measure.kernels.operators import NO_MORE, Timed
+
+if TYPE_CHECKING:
+    from specmodel.models.architecture import Architecture
 
 SUITE_VERSION = "2"  # changes with the points or their work; a file has one version
 
@@ -21,10 +26,11 @@ COPY, LAUNCH, ALL_REDUCE, *SAMPLED = OTHERS = (
 
 LAUNCHED_AS = {0: "eager", 1: "graph"}  # values of the column graphs of launches
 DTYPES = ("bf16", "fp32")  # of weights, activations and KV cache
+GENERAL = (COPY, LAUNCH, "gemm")  # timed of all shapes though one model's are asked for
 CORRELATION = 0.3  # routing correlation of the points with correlated routing [-]
 
 Length = Literal["tiny", "quick", "full"]
-Device = Literal["cpu", "cuda"]
+Device = Literal["cpu", "cuda", "xpu", "mps"]
 Sizes = dict[str, float]
 Shape = Sequence[int]
 
@@ -77,6 +83,9 @@ def plain(value: float) -> str:
 
 _FILE = Path(__file__).parent / "data/suite.toml"
 SUITES = tomllib.loads(_FILE.read_text(encoding="utf-8"))  # helps need it, without NumPy
+for _device in ("xpu", "mps"):
+    for _table in (SUITES, SUITES["repeats"], SUITES["pace"]):
+        _table[_device] = _table["cuda"]
 REPEATS: dict[Device, dict[Length, int]] = SUITES["repeats"]
 """Repeats of each point, by device and length of the suite [-]."""
 COMPONENTS = (*SUITES["components"], ALL_REDUCE)
@@ -95,7 +104,11 @@ def suite(device: Device, length: Length, timed: Timed = NO_MORE) -> list[Point]
     if length == "tiny":
         points = [point for row in SUITES["tiny"] for point in _crossed(**row)]
         return points + _quantised(SUITES["tiny_quantised"], timed)
-    own = SUITES[device]
+    own = dict(SUITES[device])
+    if timed.shapes is not None:
+        fit = {kind: {"fit": shapes} for kind, shapes in timed.shapes.items()}
+        own |= {kind: fit.get(kind, {}) for kind in SUITES["components"] if kind not in GENERAL}
+        own["quantised"] = own["quantised"] | {"experts": fit.get("experts", {})}
     tokens = [[count] for count in own["tokens"]]
     correlated = _CORRELATED[:: 1 if length == "full" else 2]
     varied: dict[str, list[list[float]]] = {
@@ -114,13 +127,25 @@ def suite(device: Device, length: Length, timed: Timed = NO_MORE) -> list[Point]
             beside = own["beside"].get(component, [[]])
             each = [[*shape, *more] for shape, more in product(shapes, beside)]
             points += _crossed(component, role, each, values)
+    points += _quantised(own["quantised"], timed)
     if device == "cpu":
         read = (weight_bytes(p.component, p.sizes, "bf16") for p in points)
-        points = [
-            replace(p, every=_FEW) if size > _LONG else p
-            for p, size in zip(points, read, strict=True)
-        ]
-    return points + _quantised(own["quantised"], timed)
+        few = [_FEW if size > _LONG else 1 for size in read]
+        points = [replace(p, every=n * p.every) for p, n in zip(points, few, strict=True)]
+    return points
+
+
+def shapes_of(target: Architecture) -> dict[str, list[list[int]]]:
+    """Return the shapes of each kind in the layers of a model, by the names of its fields."""
+    found = dict[str, list[list[Any]]]()
+    for group in target.layers:
+        sizes = vars(target) | vars(group.mixer) | vars(group.feed_forward)
+        for kind, row in SUITES["components"].items():
+            names = [name for name in row["shape"] if name not in ("batch_size", "context_length")]
+            shape = [sizes.get(name) for name in names]
+            if kind not in GENERAL and None not in shape and shape not in found.get(kind, []):
+                found.setdefault(kind, []).append(shape)
+    return found
 
 
 def _quantised(own: Mapping[str, Any], timed: Timed) -> list[Point]:
