@@ -16,6 +16,8 @@ from printed import check_one_line, in_one_line, parse
 
 from specmodel.base.text import VERBOSE
 
+os.environ["XDG_DATA_HOME"] = "/nowhere"  # profiles of this machine are not those of tests
+
 settings.register_profile("specmodel", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("specmodel")
 

@@ -4,6 +4,16 @@ from typing import Any
 
 import torch
 from torch._meta_registrations import _meta_grouped_mm_common
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_map
+
+OF_QUANTISED = ("_scaled_mm", "_scaled_grouped_mm", "_int_mm", "_weight_int4pack_mm")
+
+
+def _as_on_a_gpu(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
 
 
 def computed(func: Any, gpu: Any, args: Any, kwargs: Any) -> Any:
@@ -11,6 +21,11 @@ def computed(func: Any, gpu: Any, args: Any, kwargs: Any) -> Any:
     name = func.name().removeprefix("aten::").split(".")[0]
     if name == "_flash_attention_forward":
         return _flash(*args, **kwargs)
+    if name in OF_QUANTISED:
+        with FakeTensorMode():  # with the checks of torch's kernels of a GPU, which the CPU has not
+            fake = tree_map(_as_on_a_gpu, (args, kwargs))
+            made = func(*fake[0], **fake[1])
+        return torch.zeros(made.shape, dtype=made.dtype)
     if name in ("_grouped_mm", "grouped_mm"):
         if gpu.properties.major not in (9, 10) and gpu.capture:
             raise gpu.spoil("operation not permitted when stream is capturing")

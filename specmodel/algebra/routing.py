@@ -203,6 +203,7 @@ def sample_routing(
     experts_per_token: int,
     routing_correlation: float,
     generator: np.random.Generator,
+    popularity: FloatArray | None = None,
 ) -> NDArray[np.int64]:
     """Draw the experts of every token; tokens of one sequence share experts, sequences do not.
 
@@ -220,6 +221,8 @@ def sample_routing(
         As for `experts.correlated_active_experts` [request] [token] [-].
     generator
         Source of the draws.
+    popularity
+        As `zipf_popularity` returns it; None for equally popular experts [-].
 
     Returns
     -------
@@ -238,11 +241,12 @@ def sample_routing(
     used = np.zeros((B, E))
     chosen = np.empty((B, s, k), dtype=np.int64)
     rows = np.arange(B)[:, None]
-    chance = np.full((B, E), k / E)
+    mean = np.full(E, k / E) if popularity is None else popularity
+    chance = np.tile(mean, (B, 1))
     for i in range(s):
         chosen[:, i] = _systematic(chance, k, generator)
         used[rows, chosen[:, i]] += 1
-        chance = ((1 - c) * k / E + c * used) / (1 - c + (i + 1) * c)
+        chance = ((1 - c) * mean + c * used) / (1 - c + (i + 1) * c)
     return chosen
 
 

@@ -172,6 +172,11 @@ def hub_cache() -> Path:
     return Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
 
 
+def own_folder() -> Path:
+    """Return the folder in which profiles of this user's machines are kept."""
+    return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "specmodel"
+
+
 def cached_snapshot(model: str) -> Path | None:
     """Return the folder of a model's main version in the local cache, None if it is not there."""
     folder = hub_cache() / f"models--{model.replace('/', '--')}"

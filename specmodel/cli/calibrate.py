@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,27 +12,40 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specmodel import __version__, machines
+from specmodel.base.dtypes import check_dtype
+from specmodel.base.files import refusing
+from specmodel.base.naming import own_folder
 from specmodel.base.text import wrap
 from specmodel.cli.output import told_progress
 from specmodel.cli.settings import command, options_of, own
-from specmodel.measure.kernels.suite import COMPONENTS, DTYPES, Device, Length
+from specmodel.measure.kernels.operators import NO_MORE, Timed, timed_on
+from specmodel.measure.kernels.suite import COMPONENTS, DTYPES, Device, Length, shapes_of
+from specmodel.show.columns import duration
 from specmodel.show.facts import Fact, lines
 from specmodel.show.glossary import PAGES
 
 if TYPE_CHECKING:
     from specmodel.fit.calibration import Calibration
+    from specmodel.measure.kernels.device import DeviceInfo
 
 
 @command()
+@click.argument("target", required=False, metavar="[MODEL]")
 @options_of("calibrate")
 @own("dtype", list(DTYPES), "Of all that is timed; fp32 for a CPU without bf16.", default="bf16")
+@own("weight_dtype", "NAME", "Weights to time; repeatable.  [default: all torch has]",
+     multiple=True)  # fmt: skip
 @own("again", list(COMPONENTS), "Time this anew; repeatable.", multiple=True)
 @click.option("--quick", "length", flag_value="quick", default="quick", help="Minutes (default).")
 @click.option("--full", "length", flag_value="full", help="More repeats and points.")
 @click.option("--tiny", "length", flag_value="tiny", hidden=True)
-def calibrate(device: Device, output: str, length: Length, **options: Any) -> None:
+def calibrate(
+    target: str | None, device: Device | None, output: str | None, length: Length, **options: Any
+) -> None:
     """Time kernels of this machine with torch and fit a profile to them.
 
+    The device is the GPU that is there, else the CPU, and its profile is then known as mine.
+    With MODEL, its layers are timed instead of those of many, and matrices of all sizes.
     Every timing is appended to FILE.csv at once, what it was taken on to FILE.json: a run that
     was interrupted goes on where it stopped when it is started again. A timing that fails costs
     its point only, which is noted; --again times what was noted or noisy anew, and moves the rows
@@ -38,22 +53,34 @@ def calibrate(device: Device, output: str, length: Length, **options: Any) -> No
 
     \b
     Examples:
-      specmodel calibrate --device cuda --output ./mine.toml
-      specmodel predict qwen3-30b-a3b ./mine.toml --stack torch
+      specmodel calibrate
+      specmodel predict qwen3-30b-a3b mine
+      specmodel calibrate qwen3.6-35b-a3b --weight-dtype fp8_block \\
+          --output ./qwen.toml
     """
     from specmodel.base.files import write_text
     from specmodel.fit.calibration import calibrate_rows, check_output
-    from specmodel.measure.kernels.device import find_device
+    from specmodel.measure.kernels.device import find_device, found_kind
     from specmodel.measure.kernels.session import run_suite
     from specmodel.show.fitted import kernels
 
-    rows, hardware, again = check_output(output), options["hardware"], options["again"]
+    hardware, again, is_dry = options["hardware"], options["again"], options["dry_run"]
+    device = device or found_kind()
+    if output is None:
+        output = str(own_folder() / f"{machines.hardware.OWN}.toml")
+        with refusing(output, "output", "a folder that can be written; or another `output`"):
+            if not is_dry:
+                own_folder().mkdir(parents=True, exist_ok=True)
+    rows = Path(output).with_suffix(".csv") if is_dry else check_output(output)
     if hardware is not None:
         machines.load_hardware(hardware)
-    if options["dry_run"]:
-        click.echo(_left_text(rows, device, length, again, options["dtype"]))
+    is_there = not is_dry or rows.exists()
+    info = find_device(device, options["dtype"]) if is_there else None
+    timed = _timed(device, info, length, target, options["weight_dtype"])
+    if is_dry or info is None:
+        click.echo(_left_text(rows, device, length, info, again, timed))
         return
-    info = find_device(device, options["dtype"])
+    info = replace(info, timed=timed)
     session = {"specmodel": __version__, "commit": _commit()}
     timings = run_suite(rows, info, length, session, again)
     start = progress = next(timings)
@@ -73,27 +100,65 @@ def calibrate(device: Device, output: str, length: Length, **options: Any) -> No
     click.echo(calibration_text(made, start.total - start.done, start.total))
     click.echo(f"Written: {output}, [fitted.torch]; rows: {rows}")
     dtypes = " --weight-dtype fp32 --kv-dtype fp32" if info.dtype == "fp32" else ""
-    click.echo(f"To predict: --hardware {output} --stack torch{dtypes}\n")
+    click.echo(_untimed(info.timed))
+    name = machines.hardware.OWN if Path(output).parent == own_folder() else output
+    click.echo(f"To predict: specmodel predict MODEL {name}{dtypes}\n")
     click.echo(kernels(made.fits))
 
 
+def _timed(
+    device: Device,
+    info: DeviceInfo | None,
+    length: Length,
+    target: str | None,
+    names: Sequence[str],
+) -> Timed:
+    """Return which products of quantised weights are timed, and the shapes of a model."""
+    from specmodel.cost.named import looked_up
+    from specmodel.models.architecture import load_architecture
+
+    wanted = [check_dtype("weight_dtype", name) for name in names]
+    of_device = (info.compute_capability, info.torch) if info else ()
+    timed = timed_on(device, *of_device, wanted=wanted) if wanted or length != "tiny" else NO_MORE
+    if target is None:
+        return timed
+    return replace(timed, shapes=shapes_of(load_architecture(looked_up("target", target, []))))
+
+
+def _untimed(timed: Timed) -> str:
+    """Return which dtypes of weights are not timed, and why."""
+    alike = dict[str, list[str]]()
+    for what, reason in timed.reasons.items():
+        alike.setdefault(reason, []).append(what)
+    told = [f"{', '.join(names)} ({reason})" for reason, names in alike.items()]
+    return wrap(f"Not timed: {'; '.join(told)}.") if told else ""
+
+
 def _left_text(
-    rows: Path, device: Device, length: Length, again: tuple[str, ...], dtype: str
-) -> str:
-    """Return how many repeats are left to time, a line for each point."""
-    from specmodel.measure.kernels.device import find_device
+    rows: Path, device: Device, length: Length, info: DeviceInfo | None, again: Sequence[str],
+    timed: Timed,
+) -> str:  # fmt: skip
+    """Return how many timings are left of each kind, by dtype of weights, and for how long."""
     from specmodel.measure.kernels.rows import RowFile
     from specmodel.measure.kernels.session import left_to_time
+    from specmodel.measure.kernels.suite import about_seconds
 
     file = None
-    if rows.exists():
-        file = RowFile(rows, find_device(device, dtype).identity, {}, again)
+    if info:
+        file = RowFile(rows, info.identity, {}, again)
         file.read()
-    left, total = left_to_time(device, length, file)
-    repeats = Counter(point.name for point, _ in left)
-    lines = [f"{count:7}  {name}" for name, count in repeats.items()]
-    head = f"{len(left):,} of {total:,} timings left, of {len(repeats)} points"
-    return "\n".join([f"{head}; repeats left and point:", *lines])
+    left, total = left_to_time(device, length, file, timed)
+    seconds = sum(about_seconds(device, point) for point, _ in left)
+    head = f"{len(left):,} of {total:,} timings left, of {len({p.name for p, _ in left})} points, "
+    counts = dict[str, Counter[str]]()
+    for point, _ in left:
+        counts.setdefault(point.component, Counter())[point.weight_dtype] += 1
+    told = []
+    for kind, of in counts.items():
+        small = [f"{dtype} {count:,}" for dtype, count in of.items() if dtype]
+        told.append(f"  {kind:16}  {of.total():7,}{' of them ' * bool(small)}{', '.join(small)}")
+    head += f"in about {duration(seconds)}; into {rows}:"
+    return "\n".join(filter(None, [wrap(head), *told, _untimed(timed)]))
 
 
 def _commit() -> str | None:

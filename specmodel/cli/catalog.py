@@ -65,10 +65,11 @@ def _find(name: str) -> Any:
     """Return the record that ships under a name, whichever kind it is."""
     from specmodel.base.naming import known_name, spellings
     from specmodel.drafters.measured_heads import acceptance_by_name
+    from specmodel.machines.hardware import known_hardware
 
     published = acceptance_by_name()
     known: dict[str, Callable[[str], Any]] = {
-        **dict.fromkeys(specmodel.list_hardware(), specmodel.load_hardware),
+        **dict.fromkeys(known_hardware(), specmodel.load_hardware),
         **dict.fromkeys(specmodel.list_architectures(), specmodel.load_architecture),
         **dict.fromkeys(specmodel.list_engines(), specmodel.load_engine),
         **dict.fromkeys(traces.list_presets(), traces.load_preset),

@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 
-import specmodel
 from specmodel.base.errors import InputError
 from specmodel.base.naming import counted, known_name
 from specmodel.cli.settings import Add, changed, ignore_option, option, options
@@ -72,8 +71,10 @@ def _with_words(options: dict[str, Any], *, required: bool) -> dict[str, Any]:
 
 
 def _is_gpu(word: str) -> bool:
+    from specmodel.machines.hardware import known_hardware
+
     try:
-        known = known_name(counted(word)[1], specmodel.list_hardware(), "hardware")
+        known = known_name(counted(word)[1], known_hardware(), "hardware")
     except InputError:  # the beginning of several
         return True
     return known is not None

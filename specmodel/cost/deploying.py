@@ -152,7 +152,7 @@ def resolve(
     target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
     is_known = "routing_correlation" in given
     routing = {"routing_deviation": 0.0} if is_known else assumed_routing(target)
-    kernels = choose_kernels(hardware, given.get("stack"), engine.stack)
+    kernels = choose_kernels(hardware, given.get("stack"), hardware.measured_stack or engine.stack)
     stack = engine.stack or kernels.stack
     timed = hardware.link.all_reduce if hardware.link else {}
     if {engine.all_reduces, kernels.link_stack} <= timed.keys():

@@ -4,7 +4,7 @@ import os
 
 from specmodel.base.naming import cached_snapshot, checkpoint, counted, is_id, is_local, known_name
 from specmodel.drafters.by_name import list_drafters
-from specmodel.machines.hardware import list_hardware
+from specmodel.machines.hardware import known_hardware
 from specmodel.models.architecture import list_architectures
 
 
@@ -15,7 +15,7 @@ def looked_up(argument: str, word: str, notes: list[str]) -> str:
     ('llama-3.1-70b', '8xh200_sxm')
     """
     is_gpu = argument == "hardware"
-    known = list_hardware() if is_gpu else list_architectures()
+    known = known_hardware() if is_gpu else list_architectures()
     if is_gpu and (count := counted(word))[0]:  # one of several
         return f"{count[0]}x{looked_up(argument, count[1], notes)}"
     if argument == "drafter" and word.partition(":")[0] in list_drafters():

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,8 @@ from specmodel.machines.hardware import HardwareProfile, Link, list_hardware, lo
 from specmodel.machines.profiles import hardware_text, with_stack
 from specmodel.measure.kernels.device import STACK, DeviceInfo
 from specmodel.measure.kernels.rows import read_rows
-from specmodel.measure.kernels.suite import ALL_REDUCE, COPY, LAUNCH, LAUNCHED_AS
-from specmodel.measure.measurements import check_measurements
+from specmodel.measure.kernels.suite import ALL_REDUCE, COPY, DTYPES, LAUNCH, LAUNCHED_AS
+from specmodel.measure.measurements import check_measurements, groups
 
 DRIFT = 0.1  # drift of the references over a run from which a device is flagged [-]
 MISSED = 0.2  # mean error of a fit from which a kind is warned of [-]
@@ -93,7 +94,7 @@ def calibrate_rows(
     if abs(moved) > DRIFT:
         flags.append(f"drifted: references took {moved:+.0%} in the last third of the rows")
     return Calibration(
-        text=with_stack(text, STACK, stack),
+        text=with_stack(text, STACK, replace(stack, is_measured_here=True)),
         fits=fits,
         noise=noise(rows),
         launch_times=launch_times(rows),
@@ -112,14 +113,15 @@ def _fit_what_can_be(
     try:
         fits = fit_kernels(table, profile)
     except InputError:
-        for kind, part in table.groupby("component"):
+        for kind, dtype, part in groups(table):
             try:
                 fit_kernels(part, profile)
             except InputError as error:
-                kept = kept[kept["component"] != kind]
+                kept = kept.drop(part.index)
                 if kept.empty:
                     raise
-                doubtful[str(kind)] = f"not in the profile ({error})"
+                of = "" if dtype in DTYPES else f" in {dtype}"
+                doubtful[kind] = f"not in the profile{of} ({error})"
         fits = fit_kernels(kept, profile)
     return fits, doubtful
 

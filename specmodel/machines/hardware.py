@@ -11,6 +11,7 @@ from specmodel.base import records
 from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import NEXT_WIDER, Dtype
 from specmodel.base.errors import InputError
+from specmodel.base.naming import own_folder
 from specmodel.base.records import HIDDEN, Record
 from specmodel.base.schemas import LEAST, Portion, Setting
 from specmodel.base.units import LARGEST_NUMBER, LARGEST_RATE
@@ -19,6 +20,9 @@ from specmodel.machines.kernels import TYPICAL, FittedStack
 _PACKAGED = Path(__file__).parent / "data/hardware"
 FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "hw_profiles"
 """In the package when installed, beside it in a checkout."""
+
+OWN = "mine"
+"""Name of the profile that a calibration writes unless another file is named."""
 
 RIDGE_POINT_RANGE = (1.0, 2500.0)
 """Ridge points of GPUs outside this range [FLOP/B] mean a wrong unit."""
@@ -224,6 +228,11 @@ class HardwareProfile(Record):
         return chosen[0] if chosen else next(iter(self.fitted), None)
 
     @property
+    def measured_stack(self) -> str | None:
+        """The stack that was timed on this very device, which goes before an engine's."""
+        return next((name for name, s in self.fitted.items() if s.is_measured_here), None)
+
+    @property
     def computes_in_fp4(self) -> bool:
         """Whether the GPU multiplies 4-bit activations."""
         return "fp4" in self.dtype or (self.compute_capability or 0.0) >= FP4_CAPABILITY
@@ -262,7 +271,7 @@ def load_hardware(name: str | Path, argument: str = "hardware") -> HardwareProfi
     Parameters
     ----------
     name
-        A name that `list_hardware` gives, or the path of a TOML file.
+        A name that `known_hardware` gives, or the path of a TOML file.
     argument
         Name of the argument that an error is about.
 
@@ -271,7 +280,7 @@ def load_hardware(name: str | Path, argument: str = "hardware") -> HardwareProfi
     >>> load_hardware("h200_sxm").memory.peak_bytes_per_s
     4800000000000.0
     """
-    return records.load(HardwareProfile, name, FOLDER, argument)
+    return records.load(HardwareProfile, own_or_shipped(name, argument), FOLDER, argument)
 
 
 @cache
@@ -290,3 +299,18 @@ def list_hardware() -> list[str]:
     True
     """
     return list(records.list_names(FOLDER))
+
+
+def known_hardware() -> list[str]:
+    """Return `list_hardware` and the names of the profiles that this user's machines were given."""
+    return [*list_hardware(), *sorted(path.stem for path in own_folder().glob("*.toml"))]
+
+
+def own_or_shipped(name: str | Path, argument: str = "hardware") -> str | Path:
+    """Return the path of a profile of this user's machines by its name, else the name as it is."""
+    if name in list_hardware() or not (name == OWN or name in known_hardware()):
+        return name
+    path = own_folder() / f"{name}.toml"
+    if not path.exists():
+        raise InputError(argument, name, f"it once a calibration has written {path}")
+    return path

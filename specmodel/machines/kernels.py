@@ -122,6 +122,7 @@ class _Source(Record):
     date: Day
     lent_by: str = ""
     is_default: bool = False
+    is_measured_here: bool = False
 
 
 if TYPE_CHECKING:
@@ -155,6 +156,8 @@ class FittedStack(_FitsByKind):
         then those of kernels on devices that nothing was measured on.
     is_default
         Whether this stack is taken if none is named.
+    is_measured_here
+        Whether it was timed on the very machine of the profile, so that it goes before an engine's.
     """
 
     def of_kind(self, kind: str) -> Mapping[str, KernelFit]:
@@ -205,6 +208,11 @@ class Kernels:
     def link_stack(self) -> str:
         """Stack whose all-reduces run."""
         return self.all_reduces or self.stack
+
+    @property
+    def measured_here(self) -> str:
+        """Day on which the stack was timed on this very device, "" if it was not."""
+        return self.record.date if self.record and self.record.is_measured_here else ""
 
     def place(
         self, kind: str, stored: str, arithmetic: str | None = None

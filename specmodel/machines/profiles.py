@@ -7,7 +7,7 @@ from pathlib import Path
 
 from specmodel.base import records
 from specmodel.base.errors import InputError
-from specmodel.machines.hardware import FOLDER, HardwareProfile, load_hardware
+from specmodel.machines.hardware import FOLDER, HardwareProfile, load_hardware, own_or_shipped
 from specmodel.machines.kernels import TYPICAL, FittedStack
 
 _REPORTED = re.compile(r"^reported_names = .*\n", re.MULTILINE)
@@ -21,6 +21,7 @@ def hardware_text(name: str | Path) -> str:
     those of shipped profiles alone.
     """
     load_hardware(name)
+    name = own_or_shipped(name)
     text = records.find_file(name, FOLDER, "hardware").read_text(encoding="utf-8")
     return text if records.is_path(name) else _REPORTED.sub("", text)
 

@@ -66,7 +66,9 @@ def behind(deployment: Deployment) -> list[str]:
         return [*made_up, *_dtypes(deployment), _kernels(deployment), told]
     is_own = deployment.kernels.stack in deployment.hardware.fitted
     is_own &= deployment.kernels.record is None or not deployment.kernels.record.lent_by
-    return [*made_up, *([] if is_own else [_kernels(deployment)]), *[told] * engine.is_ideal]
+    day = deployment.kernels.measured_here
+    here = [f"Kernels: measured here, {day}."] if day else []
+    return [*made_up, *(here if is_own else [_kernels(deployment)]), *[told] * engine.is_ideal]
 
 
 def _dtypes(deployment: Deployment) -> list[str]:
@@ -132,6 +134,8 @@ def _kernels(deployment: Deployment) -> str:
             f" off by {errors.replace(' (typical)', '')} on a GPU left out."
         )
     judged = "shapes not fitted" if all(own) else "what was fitted"
+    if kernels.measured_here:
+        return f"Kernels: measured here, {record.date} ({name}); off by {errors} on {judged}."
     wanted = deployment.engine.stack
     if wanted not in (None, kernels.stack) and wanted not in deployment.hardware.fitted:
         name += f" (none of {deployment.engine.name}'s are fitted on {deployment.hardware.name})"

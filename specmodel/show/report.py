@@ -308,6 +308,7 @@ def deployment_fields(deployment: Deployment) -> dict[str, Any]:
         **{name: own[name].name for name in ("target", "drafter", "hardware", "engine")},
         **({} if d.has_drafter else {"drafter": None}),
         "stack": d.kernels.stack,
+        **({"kernels": f"measured here, {here}"} if (here := d.kernels.measured_here) else {}),
         "num_gpus": d.layout.num_gpus,
         "data_parallel": d.layout.replicas,
         **{name: value for name, value in own.items() if isinstance(value, int | float | str)},

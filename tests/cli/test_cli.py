@@ -225,6 +225,7 @@ def examples():
         text = (command.help or "").replace("\\\n", " ")
         for line in text.splitlines():
             is_served = line.strip().startswith("specmodel explore")  # until it is ended
+            is_served |= line.endswith((" calibrate", " mine"))  # minutes on the user's machine
             if line.strip().startswith("specmodel ") and "./" not in line and not is_served:
                 yield " ".join(line.split()[1:])
 

@@ -15,11 +15,14 @@ import closed_loop as loop
 import specmodel
 from specmodel import load_hardware
 from specmodel.algebra.experts import correlated_active_experts
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.cli import main
 from specmodel.measure import check_measurements
 from specmodel.measure.kernels import bench as benches
 from specmodel.measure.kernels.bench import Bench, Stopwatch, Workload
 from specmodel.measure.kernels.device import find_device
+from specmodel.measure.kernels.layers import Product
+from specmodel.measure.kernels.operators import timed_on
 from specmodel.measure.kernels.session import _row
 from specmodel.measure.kernels.suite import CORRELATION, suite
 
@@ -69,6 +72,45 @@ def test_a_cpu_without_bf16_is_timed_in_fp32() -> None:
     assert _row(timed, point, 0, info)["weight_dtype"] == "fp32"
 
 
+def test_products_of_quantised_weights_are_products() -> None:
+    arena = benches.Arena(2**20, CPU)
+    x = arena.fresh(3, 256)
+    timed = timed_on("cpu", None, torch.__version__)
+    assert [dtype for kind, dtype in timed.rows if kind == "experts"] == [
+        "fp8", "fp8_block", "int8", "int4",
+    ]  # fmt: skip
+    assert {*timed.reasons} == {*BYTES_PER_ELEMENT} - {"bf16", "fp32", *(d for _, d in timed.rows)}
+    for row in (row for (kind, _), row in timed.rows.items() if kind == "gemm"):
+        product = Product(row, arena.take, x, {"m": 3, "k": 256, "n": 128})
+        stored = product.weights()
+        out, w = product(product.activations(x), stored), stored.to(torch.float32)
+        assert out.shape == (3, 128)
+        assert out.isfinite().all()
+        scales = product._scales["ws"].to(torch.float32)
+        if row.weight_dtype == "int4":  # values of 0 to 15 in pairs, less 8, and a zero point
+            stored.fill_(0x88)
+            expected = x.float().view(3, 2, 128).sum(2) @ scales[..., 1]
+            out = product(x, stored)
+        elif row.weight_dtype == "fp8_block":
+            expected = (
+                x.float() @ (w.view(1, 128, 2, 128) * scales[:, None, :, None]).view(128, 256).T
+            )
+        else:
+            expected = x.float() @ w.T * scales
+        assert torch.allclose(out.float(), expected, rtol=0.05, atol=0.05 * expected.abs().max())
+
+
+def test_quantised_experts_are_fitted_and_taken(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    words = ["--tiny", "--weight-dtype", "int4", "--weight-dtype", "fp8", "--output", str(path)]
+    assert main(["calibrate", "--device", "cpu", *words]) == 0
+    stack = load_hardware(path).fitted["torch"]
+    assert {*stack.experts} >= {"int4", "fp8"}
+    asked = {"target": "olmoe-1b-7b", "drafter": "eagle3", "acceptance": 0.7, "batch_size": 1}
+    taken = specmodel.predict(hardware=path, draft_length=1, weight_dtype="int4_g128", **asked)
+    assert taken.deployment.kernels.place("experts", "int4_g128", "bf16") == ("experts", "int4")
+
+
 def test_rows_can_be_fitted_and_judged_by_the_commands_for_any_table(
     calibrated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,6 +131,7 @@ def test_recorded_unions_meet_the_law() -> None:
         sizes = {
             "hidden_size": 16, "expert_size": 16, "num_experts": 32, "experts_per_token": 4,
             "num_tokens": 8, "tokens_per_sequence": tokens, "routing_correlation": correlation,
+            "popularity_exponent": 0.0,
         }  # fmt: skip
         active = np.concatenate([
             benches.prepare("experts", sizes, arena, str(generator.random())).active_experts
@@ -127,7 +170,7 @@ def test_what_cannot_be_timed_on(
     output = ["--output", str(tmp_path / "a.toml")]
     if not torch.cuda.is_available():
         error = refused(["--device", "cuda", *output], capsys)
-        assert "--device: got 'cuda'; expected a CUDA GPU" in error
+        assert "--device: got 'cuda'; expected a GPU of CUDA" in error
     monkeypatch.setitem(sys.modules, "torch", None)
     assert "pip install '.[calibrate]'" in refused(["--device", "cpu", *output], capsys)
     assert list(tmp_path.iterdir()) == []

@@ -2,8 +2,10 @@
 
 import json
 import threading
+import time
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -21,9 +23,11 @@ from specmodel import InputError, load_hardware
 from specmodel.cli import main
 from specmodel.cli.calibrate import calibration_text
 from specmodel.fit.calibration import calibrate_rows
+from specmodel.measure import check_measurements
 from specmodel.measure.kernels import bench as benches, collectives, device, layers
-from specmodel.measure.kernels.bench import NO_KERNEL, OUT_OF_MEMORY, Bench
+from specmodel.measure.kernels.bench import NO_KERNEL, OUT_OF_MEMORY, Bench, Stopwatch
 from specmodel.measure.kernels.device import find_device
+from specmodel.measure.kernels.operators import timed_on
 from specmodel.measure.kernels.session import run_suite
 from specmodel.measure.kernels.suite import Point, suite
 
@@ -68,6 +72,37 @@ def test_times_are_those_of_the_device(gpu):
     assert launched == pytest.approx(cuda_standin.KERNEL_SECONDS, rel=0.01)
 
 
+@cases(
+    "capability dtypes", ((9, 0), "fp8 fp8_block int8 int4"), ((10, 0), "fp8 mxfp8 int8 fp4 int4")
+)
+def test_products_of_quantised_weights_are_called_as_torch_has_them(
+    gpu, tmp_path, capability, dtypes
+):
+    gpu.properties.major, gpu.properties.minor = capability
+    timed = timed_on("cuda", capability[0] + capability[1] / 10, torch.__version__)
+    assert [dtype for kind, dtype in timed.rows if kind == "gemm"] == dtypes.split()
+    for _ in run_suite(tmp_path / "a.csv", replace(find_device("cuda"), timed=timed), "tiny"):
+        pass
+    rows = pd.read_csv(tmp_path / "a.csv")
+    assert rows["note"].isna().all()
+    assert {*rows["weight_dtype"].dropna()} == {"bf16", *dtypes.split()}
+    law = rows[(rows["component"] == "gemm") & (rows["input_size"] == 256)]
+    assert len(check_measurements(rows)) > len(law) > 0
+
+
+def test_every_kind_of_the_whole_suite_runs(gpu, tmp_path):
+    gpu.total = 2**33
+    points = {}
+    for point in suite("cuda", "quick"):  # the smallest of each kind
+        kept = points.get((point.component, size := sum(point.sizes.values())), point)
+        points = points if kept is not point else points | {(point.component, size): point}
+    small = {kind: min(s for k, s in points if k == kind) for kind, _ in points}
+    few = [points[kind, size] for kind, size in small.items()]
+    bench = Bench(find_device("cuda"), few)
+    for point in few:
+        assert "latency" in bench.measure(point), point.name
+
+
 # what fails
 
 
@@ -77,8 +112,8 @@ def failing(monkeypatch):
     prepare = benches.prepare
 
     def fail(point, fault):
-        def prepared(component, sizes, arena, name):
-            made = prepare(component, sizes, arena, name)
+        def prepared(component, sizes, arena, name, row=None):
+            made = prepare(component, sizes, arena, name, row)
             if name != point.name:
                 return made
             return replace(made, call=lambda index: (fault(), made.call(index)))
@@ -213,8 +248,52 @@ def test_gpus_that_do_not_do(gpu, monkeypatch):
     refused(r"Tesla T4.*compute capability 8\.0", find_device, "cuda")
     gpu.lost = "all CUDA-capable devices are busy or unavailable"
     refused(r"device: got 'cuda'; expected .*busy or unavailable", find_device, "cuda")
-    monkeypatch.setattr(torch.version, "hip", "6.0")
-    refused(r"a CUDA GPU that torch can see", find_device, "cuda")
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: False)
+        refused(r"a GPU of CUDA or ROCm that torch can see", find_device, "cuda")
+    refused(r"a GPU of Intel that torch can see", find_device, "xpu")
+
+
+def test_rocm_has_no_flash_attention_with_lengths_and_is_timed_without(gpu, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", "7.1")
+    info = find_device("cuda")
+    assert (info.driver, info.compute_capability) == ("7.1", None)
+    rows = timed_rows(tmp_path / "mine.csv")
+    assert {*rows["note"].dropna()} == set()
+
+
+GPUS = {
+    "xpu": ("xpu", {
+        "is_available": lambda: True, "mem_get_info": lambda: (5e9, 8e9),
+        "get_device_properties": lambda: SimpleNamespace(
+            name="Arc B580", driver_version="1.6", max_compute_units=160, total_memory=8e9),
+    }),
+    "mps": ("backends.mps", {
+        "is_available": lambda: True, "get_name": lambda: "Apple M4", "get_core_count": lambda: 10,
+    }),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", GPUS)
+def test_other_gpus_are_timed_by_a_clock_once_they_are_done(kind, monkeypatch):
+    where, names = GPUS[kind]
+    for name, value in names.items():
+        monkeypatch.setattr(f"torch.{where}.{name}", value)
+    monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 8e9)
+    monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: 3e9)
+    assert device.found_kind() == kind
+    info = find_device(kind)
+    assert (info.capacity_bytes, device.free_bytes(kind)) == (8e9, 5e9)
+    assert info.hardware in ("arc_b580", "apple_m4")
+    order: list[str] = []
+    monkeypatch.setattr(f"torch.{kind}.synchronize", lambda: order.append("waits"))
+    call = benches.Workload(lambda index: order.append("calls") or time.sleep(2e-3))
+    watch = Stopwatch(call, SimpleNamespace(type=kind))
+    order.clear()
+    assert 2e-3 <= watch.time()[0] < 2e-2
+    assert order == ["calls"] * watch.calls + ["waits"]
+    points = suite(kind, "quick", timed_on(kind))
+    assert {p.component for p in points} >= {"attention", "experts", "gemm", "recurrence"}
 
 
 # all-reduces

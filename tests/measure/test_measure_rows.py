@@ -3,6 +3,8 @@
 import json
 import random
 import re
+from collections import Counter, defaultdict
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -12,12 +14,13 @@ pytest.importorskip("filelock")
 from benched import INFO, OUT_OF_MEMORY, FakeBench, put
 from rows import cases
 
-from specmodel import InputError, load_hardware
+from specmodel import InputError, load_architecture, load_hardware
 from specmodel.cli import main
 from specmodel.fit.calibration import calibrate_rows
+from specmodel.measure.kernels.operators import timed_on
 from specmodel.measure.kernels.rows import COLUMNS, RowFile
 from specmodel.measure.kernels.session import run_suite
-from specmodel.measure.kernels.suite import REPEATS, suite
+from specmodel.measure.kernels.suite import REPEATS, shapes_of, suite
 
 IDENTITY = {"device": "a", "driver": "1", "torch": "2.13", "suite_version": "1"}
 
@@ -221,9 +224,12 @@ def calibrate(tmp_path, monkeypatch):
 
 def test_a_dry_run_lists_what_is_left_and_times_nothing(calibrate, tmp_path, capsys):
     assert calibrate("--dry-run") == 0
-    head, *lines = capsys.readouterr().out.splitlines()
-    assert head == "80 of 80 timings left, of 40 points; repeats left and point:"
-    assert [line.split() for line in lines] == [["2", p.name] for p in suite("cpu", "tiny")]
+    head, lines = capsys.readouterr().out.split("mine.csv:\n")
+    assert head.startswith("80 of 80 timings left, of 40 points, in about 1.")
+    kinds = Counter(p.component for p in suite("cpu", "tiny"))
+    assert [line.split() for line in lines.splitlines()] == [
+        [kind, str(2 * n)] for kind, n in kinds.items()
+    ]
     assert list(tmp_path.iterdir()) == []
     timings = run_suite(tmp_path / "mine.csv", INFO, "tiny")
     for _ in range(42):
@@ -231,7 +237,7 @@ def test_a_dry_run_lists_what_is_left_and_times_nothing(calibrate, tmp_path, cap
     timings.close()
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     assert calibrate("--dry-run") == 0
-    assert capsys.readouterr().out.startswith("39 of 80 timings left, of 39 points; ")
+    assert capsys.readouterr().out.startswith("39 of 80 timings left, of 39 points, ")
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -279,3 +285,56 @@ def test_interruptions(calibrate, monkeypatch, capsys, tmp_path, more, same):
     put(FakeBench, monkeypatch)
     assert calibrate() == 0
     assert len(names(tmp_path / "mine.csv")) == 80
+
+
+def test_alone_it_takes_the_device_that_is_there_and_is_known_as_mine(
+    monkeypatch, capsys, tmp_path
+):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr("specmodel.measure.kernels.device.find_device", lambda *_: INFO)
+    monkeypatch.setattr("specmodel.measure.kernels.device.found_kind", lambda: "cpu")
+    asked = ["predict", "olmoe-1b-7b", "mine"]
+    assert main(asked) == 2
+    assert f"once a calibration has written {tmp_path}/specmodel/mine" in capsys.readouterr().err
+    assert main(["calibrate", "--dry-run"]) == 0
+    assert not list(tmp_path.iterdir())
+    assert main(["calibrate", "--tiny"]) == 0
+    assert "specmodel predict MODEL mine" in capsys.readouterr().out
+    assert main(asked) == 0
+    day = load_hardware("mine").fitted["torch"].date
+    assert f"Kernels: measured here, {day}." in capsys.readouterr().out
+    assert main([*asked, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["deployment"]
+    assert (told["stack"], told["kernels"]) == ("torch", f"measured here, {day}")
+    assert main(["predict", "olmoe-1b-7b", "mine", "--engine", "vllm", "--verbose"]) == 0
+    assert f"measured here, {day} (torch 2.13.0); off by" in capsys.readouterr().out
+    again = ["--hardware", "mine", "--output", f"{tmp_path}/b.toml"]
+    assert main(["calibrate", "--tiny", *again]) == 0
+
+
+def test_of_one_model_its_layers_are_timed_and_matrices_of_all_sizes(calibrate, capsys):
+    assert calibrate("--dry-run", "qwen3.6-35b-a3b") == 0
+    timed = timed_on("cpu")
+    one = replace(timed, shapes=shapes_of(load_architecture("qwen3.6-35b-a3b")))
+    points: dict[str, list] = defaultdict(list)
+    for point in suite("cpu", "quick", one):
+        points[point.component].append(point)
+    assert {tuple(p.fixed.values()) for p in points["experts"]} == {(2048, 512, 256, 8)}
+    assert {tuple(p.fixed.values())[:3] for p in points["attention"]} == {(16, 2, 256)}
+    assert {tuple(p.fixed.values())[:4] for p in points["recurrence"]} == {(16, 32, 128, 128)}
+    assert {p.sizes["vocabulary_size"] for p in points["sampling"]} == {248320}
+    assert not points["latent_attention"]
+    assert {p.weight_dtype for p in points["experts"]} == {"", "int8", "int4", "fp8", "fp8_block"}
+    every = [p for p in suite("cpu", "quick", timed) if p.component == "gemm"]
+    assert [p.name for p in points["gemm"]] == [p.name for p in every]
+
+
+@cases(
+    "words told",
+    ("--weight-dtype nvfp4", "--weight-dtype: got 'fp4'; expected one to be timed here: torch"),
+    ("--weight-dtype fp9", "--weight-dtype: got 'fp9'; expected one of fp32, bf16"),
+    ("nosuch", "target: got 'nosuch'; expected a known name such as"),
+)
+def test_what_is_not_there_is_told_in_one_line(calibrate, capsys, words, told):
+    assert calibrate(*words.split()) == 2
+    assert told in capsys.readouterr().err

@@ -9,157 +9,18 @@ import gc
 import math
 import textwrap
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
-from specmodel.algebra.routing import sample_routing
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.measure.kernels import device as devices, layers
 from specmodel.measure.kernels.device import DeviceInfo
-from specmodel.measure.kernels.suite import COPY, DTYPES, LAUNCH, Point, Sizes
+from specmodel.measure.kernels.suite import Point, Sizes, weight_bytes
+from specmodel.measure.kernels.workloads import Arena, Workload, prepare
 from specmodel.measure.measurements import COLD_SHARE
-
-TORCH_DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
-ROUTINGS = 8  # draws of the routing that the calls of a point take in turn [-]
-LAUNCHES = 50  # kernels in a row whose launches are timed [-]
-Call = Callable[[int], object]  # its argument counts the calls, so that inputs can vary
-
-_TILE = 2**24
-_SPREAD = 0.02
-
-
-@dataclass(frozen=True, eq=False)
-class Workload:
-    """A point that is ready to run."""
-
-    call: Call
-    active_experts: tuple[int, ...] = ()  # distinct experts, of each routing that calls take
-    has_graph: bool = True  # whether a GPU replays its kernels as a graph
-    work: int = 1  # kernels in a call, by which its time is divided
-
-
-class Arena:
-    """Random weights larger than the last-level cache, of which views are taken in turn."""
-
-    def __init__(self, size_bytes: float, device: torch.device, dtype: str = "bf16") -> None:
-        count = max(math.ceil(size_bytes / DTYPES[dtype]), _TILE)
-        generator = torch.Generator(device).manual_seed(0)
-        tile = torch.empty(_TILE, dtype=TORCH_DTYPES[dtype], device=device)
-        tile.normal_(0.0, _SPREAD, generator=generator)
-        self.values = tile.repeat(math.ceil(count / _TILE))
-        self.device = device
-        self._next = 0
-
-    def take(self, *shape: int) -> Tensor:
-        """Return the next view of a shape; the first one again after the last that fits."""
-        size = math.prod(shape)
-        if self._next + size > len(self.values):
-            self._next = 0
-        view = self.values[self._next : self._next + size].view(shape)
-        self._next += math.ceil(size / 64) * 64
-        return view
-
-    def fresh(self, *shape: int) -> Tensor:
-        """Return random activations of order one."""
-        return self.values[: math.prod(shape)].view(shape) / _SPREAD
-
-
-_WEIGHTS: dict[str, Callable[[Sizes], float]] = {
-    COPY: lambda s: s["bytes"],
-    "experts": lambda s: s["num_experts"] * s["hidden_size"] * (3 * s["expert_size"] + 1),
-    "gemm": lambda s: s["input_size"] * s["output_size"],
-    "attention": lambda s: (
-        2 * s["batch_size"] * s["context_length"] * s["num_kv_heads"] * s["head_dim"]
-    ),
-}
-
-
-def weight_bytes(component: str, sizes: Sizes, dtype: str) -> float:
-    """Return the weights or KV of a point, which the arena must hold [B]."""
-    return _WEIGHTS[component](sizes) * DTYPES[dtype] if component in _WEIGHTS else 0.0
-
-
-def prepare(component: str, sizes: Sizes, arena: Arena, name: str) -> Workload:
-    """Return a point ready to run on the device of the arena; its name seeds its routing."""
-    whole = {key: round(value) for key, value in sizes.items()}
-    if component == "experts":
-        return _experts(whole, sizes["routing_correlation"], arena, zlib.crc32(name.encode()))
-    makers = {
-        COPY: _copy, LAUNCH: _launch, "gemm": _gemm, "attention": _attention,
-        "elementwise": _elementwise,
-    }  # fmt: skip
-    return makers[component](whole, arena)
-
-
-def _copy(s: dict[str, int], arena: Arena) -> Workload:
-    size = s["bytes"] // arena.values.element_size()
-
-    def call(_: int) -> None:
-        to, of = arena.take(2, size)
-        to.copy_(of)
-
-    return Workload(call)
-
-
-def _launch(s: dict[str, int], arena: Arena) -> Workload:
-    x = arena.fresh(16).clone()
-
-    def call(_: int) -> None:
-        for _ in range(LAUNCHES):
-            x.neg_()
-
-    return Workload(call, has_graph=bool(s["graphs"]), work=LAUNCHES)
-
-
-def _gemm(s: dict[str, int], arena: Arena) -> Workload:
-    inputs, outputs = s["input_size"], s["output_size"]
-    x = arena.fresh(s["num_tokens"], inputs)
-    return Workload(lambda _: F.linear(x, arena.take(outputs, inputs)))
-
-
-def _elementwise(s: dict[str, int], arena: Arena) -> Workload:
-    x, residual = (arena.fresh(s["num_tokens"], s["hidden_size"]).clone() for _ in range(2))
-    return Workload(lambda _: layers.add_norm(x, residual, arena.take(s["hidden_size"])))
-
-
-def _attention(s: dict[str, int], arena: Arena) -> Workload:
-    batch, capacity, tokens = s["batch_size"], s["context_length"], s["query_tokens"]
-    heads, groups, dim = s["num_heads"], s["num_kv_heads"], s["head_dim"]
-    query = arena.fresh(batch, tokens, heads, dim)
-    key, value = (arena.fresh(batch, tokens, groups, dim) for _ in range(2))
-    first = torch.full((batch,), capacity - tokens, device=arena.device)
-    span = layers.span_of(first, tokens, capacity, heads // groups, arena.values.dtype)
-
-    def call(_: int) -> None:
-        flat = arena.take(2 * batch * capacity * groups * dim)
-        cache = layers.laid_out(flat, batch, capacity, groups, dim)
-        layers.attend(query, key, value, cache, span)
-
-    return Workload(call)
-
-
-def _experts(s: dict[str, int], correlation: float, arena: Arena, seed: int) -> Workload:
-    h, w, E, k = (s[n] for n in ("hidden_size", "expert_size", "num_experts", "experts_per_token"))
-    x, queries = arena.fresh(s["num_tokens"], h), s["tokens_per_sequence"]
-    law = (s["num_tokens"] // queries, queries, E, k, correlation, np.random.default_rng(seed))
-    drawn = [sample_routing(*law) for _ in range(ROUTINGS)]
-    forced = [torch.from_numpy(d.reshape(-1, k)).to(arena.device) for d in drawn]
-
-    def call(index: int) -> None:
-        weights = layers.ExpertWeights(
-            arena.take(E, h), arena.take(E, 2 * w, h), arena.take(E, h, w)
-        )
-        layers.experts(x, weights, k, forced[index % ROUTINGS])
-
-    return Workload(call, tuple(len(np.unique(d)) for d in drawn))
-
 
 OUT_OF_MEMORY = "out of memory"  # note of a point that does not fit into the memory of the device
 
@@ -189,7 +50,7 @@ class Bench:
         self.clear()
         self._cold_bytes = COLD_SHARE * info.l2_bytes
         room = _KEPT_FREE * devices.free_bytes(info.kind) / 2
-        sizes = [weight_bytes(p.component, p.sizes, info.dtype) for p in points]
+        sizes = [self._weight_bytes(p, p.sizes) for p in points]
         least = self._cold_bytes if max(sizes) >= _TINY_BYTES else 0.0
         self._arena_bytes = max([least, *(size for size in sizes if size <= room)])
         with torch.inference_mode():
@@ -223,7 +84,7 @@ class Bench:
         columns: dict[str, Any] = {"elapsed": f"{time.monotonic() - self._started:.3f}"}
         if point.component in self._unable:
             return columns | {"note": self._unable[point.component]}
-        if weight_bytes(point.component, point.sizes, self._info.dtype) > self._arena_bytes:
+        if self._weight_bytes(point, point.sizes) > self._arena_bytes:
             return columns | {"note": OUT_OF_MEMORY}
         gc.disable()  # a collection in the middle of a timing would count as the kernel's
         try:
@@ -260,11 +121,15 @@ class Bench:
         timed = {"latency": f"{seconds:.6g}", "reference_latency": f"{np.mean(around):.6g}"}
         return timed | ({"active_experts": f"{active:.6g}"} if active else {})
 
+    def _weight_bytes(self, point: Point, sizes: Sizes) -> float:
+        return weight_bytes(point.component, sizes, point.weight_dtype or self._info.dtype)
+
     def _time(self, point: Point, sizes: dict[str, float], name: str) -> tuple[float, float]:
         """Return the time of a workload [s], and the mean of the experts that it loaded [-]."""
         if name not in self._ready:
-            weights = weight_bytes(point.component, sizes, self._info.dtype)
-            workload = prepare(point.component, sizes, self._arena, name)
+            weights = self._weight_bytes(point, sizes)
+            row = self._info.timed.rows.get((point.component, point.weight_dtype))
+            workload = prepare(point.component, sizes, self._arena, name, row)
             active = workload.active_experts
             read = weights * (np.mean(active) / sizes["num_experts"] if active else 1.0)
             least_calls = math.ceil(self._cold_bytes / read) if self._has_graphs and read else 1
@@ -286,7 +151,7 @@ def captured(work: Callable[[], T], pool: Any = None) -> tuple[torch.cuda.CUDAGr
 
 def _missing_kernels(device: torch.device) -> dict[str, str]:
     """Return the components that cannot be timed on this device, each with the reason."""
-    if device.type != "cuda":
+    if device.type != "cuda" or torch.version.hip:
         return {}
     missing = {} if layers.has_grouped_kernel(device) else {"experts": NO_KERNEL}
     try:
@@ -326,8 +191,7 @@ class Stopwatch:
         for index in range(_WARM_UP):
             started = time.perf_counter()
             self._call(index)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
+            self._wait()
         enough = math.ceil(LEAST_SECONDS / max(time.perf_counter() - started, 1e-9))
         self.calls = min(max(enough, least_calls), MOST_CALLS)
         if device.type == "cuda" and workload.has_graph:
@@ -337,10 +201,11 @@ class Stopwatch:
     def time(self) -> tuple[float, float]:
         """Return the mean time of the work [s], and the mean of the experts that it loaded [-]."""
         started = self._next
-        if self._device.type == "cpu":
+        if self._device.type != "cuda":
             began = time.perf_counter()
             for index in range(started, started + self.calls):
                 self._call(index)
+            self._wait()
             seconds = time.perf_counter() - began
             self._next += self.calls
         else:
@@ -348,6 +213,10 @@ class Stopwatch:
         active = self._workload.active_experts
         taken = [active[i % len(active)] for i in range(started, started + self.calls) if active]
         return seconds / self.calls / self._workload.work, float(np.mean(taken or 0))
+
+    def _wait(self) -> None:
+        if self._device.type != "cpu":
+            getattr(torch, self._device.type).synchronize()
 
     def _seconds_on_gpu(self) -> float:
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))

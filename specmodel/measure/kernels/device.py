@@ -11,6 +11,7 @@ from typing import Any
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, import_extra
 from specmodel.machines.hardware import profiles_by_reported_name
+from specmodel.measure.kernels.operators import NO_MORE, Timed
 from specmodel.measure.kernels.suite import SUITE_VERSION, Device
 
 STACK = "torch"  # name of the kernel stack that is timed
@@ -34,6 +35,7 @@ class DeviceInfo:
     l2_bytes: float  # last-level cache [B]
     compute_capability: float | None = None
     dtype: str = "bf16"  # of what is timed
+    timed: Timed = NO_MORE  # of quantised weights
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -50,21 +52,36 @@ def import_torch() -> Any:
     return torch
 
 
-def find_device(kind: str, dtype: str = "bf16") -> DeviceInfo:
-    """Return name, versions and sizes of the "cpu" or the current "cuda" device; refuse others."""
+def found_kind() -> Device:
+    """Return the kind of device that is there: a GPU that torch can use, else the CPU."""
+    torch = import_torch()
+    gpus: tuple[Device, ...] = ("cuda", "xpu", "mps")
+    return next((kind for kind in gpus if _is_there(torch, kind)), "cpu")
+
+
+def _is_there(torch: Any, kind: str) -> bool:
+    return bool(getattr(torch.backends if kind == "mps" else torch, kind).is_available())
+
+
+def find_device(kind: Device, dtype: str = "bf16") -> DeviceInfo:
+    """Return name, versions and sizes of the CPU or the current GPU of a kind, if it is there."""
     torch = import_torch()
     if kind == "cpu":
         return _cpu(torch, dtype)
     if dtype != "bf16":
         raise InputError("dtype", dtype, "bf16 on a GPU, whose attention has no other kernel")
-    if torch.version.hip or not torch.cuda.is_available():
-        raise InputError("device", kind, "a CUDA GPU that torch can see, or `device='cpu'`")
+    if not _is_there(torch, kind):
+        gpu = {"cuda": "CUDA or ROCm", "xpu": "Intel", "mps": "Apple"}[kind]
+        raise InputError("device", kind, f"a GPU of {gpu} that torch can see, or `device='cpu'`")
+    if kind != "cuda":
+        return _other_gpu(torch, kind)
     try:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     except RuntimeError as error:
         reason = str(error).partition("\n")[0]
         raise InputError("device", kind, f"a CUDA GPU that can be used ({reason})") from None
-    if properties.major < 8:
+    is_hip = torch.version.hip is not None  # whose versions of the architecture are others
+    if properties.major < 8 and not is_hip:
         expected = "a GPU of compute capability 8.0 or newer, which computes in bf16"
         raise InputError("device", f"{properties.name} ({properties.major}.x)", expected)
     name = properties.name.removeprefix("NVIDIA ")
@@ -72,12 +89,32 @@ def find_device(kind: str, dtype: str = "bf16") -> DeviceInfo:
         kind="cuda",
         name=properties.name,
         hardware=profiles_by_reported_name().get(name) or _slug(properties.name),
-        driver=gpu_state().get("driver_version", "unknown"),
+        driver=torch.version.hip or gpu_state().get("driver_version", "unknown"),
         torch=torch.__version__,
         num_multiprocessors=properties.multi_processor_count,
         capacity_bytes=float(properties.total_memory),
         l2_bytes=float(getattr(properties, "L2_cache_size", 0) or _DEFAULT_CACHE),
-        compute_capability=properties.major + properties.minor / 10,
+        compute_capability=None if is_hip else properties.major + properties.minor / 10,
+    )
+
+
+def _other_gpu(torch: Any, kind: Device) -> DeviceInfo:
+    if kind == "xpu":
+        told = torch.xpu.get_device_properties()
+        name, driver, units = told.name, told.driver_version, told.max_compute_units
+        capacity = told.total_memory
+    else:
+        name, units = torch.backends.mps.get_name(), torch.backends.mps.get_core_count()
+        driver, capacity = platform.mac_ver()[0], torch.mps.recommended_max_memory()
+    return DeviceInfo(
+        kind=kind,
+        name=name,
+        hardware=profiles_by_reported_name().get(name) or _slug(name),
+        driver=driver,
+        torch=torch.__version__,
+        num_multiprocessors=units,
+        capacity_bytes=float(capacity),
+        l2_bytes=float(_DEFAULT_CACHE),
     )
 
 
@@ -120,9 +157,12 @@ def _last_level_cache() -> float:
 
 
 def free_bytes(kind: str) -> float:
-    """Return the free memory of a "cpu" or "cuda" device [B]."""
-    if kind == "cuda":
-        return float(import_torch().cuda.mem_get_info()[0])
+    """Return the free memory of a device [B]."""
+    if kind == "mps":
+        mps = import_torch().mps
+        return float(mps.recommended_max_memory() - mps.driver_allocated_memory())
+    if kind != "cpu":
+        return float(getattr(import_torch(), kind).mem_get_info()[0])
     found = _lines("/proc/meminfo", r"^MemAvailable:\s*(\d+) kB")
     if found:
         return float(found[0]) * 1024
@@ -165,7 +205,7 @@ def _identity() -> str:
 
 def disturbances(kind: str, *, is_idle: bool) -> list[str]:
     """Return disturbances of timings, as text; with `is_idle`, any use of the device by others."""
-    if kind == "cpu":
+    if kind != "cuda":
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
         is_busy = is_idle and load > BUSY_SHARE * cores
         return [f"busy: load {load:.1f} on {cores} cores before the run"] if is_busy else []
@@ -182,7 +222,7 @@ def disturbances(kind: str, *, is_idle: bool) -> list[str]:
 
 
 def clocks(kind: str) -> str:
-    """Return the clocks of a "cpu" or "cuda" device in MHz, as text; "unknown" if not reported."""
+    """Return the clocks of a device in MHz, as text; "unknown" if not reported."""
     if kind == "cuda":
         state = gpu_state()
         return f"{state.get('clocks.sm', '?')} of {state.get('clocks.max.sm', '?')} MHz"

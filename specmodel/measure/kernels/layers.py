@@ -4,25 +4,36 @@ Nothing here waits for the host, so that a CUDA graph can hold all of it. The ex
 Hopper, torch runs grouped products one after another (`has_grouped_kernel`).
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from importlib import import_module
+from pkgutil import resolve_name
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from specmodel.base.classes import dataclass
+from specmodel.measure.kernels.operators import BASE, Operator, extent
 
 NORM_EPSILON = 1e-6
+Grouped = Callable[[Tensor, Any, Tensor], Tensor]
+Take = Callable[..., Tensor]
+"""Returns the next weights of a shape and dtype."""
 _MASKED = -1e30
 
 
 @dataclass(frozen=True, eq=False)
 class ExpertWeights:
-    """Weights of one MoE layer: router (E, h), gate and up (E, 2w, h), down (E, h, w)."""
+    """Weights of one MoE layer: router (E, h), gate and up (E, 2w, h), down (E, h, w).
+
+    The latter are what their products take: quantised ones come with their scales.
+    """
 
     router: Tensor
-    gate_up: Tensor
-    down: Tensor
+    gate_up: Any
+    down: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,19 +53,33 @@ def has_grouped_kernel(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] in (9, 10)
 
 
+def has_flash(device: torch.device) -> bool:
+    """Return whether torch has the kernel of flash attention that takes lengths of caches."""
+    return device.type == "cuda" and torch.version.hip is None
+
+
 def add_norm(x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return the norm of the sum, and the sum itself, shapes (..., hidden)."""
     total = x + residual
     return F.rms_norm(total, weight.shape, weight, NORM_EPSILON), total
 
 
+def grouped(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
+    """Return the product of groups of rows, which end so, with matrices of shape (E, n, k)."""
+    return F.grouped_mm(rows, weights.transpose(1, 2), offs=ends)
+
+
 def experts(
-    x: Tensor, weights: ExpertWeights, experts_per_token: int, forced: Tensor | None = None
+    x: Tensor,
+    weights: ExpertWeights,
+    experts_per_token: int,
+    forced: Tensor | None = None,
+    products: Sequence[Grouped] = (grouped, grouped),
 ) -> Tensor:
     """Return the output of routed experts, shape (tokens, hidden), from router to combination.
 
     Experts in `forced`, shape (tokens, experts_per_token), replace the router's choice; it still
-    runs.
+    runs. `products` are those of gate and up, and of down.
     """
     scores = F.linear(x, weights.router).softmax(dim=-1, dtype=torch.float32)
     share, chosen = scores.topk(experts_per_token, dim=-1)
@@ -64,8 +89,8 @@ def experts(
     bounds = _numbers(len(weights.router), x.device)
     ends = torch.searchsorted(by_expert, bounds, right=True, out_int32=True)
     rows = x[order // experts_per_token]
-    gate, up = F.grouped_mm(rows, weights.gate_up.transpose(1, 2), offs=ends).chunk(2, dim=-1)
-    out = F.grouped_mm(F.silu(gate) * up, weights.down.transpose(1, 2), offs=ends)
+    gate, up = products[0](rows, weights.gate_up, ends).chunk(2, dim=-1)
+    out = products[1](F.silu(gate) * up, weights.down, ends)
     share = (share / share.sum(dim=-1, keepdim=True)).to(x.dtype)
     back = torch.empty_like(out).index_copy_(0, order, out)
     return torch.bmm(share.unsqueeze(1), back.view(*chosen.shape, -1)).squeeze(1)
@@ -96,7 +121,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, cache: Tensor, span: Span)
 
 def laid_out(flat: Tensor, batch: int, capacity: int, groups: int, dim: int) -> Tensor:
     """Return flat memory as a KV cache, a view of shape (2, batch, capacity, groups, dim)."""
-    if flat.device.type == "cpu":  # entries of a head side by side, as its kernel reads them
+    if not has_flash(flat.device):  # entries of a head side by side, as its kernel reads them
         return flat.view(2, batch, groups, capacity, dim).transpose(2, 3)
     return flat.view(2, batch, capacity, groups, dim)
 
@@ -106,7 +131,7 @@ def span_of(
 ) -> Span:
     """Return where the tokens of a pass are; `first` has each sequence's first position."""
     positions = first[:, None] + _numbers(tokens, first.device)
-    if first.device.type == "cuda":
+    if has_flash(first.device):
         count = positions.numel()
         sequence = _numbers(count + 1, first.device).div(tokens, rounding_mode="floor")
         queries = _numbers(count + 1, first.device).int()
@@ -114,7 +139,7 @@ def span_of(
         return Span(positions, lengths=(queries, starts, positions.flatten().int() + 1))
     keys = int(positions.max()) + 1
     hidden = _numbers(keys, first.device) > positions[:, :, None]
-    mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, _MASKED)
+    mask = hidden.new_zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, _MASKED)
     return Span(positions, mask.repeat_interleave(rows_per_token, dim=1).unsqueeze(1), keys)
 
 
@@ -155,3 +180,71 @@ def flash_error(device: torch.device, tokens: int, dim: int) -> float:
 @cache
 def _numbers(count: int, device: torch.device) -> Tensor:
     return torch.arange(count, device=device)
+
+
+def widened(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
+    """Return the product with weights that a pass of its own widens, a scale a row."""
+    return F.linear(x, weight.to(x.dtype)) * scales
+
+
+def widened_blocks(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
+    """Return the product with weights that a pass of its own widens, a scale for 128 x 128."""
+    (n, k), (rows, columns) = weight.shape, scales.shape
+    wide = weight.to(x.dtype).view(rows, n // rows, columns, k // columns)
+    return F.linear(x, (wide * scales[:, None, :, None]).view(n, k))
+
+
+class Product:
+    """An operator on m activations of k values and matrices of n rows, `experts` of them or one."""
+
+    def __init__(
+        self, row: Operator, take: Take, x: Tensor, sizes: Mapping[str, int], *experts: int
+    ) -> None:
+        import_module(row.imports)
+        self._call, self._row, self._take, self._scales = resolve_name(row.operator), row, take, {}
+        self._keywords = {name: getattr(torch, dtype) for name, dtype in row.keywords.items()}
+        self._turned = [str(name)[:-2] for name in row.arguments if str(name).endswith(".T")]
+        self._outputs = sizes["n"]
+        for name, (dtype, *dims) in row.inputs.items():
+            shape = [extent(size, sizes) for size in dims]
+            if name == "w":
+                self._shape, self._dtype = [*experts, *shape], str(dtype)
+            elif name.startswith("w"):
+                self._scales[name] = take(*experts, *shape, dtype=dtype)
+            elif name != "x":
+                ones = torch.ones(shape, device=x.device)
+                self._scales[name] = ones.to(getattr(torch, str(dtype)))
+
+    def weights(self) -> Tensor:
+        """Return the next stored weights; their scales, a hundredth of them, stay."""
+        return self._take(*self._shape, dtype=self._dtype)
+
+    def activations(self, x: Tensor) -> Tensor:
+        """Return activations in the dtype that the operator takes, as a pass over them makes it."""
+        name, *dims = self._row.inputs["x"]
+        if name == BASE:
+            return x
+        dtype = getattr(torch, str(name))
+        if str(name).startswith("float4"):  # which torch cannot cast to: bits stand for it
+            return x[:, : x.shape[1] // 4].contiguous().view(dtype)
+        return F.pad(x, (0, 0, 0, extent(dims[0], {"m": len(x)}) - len(x))).to(dtype)
+
+    def __call__(self, x: Tensor, w: Tensor, **more: Tensor) -> Tensor:
+        """Return the product of activations, as `activations` returns them."""
+        known: dict[Any, Any] = {"x": x, "w": w, **self._scales, **more}
+        known |= {f"{name}.T": known[name].mT for name in self._turned}
+        arguments = (known.get(name, name) for name in self._row.arguments)
+        made: Tensor = self._call(*arguments, **self._keywords)
+        return made
+
+    def grouped(self, rows: Tensor, w: Tensor, ends: Tensor) -> Tensor:
+        """Return the product of each group of rows with the weights of its expert."""
+        if self._row.component == "experts":
+            return self(self.activations(rows), w, ends=ends)
+        out, start = rows.new_empty(len(rows), self._outputs), 0
+        for expert, end in enumerate(ends.tolist()):
+            if end > start:
+                scales = {name: values[expert] for name, values in self._scales.items()}
+                out[start:end] = self(rows[start:end], w[expert], **scales)
+            start = end
+        return out

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from specmodel.base.errors import InputError
 from specmodel.measure.kernels import device as devices
 from specmodel.measure.kernels.device import STACK, DeviceInfo
+from specmodel.measure.kernels.operators import BASE, NO_MORE, Timed
 from specmodel.measure.kernels.rows import RowFile
 from specmodel.measure.kernels.suite import REPEATS, Device, Length, Point, plain, suite
 from specmodel.measure.measurements import COLUMNS
@@ -23,8 +24,8 @@ from specmodel.measure.measurements import COLUMNS
 if TYPE_CHECKING:
     from specmodel.measure.kernels.bench import Bench
 
-BLOCK = {"cpu": 10**6, "cuda": 48}
-"""Points whose repeats are interleaved; on a GPU, as many as can be held as graphs at once [-]."""
+BLOCK = {"cuda": 48}
+"""Points whose repeats are interleaved, as many as can be held as graphs at once; else all [-]."""
 
 
 class Progress(NamedTuple):
@@ -35,12 +36,12 @@ class Progress(NamedTuple):
 
 
 def left_to_time(
-    device: Device, length: Length, rows: RowFile | None = None
+    device: Device, length: Length, rows: RowFile | None = None, timed: Timed = NO_MORE
 ) -> tuple[list[tuple[Point, int]], int]:
     """Return the points and repeats that `rows` lacks, and the number of timings of a suite [-]."""
-    points, repeats = suite(device, length), REPEATS[device][length]
-    left = [(p, r) for r in range(repeats) for p in points if not (rows and rows.has(p.name, r))]
-    return left, len(points) * repeats
+    points, repeats = suite(device, length, timed), range(REPEATS[device][length])
+    every = [(p, r) for r in repeats for p in points if r % p.every == 0]
+    return [(p, r) for p, r in every if not (rows and rows.has(p.name, r))], len(every)
 
 
 def run_suite(
@@ -62,13 +63,13 @@ def run_suite(
         "flags": flags,
     }
     with RowFile(path, info.identity, facts | (session or {}), again) as rows:
-        missing, total = left_to_time(info.kind, length, rows)
+        missing, total = left_to_time(info.kind, length, rows, info.timed)
         done = total - len(missing)
         yield Progress(done, total)
         if missing:
             from specmodel.measure.kernels.bench import Bench
 
-            bench = Bench(info, suite(info.kind, length))
+            bench = Bench(info, suite(info.kind, length, info.timed))
             for _ in _timed(rows, bench, missing, info, flags):
                 done += 1
                 yield Progress(done, total)
@@ -90,7 +91,7 @@ def _timed(
 ) -> Iterator[None]:
     """Time what is missing, block by block; halfway through one, look what disturbs a GPU."""
     order = list(dict.fromkeys(point.name for point, _ in missing))
-    size = BLOCK[info.kind]
+    size = BLOCK.get(info.kind, 10**6)
     for names in (set(order[i : i + size]) for i in range(0, len(order), size)):
         block, seen = [(p, r) for p, r in missing if p.name in names], None
         with ThreadPoolExecutor(1) as watcher:
@@ -138,11 +139,18 @@ def _stack(info: DeviceInfo) -> dict[str, str]:
 def _row(timed: dict[str, Any], point: Point, repeat: int, info: DeviceInfo) -> dict[str, Any]:
     sizes: dict[str, Any] = {key: plain(value) for key, value in point.sizes.items()}
     if point.component == "experts":
-        is_correlated = point.sizes["routing_correlation"] > 0
-        sizes["distribution"] = "correlated" if is_correlated else "independent"
+        named = {"popularity_exponent": "unequal", "routing_correlation": "correlated"}
+        law = (word for name, word in named.items() if point.sizes[name] > 0)
+        sizes["distribution"] = next(law, "independent")
         sizes |= {"num_matrices": 3, "includes_router": 1}
     columns = COLUMNS.get(point.component, ())
     dtypes = {name: info.dtype for name in columns if name.endswith("_dtype")}
+    if "state_dtype" in dtypes:
+        dtypes["state_dtype"] = "fp32"
+    if point.weight_dtype:
+        met = info.timed.rows[point.component, point.weight_dtype].activation_dtype
+        dtypes["weight_dtype"] = point.weight_dtype
+        dtypes["activation_dtype"] = info.dtype if met == BASE else met
     names = {
         "point": point.name, "group": point.group, "repeat": repeat,
         "component": point.component, "role": point.role,

@@ -1,24 +1,36 @@
 """The suite: which points of each component are timed on a CPU or a CUDA device, and what for."""
 
+from __future__ import annotations
+
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from specmodel.base.classes import dataclass
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.measure.kernels.operators import NO_MORE, Timed
 
-SUITE_VERSION = "1"  # changes with the points or their work; a file has one version
+if TYPE_CHECKING:
+    from specmodel.models.architecture import Architecture
 
-COPY, LAUNCH, ALL_REDUCE = OTHERS = ("copy", "launch", "all_reduce")
+SUITE_VERSION = "2"  # changes with the points or their work; a file has one version
+
+COPY, LAUNCH, ALL_REDUCE, *SAMPLED = OTHERS = (
+    *("copy", "launch", "all_reduce"),
+    *("sampling", "rejection"),
+)
 """Components that are timed but not fitted as kernels."""
 
 LAUNCHED_AS = {0: "eager", 1: "graph"}  # values of the column graphs of launches
-DTYPES = {"bf16": 2, "fp32": 4}  # of weights, activations and KV cache, each value so large [B]
+DTYPES = ("bf16", "fp32")  # of weights, activations and KV cache
+GENERAL = (COPY, LAUNCH, "gemm")  # timed of all shapes though one model's are asked for
 CORRELATION = 0.3  # routing correlation of the points with correlated routing [-]
 
 Length = Literal["tiny", "quick", "full"]
-Device = Literal["cpu", "cuda"]
+Device = Literal["cpu", "cuda", "xpu", "mps"]
 Sizes = dict[str, float]
 Shape = Sequence[int]
 
@@ -36,6 +48,8 @@ class Point:
     fixed: Mapping[str, float]
     varied: Mapping[str, float]
     reference: Mapping[str, float]
+    weight_dtype: str = ""  # if quantised
+    every: int = 1  # so many repeats are one
 
     @property
     def sizes(self) -> Sizes:
@@ -50,16 +64,16 @@ class Point:
     @property
     def group(self) -> str:
         """Name that points with the same reference share."""
-        return _name(self.component, self.fixed)
+        return _name(self.component, self.weight_dtype, self.fixed)
 
     @property
     def name(self) -> str:
         """Name that all repeats of the point share."""
-        return _name(self.component, self.sizes)
+        return _name(self.component, self.weight_dtype, self.sizes)
 
 
-def _name(component: str, sizes: Mapping[str, float]) -> str:
-    return "-".join([component, *map(plain, sizes.values())])
+def _name(component: str, dtype: str, sizes: Mapping[str, float]) -> str:
+    return "-".join([component, *filter(None, [dtype]), *map(plain, sizes.values())])
 
 
 def plain(value: float) -> str:
@@ -69,37 +83,111 @@ def plain(value: float) -> str:
 
 _FILE = Path(__file__).parent / "data/suite.toml"
 SUITES = tomllib.loads(_FILE.read_text(encoding="utf-8"))  # helps need it, without NumPy
+for _device in ("xpu", "mps"):
+    for _table in (SUITES, SUITES["repeats"], SUITES["pace"]):
+        _table[_device] = _table["cuda"]
 REPEATS: dict[Device, dict[Length, int]] = SUITES["repeats"]
 """Repeats of each point, by device and length of the suite [-]."""
 COMPONENTS = (*SUITES["components"], ALL_REDUCE)
 """What is timed, all-reduces only with several GPUs."""
-_QUERIES: list[list[float]] = [[1], [2], [4], [8], [16]]
+_QUERIES: list[list[float]] = [[1], [2], [3], [4], [6], [8], [16]]
+_LONG, _FEW = 1e8, 5  # points of a CPU that read more bytes are timed in one of so many repeats
 # batch_size, tokens_per_sequence, of correlated routing
 _CORRELATED = [(1, 4), (4, 4), (4, 8), (16, 4)]
 
 
-def suite(device: Device, length: Length) -> list[Point]:
-    """Return the points of a suite in the order of a round, each name once; "tiny" is for tests."""
+def suite(device: Device, length: Length, timed: Timed = NO_MORE) -> list[Point]:
+    """Return the points of a suite in the order of a round, each name once; "tiny" is for tests.
+
+    `timed` says which products of quantised weights are among them.
+    """
     if length == "tiny":
-        return [point for row in SUITES["tiny"] for point in _crossed(**row)]
-    own = SUITES[device]
+        points = [point for row in SUITES["tiny"] for point in _crossed(**row)]
+        return points + _quantised(SUITES["tiny_quantised"], timed)
+    own = dict(SUITES[device])
+    if timed.shapes is not None:
+        fit = {kind: {"fit": shapes} for kind, shapes in timed.shapes.items()}
+        own |= {kind: fit.get(kind, {}) for kind in SUITES["components"] if kind not in GENERAL}
+        own["quantised"] = own["quantised"] | {"experts": fit.get("experts", {})}
     tokens = [[count] for count in own["tokens"]]
     correlated = _CORRELATED[:: 1 if length == "full" else 2]
     varied: dict[str, list[list[float]]] = {
-        "experts": [[count, 1, 0.0] for count in own["tokens"]]
-        + [[batch * count, count, CORRELATION] for batch, count in correlated],
+        "experts": [[count, 1, 0.0, 0.0] for count in own["tokens"]]
+        + [[batch * count, count, CORRELATION, 0.0] for batch, count in correlated]
+        + [[count, 1, 0.0, exponent] for count, exponent in own["popular"]],
         "gemm": tokens,
-        "attention": _QUERIES,
         "elementwise": tokens,
+        **dict.fromkeys(own["beside"], _QUERIES),
+        **{kind: [[count] for count in own["rows"]] for kind in SAMPLED},
     }
     points = [_point(COPY, "skip", [size]) for size in own["copied"]]
     points += [_point(LAUNCH, "skip", [graphs]) for graphs in range(1 + (device == "cuda"))]
     for component, values in varied.items():
         for role, shapes in own[component].items():
-            caches = own["caches"] if component == "attention" else [[]]
-            each = [[*shape, *cache] for shape, cache in product(shapes, caches)]
+            beside = own["beside"].get(component, [[]])
+            each = [[*shape, *more] for shape, more in product(shapes, beside)]
             points += _crossed(component, role, each, values)
+    points += _quantised(own["quantised"], timed)
+    if device == "cpu":
+        read = (weight_bytes(p.component, p.sizes, "bf16") for p in points)
+        few = [_FEW if size > _LONG else 1 for size in read]
+        points = [replace(p, every=n * p.every) for p, n in zip(points, few, strict=True)]
     return points
+
+
+def shapes_of(target: Architecture) -> dict[str, list[list[int]]]:
+    """Return the shapes of each kind in the layers of a model, by the names of its fields."""
+    found = dict[str, list[list[Any]]]()
+    for group in target.layers:
+        sizes = vars(target) | vars(group.mixer) | vars(group.feed_forward)
+        for kind, row in SUITES["components"].items():
+            names = [name for name in row["shape"] if name not in ("batch_size", "context_length")]
+            shape = [sizes.get(name) for name in names]
+            if kind not in GENERAL and None not in shape and shape not in found.get(kind, []):
+                found.setdefault(kind, []).append(shape)
+    return found
+
+
+def _quantised(own: Mapping[str, Any], timed: Timed) -> list[Point]:
+    """Return the points of products of quantised weights."""
+    return [
+        replace(point, weight_dtype=dtype, every=operator.every)
+        for (component, dtype), operator in timed.rows.items()
+        for role, shapes in own[component].items()
+        for point in _crossed(component, role, shapes, [
+            [count, *[*SUITES["components"][component]["reference"].values()][1:]]
+            for count in own["tokens"]
+        ])
+    ]  # fmt: skip
+
+
+def weight_bytes(component: str, sizes: Sizes, dtype: str) -> float:
+    """Return the weights or KV of a point, which the arena must hold [B]."""
+    return _WEIGHTS[component](sizes) * BYTES_PER_ELEMENT[dtype] if component in _WEIGHTS else 0.0
+
+
+_WEIGHTS: dict[str, Callable[[Sizes], float]] = {
+    COPY: lambda s: s["bytes"],
+    "experts": lambda s: s["num_experts"] * s["hidden_size"] * (3 * s["expert_size"] + 1),
+    "gemm": lambda s: s["input_size"] * s["output_size"],
+    "attention": lambda s: (
+        2 * s["batch_size"] * s["context_length"] * s["num_kv_heads"] * s["head_dim"]
+    ),
+    "latent_attention": lambda s: (
+        s["batch_size"] * s["context_length"] * (s["kv_lora_rank"] + s["qk_rope_head_dim"])
+    ),
+    "recurrence": lambda s: (
+        2 * s["batch_size"] * s["num_value_heads"] * s["key_head_dim"] * s["value_head_dim"]
+    ),
+    **dict.fromkeys(SAMPLED, lambda s: 2 * s["num_tokens"] * s["vocabulary_size"]),
+}
+
+
+def about_seconds(device: Device, point: Point) -> float:
+    """Return about how long a timing of a point takes, with those of its reference [s]."""
+    pace = SUITES["pace"][device]
+    read = 3 * point.every * weight_bytes(point.component, point.sizes, "bf16")
+    return float(pace["seconds"] + read / pace["bytes_per_s"])
 
 
 def _crossed(
@@ -111,11 +199,11 @@ def _crossed(
 
 
 def _point(component: str, role: str, shape: Shape, *values: float) -> Point:
-    """Return a point; under correlated routing, fitted shapes only tell how far errors spread."""
+    """Return a point; under other routing, fitted shapes only tell how far errors spread."""
     row = SUITES["components"][component]
     reference: Sizes = row.get("reference", {})
     varied = dict(zip(reference, values, strict=True))
-    if role == "fit" and varied.get("routing_correlation"):
+    if role == "fit" and (varied.get("routing_correlation") or varied.get("popularity_exponent")):
         role = "spread"
     fixed: Sizes = dict(zip(row["shape"], shape, strict=True))
     return Point(component=component, role=role, fixed=fixed, varied=varied, reference=reference)
