@@ -43,6 +43,8 @@ class StepTimes:
     tree_time, lookup_time, rejection_time
         Building and masking a tree on the GPU; look-ups on the host, and what else the host does
         for the draft of a step beside its passes [s].
+    waits
+        Whether the next step is scheduled after this one for its draft, even if that has no token.
     hides_host
         Which steps have the host work beside the GPU, as in `EngineProfile`.
     """
@@ -54,6 +56,7 @@ class StepTimes:
     tree_time: FloatArray
     lookup_time: FloatArray
     rejection_time: FloatArray
+    waits: np.ndarray | bool = False
     hides_host: Hiding = "none"
 
     @cached_property
@@ -78,9 +81,15 @@ class StepTimes:
         return self.forward.total_time
 
     @cached_property
+    def undrafted_time(self) -> FloatArray:
+        """Target pass of a step in which nothing is proposed [s]."""
+        plain = self.forward.total_time
+        return plain + self.waits * (self.plain_pass.taking_turns().total_time - plain)
+
+    @cached_property
     def verify_time(self) -> FloatArray:
         """Target pass of a step, averaged over verify passes and steps without a proposal [s]."""
-        plain = self.forward.total_time
+        plain = self.undrafted_time
         return plain + self.speculating_chance * (self.speculating.total_time - plain)
 
     @cached_property
@@ -123,7 +132,8 @@ class StepTimes:
         """Return what the step takes beyond a decode step, by cause; sums exactly [s]."""
         growth = growth_by_cause(self.forward, self.speculating)
         growth = {cause: time * self.speculating_chance for cause, time in growth.items()}
-        growth["overhead"] = growth["overhead"] + self.reject_time
+        waited = (1 - self.speculating_chance) * (self.undrafted_time - self.forward_time)
+        growth["overhead"] = growth["overhead"] + self.reject_time + waited
         return growth | {"drafting": self.draft_time}
 
     def plain_by_cause(self) -> dict[str, FloatArray]:
@@ -181,8 +191,9 @@ def step_times(
     graph holds a pass; what it takes by pass, step and request for scheduling and sampling; and
     look-ups. Where the engine schedules the next step beside the GPU, launches and scheduling are
     hidden but for a share (`algebra.overlap`) that is the same for all host work of a step; where
-    it waits (`EngineProfile.waits_for`), scheduling adds, and launches are hidden by the GPU's work
-    of their own pass. Look-ups are never hidden: they need the tokens of the step before.
+    it waits (`EngineProfile.waits_for`), scheduling adds, in steps without a proposal too,
+    and launches are hidden by the GPU's work of their own pass. Look-ups are never hidden: they
+    need the tokens of the step before.
 
     Parameters
     ----------
@@ -236,7 +247,9 @@ def step_times(
         speculating = speculating.scaled(errors.verify, common)
         drafting = [replace(part, each=part.each.scaled(errors.draft, common)) for part in drafting]
     own, chance = deployment.layout.requests_of_replica(B), verified.speculating_chance
-    rejection = engine.rejection_time(gamma, own * drafter.proposal_rate, chance)
+    waits = (gamma > 0) & (deployment.hides_host == "plain")
+    proposing = own * drafter.proposal_rate
+    rejection = engine.rejection_time(gamma, proposing, np.where(waits, 1.0, chance))
     return StepTimes(
         plain_pass=forward,
         verify_pass=speculating,
@@ -245,6 +258,7 @@ def step_times(
         tree_time=is_tree * engine.tree_time * engine.gpu_time_factor,
         lookup_time=np.where(gamma > 0, drafter.lookup_time * own, 0.0),
         rejection_time=np.where(is_idle & (not d.runs_idle_drafter), 0.0, rejection),
+        waits=waits,
         hides_host=deployment.hides_host,
     )
 

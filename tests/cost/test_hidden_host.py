@@ -102,6 +102,17 @@ def test_a_draft_that_is_waited_for_shows_scheduling_and_hides_launches():
     assert float(eager.speculating.total_time) == pytest.approx(shown + seconds.pass_time, rel=1e-9)
 
 
+def test_a_step_in_which_nothing_is_proposed_waits_too():
+    """The arm is scheduled synchronously as a whole, as with --no-async-scheduling."""
+    seconds, never = load_engine("vllm-0.24").overheads, terms(ngram_drafter(proposal_rate=0.0))
+    python = seconds.pass_time + seconds.reject_time
+    assert float(never.step_time) == pytest.approx(float(never.plain_pass.gpu_time) + python)
+    found = terms(ngram_drafter(proposal_rate=0.1))
+    growth = float(sum(found.growth_by_cause().values()))
+    assert growth == pytest.approx(float(found.step_time - found.forward_time), rel=1e-12)
+    assert float(found.step_time) > float(never.step_time)
+
+
 @cases(
     "version launches", ("0.24", 24 * 11), ("0.26", 24 * 4.0), ("0.30", 24 * 4.0), ("0.33", 24 * 11)
 )
