@@ -342,7 +342,8 @@ def time_by_cause(time: PassTime) -> dict[str, FloatArray]:
 
 def launches(works: Mapping[str, Work]) -> Any:
     """Return how many kernels the host launches for `works`, as a number or a form [-]."""
-    return sum(work.kernels * kernel_kind(work.kind).launches for work in works.values())
+    each = ((work.kernels * work.ranks, kernel_kind(work.kind)) for work in works.values())
+    return sum(kernels * kind.launches for kernels, kind in each)
 
 
 def kernels_taken(

@@ -71,6 +71,28 @@ def test_beyond_it_the_host_launches_each_kernel():
 
 
 @pytest.mark.parametrize(("eager", "captured"), [(16.644e-3, 2.149e-3), (16.812e-3, 2.516e-3)])
+def test_an_all_reduce_outside_graphs_is_launched_by_each_rank():
+    """Two of 48 layers, of embedding and of logits: one and a half for each of four ranks."""
+    point = {"batch_size": 129, "tensor_parallel": 4, "engine": "vllm-0.14"}
+    found = predicted(**point).evaluation.times.verify_pass
+    works = found.work().components.values()
+    each = {"message": 1.5 * 4, "experts": 2.5}
+    launched = sum(float(np.max(part.kernels)) * each.get(part.kind, 1.0) for part in works)
+    assert sum(part.kernels for part in works if part.kind == "message") == 2 * 48 + 2
+    assert float(np.max(found.launches())) == pytest.approx(launched)
+
+
+@pytest.mark.parametrize("engine", ["vllm-0.24", "vllm-0.30", "vllm-0.33"])
+def test_a_drafter_is_eager_or_not_as_told(engine):
+    def launched(**told):
+        own, _ = deploy(target="qwen3-14b", drafter="qwen3-0.6b", hardware="h200_sxm",
+                        engine=engine, **told)  # fmt: skip
+        point = {"batch_size": 1, "draft_length": 3, "verify_tokens": 4, "context_length": 99}
+        return float(step_times(own, **point).draft_passes[1].each.launch_time)
+
+    assert launched(eager_drafter=False) == 0 < launched() <= launched(eager_drafter=True)
+
+
 def test_a_kernel_takes_what_eager_passes_took(tmp_path, eager, captured):
     """GLM-OCR's 16 layers of text in vLLM 0.17.1 on an A100: launches are 0.7 as long."""
     config = {"model_type": "glm4", "hidden_size": 1024, "intermediate_size": 4096}
