@@ -112,7 +112,7 @@ class DraftArguments(TypedDict, total=False):
     mtp_dtype
         Dtype of the weights of the target's block for multi-token prediction.
     draft_tensor_parallel
-        GPUs that a draft model is cut over [-].
+        GPUs that a draft model is cut over; those of the target by default, as engines do [-].
     """
 
     tree_width: int | None

@@ -68,6 +68,7 @@ _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(DEGREES, 1),
     "decode_context_parallel": 1,
     "data_parallel": None,  # as many as expert_parallel needs
+    "draft_tensor_parallel": None,  # as many as the target's
 }
 
 
@@ -246,6 +247,7 @@ def _defaults_taken(deployment: Deployment, given: Mapping[str, Any]) -> dict[st
     values |= {"stack": deployment.kernels.stack, "state_slots": state_slots(deployment.states)}
     if deployment.engine.is_of_mean_host:
         values["host_speed"] = Note("mean_host", {"speed": deployment.engine.host_speed})
+    values |= {"draft_tensor_parallel": deployment.draft_layout.tensor_parallel}
     told = {*given} if target.is_moe else {*given, "routing_correlation", "expert_parallel"}
     if len(target.token_cuts(deployment.tensor_parallel)) == 1:
         told |= {"decode_context_parallel"}

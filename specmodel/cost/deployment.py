@@ -83,7 +83,8 @@ class Deployment:
         GPUs, of those that cut the target's matrices, that share the tokens of each sequence in the
         cache; layers of a drafter that cannot be cut so keep all tokens on each [-].
     draft_tensor_parallel
-        GPUs that a draft model is cut over; a head follows the target [-].
+        GPUs that a draft model is cut over; if None, those of the target, as engines do, or as many
+        of them as cut it evenly; a head follows the target [-].
     routing_correlation, popularity, memory_utilization, tree_width, state_rollback, temperature
         As in `specmodel.predict`; the correlation may be draws that broadcast with the points [-].
     popularity_spread
@@ -99,7 +100,7 @@ class Deployment:
     data_parallel: int | None = None
     expert_parallel: int = 1
     decode_context_parallel: int = 1
-    draft_tensor_parallel: int = 1
+    draft_tensor_parallel: int | None = None
     routing_correlation: FloatArray | float = 0.0
     popularity: FloatArray | None = None
     popularity_spread: FloatArray | float | None = None
@@ -124,7 +125,8 @@ class Deployment:
             experts, chosen = self.target.num_experts, self.target.mean_experts_per_token
             check_popularity(self.popularity, experts, chosen)
         for name in ("tensor_parallel", "expert_parallel", "draft_tensor_parallel"):
-            self._check_links(name, getattr(self, name), getattr(self, name))
+            degree = getattr(self, name) or 1
+            self._check_links(name, degree, degree)
         if self.target.is_moe:
             self._check_links("data_parallel", self.layout.replicas, self.layout.num_gpus)
         self._check_drafter()
@@ -273,7 +275,8 @@ class Deployment:
         """How the drafter is spread over GPUs."""
         layout, shared = self.layout, self.decode_context_parallel
         if not self.drafter.is_head:
-            own = Layout(self.draft_tensor_parallel, 1, self._gpus_per_node, layout.replicas)
+            degree = self.draft_tensor_parallel or self._draft_cut
+            own = Layout(degree, 1, self._gpus_per_node, layout.replicas)
             layout = replace(own, decode_context_parallel=shared)
         cuts = (m.token_cuts(layout.tensor_parallel) for m in self.drafter.architectures)
         if all(shared in of_model for of_model in cuts):
@@ -282,6 +285,16 @@ class Deployment:
 
     @property
     def message_spread(self) -> float:
+    @property
+    def _draft_cut(self) -> int:
+        """GPUs of the target that a draft model is cut over: vLLM 0.33 wants all of them [-].
+
+        ``DraftModelProposer._raise_if_draft_tp_mismatch``; SGLang 0.5.23 has no other layout
+        (``standalone_worker_v2.py``).
+        """
+        n, mixers = self.tensor_parallel, [m for a in self.drafter.architectures for m in a.mixers]
+        return next(i for i in range(n, 0, -1) if not n % i and all(m.cuts(i) for m in mixers))
+
         """Standard deviation of the log time of messages, 0 if timed on the stack itself [-]."""
         link = self.hardware.link if self.layout.tensor_parallel > 1 else None
         return link.spread_of_all_reduces(self.kernels.link_stack) if link else 0.0
@@ -325,7 +338,7 @@ class Deployment:
                 value = f"{model.name}, vocabulary_size {size}"
                 expected = f"a model with the vocabulary_size {needed} of {self.target.name}"
                 raise InputError("drafter", value, expected)
-        if self.draft_tensor_parallel > self.tensor_parallel:
+        if (self.draft_tensor_parallel or 1) > self.tensor_parallel:
             expected = f"at most tensor_parallel = {self.tensor_parallel}"
             raise InputError("draft_tensor_parallel", self.draft_tensor_parallel, expected)
 
