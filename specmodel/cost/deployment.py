@@ -18,7 +18,7 @@ from specmodel.layers.batch import Layout
 from specmodel.layers.engines import NO_ENGINE, UNBOUNDED, EngineCode, engine_code, has_code
 from specmodel.layers.states import Rollback, Slots, StateKeeping
 from specmodel.layers.work import Walk
-from specmodel.machines.engine import EngineProfile, Hiding, Overheads
+from specmodel.machines.engine import MODELS, EngineProfile, Hiding, Overheads
 from specmodel.machines.graphs import GraphLimit, graph_limit
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import DATA_SHEET_KERNELS, Kernels
@@ -210,8 +210,10 @@ class Deployment:
     def hides_host(self) -> Hiding:
         """Steps in which host work overlaps with the GPU, given the drafter."""
         hides = self.engine.hides_host
-        is_waited_for = self.drafter.drafting in self.engine.waits_for
-        return "plain" if hides == "all" and is_waited_for else hides
+        if hides != "all" or self.drafter.drafting not in self.engine.waits_for:
+            return hides
+        # a model drafts from tokens on the GPU, before they are on the host: vLLM's `use_gpu_toks`
+        return "drafts" if self.drafter.drafting in MODELS else "plain"
 
     @cached_property
     def graph_limit(self) -> GraphLimit | None:
@@ -284,8 +286,6 @@ class Deployment:
         return replace(layout, decode_context_parallel=1)
 
     @property
-    def message_spread(self) -> float:
-    @property
     def _draft_cut(self) -> int:
         """GPUs of the target that a draft model is cut over: vLLM 0.33 wants all of them [-].
 
@@ -295,6 +295,8 @@ class Deployment:
         n, mixers = self.tensor_parallel, [m for a in self.drafter.architectures for m in a.mixers]
         return next(i for i in range(n, 0, -1) if not n % i and all(m.cuts(i) for m in mixers))
 
+    @property
+    def message_spread(self) -> float:
         """Standard deviation of the log time of messages, 0 if timed on the stack itself [-]."""
         link = self.hardware.link if self.layout.tensor_parallel > 1 else None
         return link.spread_of_all_reduces(self.kernels.link_stack) if link else 0.0

@@ -73,7 +73,8 @@ class StepTimes:
     @cached_property
     def drafting(self) -> tuple[DraftTime, ...]:
         """Passes of the drafter, with the host time they wait for."""
-        return tuple(replace(part, each=self._shown(part.each)) for part in self.draft_passes)
+        own = self.draft_passes
+        return tuple(replace(p, each=self._shown(p.each, is_draft=True)) for p in own)
 
     @property
     def forward_time(self) -> FloatArray:
@@ -140,16 +141,18 @@ class StepTimes:
         """Return what a decode step takes, by cause [s]."""
         return time_by_cause(self.forward)
 
-    def _shown(self, time: PassTime) -> PassTime:
+    def _shown(self, time: PassTime, *, is_draft: bool = False) -> PassTime:
         """Return a pass of a step with a draft, with the host time it waits for."""
-        return time.waiting(self._share) if self.hides_host == "all" else time.taking_turns()
+        is_beside = self.hides_host == "all" or (self.hides_host == "drafts" and is_draft)
+        return time.waiting(self._share) if is_beside else time.taking_turns()
 
     @cached_property
     def _share(self) -> FloatArray:
-        """Share of the host's time that a step with a draft waits for [-]."""
+        """Share of the host's time beside the GPU that a step with a draft waits for [-]."""
         gpu = self.verify_pass.gpu_time + self.tree_time
-        host = self.verify_pass.host_time + self.rejection_time
-        launches = self.verify_pass.launch_time
+        is_all = float(self.hides_host == "all")
+        host = is_all * (self.verify_pass.host_time + self.rejection_time)
+        launches = is_all * self.verify_pass.launch_time
         for part in self.draft_passes:
             gpu = gpu + part.passes.count * part.each.gpu_time
             host = host + part.passes.count * part.each.host_time
@@ -247,7 +250,7 @@ def step_times(
         speculating = speculating.scaled(errors.verify, common)
         drafting = [replace(part, each=part.each.scaled(errors.draft, common)) for part in drafting]
     own, chance = deployment.layout.requests_of_replica(B), verified.speculating_chance
-    waits = (gamma > 0) & (deployment.hides_host == "plain")
+    waits = (gamma > 0) & (deployment.hides_host in ("plain", "drafts"))
     proposing = own * drafter.proposal_rate
     rejection = engine.rejection_time(gamma, proposing, np.where(waits, 1.0, chance))
     return StepTimes(

@@ -66,13 +66,19 @@ OVERHEADS = tuple(name for name in Overheads.__dataclass_fields__ if name not in
 ON_HOST = tuple(name for name in OVERHEADS if name != "tree_time")
 """Those that the host takes, or that kernels wait for it."""
 
-Hiding = Literal["none", "plain", "all"]
-"""Which steps have the host work beside the GPU: none, those that draft nothing, or all."""
+Hiding = Literal["none", "plain", "drafts", "all"]
+"""Which steps have the host work beside the GPU: none, those that draft nothing, these and, in the
+others, what launches the drafter, or all."""
 
 Drafting = Literal[
     "ngram", "suffix", "head", "block head", "parallel head", "model", "parallel model"
 ]
 """How drafts are made, as far as engines tell them apart."""
+
+MODELS = ("model", "parallel model")
+"""Ways of drafting by models that know nothing of the target."""
+
+_WHOLE_GRAPHS: dict[str, tuple[Drafting, ...]] = {"one_by_one": (), "in_pieces": ()}
 
 Ends = Annotated[tuple[Points, Points], FROM_LIST]
 
@@ -154,7 +160,8 @@ class EngineProfile(Record):
         beside the GPU in any step [s].
     hides_host
         Which steps have the host work beside the GPU (`algebra.overlap`): "all", "plain" ones, as
-        SGLang's first speculation, or "none". Elsewhere the two take turns.
+        SGLang's first speculation, "drafts": these and what launches a drafter, or "none".
+        Elsewhere the two take turns.
     waits_for
         Drafts that the next step is scheduled after, so that the host has no such step beside the
         GPU: of vLLM's asynchronous scheduling, those that need tokens on the host.
