@@ -131,6 +131,8 @@ def resolve(
     engine = engine.told_to({name for name in SWITCHES if _is_on(name, given)})
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
+    if engine.is_of_mean_host and "host_speed" not in given:
+        engine = replace(engine, host_speed=engine.host_speed * hardware.host_speed)
     if hardware.kind == "cpu":  # its host computes itself: no second stream, no graphs
         engine = replace(engine, hides_host="none", shared_beside=(), graphs=None)
     are_of_gguf = (is_of_gguf(given.get(n), by_size=hardware.runs_gguf) for n in _ALL_DTYPES)
