@@ -128,7 +128,7 @@ def resolve(
         engine = engine.on_host(_single("host_speed", given))
     if "graph_limit" in given:
         engine = engine.with_graphs_of(_degree("graph_limit", given, LARGEST_GRAPH, least=0))
-    engine = engine.told_to({name for name in SWITCHES if _is_on(name, given)})
+    engine = engine.told_to({name: _is_on(name, given) for name in SWITCHES if name in given})
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
     if engine.is_of_mean_host and "host_speed" not in given:
@@ -247,9 +247,9 @@ def _defaults_taken(deployment: Deployment, given: Mapping[str, Any]) -> dict[st
     target = deployment.target
     values = _DEFAULTS | {name: getattr(target, name) for name in DTYPES}
     values |= {"stack": deployment.kernels.stack, "state_slots": state_slots(deployment.states)}
+    values |= {"draft_tensor_parallel": deployment.draft_layout.tensor_parallel}
     if deployment.engine.is_of_mean_host:
         values["host_speed"] = Note("mean_host", {"speed": deployment.engine.host_speed})
-    values |= {"draft_tensor_parallel": deployment.draft_layout.tensor_parallel}
     told = {*given} if target.is_moe else {*given, "routing_correlation", "expert_parallel"}
     if len(target.token_cuts(deployment.tensor_parallel)) == 1:
         told |= {"decode_context_parallel"}

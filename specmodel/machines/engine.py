@@ -1,6 +1,6 @@
 """Overheads of a serving stack: what a pass costs beyond its FLOPs and bytes."""
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -292,15 +292,19 @@ class EngineProfile(Record):
         }
         return engine.with_changes("engine", known)
 
-    def told_to(self, switches: Collection[str]) -> "EngineProfile":
-        """Return the engine with features switched off, by the names in `naming.SWITCHES`."""
-        engine = self.with_graphs_of(0) if "enforce_eager" in switches else self
-        if "sync_scheduling" in switches and engine.hides_host != "none":
+    def told_to(self, switches: Mapping[str, bool]) -> "EngineProfile":
+        """Return the engine with features switched, by the names in `naming.SWITCHES`.
+
+        A drafter that is told not to be eager runs from graphs, whatever the engine captures.
+        """
+        engine = self.with_graphs_of(0) if switches.get("enforce_eager") else self
+        if switches.get("sync_scheduling") and engine.hides_host != "none":
             # plain steps wait too: by 2.4 ms at one request, 5.2 at 128 (Qwen3-30B, H200, 0.24)
             both = engine.pass_time + engine.reject_time
             engine = replace(engine, hides_host="none", pass_time=both, reject_time=0.0)
-        if "eager_drafter" in switches:
-            engine = replace(engine, one_by_one=get_args(Drafting))
+        if (is_eager := switches.get("eager_drafter")) is not None:
+            captured = {"one_by_one": get_args(Drafting)} if is_eager else _WHOLE_GRAPHS
+            engine = replace(engine, **captured)
         return engine
 
     def with_graphs_of(self, limit: int) -> "EngineProfile":

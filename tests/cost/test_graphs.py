@@ -8,6 +8,7 @@ import pytest
 from printed import refused
 
 from specmodel import decode, deploy, load_engine, predict
+from specmodel.cost import step_times
 
 POINT = {
     "target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h200_sxm", "engine": "vllm",
@@ -70,7 +71,6 @@ def test_beyond_it_the_host_launches_each_kernel():
     assert beyond == pytest.approx(launches * load_engine("vllm").eager_kernel_time, rel=1e-9)
 
 
-@pytest.mark.parametrize(("eager", "captured"), [(16.644e-3, 2.149e-3), (16.812e-3, 2.516e-3)])
 def test_an_all_reduce_outside_graphs_is_launched_by_each_rank():
     """Two of 48 layers, of embedding and of logits: one and a half for each of four ranks."""
     point = {"batch_size": 129, "tensor_parallel": 4, "engine": "vllm-0.14"}
@@ -93,6 +93,7 @@ def test_a_drafter_is_eager_or_not_as_told(engine):
     assert launched(eager_drafter=False) == 0 < launched() <= launched(eager_drafter=True)
 
 
+@pytest.mark.parametrize(("eager", "captured"), [(16.644e-3, 2.149e-3), (16.812e-3, 2.516e-3)])
 def test_a_kernel_takes_what_eager_passes_took(tmp_path, eager, captured):
     """GLM-OCR's 16 layers of text in vLLM 0.17.1 on an A100: launches are 0.7 as long."""
     config = {"model_type": "glm4", "hidden_size": 1024, "intermediate_size": 4096}
