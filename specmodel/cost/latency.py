@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from math import log2
 
 import numpy as np
 
 from specmodel.algebra.acceptance import proposals
 from specmodel.algebra.overlap import exposed_share
+from specmodel.algebra.roofline import Value
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
@@ -17,6 +19,7 @@ from specmodel.cost.passes import PassTime, growth_by_cause, time_by_cause
 from specmodel.cost.programs import Only, PassProgram
 from specmodel.drafters.passes import DraftPasses, Part
 from specmodel.layers.batch import Layout, Routing, SequenceGroup, carried_by
+from specmodel.layers.work import Work
 from specmodel.machines.engine import Hiding, Overheads
 from specmodel.models.architecture import Architecture
 
@@ -270,6 +273,13 @@ LAUNCHES_OF_PIECES = 4.0
 """What the host launches of a layer in pieces: a graph of what is not attention, the write of keys
 and values, attention and its plan [-]."""
 
+LAUNCHES_OF_MESSAGES = 3.0
+"""How many times as long the host takes, each time that ranks double, for an all-reduce of a pass
+without prompts, outside graphs. Python decides how (`CudaCommunicator.all_reduce`), copies to a
+buffer that all ranks know (`CustomAllreduce.custom_all_reduce`, vLLM 0.24), and waits for the
+slowest. So many make steps at TP 2 err as those at TP 1 (48 layers of experts, GB200) [-].
+"""
+
 UNCOMPILED = 1.5
 """How many times as long the host takes for a kernel of an engine that compiles nothing either: 71
 to 77 ms for a step of Qwen3-30B-A3B on H200 (vLLM 0.24), 14.4 for 16 layers of GLM-OCR on A100 [-].
@@ -284,10 +294,12 @@ def launched(
     *,
     in_pieces: Architecture | None = None,
     is_eager: bool = False,
+    is_prompt: bool = False,
 ) -> PassTime:
     """Return a pass with the host's time for launches outside the engine's CUDA graphs.
 
     Layers of a model `in_pieces` run from piecewise graphs, without attention, as far as graphs go.
+    Ranks of a pass of prompts hardly wait for each other's launches, which its work hides.
     """
     limit = deployment.graph_limit
     if limit is None:
@@ -296,10 +308,20 @@ def launched(
     pieces = in_pieces.num_layers * LAUNCHES_OF_PIECES if in_pieces else 0.0
     if not (pieces or is_beyond.any()):
         return time
-    each = time.launches() * (UNCOMPILED if limit.count == 0 else 1.0)
+    each = time.launches() + (0.0 if is_prompt else _more_of_messages(time.work().components))
+    each = each * (UNCOMPILED if limit.count == 0 else 1.0)
     launches = np.where(is_beyond, each, pieces)
     launch_time = np.asarray(launches * deployment.engine_seconds.eager_kernel_time)
     return replace(time, launch_time=launch_time)
+
+
+def _more_of_messages(works: Mapping[str, Work]) -> Value:
+    """Return by how many launches messages take the host longer than kernels do [-]."""
+    more: Value = 0.0
+    for work in works.values():
+        if work.kind == "message":
+            more = more + work.kernels * (LAUNCHES_OF_MESSAGES * log2(max(work.ranks, 2)) - 1)
+    return more
 
 
 def sequences_of(

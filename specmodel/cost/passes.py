@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from functools import cached_property
-from math import log2
 from operator import add
 from typing import Any
 
@@ -343,8 +342,7 @@ def time_by_cause(time: PassTime) -> dict[str, FloatArray]:
 
 def launches(works: Mapping[str, Work]) -> Any:
     """Return how many kernels the host launches for `works`, as a number or a form [-]."""
-    each = ((work.kernels, kernel_kind(work.kind).launches, work.ranks) for work in works.values())
-    return sum(kernels * (times * log2(max(ranks, 2))) for kernels, times, ranks in each)
+    return sum(work.kernels * kernel_kind(work.kind).launches for work in works.values())
 
 
 def kernels_taken(

@@ -40,7 +40,7 @@ class KernelKind:
         What is assumed of kernels of another kind that take the fits of this one, in words.
     launches
         How many times as long the host takes to launch one of these as a kernel of compiled code,
-        where no CUDA graph holds it; of a message, each time that its ranks double [-].
+        where no CUDA graph holds it [-].
     """
 
     name: str
