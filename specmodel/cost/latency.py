@@ -274,10 +274,11 @@ LAUNCHES_OF_PIECES = 4.0
 and values, attention and its plan [-]."""
 
 LAUNCHES_OF_MESSAGES = 3.0
-"""How many times as long the host takes, each time that ranks double, for an all-reduce of a pass
-without prompts, outside graphs. Python decides how (`CudaCommunicator.all_reduce`), copies to a
-buffer that all ranks know (`CustomAllreduce.custom_all_reduce`, vLLM 0.24), and waits for the
-slowest. So many make steps at TP 2 err as those at TP 1 (48 layers of experts, GB200) [-].
+"""How many times as long the host takes for an all-reduce of a pass without prompts, in no graph:
+Python decides how (`CudaCommunicator.all_reduce`), and copies to a buffer that all ranks know first
+(`CustomAllreduce.custom_all_reduce`, vLLM 0.24). With so many, steps at TP 2 err as those at TP 1
+(48 layers of experts, GB200). Small passes of a draft model wait for the slowest rank each time: as
+many again whenever ranks double (PARD at TP 4, GB200) [-].
 """
 
 UNCOMPILED = 1.5
@@ -299,7 +300,7 @@ def launched(
     """Return a pass with the host's time for launches outside the engine's CUDA graphs.
 
     Layers of a model `in_pieces` run from piecewise graphs, without attention, as far as graphs go.
-    Ranks of a pass of prompts hardly wait for each other's launches, which its work hides.
+    All-reduces of prompts show no further launches, which their work hides.
     """
     limit = deployment.graph_limit
     if limit is None:
@@ -308,19 +309,21 @@ def launched(
     pieces = in_pieces.num_layers * LAUNCHES_OF_PIECES if in_pieces else 0.0
     if not (pieces or is_beyond.any()):
         return time
-    each = time.launches() + (0.0 if is_prompt else _more_of_messages(time.work().components))
+    more = 0.0 if is_prompt else _more_of_messages(time.work().components, is_eager)
+    each = time.launches() + more
     each = each * (UNCOMPILED if limit.count == 0 else 1.0)
     launches = np.where(is_beyond, each, pieces)
     launch_time = np.asarray(launches * deployment.engine_seconds.eager_kernel_time)
     return replace(time, launch_time=launch_time)
 
 
-def _more_of_messages(works: Mapping[str, Work]) -> Value:
+def _more_of_messages(works: Mapping[str, Work], by_ranks: bool) -> Value:
     """Return by how many launches messages take the host longer than kernels do [-]."""
     more: Value = 0.0
     for work in works.values():
         if work.kind == "message":
-            more = more + work.kernels * (LAUNCHES_OF_MESSAGES * log2(max(work.ranks, 2)) - 1)
+            doubled = log2(max(work.ranks, 2)) if by_ranks else 1.0
+            more = more + work.kernels * (LAUNCHES_OF_MESSAGES * doubled - 1)
     return more
 
 
