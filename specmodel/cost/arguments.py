@@ -21,7 +21,8 @@ class CommonArguments(TypedDict, total=False):
         How many times as fast the host is as the engine's; that of its profile by default [-].
     graph_limit
         Tokens (vLLM) or requests (SGLang) of the largest pass that a CUDA graph holds, 0 for none;
-        the engine's default on the GPU by default.
+        the engine's default on the GPU by default. A list has all sizes: what lies between two
+        is padded to the next.
     enforce_eager, eager_drafter, sync_scheduling
         Whether no pass, or none of the drafter, runs from a CUDA graph, and whether no step is
         scheduled beside the GPU (vLLM's ``--no-async-scheduling``).
@@ -52,7 +53,7 @@ class CommonArguments(TypedDict, total=False):
     """
 
     host_speed: float | None
-    graph_limit: int | None
+    graph_limit: int | Sequence[int] | None
     enforce_eager: bool | None
     eager_drafter: bool | None
     sync_scheduling: bool | None

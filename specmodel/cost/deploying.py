@@ -127,7 +127,10 @@ def resolve(
     if "host_speed" in given:
         engine = engine.on_host(_single("host_speed", given))
     if "graph_limit" in given:
-        engine = engine.with_graphs_of(_degree("graph_limit", given, LARGEST_GRAPH, least=0))
+        sizes = given["graph_limit"]
+        is_list = isinstance(sizes, list | tuple | np.ndarray)
+        one = () if is_list else _degree("graph_limit", given, LARGEST_GRAPH, least=0)
+        engine = engine.with_graphs_of(sizes if is_list else one)
     engine = engine.told_to({name: _is_on(name, given) for name in SWITCHES if name in given})
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])

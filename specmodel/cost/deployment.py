@@ -130,6 +130,7 @@ class Deployment:
         if self.target.is_moe:
             self._check_links("data_parallel", self.layout.replicas, self.layout.num_gpus)
         self._check_drafter()
+        self._check_graphs()
         _ = self.wider_dtypes
 
     @cached_property
@@ -343,6 +344,14 @@ class Deployment:
         if (self.draft_tensor_parallel or 1) > self.tensor_parallel:
             expected = f"at most tensor_parallel = {self.tensor_parallel}"
             raise InputError("draft_tensor_parallel", self.draft_tensor_parallel, expected)
+
+    def _check_graphs(self) -> None:
+        """Refuse a list of captured passes of which the last has logits beyond a GPU's memory."""
+        limit, of_token = self.graph_limit, 4 * self.target.vocabulary_size / self.tensor_parallel
+        most = int(self.hardware.memory.capacity_bytes / of_token)
+        if limit and limit.sizes and limit.count > most:
+            expected = f"sizes up to {most}, as logits of more exceed the GPU's memory"
+            raise InputError("graph_limit", limit.count, expected)
 
     def _check_links(self, name: str, degree: int, gpus: int) -> None:
         """Refuse a degree by which `gpus` GPUs exchange messages that nothing carries."""

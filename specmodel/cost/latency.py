@@ -227,10 +227,10 @@ def step_times(
     _check_chain(deployment, gamma, verify_tokens)
     tokens = check("verify_tokens", verify_tokens, minimum=1)
     plain, verified = sequences_of(d, B, tokens, context)
-    forward = known.plain_pass if known else target_pass(d, plain, only)
+    forward = known.plain_pass if known else _padded(d, plain, B, only)
     forward = forward if known else launched(d, forward, B, B)
     is_tree = (gamma > 0) & ((verify_tokens != gamma + 1) | (deployment.tree_width > 1))
-    speculating = launched(d, target_pass(d, verified, only), B, B * tokens)
+    speculating = launched(d, _padded(d, verified, B * tokens, only), B, B * tokens)
     is_idle, parts = gamma == 0, [*drafter.passes(gamma, verify_tokens)]
     if d.runs_idle_drafter and is_idle.any():
         parts.append(replace(drafter.idle_pass, count=np.asarray(is_idle, dtype=float)))
@@ -315,6 +315,26 @@ def launched(
     launches = np.where(is_beyond, each, pieces)
     launch_time = np.asarray(launches * deployment.engine_seconds.eager_kernel_time)
     return replace(time, launch_time=launch_time)
+
+
+def _padded(
+    deployment: Deployment, sequences: SequenceGroup, tokens: FloatArray, only: Only
+) -> PassTime:
+    """Return a pass of the target, padded to the next graph where their sizes were given.
+
+    Padding has no context: what does not depend on contexts takes as long as that of the graph.
+    """
+    limit, time = deployment.graph_limit, target_pass(deployment, sequences, only)
+    if limit is None or not limit.sizes or only == "contexts":
+        return time
+    B = sequences.batch_size
+    size = limit.padded(B, tokens, deployment.layout.replicas)
+    wider = replace(sequences, batch_size=np.where(np.isinf(size), B, size))
+    free = target_pass(deployment, wider, "free")
+    if only == "free":
+        return free
+    own = target_pass(deployment, sequences, "contexts")
+    return replace(time, timed=(*free.timed, *own.timed))
 
 
 def _more_of_messages(works: Mapping[str, Work], by_ranks: bool) -> Value:

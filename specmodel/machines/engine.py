@@ -1,6 +1,6 @@
 """Overheads of a serving stack: what a pass costs beyond its FLOPs and bytes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -207,10 +207,11 @@ class EngineProfile(Record):
     flash_split_tokens
         The same of its FlashAttention 2: 1 in vLLM up to 0.33; a build that splits keys for drafts
         too has more, such as 64 [token].
-    graphs, graph_limit
+    graphs, graph_limit, graph_sizes
         By whose rule passes are captured in CUDA graphs (`machines.graphs`), None if that is not
-        known; and the most tokens (vLLM) or requests (SGLang) of a captured pass, 0 where none is,
-        None for the default of that engine on the GPU [token] [request].
+        known; the most tokens (vLLM) or requests (SGLang) of a captured pass, 0 where none is,
+        None for the default of that engine on the GPU; and the sizes that were given one by one,
+        none for the engine's own [token] [request].
     fit
         What the figures were fitted to; None if they were not.
     stands_for
@@ -250,6 +251,7 @@ class EngineProfile(Record):
     flash_split_tokens: SplitTokens | None = None
     graphs: Literal["vllm", "vllm-512", "sglang"] | None = None
     graph_limit: Captured | None = None
+    graph_sizes: Annotated[tuple[Captured, ...], FROM_LIST] = ()
     fit: EngineFit | None = None
     stands_for: str = ""
 
@@ -307,12 +309,21 @@ class EngineProfile(Record):
             engine = replace(engine, **captured)
         return engine
 
-    def with_graphs_of(self, limit: int) -> "EngineProfile":
-        """Return the engine with CUDA graphs up to `limit`, in tokens or requests (`graphs`)."""
+    def with_graphs_of(self, limit: int | Sequence[int]) -> "EngineProfile":
+        """Return the engine with CUDA graphs up to `limit`, or of the sizes that it lists.
+
+        They are in tokens or requests, as its `graphs` say, and rise.
+        """
         if self.graphs is None:
             expected = f"an engine whose CUDA graphs are known, such as vllm, with it: {self.name}"
             raise InputError("graph_limit", limit, f"{expected} has none")
-        return replace(self, graph_limit=limit)
+        if isinstance(limit, int):
+            return replace(self, graph_limit=limit, graph_sizes=())
+        sizes = check("graph_limit", limit, minimum=1, maximum=LARGEST_GRAPH, whole=True)
+        if sizes.ndim != 1 or not sizes.size or (np.diff(sizes) <= 0).any():
+            raise InputError("graph_limit", [*limit], "sizes that rise, such as 1,2,4,8, or one")
+        captured = tuple(int(size) for size in sizes)
+        return replace(self, graph_limit=captured[-1], graph_sizes=captured)
 
 
 def load_engine(name: str | Path) -> EngineProfile:
