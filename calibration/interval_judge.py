@@ -19,6 +19,7 @@ import pandas as pd
 from scipy import optimize, special, stats
 
 from engines import TABLE, engine_of_others, fit, rows_for, runs
+from specmodel.algebra.acceptance import mean_tokens_per_step
 from specmodel.base.units import NORMAL_80, FloatArray
 from specmodel.cost.deploying import resolve
 from specmodel.drafters.kinds.models import pard_drafter
@@ -127,7 +128,12 @@ def read(path: str) -> ServingTable:
     def taken(row: Served) -> Served:
         own = {"drafter": model} if row.deployment["drafter"] == "pard" else {}
         labels = {**row.labels, "cell": cells[row.row]}
-        return replace(row, deployment={**row.deployment, **own}, labels=labels)
+        tokens, rate = row.tokens_per_step, row.deployment.get("proposal_rate")
+        if rate is not None and row.deployment["engine"] == "vllm":
+            # its acceptance length counts steps with a draft alone (`make_spec_decoding_stats`)
+            tokens = float(mean_tokens_per_step(tokens or 1.0, rate))
+        deployment = {**row.deployment, **own}
+        return replace(row, deployment=deployment, labels=labels, tokens_per_step=tokens)
 
     return replace(table, rows=tuple(map(taken, table.rows)))
 

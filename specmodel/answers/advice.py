@@ -196,7 +196,7 @@ def start_options(prediction: Prediction, length: int) -> tuple[str, str]:
 def graph_option(deployment: Deployment) -> str:
     """Return the engine's option for the CUDA graphs of a deployment, if their size was given."""
     limit = deployment.graph_limit
-    return f" {limit.option} {limit.count}" if limit and not limit.default_of else ""
+    return f" {limit.typed}" if limit and not limit.default_of else ""
 
 
 @dataclass(frozen=True, kw_only=True)

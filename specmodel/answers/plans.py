@@ -199,7 +199,7 @@ class Plan(Viewed):
         """The engine's own option for CUDA graphs, where their size was given."""
         limit, engine = self.deployment.graph_limit, self.deployment.engine
         is_own = engine.graphs == self.config.name.lower()
-        return f" {limit.option} {limit.count}" if limit and is_own and not limit.default_of else ""
+        return f" {limit.typed}" if limit and is_own and not limit.default_of else ""
 
     @cached_property
     def gains(self) -> list[Gain | None]:

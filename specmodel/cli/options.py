@@ -28,7 +28,7 @@ _OF_POINTS = ("lockstep", "verify_tokens", "max_draft_length")
 
 
 _PARSERS: dict[str, Callable[[str, str], Any]] = {
-    **dict.fromkeys(("int", "VALUES"), parse_values),
+    **dict.fromkeys(("int", "sizes", "VALUES"), parse_values),
     **dict.fromkeys(("float", "share"), parse_numbers),
     "RATES": lambda _argument, text: typed_rates(text),
     "PAIRS": lambda _argument, text: typed_contexts(text),

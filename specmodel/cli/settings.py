@@ -1,5 +1,6 @@
 """Options: those that several commands share, and how a command declares its own."""
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -34,11 +35,30 @@ class _Share(click.types.FloatParamType):
         return super().convert(value, param, ctx)
 
 
+class _Sizes(click.types.StringParamType):
+    """Sizes of CUDA graphs: a number, a list, or vLLM's configuration that has one."""
+
+    name = "sizes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number or the list of what was typed."""
+        keys, typed = ("cudagraph_capture_sizes", "max_cudagraph_capture_size"), value
+        try:
+            if str(value).strip().startswith("{"):
+                told = json.loads(value)
+                typed = next(told.pop(key) for key in keys if key in told)
+            whole = [int(size) for size in str(typed).strip(" []()").replace(",", " ").split()]
+        except (ValueError, StopIteration):
+            expected = f"sizes such as 512 or 1,2,4,8, or JSON with {' or '.join(keys)}"
+            raise InputError("graph_limit", value, expected) from None
+        return whole[0] if len(whole) == 1 and not str(typed).startswith("[") else whole
+
+
 TABLES: dict[str, dict[str, Any]] = toml_tables(Path(__file__).with_name("options.toml"))
 """By table of ``options.toml``: of each option the kind of value, the help, other settings."""
 OPTIONS = TABLES["case"] | TABLES["acceptance"] | TABLES["detail"]
 """Those that say what runs where, and how drafts fare."""
-_TYPES = {"int": int, "float": float, "text": str, "share": _Share()}
+_TYPES = {"int": int, "float": float, "text": str, "share": _Share(), "sizes": _Sizes()}
 
 COMPARED = (
     *("tensor_parallel", "data_parallel", "expert_parallel", "weight_dtype", "expert_dtype"),

@@ -21,7 +21,8 @@ class CommonArguments(TypedDict, total=False):
         How many times as fast the host is as the engine's; that of its profile by default [-].
     graph_limit
         Tokens (vLLM) or requests (SGLang) of the largest pass that a CUDA graph holds, 0 for none;
-        the engine's default on the GPU by default.
+        the engine's default on the GPU by default. A list has all sizes: what lies between two
+        is padded to the next.
     attention_backend
         Kernels of attention that the engine was told to run, as it calls them; its own choice by
         default.
@@ -56,7 +57,7 @@ class CommonArguments(TypedDict, total=False):
     """
 
     host_speed: float | None
-    graph_limit: int | None
+    graph_limit: int | Sequence[int] | None
     attention_backend: str | None
     enforce_eager: bool | None
     eager_drafter: bool | None
@@ -117,7 +118,7 @@ class DraftArguments(TypedDict, total=False):
     mtp_dtype
         Dtype of the weights of the target's block for multi-token prediction.
     draft_tensor_parallel
-        GPUs that a draft model is cut over [-].
+        GPUs that a draft model is cut over; those of the target by default, as engines do [-].
     """
 
     tree_width: int | None

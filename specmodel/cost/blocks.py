@@ -47,7 +47,7 @@ _OF_TIMES = (*_OF_PASSES, "context_length")
 """What decides the times of a step."""
 
 _OF_DRAFTS = ("tokens_per_sequence", "count", "logits_per_sequence")
-_OF_STEPS = ("speculating_chance", "tree_time", "lookup_time", "rejection_time")
+_OF_STEPS = ("speculating_chance", "tree_time", "lookup_time", "rejection_time", "waits")
 """What passes of drafts, and steps, have that does not depend on contexts."""
 
 _MOST_DISTINCT = 0.5

@@ -74,6 +74,7 @@ _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(DEGREES, 1),
     "decode_context_parallel": 1,
     "data_parallel": None,  # as many as expert_parallel needs
+    "draft_tensor_parallel": None,  # as many as the target's
 }
 
 
@@ -134,10 +135,15 @@ def resolve(
     if "attention_backend" in given:
         engine = replace(engine, attention_backend=_one_of("attention_backend", given, BACKENDS))
     if "graph_limit" in given:
-        engine = engine.with_graphs_of(_degree("graph_limit", given, LARGEST_GRAPH, least=0))
-    engine = engine.told_to({name for name in SWITCHES if _is_on(name, given)})
+        sizes = given["graph_limit"]
+        is_list = isinstance(sizes, list | tuple | np.ndarray)
+        one = () if is_list else _degree("graph_limit", given, LARGEST_GRAPH, least=0)
+        engine = engine.with_graphs_of(sizes if is_list else one)
+    engine = engine.told_to({name: _is_on(name, given) for name in SWITCHES if name in given})
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
+    if engine.is_of_mean_host and "host_speed" not in given:
+        engine = replace(engine, host_speed=engine.host_speed * hardware.host_speed)
     if hardware.kind == "cpu":  # its host computes itself: no second stream, no graphs
         engine = replace(engine, hides_host="none", shared_beside=(), graphs=None)
     are_of_gguf = (is_of_gguf(given.get(n), by_size=hardware.runs_gguf) for n in _ALL_DTYPES)
@@ -277,6 +283,7 @@ def _defaults_taken(deployment: Deployment, given: Mapping[str, Any]) -> dict[st
     values = _DEFAULTS | {name: getattr(target, name) for name in DTYPES}
     values |= {"stack": deployment.kernels.stack, "state_slots": state_slots(deployment.states)}
     values |= {"routing_correlation": deployment.routing_correlation}
+    values |= {"draft_tensor_parallel": deployment.draft_layout.tensor_parallel}
     if deployment.engine.is_of_mean_host:
         values["host_speed"] = Note("mean_host", {"speed": deployment.engine.host_speed})
     told = {*given} if target.is_moe else {*given, "routing_correlation", "expert_parallel"}

@@ -16,7 +16,7 @@ from specmodel.drafters.passes import Drafter
 from specmodel.layers.batch import Layout
 from specmodel.layers.engines import NO_ENGINE, UNBOUNDED, EngineCode, engine_code, has_code
 from specmodel.layers.states import Rollback, Slots, StateKeeping
-from specmodel.machines.engine import EngineProfile, Hiding, Overheads
+from specmodel.machines.engine import MODELS, EngineProfile, Hiding, Overheads
 from specmodel.machines.graphs import GraphLimit, graph_limit
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import DATA_SHEET_KERNELS, Kernels
@@ -58,7 +58,8 @@ class Deployment:
         GPUs, of those that cut the target's matrices, that share the tokens of each sequence in the
         cache; layers of a drafter that cannot be cut so keep all tokens on each [-].
     draft_tensor_parallel
-        GPUs that a draft model is cut over; a head follows the target [-].
+        GPUs that a draft model is cut over; if None, those of the target, as engines do, or as many
+        of them as cut it evenly; a head follows the target [-].
     routing_correlation, popularity, memory_utilization, tree_width, state_rollback, temperature
         As in `specmodel.predict`; the correlation may be draws that broadcast with the points [-].
     routing_deviation
@@ -76,7 +77,7 @@ class Deployment:
     data_parallel: int | None = None
     expert_parallel: int = 1
     decode_context_parallel: int = 1
-    draft_tensor_parallel: int = 1
+    draft_tensor_parallel: int | None = None
     routing_correlation: FloatArray | float = 0.0
     routing_deviation: float = 0.0
     popularity: FloatArray | None = None
@@ -102,10 +103,12 @@ class Deployment:
             experts, chosen = self.target.num_experts, self.target.mean_experts_per_token
             check_popularity(self.popularity, experts, chosen)
         for name in ("tensor_parallel", "expert_parallel", "draft_tensor_parallel"):
-            self._check_links(name, getattr(self, name), getattr(self, name))
+            degree = getattr(self, name) or 1
+            self._check_links(name, degree, degree)
         if self.target.is_moe:
             self._check_links("data_parallel", self.layout.replicas, self.layout.num_gpus)
         self._check_drafter()
+        self._check_graphs()
         _ = self.wider_dtypes
 
     @cached_property
@@ -186,8 +189,10 @@ class Deployment:
     def hides_host(self) -> Hiding:
         """Steps in which host work overlaps with the GPU, given the drafter."""
         hides = self.engine.hides_host
-        is_waited_for = self.drafter.drafting in self.engine.waits_for
-        return "plain" if hides == "all" and is_waited_for else hides
+        if hides != "all" or self.drafter.drafting not in self.engine.waits_for:
+            return hides
+        # a model drafts from tokens on the GPU, before they are on the host: vLLM's `use_gpu_toks`
+        return "drafts" if self.drafter.drafting in MODELS else "plain"
 
     @cached_property
     def graph_limit(self) -> GraphLimit | None:
@@ -228,12 +233,23 @@ class Deployment:
         """How the drafter is spread over GPUs."""
         layout, shared = self.layout, self.decode_context_parallel
         if not self.drafter.is_head:
-            own = Layout(self.draft_tensor_parallel, 1, self._gpus_per_node, layout.replicas)
+            degree = self.draft_tensor_parallel or self._draft_cut
+            own = Layout(degree, 1, self._gpus_per_node, layout.replicas)
             layout = replace(own, decode_context_parallel=shared)
         cuts = (m.token_cuts(layout.tensor_parallel) for m in self.drafter.architectures)
         if all(shared in of_model for of_model in cuts):
             return layout
         return replace(layout, decode_context_parallel=1)
+
+    @property
+    def _draft_cut(self) -> int:
+        """GPUs of the target that a draft model is cut over: vLLM 0.33 wants all of them [-].
+
+        ``DraftModelProposer._raise_if_draft_tp_mismatch``; SGLang 0.5.23 has no other layout
+        (``standalone_worker_v2.py``).
+        """
+        n, mixers = self.tensor_parallel, [m for a in self.drafter.architectures for m in a.mixers]
+        return next(i for i in range(n, 0, -1) if not n % i and all(m.cuts(i) for m in mixers))
 
     @property
     def message_spread(self) -> float:
@@ -280,9 +296,17 @@ class Deployment:
                 value = f"{model.name}, vocabulary_size {size}"
                 expected = f"a model with the vocabulary_size {needed} of {self.target.name}"
                 raise InputError("drafter", value, expected)
-        if self.draft_tensor_parallel > self.tensor_parallel:
+        if (self.draft_tensor_parallel or 1) > self.tensor_parallel:
             expected = f"at most tensor_parallel = {self.tensor_parallel}"
             raise InputError("draft_tensor_parallel", self.draft_tensor_parallel, expected)
+
+    def _check_graphs(self) -> None:
+        """Refuse a list of captured passes of which the last has logits beyond a GPU's memory."""
+        limit, of_token = self.graph_limit, 4 * self.target.vocabulary_size / self.tensor_parallel
+        most = int(self.hardware.memory.capacity_bytes / of_token)
+        if limit and limit.sizes and limit.count > most:
+            expected = f"sizes up to {most}, as logits of more exceed the GPU's memory"
+            raise InputError("graph_limit", limit.count, expected)
 
     def _check_links(self, name: str, degree: int, gpus: int) -> None:
         """Refuse a degree by which `gpus` GPUs exchange messages that nothing carries."""

@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from math import log2
 
 import numpy as np
 
 from specmodel.algebra.acceptance import proposals
 from specmodel.algebra.overlap import exposed_share
+from specmodel.algebra.roofline import Value
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
@@ -18,6 +20,7 @@ from specmodel.cost.passes import PassTime, growth_by_cause, time_by_cause
 from specmodel.cost.programs import Only, PassProgram
 from specmodel.drafters.passes import DraftPasses, Part
 from specmodel.layers.batch import Layout, Routing, SequenceGroup, carried_by
+from specmodel.layers.work import Work
 from specmodel.machines.engine import Hiding, Overheads
 from specmodel.models.architecture import Architecture
 
@@ -44,6 +47,8 @@ class StepTimes:
     tree_time, lookup_time, rejection_time
         Building and masking a tree on the GPU; look-ups on the host, and what else the host does
         for the draft of a step beside its passes [s].
+    waits
+        Whether the next step is scheduled after this one for its draft, even if that has no token.
     hides_host
         Which steps have the host work beside the GPU, as in `EngineProfile`.
     """
@@ -55,6 +60,7 @@ class StepTimes:
     tree_time: FloatArray
     lookup_time: FloatArray
     rejection_time: FloatArray
+    waits: np.ndarray | bool = False
     hides_host: Hiding = "none"
 
     @cached_property
@@ -71,7 +77,8 @@ class StepTimes:
     @cached_property
     def drafting(self) -> tuple[DraftTime, ...]:
         """Passes of the drafter, with the host time they wait for."""
-        return tuple(replace(part, each=self._shown(part.each)) for part in self.draft_passes)
+        own = self.draft_passes
+        return tuple(replace(p, each=self._shown(p.each, is_draft=True)) for p in own)
 
     @property
     def forward_time(self) -> FloatArray:
@@ -79,9 +86,15 @@ class StepTimes:
         return self.forward.total_time
 
     @cached_property
+    def undrafted_time(self) -> FloatArray:
+        """Target pass of a step in which nothing is proposed [s]."""
+        plain = self.forward.total_time
+        return plain + self.waits * (self.plain_pass.taking_turns().total_time - plain)
+
+    @cached_property
     def verify_time(self) -> FloatArray:
         """Target pass of a step, averaged over verify passes and steps without a proposal [s]."""
-        plain = self.forward.total_time
+        plain = self.undrafted_time
         return plain + self.speculating_chance * (self.speculating.total_time - plain)
 
     @cached_property
@@ -124,23 +137,26 @@ class StepTimes:
         """Return what the step takes beyond a decode step, by cause; sums exactly [s]."""
         growth = growth_by_cause(self.forward, self.speculating)
         growth = {cause: time * self.speculating_chance for cause, time in growth.items()}
-        growth["overhead"] = growth["overhead"] + self.reject_time
+        waited = (1 - self.speculating_chance) * (self.undrafted_time - self.forward_time)
+        growth["overhead"] = growth["overhead"] + self.reject_time + waited
         return growth | {"drafting": self.draft_time}
 
     def plain_by_cause(self) -> dict[str, FloatArray]:
         """Return what a decode step takes, by cause [s]."""
         return time_by_cause(self.forward)
 
-    def _shown(self, time: PassTime) -> PassTime:
+    def _shown(self, time: PassTime, *, is_draft: bool = False) -> PassTime:
         """Return a pass of a step with a draft, with the host time it waits for."""
-        return time.waiting(self._share) if self.hides_host == "all" else time.taking_turns()
+        is_beside = self.hides_host == "all" or (self.hides_host == "drafts" and is_draft)
+        return time.waiting(self._share) if is_beside else time.taking_turns()
 
     @cached_property
     def _share(self) -> FloatArray:
-        """Share of the host's time that a step with a draft waits for [-]."""
+        """Share of the host's time beside the GPU that a step with a draft waits for [-]."""
         gpu = self.verify_pass.gpu_time + self.tree_time
-        host = self.verify_pass.host_time + self.rejection_time
-        launches = self.verify_pass.launch_time
+        is_all = float(self.hides_host == "all")
+        host = is_all * (self.verify_pass.host_time + self.rejection_time)
+        launches = is_all * self.verify_pass.launch_time
         for part in self.draft_passes:
             gpu = gpu + part.passes.count * part.each.gpu_time
             host = host + part.passes.count * part.each.host_time
@@ -182,8 +198,9 @@ def step_times(
     graph holds a pass; what it takes by pass, step and request for scheduling and sampling; and
     look-ups. Where the engine schedules the next step beside the GPU, launches and scheduling are
     hidden but for a share (`algebra.overlap`) that is the same for all host work of a step; where
-    it waits (`EngineProfile.waits_for`), scheduling adds, and launches are hidden by the GPU's work
-    of their own pass. Look-ups are never hidden: they need the tokens of the step before.
+    it waits (`EngineProfile.waits_for`), scheduling adds, in steps without a proposal too,
+    and launches are hidden by the GPU's work of their own pass. Look-ups are never hidden: they
+    need the tokens of the step before.
 
     Parameters
     ----------
@@ -211,10 +228,10 @@ def step_times(
     _check_chain(deployment, gamma, verify_tokens)
     tokens = check("verify_tokens", verify_tokens, minimum=1)
     plain, verified = sequences_of(d, B, tokens, context)
-    forward = known.plain_pass if known else target_pass(d, plain, only)
+    forward = known.plain_pass if known else _padded(d, plain, B, only)
     forward = forward if known else launched(d, forward, B, B)
     is_tree = (gamma > 0) & ((verify_tokens != gamma + 1) | (deployment.tree_width > 1))
-    speculating = launched(d, target_pass(d, verified, only), B, B * tokens)
+    speculating = launched(d, _padded(d, verified, B * tokens, only), B, B * tokens)
     is_idle, parts = gamma == 0, [*drafter.passes(gamma, verify_tokens)]
     if d.runs_idle_drafter and is_idle.any():
         parts.append(replace(drafter.idle_pass, count=np.asarray(is_idle, dtype=float)))
@@ -237,7 +254,9 @@ def step_times(
         speculating = speculating.scaled(errors.verify, common)
         drafting = [replace(part, each=part.each.scaled(errors.draft, common)) for part in drafting]
     own, chance = deployment.layout.requests_of_replica(B), verified.speculating_chance
-    rejection = engine.rejection_time(gamma, own * drafter.proposal_rate, chance)
+    waits = (gamma > 0) & (deployment.hides_host in ("plain", "drafts"))
+    proposing = own * drafter.proposal_rate
+    rejection = engine.rejection_time(gamma, proposing, np.where(waits, 1.0, chance))
     return StepTimes(
         plain_pass=forward,
         verify_pass=speculating,
@@ -246,6 +265,7 @@ def step_times(
         tree_time=is_tree * engine.tree_time * engine.gpu_time_factor,
         lookup_time=np.where(gamma > 0, drafter.lookup_time * own, 0.0),
         rejection_time=np.where(is_idle & (not d.runs_idle_drafter), 0.0, rejection),
+        waits=waits,
         hides_host=deployment.hides_host,
     )
 
@@ -253,6 +273,14 @@ def step_times(
 LAUNCHES_OF_PIECES = 4.0
 """What the host launches of a layer in pieces: a graph of what is not attention, the write of keys
 and values, attention and its plan [-]."""
+
+LAUNCHES_OF_MESSAGES = 3.0
+"""How many times as long the host takes for an all-reduce of a pass without prompts, in no graph:
+Python decides how (`CudaCommunicator.all_reduce`), and copies to a buffer that all ranks know first
+(`CustomAllreduce.custom_all_reduce`, vLLM 0.24). With so many, steps at TP 2 err as those at TP 1
+(48 layers of experts, GB200). Small passes of a draft model wait for the slowest rank each time: as
+many again whenever ranks double (PARD at TP 4, GB200) [-].
+"""
 
 UNCOMPILED = 1.5
 """How many times as long the host takes for a kernel of an engine that compiles nothing either: 71
@@ -268,10 +296,12 @@ def launched(
     *,
     in_pieces: Architecture | None = None,
     is_eager: bool = False,
+    is_prompt: bool = False,
 ) -> PassTime:
     """Return a pass with the host's time for launches outside the engine's CUDA graphs.
 
     Layers of a model `in_pieces` run from piecewise graphs, without attention, as far as graphs go.
+    All-reduces of prompts show no further launches, which their work hides.
     """
     limit = deployment.graph_limit
     if limit is None:
@@ -280,10 +310,42 @@ def launched(
     pieces = in_pieces.num_layers * LAUNCHES_OF_PIECES if in_pieces else 0.0
     if not (pieces or is_beyond.any()):
         return time
-    each = time.launches() * (UNCOMPILED if limit.count == 0 else 1.0)
+    more = 0.0 if is_prompt else _more_of_messages(time.work().components, is_eager)
+    each = time.launches() + more
+    each = each * (UNCOMPILED if limit.count == 0 else 1.0)
     launches = np.where(is_beyond, each, pieces)
     launch_time = np.asarray(launches * deployment.engine_seconds.eager_kernel_time)
     return replace(time, launch_time=launch_time)
+
+
+def _padded(
+    deployment: Deployment, sequences: SequenceGroup, tokens: FloatArray, only: Only
+) -> PassTime:
+    """Return a pass of the target, padded to the next graph where their sizes were given.
+
+    Padding has no context: what does not depend on contexts takes as long as that of the graph.
+    """
+    limit, time = deployment.graph_limit, target_pass(deployment, sequences, only)
+    if limit is None or not limit.sizes or only == "contexts":
+        return time
+    B = sequences.batch_size
+    size = limit.padded(B, tokens, deployment.layout.replicas)
+    wider = replace(sequences, batch_size=np.where(np.isinf(size), B, size))
+    free = target_pass(deployment, wider, "free")
+    if only == "free":
+        return free
+    own = target_pass(deployment, sequences, "contexts")
+    return replace(time, timed=(*free.timed, *own.timed))
+
+
+def _more_of_messages(works: Mapping[str, Work], by_ranks: bool) -> Value:
+    """Return by how many launches messages take the host longer than kernels do [-]."""
+    more: Value = 0.0
+    for work in works.values():
+        if work.kind == "message":
+            doubled = log2(max(work.ranks, 2)) if by_ranks else 1.0
+            more = more + work.kernels * (LAUNCHES_OF_MESSAGES * doubled - 1)
+    return more
 
 
 def sequences_of(

@@ -151,7 +151,7 @@ def _launched(
     if limit is None or limit.unit != "token":
         return read
     tokens = sum((p.batch_size * p.tokens_per_sequence for p in prompts), np.asarray(beside))
-    return launched(deployment, read, tokens, tokens, in_pieces=model)
+    return launched(deployment, read, tokens, tokens, in_pieces=model, is_prompt=True)
 
 
 def whole_prompts(deployment: Deployment, tokens: Numeric) -> SequenceGroup:

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from specmodel.algebra.overlap import exposed_share
 from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.cost.deploying import resolve
@@ -77,6 +78,9 @@ class MeasuredSteps:
 
         verify = timed(self.verify, pass_time, verify_factor)
         draft = timed(self.draft, engine.draft_pass_time * self.draft_passes, verify_factor)
+        if hides == "drafts":
+            on_gpu = verify.gpu_time + draft.gpu_time
+            draft = draft.waiting(exposed_share(on_gpu, draft.host_time, draft.launch_time))
         if hides != "all":  # launches are beside the work of their own passes
             verify, draft = verify.taking_turns(), draft.taking_turns()
         both = PassTime.of(

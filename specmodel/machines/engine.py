@@ -1,6 +1,6 @@
 """Overheads of a serving stack: what a pass costs beyond its FLOPs and bytes."""
 
-from collections.abc import Collection
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -66,8 +66,9 @@ OVERHEADS = tuple(name for name in Overheads.__dataclass_fields__ if name not in
 ON_HOST = tuple(name for name in OVERHEADS if name != "tree_time")
 """Those that the host takes, or that kernels wait for it."""
 
-Hiding = Literal["none", "plain", "all"]
-"""Which steps have the host work beside the GPU: none, those that draft nothing, or all."""
+Hiding = Literal["none", "plain", "drafts", "all"]
+"""Which steps have the host work beside the GPU: none, those that draft nothing, these and, in the
+others, what launches the drafter, or all."""
 
 AttentionBackend = Literal[
     "triton", "triton_attn", "triton_mla", "flash_attn", "flash_attn_mla", "fa3", "fa4",
@@ -80,6 +81,11 @@ Drafting = Literal[
     "ngram", "suffix", "head", "block head", "parallel head", "model", "parallel model"
 ]
 """How drafts are made, as far as engines tell them apart."""
+
+MODELS = ("model", "parallel model")
+"""Ways of drafting by models that know nothing of the target."""
+
+_WHOLE_GRAPHS: dict[str, tuple[Drafting, ...]] = {"one_by_one": (), "in_pieces": ()}
 
 Ends = Annotated[tuple[Points, Points], FROM_LIST]
 
@@ -161,7 +167,8 @@ class EngineProfile(Record):
         beside the GPU in any step [s].
     hides_host
         Which steps have the host work beside the GPU (`algebra.overlap`): "all", "plain" ones, as
-        SGLang's first speculation, or "none". Elsewhere the two take turns.
+        SGLang's first speculation, "drafts": these and what launches a drafter, or "none".
+        Elsewhere the two take turns.
     waits_for
         Drafts that the next step is scheduled after, so that the host has no such step beside the
         GPU: of vLLM's asynchronous scheduling, those that need tokens on the host.
@@ -210,10 +217,11 @@ class EngineProfile(Record):
     flash_split_tokens
         The same of its FlashAttention 2: 1 in vLLM up to 0.33; a build that splits keys for drafts
         too has more, such as 64 [token].
-    graphs, graph_limit
+    graphs, graph_limit, graph_sizes
         By whose rule passes are captured in CUDA graphs (`machines.graphs`), None if that is not
-        known; and the most tokens (vLLM) or requests (SGLang) of a captured pass, 0 where none is,
-        None for the default of that engine on the GPU [token] [request].
+        known; the most tokens (vLLM) or requests (SGLang) of a captured pass, 0 where none is,
+        None for the default of that engine on the GPU; and the sizes that were given one by one,
+        none for the engine's own [token] [request].
     fit
         What the figures were fitted to; None if they were not.
     stands_for
@@ -254,6 +262,7 @@ class EngineProfile(Record):
     flash_split_tokens: SplitTokens | None = None
     graphs: Literal["vllm", "vllm-512", "sglang"] | None = None
     graph_limit: Captured | None = None
+    graph_sizes: Annotated[tuple[Captured, ...], FROM_LIST] = ()
     fit: EngineFit | None = None
     stands_for: str = ""
 
@@ -296,23 +305,36 @@ class EngineProfile(Record):
         }
         return engine.with_changes("engine", known)
 
-    def told_to(self, switches: Collection[str]) -> "EngineProfile":
-        """Return the engine with features switched off, by the names in `naming.SWITCHES`."""
-        engine = self.with_graphs_of(0) if "enforce_eager" in switches else self
-        if "sync_scheduling" in switches and engine.hides_host != "none":
+    def told_to(self, switches: Mapping[str, bool]) -> "EngineProfile":
+        """Return the engine with features switched, by the names in `naming.SWITCHES`.
+
+        A drafter that is told not to be eager runs from graphs, whatever the engine captures.
+        """
+        engine = self.with_graphs_of(0) if switches.get("enforce_eager") else self
+        if switches.get("sync_scheduling") and engine.hides_host != "none":
             # plain steps wait too: by 2.4 ms at one request, 5.2 at 128 (Qwen3-30B, H200, 0.24)
             both = engine.pass_time + engine.reject_time
             engine = replace(engine, hides_host="none", pass_time=both, reject_time=0.0)
-        if "eager_drafter" in switches:
-            engine = replace(engine, one_by_one=get_args(Drafting))
+        if (is_eager := switches.get("eager_drafter")) is not None:
+            captured = {"one_by_one": get_args(Drafting)} if is_eager else _WHOLE_GRAPHS
+            engine = replace(engine, **captured)
         return engine
 
-    def with_graphs_of(self, limit: int) -> "EngineProfile":
-        """Return the engine with CUDA graphs up to `limit`, in tokens or requests (`graphs`)."""
+    def with_graphs_of(self, limit: int | Sequence[int]) -> "EngineProfile":
+        """Return the engine with CUDA graphs up to `limit`, or of the sizes that it lists.
+
+        They are in tokens or requests, as its `graphs` say, and rise.
+        """
         if self.graphs is None:
             expected = f"an engine whose CUDA graphs are known, such as vllm, with it: {self.name}"
             raise InputError("graph_limit", limit, f"{expected} has none")
-        return replace(self, graph_limit=limit)
+        if isinstance(limit, int):
+            return replace(self, graph_limit=limit, graph_sizes=())
+        sizes = check("graph_limit", limit, minimum=1, maximum=LARGEST_GRAPH, whole=True)
+        if sizes.ndim != 1 or not sizes.size or (np.diff(sizes) <= 0).any():
+            raise InputError("graph_limit", [*limit], "sizes that rise, such as 1,2,4,8, or one")
+        captured = tuple(int(size) for size in sizes)
+        return replace(self, graph_limit=captured[-1], graph_sizes=captured)
 
 
 def load_engine(name: str | Path) -> EngineProfile:

@@ -37,7 +37,8 @@ class GraphLimit:
     """Tokens or requests of the largest pass with a graph, on one replica.
 
     `option` is that of the engine which sets them, `default_of` the engine whose default they are,
-    empty if they were given, and `earlier` that of versions before, if another.
+    empty if they were given, `earlier` that of versions before, if another, and `sizes` those that
+    were given one by one, none if they are the engine's own, which are dense.
     """
 
     count: int
@@ -45,10 +46,41 @@ class GraphLimit:
     option: str
     default_of: str
     earlier: int | None = None
+    sizes: tuple[int, ...] = ()
 
     def is_beyond(self, requests: FloatArray, tokens: FloatArray, replicas: int) -> np.ndarray:
         """Return which passes exceed the largest graph; counts are over all replicas."""
+        if self.sizes:
+            return np.isinf(self.padded(requests, tokens, replicas))
         return np.asarray((tokens if self.unit == "token" else requests) / replicas > self.count)
+
+    def padded(self, requests: FloatArray, tokens: FloatArray, replicas: int) -> FloatArray:
+        """Return the requests of the graphs that passes run from, inf where none is as large.
+
+        A pass is padded to the next size that was given. vLLM rounds them up to multiples of the
+        tokens of a request, K + 1, and drops those that exceed the last
+        (``CompilationConfig.adjust_cudagraph_sizes_for_spec_decode``, 0.20 to 0.33); SGLang counts
+        requests. Counts are over all replicas, and sizes have been given.
+        """
+        each = tokens / requests if self.unit == "token" else np.ones(())
+        of_size = np.vectorize(self._next, otypes=[float])
+        return np.asarray(of_size(requests * each / replicas, each) * replicas / each)
+
+    def _next(self, size: float, each: float) -> float:
+        """Return the least captured size that holds a pass, of so many tokens a request."""
+        rounded = [-(-own // each) * each for own in self.sizes]
+        captured = [own for own in rounded if own <= self.count] or [each]
+        return min((own for own in captured if size <= own <= self.count), default=np.inf)
+
+    @property
+    def typed(self) -> str:
+        """Option of the engine with its value."""
+        if not self.sizes:
+            return f"{self.option} {self.count}"
+        listed = " ".join(map(str, self.sizes))
+        if self.unit == "request":
+            return f"--cuda-graph-bs-decode {listed}"
+        return f"--cudagraph-capture-sizes {listed}"
 
     def warnings(
         self, batch_size: FloatArray, verify_tokens: FloatArray, replicas: int, seconds: float
@@ -159,7 +191,14 @@ def graph_limit(
         tokens = 1024 if is_wide else 512
         count = tokens if unit == "token" else _requests(hardware, tensor_parallel)
         earlier = 512 if is_wide else None
-    return GraphLimit(count=count, unit=unit, option=option, default_of=default_of, earlier=earlier)
+    return GraphLimit(
+        count=count,
+        unit=unit,
+        option=option,
+        default_of=default_of,
+        earlier=earlier,
+        sizes=engine.graph_sizes,
+    )
 
 
 def _requests(hardware: HardwareProfile, tensor_parallel: int) -> int:

@@ -175,6 +175,10 @@ class HardwareProfile(Record):
         profile. No part of what a copy of a profile holds or shows.
     runs_gguf
         Whether llama.cpp is the usual engine there: dtypes of the sizes of GGUF's are taken as its.
+    host_speed
+        How many times as fast its hosts usually are as those that engines were fitted to, for which
+        it is 1: a GeForce sits in a desktop computer, whose CPU does 4,700 of PassMark's
+        single-thread points where a server's does 2,900 [-].
     memory, link, network
         Device memory, and links to GPUs of the node and of other nodes, None where there are none.
     dtype
@@ -190,6 +194,7 @@ class HardwareProfile(Record):
     compute_capability: Annotated[float, Setting(ge=5, lt=100)] | None = None
     reported_names: list[str] = field(default_factory=list, metadata=HIDDEN)
     runs_gguf: bool = False
+    host_speed: Annotated[float, Setting(ge=0.1, le=10)] = 1.0
     memory: Memory
     link: Link | None = None
     network: Network | None = None

@@ -16,11 +16,29 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
+_TABLES = toml_tables(Path(__file__).parent / "data/versions.toml")
+_RELEASED = "released"
 ROWS: dict[str, dict[tuple[int, ...], dict[str, Any]]] = {
-    engine: {_numbers(version): row for version, row in rows.items()}
-    for engine, rows in toml_tables(Path(__file__).parent / "data/versions.toml").items()
+    engine: {
+        _numbers(version): {name: own for name, own in row.items() if name != _RELEASED}
+        for version, row in rows.items()
+    }
+    for engine, rows in _TABLES.items()
 }
 """By engine and first version: fields of its profile that were different."""
+
+
+def newest_at(engine: str, date: str) -> str:
+    """Return the newest version read that was out when a month or a day began, else the oldest.
+
+    Examples
+    --------
+    >>> newest_at("vllm", "2026-08"), newest_at("vllm", "2026-09-18")
+    ('0.26', '0.28')
+    """
+    rows = _TABLES[engine]
+    out = [version for version, row in rows.items() if row[_RELEASED] < date]
+    return str(out[-1] if out else next(iter(rows)))
 
 
 def named_version(name: object) -> tuple[str, str] | None:

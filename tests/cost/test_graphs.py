@@ -8,6 +8,7 @@ import pytest
 from printed import refused
 
 from specmodel import decode, deploy, load_engine, predict
+from specmodel.cost import step_times
 
 POINT = {
     "target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h200_sxm", "engine": "vllm",
@@ -70,6 +71,29 @@ def test_beyond_it_the_host_launches_each_kernel():
     assert beyond == pytest.approx(launches * load_engine("vllm").eager_kernel_time, rel=1e-9)
 
 
+def test_an_all_reduce_outside_graphs_is_launched_as_three_kernels():
+    """Two of 48 layers, of embedding and of logits."""
+    point = {"batch_size": 129, "tensor_parallel": 4, "engine": "vllm-0.14"}
+    found = predicted(**point).evaluation.times.verify_pass
+    works = found.work().components.values()
+    each = {"message": 3.0, "experts": 2.5}
+    launched = sum(float(np.max(part.kernels)) * each.get(part.kind, 1.0) for part in works)
+    assert sum(part.kernels for part in works if part.kind == "message") == 2 * 48 + 2
+    seconds = load_engine("vllm").eager_kernel_time
+    assert float(found.launch_time) == pytest.approx(launched * seconds)
+
+
+@pytest.mark.parametrize("engine", ["vllm-0.24", "vllm-0.30", "vllm-0.33"])
+def test_a_drafter_is_eager_or_not_as_told(engine):
+    def launched(**told):
+        own, _ = deploy(target="qwen3-14b", drafter="qwen3-0.6b", hardware="h200_sxm",
+                        engine=engine, **told)  # fmt: skip
+        point = {"batch_size": 1, "draft_length": 3, "verify_tokens": 4, "context_length": 99}
+        return float(step_times(own, **point).draft_passes[1].each.launch_time)
+
+    assert launched(eager_drafter=False) == 0 < launched() <= launched(eager_drafter=True)
+
+
 @pytest.mark.parametrize(("eager", "captured"), [(16.644e-3, 2.149e-3), (16.812e-3, 2.516e-3)])
 def test_a_kernel_takes_what_eager_passes_took(tmp_path, eager, captured):
     """GLM-OCR's 16 layers of text in vLLM 0.17.1 on an A100: launches are 0.7 as long."""
@@ -118,7 +142,8 @@ def test_an_argument_lifts_it_as_the_field_does():
 
 
 @pytest.mark.parametrize(("value", "engine"), [
-    (-1, "vllm"), (float("nan"), "vllm"), (10**7, "vllm"), ([8, 9], "vllm"), (8, "ideal"),
+    (-1, "vllm"), (float("nan"), "vllm"), (10**7, "vllm"), ([9, 8], "vllm"), (8, "ideal"),
+    ([], "vllm"), ([1.5], "vllm"), ([8, 8], "vllm"), ([[8]], "vllm"), ([1, 10**6], "vllm"),
 ])  # fmt: skip
 def test_an_argument_that_is_no_limit_is_refused_by_name(value, engine):
     refused("graph_limit", predicted, graph_limit=value, engine=engine)
@@ -130,6 +155,32 @@ def test_an_argument_that_is_no_limit_is_refused_by_name(value, engine):
 def test_what_is_no_limit_is_refused_by_name(field, value):
     with pytest.raises(ValueError, match=field):
         load_engine("vllm").with_changes("engine", {field: value})
+
+
+def test_sizes_are_rounded_to_whole_drafts_and_padded_to_the_next():
+    """Powers of two with five drafted: 6, 12, 18, 36, 66, 132, 258, and none for 516 tokens."""
+    powers = [2**n for n in range(10)]
+    point = {"batch_size": [1, 4, 30, 43, 44], "draft_length": 5, "graph_limit": powers}
+    limit = predicted(**point).deployment.graph_limit
+    sizes = np.array(point["batch_size"], dtype=float)
+    assert limit.padded(sizes, 6 * sizes, 1).tolist() == [1, 6, 43, 43, np.inf]
+    assert limit.padded(2 * sizes, 12 * sizes, 2).tolist() == [2, 12, 86, 86, np.inf]
+    assert limit.is_beyond(sizes, 6 * sizes, 1).tolist() == [False] * 4 + [True]
+    assert limit.padded(sizes, sizes, 1).tolist() == [1, 4, 32, 64, 64], "plain ones"
+    times = predicted(**point).evaluation.times.verify_pass
+    assert times.launch_time[3] == 0 < times.launch_time[4]
+    kinds = {kind: times.components[name].total_time for name, kind in times.kinds.items()}
+    assert kinds["experts"][2] == kinds["experts"][3]
+    assert kinds["attention"][2] < kinds["attention"][3]
+
+
+def test_sglang_pads_requests_and_one_size_is_no_list():
+    captured = {"engine": "sglang", "hardware": "h100_sxm", "graph_limit": [1, 4, 16]}
+    limit = predicted(**captured).deployment.graph_limit
+    assert limit.padded(np.array([3.0, 17.0]), np.array([12.0, 68.0]), 1).tolist() == [4, np.inf]
+    assert limit.typed == "--cuda-graph-bs-decode 1 4 16"
+    assert beyond(**captured, batch_size=17)
+    assert predicted(graph_limit=512).deployment.graph_limit.sizes == ()
 
 
 def test_where_graphs_of_earlier_versions_ended_is_told():

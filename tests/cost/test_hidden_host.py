@@ -85,7 +85,7 @@ STEP = {**WHERE, "engine": "vllm-0.24"}
 
 
 def terms(drafter, **changes):
-    own, _ = deploy(**{**STEP, "drafter": drafter, **changes})
+    own, _ = deploy(**STEP | {"drafter": drafter} | changes)
     return step_times(own, **POINT, verify_tokens=4)
 
 
@@ -102,6 +102,35 @@ def test_a_draft_that_is_waited_for_shows_scheduling_and_hides_launches():
     assert float(eager.speculating.total_time) == pytest.approx(shown + seconds.pass_time, rel=1e-9)
 
 
+def test_a_step_in_which_nothing_is_proposed_waits_too():
+    """The arm is scheduled synchronously as a whole, as with --no-async-scheduling."""
+    seconds, never = load_engine("vllm-0.24").overheads, terms(ngram_drafter(proposal_rate=0.0))
+    python = seconds.pass_time + seconds.reject_time
+    assert float(never.step_time) == pytest.approx(float(never.plain_pass.gpu_time) + python)
+    found = terms(ngram_drafter(proposal_rate=0.1))
+    growth = float(sum(found.growth_by_cause().values()))
+    assert growth == pytest.approx(float(found.step_time - found.forward_time), rel=1e-12)
+    assert float(found.step_time) > float(never.step_time)
+
+
+def test_a_model_that_is_waited_for_is_launched_beside_the_verify_pass():
+    """vLLM 0.24 drafts from tokens on the GPU; scheduling and sampling add, by hand."""
+    seconds, found = load_engine("vllm-0.24").overheads, terms("qwen3-0.6b")
+    parts = [(float(part.passes.count), part.each) for part in found.draft_passes]
+    gpu = float(found.verify_pass.gpu_time + sum(n * each.gpu_time for n, each in parts))
+    launched = sum(n * float(each.launch_time) for n, each in parts)
+    host = launched + 3 * seconds.draft_pass_time
+    python = seconds.pass_time + seconds.reject_time + 8 * seconds.reject_time_per_request
+    longest = max(math.hypot(gpu, 3 * seconds.draft_pass_time), math.hypot(gpu, launched), host)
+    assert float(found.step_time) == pytest.approx(longest + python, rel=1e-9)
+
+
+def test_hosts_of_desktop_cards_are_faster_unless_told():
+    card = {"drafter": "ngram", "hardware": "rtx_5090", "stack": "typical", "weight_dtype": "int4"}
+    found = [terms(**card, **told).plain_pass.host_time for told in ({}, {"host_speed": 1.0})]
+    assert 1.6 * float(found[0]) == pytest.approx(float(found[1]))
+
+
 @cases(
     "version launches", ("0.24", 24 * 11), ("0.26", 24 * 4.0), ("0.30", 24 * 4.0), ("0.33", 24 * 11)
 )
@@ -111,7 +140,7 @@ def test_draft_models_are_launched_as_the_version_does(version, launches):
                     engine=f"vllm-{version}")  # fmt: skip
     found = step_times(own, **POINT, verify_tokens=4)
     seconds = load_engine("vllm").eager_kernel_time
-    assert own.hides_host == ("plain" if version < "0.28" else "all")
+    assert own.hides_host == ("drafts" if version < "0.28" else "all")
     for part in found.draft_passes:
         assert float(part.each.launch_time) / seconds == pytest.approx(launches, rel=0.3)
 

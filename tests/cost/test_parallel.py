@@ -196,7 +196,7 @@ def test_memory_holds_what_a_saturated_pass_reads(name, layout):
 
 def test_a_draft_model_shares_the_batch_with_the_replicas():
     base = {"target": "qwen3-235b-a22b", "hardware": "h200_sxm", "drafter": "qwen2-0.5b"}
-    base |= {"engine": "ideal"}
+    base |= {"engine": "ideal", "draft_tensor_parallel": 1}
     point = {"draft_length": 3, "acceptance": 0.7, "context_length": 1000}
     spread = predict(**base, **point, batch_size=2048, expert_parallel=8)
     alone = predict(**base, **point, batch_size=256)
@@ -409,3 +409,11 @@ def test_norms_over_all_heads_sum_squares_over_gpus():
     )
     assert own.reductions - others.reductions == 62
     assert own.reduced_bytes - others.reduced_bytes == 3 * 62 * 8
+
+
+@pytest.mark.parametrize(("drafter", "gpus"), [("qwen3-0.6b", 4), ("qwen2-0.5b", 2)])
+def test_a_draft_model_is_cut_as_its_target_or_as_evenly_as_it_can_be(drafter, gpus):
+    """16 heads go over four GPUs; 14 over two, as vLLM would refuse four."""
+    target = {"qwen3-0.6b": "qwen3-14b", "qwen2-0.5b": "qwen2-57b-a14b"}[drafter]
+    own, told = deploy(target=target, drafter=drafter, hardware="h200_sxm", tensor_parallel=4)
+    assert own.draft_layout.tensor_parallel == told["draft_tensor_parallel"] == gpus

@@ -152,6 +152,8 @@ def test_a_pair_is_judged_by_its_speedup_or_else_by_the_step(table):
     ("sglang", "branch of 2026-04", "speculation without overlap (v1)", "sglang-v1", None),
     ("sglang", "main 2025-10 (0.5.4)", "v2 overlap", "sglang", ["ngram", "suffix", "block head"]),
     ("vllm", "0.28 (V1)", "", "vllm", ["ngram", "suffix"]),
+    ("vllm", "2026-09", "", "vllm", ["ngram", "suffix"]),
+    ("vllm", "2026-08", "", "vllm", ["ngram", "suffix", "model", "parallel model"]),
     ("vllm", "0.8.5 (V1)", "", "vllm-moesd-2025", None),
 ])  # fmt: skip
 def test_the_profile_of_an_engine_follows_from_its_version(

@@ -216,9 +216,9 @@ def test_experts_of_a_batch_where_some_propose(rate, exponent):
 def test_memory_adds_weights_cache_and_drafter():
     p = qwen2(batch_size=8)
     target, drafter = load_architecture("qwen2-57b-a14b"), load_architecture("qwen2-0.5b")
-    kv = 517 * (28 * 2 * 2 * 128 * 2 + 24 * 2 * 2 * 64 * 2)  # two of four KV heads, all of two
-    twice = 28 * 3584 * 64 + 57 * 3584  # routers and norms are on both
-    expected = target.total_parameters + twice + 2 * drafter.total_parameters + 8 * kv
+    kv = 517 * (28 * 2 * 2 * 128 * 2 + 24 * 2 * 64 * 2)  # half of the KV heads
+    twice = 28 * 3584 * 64 + 57 * 3584 + 49 * 896  # routers and norms are on both
+    expected = target.total_parameters + drafter.total_parameters + twice + 8 * kv
     assert p.memory_bytes[()] == expected
     assert p.max_batch_size[()] == (0.9 * 80 * 2**30 - (expected - 8 * kv)) // kv
     assert p.warnings == ()

@@ -10,7 +10,7 @@ from specmodel.base.errors import InputError, nearest
 from specmodel.base.naming import checkpoint, known_name
 from specmodel.drafters.names import drafter_called, named_drafters
 from specmodel.machines.hardware import list_hardware
-from specmodel.machines.versions import of_version
+from specmodel.machines.versions import newest_at, of_version
 from specmodel.models.architecture import Architecture, list_architectures
 
 STACKS = {"trtllm": "trtllm", "tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm"}
@@ -82,8 +82,9 @@ def stack_of(engine: str) -> str:
 def profile_of(engine: str, version: str = "", notes: str = "") -> tuple[str, dict[str, Any]]:
     """Return the host profile of a speculating engine, and the fields that differ from it.
 
-    The version is a number or a year. "v1" and "v2" are SGLang's schedulers; "neither
-    with overlap" says that plain decoding did not overlap either.
+    The version is a number, a month or a year; of a month, the newest that was out when it began.
+    "v1" and "v2" are SGLang's schedulers; "neither with overlap" says that plain decoding did not
+    overlap either.
     """
     stack = stack_of(engine)
     is_synchronous = "neither with overlap" in notes
@@ -98,8 +99,10 @@ def profile_of(engine: str, version: str = "", notes: str = "") -> tuple[str, di
     said = re.search(r"\bv([12])\b", f"{version} {notes}") if stack == "sglang" else None
     if said:
         is_old = said[1] == "1"
-    if number and not is_old:
-        own = of_version(current, number[0])
+    month = re.search(r"\b20\d\d-\d\d\b", version)
+    told = number[0] if number else month and newest_at(current, month[0])
+    if told and not is_old:
+        own = of_version(current, told)
         changes |= {f"engine.{name}": value for name, value in own.items()}
     return (before if is_old else current), changes
 
