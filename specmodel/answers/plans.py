@@ -17,7 +17,7 @@ from specmodel.base.notes import Note
 from specmodel.base.ranges import MAX_VALUES, check_points
 from specmodel.base.text import Viewed
 from specmodel.base.units import FloatArray, check, single
-from specmodel.cost.deploying import state_slots
+from specmodel.cost.assumptions import state_slots
 from specmodel.cost.deployment import Deployment, state_slots_of
 from specmodel.cost.memory import MemoryUse
 from specmodel.drafters.by_name import drafter_kind

@@ -101,7 +101,7 @@ def test_intervals_know_the_errors_of_latent_attention():
 
 
 def test_assumptions_say_what_stands_in_and_bounds_of_kinds_that_run():
-    from specmodel.cost.deploying import assumed_of_kernels as assumed
+    from specmodel.cost.assumptions import assumed_of_kernels as assumed
 
     bound = {"at_bound": ["memory_efficiency"], "varied": ["memory_efficiency"]}
     bound |= {"covariance": [[0.01]]}
