@@ -177,8 +177,9 @@ class HardwareProfile(Record):
         Whether llama.cpp is the usual engine there: dtypes of the sizes of GGUF's are taken as its.
     host_speed
         How many times as fast its hosts usually are as those that engines were fitted to, for which
-        it is 1: a GeForce sits in a desktop computer, whose CPU does 4,700 of PassMark's
-        single-thread points where a server's does 2,900 [-].
+        it is 1: a GeForce sits in a desktop computer, whose CPU does 4,400 of PassMark's
+        single-thread points (a Core i9-13900HX, notebookcheck 2023) where a server's does 2,900. On
+        two hosts with an RTX 5090 drafts of draft models ask for 1 and for 3 to 4 [-].
     memory, link, network
         Device memory, and links to GPUs of the node and of other nodes, None where there are none.
     dtype
