@@ -82,7 +82,9 @@ def timed_on(
         elif not found and taken not in ("bf16", "fp32"):
             reasons[taken] = _REASONS.get(taken) or f"timed as {alike}, whose kernels read it"
             if wanted:
-                raise InputError("weight_dtype", dtype, f"one to be timed here: {reasons[taken]}")
+                raise InputError(
+                    "weight_dtype", dtype, f"one that can be timed here ({reasons[taken]})"
+                )
     return Timed(rows=rows, reasons=reasons)
 
 
