@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @own("dtype", list(DTYPES), "Of all that is timed; fp32 for a CPU without bf16.", default="bf16")
 @own("weight_dtype", "NAME", "Weights to time; repeatable.  [default: all torch has]",
      multiple=True)  # fmt: skip
-@own("again", list(COMPONENTS), "Time this anew; repeatable.", multiple=True)
+@own("again", list(COMPONENTS), "Time this anew; repeatable.", multiple=True, metavar="KIND")
 @click.option("--quick", "length", flag_value="quick", default="quick", help="Minutes (default).")
 @click.option("--full", "length", flag_value="full", help="More repeats and points.")
 @click.option("--tiny", "length", flag_value="tiny", hidden=True)
