@@ -306,6 +306,7 @@ def test_of_one_model_its_layers_are_timed_and_matrices_of_all_sizes(calibrate, 
     assert {tuple(p.fixed.values())[:4] for p in points["recurrence"]} == {(16, 32, 128, 128)}
     assert {p.sizes["vocabulary_size"] for p in points["sampling"]} == {248320}
     assert not points["latent_attention"]
+    assert "recurrence" not in {p.component for p in suite("cuda", "quick", one)}
     assert {p.weight_dtype for p in points["experts"]} == {"", "int8", "int4", "fp8", "fp8_block"}
     every = [p for p in suite("cpu", "quick", timed) if p.component == "gemm"]
     assert [p.name for p in points["gemm"]] == [p.name for p in every]

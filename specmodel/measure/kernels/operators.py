@@ -68,7 +68,8 @@ def timed_on(
     Unknown capabilities and versions have all. An InputError says why a dtype that is wanted is
     not timed.
     """
-    rows, reasons = dict[tuple[str, str], Operator](), dict[str, str]()
+    rows, fused = dict[tuple[str, str], Operator](), ("latent_attention", "recurrence")
+    reasons = {} if device == "cpu" else {kind: _REASONS[kind] for kind in fused}
     able = [row for row in _ROWS if _runs(row, device, capability, torch)]
     for dtype in dict.fromkeys(wanted or BYTES_PER_ELEMENT):
         named, alike = {row["weight_dtype"] for row in able}, kernel_dtype(dtype)

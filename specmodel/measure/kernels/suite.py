@@ -104,7 +104,8 @@ def suite(device: Device, length: Length, timed: Timed = NO_MORE) -> list[Point]
     own = dict(SUITES[device])
     if timed.shapes is not None:
         fit = {kind: {"fit": shapes} for kind, shapes in timed.shapes.items()}
-        own |= {kind: fit.get(kind, {}) for kind in SUITES["components"] if kind not in GENERAL}
+        kinds = own.keys() & SUITES["components"].keys() - {*GENERAL}
+        own |= {kind: fit.get(kind, {}) for kind in kinds}
         own["quantised"] = own["quantised"] | {"experts": fit.get("experts", {})}
     correlated = _CORRELATED[:: 1 if length == "full" else 2]
     varied = {
@@ -120,7 +121,7 @@ def suite(device: Device, length: Length, timed: Timed = NO_MORE) -> list[Point]
     points = [_point(COPY, "skip", [size]) for size in own["copied"]]
     points += [_point(LAUNCH, "skip", [graphs]) for graphs in range(1 + (device == "cuda"))]
     for component, values in varied.items():
-        for role, shapes in own[component].items():
+        for role, shapes in own.get(component, {}).items():
             beside = own["beside"].get(component, [[]])
             each = [[*shape, *more] for shape, more in product(shapes, beside)]
             points += _crossed(component, role, each, values)
