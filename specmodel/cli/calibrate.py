@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -19,7 +18,14 @@ from specmodel.base.text import wrap
 from specmodel.cli.output import told_progress
 from specmodel.cli.settings import command, options_of, own
 from specmodel.measure.kernels.operators import NO_MORE, Timed, timed_on
-from specmodel.measure.kernels.suite import COMPONENTS, DTYPES, Device, Length, shapes_of
+from specmodel.measure.kernels.suite import (
+    COMPONENTS,
+    DTYPES,
+    Device,
+    Length,
+    about_seconds,
+    shapes_of,
+)
 from specmodel.show.columns import duration
 from specmodel.show.facts import Fact, lines
 from specmodel.show.glossary import PAGES
@@ -27,6 +33,7 @@ from specmodel.show.glossary import PAGES
 if TYPE_CHECKING:
     from specmodel.fit.calibration import Calibration
     from specmodel.measure.kernels.device import DeviceInfo
+    from specmodel.measure.kernels.rows import RowFile
 
 
 @command()
@@ -35,13 +42,11 @@ if TYPE_CHECKING:
 @own("dtype", list(DTYPES), "Of all that is timed; fp32 for a CPU without bf16.", default="bf16")
 @own("weight_dtype", "NAME", "Weights to time; repeatable.  [default: all torch has]",
      multiple=True)  # fmt: skip
-@own("again", list(COMPONENTS), "Time this anew; repeatable.", multiple=True)
+@own("again", list(COMPONENTS), "Time this anew; repeatable.", multiple=True, metavar="KIND")
 @click.option("--quick", "length", flag_value="quick", default="quick", help="Minutes (default).")
 @click.option("--full", "length", flag_value="full", help="More repeats and points.")
 @click.option("--tiny", "length", flag_value="tiny", hidden=True)
-def calibrate(
-    target: str | None, device: Device | None, output: str | None, length: Length, **options: Any
-) -> None:
+def calibrate(device: Device | None, output: str | None, **options: Any) -> None:
     """Time kernels of this machine with torch and fit a profile to them.
 
     The device is the GPU that is there, else the CPU, and its profile is then known as mine.
@@ -61,6 +66,7 @@ def calibrate(
     from specmodel.base.files import write_text
     from specmodel.fit.calibration import calibrate_rows, check_output
     from specmodel.measure.kernels.device import find_device, found_kind
+    from specmodel.measure.kernels.rows import RowFile
     from specmodel.measure.kernels.session import run_suite
     from specmodel.show.fitted import kernels
 
@@ -76,9 +82,12 @@ def calibrate(
         machines.load_hardware(hardware)
     is_there = not is_dry or rows.exists()
     info = find_device(device, options["dtype"]) if is_there else None
-    timed = _timed(device, info, length, target, options["weight_dtype"])
+    timed, length = _timed(device, info, options), options["length"]
     if is_dry or info is None:
-        click.echo(_left_text(rows, device, length, info, again, timed))
+        file = RowFile(rows, info.identity, {}, again) if info else None
+        if file:
+            file.read()
+        click.echo(f"{_left_text(file, device, length, timed)}\nInto: {rows}")
         return
     info = replace(info, timed=timed)
     session = {"specmodel": __version__, "commit": _commit()}
@@ -106,23 +115,23 @@ def calibrate(
     click.echo(kernels(made.fits))
 
 
-def _timed(
-    device: Device,
-    info: DeviceInfo | None,
-    length: Length,
-    target: str | None,
-    names: Sequence[str],
-) -> Timed:
+def _timed(device: Device, info: DeviceInfo | None, options: dict[str, Any]) -> Timed:
     """Return which products of quantised weights are timed, and the shapes of a model."""
     from specmodel.cost.named import looked_up
     from specmodel.models.architecture import load_architecture
 
-    wanted = [check_dtype("weight_dtype", name) for name in names]
-    of_device = (info.compute_capability, info.torch) if info else ()
-    timed = timed_on(device, *of_device, wanted=wanted) if wanted or length != "tiny" else NO_MORE
-    if target is None:
+    wanted = [check_dtype("weight_dtype", name) for name in options["weight_dtype"]]
+    capability, torch = (info.compute_capability, info.torch) if info else (None, "")
+    is_all = bool(wanted) or options["length"] != "tiny"
+    timed = timed_on(device, capability, torch, wanted) if is_all else NO_MORE
+    if (target := options["target"]) is None:
         return timed
     return replace(timed, shapes=shapes_of(load_architecture(looked_up("target", target, []))))
+
+
+def _small(of: Counter[str]) -> str:
+    quantised = ", ".join(f"{dtype} {count:,}" for dtype, count in of.items() if dtype)
+    return f"  of them {quantised}" if quantised else ""
 
 
 def _untimed(timed: Timed) -> str:
@@ -134,30 +143,18 @@ def _untimed(timed: Timed) -> str:
     return wrap(f"Not timed: {'; '.join(told)}.") if told else ""
 
 
-def _left_text(
-    rows: Path, device: Device, length: Length, info: DeviceInfo | None, again: Sequence[str],
-    timed: Timed,
-) -> str:  # fmt: skip
+def _left_text(kept: RowFile | None, device: Device, length: Length, timed: Timed) -> str:
     """Return how many timings are left of each kind, by dtype of weights, and for how long."""
-    from specmodel.measure.kernels.rows import RowFile
     from specmodel.measure.kernels.session import left_to_time
-    from specmodel.measure.kernels.suite import about_seconds
 
-    file = None
-    if info:
-        file = RowFile(rows, info.identity, {}, again)
-        file.read()
-    left, total = left_to_time(device, length, file, timed)
+    left, total = left_to_time(device, length, kept, timed)
     seconds = sum(about_seconds(device, point) for point, _ in left)
     head = f"{len(left):,} of {total:,} timings left, of {len({p.name for p, _ in left})} points, "
     counts = dict[str, Counter[str]]()
     for point, _ in left:
         counts.setdefault(point.component, Counter())[point.weight_dtype] += 1
-    told = []
-    for kind, of in counts.items():
-        small = [f"{dtype} {count:,}" for dtype, count in of.items() if dtype]
-        told.append(f"  {kind:16}  {of.total():7,}{' of them ' * bool(small)}{', '.join(small)}")
-    head += f"in about {duration(seconds)}; into {rows}:"
+    told = [f"  {kind:16}  {of.total():7,}{_small(of)}" for kind, of in counts.items()]
+    head += f"in about {duration(seconds)}:"
     return "\n".join(filter(None, [wrap(head), *told, _untimed(timed)]))
 
 

@@ -87,11 +87,11 @@ def test_products_of_quantised_weights_are_products() -> None:
         assert out.shape == (3, 128)
         assert out.isfinite().all()
         scales = product._scales["ws"].to(torch.float32)
-        if row.weight_dtype == "int4":  # values of 0 to 15 in pairs, less 8, and a zero point
+        if row["weight_dtype"] == "int4":  # values of 0 to 15 in pairs, less 8, and a zero point
             stored.fill_(0x88)
             expected = x.float().view(3, 2, 128).sum(2) @ scales[..., 1]
             out = product(x, stored)
-        elif row.weight_dtype == "fp8_block":
+        elif row["weight_dtype"] == "fp8_block":
             expected = (
                 x.float() @ (w.view(1, 128, 2, 128) * scales[:, None, :, None]).view(128, 256).T
             )

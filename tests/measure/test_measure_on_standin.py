@@ -86,18 +86,13 @@ def test_products_of_quantised_weights_are_called_as_torch_has_them(
     rows = pd.read_csv(tmp_path / "a.csv")
     assert rows["note"].isna().all()
     assert {*rows["weight_dtype"].dropna()} == {"bf16", *dtypes.split()}
-    law = rows[(rows["component"] == "gemm") & (rows["input_size"] == 256)]
-    assert len(check_measurements(rows)) > len(law) > 0
+    check_measurements(rows)
 
 
 def test_every_kind_of_the_whole_suite_runs(gpu, tmp_path):
     gpu.total = 2**33
-    points = {}
-    for point in suite("cuda", "quick"):  # the smallest of each kind
-        kept = points.get((point.component, size := sum(point.sizes.values())), point)
-        points = points if kept is not point else points | {(point.component, size): point}
-    small = {kind: min(s for k, s in points if k == kind) for kind, _ in points}
-    few = [points[kind, size] for kind, size in small.items()]
+    falling = sorted(suite("cuda", "quick"), key=lambda p: -sum(p.sizes.values()))
+    few = [*{point.component: point for point in falling}.values()]  # the smallest of each
     bench = Bench(find_device("cuda"), few)
     for point in few:
         assert "latency" in bench.measure(point), point.name
@@ -293,7 +288,7 @@ def test_other_gpus_are_timed_by_a_clock_once_they_are_done(kind, monkeypatch):
     assert 2e-3 <= watch.time()[0] < 2e-2
     assert order == ["calls"] * watch.calls + ["waits"]
     points = suite(kind, "quick", timed_on(kind))
-    assert {p.component for p in points} >= {"attention", "experts", "gemm", "recurrence"}
+    assert {p.component for p in points} >= {"attention", "experts", "gemm", "sampling"}
 
 
 # all-reduces

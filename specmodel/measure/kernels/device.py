@@ -73,8 +73,12 @@ def find_device(kind: Device, dtype: str = "bf16") -> DeviceInfo:
     if not _is_there(torch, kind):
         gpu = {"cuda": "CUDA or ROCm", "xpu": "Intel", "mps": "Apple"}[kind]
         raise InputError("device", kind, f"a GPU of {gpu} that torch can see, or `device='cpu'`")
-    if kind != "cuda":
-        return _other_gpu(torch, kind)
+    if kind == "xpu":
+        of = torch.xpu.get_device_properties()
+        return _gpu(kind, of.name, of.driver_version, of.max_compute_units, of.total_memory)
+    if kind == "mps":
+        of, memory = torch.backends.mps, torch.mps.recommended_max_memory()
+        return _gpu(kind, of.get_name(), platform.mac_ver()[0], of.get_core_count(), memory)
     try:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     except RuntimeError as error:
@@ -84,37 +88,31 @@ def find_device(kind: Device, dtype: str = "bf16") -> DeviceInfo:
     if properties.major < 8 and not is_hip:
         expected = "a GPU of compute capability 8.0 or newer, which computes in bf16"
         raise InputError("device", f"{properties.name} ({properties.major}.x)", expected)
-    name = properties.name.removeprefix("NVIDIA ")
-    return DeviceInfo(
-        kind="cuda",
-        name=properties.name,
-        hardware=profiles_by_reported_name().get(name) or _slug(properties.name),
-        driver=torch.version.hip or gpu_state().get("driver_version", "unknown"),
-        torch=torch.__version__,
-        num_multiprocessors=properties.multi_processor_count,
-        capacity_bytes=float(properties.total_memory),
-        l2_bytes=float(getattr(properties, "L2_cache_size", 0) or _DEFAULT_CACHE),
-        compute_capability=None if is_hip else properties.major + properties.minor / 10,
+    return _gpu(
+        kind,
+        properties.name,
+        torch.version.hip or gpu_state().get("driver_version", "unknown"),
+        properties.multi_processor_count,
+        properties.total_memory,
+        float(getattr(properties, "L2_cache_size", 0) or _DEFAULT_CACHE),
+        None if is_hip else properties.major + properties.minor / 10,
     )
 
 
-def _other_gpu(torch: Any, kind: Device) -> DeviceInfo:
-    if kind == "xpu":
-        told = torch.xpu.get_device_properties()
-        name, driver, units = told.name, told.driver_version, told.max_compute_units
-        capacity = told.total_memory
-    else:
-        name, units = torch.backends.mps.get_name(), torch.backends.mps.get_core_count()
-        driver, capacity = platform.mac_ver()[0], torch.mps.recommended_max_memory()
+def _gpu(
+    kind: Device, name: str, driver: str, units: int, capacity_bytes: float,
+    l2_bytes: float = float(_DEFAULT_CACHE), compute_capability: float | None = None,
+) -> DeviceInfo:  # fmt: skip
     return DeviceInfo(
         kind=kind,
         name=name,
-        hardware=profiles_by_reported_name().get(name) or _slug(name),
+        hardware=profiles_by_reported_name().get(name.removeprefix("NVIDIA ")) or _slug(name),
         driver=driver,
-        torch=torch.__version__,
+        torch=import_torch().__version__,
         num_multiprocessors=units,
-        capacity_bytes=float(capacity),
-        l2_bytes=float(_DEFAULT_CACHE),
+        capacity_bytes=float(capacity_bytes),
+        l2_bytes=l2_bytes,
+        compute_capability=compute_capability,
     )
 
 

@@ -5,8 +5,7 @@ Hopper, torch runs grouped products one after another (`has_grouped_kernel`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from importlib import import_module
+from functools import cache, partial
 from pkgutil import resolve_name
 from typing import Any
 
@@ -195,51 +194,50 @@ def widened_blocks(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
 
 
 class Product:
-    """An operator on m activations of k values and matrices of n rows, `experts` of them or one."""
+    """An operator on m activations of k values and matrices of n rows, `experts` of them or one.
+
+    `weights()` are the next stored ones; their scales, some hundredth of them, stay.
+    """
 
     def __init__(
         self, row: Operator, take: Take, x: Tensor, sizes: Mapping[str, int], *experts: int
     ) -> None:
-        import_module(row.imports)
-        self._call, self._row, self._take, self._scales = resolve_name(row.operator), row, take, {}
-        self._keywords = {name: getattr(torch, dtype) for name, dtype in row.keywords.items()}
-        self._turned = [str(name)[:-2] for name in row.arguments if str(name).endswith(".T")]
-        self._outputs = sizes["n"]
-        for name, (dtype, *dims) in row.inputs.items():
+        self._call, self._row, self._outputs = resolve_name(row["operator"]), row, sizes["n"]
+        named = row.get("keywords", {}).items()
+        self._keywords = {name: getattr(torch, dtype) for name, dtype in named}
+        self._turned = [str(name)[:-2] for name in row["arguments"] if str(name).endswith(".T")]
+        self._scales = dict[str, Tensor]()
+        for name, (dtype, *dims) in row["inputs"].items():
             shape = [extent(size, sizes) for size in dims]
+            takes = partial(take, *experts, *shape, dtype=dtype)
             if name == "w":
-                self._shape, self._dtype = [*experts, *shape], str(dtype)
+                self.weights = takes
             elif name.startswith("w"):
-                self._scales[name] = take(*experts, *shape, dtype=dtype)
+                self._scales[name] = takes()
             elif name != "x":
-                ones = torch.ones(shape, device=x.device)
-                self._scales[name] = ones.to(getattr(torch, str(dtype)))
-
-    def weights(self) -> Tensor:
-        """Return the next stored weights; their scales, a hundredth of them, stay."""
-        return self._take(*self._shape, dtype=self._dtype)
+                self._scales[name] = torch.ones(shape, device=x.device).to(getattr(torch, dtype))
 
     def activations(self, x: Tensor) -> Tensor:
         """Return activations in the dtype that the operator takes, as a pass over them makes it."""
-        name, *dims = self._row.inputs["x"]
+        name, rows, _ = self._row["inputs"]["x"]
         if name == BASE:
             return x
-        dtype = getattr(torch, str(name))
-        if str(name).startswith("float4"):  # which torch cannot cast to: bits stand for it
+        dtype = getattr(torch, name)
+        if name.startswith("float4"):  # which torch cannot cast to: bits stand for it
             return x[:, : x.shape[1] // 4].contiguous().view(dtype)
-        return F.pad(x, (0, 0, 0, extent(dims[0], {"m": len(x)}) - len(x))).to(dtype)
+        return F.pad(x, (0, 0, 0, extent(rows, {"m": len(x)}) - len(x))).to(dtype)
 
     def __call__(self, x: Tensor, w: Tensor, **more: Tensor) -> Tensor:
         """Return the product of activations, as `activations` returns them."""
         known: dict[Any, Any] = {"x": x, "w": w, **self._scales, **more}
         known |= {f"{name}.T": known[name].mT for name in self._turned}
-        arguments = (known.get(name, name) for name in self._row.arguments)
+        arguments = (known.get(name, name) for name in self._row["arguments"])
         made: Tensor = self._call(*arguments, **self._keywords)
         return made
 
     def grouped(self, rows: Tensor, w: Tensor, ends: Tensor) -> Tensor:
         """Return the product of each group of rows with the weights of its expert."""
-        if self._row.component == "experts":
+        if "ends" in self._row["arguments"]:
             return self(self.activations(rows), w, ends=ends)
         out, start = rows.new_empty(len(rows), self._outputs), 0
         for expert, end in enumerate(ends.tolist()):

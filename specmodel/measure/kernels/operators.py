@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from math import ceil, prod
 from pathlib import Path
+from typing import Any
 
 from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, kernel_dtype
@@ -14,38 +15,13 @@ from specmodel.base.errors import InputError
 BASE = "base"
 """Stands for the dtype of activations of the device under test."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Operator:
-    """A product of quantised weights: a row of ``operators.toml``, which says what fields hold."""
-
-    weight_dtype: str
-    activation_dtype: str
-    devices: list[str]
-    operator: str
-    inputs: Mapping[str, list[str | int]]
-    arguments: list[str | int]
-    keywords: Mapping[str, str] = field(default_factory=dict)
-    component: str = "gemm"
-    stack: str = "torch"
-    imports: str = "torch"
-    least_torch: str = "2.10"
-    least_capability: float = 0.0
-    most_capability: float = 1e3
-    every: int = 1
-
-    def runs_on(self, device: str, capability: float | None, torch: str) -> bool:
-        """Tell whether a device and a version of torch have this operator; those unknown do."""
-        least, has = (tuple(map(int, re.findall(r"\d+", v)[:2])) for v in (self.least_torch, torch))
-        is_able = capability is None or self.least_capability <= capability <= self.most_capability
-        return device in self.devices and is_able and (has >= least or not has)
-
+Operator = Mapping[str, Any]
+"""A product of quantised weights: a row of ``operators.toml``, which says what its fields hold."""
 
 _FILE = Path(__file__).parent / "data/operators.toml"
 _TABLES = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+_ROWS: list[Operator] = _TABLES["operators"]
 _REASONS: dict[str, str] = _TABLES["reasons"]
-OPERATORS = [Operator(**row) for row in _TABLES["operators"]]
-"""All rows of the table."""
 
 
 def extent(text: str | int, sizes: Mapping[str, int]) -> int:
@@ -85,33 +61,36 @@ NO_MORE = Timed()
 
 
 def timed_on(
-    device: str,
-    capability: float | None = None,
-    torch: str = "",
-    *,
-    wanted: Sequence[str] = (),
-    stack: str = "torch",
+    device: str, capability: float | None = None, torch: str = "", wanted: Sequence[str] = ()
 ) -> Timed:
     """Return what can be timed of `wanted` dtypes of weights, by default of all that ship.
 
-    An InputError says why a dtype that is wanted is not.
+    Unknown capabilities and versions have all. An InputError says why a dtype that is wanted is
+    not timed.
     """
-    rows, reasons = dict[tuple[str, str], Operator](), dict[str, str]()
-    own = (row for row in OPERATORS if row.stack == stack)
-    able = [row for row in own if row.runs_on(device, capability, torch)]
+    rows, fused = dict[tuple[str, str], Operator](), ("latent_attention", "recurrence")
+    reasons = {} if device == "cpu" else {kind: _REASONS[kind] for kind in fused}
+    able = [row for row in _ROWS if _runs(row, device, capability, torch)]
     for dtype in dict.fromkeys(wanted or BYTES_PER_ELEMENT):
-        named = {row.weight_dtype for row in able}
-        taken = dtype if dtype in named or not wanted else kernel_dtype(dtype)
-        found = {row.component: row for row in reversed(able) if row.weight_dtype == taken}
-        if found:
-            rows["gemm", taken] = found["gemm"]
-            if "experts" in found or device == "cpu":
-                rows["experts", taken] = found.get("experts", found["gemm"])
-            else:
-                reasons[f"experts in {taken}"] = _REASONS["experts"]
-        elif taken not in ("bf16", "fp32"):
-            alike = kernel_dtype(taken)
+        named, alike = {row["weight_dtype"] for row in able}, kernel_dtype(dtype)
+        taken = dtype if dtype in named or not wanted else alike
+        found = {row.get("kind", "gemm"): row for row in able[::-1] if row["weight_dtype"] == taken}
+        if found and device == "cpu":
+            found.setdefault("experts", found["gemm"])
+        rows |= {(kind, taken): row for kind, row in found.items()}
+        if len(found) == 1:
+            reasons[f"experts in {taken}"] = _REASONS["experts"]
+        elif not found and taken not in ("bf16", "fp32"):
             reasons[taken] = _REASONS.get(taken) or f"timed as {alike}, whose kernels read it"
             if wanted:
-                raise InputError("weight_dtype", dtype, f"one to be timed here: {reasons[taken]}")
+                raise InputError(
+                    "weight_dtype", dtype, f"one that can be timed here ({reasons[taken]})"
+                )
     return Timed(rows=rows, reasons=reasons)
+
+
+def _runs(row: Operator, device: str, capability: float | None, torch: str) -> bool:
+    low, high = row.get("capability", (0.0, 99.0))
+    least, has = ([*map(int, re.findall(r"\d+", v)[:2])] for v in (row.get("torch", ""), torch))
+    is_able = capability is None or low <= capability <= high
+    return device in row["devices"] and is_able and (has >= least or not has)

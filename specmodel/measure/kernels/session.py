@@ -148,7 +148,7 @@ def _row(timed: dict[str, Any], point: Point, repeat: int, info: DeviceInfo) -> 
     if "state_dtype" in dtypes:
         dtypes["state_dtype"] = "fp32"
     if point.weight_dtype:
-        met = info.timed.rows[point.component, point.weight_dtype].activation_dtype
+        met = info.timed.rows[point.component, point.weight_dtype]["activation_dtype"]
         dtypes["weight_dtype"] = point.weight_dtype
         dtypes["activation_dtype"] = info.dtype if met == BASE else met
     names = {

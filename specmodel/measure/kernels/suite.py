@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,10 +19,7 @@ if TYPE_CHECKING:
 
 SUITE_VERSION = "2"  # changes with the points or their work; a file has one version
 
-COPY, LAUNCH, ALL_REDUCE, *SAMPLED = OTHERS = (
-    *("copy", "launch", "all_reduce"),
-    *("sampling", "rejection"),
-)
+COPY, LAUNCH, ALL_REDUCE, *_ = OTHERS = ["copy", "launch", "all_reduce", "sampling", "rejection"]
 """Components that are timed but not fitted as kernels."""
 
 LAUNCHED_AS = {0: "eager", 1: "graph"}  # values of the column graphs of launches
@@ -90,7 +88,6 @@ REPEATS: dict[Device, dict[Length, int]] = SUITES["repeats"]
 """Repeats of each point, by device and length of the suite [-]."""
 COMPONENTS = (*SUITES["components"], ALL_REDUCE)
 """What is timed, all-reduces only with several GPUs."""
-_QUERIES: list[list[float]] = [[1], [2], [3], [4], [6], [8], [16]]
 _LONG, _FEW = 1e8, 5  # points of a CPU that read more bytes are timed in one of so many repeats
 # batch_size, tokens_per_sequence, of correlated routing
 _CORRELATED = [(1, 4), (4, 4), (4, 8), (16, 4)]
@@ -107,23 +104,24 @@ def suite(device: Device, length: Length, timed: Timed = NO_MORE) -> list[Point]
     own = dict(SUITES[device])
     if timed.shapes is not None:
         fit = {kind: {"fit": shapes} for kind, shapes in timed.shapes.items()}
-        own |= {kind: fit.get(kind, {}) for kind in SUITES["components"] if kind not in GENERAL}
+        kinds = own.keys() & SUITES["components"].keys() - {*GENERAL}
+        own |= {kind: fit.get(kind, {}) for kind in kinds}
         own["quantised"] = own["quantised"] | {"experts": fit.get("experts", {})}
-    tokens = [[count] for count in own["tokens"]]
     correlated = _CORRELATED[:: 1 if length == "full" else 2]
-    varied: dict[str, list[list[float]]] = {
-        "experts": [[count, 1, 0.0, 0.0] for count in own["tokens"]]
-        + [[batch * count, count, CORRELATION, 0.0] for batch, count in correlated]
-        + [[count, 1, 0.0, exponent] for count, exponent in own["popular"]],
-        "gemm": tokens,
-        "elementwise": tokens,
-        **dict.fromkeys(own["beside"], _QUERIES),
-        **{kind: [[count] for count in own["rows"]] for kind in SAMPLED},
+    varied = {
+        kind: [[count] for count in own[row["varied"]]]
+        for kind, row in SUITES["components"].items()
+        if "varied" in row
     }
+    varied["experts"] = [
+        *([count, 1, 0.0, 0.0] for count in own["tokens"]),
+        *([batch * count, count, CORRELATION, 0.0] for batch, count in correlated),
+        *([count, 1, 0.0, exponent] for count, exponent in own["popular"]),
+    ]
     points = [_point(COPY, "skip", [size]) for size in own["copied"]]
     points += [_point(LAUNCH, "skip", [graphs]) for graphs in range(1 + (device == "cuda"))]
     for component, values in varied.items():
-        for role, shapes in own[component].items():
+        for role, shapes in own.get(component, {}).items():
             beside = own["beside"].get(component, [[]])
             each = [[*shape, *more] for shape, more in product(shapes, beside)]
             points += _crossed(component, role, each, values)
@@ -151,7 +149,7 @@ def shapes_of(target: Architecture) -> dict[str, list[list[int]]]:
 def _quantised(own: Mapping[str, Any], timed: Timed) -> list[Point]:
     """Return the points of products of quantised weights."""
     return [
-        replace(point, weight_dtype=dtype, every=operator.every)
+        replace(point, weight_dtype=dtype, every=operator.get("every", 1))
         for (component, dtype), operator in timed.rows.items()
         for role, shapes in own[component].items()
         for point in _crossed(component, role, shapes, [
@@ -163,24 +161,8 @@ def _quantised(own: Mapping[str, Any], timed: Timed) -> list[Point]:
 
 def weight_bytes(component: str, sizes: Sizes, dtype: str) -> float:
     """Return the weights or KV of a point, which the arena must hold [B]."""
-    return _WEIGHTS[component](sizes) * BYTES_PER_ELEMENT[dtype] if component in _WEIGHTS else 0.0
-
-
-_WEIGHTS: dict[str, Callable[[Sizes], float]] = {
-    COPY: lambda s: s["bytes"],
-    "experts": lambda s: s["num_experts"] * s["hidden_size"] * (3 * s["expert_size"] + 1),
-    "gemm": lambda s: s["input_size"] * s["output_size"],
-    "attention": lambda s: (
-        2 * s["batch_size"] * s["context_length"] * s["num_kv_heads"] * s["head_dim"]
-    ),
-    "latent_attention": lambda s: (
-        s["batch_size"] * s["context_length"] * (s["kv_lora_rank"] + s["qk_rope_head_dim"])
-    ),
-    "recurrence": lambda s: (
-        2 * s["batch_size"] * s["num_value_heads"] * s["key_head_dim"] * s["value_head_dim"]
-    ),
-    **dict.fromkeys(SAMPLED, lambda s: 2 * s["num_tokens"] * s["vocabulary_size"]),
-}
+    factors = SUITES["components"][component].get("read", [0])
+    return float(prod(sizes.get(name, name) for name in factors)) * BYTES_PER_ELEMENT[dtype]
 
 
 def about_seconds(device: Device, point: Point) -> float:
