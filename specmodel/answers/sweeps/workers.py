@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-Workers: TypeAlias = tuple[Callable[..., Any], Callable[[], int]]
+_Workers: TypeAlias = tuple[Callable[..., Any], Callable[[], int]]
 """What starts a function on an argument and returns its future, and how many can run now [-]."""
 
 AHEAD = 2
@@ -34,53 +34,49 @@ WORKER_TIMEOUT = 60.0
 
 
 def results(
-    items: Iterable[Item], function: Callable[[Item], Result], workers: Workers
+    items: Iterable[Item],
+    function: Callable[[Item], Result],
+    workers: int | None = None,
+    client: Client | str | None = None,
 ) -> Iterator[tuple[Item, Result]]:
-    """Give each item with its result, in order, computing a few ahead."""
+    """Give each item with its result, in order, computing a few ahead.
+
+    On the cluster that is named, or else in threads: by default one for each core.
+    """
+    if client is not None and workers is not None:
+        raise InputError("workers", workers, "none with a scheduler, which has its own")
     # Dask's own map and as_completed would hold every part of the sweep at once
-    submit, num_workers = workers
     waiting: deque[tuple[Item, Any]] = deque()
-    try:
-        for item in items:
-            waiting.append((item, submit(function, item)))
-            if len(waiting) >= AHEAD * max(num_workers(), 1):
+    with _threads(workers) if client is None else _cluster(client) as (submit, num_workers):
+        try:
+            for item in items:
+                waiting.append((item, submit(function, item)))
+                if len(waiting) >= AHEAD * max(num_workers(), 1):
+                    first, future = waiting.popleft()
+                    yield first, future.result()
+            while waiting:
                 first, future = waiting.popleft()
                 yield first, future.result()
-        while waiting:
-            first, future = waiting.popleft()
-            yield first, future.result()
-    finally:
-        for _, future in waiting:
-            future.cancel()
+        finally:
+            for _, future in waiting:
+                future.cancel()
 
 
 @contextmanager
-def chosen_workers(workers: int | None, client: Client | str | None) -> Iterator[Workers]:
-    """Give the cluster that is named, or else threads: by default one for each core."""
-    if client is not None:
-        if workers is not None:
-            raise InputError("workers", workers, "none with a scheduler, which has its own")
-        with dask_workers(client) as cluster:
-            yield cluster
-        return
+def _threads(workers: int | None) -> Iterator[_Workers]:
     has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS and Windows
     cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     count = cores if workers is None else workers
     if count < 1:
         raise InputError("workers", count, "at least 1")
-    pool = ThreadPoolExecutor(count)  # NumPy and Arrow let threads run at the same time
-    try:
+    with ThreadPoolExecutor(count) as pool:  # NumPy and Arrow let threads run at the same time
         yield pool.submit, lambda: count
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
-def dask_workers(client: Client | str) -> Iterator[Workers]:
+def _cluster(client: Client | str) -> Iterator[_Workers]:
     """Give the workers of a Dask cluster, by a client or the address of a scheduler."""
-    distributed = import_extra(
-        "distributed", "dask", "scheduler", str(client), "none, or for a cluster"
-    )
+    distributed = import_extra("distributed", "dask", "scheduler", str(client), "none, or first")
     with _connected(client) if isinstance(client, str) else nullcontext(client) as opened:
         address = str(opened.scheduler.address) if opened.scheduler else str(opened)
         try:
@@ -101,32 +97,22 @@ def _connected(address: str) -> Client:
     try:
         get_address_host_port(address)  # a client would fail half open on a malformed address
         return Client(address, timeout=PATIENCE)
-    except TypeError:  # from Python's ssl, which was given nothing
-        keys = "distributed.comm.tls.ca-file, .client.cert and .client.key"
-        expected = f"certificates in Dask's configuration ({keys}), or another protocol"
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else "no answer"
-        expected = f"a Dask scheduler that answers ({reason})"
+    except (OSError, TypeError, ValueError) as error:  # a TypeError where certificates lack
+        reason = str(error).partition("\n")[0] or "no answer"
     # A client that failed waits for the lock of Dask's loops when it is collected. If that happened
     # while another loop starts, both would wait for ever: it is collected here.
     gc.collect()
-    raise InputError("scheduler", address, expected)
+    raise InputError("scheduler", address, f"a Dask scheduler that answers ({reason})")
 
 
 def _check_workers(client: Client, address: str) -> None:
     """Refuse a cluster without workers, or whose workers would compute other numbers."""
     try:
         client.wait_for_workers(1, timeout=WORKER_TIMEOUT)
-        others = set(client.run(installed_version).values()) - {__version__}
     except TimeoutError:
         raise InputError("scheduler", address, "a scheduler with a worker") from None
-    except ImportError:
-        others = {"none"}
+    told: Any = client.get_versions(packages=["specmodel"])
+    others = {str(w["packages"]["specmodel"]) for w in told["workers"].values()} - {__version__}
     if others:
         expected = f"workers that have specmodel {__version__}, not {', '.join(sorted(others))}"
         raise InputError("scheduler", address, expected)
-
-
-def installed_version() -> str:
-    """Return the version of this package where it is called."""
-    return __version__
