@@ -5,10 +5,10 @@ import shlex
 import signal
 
 import pytest
-from printed import check_one_line
+from printed import check_one_line, refused
 
 import specmodel
-from specmodel import InputError, cli
+from specmodel import cli
 from specmodel.answers.sweeps import plan_sweep, sweep_to_file, workers
 
 distributed = pytest.importorskip("distributed")
@@ -56,15 +56,6 @@ def content(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def kept_of(expected, tmp_path):
-    """The parts that are kept: the first of all, as they should be."""
-    kept = content(tmp_path / "x")
-    assert 3 <= len(kept) < len(expected)
-    assert sorted(kept) == sorted(expected)[: len(kept)]
-    assert kept.items() <= expected.items()
-    return kept
-
-
 def at_part(number, act):
     """A callback that acts once, when so many parts are done."""
     done = []
@@ -90,37 +81,30 @@ def test_parts_are_the_same_byte_by_byte(client, expected, tmp_path):
 def test_a_closed_scheduler_is_told_and_keeps_the_parts(expected, tmp_path, capsys, monkeypatch):
     with start(2) as cluster:
         close = at_part(3, cluster.close)
-        monkeypatch.setattr(
-            "click._termui_impl.ProgressBar.update", lambda _, points: close(points)
-        )
+        bar = "click._termui_impl.ProgressBar.update"
+        monkeypatch.setattr(bar, lambda _, points: close(points))
         command = f"{COMMAND} --scheduler {cluster.scheduler_address} --output {tmp_path}/x/"
         status = cli.main(shlex.split(command))
-    out, err = capsys.readouterr()
-    kept = kept_of(expected, tmp_path)
-    end = f"{len(kept)} of 50 parts are kept in {tmp_path}/x\n"
-    check_one_line(
-        *(status, out, err),
-        ("error: --scheduler: got 'tcp://", f"expected a scheduler that stays up; {end}"),
-    )
+    kept = content(tmp_path / "x")
+    assert 3 <= len(kept) < len(expected)
+    assert kept.items() <= expected.items()
+    told = f"expected a scheduler that stays up; {len(kept)} of 50 parts are kept in {tmp_path}/x\n"
+    check_one_line(status, *capsys.readouterr(), ("error: --scheduler: got 'tcp://", told))
 
 
 def test_a_scheduler_without_workers(tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "WORKER_TIMEOUT", 1)
-    message = r"^scheduler: got .*a scheduler with a worker"
-    with (
-        start(0) as cluster,
-        distributed.Client(cluster) as client,
-        pytest.raises(InputError, match=message),
-    ):
-        sweep_to_file(plan_sweep(AXES), tmp_path / "one.csv", client=client)
+    with start(0) as cluster, distributed.Client(cluster) as client:
+        message, plan = r"^scheduler: got .*a scheduler with a worker", plan_sweep(AXES)
+        refused(message, sweep_to_file, plan, tmp_path / "one.csv", client=client)
     assert not list(tmp_path.iterdir())
 
 
 def test_workers_of_another_version(client, tmp_path):
     change = "import specmodel.answers.sweeps.workers as c; c.__version__ = {}"
     client.run(exec, change.format("'0.0'"), {})
-    with pytest.raises(InputError, match=r"^scheduler: got .*workers that have specmodel .*0\.0"):
-        sweep_to_file(plan_sweep(AXES), tmp_path / "one.csv", client=client)
+    message = r"^scheduler: got .*workers that have specmodel .*0\.0"
+    refused(message, sweep_to_file, plan_sweep(AXES), tmp_path / "one.csv", client=client)
     client.run(exec, change.format(repr(specmodel.__version__)), {})
     assert not list(tmp_path.iterdir())
 

@@ -14,7 +14,7 @@ from programs import start
 from rows import cases, each_row, slow
 
 from specmodel import predict
-from specmodel.answers.sweeps import csv_chunks, plan as planning, plan_sweep, sweep_to_file
+from specmodel.answers.sweeps import csv_chunks, plan_sweep
 
 BASE = (
     "sweep --target mixtral-8x7b --drafter ngram --hardware h200_sxm --batch-size 1,8"
@@ -145,51 +145,36 @@ def test_yes_starts_what_is_huge(tmp_path, ended, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def start_until(num_bytes, folder, command):
-    """Start a sweep, and wait until its parts have so many bytes."""
-    process = start(command, CUT, text=True)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if sum(path.stat().st_size for path in folder.glob("part*")) > num_bytes:
-            break
-        time.sleep(0.01)
-    return process
-
-
 @cases(
     "output sent",
     ("one.csv", signal.SIGINT),
     ("parts/", signal.SIGTERM),
     *slow(("one.csv", signal.SIGKILL), ("parts/", signal.SIGKILL)),
 )
-def test_a_sweep_that_was_stopped_goes_on_by_the_same_command(output, sent, tmp_path, monkeypatch):
+def test_a_sweep_that_was_stopped_goes_on_by_the_same_command(output, sent, tmp_path, run):
     """No row is lost or twice; what is kept is said."""
     needs_pyarrow(output)
     folder = tmp_path / (f"{output}.parts" if output.endswith(".csv") else output)
-    command = f"{GOOD} --batch-size 1:400 --context-length 1:500 --columns speedup"
-    command += f" --workers 2 --output {tmp_path}/{output}"
-    process = start_until(100_000, folder, command)
+    command = f"{GOOD} --batch-size 1:400 --context-length 1:500 --columns speedup --output"
+    process = start(f"{command} {tmp_path}/{output}", CUT, text=True)
+    deadline = time.monotonic() + 60
+    while len(list(folder.glob("part-*"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
     process.send_signal(sent)
     out, err = process.communicate(timeout=30)
     assert list(tmp_path.iterdir()) == [folder]
     count = len(list(folder.glob("part-*")))
     assert 0 < count < 100
-    if sent == signal.SIGKILL:
-        assert process.returncode == -signal.SIGKILL
-    else:
-        told = f"specmodel: interrupted: {count} of 100 parts are kept in {folder}\n"
-        assert (process.returncode, out, err) == (130, "", told)
-    out, _ = start(command, CUT, text=True).communicate()
+    told = f"specmodel: interrupted: {count} of 100 parts are kept in {folder}\n"
+    ended = (-sent, "", "") if sent == signal.SIGKILL else (130, "", told)
+    assert (process.returncode, out, err) == ended
+    out, _ = start(f"{command} {tmp_path}/{output}", CUT, text=True).communicate()
     assert f"({4000 * count:,} of them kept from an earlier run)" in out
-    monkeypatch.setattr(planning, "PART", 4000)
-    axes = AXES | {"batch_size": range(1, 401), "context_length": range(1, 501)}
-    sweep_to_file(plan_sweep(axes, columns=["speedup"]), f"{tmp_path}/whole_{output}")
-    found, expected = (
-        {p.name: p.read_bytes() for p in each.iterdir()} if each.is_dir() else each.read_bytes()
-        for each in (tmp_path / output, tmp_path / f"whole_{output}")
-    )
-    assert found == expected
-    assert len(list(tmp_path.iterdir())) == 2
+    assert [path.name for path in tmp_path.iterdir()] == [output.rstrip("/")]
+    run(f"{command} {tmp_path}/whole.csv")
+    read = pd.read_csv if output.endswith(".csv") else pd.read_parquet
+    found, whole = read(tmp_path / output), pd.read_csv(tmp_path / "whole.csv")
+    pd.testing.assert_frame_equal(found, whole, check_dtype=False, check_categorical=False)
 
 
 def test_a_price_adds_what_tokens_cost(run):
