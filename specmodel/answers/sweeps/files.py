@@ -30,8 +30,6 @@ from specmodel.prediction.outcome import Prediction
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
-    import pyarrow.parquet as pq
     from distributed import Client
 
 CODED = {column.name: column.words for column in COLUMNS if column.words}
@@ -42,7 +40,9 @@ MOST_IN_FRAME = 20_000_000
 
 _WHOLE = ".specmodel-whole"
 """The one file, in the folder of its parts, until it gets its name."""
-_refusing = partial(refusing, argument="output", expected="a place with room that can be written")
+_refusing = partial(
+    refusing, argument="output", expected="a place with room, which no other sweep is using"
+)
 
 
 class SweepInterrupted(KeyboardInterrupt):
@@ -91,7 +91,7 @@ def sweep(
         expected = f"at most {MOST_IN_FRAME:,} in a table: write more to a file"
         raise InputError("num_points", plan.num_points, expected)
     parts = results(plan.parts(), part_frame, workers, client)
-    frame = pd.concat([frame for _, frame in parts], ignore_index=True)
+    frame: pd.DataFrame = pd.concat([frame for _, frame in parts], ignore_index=True)
     frame.attrs["skipped"] = list(plan.skipped)
     return frame
 
@@ -194,12 +194,12 @@ def _held(plan: Plan, folder: Path, *, overwrite: bool) -> Iterator[None]:
     """Hold a folder for parts of one sweep alone; say of one that ends early which are kept."""
     pattern = f"part-*-{plan.identity}.*"
     with ExitStack() as held:
-        handle = os.open(folder, os.O_RDONLY)
-        held.callback(os.close, handle)
-        with refusing(folder, "output", "a name to which no other sweep is being written"):
+        with _refusing(folder):
+            handle = os.open(folder, os.O_RDONLY)
+            held.callback(os.close, handle)
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        try:
             _clear(folder, pattern, overwrite=overwrite)
+        try:
             yield
         except (KeyboardInterrupt, InputError) as error:
             count = len(list(folder.glob(pattern)))
@@ -254,7 +254,7 @@ def parquet_bytes(part: Part) -> bytes:
     return bytes(file.getvalue())
 
 
-def parquet_writer(file: Any, schema: pa.Schema) -> pq.ParquetWriter:
+def parquet_writer(file: Any, schema: Any) -> Any:
     """Return what writes tables as Parquet, with statistics of all but float32, whose take long."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -265,7 +265,7 @@ def parquet_writer(file: Any, schema: pa.Schema) -> pq.ParquetWriter:
     return pq.ParquetWriter(file, schema, **how)
 
 
-def arrow_table(part: Part) -> pa.Table:
+def arrow_table(part: Part) -> Any:
     """Compute a part as an Arrow table: float32, words and labels as dictionaries."""
     import pyarrow as pa
 
@@ -312,9 +312,5 @@ def _column(prediction: Prediction, part: Part, name: str) -> np.ndarray[Any, np
     return np.asarray(getattr(interval, end)) if interval else prediction.value(name)
 
 
-_FORMS: dict[str, Callable[[Part], Any]] = {
-    "/": parquet_bytes,
-    ".csv": csv_bytes,
-    ".parquet": arrow_table,
-}
+_FORMS: dict[str, Any] = {"/": parquet_bytes, ".csv": csv_bytes, ".parquet": arrow_table}
 """What computes a part for each kind of output, importable where the workers are."""

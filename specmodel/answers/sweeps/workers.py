@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from specmodel import __version__
 from specmodel.base.errors import InputError, import_extra
@@ -17,14 +17,8 @@ from specmodel.base.errors import InputError, import_extra
 if TYPE_CHECKING:
     from distributed import Client
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
 _Workers: TypeAlias = tuple[Callable[..., Any], Callable[[], int]]
 """What starts a function on an argument and returns its future, and how many can run now [-]."""
-
-AHEAD = 2
-"""Parts in work or waiting for each worker [-]."""
 
 PATIENCE = 10
 """Seconds that a scheduler may take to answer [s]."""
@@ -34,24 +28,24 @@ WORKER_TIMEOUT = 60.0
 
 
 def results(
-    items: Iterable[Item],
-    function: Callable[[Item], Result],
+    items: Iterable[Any],
+    function: Callable[[Any], Any],
     workers: int | None = None,
     client: Client | str | None = None,
-) -> Iterator[tuple[Item, Result]]:
-    """Give each item with its result, in order, computing a few ahead.
+) -> Iterator[tuple[Any, Any]]:
+    """Give each item with its result, in order, with two in work or waiting for each worker.
 
     On the cluster that is named, or else in threads: by default one for each core.
     """
     if client is not None and workers is not None:
         raise InputError("workers", workers, "none with a scheduler, which has its own")
     # Dask's own map and as_completed would hold every part of the sweep at once
-    waiting: deque[tuple[Item, Any]] = deque()
+    waiting: deque[tuple[Any, Any]] = deque()
     with _threads(workers) if client is None else _cluster(client) as (submit, num_workers):
         try:
             for item in items:
                 waiting.append((item, submit(function, item)))
-                if len(waiting) >= AHEAD * max(num_workers(), 1):
+                if len(waiting) >= 2 * max(num_workers(), 1):
                     first, future = waiting.popleft()
                     yield first, future.result()
             while waiting:
@@ -76,17 +70,15 @@ def _threads(workers: int | None) -> Iterator[_Workers]:
 @contextmanager
 def _cluster(client: Client | str) -> Iterator[_Workers]:
     """Give the workers of a Dask cluster, by a client or the address of a scheduler."""
-    distributed = import_extra("distributed", "dask", "scheduler", str(client), "none, or first")
+    lost = import_extra("distributed", "dask", "scheduler", str(client), "none, or first")
     with _connected(client) if isinstance(client, str) else nullcontext(client) as opened:
         address = str(opened.scheduler.address) if opened.scheduler else str(opened)
         try:
             _check_workers(opened, address)
             yield partial(opened.submit, pure=False), lambda: sum(opened.nthreads().values())
-        except distributed.KilledWorker as error:
-            expected = "workers with more memory, as a part ended several of them"
+        except (CancelledError, OSError, lost.KilledWorker, lost.client.ClosedClientError) as error:
+            expected = "a scheduler that stays up, with workers that do"
             raise InputError("scheduler", address, expected) from error
-        except (CancelledError, distributed.client.ClosedClientError, OSError) as error:
-            raise InputError("scheduler", address, "a scheduler that stays up") from error
 
 
 def _connected(address: str) -> Client:
