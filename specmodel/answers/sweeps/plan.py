@@ -16,6 +16,7 @@ from specmodel.base.classes import dataclass
 from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
+from specmodel.cost.memory import MemoryUse
 from specmodel.prediction import case as cases, predicting
 from specmodel.prediction.evaluate import LOAD
 from specmodel.prediction.intervals import MAX_POINTS as MOST_WITH_INTERVAL
@@ -109,12 +110,16 @@ class Plan:
 
     @property
     def num_fitting(self) -> int:
-        """Operating points that fit in memory [-]."""
-        # no best draft takes room that a decode step does not have
-        plain, count = {} if "draft_length" in self.axes else {"draft_length": 0}, 0
+        """Operating points that fit in memory, without predicting them [-]."""
+        count = 0
         for part in self.parts():
-            e = part.predict(interval=False, **plain).evaluation
-            fits = e.points["batch_size"] <= e.memory.max_batch_size
+            points = part.arguments
+            given = (points.get(name) for name in ("context_length", *LOAD))
+            plain, _ = predicting.plain_points(points["batch_size"], *given)
+            # no best draft takes room that a decode step does not have
+            verified = points.get("verify_tokens", points.get("draft_length", np.zeros(1)) + 1)
+            memory = MemoryUse(part.deployment, plain["context_length"], verified)
+            fits = plain["batch_size"] <= memory.max_batch_size
             count += int(fits.sum()) * (part.num_points // fits.size)
         return count
 
