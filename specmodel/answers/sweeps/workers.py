@@ -70,13 +70,13 @@ def _threads(workers: int | None) -> Iterator[_Workers]:
 @contextmanager
 def _cluster(client: Client | str) -> Iterator[_Workers]:
     """Give the workers of a Dask cluster, by a client or the address of a scheduler."""
-    lost = import_extra("distributed", "dask", "scheduler", str(client), "none, or first")
+    dask = import_extra("distributed", "dask", "scheduler", str(client), "none, or first")
     with _connected(client) if isinstance(client, str) else nullcontext(client) as opened:
         address = str(opened.scheduler.address) if opened.scheduler else str(opened)
         try:
             _check_workers(opened, address)
             yield partial(opened.submit, pure=False), lambda: sum(opened.nthreads().values())
-        except (CancelledError, OSError, lost.KilledWorker, lost.client.ClosedClientError) as error:
+        except (CancelledError, OSError, dask.KilledWorker, dask.client.ClosedClientError) as error:
             expected = "a scheduler that stays up, with workers that do"
             raise InputError("scheduler", address, expected) from error
 
