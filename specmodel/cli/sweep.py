@@ -21,29 +21,20 @@ from specmodel.cli.settings import OPTIONS, option
 MOST_WITHOUT_YES = 1_000_000_000
 """Most points that are computed without being asked twice [-]."""
 
-_DEFAULTS = {
-    "engine": "  [default: vllm]",
-    "drafter": "  [default: the model's usual one]",
-    "draft_length": "  [default: the best of each row]",
-}
+_DEFAULTS = {"engine": "vllm", "drafter": "the model's usual one"}
+_DEFAULTS |= {"draft_length": "the best of each row", "batch_size": BATCH_SIZES}
 _SINGLE = ("measured_draft_length", "max_draft_length", "task")
 """Options with one value for the whole sweep."""
 
-_AXES = [
-    option(
-        n,
-        _DEFAULTS.get(n, ""),
-        type=str,
-        metavar="VALUE" if n in _SINGLE else "VALUES",
-        default=BATCH_SIZES if n == "batch_size" else None,
-    )
-    for n in OPTIONS
-]
-"""Every shared option, which here takes a list or range."""
+
+def _axis(name: str) -> settings.Add:
+    """Add a shared option that here takes a list or range."""
+    default = f"  [default: {_DEFAULTS[name]}]" if name in _DEFAULTS else ""
+    return option(name, default, type=str, metavar="VALUE" if name in _SINGLE else "VALUES")
 
 
 @settings.command()
-@settings.options(two_words(), *_AXES, settings.ignore_option("target", "drafter"))
+@settings.options(two_words(), *map(_axis, OPTIONS), settings.ignore_option("target", "drafter"))
 @settings.options_of("sweep")
 @settings.PRICE
 @settings.OVERWRITE
@@ -70,8 +61,13 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
           --batch-size 1,8,64 --draft-length 3 --acceptance-rate 0.7 \\
           --set hardware.memory.peak_bytes_per_s=4.8e12,8e12
     """
+    from specmodel.cli.options import axes_from, words
+
     where = {"workers": options.pop("workers"), "client": options.pop("scheduler")}
-    plan = _plan(_in_order(options))
+    how = {name: options.pop(name) for name in ("interval", "skip_impossible", "gpu_hour_price")}
+    columns = options.pop("columns")
+    how["columns"] = columns and words("columns", columns)
+    plan = sweeps.plan_sweep(axes_from(_in_order(options)), **how)
     if plan.num_points > MOST_WITHOUT_YES and not yes:
         expected = f"--yes to compute more than {MOST_WITHOUT_YES:,} points"
         raise InputError("num_points", plan.num_points, expected)
@@ -87,11 +83,6 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
         logging.disable(logging.NOTSET)
     for name, default in plan.defaults.items():
         echo_warnings([default], name)
-    _warn(plan)
-
-
-def _warn(plan: sweeps.Plan) -> None:
-    """Say how many points do not fit in memory, and first which steps no CUDA graph holds."""
     if misfits := plan.num_points - plan.num_fitting:
         which = "which" if "fits" in plan.columns else "which, with fits in --columns"
         remedy = "" if misfits < plan.num_points else "; --tensor-parallel takes more GPUs"
@@ -106,9 +97,8 @@ def _in_order(options: dict[str, Any]) -> dict[str, Any]:
     if count := options.pop("num_gpus"):
         options = options | {"hardware": f"{count}x{options['hardware']}"}
     typed = click.get_current_context().get_parameter_source
-    words = ("target", "hardware")
-    first = {n: options[n] for n in words if typed(n) != ParameterSource.COMMANDLINE}
-    return {**first, **options}
+    first = (n for n in ("target", "hardware") if typed(n) != ParameterSource.COMMANDLINE)
+    return {**{name: options[name] for name in first}, **options}
 
 
 def _write(plan: sweeps.Plan, output: str, **how: Any) -> None:
@@ -123,18 +113,3 @@ def _write(plan: sweeps.Plan, output: str, **how: Any) -> None:
     of_them = f" ({kept:,} of them kept from an earlier run)" if kept else ""
     rate = float(f"{(plan.num_points - kept) / (time.perf_counter() - start):.2g}")
     click.echo(f"{plan.num_points:,} points{of_them}, {rate:,.0f} points a second: {output}")
-
-
-def _plan(options: dict[str, Any]) -> sweeps.Plan:
-    """Return the sweep that the options ask for; an error about a field names ``--set``."""
-    from specmodel.cli.options import axes_from
-
-    how = {name: options.pop(name) for name in ("interval", "skip_impossible", "gpu_hour_price")}
-    columns = options.pop("columns")
-    how["columns"] = columns and [name.strip() for name in columns.split(",")]
-    try:
-        return sweeps.plan_sweep(axes_from(options), **how)
-    except InputError as error:
-        if not any(setting.startswith(f"{error.argument}=") for setting in options["changes"]):
-            raise
-        raise InputError(f"set {error.argument}", error.value, error.expected) from None

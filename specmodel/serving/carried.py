@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from specmodel.algebra.money import cost_per_million_tokens
-from specmodel.answers.sweeps.workers import dask_workers
+from specmodel.answers.sweeps.workers import results
 from specmodel.base.errors import InputError
 from specmodel.base.units import LARGEST_PRICE, FloatArray, check, format_si
 from specmodel.replay.workers import spread
@@ -184,9 +184,9 @@ def capacities(
     if client is None and workers == 1:
         return [_capacity(piece, progress) for piece in pieces]
 
-    def told(results: Iterable[tuple[tuple[Trial, str], Capacity]]) -> list[Capacity]:
+    def told(capacities: Iterable[tuple[tuple[Trial, str], Capacity]]) -> list[Capacity]:
         found = {}
-        for piece, result in results:
+        for piece, result in capacities:
             found[piece] = result
             progress(len(result.loads))
         return [found[piece] for piece in pieces]
@@ -195,9 +195,7 @@ def capacities(
         return told(spread(_capacity, pieces, workers))
     if workers != 1:
         raise InputError("workers", workers, "none with a scheduler, which has its own")
-    with dask_workers(client) as (submit, _):
-        futures = [submit(_capacity, piece) for piece in pieces]
-        return told(zip(pieces, (future.result() for future in futures), strict=True))
+    return told(results(pieces, _capacity, client=client))
 
 
 def _capacity(

@@ -5,7 +5,6 @@ Writes into FOLDER, by default a temporary one, some 15 bytes a point.
 """
 
 import resource
-import shutil
 import sys
 import tempfile
 import time
@@ -13,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from specmodel.answers.sweeps import Plan, plan_sweep, sweep_to_file
+from specmodel.answers.sweeps import plan_sweep, sweep_to_file
 
 
-def plan_of(millions: float) -> Plan:
+def main(millions: float, folder: str) -> None:
     """256 batch sizes, 10 draft lengths, 19 acceptance rates, on 2 targets and 2 GPUs."""
     contexts = max(round(millions * 1e6 / (4 * 256 * 10 * 19)), 1)
     axes = {
@@ -25,27 +24,16 @@ def plan_of(millions: float) -> Plan:
         "context_length": range(256, 256 + 8 * contexts, 8), "batch_size": range(1, 257),
         "draft_length": range(1, 11), "acceptance_rate": np.linspace(0.05, 0.95, 19).round(2),
     }  # fmt: skip
-    return plan_sweep(axes)
-
-
-def main(millions: float, folder: Path) -> None:
-    plan = plan_of(millions)
-    for output in (folder / "one.parquet", f"{folder}/parts/"):
-        start = time.perf_counter()
-        sweep_to_file(plan, output)
-        elapsed = time.perf_counter() - start
-        size = sum(p.stat().st_size for p in folder.rglob("*.*") if p.is_file())
+    for output in ("one.parquet", "parts/"):
+        start, (plan, path) = time.perf_counter(), (plan_sweep(axes), Path(folder, output))
+        sweep_to_file(plan, f"{folder}/{output}")
+        rate = plan.num_points / (time.perf_counter() - start) / 1e6
+        size = sum(p.stat().st_size for p in (path, *path.glob("*")) if p.is_file())
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-        print(
-            f"{plan.num_points:,} points in {elapsed:.1f} s: {plan.num_points / elapsed / 1e6:.1f}"
-            f" M points/s, {size / plan.num_points:.1f} B a point, peak memory {peak:.0f} MB"
-            f" ({Path(output).name})"
-        )
-        shutil.rmtree(folder)
-        folder.mkdir()
+        told = f"{rate:.1f} M points/s, {size / plan.num_points:.1f} B a point"
+        print(f"{plan.num_points:,} points to {output}: {told}, peak memory {peak:.0f} MB")
 
 
 if __name__ == "__main__":
-    chosen = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(tempfile.mkdtemp())
-    main(float(sys.argv[1]) if len(sys.argv) > 1 else 100, chosen)
-    shutil.rmtree(chosen)
+    with tempfile.TemporaryDirectory() as chosen:
+        main(float((*sys.argv, 100)[1]), sys.argv[2] if len(sys.argv) > 2 else chosen)

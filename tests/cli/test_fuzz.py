@@ -39,7 +39,7 @@ OF_ITS_OWN = {
     *("family._read", "keys.table", "modules._table", "records._shipped"),
     *("collectives.time_all_reduces", "device._lines", "device._last_level_cache"),
     *("__init__._open_closed_streams", "commands.carry_out"),
-    *("files._write_csv", "parameters.identity"),  # parts of a sweep; files that were read before
+    *("files.sweep_to_file", "parameters.identity_of"),  # parts, and files that were read
     *("commands._versions", "figures._published", "pages.static_page", "glossary._read"),
     *("columns._rows", "compiled._parsed"),
     *("tables.parse_csv", "tables._read_parquet"),  # which are given files that are open

@@ -5,13 +5,11 @@ from typing import TYPE_CHECKING
 from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
-    from specmodel.answers.sweeps.columns import (
+    from specmodel.answers.sweeps.files import (
         MOST_IN_FRAME as MOST_IN_FRAME,
+        SweepInterrupted as SweepInterrupted,
         csv_chunks as csv_chunks,
         sweep as sweep,
-    )
-    from specmodel.answers.sweeps.files import (
-        SweepInterrupted as SweepInterrupted,
         sweep_to_file as sweep_to_file,
     )
     from specmodel.answers.sweeps.plan import Plan as Plan, plan_sweep as plan_sweep

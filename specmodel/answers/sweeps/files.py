@@ -1,8 +1,9 @@
-"""A sweep as a folder of parts, each written whole or not at all, or as one file joined of them.
+"""Sweeps in memory, as text, and written: a folder of parts, or one file joined of them.
 
-Parts that are there are skipped, so that a sweep that was killed goes on by the same call. Those of
-a CSV stand beside it, in ``NAME.csv.parts/``, until all are there and joined. Those of one Parquet
-file are its row groups, which are not kept: joining files would encode them once more.
+Each part is written whole or not at all, and those that are there are skipped, so that a sweep that
+was killed goes on by the same call. Those of a CSV stand beside it, in ``NAME.csv.parts/``, until
+all are there and joined. Those of one Parquet file are its row groups, which are not kept: joining
+files would encode them once more.
 """
 
 from __future__ import annotations
@@ -10,31 +11,103 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from specmodel import __version__
-from specmodel.answers.sweeps.columns import arrow_table, csv_text, parquet_bytes, parquet_options
-from specmodel.answers.sweeps.plan import Part, Plan
-from specmodel.answers.sweeps.workers import Workers, chosen_workers, results
+from specmodel.answers.sweeps.parameters import POINT_AXES
+from specmodel.answers.sweeps.plan import Part, Plan, plan_sweep
+from specmodel.answers.sweeps.workers import results
 from specmodel.base.errors import InputError, import_extra
-from specmodel.base.files import followed, refusing, write_bytes, write_text
+from specmodel.base.files import followed, refusing, write_bytes
+from specmodel.prediction.columns import COLUMNS
+from specmodel.prediction.outcome import Prediction
 
 if TYPE_CHECKING:
+    import pandas as pd
     from distributed import Client
 
-_ARGUMENT = "output"
-_PLACE = "a place with room that can be written"
-_TEMPORARY = ".specmodel-*"
-"""What was begun in a folder and is not whole, as `write_bytes` names it."""
+CODED = {column.name: column.words for column in COLUMNS if column.words}
+"""Columns that hold places in a list of words."""
+
+MOST_IN_FRAME = 20_000_000
+"""Most points of a table in memory [-]."""
+
 _WHOLE = ".specmodel-whole"
 """The one file, in the folder of its parts, until it gets its name."""
+_refusing = partial(
+    refusing, argument="output", expected="a place with room, which no other sweep is using"
+)
 
 
 class SweepInterrupted(KeyboardInterrupt):
     """An interrupted sweep; the message says what is kept."""
+
+
+def sweep(
+    axes: Mapping[str, Any],
+    *,
+    columns: Sequence[str] | None = None,
+    interval: bool = False,
+    skip_impossible: bool = False,
+    gpu_hour_price: float | None = None,
+    workers: int | None = None,
+    client: Client | str | None = None,
+) -> pd.DataFrame:
+    """Predict every combination of the axes.
+
+    Parameters
+    ----------
+    axes, columns, interval, skip_impossible, gpu_hour_price
+        As for `plan_sweep` [-].
+    workers, client
+        Threads, one for each core by default [-]; or in their place a Dask client, or the address
+        of a scheduler.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row a point, in the order of `Plan`; `attrs["skipped"]` says what was left out.
+
+    Examples
+    --------
+    >>> table = sweep({"target": "mixtral-8x7b", "hardware": ["h100_sxm", "h200_sxm"],
+    ...                "drafter": "ngram", "batch_size": [1, 16, 256], "draft_length": 3,
+    ...                "acceptance_rate": 0.5, "tensor_parallel": 2})
+    >>> len(table), list(table.columns[:4])
+    (6, ['target', 'drafter', 'hardware', 'engine'])
+    """
+    import pandas as pd
+
+    how: dict[str, Any] = {"columns": columns, "interval": interval}
+    how |= {"skip_impossible": skip_impossible, "gpu_hour_price": gpu_hour_price}
+    plan = plan_sweep(axes, **how)
+    if plan.num_points > MOST_IN_FRAME:
+        expected = f"at most {MOST_IN_FRAME:,} in a table: write more to a file"
+        raise InputError("num_points", plan.num_points, expected)
+    parts = results(plan.parts(), part_frame, workers, client)
+    frame: pd.DataFrame = pd.concat([frame for _, frame in parts], ignore_index=True)
+    frame.attrs["skipped"] = list(plan.skipped)
+    return frame
+
+
+def csv_chunks(
+    plan: Plan, *, workers: int | None = None, client: Client | str | None = None
+) -> Iterator[str]:
+    """Yield a sweep as CSV text while it is computed, a part at a time.
+
+    Parameters
+    ----------
+    plan, workers, client
+        The sweep; where it is computed, as for `sweep` [-].
+    """
+    parts = results(plan.parts(), csv_bytes, workers, client)
+    return (content.decode() for _, content in parts)
 
 
 def sweep_to_file(
@@ -70,149 +143,174 @@ def sweep_to_file(
         Points that were there already [-].
     """
     kind, path = _kind(output), Path(output)
-    folder = path
-    with refusing(output, _ARGUMENT, _PLACE):
-        if kind != "/":
-            path = followed(path)
-            folder = path.with_name(f"{path.name}.parts")
-            _check_free(path, overwrite=overwrite)
-        if folder.is_symlink() or folder.is_file():
-            raise InputError(_ARGUMENT, str(folder), "a name that is not taken")
+    with _refusing(output):
+        path = path if kind == "/" else followed(path)
+        folder = path if kind == "/" else path.with_name(f"{path.name}.parts")
+        is_taken = folder.is_symlink() or folder.is_file()
+        if is_taken or (path != folder and path.exists() and not (overwrite and path.is_file())):
+            raise InputError("output", str(path), "another name, or `overwrite` of a file")
         folder.mkdir(exist_ok=True)
-    with _locked(folder), _keeping_parts(plan, folder):
-        with refusing(output, _ARGUMENT, _PLACE):
-            _clear(plan, folder, overwrite=overwrite)
+    whole, writer = folder / _WHOLE, None
+    with _held(plan, folder, overwrite=overwrite), ExitStack() as opened:
         there = {file.stem for file in folder.iterdir()}
-        parts = plan.parts() if there else ()
-        kept = sum(part.num_points for part in parts if part.name in there)
+        kept = sum(part.num_points for part in plan.parts() if part.name in there) if there else 0
         if kept:
             progress(kept)
-        with chosen_workers(workers, client) as pool:
-            for num_points in _WRITERS[kind](plan, folder, there, pool):
-                progress(num_points)
-        if kind != "/":
-            with refusing(output, _ARGUMENT, _PLACE):
-                _check_free(path, overwrite=overwrite)
-                (folder / _WHOLE).replace(path)
+        missing = (part for part in plan.parts() if part.name not in there)
+        suffix = ".csv" if kind == ".csv" else ".parquet"
+        for part, content in results(missing, _FORMS[kind], workers, client):
+            with _refusing(folder):
+                if kind == ".parquet":
+                    writer = writer or opened.enter_context(parquet_writer(whole, content.schema))
+                    writer.write_table(content)
+                else:
+                    write_bytes(folder / f"{part.name}{suffix}", content)
+            progress(part.num_points)
+        with _refusing(output):
+            opened.close()
+            if kind == ".csv":
+                with whole.open("wb") as joined:
+                    for part in plan.parts():
+                        joined.write((folder / f"{part.name}.csv").read_bytes())
+            if kind != "/":
+                whole.replace(path)
                 shutil.rmtree(folder)
     return kept
-
-
-def _write_parts(
-    plan: Plan, folder: Path, there: Collection[str], pool: Workers, suffix: str = ".parquet"
-) -> Iterator[int]:
-    """Write the parts that are not there, and give the points of each [-]."""
-    compute, write = _FORMS[suffix]
-    missing = (part for part in plan.parts() if part.name not in there)
-    for part, content in results(missing, compute, pool):
-        write(folder / f"{part.name}{suffix}", content)
-        yield part.num_points
-
-
-def _write_csv(plan: Plan, folder: Path, there: Collection[str], pool: Workers) -> Iterator[int]:
-    """Write the parts that are not there, then all of them as one file."""
-    yield from _write_parts(plan, folder, there, pool, ".csv")
-    with refusing(folder, _ARGUMENT, _PLACE), (folder / _WHOLE).open("wb") as whole:
-        for part in plan.parts():
-            with (folder / f"{part.name}.csv").open("rb") as file:
-                shutil.copyfileobj(file, whole)
-
-
-def _write_parquet(
-    plan: Plan, folder: Path, _there: Collection[str], pool: Workers
-) -> Iterator[int]:
-    """Write one file with a row group for each part, and give the points of each [-]."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    schema = arrow_table(next(plan.parts())).schema
-    with ExitStack() as opened:
-        with refusing(folder, _ARGUMENT, _PLACE):
-            # without Python's lock; in bytes, as a name need not be UTF-8
-            file = opened.enter_context(pa.OSFile(os.fsencode(folder / _WHOLE), "wb"))
-            writer = pq.ParquetWriter(file, schema, **parquet_options(schema))
-            opened.enter_context(writer)
-        for part, table in results(plan.parts(), arrow_table, pool):
-            with refusing(folder, _ARGUMENT, _PLACE):
-                writer.write_table(table)
-            yield part.num_points
-        with refusing(folder, _ARGUMENT, _PLACE):
-            opened.close()
-
-
-_FORMS: dict[str, tuple[Callable[[Part], Any], Callable[[Path, Any], None]]] = {
-    ".csv": (csv_text, write_text),
-    ".parquet": (parquet_bytes, write_bytes),
-}
-"""By suffix: what computes a part, importable where the workers are, and what writes it."""
-_WRITERS = {"/": _write_parts, ".csv": _write_csv, ".parquet": _write_parquet}
-"""What writes each kind of output."""
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold a folder; refuse one that another sweep holds."""
-    with ExitStack() as held:
-        with refusing(folder, _ARGUMENT, _PLACE):
-            handle = os.open(folder, os.O_RDONLY)
-        held.callback(os.close, handle)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            expected = "another name, as another sweep is being written to it"
-            raise InputError(_ARGUMENT, str(folder), expected) from None
-        yield
-
-
-@contextmanager
-def _keeping_parts(plan: Plan, folder: Path) -> Iterator[None]:
-    """Say of a sweep that ends early which parts are kept; leave nothing else in their folder."""
-    try:
-        yield
-    except (KeyboardInterrupt, InputError) as error:
-        count = len(list(folder.glob(_parts_of(plan))))
-        kept = f"{count} of {plan.num_parts} parts are kept in {folder}"
-        if isinstance(error, KeyboardInterrupt):
-            raise SweepInterrupted(f"interrupted: {kept if count else 'nothing is kept'}") from None
-        expected = f"{error.expected}; {kept}" if count else error.expected
-        raise InputError(error.argument, error.value, expected) from None
-    finally:
-        (folder / _WHOLE).unlink(missing_ok=True)
-        with suppress(OSError):
-            folder.rmdir()  # which has parts, or is gone
-
-
-def _clear(plan: Plan, folder: Path, *, overwrite: bool) -> None:
-    """Remove what is not whole and, to be replaced, parts of another sweep; refuse all else."""
-    others = [file for file in folder.iterdir() if not file.match(_parts_of(plan))]
-    parts = [file for file in others if file.match("part-*")]
-    foreign = [file for file in others if not file.match(_TEMPORARY) and file not in parts]
-    if foreign or (parts and not overwrite):
-        remedy = "another name" if foreign else "another name, or `overwrite`"
-        expected = f"a folder for parts of this sweep by specmodel {__version__} alone; {remedy}"
-        raise InputError(_ARGUMENT, str(folder), expected)
-    for file in others:
-        file.unlink()
-
-
-def _parts_of(plan: Plan) -> str:
-    """Return the pattern of the names of a sweep's parts."""
-    return f"part-*-{plan.identity}.*"
-
-
-def _check_free(path: Path, *, overwrite: bool) -> None:
-    """Refuse the name of a file that is taken, unless by one that may be replaced."""
-    if path.exists() and not (overwrite and path.is_file()):
-        expected = "another name, or `overwrite`" if path.is_file() else "a name that is not taken"
-        raise InputError(_ARGUMENT, str(path), expected)
 
 
 def _kind(output: str | Path) -> str:
     """Return the suffix of a file, or "/" for a folder, if it is one that can be written here."""
     text, path = str(output), Path(output)
     kind = "/" if text.endswith(("/", os.sep)) else path.suffix
-    if kind not in _WRITERS or path.name in ("", ".."):
-        raise InputError(_ARGUMENT, text, "NAME.csv, NAME.parquet, or a folder NAME/ for parts")
+    if kind not in _FORMS or path.name in ("", ".."):
+        raise InputError("output", text, "NAME.csv, NAME.parquet, or a folder NAME/ for parts")
     if kind != ".csv":
-        import_extra("pyarrow.parquet", "sweeps", _ARGUMENT, text, "NAME.csv, or for Parquet")
+        import_extra("pyarrow.parquet", "sweeps", "output", text, "NAME.csv, or for Parquet")
     return kind
+
+
+@contextmanager
+def _held(plan: Plan, folder: Path, *, overwrite: bool) -> Iterator[None]:
+    """Hold a folder for parts of one sweep alone; say of one that ends early which are kept."""
+    pattern = f"part-*-{plan.identity}.*"
+    with ExitStack() as held:
+        with _refusing(folder):
+            handle = os.open(folder, os.O_RDONLY)
+            held.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _clear(folder, pattern, overwrite=overwrite)
+        try:
+            yield
+        except (KeyboardInterrupt, InputError) as error:
+            count = len(list(folder.glob(pattern)))
+            kept = f"{count} of {plan.num_parts} parts are kept in {folder}"
+            if isinstance(error, KeyboardInterrupt):
+                told = kept if count else "nothing is kept"
+                raise SweepInterrupted(f"interrupted: {told}") from None
+            expected = f"{error.expected}; {kept}" if count else error.expected
+            raise InputError(error.argument, error.value, expected) from None
+        finally:
+            (folder / _WHOLE).unlink(missing_ok=True)
+            with suppress(OSError):
+                folder.rmdir()  # which has parts, or is gone
+
+
+def _clear(folder: Path, pattern: str, *, overwrite: bool) -> None:
+    """Remove what is not whole and, to be replaced, parts of another sweep; refuse all else."""
+    others = [file for file in folder.iterdir() if not file.match(pattern)]
+    parts = [file for file in others if file.match("part-*")]
+    foreign = [file for file in others if not file.match(".specmodel-*") and file not in parts]
+    if foreign or (parts and not overwrite):
+        remedy = "another name" if foreign else "another name, or `overwrite`"
+        expected = f"a folder for parts of this sweep by specmodel {__version__} alone; {remedy}"
+        raise InputError("output", str(folder), expected)
+    for file in others:
+        file.unlink()
+
+
+def part_frame(part: Part, dtype: type[np.floating[Any]] = np.float64) -> pd.DataFrame:
+    """Compute a part as a tidy table, words as categories."""
+    import pandas as pd
+
+    columns, words = part_columns(part, dtype), {**part.words, **CODED}
+    for name in columns.keys() & words:
+        columns[name] = pd.Categorical.from_codes(columns[name], pd.Index(words[name]))
+    return pd.DataFrame(columns, copy=False)
+
+
+def csv_bytes(part: Part) -> bytes:
+    """Compute a part as lines of CSV, in float32; the first part has the header."""
+    frame = part_frame(part, np.float32)
+    return str(frame.to_csv(index=False, header=part.is_first, lineterminator="\n")).encode()
+
+
+def parquet_bytes(part: Part) -> bytes:
+    """Compute a part as a Parquet file."""
+    import pyarrow as pa
+
+    table, file = arrow_table(part), pa.BufferOutputStream()
+    with parquet_writer(file, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(file.getvalue())
+
+
+def parquet_writer(file: Any, schema: Any) -> Any:
+    """Return what writes tables as Parquet, with statistics of all but float32, whose take long."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    how: dict[str, Any] = {"compression": "lz4", "write_batch_size": 2**16}
+    how["use_dictionary"] = [f.name for f in schema if pa.types.is_dictionary(f.type)]
+    how["write_statistics"] = [f.name for f in schema if f.type != pa.float32()]
+    return pq.ParquetWriter(file, schema, **how)
+
+
+def arrow_table(part: Part) -> Any:
+    """Compute a part as an Arrow table: float32, words and labels as dictionaries."""
+    import pyarrow as pa
+
+    words, arrays = {**part.words, **CODED}, dict[str, Any]()
+    for name, column in part_columns(part, np.float32).items():
+        # `pa.array` would import pandas
+        bits = np.packbits(column, bitorder="little") if column.dtype == bool else column
+        buffers, kind = [None, pa.py_buffer(bits)], pa.from_numpy_dtype(column.dtype)
+        arrays[name] = pa.Array.from_buffers(kind, len(column), buffers)
+        if name in words:
+            known = pa.lib.StringBuilder()
+            known.append_values(words[name])
+            arrays[name] = pa.DictionaryArray.from_arrays(arrays[name], known.finish(), safe=False)
+    # columns declared to have no nulls are encoded in half the time
+    fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
+    return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
+
+
+def part_columns(part: Part, dtype: type[np.floating[Any]]) -> dict[str, Any]:
+    """Return labels and columns of a part flat; words are places in `CODED` or `Part.words`."""
+    prediction, columns = part.predict(), dict[str, Any]()
+    for name, value in part.labels.items():
+        words = part.words.get(name)
+        short = np.min_scalar_type(-len(words)) if words else None
+        columns[name] = np.full(part.num_points, words.index(value) if words else value, short)
+    for name in part.columns:
+        values = _column(prediction, part, name)
+        kind: Any = bool if values.dtype == bool else dtype
+        kind = np.int32 if name in POINT_AXES else np.int8 if name in CODED else kind
+        every = np.broadcast_to(values, prediction.evaluation.shape)
+        columns[name] = every.astype(kind, order="C").ravel()
+    return columns
+
+
+def _column(prediction: Prediction, part: Part, name: str) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return a column of a prediction or a part of its interval, not yet repeated."""
+    if name == "acceptance_rate":  # NaN for trees, which have none
+        acceptance, is_chain = prediction.evaluation.acceptance, prediction.evaluation.is_chain
+        return np.where(is_chain, acceptance.rate() if is_chain.any() else np.nan, np.nan)
+    if name == "accepted_fraction":
+        return np.asarray(part.arguments["acceptance"].accepted_fraction)
+    stem, _, end = name.rpartition("_")
+    interval = (prediction.intervals or {}).get(stem)
+    return np.asarray(getattr(interval, end)) if interval else prediction.value(name)
+
+
+_FORMS: dict[str, Any] = {"/": parquet_bytes, ".csv": csv_bytes, ".parquet": arrow_table}
+"""What computes a part for each kind of output, importable where the workers are."""

@@ -1,46 +1,26 @@
-"""What a sweep computes: every combination of the axes, cut into parts of a bounded size."""
+"""What a sweep computes: every combination of lists, cut into parts of a bounded size."""
 
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from specmodel.algebra.acceptance import FORMS, ONE_FOR_ALL, Acceptance
-from specmodel.answers.sweeps.parameters import (
-    POINT_AXES,
-    SETTINGS,
-    check_names,
-    columns_of,
-    identity,
-    is_label,
-    labels_of,
-    listed,
-    ordered,
-    with_usual,
-)
+from specmodel.answers.sweeps import parameters
+from specmodel.answers.sweeps.parameters import OF_STEPS, POINT_AXES
 from specmodel.base.classes import dataclass
-from specmodel.base.errors import InputError
-from specmodel.base.naming import counted
 from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
-from specmodel.cost.usual import usually_deployed
-from specmodel.prediction.case import LONGEST_SEARCHED
+from specmodel.prediction import case as cases, predicting
 from specmodel.prediction.evaluate import LOAD
 from specmodel.prediction.intervals import MAX_POINTS as MOST_WITH_INTERVAL
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predicting import (
-    DEFAULT_CONTEXT_LENGTH,
-    best_lengths,
-    plain_points,
-    predict_deployed,
-    with_intervals,
-)
 from specmodel.prediction.priced import COST, priced
 
 PART = 2**18
@@ -49,44 +29,40 @@ columns to take 20 MB."""
 _LENGTHS_AT_ONCE = 16
 """Times as few points a part has where all draft lengths are tried at each [-]."""
 
-MOST_DEPLOYMENTS = 100_000
-"""Most combinations of targets, drafters, hardware and their settings [-]."""
 
-_Labelled = tuple[tuple[dict[str, Any], Deployment], ...]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Part:
     """A piece of a sweep: one deployment on a block of the grid.
 
-    `name` tells it from parts of all sweeps, `labels` are its constant columns, `arguments` the
-    operating points and acceptance as `predict_deployed` takes them, `columns` those wanted beside
-    the labels, `words` what a label may say in the whole sweep.
+    `name` tells it from parts of all sweeps, `labels` are its constant columns, `words` what these
+    may say in the whole sweep, `columns` those wanted beside them, and `arguments` the operating
+    points and acceptance as `predict_deployed` takes them.
     """
 
     name: str
     is_first: bool
+    num_points: int
     labels: dict[str, Any]
+    words: Mapping[str, tuple[str, ...]]
+    columns: tuple[str, ...]
     deployment: Deployment
     arguments: dict[str, Any]
-    columns: tuple[str, ...]
-    num_points: int
-    words: Mapping[str, tuple[str, ...]]
 
     def predict(self, **changes: Any) -> Prediction:
         """Predict the points, with `changes` of arguments; `gpu_hour_price` adds the cost."""
         arguments = self.arguments | changes
         price = arguments.pop("gpu_hour_price", None)
         if "draft_length" in arguments:
-            return priced(predict_deployed(self.deployment, {}, **arguments), price)
+            return priced(predicting.predict_deployed(self.deployment, {}, **arguments), price)
         acceptance, has_interval = arguments.pop("acceptance"), arguments.pop("interval")
         most, block = acceptance.max_draft_length, self.deployment.drafter.block_size
-        most = min(most, arguments.pop("max_draft_length", LONGEST_SEARCHED), block or most)
-        best = best_lengths(self.deployment, {}, acceptance, int(most), arguments)
-        return priced(with_intervals(best) if has_interval else best, price)
+        longest = arguments.pop("max_draft_length", cases.LONGEST_SEARCHED)
+        longest = int(min(most, longest, block or most))
+        best = predicting.best_lengths(self.deployment, {}, acceptance, longest, arguments)
+        return priced(predicting.with_intervals(best) if has_interval else best, price)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """A sweep that was checked and not yet computed.
 
@@ -106,14 +82,14 @@ class Plan:
         sweep has, nor this one of another version of the package.
     """
 
-    deployments: _Labelled
+    deployments: tuple[tuple[dict[str, Any], Deployment], ...]
     axes: dict[str, FloatArray]
     acceptance: Acceptance
     settings: dict[str, Any]
     columns: tuple[str, ...]
-    skipped: tuple[str, ...] = ()
-    defaults: Mapping[str, str] = field(default_factory=dict)
-    identity: str = ""
+    skipped: tuple[str, ...]
+    defaults: Mapping[str, str]
+    identity: str
 
     @cached_property
     def words(self) -> Mapping[str, tuple[str, ...]]:
@@ -138,42 +114,29 @@ class Plan:
         count = 0
         for part in self.parts():
             points = part.arguments
-            plain, _ = plain_points(1, *map(points.get, ("context_length", *LOAD)))
+            given = (points.get(name) for name in ("context_length", *LOAD))
+            plain, _ = predicting.plain_points(points["batch_size"], *given)
             # no best draft takes room that a decode step does not have
             verified = points.get("verify_tokens", points.get("draft_length", np.zeros(1)) + 1)
             memory = MemoryUse(part.deployment, plain["context_length"], verified)
-            fits = points["batch_size"] <= memory.max_batch_size
+            fits = plain["batch_size"] <= memory.max_batch_size
             count += int(fits.sum()) * (part.num_points // fits.size)
         return count
 
     def graph_notes(self) -> Iterator[Note]:
-        """Give what `predict` says of CUDA graphs.
-
-        Of large sweeps with typed draft lengths, what holds whether a row fits in memory or not;
-        nothing of other large ones.
-        """
-        is_small = len(self.deployments) <= 100 and self.num_points <= PART
-        return self._graphs_of_rows() if is_small else self._graphs_of_axes()
-
-    def _graphs_of_rows(self) -> Iterator[Note]:
-        for part in self.parts():
+        """Give what `predict` says of CUDA graphs, of large sweeps at the first context alone."""
+        ends = {name: a[:1] for name, a in self.axes.items() if name not in OF_STEPS}
+        axes = self.axes | (ends if self.num_points > PART else {})
+        for part in replace(self, deployments=self.deployments[:100], axes=axes).parts():
             e = part.predict(interval=False).evaluation
-            sizes, tokens, fits, may_be_longer = np.broadcast_arrays(
+            sizes, tokens, fits, longer = np.broadcast_arrays(
                 *(e.points[name] for name in ("batch_size", "verify_tokens")),
                 e.points["batch_size"] <= e.memory.max_batch_size,
-                e.points["draft_length"] < e.max_draft_length,
+                (e.points["draft_length"] < e.max_draft_length) & ("draft_length" not in axes),
             )
             yield from part.deployment.graph_warnings(sizes[fits], tokens[fits])
-            held = fits & may_be_longer & ("draft_length" not in self.axes)
-            if note := part.deployment.graph_note(sizes[held], tokens[held]):
+            if note := part.deployment.graph_note(sizes[fits & longer], tokens[fits & longer]):
                 yield note
-
-    def _graphs_of_axes(self) -> Iterator[Note]:
-        sizes, lengths = self.axes["batch_size"], self.axes.get("draft_length", np.zeros(0))
-        tokens = self.axes.get("verify_tokens", lengths + 1)
-        if 0 < sizes.size * tokens.size <= PART:
-            for _, deployment in self.deployments[:100]:
-                yield from deployment.graph_warnings(sizes, tokens[:, np.newaxis])
 
     def _blocks(self) -> Iterator[tuple[slice, ...]]:
         most = PART if "draft_length" in self.axes else max(1, PART // _LENGTHS_AT_ONCE)
@@ -182,24 +145,17 @@ class Plan:
 
     def parts(self) -> Iterator[Part]:
         """Give the pieces in the order of the rows."""
-        places = ((each, block) for each in self.deployments for block in self._blocks())
+        form, places = self.acceptance.form, itertools.product(self.deployments, self._blocks())
         for number, ((labels, deployment), block) in enumerate(places):
             cut = [axis[piece] for axis, piece in zip(self.axes.values(), block, strict=True)]
             grid = np.meshgrid(*cut, indexing="ij", sparse=True)
-            points: dict[str, Any] = dict(zip(self.axes, grid, strict=True))
-            form, acceptance = self.acceptance.form, self.acceptance
+            points = {"acceptance": self.acceptance, **dict(zip(self.axes, grid, strict=True))}
             if form in points:
-                acceptance = replace(acceptance, **{form: points.pop(form).ravel()})
-            yield Part(
-                name=f"part-{number:06}-{self.identity}",
-                is_first=number == 0,
-                labels=labels,
-                deployment=deployment,
-                arguments={**self.settings, **points, "acceptance": acceptance},
-                columns=self.columns,
-                num_points=math.prod(axis.size for axis in cut),
-                words=self.words,
-            )
+                rates = {form: points.pop(form).ravel()}
+                points["acceptance"] = replace(self.acceptance, **rates)
+            name, arguments = f"part-{number:06}-{self.identity}", {**self.settings, **points}
+            size, of = math.prod(map(len, cut)), (self.words, self.columns)
+            yield Part(name, number == 0, size, labels, *of, deployment, arguments)
 
 
 def plan_sweep(
@@ -248,35 +204,29 @@ def plan_sweep(
     >>> plan.num_points, plan.num_parts
     (1536, 2)
     """
-    values = {name: listed(name, value) for name, value in axes.items() if value is not None}
-    check_names(values)
-    values, defaults = with_usual(values)
-    settings = {name: values[name][0] for name in SETTINGS if name in values}
-    measured = settings.pop("measured_draft_length", None)
-    forms: dict[str, Any] = {name: values.get(name) for name in FORMS}
-    acceptance = Acceptance(**forms, measured_draft_length=measured)
-    grid = {
-        name: check(name, values.get(name, [DEFAULT_CONTEXT_LENGTH]), minimum=0, whole=True)
-        for name in POINT_AXES
-        if name in values or (name == "context_length" and not values.keys() & {*LOAD})
-    }
+    values, defaults = parameters.with_usual(axes)
+    found, skipped = parameters.found_cases(values, skip_impossible=skip_impossible)
+    first = found[0][1]
+    acceptance = cases.taken_acceptance(first.deployment, first.given) or first.known_acceptance
+    if not values.keys() & {*FORMS}:
+        defaults["acceptance"] = acceptance.source
+        acceptance = Acceptance(acceptance_by_position=acceptance.acceptance_by_position)
+    if "draft_length" not in values:
+        defaults["draft_length"] = "the best of each row"
+    if not values.keys() & {*LOAD}:
+        values = {"context_length": [predicting.DEFAULT_CONTEXT_LENGTH], **values}
+    grid = {n: check(n, values[n], minimum=0, whole=True) for n in POINT_AXES if n in values}
     acceptance = acceptance.measured_at(grid.get("draft_length", [1, 2]))
     if acceptance.form not in ONE_FOR_ALL:
         grid[acceptance.form] = check(acceptance.form, values[acceptance.form])
-    settings |= {"interval": interval}
-    settings |= {} if gpu_hour_price is None else {"gpu_hour_price": gpu_hour_price}
-    deployments, skipped = _deployments(values, skip_impossible=skip_impossible)
-    shown = columns_of(columns, values, interval=interval)
-    plan = Plan(
-        deployments=deployments,
-        axes=grid,
-        acceptance=acceptance,
-        settings=settings,
-        columns=shown if gpu_hour_price is None else (*shown, COST.name),
-        skipped=skipped,
-        defaults=defaults,
-        identity=identity(values, shown, settings, PART),
-    )
+    settings: dict[str, Any] = {"interval": interval}
+    settings |= {name: values[name][0] for name in ("max_draft_length",) if name in values}
+    shown = parameters.columns_of(columns, values, acceptance.form, interval=interval)
+    if gpu_hour_price is not None:
+        settings, shown = {**settings, "gpu_hour_price": gpu_hour_price}, (*shown, COST.name)
+    deployments = tuple((labels, case.deployment) for labels, case in found)
+    identity = parameters.identity_of(values, shown, settings, PART)
+    plan = Plan(deployments, grid, acceptance, settings, shown, skipped, defaults, identity)
     _check_points(plan)
     return plan
 
@@ -286,39 +236,8 @@ def blocks(shape: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
     cuts = []
     for place, size in enumerate(shape):
         stride = max(1, most // math.prod(shape[place + 1 :]))
-        starts = range(0, size, stride)
-        cuts.append([slice(start, min(start + stride, size)) for start in starts])
+        cuts.append([slice(start, start + stride) for start in range(0, size, stride)])
     return itertools.product(*cuts)
-
-
-def _deployments(
-    values: Mapping[str, list[Any]], *, skip_impossible: bool
-) -> tuple[_Labelled, tuple[str, ...]]:
-    """Return labels and deployment of each possible combination, and why others are impossible."""
-    names = [name for name in values if is_label(name)]
-    count = math.prod(len(values[name]) for name in names)
-    if count > MOST_DEPLOYMENTS:
-        raise InputError("deployments", count, f"at most {MOST_DEPLOYMENTS} combinations")
-    deployments, skipped = [], []
-    combinations = itertools.product(*(values[name] for name in names))
-    labelled = itertools.product(*(labels_of(values[name]) for name in names))
-    for chosen, words in zip(combinations, labelled, strict=True):
-        try:
-            given = dict(zip(names, chosen, strict=True))
-            deployment, _ = usually_deployed({"may_not_fit": True, **given})
-        except InputError as error:
-            if not skip_impossible:
-                raise
-            skipped.append((", ".join(map(str, words)), error))
-            continue
-        labels = dict(zip(names, words, strict=True))
-        labels["hardware"] = counted(labels["hardware"])[1]
-        labels["num_gpus"] = deployment.layout.num_gpus
-        deployments.append((ordered(labels), deployment))
-    if not deployments:
-        _, first = skipped[0]
-        raise InputError(first.argument, first.value, f"{first.expected}; no combination works")
-    return tuple(deployments), tuple(f"{labels}: {error}" for labels, error in skipped)
 
 
 def _check_points(plan: Plan) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from specmodel import __version__
 from specmodel.base.errors import InputError, import_extra
@@ -17,14 +17,8 @@ from specmodel.base.errors import InputError, import_extra
 if TYPE_CHECKING:
     from distributed import Client
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-Workers: TypeAlias = tuple[Callable[..., Any], Callable[[], int]]
+_Workers: TypeAlias = tuple[Callable[..., Any], Callable[[], int]]
 """What starts a function on an argument and returns its future, and how many can run now [-]."""
-
-AHEAD = 2
-"""Parts in work or waiting for each worker [-]."""
 
 PATIENCE = 10
 """Seconds that a scheduler may take to answer [s]."""
@@ -34,63 +28,57 @@ WORKER_TIMEOUT = 60.0
 
 
 def results(
-    items: Iterable[Item], function: Callable[[Item], Result], workers: Workers
-) -> Iterator[tuple[Item, Result]]:
-    """Give each item with its result, in order, computing a few ahead."""
+    items: Iterable[Any],
+    function: Callable[[Any], Any],
+    workers: int | None = None,
+    client: Client | str | None = None,
+) -> Iterator[tuple[Any, Any]]:
+    """Give each item with its result, in order, with two in work or waiting for each worker.
+
+    On the cluster that is named, or else in threads: by default one for each core.
+    """
+    if client is not None and workers is not None:
+        raise InputError("workers", workers, "none with a scheduler, which has its own")
     # Dask's own map and as_completed would hold every part of the sweep at once
-    submit, num_workers = workers
-    waiting: deque[tuple[Item, Any]] = deque()
-    try:
-        for item in items:
-            waiting.append((item, submit(function, item)))
-            if len(waiting) >= AHEAD * max(num_workers(), 1):
+    waiting: deque[tuple[Any, Any]] = deque()
+    with _threads(workers) if client is None else _cluster(client) as (submit, num_workers):
+        try:
+            for item in items:
+                waiting.append((item, submit(function, item)))
+                if len(waiting) >= 2 * max(num_workers(), 1):
+                    first, future = waiting.popleft()
+                    yield first, future.result()
+            while waiting:
                 first, future = waiting.popleft()
                 yield first, future.result()
-        while waiting:
-            first, future = waiting.popleft()
-            yield first, future.result()
-    finally:
-        for _, future in waiting:
-            future.cancel()
+        finally:
+            for _, future in waiting:
+                future.cancel()
 
 
 @contextmanager
-def chosen_workers(workers: int | None, client: Client | str | None) -> Iterator[Workers]:
-    """Give the cluster that is named, or else threads: by default one for each core."""
-    if client is not None:
-        if workers is not None:
-            raise InputError("workers", workers, "none with a scheduler, which has its own")
-        with dask_workers(client) as cluster:
-            yield cluster
-        return
+def _threads(workers: int | None) -> Iterator[_Workers]:
     has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS and Windows
     cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     count = cores if workers is None else workers
     if count < 1:
         raise InputError("workers", count, "at least 1")
-    pool = ThreadPoolExecutor(count)  # NumPy and Arrow let threads run at the same time
-    try:
+    with ThreadPoolExecutor(count) as pool:  # NumPy and Arrow let threads run at the same time
         yield pool.submit, lambda: count
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
-def dask_workers(client: Client | str) -> Iterator[Workers]:
+def _cluster(client: Client | str) -> Iterator[_Workers]:
     """Give the workers of a Dask cluster, by a client or the address of a scheduler."""
-    distributed = import_extra(
-        "distributed", "dask", "scheduler", str(client), "none, or for a cluster"
-    )
+    dask = import_extra("distributed", "dask", "scheduler", str(client), "none, or first")
     with _connected(client) if isinstance(client, str) else nullcontext(client) as opened:
         address = str(opened.scheduler.address) if opened.scheduler else str(opened)
         try:
             _check_workers(opened, address)
             yield partial(opened.submit, pure=False), lambda: sum(opened.nthreads().values())
-        except distributed.KilledWorker as error:
-            expected = "workers with more memory, as a part ended several of them"
+        except (CancelledError, OSError, dask.KilledWorker, dask.client.ClosedClientError) as error:
+            expected = "a scheduler that stays up, with workers that do"
             raise InputError("scheduler", address, expected) from error
-        except (CancelledError, distributed.client.ClosedClientError, OSError) as error:
-            raise InputError("scheduler", address, "a scheduler that stays up") from error
 
 
 def _connected(address: str) -> Client:
@@ -101,16 +89,12 @@ def _connected(address: str) -> Client:
     try:
         get_address_host_port(address)  # a client would fail half open on a malformed address
         return Client(address, timeout=PATIENCE)
-    except TypeError:  # from Python's ssl, which was given nothing
-        keys = "distributed.comm.tls.ca-file, .client.cert and .client.key"
-        expected = f"certificates in Dask's configuration ({keys}), or another protocol"
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else "no answer"
-        expected = f"a Dask scheduler that answers ({reason})"
+    except (OSError, TypeError, ValueError) as error:  # a TypeError where certificates lack
+        reason = str(error).partition("\n")[0] or "no answer"
     # A client that failed waits for the lock of Dask's loops when it is collected. If that happened
     # while another loop starts, both would wait for ever: it is collected here.
     gc.collect()
-    raise InputError("scheduler", address, expected)
+    raise InputError("scheduler", address, f"a Dask scheduler that answers ({reason})")
 
 
 def _check_workers(client: Client, address: str) -> None:
