@@ -122,7 +122,7 @@ def explain(prediction: Prediction) -> Explanation:
     ...             batch_size=1, acceptance=0.6, tensor_parallel=2, stack="datasheet")
     >>> terms = explain(p).speedup
     >>> {name: float(value.round(2)) for name, value in terms.items() if abs(value) > 0.005}
-    {'experts': -0.25, 'rejection': -0.33}
+    {'experts': -0.28, 'rejection': -0.33}
     """
     evaluation, shape = prediction.evaluation, prediction.speedup.shape
     growth, plain = evaluation.growth_by_cause(), evaluation.forward_time

@@ -85,7 +85,7 @@ def deploy(**arguments: Unpack[DeploymentArguments]) -> tuple[Deployment, dict[s
     --------
     >>> deployment, assumed = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")
     >>> assumed["routing_correlation"]
-    0.18
+    0.08
     """
     for name in ("target", "hardware"):
         if arguments.get(name) is None:
