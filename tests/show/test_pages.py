@@ -90,7 +90,7 @@ def test_vllm_is_told_the_option_that_narrows_activations():
 GRAPHS = {"batch_sizes": (514, 514), "drafts": None, "count": 256, "unit": "request"}
 GRAPHS |= {"default_of": "SGLang", "kernel_time": 1e-3, "needed": 257}
 GRAPHS |= {"option": "--cuda-graph-max-bs-decode"}
-WALKED = {"split_tokens": 8, "context": 90_000.0, "option": "split_tokens", "cache_helps": True}
+WALKED = {"split_tokens": 8, "context": 90_000.0, "way_out": "split_tokens=64", "cache_helps": True}
 
 
 @pytest.mark.parametrize(
