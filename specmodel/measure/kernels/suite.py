@@ -18,11 +18,9 @@ if TYPE_CHECKING:
 
 SUITE_VERSION = "2"  # changes with the points or their work; a file has one version
 
-COPY, LAUNCH, ALL_REDUCE, *SAMPLED = OTHERS = (
-    *("copy", "launch", "all_reduce"),
-    *("sampling", "rejection"),
-)
+COPY, LAUNCH, ALL_REDUCE = OTHERS = ("copy", "launch", "all_reduce")
 """Components that are timed but not fitted as kernels."""
+SAMPLED = ("sampling", "rejection")
 
 LAUNCHED_AS = {0: "eager", 1: "graph"}  # values of the column graphs of launches
 DTYPES = ("bf16", "fp32")  # of weights, activations and KV cache
