@@ -194,11 +194,10 @@ def test_drawing_tokens_follows_rows_and_vocabulary(kind):
         "role": np.where(words == 256e3, "judge", "fit"),
         "latency": 4e-5 + 2e-11 * rows * words,
     })  # fmt: skip
-    checked = check_measurements(table)
-    fitting = fit_kernels(checked, H200)[kind, "bf16"]
-    assert fitting.fit.is_held_out
-    assert fitting.fit.mean_error < 1e-4
-    bytes_per_s = DRAWN[kind].bytes_per_word / 2e-11
-    share = bytes_per_s / H200.memory.peak_bytes_per_s
-    assert fitting.fit.activation_efficiency == pytest.approx(share, rel=1e-3)
-    assert fitting.fit.launch_time * DRAWN[kind].kernels == pytest.approx(4e-5, rel=1e-3)
+    fit = fit_kernels(check_measurements(table), H200)[kind, "bf16"].fit
+    assert fit.is_held_out
+    assert fit.mean_error < 1e-4
+    kernels, bytes_per_word = DRAWN[kind]
+    assert fit.launch_time * kernels == pytest.approx(4e-5, rel=1e-3)
+    bytes_per_s = fit.activation_efficiency * H200.memory.peak_bytes_per_s
+    assert bytes_per_s == pytest.approx(bytes_per_word / 2e-11, rel=1e-3)
