@@ -1,8 +1,10 @@
 """Decode with a real MoE model, plainly and speculatively, and compare with what is predicted.
 
-Usage: python calibration/closed_loop.py PROFILE [--device cpu|cuda] [--output FOLDER] [--tiny]
+Usage: python calibration/closed_loop.py PROFILE [--device cpu|cuda|xpu|mps] [--weight-dtype DTYPE]
+       [--output FOLDER] [--tiny]
 
-PROFILE is the one that specmodel calibrate wrote on the same machine.
+PROFILE is the one that specmodel calibrate wrote on the same machine. --weight-dtype may be given
+several times: targets are decoded in each, the drafter in bf16.
 
 Writes every repeat (closed_loop.csv), measured against predicted (closed_loop_summary.csv) and a
 figure, and prints errors and noise floors. The models have random weights: acceptance is scripted
@@ -13,7 +15,7 @@ import argparse
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import product, repeat
 from pathlib import Path
@@ -25,13 +27,13 @@ import torch
 from torch import Tensor
 
 import specmodel
+from closed_loop_settings import SETTINGS, Setting, stored_in
 from decoder import Decoder, Pass, Speculator, State, decode, speculate
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.algebra.experts import correlated_active_experts
 from specmodel.algebra.routing import sample_routing
 from specmodel.base.errors import InputError
 from specmodel.base.files import write_text
-from specmodel.base.records import build
 from specmodel.base.units import FloatArray
 from specmodel.cost.deploying import deploy
 from specmodel.drafters.passes import Drafter, DraftPasses
@@ -53,71 +55,6 @@ QUANTITIES = (
     "target_efficiency", "forward_time", "verify_time", "draft_time", "step_time", "speedup",
 )  # fmt: skip
 KEY = ["target", "routing_correlation", "context_length", "batch_size", "draft_length"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """What is decoded, at which points, and how often."""
-
-    targets: tuple[Architecture, ...]
-    drafter: Architecture
-    batch_sizes: tuple[int, ...]
-    draft_lengths: tuple[int, ...]
-    contexts: tuple[int, ...]
-    repeats: int
-    end_to_end_repeats: int
-    steps: int
-    acceptance_rate: float = 0.8
-
-
-def model(
-    name: str, hidden_size: int, layers: int, block: dict[str, object], **sizes: int
-) -> Architecture:
-    mixer = {"kind": "attention", "head_dim": 64, "num_heads": hidden_size // 64} | sizes
-    fields = {
-        "schema_version": 2,
-        "name": name,
-        "source": "closed loop",
-        "hidden_size": hidden_size,
-        "vocabulary_size": mixer.pop("vocabulary_size", 8192),
-        "layers": [{"count": layers, "mixer": mixer, "feed_forward": block}],
-    }
-    return build(Architecture, fields, "model")
-
-
-def moe(h: int, w: int, experts: int, k: int, layers: int, **sizes: int) -> Architecture:
-    block = {"kind": "experts", "num_experts": experts, "experts_per_token": k, "expert_size": w}
-    return model(f"MoE {h}x{w}, {k} of {experts}", h, layers, block, **{"num_kv_heads": 4} | sizes)
-
-
-def dense(h: int, w: int, layers: int, **sizes: int) -> Architecture:
-    block = {"kind": "dense", "ffn_size": w}
-    return model(f"dense {h}x{w}", h, layers, block, **{"num_kv_heads": 2} | sizes)
-
-
-LARGE = {"head_dim": 128, "vocabulary_size": 151_936}
-SETTINGS = {
-    "cpu": Setting(
-        targets=(moe(1024, 448, 32, 4, 6), moe(768, 640, 48, 6, 5)), drafter=dense(512, 1536, 3),
-        batch_sizes=(1, 3, 8), draft_lengths=(1, 4), contexts=(256, 2048),
-        repeats=36, end_to_end_repeats=4, steps=4,
-    ),
-    "cuda": Setting(
-        targets=(
-            moe(2048, 896, 64, 8, 16, num_heads=32, num_kv_heads=4, **LARGE),
-            moe(4096, 1280, 32, 4, 12, num_heads=32, num_kv_heads=8, **LARGE),
-        ),
-        drafter=dense(896, 4864, 12, num_heads=14, num_kv_heads=2, vocabulary_size=151_936),
-        batch_sizes=(1, 4, 16, 64), draft_lengths=(1, 3, 5), contexts=(512, 4096),
-        repeats=15, end_to_end_repeats=5, steps=16,
-    ),
-    "tiny": Setting(
-        targets=(moe(128, 64, 16, 2, 2, num_heads=2, num_kv_heads=1, vocabulary_size=256),),
-        drafter=dense(64, 128, 1, num_kv_heads=1, vocabulary_size=256),
-        batch_sizes=(1, 8), draft_lengths=(3,), contexts=(32,),
-        repeats=2, end_to_end_repeats=2, steps=2,
-    ),
-}  # fmt: skip
 
 
 class Stage:
@@ -167,7 +104,8 @@ class Stage:
         return State(tokens, torch.full((batch,), context, device=self.device))
 
     def seconds(self, work: Callable[[], object]) -> float:
-        wait = torch.cuda.synchronize if self.device.type == "cuda" else lambda: None
+        is_cpu = self.device.type == "cpu"
+        wait = (lambda: None) if is_cpu else getattr(torch, self.device.type).synchronize
         wait()
         started = time.perf_counter()
         work()
@@ -296,7 +234,9 @@ def predict(
     table["quantity"] = pd.Categorical(table["quantity"], QUANTITIES)
     table = table.sort_values([*KEY, "quantity"], ignore_index=True).astype({"quantity": str})
     case = table["target"] + f" on {hardware.name}"
-    return table.assign(error=table["predicted"] / table["measured"] - 1, case=case)
+    dtype = table["target"].map({target.name: target.weight_dtype for target in setting.targets})
+    error = table["predicted"] / table["measured"] - 1
+    return table.assign(error=error, case=case, weight_dtype=dtype)
 
 
 def predictions(
@@ -322,17 +262,17 @@ def predictions(
 
 
 def report(table: pd.DataFrame, unions: pd.DataFrame) -> str:
-    """Return errors and noise floors by quantity, and whether unions meet the law."""
+    """Return errors and noise floors by dtype and quantity, and whether unions meet the law."""
     table = table.assign(
         size=table["error"].abs(),
         spread=table["spread"] / table["measured"],
         peaks=(table["by_peaks"] / table["measured"] - 1).abs(),
     )
-    told = table.groupby("quantity").agg(
+    told = table.groupby(["weight_dtype", "quantity"], sort=False).agg(
         points=("size", "size"), mean=("size", "mean"), worst=("size", "max"),
         bias=("error", "median"), repeats_differ_by=("spread", "median"),
         noise_floor=("split_half", "mean"), by_the_peaks_alone=("peaks", "mean"),
-    ).reindex(QUANTITIES)  # fmt: skip
+    )  # fmt: skip
     shares = dict.fromkeys(told.columns[1:], "{:.1%}".format)
     worst = unions["standard_errors"].max()
     met = f"distinct experts: {len(unions)} unions, at most {worst:.1f} s.e. from the law"
@@ -362,12 +302,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("profile", help="hardware profile that specmodel calibrate wrote")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--device", choices=["cpu", "cuda", "xpu", "mps"], default="cpu")
+    parser.add_argument(
+        "--weight-dtype", action="append", metavar="DTYPE",
+        help="of targets, such as int8 or fp8; repeatable (default: bf16)",
+    )  # fmt: skip
     parser.add_argument("--stack", default="torch", help="whose kernels (default: torch)")
     parser.add_argument("--output", type=Path, help="folder for the results")
     parser.add_argument("--tiny", action="store_true", help="models of a few kilobytes")
     options = parser.parse_args(arguments)
-    setting = SETTINGS["tiny" if options.tiny else options.device]
+    setting = SETTINGS["tiny" if options.tiny else "cpu" if options.device == "cpu" else "cuda"]
     device = torch.device(options.device)
     try:
         find_device(options.device)
@@ -376,6 +320,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise InputError("output", str(options.output), expected)
         if device.type == "cuda" and not has_grouped_kernel(device):
             raise InputError("device", "cuda", "a GPU with grouped products, Hopper or B200")
+        setting = stored_in(setting, options.weight_dtype or ["bf16"], device)
         hardware = load_hardware(options.profile, "profile")
         for target in setting.targets:  # what cannot be predicted is said before it is timed
             deploy(target=target, hardware=hardware, drafter=setting.drafter, stack=options.stack)

@@ -21,10 +21,12 @@ from specmodel.layers.group import FeedForward, Mixer
 from specmodel.layers.grouped import GroupedAttention
 from specmodel.measure.kernels import layers
 from specmodel.measure.kernels.bench import captured
-from specmodel.measure.kernels.layers import ExpertWeights, Span
+from specmodel.measure.kernels.layers import ExpertWeights, Product, Span
+from specmodel.measure.kernels.operators import BASE, Operator, timed_on
 from specmodel.models.architecture import Architecture
 
 _ROTARY_BASE = 10_000.0
+_SCALE = 1e-3  # of scales of quantised weights [-]
 
 Routing = Callable[[int], Tensor | None]
 """Experts forced in a pass of so many tokens a sequence; None leaves the choice to the router."""
@@ -44,11 +46,42 @@ def _as_one_kernel(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return run
 
 
+class Stored:
+    """Quantised weights of shape (outputs, inputs), or (experts, outputs, inputs), of random bits.
+
+    An operator of ``operators.toml`` multiplies them; `draw` returns tensors of a shape and dtype.
+    """
+
+    def __init__(self, row: Operator, draw: Callable[..., Tensor], shape: Sequence[int]) -> None:
+        *experts, outputs, inputs = shape
+        sizes, device, kept = {"k": inputs, "n": outputs}, draw(1, dtype=BASE), cache(draw)
+        self._of_rows = cache(lambda m: Product(row, kept, device, sizes | {"m": m}, *experts))
+
+    def times(self, x: Tensor) -> Tensor:
+        """Return rows times the matrix, as `F.linear` does."""
+        product = self._of_rows(len(x))
+        made = product(product.activations(x), product.weights())
+        return made[: len(x)].to(x.dtype)
+
+    def grouped(self, rows: Tensor, ends: Tensor) -> Tensor:
+        """Return groups of rows, which end so, times the matrices of their experts."""
+        product = self._of_rows(len(rows))
+        return product.grouped(rows, product.weights(), ends)
+
+
+Weights = Tensor | Stored
+_GROUPED = (lambda rows, weights, ends: weights.grouped(rows, ends),) * 2
+
+
+def _times(x: Tensor, weights: Weights) -> Tensor:
+    return weights.times(x) if isinstance(weights, Stored) else F.linear(x, weights)
+
+
 @dataclass(frozen=True, eq=False)
 class _Layer:
-    qkv: Tensor
-    out: Tensor
-    feed_forward: tuple[Tensor, Tensor] | ExpertWeights
+    qkv: Weights
+    out: Weights
+    feed_forward: tuple[Weights, Weights] | ExpertWeights
 
 
 def _is_built(part: Mixer | FeedForward | None) -> bool:
@@ -62,11 +95,27 @@ def _is_built(part: Mixer | FeedForward | None) -> bool:
     return isinstance(part, RoutedExperts) and part.is_gated and not part.num_shared_experts
 
 
+def operators(architecture: Architecture, device: torch.device) -> dict[str, Operator]:
+    """Return what multiplies quantised weights, alone ("gemm") and of experts; {} for bf16."""
+    dtype = architecture.weight_dtype
+    if dtype == "bf16":
+        return {}
+    major, minor = torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
+    capability = major + minor / 10 or None
+    timed = timed_on(device.type, capability, torch.__version__, wanted=[dtype])
+    found = {component: row for (component, _), row in timed.rows.items()}
+    if "experts" not in found and architecture.is_moe:
+        reasons = "; ".join(timed.reasons.values()) or "bf16, or one of fewer bits"
+        raise InputError("weight_dtype", dtype, f"one to be run here: {reasons}")
+    return found
+
+
 class Decoder:
     """A decoder of a given architecture, weights drawn at random.
 
     It builds grouped-query attention in all layers, each layer dense or routed, gated, without
-    shared experts, and refuses other architectures.
+    shared experts, and refuses other architectures. Linear layers have the architecture's
+    `weight_dtype`; of quantised weights, an InputError says if torch has no product of them here.
     """
 
     def __init__(
@@ -87,6 +136,7 @@ class Decoder:
         self._embedding = self._draw(a.vocabulary_size, a.hidden_size, scale=1.0)
         self._head = self._draw(a.vocabulary_size, a.hidden_size)
         self._norm = torch.ones(a.hidden_size, device=device, dtype=dtype)
+        self._rows = operators(a, device)
         self._layers = [
             self._layer(g.feed_forward)  # type: ignore[arg-type] # as was checked
             for g in a.layers
@@ -101,17 +151,36 @@ class Decoder:
         spread = shape[-1] ** -0.5 if scale is None else scale
         return weights.normal_(0.0, spread, generator=self._generator)
 
+    def _bits(self, *shape: int, dtype: str) -> Tensor:
+        """Return scales, small so that sums stay finite, or random bits as a narrower dtype."""
+        made = self.dtype if dtype == BASE else getattr(torch, dtype)
+        if made.is_floating_point and made.itemsize > 1:
+            return self._draw(*shape, scale=_SCALE).to(made)
+        size = (*shape[:-1], shape[-1] * made.itemsize)
+        bits = torch.empty(size, device=self.device, dtype=torch.uint8)
+        # without the bit that would make values of fp8 no numbers
+        return bits.random_(generator=self._generator).bitwise_and_(0xBF).view(made)
+
+    def _weights(self, *shape: int) -> Weights:
+        """Return weights of a linear layer or, of three sizes, of its experts."""
+        row = self._rows.get("experts" if len(shape) > 2 else "gemm")
+        return Stored(row, self._bits, shape) if row else self._draw(*shape)
+
     def _layer(self, block: DenseFeedForward | RoutedExperts) -> _Layer:
         h, m = self.architecture.hidden_size, self._mixer
         q, kv = m.num_heads * m.head_dim, m.num_kv_heads * m.head_dim
-        weights: tuple[Tensor, Tensor] | ExpertWeights
+        weights: tuple[Weights, Weights] | ExpertWeights
         if isinstance(block, RoutedExperts):
             E, w = block.num_experts, block.expert_size
-            weights = ExpertWeights(self._draw(E, h), self._draw(E, 2 * w, h), self._draw(E, h, w))
+            router, products = (
+                self._draw(E, h),
+                (self._weights(E, 2 * w, h), self._weights(E, h, w)),
+            )
+            weights = ExpertWeights(router, *products)
         else:
             w = block.ffn_size
-            weights = self._draw(2 * w, h), self._draw(h, w)
-        return _Layer(self._draw(q + 2 * kv, h), self._draw(h, q), weights)
+            weights = self._weights(2 * w, h), self._weights(h, w)
+        return _Layer(self._weights(q + 2 * kv, h), self._weights(h, q), weights)
 
     def new_cache(self, batch_size: int, capacity: int) -> list[Tensor]:
         """Return a random KV cache for each layer: a context that was never run costs as usual."""
@@ -149,7 +218,8 @@ class Decoder:
             x, residual = layers.add_norm(x, residual, self._norm)
             if isinstance(layer.feed_forward, ExpertWeights):
                 forced = None if routing is None else routing[routed]
-                x = layers.experts(x, layer.feed_forward, a.experts_per_token, forced)
+                how = (_GROUPED,) if "experts" in self._rows else ()
+                x = layers.experts(x, layer.feed_forward, a.experts_per_token, forced, *how)
                 routed += 1
             else:
                 x = _feed_forward(x, *layer.feed_forward)
@@ -163,17 +233,17 @@ class Decoder:
     ) -> Tensor:
         m = self._mixer
         batch, count, _ = x.shape
-        mixed = F.linear(x, layer.qkv).view(batch * count, -1, m.head_dim)
+        mixed = _times(x.flatten(0, 1), layer.qkv).view(batch * count, -1, m.head_dim)
         turned, value = mixed.split([m.num_heads + m.num_kv_heads, m.num_kv_heads], dim=1)
         query, key = _rotate(turned, turn).split([m.num_heads, m.num_kv_heads], dim=1)
         query, key, value = (p.unflatten(0, (batch, count)) for p in (query, key, value))
         out = layers.attend(query, key, value, cache, span)
-        return F.linear(out.reshape(batch * count, -1), layer.out)
+        return _times(out.reshape(batch * count, -1), layer.out)
 
 
-def _feed_forward(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+def _feed_forward(x: Tensor, gate_up: Weights, down: Weights) -> Tensor:
     """Return the output of a gated feed-forward block, shape (tokens, hidden)."""
-    return F.linear(_activated(F.linear(x, gate_up)), down)
+    return _times(_activated(_times(x, gate_up)), down)
 
 
 @_as_one_kernel
@@ -211,7 +281,8 @@ class Pass:
         batch, device = cache[0].shape[1], decoder.device
         self._graph: torch.cuda.CUDAGraph | None = None
         is_dense = not decoder.architecture.is_moe
-        if device.type != "cuda" or not (is_dense or layers.has_grouped_kernel(device)):
+        is_fixed = layers.has_flash(device)  # other kernels wait for positions
+        if not (is_fixed and (is_dense or layers.has_grouped_kernel(device))):
             return
         self._tokens = torch.zeros((batch, count), dtype=torch.int64, device=device)
         # what is written before it is replayed lies where nothing is read that is not written anew

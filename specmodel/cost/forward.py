@@ -18,7 +18,7 @@ from specmodel.base.units import FloatArray, Numeric
 from specmodel.drafters.passes import OwnWork, Part
 from specmodel.layers import messages
 from specmodel.layers.batch import SINGLE_GPU, Carried, Layout, Routing, SequenceGroup, carried_by
-from specmodel.layers.blocks import Tokens, between, linear, norms
+from specmodel.layers.blocks import Tokens, between, drawn, linear, norms
 from specmodel.layers.embeddings import look_up
 from specmodel.layers.engines import NO_ENGINE, EngineCode
 from specmodel.layers.feed_forward import RoutedExperts, active_experts_of
@@ -198,20 +198,9 @@ def _linear(
     return linear(tokens, 1, weights=weights, values=values, depth=inputs, dtype=dtype)
 
 
-_DRAWN_BYTES, _DRAWING_KERNELS = 48, 5
-"""What drawing a token moves for each word of the vocabulary: logits in fp32, scaled, made
-probabilities, divided by random numbers, and searched for the largest (``v1/sample/ops`` and
-``v1/sample/rejection_sampler.py`` in vLLM 0.24) [B]; and kernels that do it [-]."""
-
-
 def _drawing(a: Architecture, run: Pass) -> dict[str, Work]:
     """Return all components, and the drawing of tokens, which every GPU does alike."""
-    sampling = Work(
-        activation_bytes=run.replica.num_logits * float(_DRAWN_BYTES * a.vocabulary_size),
-        kernels=_DRAWING_KERNELS,
-        kind="elementwise",
-        dtype=a.activation_dtype,
-    )
+    sampling = drawn(run.replica.num_logits, a.vocabulary_size, a.activation_dtype)
     return _whole(a, run) | {"sampling": sampling}
 
 

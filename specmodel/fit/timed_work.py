@@ -71,6 +71,11 @@ def _norm(column: Columns, stream: Stream) -> Work:
     return blocks.norms(Tokens(stream, column["num_tokens"]), 1, column["hidden_size"])
 
 
+def _drawn(column: Columns, stream: Stream, kind: Kind = "sampling") -> Work:
+    rows, words = column["num_tokens"], column["vocabulary_size"]
+    return blocks.drawn(rows, words, stream.activation_dtype, kind)
+
+
 def _attention(column: Columns, stream: Stream) -> Work:
     groups, size = column["num_kv_heads"], column["head_dim"]
     queries, entry = column["num_heads"], 2 * groups * size
@@ -138,6 +143,8 @@ _WORKS: dict[str, Callable[[Columns, Stream], Work]] = {
     "gemm": _gemm,
     "attention": _attention,
     "elementwise": _norm,
+    "sampling": _drawn,
+    "rejection": partial(_drawn, kind="rejection"),
     "latent_attention": _latent_attention,
     "recurrence": _recurrence,
     "kimi_recurrence": partial(_recurrence, kind="kimi_recurrence"),

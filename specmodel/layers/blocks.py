@@ -81,6 +81,26 @@ def norms(tokens: Pass | Tokens, count: int, hidden_size: Quantity | None = None
     )
 
 
+class Drawing(NamedTuple):
+    """Kernels that draw tokens, and what they move for each word of the vocabulary [-] [B]."""
+
+    kernels: int
+    bytes_per_word: float
+
+
+DRAWN = {"sampling": Drawing(5, 48.0), "rejection": Drawing(11, 40.0)}
+"""A token drawn: logits in fp32, scaled, made probabilities, divided by random numbers, and
+searched for the largest (``v1/sample/ops`` and ``v1/sample/rejection_sampler.py`` in vLLM 0.24). A
+drafted one judged: two rows of probabilities, and their difference divided and searched alike."""
+
+
+def drawn(rows: Quantity, vocabulary_size: Quantity, dtype: str, kind: Kind = "sampling") -> Work:
+    """Return the work of drawing a token for each row of logits, or of judging a drafted one."""
+    kernels, of_word = DRAWN[kind]
+    moved = rows * (of_word * vocabulary_size)
+    return Work(activation_bytes=moved, kernels=kernels, kind=kind, dtype=dtype)
+
+
 class BlockSizes(NamedTuple):
     """Sizes of a feed-forward block: widths around it and inside, and its matrices [-]."""
 

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 from printed import refused
 from shapes import plain_shape
 
+import decoder as own
 from decoder import Decoder, Pass, Speculator, State, _feed_forward, decode, speculate
 from specmodel import Architecture
 from specmodel.measure.kernels import layers
@@ -133,6 +134,20 @@ def test_attention_is_causal_softmax_over_the_cache():
                 )
 
 
+def test_quantised_weights_are_multiplied_with_their_scales():
+    row = own.operators(MOE.with_changes("target", {"weight_dtype": "int8"}), CPU)["experts"]
+    drawn = {"int8": torch.randint(-9, 9, (3, 8, 16), dtype=torch.int8), "base": torch.rand(3, 8)}
+    stored = own.Stored(row, lambda *shape, dtype: drawn[dtype], (3, 8, 16))
+    wide = drawn["int8"] * drawn["base"][..., None]
+    x, ends = torch.randn(5, 16), torch.tensor([2, 2, 5])
+    expected = torch.cat([x[:2] @ wide[0].T, x[2:] @ wide[2].T])
+    torch.testing.assert_close(stored.grouped(x, ends), expected, atol=1e-4, rtol=1e-4)
+    alone = own.Stored(row, lambda *shape, dtype: drawn[dtype][0], (8, 16))
+    torch.testing.assert_close(alone.times(x), x @ wide[0].T, atol=1e-4, rtol=1e-4)
+
+
 def test_other_architectures_are_refused():
     shared = MOE.with_changes("target", {"num_shared_experts": 1, "shared_expert_size": 8})
     refused("architecture", Decoder, shared, CPU)
+    small = MOE.with_changes("target", {"weight_dtype": "fp4"})
+    refused("weight_dtype", Decoder, small, CPU)

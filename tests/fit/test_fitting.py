@@ -15,6 +15,7 @@ from specmodel.algebra.moesd import MoESDParameters
 from specmodel.algebra.speculation import step_efficiency
 from specmodel.fit.kernels import fit_kernels, normal_spreads
 from specmodel.fit.result import ROBUST_SCALE, best_of_starts, log_fit_result
+from specmodel.layers.blocks import DRAWN
 from specmodel.machines.covariance import check_covariance
 from specmodel.measure import check_measurements
 
@@ -181,3 +182,22 @@ def test_experts_walk_a_list_where_a_fit_without_errs_by_half_as_much_again(
     fitting = fit_kernels(table, H200)["experts", "bf16"]
     assert ("depth_time" in fitting.result.parameters) == bool(expected)
     assert fitting.fit.depth_time == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize("kind", ["sampling", "rejection"])
+def test_drawing_tokens_follows_rows_and_vocabulary(kind):
+    """A vocabulary that was left out is met, far larger than those fitted."""
+    rows, words = (x.ravel() for x in np.meshgrid([1, 4, 32, 256], [32e3, 64e3, 128e3, 256e3]))
+    table = pd.DataFrame({
+        "component": kind, "hardware": "h200_sxm", "stack": "mine", "version": "1",
+        "activation_dtype": "bf16", "num_tokens": rows, "vocabulary_size": words,
+        "role": np.where(words == 256e3, "judge", "fit"),
+        "latency": 4e-5 + 2e-11 * rows * words,
+    })  # fmt: skip
+    fit = fit_kernels(check_measurements(table), H200)[kind, "bf16"].fit
+    assert fit.is_held_out
+    assert fit.mean_error < 1e-4
+    kernels, bytes_per_word = DRAWN[kind]
+    assert fit.launch_time * kernels == pytest.approx(4e-5, rel=1e-3)
+    bytes_per_s = fit.activation_efficiency * H200.memory.peak_bytes_per_s
+    assert bytes_per_s == pytest.approx(bytes_per_word / 2e-11, rel=1e-3)

@@ -193,8 +193,11 @@ def test_outputs_that_cannot_be_written(
 def test_a_tiny_loop_closes(
     calibrated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    loop.main([str(calibrated), "--tiny", "--output", str(tmp_path)])
+    dtypes = ["--weight-dtype", "bf16", "--weight-dtype", "int8"]
+    loop.main([str(calibrated), "--tiny", *dtypes, "--output", str(tmp_path)])
     out = capsys.readouterr().out
+    summary = pd.read_csv(tmp_path / "closed_loop_summary.csv")
+    assert summary.groupby("weight_dtype")["quantity"].nunique().to_dict() == {"bf16": 6, "int8": 6}
     for quantity in loop.QUANTITIES:
         assert quantity in out
     rows = pd.read_csv(tmp_path / "closed_loop.csv")
