@@ -19,6 +19,7 @@ from specmodel.replay.machine_code import Function, as_lists, compiled_function,
 from specmodel.replay.plans import context_at, first_context
 from specmodel.replay.policies.policy import LearningPolicy, learn_nothing
 from specmodel.replay.sampling import Noise
+from specmodel.replay.tables import Tables
 from specmodel.replay.times import ReplayTimes
 from specmodel.replay.traces import Trace
 
@@ -29,7 +30,7 @@ class Requests(NamedTuple):
     What is accepted stands in rows, of which that of a draft length begins at `rows`. `plan` are
     draft lengths by position, empty if the policy decides [token]. `context` is how much later than
     the first row of the table the first step of a request is [token]; `experts` is the noise of a
-    request [-].
+    request, and levels say what draws stand for [-].
     """
 
     proposed: Any
@@ -42,18 +43,6 @@ class Requests(NamedTuple):
     last: Any
     context: Any
     experts: Any
-
-
-class StepTable(NamedTuple):
-    """Step and expert times by row of context and column of draft, and what draws stand for.
-
-    There are `rows_per_token` rows to a token of context; with one row, times do not depend on it.
-    """
-
-    base: Any
-    slope: Any
-    columns: int
-    rows_per_token: float
     expert_levels: Any
     noise_levels: Any
 
@@ -77,7 +66,7 @@ def serial_loop(
     owners: Any,
     places: Any,
     requests: Requests,
-    table: StepTable,
+    table: Tables,
     totals: RequestTotals,
 ) -> None:
     """Replay the requests at some places in order, each with the policy of its owner."""
@@ -88,15 +77,14 @@ def serial_loop(
 
 
 def replay_request(
-    rule: Function, policy: Any, request: int, requests: Requests, table: StepTable
+    rule: Function, policy: Any, request: int, requests: Requests, table: Tables
 ) -> tuple[int, int, int, float, float]:
     """Return steps, test steps, drafted tokens, time and expected time of one request."""
-    proposed, accepted, rows, expert_draws, noise_draws, plan, first, last, context, experts = (
-        requests
-    )
-    base, slope, columns, rows_per_token, expert_levels, noise_levels = table
+    proposed, accepted, rows, expert_draws, noise_draws, plan = requests[:6]
+    first, last, context, experts, expert_levels, noise_levels = requests[6:]
+    base, slope, rows_per_token, width = table.base, table.slope, table.rows_per_token, table.rows
     position, end, of_request = first[request], last[request], experts[request]
-    start, grows, is_planned = context[request] - position, len(base) > columns, len(plan) > 0
+    start, grows, is_planned = context[request] - position, rows_per_token > 0, len(plan) > 0
     steps = tested = drafted = 0
     total = expected = 0.0
     while position < end:
@@ -105,15 +93,15 @@ def replay_request(
         verified = asked if asked < offered else offered
         emitted = (asked if asked < held else held) + 1
         emitted = emitted if emitted < left else left  # min() is slower
-        column = verified + 1 if asked > 0 else 0
+        at = (2 * verified + 3 if asked > 0 else 1) * width  # of one request
         if grows:
             later = (position + start) * rows_per_token
             row = int(later)
-            part, at = later - row, row * columns + column
-            usual = base[at] + part * (base[at + columns] - base[at])
-            more = slope[at] + part * (slope[at + columns] - slope[at])
+            part, at = later - row, at + row
+            usual = base[at] + part * (base[at + 1] - base[at])
+            more = slope[at] + part * (slope[at + 1] - slope[at])
         else:
-            usual, more = base[column], slope[column]
+            usual, more = base[at], slope[at]
         noise = of_request + expert_levels[expert_draws[position]]
         seconds = (usual + more * noise) * noise_levels[noise_draws[position]]
         steps += 1
@@ -194,11 +182,10 @@ class DrawnBlock:
             last=trace.starts + trace.output_tokens,
             context=first_context(trace, times),
             experts=noise.request_experts,
+            expert_levels=noise.expert_levels,
+            noise_levels=noise.noise_levels,
         )
-        base, slope = times.by_column(pauses=pauses)
-        rows = 1.0 / times.context_step if times.later else 0.0
-        levels = noise.expert_levels, noise.noise_levels
-        table = StepTable(base.ravel(), slope.ravel(), base.shape[1], rows, *levels)
+        table = times.table(pauses=pauses).flat()
         kinds: list[Any] = [np.int64] * 3 + [np.float64] * 2
         inputs: Any = requests, table, RequestTotals(*(np.zeros(size, kind) for kind in kinds))
         if isinstance(policies, np.ndarray):

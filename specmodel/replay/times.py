@@ -14,6 +14,7 @@ from specmodel.base.tables import need_columns, numbers, read_table
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times
+from specmodel.replay.tables import TabulatedTimes
 from specmodel.replay.traces import LONGEST_DRAFT
 
 DEFAULT_DRAFTER_UPKEEP = 0.025
@@ -88,15 +89,26 @@ class ReplayTimes:
         """The times by context: these times first, then those in `later`."""
         return self, *self.later
 
-    def by_column(self, *, pauses: bool) -> tuple[FloatArray, FloatArray]:
-        """Return step and expert times by row of context, with draft length 0 in front [s].
+    def table(self, *, pauses: bool) -> TabulatedTimes:
+        """Return the table of these times, whose contexts count from the first row on.
 
         A step of draft length K that verifies v draft tokens is found in column v + (K > 0). Draft
         length 0 takes the paused time of a deployment that may draft later, or else a decode step.
         """
-        plain = [row.paused_time if pauses else row.forward_time for row in self.rows]
-        steps = [[time, *row.step_time] for time, row in zip(plain, self.rows, strict=True)]
-        return np.array(steps), np.array([[0.0, *row.expert_time] for row in self.rows])
+        rows = self.rows if self.later else (self, self)
+        plain = [row.paused_time if pauses else row.forward_time for row in rows]
+        steps = [[time, *row.step_time] for time, row in zip(plain, rows, strict=True)]
+        both = np.array([steps, [[0.0, *row.expert_time] for row in rows]])
+        base, slope = np.repeat(both.swapaxes(1, 2)[:, :, None], 2, axis=2)
+        ends = np.array([0.0, 1.0])
+        return TabulatedTimes(
+            base=base,
+            slope=slope,
+            empty=1,
+            context_step=self.context_step if self.later else np.inf,
+            more=np.zeros((len(base), 2, 2, 2)),
+            nodes=(ends, ends, ends),
+        )
 
     def up_to(self, max_draft_length: int) -> "ReplayTimes":
         """Return the times of drafts of at most `max_draft_length` [token]."""

@@ -11,8 +11,8 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
+from specmodel.replay.tables import TabulatedTimes
 from specmodel.serving.requests import Requests, Whole
-from specmodel.serving.times import TabulatedTimes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,8 @@ are left.
 from typing import Any
 
 from specmodel.replay.machine_code import Function
+from specmodel.replay.tables import Tables, decode_time, prompt_time
+from specmodel.serving.accepted import accepted_tokens
 from specmodel.serving.state import (
     BY_BATCH,
     SHARED,
@@ -23,7 +25,6 @@ from specmodel.serving.state import (
     Server,
     Step,
 )
-from specmodel.serving.tables import Tables, accepted_tokens, decode_time, prompt_time
 
 WORTH_COASTING = 3
 """Steps without drafts from which they are taken at once [-]."""

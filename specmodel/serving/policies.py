@@ -17,9 +17,8 @@ from specmodel.replay.policies import AdaptiveSteps, Goodput, scheduled_draft_le
 from specmodel.replay.policies.goodput import next_length, take_in
 from specmodel.replay.policies.policy import STATES, LearningPolicy, learn_nothing
 from specmodel.replay.policies.sglang import adapt, read_slots
+from specmodel.replay.tables import Tables, TabulatedTimes, decode_time
 from specmodel.serving.state import BY_BATCH, SHARED, SLOTS, Server
-from specmodel.serving.tables import Tables, decode_time
-from specmodel.serving.times import TabulatedTimes
 
 CLASSES = 8
 """Classes of requests, equally many in each, where acceptance differs between requests [-]."""

@@ -16,6 +16,7 @@ from specmodel.base.units import check
 from specmodel.cost.deployment import Deployment
 from specmodel.replay.machine_code import as_lists, compiled_function
 from specmodel.replay.sampling import stream
+from specmodel.replay.tables import TabulatedTimes
 from specmodel.replay.traces import Trace
 from specmodel.serving.disaggregated import DisaggregatedPrefill
 from specmodel.serving.limits import Scheduler, check_fits, limits_for
@@ -33,7 +34,7 @@ from specmodel.serving.state import (
     as_array,
     records,
 )
-from specmodel.serving.times import TabulatedTimes, tabulate
+from specmodel.serving.times import tabulate
 
 WORTH_COMPILING = 1_000_000
 """Output tokens from which numba is imported, where it is installed: Python takes some 3 seconds

@@ -18,97 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import sequences_of, step_times
 from specmodel.cost.passes import PassTime
 from specmodel.cost.prefill import added_by_prompts, read_by_drafter, read_by_target, waiting
 from specmodel.layers.batch import SequenceGroup, sequence_group
-from specmodel.serving.tables import Tables
+from specmodel.replay.tables import TabulatedTimes
 
 ROWS = 96
 """Rows of context of a table [-]."""
 _NEAR = (1, 2, 4, 8, 16, 32, *range(64, 257, 32), *range(320, 641, 64), 768, 1024)
 """Tokens of chunks that are tabulated; above these they grow by the factor below [token]."""
 _GROWTH = 2**0.5
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TabulatedTimes:
-    """Times of mixed steps at nodes, between which they are interpolated.
-
-    Parameters
-    ----------
-    base
-        Steps without prompts, by draft length from 0, requests from 0, and row of context [s].
-    context_step
-        Context between two rows, the first of which has none [token].
-    more, nodes
-        What chunks of prompts add, by draft length and three nodes; all of the step where nothing
-        decodes [s]. These are requests that decode [request], tokens of all chunks, and entries
-        that such a token sees, itself included, in the mean [token].
-    graph_tokens, spread
-        Tokens up to which graphs, in pieces, hold steps with prompts; `more` has a second row for
-        each draft length, of larger steps, where they end [token]. Replicas that wait for the one
-        that reads a prompt [-].
-    """
-
-    base: FloatArray
-    context_step: float
-    more: FloatArray
-    nodes: tuple[FloatArray, FloatArray, FloatArray]
-    graph_tokens: float = np.inf
-    spread: float = 1.0
-
-    @property
-    def max_draft_length(self) -> int:
-        """Longest draft with a time [token]."""
-        return len(self.base) - 1
-
-    @property
-    def max_requests(self) -> int:
-        """Most requests with a time [request]."""
-        return int(self.base.shape[1]) - 1
-
-    def step_time(self, draft_length: int, requests: Numeric, context: Numeric) -> FloatArray:
-        """Return the time of steps without prompts, at a batch size and mean context [s]."""
-        table, size = self.base[draft_length], np.asarray(requests, dtype=float)
-        rows = np.minimum(np.asarray(context) / self.context_step, table.shape[1] - 1.001)
-        row, low = rows.astype(int), np.minimum(size.astype(int), self.max_requests - 1)
-        ends = [table[n, row] + (rows - row) * (table[n, row + 1] - table[n, row])
-                for n in (low, low + 1)]  # fmt: skip
-        return np.asarray(ends[0] + (size - low) * (ends[1] - ends[0]))
-
-    def prompt_time(
-        self, draft_length: int, requests: Numeric, tokens: Numeric, seen: Numeric
-    ) -> FloatArray:
-        """Return the time that `tokens` prompt tokens add, at a mean context of `seen` [s].
-
-        Tokens beyond the token budget of one step are spread over several.
-        """
-        size = np.multiply(requests, draft_length + 1) + np.multiply(tokens, self.spread)
-        is_beyond = np.where(size > self.graph_tokens, len(self.base), 0)
-        place, found = draft_length + is_beyond, []
-        for values, given in zip(self.nodes, (requests, tokens, seen), strict=True):
-            value = np.clip(given, values[0], values[-1])
-            at = np.clip(np.searchsorted(values, value, "right") - 1, 0, len(values) - 2)
-            found.append((at, (value - values[at]) / (values[at + 1] - values[at])))
-        (i, a), (j, b), (k, c) = found
-        total = 0.0
-        for di, dj, dk in np.ndindex(2, 2, 2):
-            weight = (a if di else 1 - a) * (b if dj else 1 - b) * (c if dk else 1 - c)
-            total = total + weight * self.more[place, i + di, j + dj, k + dk]
-        return np.asarray(total * np.maximum(tokens / self.nodes[1][-1], 1.0))
-
-    def flat(self) -> Tables:
-        """Return the tables as the loop reads them."""
-        _, requests, rows = self.base.shape
-        arrays = (self.base, self.more, *self.nodes)
-        base, more, *nodes = (np.ascontiguousarray(each.ravel(), float) for each in arrays)
-        lengths, end = len(self.base), float(self.graph_tokens)
-        sizes = requests, rows, 1 / self.context_step, lengths, end, float(self.spread)
-        return Tables(base, *sizes, more, *nodes)
 
 
 def mixed_step_time(

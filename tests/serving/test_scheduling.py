@@ -12,11 +12,11 @@ from printed import refused
 
 from specmodel import Acceptance, deploy
 from specmodel.cost import MemoryUse
+from specmodel.replay.tables import TabulatedTimes
 from specmodel.serving import Arrivals, Lengths, Requests, Scheduler, Service, draw_requests
 from specmodel.serving.limits import check_fits, limits_for
 from specmodel.serving.policies import Drafting, drafting, fixed, spread_survival, survival
 from specmodel.serving.state import Limits
-from specmodel.serving.times import TabulatedTimes
 
 ACCEPTED = Acceptance(acceptance_rate=0.7)
 HALF = Lengths(prompt_tokens=50, output_tokens=20, prompt_spread=1.0, output_spread=0.8)

@@ -11,7 +11,8 @@ from specmodel import Acceptance, deploy
 from specmodel.cost import prefill_pass, step_times
 from specmodel.cost.prefill import draft_prefill_pass
 from specmodel.layers import sequence_group
-from specmodel.serving import tables, times
+from specmodel.replay import tables
+from specmodel.serving import times
 from specmodel.serving.policies import best_lengths, survival
 
 QWEN = {"target": "qwen3-30b-a3b", "hardware": "h100", "drafter": "eagle3"}
