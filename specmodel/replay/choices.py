@@ -43,16 +43,16 @@ Planner = Callable[[Trace, ReplayTimes], NDArray[np.uint8]]
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A policy to replay: a planner, or a factory that makes one for each request.
+    """A policy: a schedule by batch size, a planner, or a factory that makes one that learns.
 
-    `draft_length` is that of a constant plan [token]; `settings` are arguments of the factory;
+    `schedule` is as `scheduled_draft_lengths` takes it; `settings` are arguments of the factory;
     `folder` is where a module of the user's own was looked for first, and will be in other
     processes; `is_ours` says that the package has it. `state` is "request" or "server", who keeps a
     learning policy's state; `notes` are assumptions to print.
     """
 
     name: str
-    draft_length: int | None = None
+    schedule: Sequence[Sequence[int]] | None = None
     planner: Planner | None = None
     factory: Callable[..., Policy] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
@@ -79,6 +79,16 @@ class Choice:
         if state not in STATES:
             raise InputError("policy_state", state, " or ".join(STATES))
         return replace(self, state=str(state))
+
+    def lengths(self, max_batch_size: int) -> list[int]:
+        """Return the draft lengths by batch size, from 0, of a policy with a schedule [token]."""
+        with _of_policy():
+            return scheduled_draft_lengths(self.schedule or (), max_batch_size)
+
+    @property
+    def draft_length(self) -> int | None:
+        """That of batch size 1, None of a policy without a schedule [token]."""
+        return None if self.schedule is None else self.lengths(1)[1]
 
     @property
     def learns(self) -> bool:
@@ -125,19 +135,17 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
     if name in _PLANNERS:
         if words:
             raise InputError("policy", policy, "the name alone, as this policy has no settings")
-        length = 0 if name == "none" else None
-        return Choice(name=name, planner=_PLANNERS[name], draft_length=length)
+        schedule = [[1, 1, 0]] if name == "none" else None
+        return Choice(name=name, planner=_PLANNERS[name], schedule=schedule)
     if name == "fixed":
         length = whole_of(":".join(words))
         if length is None:
             raise InputError("policy", policy, "fixed: and a draft length, such as fixed:3")
-        return Choice(name=f"fixed:{length}", draft_length=length)
-    if name in _SCHEDULES:  # at batch size 1
-        schedule = schedule_of(policy, words)
-        with _of_policy():
-            length = scheduled_draft_lengths(schedule, 1)[1]
-        notes = () if len(schedule) == 1 else (_NOT_REPLAYED,)
-        return Choice(name=policy, draft_length=length, notes=notes)
+        return Choice(name=f"fixed:{length}", schedule=[[1, 1, length]])
+    if name in _SCHEDULES:
+        found = Choice(name=policy, schedule=schedule_of(policy, words))
+        found.lengths(1)  # refuses what is no schedule
+        return found if len(found.schedule or ()) == 1 else replace(found, notes=(_NOT_REPLAYED,))
     names = {*KNOWN, *_PLANNERS, "fixed", *_SCHEDULES} - {VERIFICATION}
     known = f"a known name such as {nearest(name, names)}"
     if not name or not words or not words[0]:

@@ -81,7 +81,8 @@ class TabulatedTimes:
 
     def step_time(self, draft_length: int, requests: Numeric, context: Numeric) -> FloatArray:
         """Return the time of steps without prompts, at a batch size and mean context [s]."""
-        table, size = self.base[draft_length], np.asarray(requests, dtype=float)
+        column = draft_length + self.empty if draft_length else 0
+        table, size = self.base[column], np.asarray(requests, dtype=float)
         rows = np.minimum(np.asarray(context) / self.context_step, table.shape[1] - 1.001)
         row, low = rows.astype(int), np.minimum(size.astype(int), self.max_requests - 1)
         ends = [table[n, row] + (rows - row) * (table[n, row + 1] - table[n, row])
@@ -131,13 +132,18 @@ def below(nodes: Any, value: float) -> int:
     return low
 
 
-def decode_time(tables: Tables, length: int, requests: int, context: float) -> float:
+def column_of(tables: Tables, asked: int, verified: int) -> int:
+    """Return the column of a step that asks for a draft, and verifies so much of it [token]."""
+    return verified + tables.empty if asked > 0 else 0
+
+
+def decode_time(tables: Tables, column: int, requests: int, context: float) -> float:
     """Return a step without prompts, at a mean context [s]."""
     rows = context * tables.rows_per_token
     row = int(rows)
     if row > tables.rows - 2:
         row = tables.rows - 2
-    at = (length * tables.requests + requests) * tables.rows + row
+    at = (column * tables.requests + requests) * tables.rows + row
     low: float = tables.base[at]
     high: float = tables.base[at + 1]
     return low + (rows - row) * (high - low)

@@ -1,6 +1,5 @@
 """Draft lengths of a server: policies by name, as the loop over steps reads them."""
 
-from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
@@ -11,55 +10,15 @@ from specmodel.algebra.acceptance import Acceptance, conditional_acceptance
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
-from specmodel.replay.choices import Choice, choose, policy_maker, schedule_of
+from specmodel.replay.choices import Choice, choose, policy_maker
 from specmodel.replay.machine_code import Function, records
-from specmodel.replay.policies import AdaptiveSteps, Goodput, scheduled_draft_lengths
-from specmodel.replay.policies.goodput import next_length, take_in
-from specmodel.replay.policies.policy import STATES, LearningPolicy, learn_nothing
-from specmodel.replay.policies.sglang import adapt, read_slots
-from specmodel.replay.tables import Tables, TabulatedTimes, decode_time
-from specmodel.serving.state import BY_BATCH, SHARED, SLOTS, Server
+from specmodel.replay.policies.policy import LearningPolicy
+from specmodel.replay.tables import TabulatedTimes
+from specmodel.serving.state import BY_BATCH, SHARED, Server
 
 CLASSES = 8
 """Classes of requests, equally many in each, where acceptance differs between requests [-]."""
 _BISECTIONS = 50
-
-
-def end_step(
-    policy: Any, tables: Tables, decoding: int, accepted_tokens: int, context: float
-) -> None:
-    """Do nothing at the end of a step: for policies that learn from single requests alone."""
-
-
-def goodput_request(
-    policy: Any, emitted_tokens: int, step_time: float, drafted_tokens: int
-) -> None:
-    """Update the goodput policy with the draft of one request of a step, if it had one."""
-    if drafted_tokens > 0:
-        take_in(policy, drafted_tokens, emitted_tokens - 1)
-
-
-def goodput_step(
-    policy: Any, tables: Tables, decoding: int, accepted_tokens: int, context: float
-) -> None:
-    """Choose the next draft length of the goodput policy, with step times at this batch size."""
-    for k in range(policy.longest + 1):
-        policy.step_time[k] = decode_time(tables, k, decoding, context)
-    next_length(policy)
-
-
-def sglang_step(
-    policy: Any, tables: Tables, decoding: int, accepted_tokens: int, context: float
-) -> None:
-    """Update a slot of SGLang's adaptive rule with the mean of accepted tokens in the batch."""
-    adapt(policy, accepted_tokens / decoding)
-
-
-RULES: dict[type[LearningPolicy], tuple[Function, Function]] = {
-    Goodput: (goodput_request, goodput_step),
-    AdaptiveSteps: (learn_nothing, sglang_step),
-}
-"""What takes in a request of a step, and a step, where it is not the rule of a single request."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +47,7 @@ class Drafting:
     def rules(self) -> tuple[Function, Function]:
         """The functions that update the policy after a request of a step, and after a step."""
         policy = type(self.states[0])
-        return RULES.get(policy, (policy.rule, end_step))
+        return policy.shared_rule or policy.rule, policy.step_rule
 
     def lengths(self, requests: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the draft lengths by requests of the step before, the longest if it learns."""
@@ -137,54 +96,43 @@ def drafting(
     acceptance: Acceptance,
     max_draft_length: int,
     context: float,
-    state: str = "request",
+    state: str | None = None,
 ) -> Drafting:
     """Return a policy by name for a server with these step times.
 
-    ``none``, ``fixed:K``, ``schedule`` (the best length by batch), ``table:...``, ``below:B:K`` (K
-    tokens where at most B requests run, else none) and the learning ones of `replay.choices`. Those
-    that keep a state for each request are refused unless `state` is "server": all requests then
-    share one state, which is updated with each of them in turn.
+    ``schedule`` (the best length by batch), or any of `replay.choices` that knows no trace and
+    ships with the package; `state` says who keeps what it learns, None as its source has it.
     """
-    kind, *words = policy.strip().split(":")
-    if kind == "schedule" and not words:
+    if policy.strip() == "schedule":
         return scheduled(best_lengths(times, acceptance, max_draft_length, context), "schedule")
-    if kind in ("table", "below"):
-        table = schedule_of(policy, words)
-        found = scheduled(scheduled_draft_lengths(table, times.max_requests)[1:], policy)
-    elif (choice := choose(policy)).draft_length is not None:
-        found = fixed(choice.draft_length, choice.name)
-    else:
-        return _learning(choice, times, max_draft_length, context, state)
+    choice = choose(policy).kept_by(state)
+    if choice.schedule is None:
+        return _learning(choice, times, max_draft_length, context)
+    found = scheduled(choice.lengths(times.max_requests)[1:], choice.name)
     if found.max_draft_length > max_draft_length:
         expected = f"drafts of at most {max_draft_length}, the longest of the drafter considered"
         raise InputError("policy", found.name, expected)
     return found
 
 
-def _learning(
-    choice: Choice, times: TabulatedTimes, longest: int, context: float, state: str
-) -> Drafting:
+def _learning(choice: Choice, times: TabulatedTimes, longest: int, context: float) -> Drafting:
     """Return a policy that learns, with the state of a server."""
-    if state not in STATES:
-        raise InputError("policy_state", state, " or ".join(STATES))
     if not choice.is_ours:
         expected = "none, fixed:K, schedule, table, sglang, goodput, cascade or bandit"
         raise InputError("policy", choice.name, expected)
-    if choice.state == "request" and state != "server":
+    if choice.state == "request":
         expected = "sglang or goodput, or `policy_state='server'`: one state for all requests"
         raise InputError("policy", choice.name, expected)
     of_one = [float(times.step_time(k, 1, context)) for k in range(longest + 1)]
     made: Any = policy_maker(choice, of_one, 0)(0)
-    found = Drafting(name=choice.name, kind=SHARED, states=(made,), max_draft_length=longest)
-    if not isinstance(made, AdaptiveSteps):
-        return found
-    # all slots of SGLang's adaptive rule, of which settings hold in each
-    sizes = sorted(read_slots(choice.settings.get("config")))
-    slots = (AdaptiveSteps(longest, batch_size=size, **choice.settings) for size in sizes)
-    slot = np.searchsorted(sizes, np.arange(times.max_requests + 1), "right") - 1
-    by_batch = tuple(np.maximum(slot, 0).tolist())
-    return replace(found, kind=SLOTS, by_batch=by_batch, states=tuple(slots))
+    states, by_batch = made.of_server(times.max_requests)
+    return Drafting(
+        name=choice.name,
+        kind=SHARED,
+        by_batch=tuple(by_batch),
+        states=tuple(states),
+        max_draft_length=longest,
+    )
 
 
 def survival(acceptance: Acceptance, longest: int) -> FloatArray:

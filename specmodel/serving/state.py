@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-BY_BATCH, SLOTS, SHARED = range(3)
-"""Kinds of policies: a draft length by batch, SGLang's slots by batch, one state for the server."""
+BY_BATCH, SHARED = range(2)
+"""Kinds of policies: a draft length by batch, states that all requests share."""
 
 
 @dataclass(slots=True)

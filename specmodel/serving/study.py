@@ -55,7 +55,7 @@ class Study:
     limits
         Fields of `Scheduler` in place of vLLM's defaults.
     policy_state
-        "server" for policies that keep a state for each request: all share one.
+        Who keeps what policies learn: "request" or "server", None as their source has it.
     trace
         Recorded acceptance in place of chances by position; closed forms then take its means.
     acceptance_by_request
@@ -74,7 +74,7 @@ class Study:
     num_requests: int = 2000
     seed: int = 0
     limits: tuple[tuple[str, Any], ...] = ()
-    policy_state: str = "request"
+    policy_state: str | None = None
     trace: Trace | None = None
     acceptance_by_request: float = 0.0
     prefix_hit_rate: float = 0.0

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.replay.policies.policy import LearningPolicy, is_number
+from specmodel.replay.tables import Tables, column_of, decode_time
 
 PAIR = 256
 """A step in the window is one number: drafted tokens times this, and those accepted."""
@@ -20,11 +21,23 @@ def goodput(s: Goodput, emitted_tokens: int, step_time: float, drafted_tokens: i
         next_length(s)
 
 
-def take_in(s: Goodput, drafted: int, accepted: int) -> bool:
-    """Count a request's step that drafted something; return whether that changes what is known.
+def goodput_request(s: Goodput, emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
+    """Take in one request of a server's step, if it drafted anything."""
+    if drafted_tokens > 0:
+        take_in(s, drafted_tokens, emitted_tokens - 1)
 
-    A server calls it for each request of a step, and `next_length` once behind them.
-    """
+
+def goodput_step(
+    s: Goodput, tables: Tables, decoding: int, accepted_tokens: int, context: float
+) -> None:
+    """Choose the draft length of a server's next step, by the times of this batch."""
+    for k in range(s.longest + 1):
+        s.step_time[k] = decode_time(tables, column_of(tables, k, k), decoding, context)
+    next_length(s)
+
+
+def take_in(s: Goodput, drafted: int, accepted: int) -> bool:
+    """Count a request's step that drafted something; return whether that changes what is known."""
     pair = drafted * PAIR + accepted
     leaves = s.steps[s.oldest]
     s.steps[s.oldest] = pair
@@ -48,10 +61,7 @@ def count(s: Goodput, pair: int, sign: int) -> None:
 
 
 def next_length(s: Goodput) -> None:
-    """Choose the draft length of the next step; a probe goes on until something was drafted.
-
-    A server first writes the times of its batch into `step_time`.
-    """
+    """Choose the draft length of the next step; a probe goes on until something was drafted."""
     if s.draft_length == 0:
         s.idle += 1
     elif not s.has_drafted:
@@ -101,6 +111,8 @@ class Goodput(LearningPolicy):
     words = "the length with the most tokens a second by acceptance so far"
     policy_state = "server"
     rule = staticmethod(goodput)
+    shared_rule = staticmethod(goodput_request)
+    step_rule = staticmethod(goodput_step)
 
     def __init__(
         self,

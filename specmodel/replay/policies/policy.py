@@ -59,12 +59,21 @@ def learn_nothing(policy: Any, emitted_tokens: int, step_time: float, drafted_to
     """Take in a step, and change nothing."""
 
 
+def end_no_step(
+    policy: Any, tables: Any, decoding: int, accepted_tokens: int, context: float
+) -> None:
+    """Do nothing at the end of a step of a batch: what learns, learned from its requests."""
+
+
 class LearningPolicy:
     """A policy of the package: its state are its attributes that are numbers or lists of them.
 
     `rule` changes the state after a step, from what was emitted [token], the time [s], and how many
     tokens were drafted [token]. It is written once: Python calls it with the policy, numba with a
-    record of the same attributes, which from some thousand requests on is the way. `draft_length`
+    record of the same attributes, which from some thousand requests on is the way. Where requests
+    of a server share the state, `shared_rule` takes in each request of a step, as `rule` does if
+    there is none, and `step_rule` the step: times to look up, requests that decode, tokens accepted
+    of them all, and their mean context. `draft_length`
     stays within the `max_draft_length` that `__init__` may take, which nothing checks. A class of
     `known.KNOWN` goes by its `name`; a class method `by_settings` makes it from settings, if it
     does not take them itself.
@@ -78,6 +87,8 @@ class LearningPolicy:
     notes: ClassVar[tuple[str, ...]] = ()
     """What is assumed of it in a replay that its name does not say."""
     rule: ClassVar[Callable[..., None]] = staticmethod(learn_nothing)
+    shared_rule: ClassVar[Callable[..., None] | None] = None
+    step_rule: ClassVar[Callable[..., None]] = staticmethod(end_no_step)
 
     draft_length: int
     """Draft length of the next step [token]."""
@@ -90,6 +101,10 @@ class LearningPolicy:
     def settings_taken(cls) -> set[str]:
         """Return the settings that its name may have."""
         return arguments_of(cls) - {*GIVEN}
+
+    def of_server(self, max_batch_size: int) -> tuple[list[Self], list[int]]:
+        """Return the states of a server, and which one decides at each batch size from 0 [-]."""
+        return [self], [0]
 
     def fresh(self) -> Self:
         """Return a copy that shares no list."""

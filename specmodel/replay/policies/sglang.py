@@ -8,6 +8,7 @@ to a higher one, where the average passes a threshold between them.
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.ranges import whole_of
 from specmodel.base.records import Record, build, field_names, read_mapping
 from specmodel.base.schemas import Portion, Setting
-from specmodel.replay.policies.policy import LearningPolicy
+from specmodel.replay.policies.policy import LearningPolicy, learn_nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +94,13 @@ def sglang(s: "AdaptiveSteps", emitted_tokens: int, step_time: float, drafted_to
     adapt(s, emitted_tokens - 1.0)
 
 
+def sglang_step(
+    s: "AdaptiveSteps", tables: Any, decoding: int, accepted_tokens: int, context: float
+) -> None:
+    """Take in a batch by the mean of its accepted tokens."""
+    adapt(s, accepted_tokens / decoding)
+
+
 def adapt(s: "AdaptiveSteps", accepted_tokens: float) -> None:
     """Take in the mean of the tokens accepted in a batch [token]."""
     if s.draft_length > 0:
@@ -148,6 +156,8 @@ class AdaptiveSteps(LearningPolicy):
     policy_state = "server"
     notes = ("slots above batch size 1 belong to serving",)
     rule = staticmethod(sglang)
+    shared_rule = staticmethod(learn_nothing)
+    step_rule = staticmethod(sglang_step)
 
     def __init__(
         self,
@@ -170,6 +180,14 @@ class AdaptiveSteps(LearningPolicy):
         super().__init__(fitting[at])
         self.candidates, self.num_candidates, self.at = fitting, len(fitting), at
         self.slot, self.batches, self.average = slot, 0, float(fitting[at] - 1)
+        self._sizes = tuple(slots)
+        alike: dict[str, Any] = {"config": config, "num_steps": num_steps, **settings}
+        self._of_slot = partial(AdaptiveSteps, max_draft_length, **alike)
+
+    def of_server(self, max_batch_size: int) -> tuple[list["AdaptiveSteps"], list[int]]:
+        """Return the states of all slots, and whose each batch size is."""
+        by_batch = [slot_of(self._sizes, size) for size in range(max_batch_size + 1)]
+        return [self._of_slot(batch_size=size) for size in self._sizes], by_batch
 
     @classmethod
     def settings_taken(cls) -> set[str]:
