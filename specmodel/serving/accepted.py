@@ -18,6 +18,16 @@ def uniform_hash(key: int, position: int) -> int:
     return x ^ (x >> 16)
 
 
+def drafted_tokens(outcomes: Outcomes, request: Request, place: int, asked: int) -> int:
+    """Return how many tokens are drafted for a request of those asked for [token]."""
+    if len(outcomes.proposed) == 0:
+        return asked
+    own = place % len(outcomes.first)
+    at = outcomes.first[own] + request.emitted_tokens % outcomes.lengths[own]
+    offered = outcomes.proposed[at]
+    return int(offered) if offered < asked else asked
+
+
 def accepted_tokens(outcomes: Outcomes, request: Request, place: int, length: int) -> int:
     """Return how many of the tokens drafted for a request are accepted [token]."""
     trace = outcomes.accepted

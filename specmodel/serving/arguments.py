@@ -110,7 +110,8 @@ class TrafficArguments(LimitArguments, SearchArguments, DrainArguments, FileArgu
         Time per output token, and to the first, that a request should meet, as seconds or a text
         such as "20ms" [s].
     policy, policy_state
-        Policies by name, and whose state those have that keep one: "request" or "server".
+        Policies by name, and who keeps what they learn: "request" or "server", by default as the
+        source of each has it.
     trace
         Recorded acceptance of requests, or a preset.
     acceptance_by_request

@@ -5,18 +5,19 @@ requests in order of admission take their tokens from the budget, those that dec
 drafts, those that prefill a chunk. Where KV blocks run out, the last ones are preempted, to be
 computed anew. Then waiting requests are admitted, first come first served, if blocks for all their
 tokens are free. The step takes the time of its groups, emits, and lets go of those that are done.
-The draft length follows from the requests of the step before. A token is emitted by the step that
-prefills the last chunk, which drafts too, and a draft is verified whole, also where fewer tokens
-are left.
+The draft length follows from the requests of the step before, or each request has one of its own. A
+token is emitted by the step that prefills the last chunk, which drafts too, and a draft is verified
+whole, also where fewer tokens are left.
 """
 
 from typing import Any
 
 from specmodel.replay.machine_code import Function
-from specmodel.replay.tables import Tables, decode_time, prompt_time
-from specmodel.serving.accepted import accepted_tokens
+from specmodel.replay.tables import Tables, column_of, decode_time, prompt_time
+from specmodel.serving.accepted import accepted_tokens, drafted_tokens
 from specmodel.serving.state import (
     BY_BATCH,
+    OWN,
     SHARED,
     Engine,
     Limits,
@@ -31,10 +32,15 @@ WORTH_COASTING = 3
 
 
 def draft_length(server: Server, batch: int) -> int:
-    """Return the draft length of the next step, after one with `batch` requests [token]."""
+    """Return the draft length of the next step, after one with `batch` requests [token].
+
+    It is 0 where each request has one of its own.
+    """
     at = batch if batch < len(server.by_batch) else len(server.by_batch) - 1
     if server.kind == BY_BATCH:
         return int(server.by_batch[at])
+    if server.kind == OWN:
+        return 0
     return int(server.states[server.by_batch[at]].draft_length)
 
 
@@ -109,18 +115,40 @@ def preempt(engine: Engine) -> None:
     state.preemptions += 1
 
 
-def schedule_running(limits: Limits, engine: Engine, step: Step, verified: int) -> None:
+def verified_tokens(
+    outcomes: Outcomes, server: Server, request: Request, place: int, step: Step
+) -> int:
+    """Return the tokens of a request that decodes, if requests have drafts of their own [token].
+
+    The step drafts as long as any of them asks.
+    """
+    asked = step.draft_length
+    if server.kind == OWN:
+        asked = int(server.states[place].draft_length)
+        step.draft_length = max(step.draft_length, asked)
+    return drafted_tokens(outcomes, request, place, asked) + 1
+
+
+def schedule_running(
+    limits: Limits, outcomes: Outcomes, server: Server, engine: Engine, step: Step
+) -> None:
     """Schedule the running requests, in order of admission.
 
     Requests already scheduled are never preempted, so their totals are kept in local variables.
     """
     state, requests, running = engine.state, engine.requests, engine.running
+    apart, verified = server.apart, step.draft_length + 1
     i = decoding = context = chunks = 0
     budget = step.budget
     while i < state.running:
         request = requests[running[i]]
         rest = request.prefill_tokens
-        tokens = verified if rest == 0 else rest
+        if rest > 0:
+            tokens = rest
+        elif apart:
+            tokens = verified_tokens(outcomes, server, request, running[i], step)
+        else:
+            tokens = verified
         if tokens > budget:
             tokens = budget
         short = tokens + limits.reserved_tokens - request.free_slots
@@ -139,7 +167,9 @@ def schedule_running(limits: Limits, engine: Engine, step: Step, verified: int) 
     step.decoding, step.context = decoding, context
 
 
-def schedule_waiting(limits: Limits, engine: Engine, step: Step, verified: int) -> None:
+def schedule_waiting(
+    limits: Limits, outcomes: Outcomes, server: Server, engine: Engine, step: Step
+) -> None:
     """Admit waiting requests, the preempted ones first, as long as tokens and blocks are left."""
     state = engine.state
     while step.budget > 0 and state.running < limits.max_running:
@@ -155,7 +185,9 @@ def schedule_waiting(limits: Limits, engine: Engine, step: Step, verified: int) 
         cached = request.cached_tokens if is_new or held > 0 else 0
         whole = request.prompt_tokens + (0 if is_new else request.emitted_tokens)
         rest = whole - cached
-        tokens = verified if rest == 0 else rest
+        tokens = rest
+        if rest == 0:
+            tokens = verified_tokens(outcomes, server, request, place, step)
         if tokens > step.budget:
             tokens = step.budget
         blocks = blocks_for(limits, cached + tokens + limits.reserved_tokens)
@@ -183,15 +215,17 @@ def schedule_waiting(limits: Limits, engine: Engine, step: Step, verified: int) 
             step.context += request.context
 
 
-def schedule(limits: Limits, engine: Engine, step: Step, length: int) -> None:
+def schedule(
+    limits: Limits, outcomes: Outcomes, server: Server, engine: Engine, step: Step, length: int
+) -> None:
     """Set the tokens that each request computes in the step; admit none if one was preempted."""
     step.draft_length, step.budget = length, limits.token_budget
     step.batch = step.decoding = step.context = step.chunks = step.prompt_tokens = 0
     step.accepted_tokens = step.emitted_tokens = 0
     preemptions = engine.state.preemptions
-    schedule_running(limits, engine, step, length + 1)
+    schedule_running(limits, outcomes, server, engine, step)
     if engine.state.preemptions == preemptions:
-        schedule_waiting(limits, engine, step, length + 1)
+        schedule_waiting(limits, outcomes, server, engine, step)
 
 
 def prefill_time(tables: Tables, engine: Engine, step: Step) -> float:
@@ -214,12 +248,29 @@ def prefill_time(tables: Tables, engine: Engine, step: Step) -> float:
     return seconds
 
 
-def advance(tables: Tables, engine: Engine, step: Step) -> None:
+def apart_time(tables: Tables, server: Server, engine: Engine, step: Step, context: float) -> float:
+    """Return the mean over requests of what a step would take if all had drafts like theirs [s]."""
+    seconds = 0.0
+    for i in range(engine.state.running):
+        place = engine.running[i]
+        request = engine.requests[place]
+        if request.prefill_tokens == 0 and request.scheduled_tokens > 0:
+            asked = server.states[place].draft_length if server.kind == OWN else step.draft_length
+            column = column_of(tables, asked, request.scheduled_tokens - 1)
+            seconds += decode_time(tables, column, step.decoding, context)
+    return seconds / step.decoding
+
+
+def advance(outcomes: Outcomes, tables: Tables, server: Server, engine: Engine, step: Step) -> None:
     """Compute the time of the step, and advance the clock by it."""
     state, seconds = engine.state, 0.0
     if step.decoding > 0:
         context = step.context / step.decoding
-        seconds = decode_time(tables, step.draft_length, step.decoding, context)
+        if server.apart:
+            seconds = apart_time(tables, server, engine, step, context)
+        else:
+            column = step.draft_length + tables.empty if step.draft_length > 0 else 0
+            seconds = decode_time(tables, column, step.decoding, context)
     if step.prompt_tokens > 0:
         seconds += prefill_time(tables, engine, step)
         state.prefilled_tokens += step.prompt_tokens
@@ -281,8 +332,9 @@ def verify(
     made = held + 1 if held < left else left
     request.context += made
     request.free_slots -= made
-    if server.kind == SHARED:
-        take_in(server.states[0], held + 1, step.step_time, drafted)
+    if server.kind != BY_BATCH:
+        own = place if server.kind == OWN else 0
+        take_in(server.states[own], held + 1, step.step_time, drafted)
     return made, held
 
 
@@ -379,8 +431,9 @@ def serve(
             coast(limits, tables, server, engine)
         step = log[min(state.steps, len(log) - 1)]
         arrive(engine)
-        schedule(limits, engine, step, draft_length(server, state.last_batch))
-        advance(tables, engine, step)
+        length = draft_length(server, state.last_batch)
+        schedule(limits, outcomes, server, engine, step, length)
+        advance(outcomes, tables, server, engine, step)
         emit(take_in, outcomes, server, engine, step)
-        if server.kind != BY_BATCH and step.decoding > 0:
+        if server.kind == SHARED and step.decoding > 0:
             learn(end_step, server, tables, step)

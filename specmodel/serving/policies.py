@@ -11,10 +11,10 @@ from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.replay.choices import Choice, choose, policy_maker
-from specmodel.replay.machine_code import Function, records
-from specmodel.replay.policies.policy import LearningPolicy
+from specmodel.replay.machine_code import Function, as_lists, records
+from specmodel.replay.policies.policy import LearningPolicy, end_no_step
 from specmodel.replay.tables import TabulatedTimes
-from specmodel.serving.state import BY_BATCH, SHARED, Server
+from specmodel.serving.state import BY_BATCH, OWN, SHARED, Server
 
 CLASSES = 8
 """Classes of requests, equally many in each, where acceptance differs between requests [-]."""
@@ -32,7 +32,7 @@ class Drafting:
     by_batch
         By the requests of the step before, from 0: a draft length [token], or a state [-].
     states
-        Policies whose state requests share.
+        Policies whose state requests share, or the one that each request begins with.
     max_draft_length
         The longest draft that it may ask for [token].
     """
@@ -47,6 +47,8 @@ class Drafting:
     def rules(self) -> tuple[Function, Function]:
         """The functions that update the policy after a request of a step, and after a step."""
         policy = type(self.states[0])
+        if self.kind == OWN:
+            return policy.rule, end_no_step
         return policy.shared_rule or policy.rule, policy.step_rule
 
     def lengths(self, requests: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -55,12 +57,17 @@ class Drafting:
             return np.full_like(requests, self.max_draft_length)
         return np.array(self.by_batch)[np.minimum(requests, len(self.by_batch) - 1)]
 
-    def fresh(self, *, for_python: bool) -> Server:
-        """Return the policy in its initial state, as a `Server` that the loop reads."""
-        if for_python:
-            states = [policy.fresh() for policy in self.states]
-            return Server(self.kind, [*self.by_batch], states)
-        return Server(self.kind, np.array(self.by_batch), records(self.states))
+    def fresh(self, requests: int, *, apart: bool, for_python: bool) -> Server:
+        """Return the policy in its initial state, as the loop reads it for so many requests.
+
+        With `apart`, drafters propose less than is asked for here and there.
+        """
+        count, by_batch = requests if self.kind == OWN else 1, np.array(self.by_batch)
+        states: Any = [policy.fresh() for policy in self.states * count] if for_python else ()
+        if not for_python:
+            states = np.repeat(records(self.states), count)
+        server = Server(self.kind, apart or self.kind == OWN, by_batch, states)
+        return as_lists(server) if for_python else server
 
 
 def fixed(length: int, name: str = "") -> Drafting:
@@ -116,19 +123,17 @@ def drafting(
 
 
 def _learning(choice: Choice, times: TabulatedTimes, longest: int, context: float) -> Drafting:
-    """Return a policy that learns, with the state of a server."""
+    """Return a policy that learns, with a state of each request or of the server."""
     if not choice.is_ours:
         expected = "none, fixed:K, schedule, table, sglang, goodput, cascade or bandit"
         raise InputError("policy", choice.name, expected)
-    if choice.state == "request":
-        expected = "sglang or goodput, or `policy_state='server'`: one state for all requests"
-        raise InputError("policy", choice.name, expected)
     of_one = [float(times.step_time(k, 1, context)) for k in range(longest + 1)]
     made: Any = policy_maker(choice, of_one, 0)(0)
-    states, by_batch = made.of_server(times.max_requests)
+    is_own = choice.state == "request"
+    states, by_batch = ([made], [0]) if is_own else made.of_server(times.max_requests)
     return Drafting(
         name=choice.name,
-        kind=SHARED,
+        kind=OWN if is_own else SHARED,
         by_batch=tuple(by_batch),
         states=tuple(states),
         max_draft_length=longest,

@@ -133,7 +133,9 @@ class Service:
         if not compiled:
             parts = [as_lists(part) for part in parts]
         outcomes, tables, engine = parts
-        loop(limits, outcomes, tables, self.drafts.fresh(for_python=not compiled), engine)
+        apart = len(outcomes.proposed) > 0
+        server = self.drafts.fresh(requests.count, apart=apart, for_python=not compiled)
+        loop(limits, outcomes, tables, server, engine)
         return _run(requests, engine, limits, places)
 
     def cached_tokens(self, requests: Requests) -> NDArray[np.int64]:
@@ -181,10 +183,10 @@ class Service:
             if longest > trace.max_draft_length:
                 expected = f"at most {trace.max_draft_length}, the longest draft of the trace"
                 raise InputError("draft_length", longest, expected)
-            accepted = trace.accepted_tokens.astype(np.int64)
-            both = (trace.starts, trace.output_tokens)
-            starts, lengths = (np.asarray(each, np.int64) for each in both)
-            return Outcomes(nothing, 1, accepted, starts, lengths, nothing, 1)
+            proposed = trace.proposed_tokens if self.times.empty else nothing
+            every = (proposed, trace.accepted_tokens, trace.starts, trace.output_tokens)
+            read = (np.asarray(each, np.int64) for each in every)
+            return Outcomes(nothing, 1, *read, nothing, 1)
         if self.acceptance is None and longest:
             raise InputError("acceptance", None, "an Acceptance or a Trace, as the policy drafts")
         every = [self.acceptance, *self.by_context.values()] if self.acceptance else []
@@ -192,7 +194,7 @@ class Service:
         by_class = spread_survival(chances, self.acceptance_by_request)
         levels = np.rint(by_class * 2**32).astype(np.int64)
         contexts = np.rint([*self.by_context]).astype(np.int64)
-        unread = (nothing, nothing, nothing)
+        unread = (nothing, nothing, nothing, nothing)
         return Outcomes(levels.ravel(), levels.shape[3], *unread, contexts, len(levels))
 
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-BY_BATCH, SHARED = range(2)
-"""Kinds of policies: a draft length by batch, states that all requests share."""
+BY_BATCH, OWN, SHARED = range(3)
+"""Kinds of policies: a draft length by batch, a state of each request, states that all share."""
 
 
 @dataclass(slots=True)
@@ -133,14 +133,16 @@ class Step:
 class Outcomes(NamedTuple):
     """What is accepted: thresholds of noise by draft length and position, or a recorded trace.
 
-    A trace has accepted tokens by position; request i starts at `first[i]` and has `lengths[i]`
-    tokens. `contexts`, in ascending order, are where the next table of thresholds begins to hold.
-    There is such a set of tables for each of `classes` classes of requests, equally many in each; a
+    A trace has accepted tokens by position, and those that the drafter proposes where these may be
+    fewer than were asked for; request i starts at `first[i]` and has `lengths[i]` tokens.
+    `contexts`, in ascending order, are where the next table of thresholds begins to hold. There is
+    such a set of tables for each of `classes` classes of requests, equally many in each; a
     request's key decides its class.
     """
 
     thresholds: Any
     longest: int
+    proposed: Any
     accepted: Any
     first: Any
     lengths: Any
@@ -166,11 +168,14 @@ class Limits(NamedTuple):
 class Server(NamedTuple):
     """The draft-length policy of a server, as the simulation loop reads it.
 
-    `by_batch` has, for each batch size from 0, a draft length if `kind` is `BY_BATCH` [token], else
-    the index of one of the `states` of learning policies. The last entry holds for larger batches.
+    `by_batch` has, for each batch size from 0, a draft length if `kind` is `BY_BATCH` [token], or
+    if it is `SHARED` the index of one of the `states` of learning policies; if it is `OWN` these
+    are by request. The last entry holds for larger batches. Drafts of one step are `apart` if they
+    may have different lengths.
     """
 
     kind: int
+    apart: bool
     by_batch: Any
     states: Any
 

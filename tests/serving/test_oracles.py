@@ -5,14 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from constant_steps import constant_times
-from rows import slow
+from rows import each_row, slow
 
 import specmodel
 from specmodel import Acceptance, deploy
+from specmodel.replay import Variation, replay_times, simulate, timeline
+from specmodel.replay.traces import load_preset, sample_trace
 from specmodel.serving import Arrivals, Lengths, Requests, Service, Study, draw_requests, prepare
 from specmodel.serving.limits import usual_scheduler
-from specmodel.serving.policies import fixed
-from specmodel.serving.state import Limits
+from specmodel.serving.policies import drafting, fixed
+from specmodel.serving.state import BY_BATCH, OWN, Limits
 
 QWEN = {"target": "qwen3-30b-a3b", "hardware": "h100", "drafter": "eagle3"}
 WORKS = {"fixed": ([2], [1.0]), "mixed": ([1, 9], [0.75, 0.25])}
@@ -135,3 +137,50 @@ def test_a_lookup_emits_what_is_predicted(form):
     )
     tokens = float(predicted.tokens_per_step)
     assert run.tokens_per_step == pytest.approx(tokens, abs=4 * 1.2 / (30_000 / tokens) ** 0.5)
+
+
+@each_row("policy", ["none", "fixed:3", "cascade", "bandit", "goodput", "sglang"])
+@each_row("drafter", ["ngram", "eagle"])
+@each_row("compiled", [False, True])
+def test_one_user_with_a_state_of_each_request_is_the_replay(policy, drafter, compiled):
+    """To the last digit, as context grows: every step, and every request but its first token.
+
+    That one comes with the prompt, before the first position that is replayed.
+    """
+    deployment, _ = deploy(
+        target="olmoe-1b-7b", hardware="rtx_6000_ada", engine="vllm-moesd-2025", drafter=drafter
+    )
+    times = replay_times(deployment, max_draft_length=7, context_length=0, growth=900)
+    lengths = np.random.default_rng(2).integers(20, 400, 12)
+    trace = sample_trace(load_preset("code-ngram"), 12, lengths, np.random.default_rng(3))
+    trace = replace(trace, prompt_tokens=np.arange(10, 130, 10))
+    quiet = Variation(timing_noise=0, request_expert_spread=0, step_expert_spread=0)
+    how = {"seed": 0, "variation": quiet, "policy_state": "request"}
+    records = simulate(trace, times, [policy], **how)
+    steps = [timeline(trace, times, policy, request=n, **how) for n in range(12)]
+    table = times.table(pauses=policy != "none" and not policy.startswith("fixed"))
+    asked = {"times": table, "acceptance": None, "max_draft_length": 7, "context": 0.0}
+    drafts = drafting(policy, state="request", **asked)
+    ends = np.cumsum(lengths + 1)
+    before = [np.insert(each, ends - lengths - 1 - np.arange(12), 0)
+              for each in (trace.proposed_tokens, trace.accepted_tokens)]  # fmt: skip
+    served = replace(
+        trace, proposed_tokens=before[0], accepted_tokens=before[1], output_tokens=lengths + 1
+    )
+    service = Service(times=table, limits=Limits(blocks=10_000), drafts=drafts, acceptance=served)
+    requests = Requests(
+        arrival_time=np.zeros(12),
+        prompt_tokens=trace.prompt_tokens,
+        output_tokens=lengths + 1,
+        users=1,
+    )
+    run = service.run(requests, log_steps=10_000, compiled=compiled)
+    log = run.log[run.log["decoding"] > 0]
+    for name in ("draft_length", "emitted_tokens", "step_time"):
+        expected = np.concatenate([own[name] for own in steps])
+        np.testing.assert_array_equal(log[name], expected)
+    np.testing.assert_array_equal(run.drafted_tokens, records["drafted_tokens"])
+    spent = np.split(log["step_time"], np.cumsum(records["steps"])[:-1])
+    if policy != "none":  # whose time is a sum over positions, added in another order
+        assert [np.cumsum(own)[-1] for own in spent] == records["time"].tolist()
+        assert drafts.kind == (BY_BATCH if policy == "fixed:3" else OWN)

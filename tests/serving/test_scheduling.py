@@ -65,7 +65,7 @@ def cases(draw):
     least = -(-entries // limits.block_size) + limits.fixed_blocks
     limits = limits._replace(blocks=least + draw(st.sampled_from([0, 1, 5, 1000])))
     times = growing_times(longest, limits.max_running)
-    name = draw(st.sampled_from(["fixed", "schedule", "sglang", "goodput"]))
+    name = draw(st.sampled_from(["fixed", "schedule", "sglang", "goodput", "bandit"]))
     drafts = fixed(longest)
     if longest and name != "fixed":
         drafts = drafting(
@@ -134,13 +134,17 @@ def test_a_request_holds_its_fixed_blocks_beside_those_of_its_entries():
 
 
 @pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
-@pytest.mark.parametrize("policy", ["fixed:3", "schedule", "sglang", "goodput", "cascade"])
+@pytest.mark.parametrize(
+    ("policy", "state"),
+    [(name, "server") for name in ("fixed:3", "schedule", "sglang", "goodput", "cascade")]
+    + [("cascade", "request"), ("goodput", "request")],
+)
 @pytest.mark.parametrize("blocks", [60, 10_000])
-def test_numba_gives_the_same_event_by_event(policy, blocks):
+def test_numba_gives_the_same_event_by_event(policy, state, blocks):
     requests = draw_requests(Arrivals(request_rate=400.0), HALF, 200, 5)
     requests = replace(requests, prompt_tokens=np.minimum(requests.prompt_tokens, 400))
     times = growing_times(3, 24)
-    options = {"acceptance": ACCEPTED, "max_draft_length": 3, "context": 50.0, "state": "server"}
+    options = {"acceptance": ACCEPTED, "max_draft_length": 3, "context": 50.0, "state": state}
     service = Service(
         times=times,
         limits=Limits(blocks=blocks, max_running=24, token_budget=256, reserved_tokens=3),
@@ -155,6 +159,26 @@ def test_numba_gives_the_same_event_by_event(policy, blocks):
         np.testing.assert_array_equal(getattr(slow, name), getattr(fast, name))
     assert slow.state == fast.state
     assert (slow.state.preemptions > 0) == (blocks == 60)
+
+
+def test_requests_that_draft_apart_take_the_mean_of_steps_alike():
+    """Four requests, each under a Cascade of its own."""
+    requests = draw_requests(Arrivals(users=4), Lengths(prompt_tokens=5, output_tokens=60), 12, 3)
+    times = growing_times(3, 4)
+    options = {"acceptance": ACCEPTED, "max_draft_length": 3, "context": 50.0}
+    service = Service(
+        times=times,
+        limits=Limits(blocks=10_000),
+        acceptance=ACCEPTED,
+        drafts=drafting("cascade", times=times, **options),
+    )
+    log = ran(requests, service).log
+    alike = log[(log["chunks"] == 0) & (log["decoding"] == 4)]
+    own = 4 * (alike["step_time"] - 0.004) - 4 * 4e-4 - 4 * 4e-6 * alike["context"] / 4
+    drafted = own / (4 * 1e-4 + 5e-4)  # tokens of all four drafts
+    np.testing.assert_allclose(drafted, np.rint(drafted), atol=1e-6)
+    assert (np.rint(drafted) < 4 * alike["draft_length"]).any()
+    assert (np.rint(drafted) <= 4 * alike["draft_length"]).all()
 
 
 def test_noise_is_of_a_position_and_not_of_the_order_of_steps():
@@ -283,7 +307,6 @@ def test_memory_that_holds_no_request_is_refused(longest):
     refused("memory", check_fits, Limits(blocks=3), 0, requests)
 
 
-def test_policies_with_a_state_for_each_request_are_refused():
+def test_drafts_longer_than_those_with_times_are_refused():
     options = {"acceptance": ACCEPTED, "max_draft_length": 3, "context": 50.0}
-    refused("policy_state='server'", drafting, "cascade", times=growing_times(3, 4), **options)
     refused("at most 3", drafting, "table:1-8=5", times=growing_times(3, 4), **options)
