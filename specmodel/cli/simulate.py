@@ -16,7 +16,7 @@ from specmodel.show import replayed
 from specmodel.show.forms import Answer
 
 if TYPE_CHECKING:
-    from specmodel.replay.asked import ReplayQuestion
+    from specmodel.replay.asked import Replayed
     from specmodel.show import report
 
 
@@ -96,7 +96,7 @@ def _check_files(options: dict[str, Any]) -> None:
         refuse_inputs("records", options["records"], *read)
 
 
-def _steps(question: ReplayQuestion, options: dict[str, Any]) -> report.DataFrame:
+def _steps(question: Replayed, options: dict[str, Any]) -> report.DataFrame:
     """Return the steps of the request to draw."""
     from specmodel.replay.choices import choose
 

@@ -7,7 +7,7 @@ among what was assumed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Required, TypedDict, Unpack
@@ -101,8 +101,8 @@ OF_REPLAYS = tuple(_OfReplays.__annotations__)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ReplayQuestion:
-    """What `replayed` is asked, resolved.
+class Replayed(Viewed):
+    """What `replayed` is asked, resolved, and what each policy makes of the same requests.
 
     Parameters
     ----------
@@ -114,7 +114,12 @@ class ReplayQuestion:
         Names of policies, and what decides what is drawn, as `simulate` takes it.
     assumed, warnings, fits
         What was assumed, what must be known, and whether a request fits; None where unknown.
+    records, summary
+        Tables with a row for each policy and request, and for each policy; empty before it is
+        answered.
     """
+
+    room = "replayed"
 
     source: Source
     requests: str
@@ -126,6 +131,8 @@ class ReplayQuestion:
     warnings: Sequence[Note | str]
     fits: bool | None = None
     heading: str = ""
+    records: pd.DataFrame = field(default_factory=pd.DataFrame)
+    summary: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def answered(
         self, *, workers: int = 1, progress: Callable[[int], None] | None = None
@@ -136,26 +143,7 @@ class ReplayQuestion:
         records = run(progress=progress, **self.sampling)
         summary = summarise(records, np.random.default_rng(self.sampling["seed"]))
         assumed = [assumed_of(choice, self.sampling.get("policy_state")) for choice in chosen]
-        return Replayed(question=self, records=records, summary=summary.assign(assumed=assumed))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Replayed(Viewed):
-    """What each policy made of the same requests.
-
-    Parameters
-    ----------
-    question
-        What was asked, resolved.
-    records, summary
-        Tables with a row for each policy and request, and for each policy.
-    """
-
-    room = "replayed"
-
-    question: ReplayQuestion
-    records: pd.DataFrame
-    summary: pd.DataFrame
+        return replace(self, records=records, summary=summary.assign(assumed=assumed))
 
 
 def replayed(
@@ -187,7 +175,7 @@ def replayed(
     return replay_question({**arguments, **where}).answered(workers=workers)
 
 
-def replay_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> ReplayQuestion:
+def replay_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Replayed:
     """Return the question that arguments by name ask, those of `replayed`; whole, or an error."""
     asked = given(arguments, arguments)
     refuse_unknown(asked, OF_DEPLOYMENTS | {*OF_REPLAYS})
@@ -220,7 +208,7 @@ def replay_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -
     assumed |= {name: getattr(variation, name) for name in names if name not in asked}
     sampling = {"seed": 0, **given(asked, ("seed", "policy_state")), "variation": variation}
     found |= {"warnings": warnings, "policies": policies, "sampling": sampling}
-    return ReplayQuestion(source=source, requests=requests, **found)
+    return Replayed(source=source, requests=requests, **found)
 
 
 def _refusals(asked: Mapping[str, Any], policies: Sequence[str]) -> list[str]:

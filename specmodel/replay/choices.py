@@ -83,7 +83,8 @@ class Choice:
     def lengths(self, max_batch_size: int) -> list[int]:
         """Return the draft lengths by batch size, from 0, of a policy with a schedule [token]."""
         with _of_policy():
-            return scheduled_draft_lengths(self.schedule or (), max_batch_size)
+            schedule = [] if self.schedule is None else self.schedule
+            return scheduled_draft_lengths(schedule, max_batch_size)
 
     @property
     def draft_length(self) -> int | None:

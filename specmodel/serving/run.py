@@ -184,9 +184,9 @@ class Service:
                 expected = f"at most {trace.max_draft_length}, the longest draft of the trace"
                 raise InputError("draft_length", longest, expected)
             proposed = trace.proposed_tokens if self.times.empty else nothing
-            every = (proposed, trace.accepted_tokens, trace.starts, trace.output_tokens)
-            read = (np.asarray(each, np.int64) for each in every)
-            return Outcomes(nothing, 1, *read, nothing, 1)
+            arrays = (proposed, trace.accepted_tokens, trace.starts, trace.output_tokens)
+            proposed, accepted, first, lengths = (np.asarray(each, np.int64) for each in arrays)
+            return Outcomes(nothing, 1, proposed, accepted, first, lengths, nothing, 1)
         if self.acceptance is None and longest:
             raise InputError("acceptance", None, "an Acceptance or a Trace, as the policy drafts")
         every = [self.acceptance, *self.by_context.values()] if self.acceptance else []
