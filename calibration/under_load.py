@@ -34,16 +34,16 @@ from specmodel.fit.measured.judge import first_token_time
 from specmodel.layers.batch import sequence_group
 from specmodel.machines.engine import first_token_constants
 from specmodel.prediction.decoding import decode_deployed
-from specmodel.serving import loop
-from specmodel.serving.closed_forms import LoadCurves, chain_state
-from specmodel.serving.limits import Scheduler, usual_scheduler
-from specmodel.serving.outcome import Run
-from specmodel.serving.policies import fixed
-from specmodel.serving.requests import WORKLOADS, Arrivals, Lengths, Requests, draw_requests
-from specmodel.serving.run import prepare
-from specmodel.serving.state import Engine
-from specmodel.serving.study import Study
-from specmodel.serving.times import mixed_step_time
+from specmodel.simulate import loop
+from specmodel.simulate.closed_forms import LoadCurves, chain_state
+from specmodel.simulate.drafting import fixed
+from specmodel.simulate.limits import Scheduler, usual_scheduler
+from specmodel.simulate.outcome import Run
+from specmodel.simulate.requests import WORKLOADS, Arrivals, Lengths, Requests, draw_requests
+from specmodel.simulate.service import prepare
+from specmodel.simulate.state import Engine
+from specmodel.simulate.study import Study
+from specmodel.simulate.times import mixed_step_time
 
 RESULTS = Path(__file__).parent / "results"
 CASES: dict[str, tuple[dict[str, Any], str]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from specmodel import replay
+from specmodel import simulate
 from specmodel.base.text import SCREEN
 from specmodel.prediction.table import Column, Row
 from specmodel.show import report
@@ -17,7 +17,7 @@ from specmodel.show.glossary import PAGES
 from specmodel.show.notes import in_words
 
 if TYPE_CHECKING:
-    from specmodel.replay.asked import Replayed
+    from specmodel.simulate.replay_question import Replayed
 
 _HINDSIGHT = "told the requests beforehand, as no engine is; not among the best"
 """What is noted of policies of hindsight."""
@@ -67,7 +67,7 @@ def answer(found: Replayed) -> Answer:
     return Answer(page=page, facts=facts, fields=fields, rows=rows, warnings=warnings, case=case)
 
 
-def _facts(rows: list[Row], times: replay.ReplayTimes) -> Facts:
+def _facts(rows: list[Row], times: simulate.ReplayTimes) -> Facts:
     """Return the best policy that can be deployed, and the relative step times, which decide."""
     able = [row for row in rows if row["time_over_best"] is not None]
     best = max(able, key=lambda row: row["speedup"], default=Row())
@@ -79,7 +79,7 @@ def _facts(rows: list[Row], times: replay.ReplayTimes) -> Facts:
     return known((facts | picked("best", best, "policy", speedup="speedup")).items())
 
 
-def fields_of(times: replay.ReplayTimes) -> Row:
+def fields_of(times: simulate.ReplayTimes) -> Row:
     """Return times for JSON, the later ones as a list of the same fields."""
     fields: Row = plain_fields(times)
     fields["later"] = [fields_of(row) for row in fields["later"]]

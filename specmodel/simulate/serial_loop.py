@@ -1,0 +1,200 @@
+"""The serial loop over requests and their steps: written once, for Python and for numba.
+
+A step at a position of the output asks for a draft, verifies what of it the drafter offers, emits
+what holds and one token more, and takes the time of the table, changed by noise. A policy is an
+object, or a record for numba, with `draft_length` and `is_test`, and a rule that changes both.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmodel.base.classes import dataclass
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+from specmodel.simulate.feedback import Policies
+from specmodel.simulate.machine_code import Function, as_lists, compiled_function, records
+from specmodel.simulate.plans import context_at, first_context
+from specmodel.simulate.policies.policy import LearningPolicy, learn_nothing
+from specmodel.simulate.sampling import Noise
+from specmodel.simulate.tables import Tables
+from specmodel.simulate.times_alone import ReplayTimes
+from specmodel.simulate.traces import Trace
+
+
+class Requests(NamedTuple):
+    """What is known of each position, and of each request: where it ends and begins.
+
+    What is accepted stands in rows, of which that of a draft length begins at `rows`. `plan` are
+    draft lengths by position, empty if the policy decides [token]. `context` is how much later than
+    the first row of the table the first step of a request is [token]; `experts` is the noise of a
+    request, and levels say what draws stand for [-].
+    """
+
+    proposed: Any
+    accepted: Any
+    rows: Any
+    expert_draws: Any
+    noise_draws: Any
+    plan: Any
+    first: Any
+    last: Any
+    context: Any
+    experts: Any
+    expert_levels: Any
+    noise_levels: Any
+
+
+class RequestTotals(NamedTuple):
+    """What is added up over the steps of each request; test steps are those in a phase "test" [-].
+
+    Drafted tokens are those that were verified [token]; the expected time is without noise [s].
+    """
+
+    steps: Any
+    test_steps: Any
+    drafted_tokens: Any
+    time: Any
+    expected_time: Any
+
+
+def serial_loop(
+    rule: Function,
+    policies: Any,
+    owners: Any,
+    places: Any,
+    requests: Requests,
+    table: Tables,
+    totals: RequestTotals,
+) -> None:
+    """Replay the requests at some places in order, each with the policy of its owner."""
+    for i in places:
+        found = replay_request(rule, policies[owners[i]], i, requests, table)
+        totals.steps[i], totals.test_steps[i], totals.drafted_tokens[i] = found[:3]
+        totals.time[i], totals.expected_time[i] = found[3:]
+
+
+def replay_request(
+    rule: Function, policy: Any, request: int, requests: Requests, table: Tables
+) -> tuple[int, int, int, float, float]:
+    """Return steps, test steps, drafted tokens, time and expected time of one request."""
+    proposed, accepted, rows, expert_draws, noise_draws, plan = requests[:6]
+    first, last, context, experts, expert_levels, noise_levels = requests[6:]
+    base, slope, rows_per_token, width = table.base, table.slope, table.rows_per_token, table.rows
+    position, end, of_request = first[request], last[request], experts[request]
+    start, grows, is_planned = context[request] - position, rows_per_token > 0, len(plan) > 0
+    steps = tested = drafted = 0
+    total = expected = 0.0
+    while position < end:
+        asked = int(plan[position]) if is_planned else policy.draft_length
+        offered, held, left = proposed[position], accepted[rows[asked] + position], end - position
+        verified = asked if asked < offered else offered
+        emitted = (asked if asked < held else held) + 1
+        emitted = emitted if emitted < left else left  # min() is slower
+        at = (2 * verified + 3 if asked > 0 else 1) * width  # of one request
+        if grows:
+            later = (position + start) * rows_per_token
+            row = int(later)
+            part, at = later - row, at + row
+            usual = base[at] + part * (base[at + 1] - base[at])
+            more = slope[at] + part * (slope[at + 1] - slope[at])
+        else:
+            usual, more = base[at], slope[at]
+        noise = of_request + expert_levels[expert_draws[position]]
+        seconds = (usual + more * noise) * noise_levels[noise_draws[position]]
+        steps += 1
+        tested += policy.is_test
+        drafted += verified
+        total += seconds
+        expected += usual
+        position += emitted
+        rule(policy, emitted, seconds, verified)
+    return steps, tested, drafted, total, expected
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DrawnBlock:
+    """Requests, times and noise that all policies meet alike; `first` is the first one's number."""
+
+    trace: Trace
+    times: ReplayTimes
+    noise: Noise
+    first: int = 0
+    compiles: bool = False
+
+    def __post_init__(self) -> None:
+        begins, times = first_context(self.trace, self.times), self.times
+        if begins.min() < 0:
+            expected = f"at least the context of the first times, {times.context_length:g}"
+            given = int(begins.min() + (times.context_length or 0))
+            raise InputError("prompt_tokens", given, expected)
+        farthest = int((begins + self.trace.output_tokens).max())
+        if times.later and farthest >= len(times.later) * times.context_step:
+            expected = f"times of {farthest} tokens more context than those of the first"
+            raise InputError("times", f"{len(times.later)} rows", expected)
+
+    def states(self, policy: LearningPolicy, servers: int) -> Any:
+        """Return the states of a policy of the package, kept by servers or by each request."""
+        if self.compiles and compiled_function(serial_loop, (learn_nothing,)) is not None:
+            return np.repeat(records([policy]), servers or self.trace.num_requests)
+        return Policies(lambda _: policy.fresh(), servers)
+
+    def plain_time(self, *, with_noise: bool = True) -> FloatArray:
+        """Return the time of each request without speculation, under the same noise or none [s]."""
+        times, noise, trace = self.times, self.noise, self.trace
+        if not times.later:
+            sums = noise.sums(trace) if with_noise else trace.output_tokens.astype(float)
+            return np.asarray(times.forward_time * sums)
+        contexts = np.arange(len(times.rows)) * times.context_step
+        forward = [row.forward_time for row in times.rows]
+        by_token = np.interp(np.arange(int(contexts[-1])), contexts, forward)
+        taken = by_token[context_at(trace, times)]
+        if with_noise:
+            taken *= noise.noise_levels[noise.noise_draws]
+        return np.asarray(np.add.reduceat(taken, trace.starts))
+
+    def replayed(
+        self,
+        rule: Function,
+        policies: Any,
+        *,
+        pauses: bool = True,
+        plan: NDArray[np.uint8] | None = None,
+        numbers: Sequence[int] | None = None,
+    ) -> RequestTotals:
+        """Return the totals of requests under policies by their number, or under a plan.
+
+        Policies are records for numba, which requests are dealt to in turn, or else objects; these
+        may be replayed over some requests only, by their numbers.
+        """
+        trace, noise, times, size = self.trace, self.noise, self.times, self.trace.num_requests
+        accepted, which = trace.by_length(times.max_draft_length)
+        requests = Requests(
+            proposed=np.ascontiguousarray(trace.proposed_tokens),
+            accepted=accepted.ravel(),
+            rows=which * accepted.shape[1],
+            expert_draws=np.ascontiguousarray(noise.expert_draws),
+            noise_draws=np.ascontiguousarray(noise.noise_draws),
+            plan=np.zeros(0, np.uint8) if plan is None else plan,
+            first=trace.starts,
+            last=trace.starts + trace.output_tokens,
+            context=first_context(trace, times),
+            experts=noise.request_experts,
+            expert_levels=noise.expert_levels,
+            noise_levels=noise.noise_levels,
+        )
+        table = times.table(pauses=pauses).flat()
+        kinds: list[Any] = [np.int64] * 3 + [np.float64] * 2
+        inputs: Any = requests, table, RequestTotals(*(np.zeros(size, kind) for kind in kinds))
+        if isinstance(policies, np.ndarray):
+            owners = np.arange(self.first, self.first + size) % len(policies)
+            loop = cast(Function, compiled_function(serial_loop, (rule,)))
+            loop(policies, owners, np.arange(size), *inputs)
+        else:
+            inputs = tuple(map(as_lists, inputs))
+            every = range(self.first, self.first + size)
+            places = [number - self.first for number in numbers or every]
+            serial_loop(rule, policies, every, places, *inputs)
+        return RequestTotals(*map(np.asarray, inputs[2], kinds))
