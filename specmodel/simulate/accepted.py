@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
 from specmodel.algebra.acceptance import Acceptance, conditional_acceptance
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
+from specmodel.simulate.sampling import Noise
 from specmodel.simulate.state import Outcomes, Request
 from specmodel.simulate.traces import Trace
 
@@ -31,22 +33,25 @@ def uniform_hash(key: int, position: int) -> int:
     return x ^ (x >> 16)
 
 
+def position_of(outcomes: Outcomes, request: Request, place: int) -> int:
+    """Return where a request stands in a trace, whose requests are taken in turn [token]."""
+    own = place % len(outcomes.first)
+    return int(outcomes.first[own] + request.emitted_tokens % outcomes.lengths[own])
+
+
 def drafted_tokens(outcomes: Outcomes, request: Request, place: int, asked: int) -> int:
     """Return how many tokens are drafted for a request of those asked for [token]."""
     if len(outcomes.proposed) == 0:
         return asked
-    own = place % len(outcomes.first)
-    at = outcomes.first[own] + request.emitted_tokens % outcomes.lengths[own]
-    offered = outcomes.proposed[at]
+    offered = outcomes.proposed[position_of(outcomes, request, place)]
     return int(offered) if offered < asked else asked
 
 
 def accepted_tokens(outcomes: Outcomes, request: Request, place: int, length: int) -> int:
     """Return how many of the tokens drafted for a request are accepted [token]."""
-    trace = outcomes.accepted
-    if len(trace) > 0:
-        own = place % len(outcomes.first)
-        found = trace[outcomes.first[own] + request.emitted_tokens % outcomes.lengths[own]]
+    if len(outcomes.accepted) > 0:
+        at = outcomes.rows[length] + position_of(outcomes, request, place)
+        found = outcomes.accepted[at]
         return int(found) if found < length else length
     noise = uniform_hash(request.key, request.emitted_tokens)
     held, first = 0, length * outcomes.longest
@@ -65,39 +70,60 @@ def table_of(outcomes: Outcomes, request: Request) -> int:
     return int(table)
 
 
-def outcomes_of(
-    acceptance: Acceptance | Trace | None,
+NOTHING: dict[str, Any] = dict.fromkeys(("proposed", "accepted"), np.zeros(0, np.uint8))
+NOTHING |= dict.fromkeys(("rows", "first", "lengths"), np.zeros(0, np.int64))
+NOTHING |= dict.fromkeys(("expert_draws", "noise_draws"), np.zeros(0, np.uint8))
+NOTHING |= dict.fromkeys(("experts", "expert_levels", "noise_levels"), np.zeros(0))
+NOTHING |= dict.fromkeys(("thresholds", "contexts"), np.zeros(0, np.int64))
+"""Fields of `Outcomes` that are not read."""
+
+
+def of_trace(
+    trace: Trace, longest: int, noise: Noise | None = None, *, proposes: bool = True
+) -> Outcomes:
+    """Return the outcomes of drafts of at most `longest` tokens, as a trace has them [token].
+
+    Without `proposes`, drafts are as long as asked for, and their first tokens fare alike.
+    """
+    if longest > trace.max_draft_length:
+        expected = f"at most {trace.max_draft_length}, the longest draft of the trace"
+        raise InputError("draft_length", longest, expected)
+    accepted, which = trace.by_length(longest)
+    rows = which if proposes else np.full_like(which, len(accepted) - 1)
+    known: dict[str, Any] = {
+        "accepted": accepted.ravel(),
+        "rows": rows * accepted.shape[1],
+        "first": trace.starts,
+        "lengths": np.asarray(trace.output_tokens, np.int64),
+    }
+    if proposes:
+        known["proposed"] = np.ascontiguousarray(trace.proposed_tokens)
+    if noise is not None:
+        known |= {name: np.ascontiguousarray(own) for name, own in vars(noise).items()}
+    return Outcomes(**NOTHING | known, longest=1, classes=1)
+
+
+def at_random(
+    acceptance: Acceptance | None,
     by_context: Mapping[float, Acceptance],
-    *,
     longest: int,
     spread: float,
-    proposes: bool,
 ) -> Outcomes:
-    """Return the outcomes of drafts of at most `longest` tokens [token].
+    """Return the outcomes of drafts of at most `longest` tokens by their chances [token].
 
     Acceptance is that before the first of the contexts in `by_context`, and differs between
-    requests by `spread`, as `spread_survival` takes it [-]. With `proposes`, drafters may propose
-    less than is asked for, as a trace has it.
+    requests by `spread`, as `spread_survival` takes it [-].
     """
-    nothing = np.zeros(0, np.int64)
-    if isinstance(acceptance, Trace):
-        trace = acceptance
-        if longest > trace.max_draft_length:
-            expected = f"at most {trace.max_draft_length}, the longest draft of the trace"
-            raise InputError("draft_length", longest, expected)
-        proposed = trace.proposed_tokens if proposes else nothing
-        arrays = (proposed, trace.accepted_tokens, trace.starts, trace.output_tokens)
-        proposed, accepted, first, lengths = (np.asarray(each, np.int64) for each in arrays)
-        return Outcomes(nothing, 1, proposed, accepted, first, lengths, nothing, 1)
     if acceptance is None and longest:
         raise InputError("acceptance", None, "an Acceptance or a Trace, as the policy drafts")
     every = [acceptance, *by_context.values()] if acceptance else []
     chances = np.array([survival(each, longest) for each in every] or [np.zeros((1, 1))])
     by_class = spread_survival(chances, spread)
-    levels = np.rint(by_class * 2**32).astype(np.int64)
-    contexts = np.rint([*by_context]).astype(np.int64)
-    unread = (nothing, nothing, nothing, nothing)
-    return Outcomes(levels.ravel(), levels.shape[3], *unread, contexts, len(levels))
+    known = {
+        "thresholds": np.rint(by_class * 2**32).astype(np.int64).ravel(),
+        "contexts": np.rint([*by_context]).astype(np.int64),
+    }
+    return Outcomes(**NOTHING | known, longest=by_class.shape[3], classes=len(by_class))
 
 
 def survival(acceptance: Acceptance, longest: int) -> FloatArray:

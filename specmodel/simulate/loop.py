@@ -12,7 +12,7 @@ whole, also where fewer tokens are left.
 
 from typing import Any
 
-from specmodel.simulate.accepted import accepted_tokens, drafted_tokens
+from specmodel.simulate.accepted import accepted_tokens, drafted_tokens, position_of
 from specmodel.simulate.machine_code import Function
 from specmodel.simulate.state import (
     BY_BATCH,
@@ -25,7 +25,7 @@ from specmodel.simulate.state import (
     Server,
     Step,
 )
-from specmodel.simulate.tables import Tables, column_of, decode_time, prompt_time
+from specmodel.simulate.tables import Tables, at_context, column_of, prompt_time
 
 WORTH_COASTING = 3
 """Steps without drafts from which they are taken at once [-]."""
@@ -137,18 +137,15 @@ def schedule_running(
     Requests already scheduled are never preempted, so their totals are kept in local variables.
     """
     state, requests, running = engine.state, engine.requests, engine.running
-    apart, verified = server.apart, step.draft_length + 1
+    verified = 0 if server.apart else step.draft_length + 1
     i = decoding = context = chunks = 0
     budget = step.budget
     while i < state.running:
         request = requests[running[i]]
         rest = request.prefill_tokens
-        if rest > 0:
-            tokens = rest
-        elif apart:
+        tokens = verified if rest == 0 else rest
+        if tokens == 0:
             tokens = verified_tokens(outcomes, server, request, running[i], step)
-        else:
-            tokens = verified
         if tokens > budget:
             tokens = budget
         short = tokens + limits.reserved_tokens - request.free_slots
@@ -248,8 +245,13 @@ def prefill_time(tables: Tables, engine: Engine, step: Step) -> float:
     return seconds
 
 
-def apart_time(tables: Tables, server: Server, engine: Engine, step: Step, context: float) -> float:
-    """Return the mean over requests of what a step would take if all had drafts like theirs [s]."""
+def apart_time(
+    outcomes: Outcomes, tables: Tables, server: Server, engine: Engine, step: Step, context: float
+) -> float:
+    """Return the mean over requests of what a step would take if all were like them [s].
+
+    That is with drafts of this length, and noise of this position.
+    """
     seconds = 0.0
     for i in range(engine.state.running):
         place = engine.running[i]
@@ -257,7 +259,14 @@ def apart_time(tables: Tables, server: Server, engine: Engine, step: Step, conte
         if request.prefill_tokens == 0 and request.scheduled_tokens > 0:
             asked = server.states[place].draft_length if server.kind == OWN else step.draft_length
             column = column_of(tables, asked, request.scheduled_tokens - 1)
-            seconds += decode_time(tables, column, step.decoding, context)
+            usual = at_context(tables.base, tables, column, step.decoding, context)
+            if len(outcomes.noise_draws) > 0:
+                at = position_of(outcomes, request, place)
+                noise = outcomes.experts[place % len(outcomes.first)]
+                noise += outcomes.expert_levels[outcomes.expert_draws[at]]
+                more = at_context(tables.slope, tables, column, step.decoding, context)
+                usual = (usual + more * noise) * outcomes.noise_levels[outcomes.noise_draws[at]]
+            seconds += usual
     return seconds / step.decoding
 
 
@@ -267,10 +276,10 @@ def advance(outcomes: Outcomes, tables: Tables, server: Server, engine: Engine, 
     if step.decoding > 0:
         context = step.context / step.decoding
         if server.apart:
-            seconds = apart_time(tables, server, engine, step, context)
+            seconds = apart_time(outcomes, tables, server, engine, step, context)
         else:
             column = step.draft_length + tables.empty if step.draft_length > 0 else 0
-            seconds = decode_time(tables, column, step.decoding, context)
+            seconds = at_context(tables.base, tables, column, step.decoding, context)
     if step.prompt_tokens > 0:
         seconds += prefill_time(tables, engine, step)
         state.prefilled_tokens += step.prompt_tokens
@@ -397,7 +406,7 @@ def coast(limits: Limits, tables: Tables, server: Server, engine: Engine) -> Non
             return
         context += request.context
     while steps < most and not is_next_there(engine):
-        pass_time(engine, batch, batch, decode_time(tables, 0, batch, context / batch))
+        pass_time(engine, batch, batch, at_context(tables.base, tables, 0, batch, context / batch))
         context += batch
         steps += 1
     for i in range(batch):

@@ -134,9 +134,10 @@ def _fill(record: Any, given: Any) -> None:
 
 
 def as_lists(part: Any) -> Any:
-    """Return a named tuple whose arrays are what Python indexes fastest."""
-    found = part._asdict()
-    arrays = {n: values for n, values in found.items() if isinstance(values, np.ndarray)}
-    return part._replace(
-        **{n: v.tobytes() if v.dtype == np.uint8 else v.tolist() for n, v in arrays.items()}
-    )
+    """Return an array, or tuples with arrays, as what Python indexes fastest."""
+    if isinstance(part, np.ndarray):
+        return part.tobytes() if part.dtype == np.uint8 else part.tolist()
+    if not isinstance(part, tuple):
+        return part
+    made = map(as_lists, part)
+    return type(part)(*made) if hasattr(part, "_fields") else tuple(made)

@@ -48,12 +48,12 @@ class Variation:
 class Noise:
     """What was drawn for a trace: one byte by position for each quantity, and what bytes stand for.
 
-    `request_experts` is the relative change, by request, of the experts loaded beyond those of one
-    token [-]. Draws are numbers from 0 to 254; levels say by that number how far the experts change
+    `experts` is the relative change, by request, of the experts loaded beyond those of one token
+    [-]. Draws are numbers from 0 to 254; levels say by that number how far the experts change
     further, and the factor on the time of a step [-].
     """
 
-    request_experts: FloatArray
+    experts: FloatArray
     expert_draws: NDArray[np.uint8]
     noise_draws: NDArray[np.uint8]
     expert_levels: FloatArray
@@ -71,7 +71,7 @@ def draw_noise(trace: Trace, variation: Variation, generator: np.random.Generato
     size = len(trace.proposed_tokens)
     requests = _draws(trace.num_requests, generator)
     return Noise(
-        request_experts=_levels(variation.request_expert_spread)[requests],
+        experts=_levels(variation.request_expert_spread)[requests],
         expert_draws=_draws(size, generator),
         noise_draws=_draws(size, generator),
         expert_levels=_levels(variation.step_expert_spread),

@@ -14,37 +14,29 @@ from numpy.typing import NDArray
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
+from specmodel.simulate.accepted import of_trace
 from specmodel.simulate.feedback import Policies
 from specmodel.simulate.machine_code import Function, as_lists, compiled_function, records
 from specmodel.simulate.plans import context_at, first_context
 from specmodel.simulate.policies.policy import LearningPolicy, learn_nothing
 from specmodel.simulate.sampling import Noise
+from specmodel.simulate.state import Outcomes
 from specmodel.simulate.tables import Tables
 from specmodel.simulate.times_alone import ReplayTimes
 from specmodel.simulate.traces import Trace
 
 
 class Requests(NamedTuple):
-    """What is known of each position, and of each request: where it ends and begins.
+    """Which requests are replayed in order, by places in a trace, and whose policies they have.
 
-    What is accepted stands in rows, of which that of a draft length begins at `rows`. `plan` are
-    draft lengths by position, empty if the policy decides [token]. `context` is how much later than
-    the first row of the table the first step of a request is [token]; `experts` is the noise of a
-    request, and levels say what draws stand for [-].
+    `plan` has draft lengths by position, empty if the policy decides; `context` is how much later
+    than the first row of the table the first step of each request is [token].
     """
 
-    proposed: Any
-    accepted: Any
-    rows: Any
-    expert_draws: Any
-    noise_draws: Any
+    places: Any
+    owners: Any
     plan: Any
-    first: Any
-    last: Any
     context: Any
-    experts: Any
-    expert_levels: Any
-    noise_levels: Any
 
 
 class RequestTotals(NamedTuple):
@@ -63,28 +55,34 @@ class RequestTotals(NamedTuple):
 def serial_loop(
     rule: Function,
     policies: Any,
-    owners: Any,
-    places: Any,
     requests: Requests,
+    outcomes: Outcomes,
     table: Tables,
     totals: RequestTotals,
 ) -> None:
-    """Replay the requests at some places in order, each with the policy of its owner."""
-    for i in places:
-        found = replay_request(rule, policies[owners[i]], i, requests, table)
+    """Replay requests one after another, each with the policy of its owner."""
+    for i in requests.places:
+        policy, start = policies[requests.owners[i]], requests.context[i] - outcomes.first[i]
+        found = replay_request(rule, policy, i, requests.plan, start, outcomes, table)
         totals.steps[i], totals.test_steps[i], totals.drafted_tokens[i] = found[:3]
         totals.time[i], totals.expected_time[i] = found[3:]
 
 
 def replay_request(
-    rule: Function, policy: Any, request: int, requests: Requests, table: Tables
+    rule: Function,
+    policy: Any,
+    request: int,
+    plan: Any,
+    start: int,
+    outcomes: Outcomes,
+    table: Tables,
 ) -> tuple[int, int, int, float, float]:
     """Return steps, test steps, drafted tokens, time and expected time of one request."""
-    proposed, accepted, rows, expert_draws, noise_draws, plan = requests[:6]
-    first, last, context, experts, expert_levels, noise_levels = requests[6:]
+    proposed, accepted, rows, first, lengths, experts = outcomes[:6]
+    expert_draws, noise_draws, expert_levels, noise_levels = outcomes[6:10]
     base, slope, rows_per_token, width = table.base, table.slope, table.rows_per_token, table.rows
-    position, end, of_request = first[request], last[request], experts[request]
-    start, grows, is_planned = context[request] - position, rows_per_token > 0, len(plan) > 0
+    position, of_request = first[request], experts[request]
+    end, grows, is_planned = position + lengths[request], rows_per_token > 0, len(plan) > 0
     steps = tested = drafted = 0
     total = expected = 0.0
     while position < end:
@@ -169,32 +167,22 @@ class DrawnBlock:
         Policies are records for numba, which requests are dealt to in turn, or else objects; these
         may be replayed over some requests only, by their numbers.
         """
-        trace, noise, times, size = self.trace, self.noise, self.times, self.trace.num_requests
-        accepted, which = trace.by_length(times.max_draft_length)
+        trace, times, size = self.trace, self.times, self.trace.num_requests
+        compiled, first = isinstance(policies, np.ndarray), self.first
+        owners: Any = range(first, first + size)
         requests = Requests(
-            proposed=np.ascontiguousarray(trace.proposed_tokens),
-            accepted=accepted.ravel(),
-            rows=which * accepted.shape[1],
-            expert_draws=np.ascontiguousarray(noise.expert_draws),
-            noise_draws=np.ascontiguousarray(noise.noise_draws),
+            places=np.arange(size) if numbers is None else np.array(numbers) - first,
+            owners=np.array(owners) % len(policies) if compiled else owners,
             plan=np.zeros(0, np.uint8) if plan is None else plan,
-            first=trace.starts,
-            last=trace.starts + trace.output_tokens,
             context=first_context(trace, times),
-            experts=noise.request_experts,
-            expert_levels=noise.expert_levels,
-            noise_levels=noise.noise_levels,
         )
-        table = times.table(pauses=pauses).flat()
+        outcomes = of_trace(trace, times.max_draft_length, self.noise)
         kinds: list[Any] = [np.int64] * 3 + [np.float64] * 2
-        inputs: Any = requests, table, RequestTotals(*(np.zeros(size, kind) for kind in kinds))
-        if isinstance(policies, np.ndarray):
-            owners = np.arange(self.first, self.first + size) % len(policies)
-            loop = cast(Function, compiled_function(serial_loop, (rule,)))
-            loop(policies, owners, np.arange(size), *inputs)
-        else:
-            inputs = tuple(map(as_lists, inputs))
-            every = range(self.first, self.first + size)
-            places = [number - self.first for number in numbers or every]
-            serial_loop(rule, policies, every, places, *inputs)
-        return RequestTotals(*map(np.asarray, inputs[2], kinds))
+        totals = RequestTotals(*(np.zeros(size, kind) for kind in kinds))
+        parts = (requests, outcomes, times.table(pauses=pauses).flat(), totals)
+        if compiled:
+            cast(Function, compiled_function(serial_loop, (rule,)))(policies, *parts)
+            return totals
+        parts = as_lists(parts)
+        serial_loop(rule, policies, *parts)
+        return RequestTotals(*map(np.asarray, parts[-1], kinds))

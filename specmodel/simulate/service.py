@@ -14,7 +14,7 @@ from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.cost.deployment import Deployment
-from specmodel.simulate.accepted import outcomes_of
+from specmodel.simulate.accepted import at_random, of_trace
 from specmodel.simulate.disaggregated import DisaggregatedPrefill
 from specmodel.simulate.drafting import Drafting
 from specmodel.simulate.limits import Scheduler, check_fits, limits_for
@@ -22,7 +22,7 @@ from specmodel.simulate.loop import serve
 from specmodel.simulate.machine_code import as_lists, compiled_function
 from specmodel.simulate.outcome import EDGES, Run
 from specmodel.simulate.requests import LONGEST, NOISE, Requests
-from specmodel.simulate.sampling import stream
+from specmodel.simulate.sampling import Noise, stream
 from specmodel.simulate.state import Engine, Limits, Request, State, Step, as_array, records
 from specmodel.simulate.tables import TabulatedTimes
 from specmodel.simulate.times import tabulate
@@ -43,6 +43,8 @@ class Service:
         Seconds of a step, what its scheduler takes, and what memory holds.
     drafts, acceptance
         What decides draft lengths, and how drafts fare: at random by position, or as recorded.
+    noise
+        Of the steps of a trace's requests, where each has its own.
     by_context
         Acceptance from each context length on, in ascending order, where it varies with it [token].
     acceptance_by_request
@@ -58,6 +60,7 @@ class Service:
     limits: Limits
     drafts: Drafting = field(default_factory=Drafting)
     acceptance: Acceptance | Trace | None = None
+    noise: Noise | None = None
     by_context: Mapping[float, Acceptance] = field(default_factory=dict)
     acceptance_by_request: float = 0.0
     prefix_hit_rate: float = 0.0
@@ -121,13 +124,13 @@ class Service:
             intervals=np.zeros(len(EDGES), np.int64),
             edges=EDGES,
         )
-        outcomes = outcomes_of(
-            self.acceptance,
-            self.by_context,
-            longest=self.drafts.max_draft_length,
-            spread=self.acceptance_by_request,
-            proposes=bool(self.times.empty),
-        )
+        longest, acceptance = self.drafts.max_draft_length, self.acceptance
+        if isinstance(acceptance, Trace):
+            proposes = bool(self.times.empty)
+            outcomes = of_trace(acceptance, longest, self.noise, proposes=proposes)
+        else:
+            spread = self.acceptance_by_request
+            outcomes = at_random(acceptance, self.by_context, longest, spread)
         parts: list[Any] = [outcomes, self.times.flat(), engine]
         if not compiled:
             parts = [as_lists(part) for part in parts]

@@ -131,21 +131,31 @@ class Step:
 
 
 class Outcomes(NamedTuple):
-    """What is accepted: thresholds of noise by draft length and position, or a recorded trace.
+    """What comes of drafts: as a trace has it, or at random by thresholds of noise.
 
-    A trace has accepted tokens by position, and those that the drafter proposes where these may be
-    fewer than were asked for; request i starts at `first[i]` and has `lengths[i]` tokens.
-    `contexts`, in ascending order, are where the next table of thresholds begins to hold. There is
-    such a set of tables for each of `classes` classes of requests, equally many in each; a
-    request's key decides its class.
+    Request i of a trace starts at `first[i]` and has `lengths[i]` positions. At each stand the
+    tokens that the drafter proposes, empty where these are all that were asked for, and those that
+    are accepted, in rows, of which that of a draft length begins at `rows` [token]. Noise is drawn
+    by position, or empty: how far the experts that a pass loads change, beyond `experts` of the
+    request, and the factor on the time of a step, both by levels of what was drawn [-].
+
+    `thresholds` are by draft length, of at most `longest`, and position. `contexts`, in ascending
+    order, are where the next table of thresholds begins to hold. There is such a set of tables for
+    each of `classes` classes of requests, equally many in each; a request's key decides its class.
     """
 
-    thresholds: Any
-    longest: int
     proposed: Any
     accepted: Any
+    rows: Any
     first: Any
     lengths: Any
+    experts: Any
+    expert_draws: Any
+    noise_draws: Any
+    expert_levels: Any
+    noise_levels: Any
+    thresholds: Any
+    longest: int
     contexts: Any
     classes: int
 

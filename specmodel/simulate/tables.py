@@ -137,15 +137,15 @@ def column_of(tables: Tables, asked: int, verified: int) -> int:
     return verified + tables.empty if asked > 0 else 0
 
 
-def decode_time(tables: Tables, column: int, requests: int, context: float) -> float:
-    """Return a step without prompts, at a mean context [s]."""
+def at_context(values: Any, tables: Tables, column: int, requests: int, context: float) -> float:
+    """Return `base` or `slope`, of steps without prompts, at a mean context [s]."""
     rows = context * tables.rows_per_token
     row = int(rows)
     if row > tables.rows - 2:
         row = tables.rows - 2
     at = (column * tables.requests + requests) * tables.rows + row
-    low: float = tables.base[at]
-    high: float = tables.base[at + 1]
+    low: float = values[at]
+    high: float = values[at + 1]
     return low + (rows - row) * (high - low)
 
 

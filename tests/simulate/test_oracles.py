@@ -24,6 +24,7 @@ from specmodel.simulate import (
 )
 from specmodel.simulate.drafting import drafting, fixed
 from specmodel.simulate.limits import usual_scheduler
+from specmodel.simulate.sampling import NOISE, draw_noise, stream
 from specmodel.simulate.state import BY_BATCH, OWN, Limits
 from specmodel.simulate.traces import load_preset, sample_trace
 
@@ -152,11 +153,10 @@ def test_a_lookup_emits_what_is_predicted(form):
 
 @each_row("policy", ["none", "fixed:3", "cascade", "bandit", "goodput", "sglang"])
 @each_row("drafter", ["ngram", "eagle"])
-@each_row("compiled", [False, True])
-def test_one_user_with_a_state_of_each_request_is_the_replay(policy, drafter, compiled):
-    """To the last digit, as context grows: every step, and every request but its first token.
+def test_one_user_with_a_state_of_each_request_is_the_replay(policy, drafter):
+    """To the last digit, with noise drawn as context grows: every step, and every request.
 
-    That one comes with the prompt, before the first position that is replayed.
+    A server emits the first token with the prompt, before the first position that is replayed.
     """
     deployment, _ = deploy(
         target="olmoe-1b-7b", hardware="rtx_6000_ada", engine="vllm-moesd-2025", drafter=drafter
@@ -165,27 +165,34 @@ def test_one_user_with_a_state_of_each_request_is_the_replay(policy, drafter, co
     lengths = np.random.default_rng(2).integers(20, 400, 12)
     trace = sample_trace(load_preset("code-ngram"), 12, lengths, np.random.default_rng(3))
     trace = replace(trace, prompt_tokens=np.arange(10, 130, 10))
-    quiet = Variation(timing_noise=0, request_expert_spread=0, step_expert_spread=0)
-    how = {"seed": 0, "variation": quiet, "policy_state": "request"}
+    how = {"seed": 5, "policy_state": "request"}
     records = simulate(trace, times, [policy], **how)
     steps = [timeline(trace, times, policy, request=n, **how) for n in range(12)]
-    table = times.table(pauses=policy != "none" and not policy.startswith("fixed"))
-    asked = {"times": table, "acceptance": None, "max_draft_length": 7, "context": 0.0}
-    drafts = drafting(policy, state="request", **asked)
-    ends = np.cumsum(lengths + 1)
-    before = [np.insert(each, ends - lengths - 1 - np.arange(12), 0)
-              for each in (trace.proposed_tokens, trace.accepted_tokens)]  # fmt: skip
-    served = replace(
-        trace, proposed_tokens=before[0], accepted_tokens=before[1], output_tokens=lengths + 1
+
+    noise = draw_noise(trace, Variation(), stream(5, NOISE, 0))
+    noise, served = (
+        replace(each, **{name: np.insert(getattr(each, name), trace.starts, 0) for name in names})
+        for each, names in (
+            (noise, ("expert_draws", "noise_draws")),
+            (trace, ("proposed_tokens", "accepted_tokens")),
+        )
     )
-    service = Service(times=table, limits=Limits(blocks=10_000), drafts=drafts, acceptance=served)
+    table = times.table(pauses=policy not in ("none", "fixed:3"))
+    asked = {"times": table, "acceptance": None, "max_draft_length": 7, "context": 0.0}
+    service = Service(
+        times=table,
+        limits=Limits(blocks=10_000),
+        drafts=drafting(policy, state="request", **asked),
+        acceptance=replace(served, output_tokens=lengths + 1),
+        noise=noise,
+    )
     requests = Requests(
         arrival_time=np.zeros(12),
         prompt_tokens=trace.prompt_tokens,
         output_tokens=lengths + 1,
         users=1,
     )
-    run = service.run(requests, log_steps=10_000, compiled=compiled)
+    run = service.run(requests, log_steps=10_000, compiled=False)
     log = run.log[run.log["decoding"] > 0]
     for name in ("draft_length", "emitted_tokens", "step_time"):
         expected = np.concatenate([own[name] for own in steps])
@@ -194,4 +201,4 @@ def test_one_user_with_a_state_of_each_request_is_the_replay(policy, drafter, co
     spent = np.split(log["step_time"], np.cumsum(records["steps"])[:-1])
     if policy != "none":  # whose time is a sum over positions, added in another order
         assert [np.cumsum(own)[-1] for own in spent] == records["time"].tolist()
-        assert drafts.kind == (BY_BATCH if policy == "fixed:3" else OWN)
+        assert service.drafts.kind == (BY_BATCH if policy == "fixed:3" else OWN)

@@ -418,7 +418,7 @@ def test_noise_has_the_spread_that_was_asked_for():
     noise = drawn_noise.noise_levels[drawn_noise.noise_draws]
     steps = drawn_noise.expert_levels[drawn_noise.expert_draws]
     for drawn, mean, spread in (
-        (noise, 1.0, 0.1), (steps, 0.0, 0.05), (drawn_noise.request_experts, 0.0, 0.08)
+        (noise, 1.0, 0.1), (steps, 0.0, 0.05), (drawn_noise.experts, 0.0, 0.08)
     ):  # fmt: skip
         error = spread / np.sqrt(drawn.size)
         assert drawn.mean() == pytest.approx(mean, abs=4 * error)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.simulate.policies.policy import LearningPolicy, is_number
-from specmodel.simulate.tables import Tables, column_of, decode_time
+from specmodel.simulate.tables import Tables, at_context
 
 PAIR = 256
 """A step in the window is one number: drafted tokens times this, and those accepted."""
@@ -32,7 +32,8 @@ def goodput_step(
 ) -> None:
     """Choose the draft length of a server's next step, by the times of this batch."""
     for k in range(s.longest + 1):
-        s.step_time[k] = decode_time(tables, column_of(tables, k, k), decoding, context)
+        column = k + tables.empty if k > 0 else 0
+        s.step_time[k] = at_context(tables.base, tables, column, decoding, context)
     next_length(s)
 
 
