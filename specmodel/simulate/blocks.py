@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import itertools
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -110,31 +111,27 @@ class Sample:
 Source = Trace | Sample
 
 
-@dataclass(frozen=True, kw_only=True)
-class Block:
-    """Requests `first` to `last`, the last not included, and all that their records depend on."""
+class Block(NamedTuple):
+    """Requests `first` to `last`, the last not included, and how they are drawn, always alike."""
 
-    requests: Source
     first: int
     last: int
-    times: ReplayTimes
-    variation: Variation
-    seed: int
-    number: int
-    compiles: bool = False
+    draw: Callable[[], DrawnBlock]
 
-    def drawn(self) -> DrawnBlock:
-        """Return the block with its trace and its noise, which are the same every time."""
-        trace = self.requests
-        if isinstance(trace, Sample):
-            trace = trace.draw(self.first, self.last, stream(self.seed, TRACE, self.number))
-        return DrawnBlock(
-            trace=trace,
-            times=self.times,
-            noise=draw_noise(trace, self.variation, stream(self.seed, NOISE, self.number)),
-            first=self.first,
-            compiles=self.compiles,
-        )
+
+def draw_block(
+    source: Source, first: int, last: int, number: int, *, variation: Variation, **kept: Any
+) -> DrawnBlock:
+    """Return a block by its number, with its own trace or one that is drawn, and its noise.
+
+    `kept` are its other fields.
+    """
+    seed: int = kept["seed"]
+    trace = source
+    if isinstance(trace, Sample):
+        trace = trace.draw(first, last, stream(seed, TRACE, number))
+    noise = draw_noise(trace, variation, stream(seed, NOISE, number))
+    return DrawnBlock(trace=trace, noise=noise, first=first, **kept)
 
 
 def make_blocks(
@@ -146,19 +143,13 @@ def make_blocks(
         tokens = source.num_requests * source.mean_tokens
     else:
         tokens = len(source.proposed_tokens)
-    return [
-        Block(
-            requests=source.part(first, last) if isinstance(source, Trace) else source,
-            first=first,
-            last=last,
-            times=times,
-            variation=variation,
-            seed=seed,
-            number=i,
-            compiles=policies * tokens >= WORTH_COMPILING,
-        )
-        for i, (first, last) in enumerate(block_bounds(source))
-    ]
+    how: dict[str, Any] = {"times": times, "variation": variation, "seed": seed}
+    how["compiles"] = policies * tokens >= WORTH_COMPILING
+    blocks = []
+    for i, (first, last) in enumerate(block_bounds(source)):
+        own = source.part(first, last) if isinstance(source, Trace) else source
+        blocks.append(Block(first, last, partial(draw_block, own, first, last, i, **how)))
+    return blocks
 
 
 def block_bounds(source: Source) -> list[tuple[int, int]]:
@@ -191,13 +182,13 @@ def replay_blocks(work: Work, kept: dict[str, Any] | None = None) -> list[dict[s
     states = {} if kept is None else kept
     found = []
     for block in blocks:
-        drawn = block.drawn()
+        drawn = block.draw()
         shared = {"request": np.arange(block.first, block.last)}
         shared["output_tokens"] = drawn.trace.output_tokens
         plain = {"plain_time": drawn.plain_time()}
         tables = {}
         for choice in choices:
-            totals = replay_policy(choice, drawn, block.seed, states)._asdict()
+            totals = replay_policy(choice, drawn, states)._asdict()
             tables[choice.name] = pd.DataFrame(
                 {  # counts take four bytes, because there may be many records
                     name: column.astype(np.int32) if column.dtype.kind == "i" else column
@@ -208,9 +199,7 @@ def replay_blocks(work: Work, kept: dict[str, Any] | None = None) -> list[dict[s
     return found
 
 
-def replay_policy(
-    choice: Choice, drawn: DrawnBlock, seed: int, kept: dict[str, Any]
-) -> RequestTotals:
+def replay_policy(choice: Choice, drawn: DrawnBlock, kept: dict[str, Any]) -> RequestTotals:
     """Replay a block under one policy; `kept` are the states that servers keep, by policy."""
     if choice.draft_length == 0:
         tokens = drawn.trace.output_tokens
@@ -221,7 +210,7 @@ def replay_policy(
         plan = choice.planner(drawn.trace, drawn.times) if choice.planner else None
         states = drawn.states(LearningPolicy(choice.draft_length or 0), 1)
         return drawn.replayed(learn_nothing, states, pauses=plan is not None, plan=plan)
-    make = policy_maker(choice, drawn.times.asked_time, seed)
+    make = policy_maker(choice, drawn.times.asked_time, drawn.seed)
     servers = SERVERS if choice.state == "server" else 0
     policy: Any = make(0) if choice.is_ours else None
     states = kept.get(choice.name)

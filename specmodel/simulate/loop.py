@@ -25,7 +25,7 @@ from specmodel.simulate.state import (
     Server,
     Step,
 )
-from specmodel.simulate.tables import Tables, at_context, column_of, prompt_time
+from specmodel.simulate.tables import Tables, at_context, prompt_time
 
 WORTH_COASTING = 3
 """Steps without drafts from which they are taken at once [-]."""
@@ -258,7 +258,7 @@ def apart_time(
         request = engine.requests[place]
         if request.prefill_tokens == 0 and request.scheduled_tokens > 0:
             asked = server.states[place].draft_length if server.kind == OWN else step.draft_length
-            column = column_of(tables, asked, request.scheduled_tokens - 1)
+            column = request.scheduled_tokens - 1 + tables.empty if asked > 0 else 0
             usual = at_context(tables.base, tables, column, step.decoding, context)
             if len(outcomes.noise_draws) > 0:
                 at = position_of(outcomes, request, place)

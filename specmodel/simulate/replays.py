@@ -205,7 +205,7 @@ def timeline(
     for block in blocks:
         own = [number for number in wanted if block.first <= number < block.last]
         if own:
-            drawn, at = block.drawn(), request - block.first
+            drawn, at = block.draw(), request - block.first
             if policies is None:
                 settled: Any = LearningPolicy(choice.draft_length or 0)
                 if choice.planner is not None:

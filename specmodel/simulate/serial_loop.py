@@ -114,12 +114,13 @@ def replay_request(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DrawnBlock:
-    """Requests, times and noise that all policies meet alike; `first` is the first one's number."""
+    """Requests from number `first` on, with times and noise that all policies meet alike."""
 
     trace: Trace
     times: ReplayTimes
     noise: Noise
     first: int = 0
+    seed: int = 0
     compiles: bool = False
 
     def __post_init__(self) -> None:

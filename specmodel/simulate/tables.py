@@ -132,11 +132,6 @@ def below(nodes: Any, value: float) -> int:
     return low
 
 
-def column_of(tables: Tables, asked: int, verified: int) -> int:
-    """Return the column of a step that asks for a draft, and verifies so much of it [token]."""
-    return verified + tables.empty if asked > 0 else 0
-
-
 def at_context(values: Any, tables: Tables, column: int, requests: int, context: float) -> float:
     """Return `base` or `slope`, of steps without prompts, at a mean context [s]."""
     rows = context * tables.rows_per_token
