@@ -50,8 +50,8 @@ def load(**options: Any) -> Answer:
     policy meets the same requests and the same noise. Beside given rates stands TPOT in the steady
     state by formula; where requests wait ever longer, a row says that its load is not carried. For
     the largest, each rate has several runs of other requests: up by a quarter to the first at
-    which too few meet both targets, then halved. The first interval is of these runs, the second
-    of what predicted times may be off by.
+    which too few meet both targets, then in finer steps below it. The first interval is of these
+    runs, the second of what predicted times may be off by.
 
     With --drain all prompts are there at once, as in rollouts and offline batches: how long until
     all answers are done, at which batch sizes, and what speculation saves.
