@@ -18,7 +18,7 @@ _COMPILE = """
 from contextlib import suppress
 import specmodel
 import specmodel.cli.settings
-from specmodel.replay.traces.synthetic import list_presets, load_preset
+from specmodel.simulate.traces.synthetic import list_presets, load_preset
 
 for name in specmodel.list_hardware():
     specmodel.load_hardware(name)

@@ -20,8 +20,8 @@ from specmodel.base.text import Columns, align, wrap
 from specmodel.base.units import check
 from specmodel.cli.output import answering, told_progress
 from specmodel.cli.settings import SETTINGS
-from specmodel.replay.named import MOST
 from specmodel.show.forms import Answer, records
+from specmodel.simulate.named import MOST
 
 REQUESTS = 200
 """Of a task, in what is kept in results/cascade."""

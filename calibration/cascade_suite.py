@@ -21,12 +21,12 @@ import pandas as pd
 
 from specmodel.base.units import check
 from specmodel.cost.deploying import deploy
-from specmodel.replay.policies import CascadeSettings
-from specmodel.replay.run import simulate
-from specmodel.replay.sampling import TRACE, stream
-from specmodel.replay.times import replay_times
-from specmodel.replay.traces import Trace, join_traces, load_preset, sample_trace
-from specmodel.replay.workers import spread
+from specmodel.simulate.policies import CascadeSettings
+from specmodel.simulate.replays import simulate
+from specmodel.simulate.sampling import TRACE, stream
+from specmodel.simulate.times_alone import replay_times
+from specmodel.simulate.traces import Trace, join_traces, load_preset, sample_trace
+from specmodel.simulate.workers import spread
 
 MODELS = {
     "mixtral-8x7b": "fp8",

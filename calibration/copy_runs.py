@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.special import expit, logit, roots_genlaguerre, roots_jacobi
 
-from specmodel.replay.traces.copying import CopyProcess, CopyRuns, RunawayCopies
-from specmodel.replay.traces.statistics import (
+from specmodel.simulate.traces.copying import CopyProcess, CopyRuns, RunawayCopies
+from specmodel.simulate.traces.statistics import (
     DRAFT_LENGTHS,
     REFERENCE_LENGTH,
     TraceStatistics,
     trace_statistics,
 )
-from specmodel.replay.traces.synthetic import sample_trace
+from specmodel.simulate.traces.synthetic import sample_trace
 
 Array = NDArray[np.float64]
 

@@ -17,8 +17,8 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from specmodel.serving.asked import load
-from specmodel.serving.requests import Requests
+from specmodel.simulate.load_question import load
+from specmodel.simulate.requests import Requests
 
 OUTPUT, FOUND, RUNS = 2048, 0.5, 2
 """Tokens of each output of an offline batch [token], how much of its prompts is in the prefix

@@ -3,7 +3,7 @@
 import numpy as np
 
 from specmodel.base.units import Numeric, check
-from specmodel.serving.closed_forms import LoadCurves, SteadyState
+from specmodel.simulate.closed_forms import LoadCurves, SteadyState
 
 _FINE = 8
 """Points to a request on which the root is looked for [-]."""

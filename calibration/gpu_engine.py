@@ -36,7 +36,7 @@ from specmodel.fit.measured.tables import Served
 from specmodel.fit.steps import measured_steps
 from specmodel.machines.engine import EngineProfile, load_engine
 from specmodel.models.architecture import load_architecture
-from specmodel.serving.times import mixed_step_time
+from specmodel.simulate.times import mixed_step_time
 
 RESULTS = Path(__file__).parent / "results/h200_vllm"
 STEPS, OTHERS, THIRD = (RESULTS / f"steps{number}.csv" for number in ("", "_2", "_3"))

@@ -24,12 +24,12 @@ from real_judge import drafter_named
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.files import write_text
 from specmodel.cost.deploying import deploy
-from specmodel.serving.capacity import Capacity, Targets
-from specmodel.serving.closed_forms import chain_state
-from specmodel.serving.outcome import COOL_DOWN, WARM_UP
-from specmodel.serving.requests import Arrivals, Lengths, Requests
-from specmodel.serving.study import Study
-from specmodel.serving.trial import Trial
+from specmodel.simulate.capacity import Capacity, Targets
+from specmodel.simulate.closed_forms import chain_state
+from specmodel.simulate.outcome import COOL_DOWN, WARM_UP
+from specmodel.simulate.requests import Arrivals, Lengths, Requests
+from specmodel.simulate.study import Study
+from specmodel.simulate.trial import Trial
 
 LUCKS = 8
 """Draws of acceptance over which a simulated run is averaged [-]."""

@@ -1,7 +1,7 @@
 """Fit the acceptance processes that ship to measured ones.
 
 Usage: python calibration/presets.py [NAME ...]. Reads acceptance.csv and runaways.csv of
-calibration/tables and writes specmodel/replay/traces/presets/*.toml; the same numbers every time.
+calibration/tables and writes specmodel/simulate/traces/presets/*.toml; the same numbers every time.
 
 Look-ups are copy runs (`copy_runs`). For heads, three parameters (shares of requests and regimes,
 length of regimes) are searched for the autocorrelation and the spread over requests; for each trial
@@ -21,9 +21,9 @@ from scipy.optimize import brentq, minimize
 from copy_runs import OUTPUTS, fit_copy_runs, fit_runaways
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
-from specmodel.replay.traces.record import Trace
-from specmodel.replay.traces.statistics import DRAFT_LENGTHS, TraceStatistics, trace_statistics
-from specmodel.replay.traces.synthetic import (
+from specmodel.simulate.traces.record import Trace
+from specmodel.simulate.traces.statistics import DRAFT_LENGTHS, TraceStatistics, trace_statistics
+from specmodel.simulate.traces.synthetic import (
     FOLDER,
     AcceptanceProcess,
     Process,

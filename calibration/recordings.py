@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError
-from specmodel.replay.traces import Trace, ngram_trace
+from specmodel.simulate.traces import Trace, ngram_trace
 
 LIST = Path(__file__).parent / "tables/recorded_files.csv"
 WRITTEN = Path(__file__).parents[1] / "notebooks/data"

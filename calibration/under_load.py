@@ -34,16 +34,16 @@ from specmodel.fit.measured.judge import first_token_time
 from specmodel.layers.batch import sequence_group
 from specmodel.machines.engine import first_token_constants
 from specmodel.prediction.decoding import decode_deployed
-from specmodel.serving import loop
-from specmodel.serving.closed_forms import LoadCurves, chain_state
-from specmodel.serving.limits import Scheduler, usual_scheduler
-from specmodel.serving.outcome import Run
-from specmodel.serving.policies import fixed
-from specmodel.serving.requests import WORKLOADS, Arrivals, Lengths, Requests, draw_requests
-from specmodel.serving.run import prepare
-from specmodel.serving.state import Engine
-from specmodel.serving.study import Study
-from specmodel.serving.times import mixed_step_time
+from specmodel.simulate import loop
+from specmodel.simulate.closed_forms import LoadCurves, chain_state
+from specmodel.simulate.drafting import fixed
+from specmodel.simulate.limits import Scheduler, usual_scheduler
+from specmodel.simulate.outcome import Run
+from specmodel.simulate.requests import WORKLOADS, Arrivals, Lengths, Requests, draw_requests
+from specmodel.simulate.service import prepare
+from specmodel.simulate.state import Engine
+from specmodel.simulate.study import Study
+from specmodel.simulate.times import mixed_step_time
 
 RESULTS = Path(__file__).parent / "results"
 CASES: dict[str, tuple[dict[str, Any], str]] = {
@@ -117,8 +117,8 @@ def watched_steps(study: Study, policy: str, rate: float) -> list[Step]:
     """Return all steps of a run in plain Python, with their groups as they were."""
     steps, advance = list[Step](), loop.advance
 
-    def watched(tables: Any, engine: Engine, step: Any) -> None:
-        advance(tables, engine, step)
+    def watched(outcomes: Any, tables: Any, server: Any, engine: Engine, step: Any) -> None:
+        advance(outcomes, tables, server, engine, step)
         own = [engine.requests[place] for place in engine.running[: engine.state.running]]
         own = [request for request in own if request.scheduled_tokens > 0]
         contexts = tuple(request.context for request in own if request.prefill_tokens == 0)

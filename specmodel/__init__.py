@@ -14,9 +14,10 @@ if TYPE_CHECKING:
         cost as cost,
         fit as fit,
         measure as measure,
-        replay as replay,
-        serving as serving,
         show as show,
+        simulate as replay,  # noqa: F401 - its name before
+        simulate as serving,  # noqa: F401 - its name before
+        simulate as simulate,
     )
     from specmodel.algebra import experts as experts, moesd as moesd, speculation as speculation
     from specmodel.algebra.acceptance import Acceptance as Acceptance
@@ -68,10 +69,10 @@ if TYPE_CHECKING:
     from specmodel.prediction.decoding import decode as decode
     from specmodel.prediction.outcome import Prediction as Prediction
     from specmodel.prediction.predicting import predict as predict
-    from specmodel.serving.asked import load as load
-    from specmodel.serving.compared import compare as compare
-    from specmodel.serving.scheduled import schedule as schedule
     from specmodel.show import plots as plots
+    from specmodel.simulate.compared import compare as compare
+    from specmodel.simulate.load_question import load as load
+    from specmodel.simulate.scheduled import schedule as schedule
 
 __version__ = "1.0.0"
 

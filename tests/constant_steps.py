@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from specmodel.serving.times import TabulatedTimes
+from specmodel.simulate.tables import TabulatedTimes
 
 
 def constant_times(step_time, prompt_time, max_requests=1, max_draft_length=0):

@@ -2,8 +2,8 @@
 
 from bisect import bisect_left
 
-from specmodel.replay.policies import AdaptiveSteps
-from specmodel.replay.policies.sglang import adapt, read_slots, slot_of
+from specmodel.simulate.policies import AdaptiveSteps
+from specmodel.simulate.policies.sglang import adapt, read_slots, slot_of
 
 
 class AdaptiveServer:

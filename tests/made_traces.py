@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from specmodel.replay.traces import AcceptanceProcess, Trace
-from specmodel.replay.traces.record import COLUMNS, check_request, collect_trace
+from specmodel.simulate.traces import AcceptanceProcess, Trace
+from specmodel.simulate.traces.record import COLUMNS, check_request, collect_trace
 
 
 def iid_process(acceptance_rate: float, max_draft_length: int = 20) -> AcceptanceProcess:

@@ -13,7 +13,7 @@ HEAD = PREDICTED + " --target olmoe-1b-7b --drafter eagle --trace code-eagle"
 NAMES = ["none", "fixed:1", "fixed:2", "fixed:3", "best-fixed", "cascade", "oracle"]
 LONG = (
     "cascade:first_draft_length=1:backoff_factor=1,cascade:first_draft_length=1:climb=false,"
-    f"{MINE}:Fixed:length=3,{MINE}:Given,specmodel.replay.policies:Goodput:window=20"
+    f"{MINE}:Fixed:length=3,{MINE}:Given,specmodel.simulate.policies:Goodput:window=20"
 )
 
 FOLDER = Path(__file__).parent / "data/simulate"

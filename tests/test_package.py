@@ -21,13 +21,13 @@ from specmodel.base import Record
 from specmodel.base.schemas import schema_of
 from specmodel.base.units import LARGEST_RATE
 from specmodel.layers.kinds import FITTED_KINDS
-from specmodel.replay.policies.sglang import Slot
-from specmodel.replay.traces import CopyProcess
+from specmodel.simulate.policies.sglang import Slot
+from specmodel.simulate.traces import CopyProcess
 
 PACKAGE = Path(specmodel.__file__).parent
 ROOMS = (
     *("base", "algebra", "layers", "models", "drafters", "machines", "cost", "prediction"),
-    *("answers", "replay", "serving", "measure", "fit", "show", "cli"),
+    *("answers", "simulate", "measure", "fit", "show", "cli"),
 )
 """Rooms from the ground up: a module imports from its own room or from rooms before it."""
 LEVELS = {room: level for level, room in enumerate(ROOMS)}

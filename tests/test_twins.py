@@ -22,7 +22,7 @@ IN_PYTHON = {
     "schedule": specmodel.schedule,
     "load": specmodel.load,
     "sensitivity": specmodel.sensitivity.analyse,
-    "simulate": specmodel.replay.replayed,
+    "simulate": specmodel.simulate.replayed,
 }
 SHOWN = ("name", "tpot_target", "columns", "interval", "components")
 """Of a prediction: which view it is asked for, and what that shows."""
@@ -104,7 +104,9 @@ def with_searches(commands):
     ("command", "other"), with_searches(values_of("commands.txt", "python says"))
 )
 def test_python_says_what_the_command_line_says(command, other, capsys, monkeypatch):
-    monkeypatch.setattr("specmodel.serving.asked.RUNS", dict.fromkeys((True, False), (1, 500)))
+    monkeypatch.setattr(
+        "specmodel.simulate.load_question.RUNS", dict.fromkeys((True, False), (1, 500))
+    )
     if command.startswith(("sensitivity", "schedule")):
         pytest.importorskip("scipy")
     found = asked(command, other)
@@ -128,7 +130,7 @@ def test_what_cannot_be_is_refused_in_python_too(command, told, argument):
 
 
 def test_a_replay_needs_a_target():
-    refused(r"^target: got ", specmodel.replay.replayed, trace="code-eagle")
+    refused(r"^target: got ", specmodel.simulate.replayed, trace="code-eagle")
 
 
 def test_python_tabulates_steps_as_the_command_line(capsys):

@@ -61,8 +61,8 @@ class Alternatives(Viewed):
     prices
         Price of a GPU of each for an hour, where they were given [-].
     targets, carried
-        Fields of the `serving.Targets` that requests should meet, and what each alternative carries
-        within them, where a load was simulated.
+        Where a load was simulated, fields of the `simulate.Targets` that requests should meet, and
+        what each alternative carries within them.
     """
 
     room = "compared"

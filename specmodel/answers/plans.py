@@ -64,7 +64,7 @@ class Plan(Viewed):
         The schedule up to all batch sizes, where `schedule` ends before, and that one with larger
         CUDA graphs, where it gains more.
     targets, carried
-        Where a load was simulated, fields of the `serving.Targets` that requests should meet, and
+        Where a load was simulated, fields of the `simulate.Targets` that requests should meet, and
         what each schedule tried carries within them.
     """
 

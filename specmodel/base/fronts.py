@@ -33,8 +33,13 @@ def front(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
         home = None if name.startswith("__") else _homes(package).get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        is_module = home == package
-        value = import_module(f"{home}.{name}") if is_module else getattr(import_module(home), name)
+        module_of, own = home
+        is_module = module_of == package
+        value = (
+            import_module(f"{package}.{own}")
+            if is_module
+            else getattr(import_module(module_of), own)
+        )
         setattr(module, name, value)
         return value
 
@@ -42,14 +47,14 @@ def front(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
 
 
 @cache
-def _homes(package: str) -> dict[str, str]:
-    """Return the module that has each name that a package exports."""
+def _homes(package: str) -> dict[str, tuple[str, str]]:
+    """Return the module that has each name that a package exports, and its name there."""
     import ast
 
     # a package that Python found in a folder or wheel has a specification, whose loader reads it
     source = sys.modules[package].__spec__.loader.get_source(package)  # type: ignore[union-attr]
     return {
-        alias.name: statement.module
+        alias.asname or alias.name: (statement.module, alias.name)
         for block in ast.parse(source).body
         if isinstance(block, ast.If)
         for statement in block.body

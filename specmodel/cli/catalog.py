@@ -9,8 +9,8 @@ import click
 import specmodel
 from specmodel.base.errors import InputError, nearest
 from specmodel.cli.settings import SETTINGS, ignore_option, own
-from specmodel.replay import traces
 from specmodel.show import catalog
+from specmodel.simulate import traces
 
 
 def _kinds(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:

@@ -48,7 +48,7 @@ def compare(**options: Any) -> forms.Answer:
           --tpot-target 10ms
     """
     from specmodel.cli.options import parsed
-    from specmodel.serving.compared import compared as compared_by
+    from specmodel.simulate.compared import compared as compared_by
 
     refuse_without_load(options, "tpot_target")
     lists = given(options, _LISTS)

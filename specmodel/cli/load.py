@@ -50,8 +50,8 @@ def load(**options: Any) -> Answer:
     policy meets the same requests and the same noise. Beside given rates stands TPOT in the steady
     state by formula; where requests wait ever longer, a row says that its load is not carried. For
     the largest, each rate has several runs of other requests: up by a quarter to the first at
-    which too few meet both targets, then halved. The first interval is of these runs, the second
-    of what predicted times may be off by.
+    which too few meet both targets, then in finer steps below it. The first interval is of these
+    runs, the second of what predicted times may be off by.
 
     With --drain all prompts are there at once, as in rollouts and offline batches: how long until
     all answers are done, at which batch sizes, and what speculation saves.
@@ -70,7 +70,7 @@ def load(**options: Any) -> Answer:
       specmodel load qwen3-30b-a3b h200 --drain 64 --samples 4 \\
           --prompt-length 200 --output-length lognormal:1000:0.8
     """
-    from specmodel.serving.asked import FOR_LARGEST, load_question
+    from specmodel.simulate.load_question import FOR_LARGEST, load_question
 
     question = load_question(arguments_of_load(options))
     if question.trial is not None:
@@ -85,7 +85,7 @@ def load(**options: Any) -> Answer:
 @contextmanager
 def searching(options: Mapping[str, Any], pieces: int) -> Iterator[dict[str, Any]]:
     """Yield workers, client and progress bar for `pieces` searches; warn if numba is missing."""
-    from specmodel.serving.run import has_numba
+    from specmodel.simulate.service import has_numba
 
     if not has_numba():
         usual = "2 short runs at each rate by default, rates 3 % apart, up to a tenth too much"
@@ -101,7 +101,7 @@ def arguments_of_load(options: dict[str, Any]) -> dict[str, Any]:
 
     if not options.get("for_load", True):
         return arguments_from(options) | given(options, ["tpot_target"])
-    from specmodel.serving.asked import OF_LOADS
+    from specmodel.simulate.load_question import OF_LOADS
 
     typed = given(options, ("prompt_length", "output_length"))
     laws = {name: value for name, value in typed.items() if ":" in str(value)}

@@ -54,7 +54,7 @@ def schedule(**options: Any) -> Answer:
           --drafter dspark --max-draft-length 7 --context-length 4096
     """
     from specmodel.answers.config_formats import config_format, format_of_engine
-    from specmodel.serving.scheduled import scheduled
+    from specmodel.simulate.scheduled import scheduled
 
     typed = click.get_current_context().params
     if options["config_format"] is None:

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specmodel import replay
+from specmodel import simulate as simulation
 from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.cli import settings
 from specmodel.cli.output import answering, told_progress
@@ -16,8 +16,8 @@ from specmodel.show import replayed
 from specmodel.show.forms import Answer
 
 if TYPE_CHECKING:
-    from specmodel.replay.asked import ReplayQuestion
     from specmodel.show import report
+    from specmodel.simulate.replay_question import Replayed
 
 
 @settings.command()
@@ -60,7 +60,7 @@ def simulate(**options: Any) -> Answer:
     """
     from specmodel.base.files import write_text
     from specmodel.cli.options import where_from
-    from specmodel.replay.asked import OF_REPLAYS, replay_question
+    from specmodel.simulate.replay_question import OF_REPLAYS, replay_question
 
     _check_files(options)
     if options["trace"] is not None and options["timeline"] is None:
@@ -96,11 +96,13 @@ def _check_files(options: dict[str, Any]) -> None:
         refuse_inputs("records", options["records"], *read)
 
 
-def _steps(question: ReplayQuestion, options: dict[str, Any]) -> report.DataFrame:
+def _steps(question: Replayed, options: dict[str, Any]) -> report.DataFrame:
     """Return the steps of the request to draw."""
-    from specmodel.replay.choices import choose
+    from specmodel.simulate.choices import choose
 
     single = [name for name in question.policies if name != "best-fixed"]
     chosen = "cascade" if "cascade" in single else (single or question.policies)[-1]
-    drawn = partial(replay.timeline, question.source, question.times, choose(chosen, Path.cwd()))
+    drawn = partial(
+        simulation.timeline, question.source, question.times, choose(chosen, Path.cwd())
+    )
     return drawn(request=options["request"] or 0, **question.sampling)

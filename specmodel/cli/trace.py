@@ -13,10 +13,10 @@ from specmodel.base.text import wrap
 from specmodel.cli.helping import WholeList
 from specmodel.cli.settings import OVERWRITE, SETTINGS, check_free, options_of, refuse_inputs
 from specmodel.prediction.table import Form
-from specmodel.replay import traces
 from specmodel.show.columns import TRACES
 from specmodel.show.forms import table
 from specmodel.show.glossary import PAGES
+from specmodel.simulate import traces
 
 
 @click.group(cls=WholeList, context_settings=SETTINGS)
@@ -54,7 +54,7 @@ def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any)
       specmodel trace ngram ./requests.jsonl --ngram 2:5 --match last \\
           --output ./ngram.jsonl
     """
-    from specmodel.replay.traces.files import check_written
+    from specmodel.simulate.traces.files import check_written
 
     refuse_inputs("output", output, input_)
     check_written(output)
@@ -86,7 +86,7 @@ def sample(
     Example:
       specmodel trace sample code-ngram --requests 100 --output ./code.jsonl
     """
-    from specmodel.replay.traces.files import check_written
+    from specmodel.simulate.traces.files import check_written
 
     refuse_inputs("output", output, preset)
     check_written(output)
@@ -106,7 +106,7 @@ def describe(names: tuple[str, ...]) -> None:
     Example:
       specmodel trace describe code-ngram math-ngram
     """
-    from specmodel.replay.traces.files import SUFFIXES
+    from specmodel.simulate.traces.files import SUFFIXES
 
     rows = []
     for name in names:
@@ -121,7 +121,7 @@ def describe(names: tuple[str, ...]) -> None:
 
 def _statistics_table(rows: list[tuple[str, traces.statistics.TraceStatistics]]) -> str:
     """Return a row for each trace, and what its columns mean."""
-    from specmodel.replay.traces.statistics import DRAFT_LENGTHS
+    from specmodel.simulate.traces.statistics import DRAFT_LENGTHS
 
     columns: dict[str, Form] = {"trace": "{trace}"}
     columns |= {f"\n{n}": f"{{at_{n}:.2f}}" for n in DRAFT_LENGTHS}
@@ -138,7 +138,7 @@ def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> traces.
     import numpy as np
 
     from specmodel.base.units import check
-    from specmodel.replay.traces.files import check_positions
+    from specmodel.simulate.traces.files import check_positions
 
     check("requests", requests, minimum=1, whole=True)
     check("output_tokens", output_tokens, minimum=1, whole=True)

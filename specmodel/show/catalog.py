@@ -11,12 +11,12 @@ from typing import Any
 import specmodel
 from specmodel.base.ranges import among
 from specmodel.drafters.names import named_drafters
-from specmodel.replay import traces
 from specmodel.show.behind import off_by
 from specmodel.show.columns import meanings
 from specmodel.show.forms import table
 from specmodel.show.glossary import LIMITS, WORDS, policy_words
 from specmodel.show.notes import si
+from specmodel.simulate import traces
 
 Row = dict[str, str]
 """A row of a listing: cells by title, the name of the record first."""

@@ -34,8 +34,8 @@ _CARRIED = (
 def answer(found: Alternatives) -> forms.Answer:
     """Return a comparison in all forms."""
     from specmodel.answers.ranking import carried_facts
-    from specmodel.serving.facts import within_targets
     from specmodel.show.within import most_within
+    from specmodel.simulate.facts import within_targets
 
     predictions, ranking, carried = found.predictions, found.ranking, found.within
     facts, words = ranking.facts() | {"room": Fact(found.rooms, "request")}, list[str]()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmodel.serving.facts import drain_facts
 from specmodel.show.forms import Answer
 from specmodel.show.glossary import PAGES
 from specmodel.show.loads import framed, graph_notes
+from specmodel.simulate.facts import drain_facts
 
 if TYPE_CHECKING:
-    from specmodel.serving.asked import Drained
+    from specmodel.simulate.load_question import Drained
 
 _SHOWN = (
     *("policy", "makespan", "makespan_closed", "speedup", "speedup_low", "done_p50", "done_p90"),

@@ -20,7 +20,7 @@ PAGES: dict[str, dict[str, Any]] = toml_tables(_DATA / "pages.toml")
 
 def policy_words() -> dict[str, str]:
     """Return a description of each policy of ``simulate`` and ``load``, by name."""
-    from specmodel.replay.policies.known import KNOWN
+    from specmodel.simulate.policies.known import KNOWN
 
     return TABLES["policies"] | {name: kind.words for name, kind in KNOWN.items()}
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from specmodel.base.text import SCREEN
 from specmodel.prediction.table import Row
-from specmodel.serving.facts import capacity_facts, rate_facts
 from specmodel.show import report
 from specmodel.show.behind import behind
 from specmodel.show.columns import DRAINS, LOADS, chosen, units
@@ -16,11 +15,12 @@ from specmodel.show.facts import Facts, lines
 from specmodel.show.forms import Answer, text_table
 from specmodel.show.glossary import PAGES
 from specmodel.show.notes import in_words
+from specmodel.simulate.facts import capacity_facts, rate_facts
 
 if TYPE_CHECKING:
     from specmodel.base.notes import Note
-    from specmodel.serving.asked import Loaded
-    from specmodel.serving.study import Study
+    from specmodel.simulate.load_question import Loaded
+    from specmodel.simulate.study import Study
 
 _TEXTS = PAGES["loads"]
 _NINETY = "90 %: of requests, which stay below it."
@@ -42,7 +42,7 @@ _SPARE = ("running", "tpot_closed", "ttft_p90", "tpot_p90", "simulated_low")
 def answer(loaded: Loaded) -> Answer:
     """Return the answer of a load in all forms: at the rates asked for, or the largest rate."""
     from specmodel.prediction.cautions import notes_of_run
-    from specmodel.serving.study import not_carried
+    from specmodel.simulate.study import not_carried
 
     study, rows, tried = loaded.study, loaded.rows, loaded.tried
     warnings: list[object] = [*graph_notes(study, tried or rows), *study.notes]

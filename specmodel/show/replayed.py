@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from specmodel import replay
+from specmodel import simulate
 from specmodel.base.text import SCREEN
 from specmodel.prediction.table import Column, Row
 from specmodel.show import report
@@ -17,7 +17,7 @@ from specmodel.show.glossary import PAGES
 from specmodel.show.notes import in_words
 
 if TYPE_CHECKING:
-    from specmodel.replay.asked import Replayed, ReplayQuestion
+    from specmodel.simulate.replay_question import Replayed
 
 _HINDSIGHT = "told the requests beforehand, as no engine is; not among the best"
 """What is noted of policies of hindsight."""
@@ -32,7 +32,7 @@ _OVER = Column(
 _LONGEST_LABEL = 20
 
 
-def heading(question: ReplayQuestion) -> str:
+def heading(question: Replayed) -> str:
     """Return the heading: the deployment, or the source of the times, and the requests."""
     where = question.deployment and report.heading(question.deployment)
     return f"{where or question.heading}; {question.requests}"
@@ -40,34 +40,34 @@ def heading(question: ReplayQuestion) -> str:
 
 def answer(found: Replayed) -> Answer:
     """Return the answer of a replay of several policies, in all forms."""
-    question, case = found.question, heading(found.question)
-    room = {} if question.fits is None else {"fits": question.fits}  # unknown of measured times
+    case = heading(found)
+    room = {} if found.fits is None else {"fits": found.fits}  # unknown of measured times
     rows = [row | room | {"assumed": row["assumed"] or ""} for row in records(found.summary)]
-    warnings = [*map(str, question.warnings)]
-    assumptions = in_words(question.assumed)
+    warnings = [*map(str, found.warnings)]
+    assumptions = in_words(found.assumed)
     names = [row["policy"] for row in rows]
     labels = {
         name: name if len(name) <= _LONGEST_LABEL else f"{name.partition(':')[0][:14]} [{number}]"
         for number, name in enumerate(names, 1)
     }
     labelled = [row | {"policy": labels[row["policy"]]} for row in rows]
-    facts, shown = (_facts(each, question.times) for each in (rows, labelled))
+    facts, shown = (_facts(each, found.times) for each in (rows, labelled))
     gains = "best" in facts and facts["best_speedup"].value > 1
     headline = (_BEST if gains else _NONE) if "best" in facts else _BOUNDS
-    words = report.opening([headline, *_LINES], shown, question.fits is not False)
+    words = report.opening([headline, *_LINES], shown, found.fits is not False)
     in_short = {n: f"{v:g}" if isinstance(v, float) else v for n, v in assumptions.items()}
-    sentences = behind(question.deployment) if question.deployment else []
+    sentences = behind(found.deployment) if found.deployment else []
 
     def page() -> str:
         table = _table(labelled, labels)
         return report.laid_out(case, sentences, in_short, warnings, words, [table])
 
     fields = {"heading": case, "assumptions": assumptions, "warnings": warnings, **room}
-    fields |= {"step_times": fields_of(question.times), "policies": rows}
+    fields |= {"step_times": fields_of(found.times), "policies": rows}
     return Answer(page=page, facts=facts, fields=fields, rows=rows, warnings=warnings, case=case)
 
 
-def _facts(rows: list[Row], times: replay.ReplayTimes) -> Facts:
+def _facts(rows: list[Row], times: simulate.ReplayTimes) -> Facts:
     """Return the best policy that can be deployed, and the relative step times, which decide."""
     able = [row for row in rows if row["time_over_best"] is not None]
     best = max(able, key=lambda row: row["speedup"], default=Row())
@@ -79,7 +79,7 @@ def _facts(rows: list[Row], times: replay.ReplayTimes) -> Facts:
     return known((facts | picked("best", best, "policy", speedup="speedup")).items())
 
 
-def fields_of(times: replay.ReplayTimes) -> Row:
+def fields_of(times: simulate.ReplayTimes) -> Row:
     """Return times for JSON, the later ones as a list of the same fields."""
     fields: Row = plain_fields(times)
     fields["later"] = [fields_of(row) for row in fields["later"]]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specmodel.base.text import command_lines, wrap
-from specmodel.serving.facts import carried_facts
 from specmodel.show import loads, report
 from specmodel.show.columns import RANGES, units
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, text_table
 from specmodel.show.glossary import PAGES
 from specmodel.show.grounds import ground_facts, ground_lines
+from specmodel.simulate.facts import carried_facts
 
 if TYPE_CHECKING:
     from specmodel.answers import Plan

@@ -16,7 +16,7 @@ from rows import each_row
 from specmodel import InputError
 from specmodel.answers import Schedule, config_format, draft_length_schedule, draft_ranges
 from specmodel.answers.schedule import mean_speedup
-from specmodel.replay.policies import scheduled_draft_lengths
+from specmodel.simulate.policies import scheduled_draft_lengths
 
 COARSE = [0.8, 0.95, 0.99, 0.995, 1.0, 1.004, 1.01, 1.05, 1.2]
 """Few values, so that ties are common."""

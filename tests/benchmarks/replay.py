@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from specmodel import deploy
-from specmodel.replay import ReplayTimes, Sample, blocks, replay_times, simulate
-from specmodel.replay.traces import Trace, join_traces, load_preset, sample_trace
+from specmodel.simulate import ReplayTimes, Sample, blocks, replay_times, simulate
+from specmodel.simulate.traces import Trace, join_traces, load_preset, sample_trace
 
 
 class Averaging:

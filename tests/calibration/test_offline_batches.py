@@ -7,7 +7,7 @@ import pytest
 from drains import BY_REQUEST, OUTPUT, batches, differing
 from engines import DIP, GRID, TABLE
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.serving.policies import spread_survival, survival
+from specmodel.simulate.accepted import spread_survival, survival
 
 CELLS = {
     "batch_size_or_concurrency": "batch",

@@ -119,7 +119,7 @@ def test_too_little_memory_is_one_line(command, monkeypatch, ended):
     def fail(*_arguments, **_named):
         raise MemoryError
 
-    for place in ("answers.explain", "answers.sweeps.csv_chunks", "replay.traces.sample_trace"):
+    for place in ("answers.explain", "answers.sweeps.csv_chunks", "simulate.traces.sample_trace"):
         monkeypatch.setattr(f"specmodel.{place}", fail)
     remedy = "fewer points or requests, or more memory"
     told = f"specmodel: error: memory: too little for this; expected {remedy}\n"

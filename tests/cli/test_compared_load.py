@@ -14,7 +14,9 @@ ONE = f"{LINE} {CARRIED}".replace("h100,h200", "h100")
 
 @pytest.fixture(autouse=True)
 def short_runs(monkeypatch):
-    monkeypatch.setattr("specmodel.serving.asked.RUNS", dict.fromkeys((True, False), (1, 300)))
+    monkeypatch.setattr(
+        "specmodel.simulate.load_question.RUNS", dict.fromkeys((True, False), (1, 300))
+    )
 
 
 @pytest.mark.search

@@ -17,7 +17,7 @@ def test_on_other_seeds_it_carries_no_less_than_single_lengths_and_none(
 ):
     """By more than two standard errors of the differences."""
     runs = dict.fromkeys((True, False), (2, requests))
-    monkeypatch.setattr("specmodel.serving.asked.RUNS", runs)
+    monkeypatch.setattr("specmodel.simulate.load_question.RUNS", runs)
     line = f"{LOAD} --tpot-target {target} --max-draft-length {longest}"
     carried = document(f"schedule {line} --max-batch-size 256 --for vllm --for-load")
     rows = {row["policy"]: row["capacity"] for row in carried["carried"]}

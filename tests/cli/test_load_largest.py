@@ -12,7 +12,7 @@ from printed import in_one_line, typed_wrong, widest
 from rows import each_row
 
 from specmodel.cli.commands import main_group
-from specmodel.serving.asked import RUNS
+from specmodel.simulate.load_question import RUNS
 
 pytestmark = pytest.mark.search
 WHERE = "qwen3-30b-a3b h100 --requests 60 --replications 2 --prompt-length 100 --output-length 60"
@@ -45,7 +45,7 @@ def test_what_looser_targets_carry_stands_in_the_rows(rows):
 
 
 def test_without_numba_runs_are_fewer_and_that_is_said(ended, monkeypatch):
-    monkeypatch.setattr("specmodel.serving.run.find_spec", lambda name: None)
+    monkeypatch.setattr("specmodel.simulate.service.find_spec", lambda name: None)
     line = "--prompt-length 100 --output-length 20 --tpot-target 12ms --policy none"
     _, page, err = ended(f"load qwen3-30b-a3b h100 {line} --verbose")
     assert "without numba the search is coarse, with 2 short runs at each rate" in err

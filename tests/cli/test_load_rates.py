@@ -6,7 +6,7 @@ import re
 import pytest
 from printed import in_one_line, widest
 
-from specmodel.serving.study import not_carried
+from specmodel.simulate.study import not_carried
 
 WHERE = "qwen3-30b-a3b h100 --requests 200"
 

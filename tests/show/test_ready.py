@@ -11,7 +11,7 @@ import pytest
 from planted import H200, planted
 
 import specmodel
-from specmodel import answers, measure, replay
+from specmodel import answers, measure, simulate
 from specmodel.answers.sensitivity import analyse
 from specmodel.fit import fit_kernels, measured, update_engine
 from specmodel.fit.measured import judge_serving
@@ -25,7 +25,7 @@ _COUNTED = {
     function.__code__: function.__name__
     for function in (
         *(evaluate, central_intervals, peak_interval, fit_kernels, update_engine),
-        *(measured_steps, judge_serving, predict_measured, replay.simulate),
+        *(measured_steps, judge_serving, predict_measured, simulate.simulate),
     )
 }
 MOE = {"target": "qwen3-30b-a3b", "hardware": "2xh100", "drafter": "eagle3"}
@@ -96,7 +96,7 @@ ANSWERS = {
         "qwen3-30b-a3b", ["h100", "h200"], batch_size=[4], for_load=True, **SEARCHED
     ).view(),
     "sensitivity": lambda: analyse("qwen3-30b-a3b", "h200", samples=64, **SURE).view(),
-    "simulate": lambda: replay.replayed(
+    "simulate": lambda: simulate.replayed(
         "qwen3-30b-a3b", "h200", trace="code-eagle", requests=9, output_tokens=64
     ).view(),
     "cost table": lambda: answers.step_costs(

@@ -153,7 +153,7 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
     Parameters
     ----------
     table, ax
-        As `replay.summarise` returns it: policy, speedup, speedup_low and speedup_high, which
+        As `simulate.summarise` returns it: policy, speedup, speedup_low and speedup_high, which
         are missing where there was one request; a row for each policy, at most 24.
     """
     ends = ("speedup_low", "speedup_high")

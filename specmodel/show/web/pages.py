@@ -15,7 +15,6 @@ from specmodel.prediction.case import Case, case_of, published_or_none, task_spr
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predicted
 from specmodel.prediction.table import Column, Row, columns_of, seconds, with_values
-from specmodel.serving.scheduled import schedule
 from specmodel.show import report
 from specmodel.show.columns import chosen
 from specmodel.show.facts import Fact
@@ -23,6 +22,7 @@ from specmodel.show.forms import Answer
 from specmodel.show.views import case as of_prediction, view
 from specmodel.show.web import figures
 from specmodel.show.web.address import START, Address, choices, command_of, python_of
+from specmodel.simulate.scheduled import schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

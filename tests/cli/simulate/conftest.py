@@ -8,7 +8,7 @@ from made_traces import iid_process
 from printed import in_one_line
 from simulated import FILES
 
-from specmodel.replay.traces import load_preset, sample_trace, write_trace
+from specmodel.simulate.traces import load_preset, sample_trace, write_trace
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ def test_one_line_names_the_argument_before_any_work(
     before = listing(folder)
     with monkeypatch.context() as patch:
         if not any(word in command for word in REPLAYED):
-            patch.setattr("specmodel.replay.run.replay_blocks", too_late)
+            patch.setattr("specmodel.simulate.replays.replay_blocks", too_late)
         refuse(command, *fragments)
     assert listing(folder) == before
 

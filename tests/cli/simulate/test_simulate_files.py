@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from simulated import MEASURED, MINE, NAMES, PREDICTED, listing, typed
 
-from specmodel.replay import read_replay_times, simulate
-from specmodel.replay.policies import Cascade
-from specmodel.replay.traces import read_trace
+from specmodel.simulate import read_replay_times, simulate
+from specmodel.simulate.policies import Cascade
+from specmodel.simulate.traces import read_trace
 
 # a policy of the user's own
 
@@ -46,7 +46,7 @@ def test_what_is_no_policy_is_not_called(refuse):
 @pytest.mark.slow
 def test_the_folder_is_on_the_path_only_while_a_policy_of_the_users_is_imported(folder):
     """A module there that is named as a standard one is not taken for it, by workers neither."""
-    program = "import sys; from specmodel import cli; from specmodel.replay import blocks;"
+    program = "import sys; from specmodel import cli; from specmodel.simulate import blocks;"
     program += " blocks.BLOCK_REQUESTS = 30; sys.exit(cli.main())"
     for policies in ("none,cascade", f"none,{MINE}:Helped", f"./{MINE}.py:Helped"):
         typed = shlex.split(f"{MEASURED} --policy {policies} --workers 2 --trace code-ngram")
@@ -65,8 +65,8 @@ def test_a_recorded_trace_needs_nothing_that_an_earlier_command_imported(folder)
 
 
 def test_policies_of_the_package_are_not_asked_as_objects(policies, monkeypatch):
-    monkeypatch.setattr("specmodel.replay.blocks.PolicyAdapter", None)  # the form for any policy
-    path = "specmodel.replay.policies:Cascade"
+    monkeypatch.setattr("specmodel.simulate.blocks.PolicyAdapter", None)  # the form for any policy
+    path = "specmodel.simulate.policies:Cascade"
     found = policies(f"{path},{path}:max_trials=2,cascade:max_trials=2")
     usual, few, same = (row["speedup"] for row in found)
     assert usual != few == same
@@ -151,7 +151,7 @@ def test_nothing_is_written_if_a_policy_fails_on_the_way(option, folder, refuse)
     ],
 )
 def test_what_workers_cannot_do(policy, told, refuse, monkeypatch):
-    monkeypatch.setattr("specmodel.replay.blocks.BLOCK_REQUESTS", 500)
+    monkeypatch.setattr("specmodel.simulate.blocks.BLOCK_REQUESTS", 500)
     sizes = "--trace code-ngram --requests 1200 --output-tokens 1"
     refuse(f"{MEASURED} {sizes} --policy {MINE}:{policy} --workers 2", told)
 
@@ -160,7 +160,7 @@ def test_interrupt_is_silent(folder, monkeypatch, ended):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("specmodel.replay.run.replay_blocks", interrupt)
+    monkeypatch.setattr("specmodel.simulate.replays.replay_blocks", interrupt)
     before = listing(folder)
     status, out, err = ended(f"{MEASURED} --records kept.csv")
     assert (status, (out + err).strip()) == (130, "")

@@ -1,0 +1,182 @@
+"""What is accepted of drafts: its chances, or a trace, as the loop over steps reads them."""
+
+from collections.abc import Mapping
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from specmodel.algebra.acceptance import Acceptance, conditional_acceptance
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+from specmodel.simulate.sampling import Noise
+from specmodel.simulate.state import Outcomes, Request
+from specmodel.simulate.traces import Trace
+
+CLASSES = 8
+"""Classes of requests, equally many in each, where acceptance differs between requests [-]."""
+_BISECTIONS = 50
+
+GOLDEN, FIRST_FACTOR, SECOND_FACTOR = 0x9E3779B9, 0x7FEB352D, 0x846CA68B
+"""Weyl increment by output position, and the factors of Wellons' 32-bit mix (lowbias32)."""
+LOW = 0xFFFFFFFF
+
+
+def uniform_hash(key: int, position: int) -> int:
+    """Return a hash of key and position that is uniform below 2^32 [-].
+
+    Products stay right in 64 bits, as only their low 32 bits are kept.
+    """
+    x = (key + position * GOLDEN) & LOW
+    x = ((x ^ (x >> 16)) * FIRST_FACTOR) & LOW
+    x = ((x ^ (x >> 15)) * SECOND_FACTOR) & LOW
+    return x ^ (x >> 16)
+
+
+def position_of(outcomes: Outcomes, request: Request, place: int) -> int:
+    """Return where a request stands in a trace, whose requests are taken in turn [token]."""
+    own = place % len(outcomes.first)
+    return int(outcomes.first[own] + request.emitted_tokens % outcomes.lengths[own])
+
+
+def drafted_tokens(outcomes: Outcomes, request: Request, place: int, asked: int) -> int:
+    """Return how many tokens are drafted for a request of those asked for [token]."""
+    if len(outcomes.proposed) == 0:
+        return asked
+    offered = outcomes.proposed[position_of(outcomes, request, place)]
+    return int(offered) if offered < asked else asked
+
+
+def accepted_tokens(outcomes: Outcomes, request: Request, place: int, length: int) -> int:
+    """Return how many of the tokens drafted for a request are accepted [token]."""
+    if len(outcomes.accepted) > 0:
+        at = outcomes.rows[length] + position_of(outcomes, request, place)
+        found = outcomes.accepted[at]
+        return int(found) if found < length else length
+    noise = uniform_hash(request.key, request.emitted_tokens)
+    held, first = 0, length * outcomes.longest
+    if outcomes.classes > 1 or len(outcomes.contexts) > 0:
+        first += table_of(outcomes, request) * (outcomes.longest + 1) * outcomes.longest
+    for j in range(first, first + length):
+        held += noise < outcomes.thresholds[j]
+    return held
+
+
+def table_of(outcomes: Outcomes, request: Request) -> int:
+    """Return the index of the table of thresholds for a request's class and context [-]."""
+    table = (request.key * outcomes.classes >> 32) * (len(outcomes.contexts) + 1)
+    for least in outcomes.contexts:
+        table += request.context >= least
+    return int(table)
+
+
+NOTHING: dict[str, Any] = dict.fromkeys(("proposed", "accepted"), np.zeros(0, np.uint8))
+NOTHING |= dict.fromkeys(("rows", "first", "lengths"), np.zeros(0, np.int64))
+NOTHING |= dict.fromkeys(("expert_draws", "noise_draws"), np.zeros(0, np.uint8))
+NOTHING |= dict.fromkeys(("experts", "expert_levels", "noise_levels"), np.zeros(0))
+NOTHING |= dict.fromkeys(("thresholds", "contexts"), np.zeros(0, np.int64))
+"""Fields of `Outcomes` that are not read."""
+
+
+def of_trace(
+    trace: Trace, longest: int, noise: Noise | None = None, *, proposes: bool = True
+) -> Outcomes:
+    """Return the outcomes of drafts of at most `longest` tokens, as a trace has them [token].
+
+    Without `proposes`, drafts are as long as asked for, and their first tokens fare alike.
+    """
+    if longest > trace.max_draft_length:
+        expected = f"at most {trace.max_draft_length}, the longest draft of the trace"
+        raise InputError("draft_length", longest, expected)
+    accepted, which = trace.by_length(longest)
+    rows = which if proposes else np.full_like(which, len(accepted) - 1)
+    known: dict[str, Any] = {
+        "accepted": accepted.ravel(),
+        "rows": rows * accepted.shape[1],
+        "first": trace.starts,
+        "lengths": np.asarray(trace.output_tokens, np.int64),
+    }
+    if proposes:
+        known["proposed"] = np.ascontiguousarray(trace.proposed_tokens)
+    if noise is not None:
+        known |= {name: np.ascontiguousarray(own) for name, own in vars(noise).items()}
+    return Outcomes(**NOTHING | known, longest=1, classes=1)
+
+
+def at_random(
+    acceptance: Acceptance | None,
+    by_context: Mapping[float, Acceptance],
+    longest: int,
+    spread: float,
+) -> Outcomes:
+    """Return the outcomes of drafts of at most `longest` tokens by their chances [token].
+
+    Acceptance is that before the first of the contexts in `by_context`, and differs between
+    requests by `spread`, as `spread_survival` takes it [-].
+    """
+    if acceptance is None and longest:
+        raise InputError("acceptance", None, "an Acceptance or a Trace, as the policy drafts")
+    every = [acceptance, *by_context.values()] if acceptance else []
+    chances = np.array([survival(each, longest) for each in every] or [np.zeros((1, 1))])
+    by_class = spread_survival(chances, spread)
+    known = {
+        "thresholds": np.rint(by_class * 2**32).astype(np.int64).ravel(),
+        "contexts": np.rint([*by_context]).astype(np.int64),
+    }
+    return Outcomes(**NOTHING | known, longest=by_class.shape[3], classes=len(by_class))
+
+
+def survival(acceptance: Acceptance, longest: int) -> FloatArray:
+    """Return the chances that at least 1, 2, ... tokens are accepted, by draft length [-].
+
+    For drafters that make all tokens at once, each length has its own chances.
+    """
+    found = np.zeros((longest + 1, max(longest, 1)))
+    rates = None
+    if acceptance.acceptance_by_position is not None:
+        rates = np.asarray(acceptance.acceptance_by_position, dtype=float)
+        if longest > rates.shape[-1]:
+            expected = f"at most {rates.shape[-1]}, the positions with a known acceptance"
+            raise InputError("draft_length", longest, expected)
+    for k in range(1, longest + 1):
+        own = np.full(k, float(acceptance.rate())) if rates is None else rates
+        found[k, :k] = np.cumprod(own[k - 1] if own.ndim == 2 else own)[:k]
+    return found
+
+
+def spread_survival(chances: FloatArray, spread: float) -> FloatArray:
+    """Return the chances of `survival`, a set of tables for each class of requests [-].
+
+    `spread` is the standard deviation between requests of the logit of acceptance. Each class is
+    shifted by a quantile of that normal distribution, and all classes of a table and draft length
+    by one more constant, so that tokens per step over all classes, which emit equally many tokens,
+    stay those of the table.
+    """
+    if spread == 0:
+        return chances[None]
+    law = NormalDist()
+    quantiles = np.array([law.inv_cdf((i + 0.5) / CLASSES) for i in range(CLASSES)])
+    off = (spread * quantiles / quantiles.std())[:, None]
+    before = np.concatenate([np.ones_like(chances[..., :1]), chances[..., :-1]], axis=-1)
+    rates = np.divide(chances, before, out=np.zeros_like(chances), where=before > 0)
+    tokens = 1 + chances.sum(axis=-1)
+    found = np.zeros((CLASSES, *chances.shape))
+    ends = np.stack([np.full(tokens.shape, off.min()), np.full(tokens.shape, off.max())])
+    for _ in range(_BISECTIONS):
+        shift = ends.mean(axis=0)
+        odds = np.exp(off[..., None] + shift)[..., None]
+        found = np.cumprod(rates * odds / (1 - rates + rates * odds), axis=-1)
+        is_less = 1 / (1 / (1 + found.sum(axis=-1))).mean(axis=0) < tokens
+        ends = np.where([is_less, ~is_less], shift, ends)
+    return found
+
+
+def over_all_steps(acceptance: Acceptance, proposal_rate: float, longest: int) -> Acceptance:
+    """Return the acceptance over all steps of a look-up drafter, which often proposes nothing.
+
+    A step without a proposal is one that accepts nothing.
+    """
+    if proposal_rate == 1 or longest == 0:
+        return acceptance
+    reached = proposal_rate * survival(acceptance.where_proposed(proposal_rate), longest)[longest]
+    return Acceptance(acceptance_by_position=conditional_acceptance(reached).tolist())

@@ -1,0 +1,322 @@
+"""The largest rate that a server carries within targets, by simulation, and how sure that is.
+
+What decides is the slowness of a request: the larger of its times over their targets. A rate is
+carried if the share of requests asked for has a slowness of at most 1. Times that are f times as
+long at the same loads of the machine are the same runs at 1/f of the rate, with targets of 1/f; so
+runs at several rates tell the capacity under any common factor of the predicted times.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import field, replace
+
+import numpy as np
+
+from specmodel.base.classes import dataclass
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray, check
+from specmodel.simulate.outcome import Run, are_steady
+
+GROWTH = 1.25
+"""From one rate of the grid to the next, of which all policies share the rates [-]."""
+FINE = 16
+"""Parts of the step of the grid in which the capacity lies [-]."""
+BEYOND = 2
+"""Rates of the grid that are tried above the first that fails [-]."""
+_T80 = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383)
+"""90 % points of Student's law from 1 degree of freedom, ends of 80 % intervals [-]."""
+LOOSER = 1.1
+"""Targets that tell how steep a capacity is, over those asked for [-]."""
+_MOST_STEPS = 60
+_ROUNDING = 1e-12
+"""Of shares of requests, which are sums of quotients [-]."""
+_FALLING = 0.995
+"""Times at a rate over those at the next higher one from which no lower rate is tried: they are
+those of requests that seldom meet [-]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """What requests should meet, and how many of them.
+
+    Parameters
+    ----------
+    ttft, tpot
+        Time to the first token and per output token, None for any [s].
+    attainment
+        Share of the requests that should meet both [-].
+    """
+
+    ttft: float | None = None
+    tpot: float | None = None
+    attainment: float = 0.9
+
+    def __post_init__(self) -> None:
+        for name in ("ttft", "tpot"):
+            if getattr(self, name) is not None:
+                check(f"{name}_target", getattr(self, name), above=0)
+        check("attainment", self.attainment, above=0, maximum=1)
+        if self.ttft is None and self.tpot is None:
+            raise InputError("tpot_target", None, "a time such as 20ms, or `ttft_target`")
+
+    def slowness(
+        self, ttft: FloatArray, tpot: FloatArray, first_token_time: float = 0.0
+    ) -> FloatArray:
+        """Return each request's TTFT or TPOT over its target, whichever is larger [-].
+
+        `first_token_time` [s] is added to TTFT by the engine and comes off the TTFT target; if it
+        leaves nothing of that target, the result is infinite.
+        """
+        found = np.zeros(len(tpot))
+        if self.tpot is not None:
+            found = np.maximum(found, tpot / self.tpot)
+        if self.ttft is not None:
+            room = self.ttft - first_token_time
+            found = np.maximum(found, ttft / room if room > 0 else np.inf)
+        return np.asarray(found)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Load:
+    """What requests met at one rate over all replications.
+
+    Parameters
+    ----------
+    rate
+        Requests that come [request/s].
+    slowness
+        `Targets.slowness` of the requests of each replication, in ascending order [-].
+    is_steady
+        Whether waiting times did not grow, by the mean over replications.
+    means
+        Means over replications by name, and quantiles of all requests, as in `simulate.study`.
+    """
+
+    rate: float
+    slowness: tuple[FloatArray, ...]
+    is_steady: bool = True
+    means: dict[str, float] = field(default_factory=dict)
+
+    def share(self) -> float:
+        """Return the share of requests that met the targets [-]."""
+        counts = [np.searchsorted(own, 1.0, "right") / len(own) for own in self.slowness]
+        return float(np.mean(counts))
+
+    def passes(self, attainment: float) -> bool:
+        """Return whether enough requests met the targets and waiting times did not grow."""
+        return self.quantile(attainment) <= 1
+
+    def quantile(self, attainment: float, replication: int | None = None) -> float:
+        """Return the slowness that a share of the requests stays within; inf if unsteady [-].
+
+        Over all replications, or of one.
+        """
+        if not self.is_steady:
+            return np.inf
+        own = self.slowness if replication is None else self.slowness[replication : replication + 1]
+        slowness = np.concatenate(own)
+        place = max(int(np.ceil((attainment - _ROUNDING) * len(slowness))) - 1, 0)
+        return float(np.partition(slowness, place)[place])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Capacity:
+    """The largest rate that passes below the first that fails, and what was found on the way.
+
+    Parameters
+    ----------
+    rate
+        The largest one that passes below all that fail, 0 if none does [request/s].
+    attainment, loads
+        Share of the requests that should meet the targets [-]; rates tried, rising.
+    factors
+        Ends of the 80 % interval of all predicted times, over the times; None if not known [-].
+    """
+
+    rate: float
+    attainment: float
+    loads: tuple[Load, ...]
+    factors: tuple[float, float] | None = None
+
+    @property
+    def met(self) -> Load | None:
+        """What requests met at the capacity, None if no rate passes."""
+        return next((load for load in self.loads if load.rate == self.rate), None)
+
+    @property
+    def passes_again(self) -> float | None:
+        """A higher rate that passes again, None if none of those tried does [request/s]."""
+        higher = (load for load in self.loads if load.rate > self.rate)
+        return next((load.rate for load in higher if load.passes(self.attainment)), None)
+
+    @property
+    def by_replication(self) -> list[float]:
+        """The rate up to which each replication alone meets the targets [request/s]."""
+        count = len(self.loads[0].slowness) if self.rate else 0
+        return [self._crossing(1.0, replication) for replication in range(count)]
+
+    def scaled(self, factor: float) -> float:
+        """Return the capacity if all times were `factor` times as long [request/s].
+
+        0 if even the lowest rate fails.
+        """
+        if self.loads[0].quantile(self.attainment) * factor > 1:
+            return 0.0
+        return self._crossing(1 / factor) / factor
+
+    def _crossing(self, level: float, replication: int | None = None) -> float:
+        """Return the lowest rate at which slowness exceeds a level, within those tried [request/s].
+
+        Interpolated in log-log between rates.
+        """
+        rates = [load.rate for load in self.loads]
+        slowness = [load.quantile(self.attainment, replication) for load in self.loads]
+        at = next((at for at, value in enumerate(slowness) if value > level), None)
+        if not at:
+            return rates[-1 if at is None else 0]
+        low, high = np.log(np.minimum(slowness[at - 1 : at + 1], 1e9))
+        part = (np.log(level) - low) / (high - low)
+        return float(rates[at - 1] * (rates[at] / rates[at - 1]) ** part)
+
+    @property
+    def if_looser(self) -> float:
+        """The rate that passes with targets `LOOSER` times as long, of those tried [request/s]."""
+        if not self.rate:
+            return 0.0
+        return self.rate * max(self.scaled(1 / LOOSER) / LOOSER / self._base, 1.0)
+
+    @property
+    def _base(self) -> float:
+        return self.scaled(1.0) or self.rate
+
+    @property
+    def simulated(self) -> tuple[float, float]:
+        """Ends of the 80 % interval of the mean capacity over simulations [request/s].
+
+        About `rate`, from the spread of `by_replication`; `rate` with fewer than two of these.
+        """
+        rates, count = self.by_replication, len(self.by_replication)
+        if count < 2:
+            return self.rate, self.rate
+        half = _T80[min(count - 2, len(_T80) - 1)] * np.log(rates).std(ddof=1) / count**0.5
+        return float(self.rate * np.exp(-half)), float(self.rate * np.exp(half))
+
+    @property
+    def predicted(self) -> tuple[float, float] | None:
+        """Ends of the interval from that of the factor of all times [request/s]."""
+        if self.factors is None:
+            return None
+        low, high = (self.rate * self.scaled(f) / self._base for f in self.factors[::-1])
+        return low, high
+
+
+def search(try_rate: Callable[[float], Load], attainment: float, start: float) -> Capacity:
+    """Return the capacity: on a geometric grid of rates, refined once below the first that fails.
+
+    Where more requests a second never meet targets better, that is the largest rate of the refined
+    grid that meets them. The grid is the same for all targets and policies.
+
+    Parameters
+    ----------
+    try_rate, attainment
+        What requests meet at a rate, and the share of them that should meet the targets [-].
+    start
+        About where to begin; if that fails, the grid is gone down first [request/s].
+    """
+    grid = _Grid(try_rate, attainment)
+    place = grid.last_passing(start, FINE)
+    if place is not None:
+        for beyond in range(2, BEYOND + 2):
+            grid.passes(place + beyond * FINE)
+        place = grid.last_passing(grid.capacity(place).scaled(1.0), 1)
+    return grid.capacity(place)
+
+
+@dataclass(frozen=True, eq=False)
+class _Grid:
+    """Rates tried by place on the refined grid."""
+
+    try_rate: Callable[[float], Load]
+    attainment: float
+    tried: dict[int, Load] = field(default_factory=dict)
+
+    def passes(self, place: int) -> bool:
+        """Return whether enough requests meet the targets at a place."""
+        if place not in self.tried:
+            self.tried[place] = self.try_rate(GROWTH ** (place / FINE))
+        return self.tried[place].passes(self.attainment)
+
+    def last_passing(self, start: float, step: int) -> int | None:
+        """Return the last place that passes below one that fails, going by `step`; None if none.
+
+        From about a rate on [request/s]: down to one that passes, and up from there.
+        """
+        place = step * round(np.log(start) / np.log(GROWTH) * FINE / step)
+        down = range(place, place - _MOST_STEPS * step, -step)
+        low = next(filter(self.passes, down), None)
+        if low is None:
+            return None
+        for place in range(low, low + _MOST_STEPS * step, step):
+            if not self.passes(place + step):
+                return place
+        expected = "stricter targets: all rates tried, up to this one, meet them"
+        raise InputError("request_rate", float(f"{self.tried[place].rate:.3g}"), expected)
+
+    def capacity(self, place: int | None) -> Capacity:
+        """Return the capacity at a place, 0 if None."""
+        rate = 0.0 if place is None else self.tried[place].rate
+        loads = tuple(self.tried[each] for each in sorted(self.tried))
+        return Capacity(rate=rate, attainment=self.attainment, loads=loads)
+
+
+def widened(
+    found: Capacity, try_rate: Callable[[float], Load], factors: tuple[float, float]
+) -> Capacity:
+    """Return a capacity with rates tried as far as its interval by factors reaches.
+
+    Down to where times no longer fall with the rate: beyond, no rate meets the targets.
+    """
+    loads, (low, high), share = list(found.loads), factors, found.attainment
+    falls = bool(found.rate)
+    while falls and loads[0].quantile(share) > 1 / high and len(loads) < _MOST_STEPS:
+        lower = try_rate(loads[0].rate / GROWTH)
+        falls = lower.quantile(share) < _FALLING * loads[0].quantile(share)
+        if lower.passes(share):  # a few requests may by chance take longer at a lower rate
+            loads.insert(0, lower)
+    while found.rate and loads[-1].quantile(share) < 1 / low and len(loads) < _MOST_STEPS:
+        loads.append(try_rate(loads[-1].rate * GROWTH))
+    return replace(found, loads=tuple(loads), factors=factors)
+
+
+MEANS = (
+    *("running", "tpot", "tpot_p90", "ttft", "ttft_p90"),
+    *("throughput", "tokens_per_step", "drafted_tokens_per_step"),
+)
+"""What is told of a load, as in the rows of `simulate.study`."""
+NOTHING = Capacity(rate=0.0, attainment=1.0, loads=())
+"""Of a server on which a request alone misses the targets."""
+
+
+def load_of(rate: float, runs: Sequence[Run], own: slice, targets: Targets, added: float) -> Load:
+    """Return the `Load` of the measured requests of some runs; `added` is added to each TTFT [s].
+
+    Quantiles are over the requests of all runs pooled, and so is the share that meets the targets.
+    """
+    ttft, tpot = ([run.ttft[own] for run in runs], [run.tpot[own] for run in runs])
+    weights = [np.maximum(run.requests.output_tokens[own] - 1, 1e-9) for run in runs]
+    means = (
+        np.mean([run.running for run in runs]),
+        np.mean([np.average(t, weights=w) for t, w in zip(tpot, weights, strict=True)]),
+        np.quantile(np.concatenate(tpot), 0.9),
+        np.mean([each.mean() + added for each in ttft]),
+        np.quantile(np.concatenate(ttft), 0.9) + added,
+        np.mean([run.throughput for run in runs]),
+        np.mean([run.tokens_per_step for run in runs]),
+        np.mean([run.drafted_per_step for run in runs]),
+    )
+    slowness = (targets.slowness(*each, added) for each in zip(ttft, tpot, strict=True))
+    return Load(
+        rate=rate,
+        slowness=tuple(map(np.sort, slowness)),
+        is_steady=all(run.is_steady for run in runs) or are_steady(runs),
+        means=dict(zip(MEANS, map(float, means), strict=True)),
+    )

@@ -1,0 +1,248 @@
+"""The largest rates within targets: of policies, of schedules, of alternatives to compare."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+
+from specmodel.algebra.money import cost_per_million_tokens
+from specmodel.answers.sweeps.workers import results
+from specmodel.base.errors import InputError
+from specmodel.base.units import LARGEST_PRICE, FloatArray, check, format_si
+from specmodel.simulate.arguments import ComputeArguments
+from specmodel.simulate.capacity import MEANS, NOTHING, Capacity
+from specmodel.simulate.study import Row, add_costs
+from specmodel.simulate.trial import Trial
+from specmodel.simulate.workers import spread
+
+if TYPE_CHECKING:
+    from specmodel.answers.schedule import Schedule
+
+_OF_POLICY = (
+    *("capacity", "simulated_low", "simulated_high", "predicted_low", "predicted_high"),
+    "passes_again",
+)
+
+
+def largest_rates(
+    trial: Trial,
+    policies: Sequence[str],
+    *,
+    for_rate: float | None = None,
+    gpu_hour_price: float | None = None,
+    **how: Unpack[ComputeArguments],
+) -> tuple[list[Row], list[Row]]:
+    """Return rows with the largest sustained rate of each policy, and rows of all rates tried.
+
+    Parameters
+    ----------
+    trial, policies
+        The study and its targets, and the policies by name.
+    for_rate, gpu_hour_price
+        Total rate for which rows have the replicas and GPUs needed, None for neither [request/s];
+        price of a GPU for an hour, where costs are wanted [-].
+    **how
+        Where it is computed: `ComputeArguments`, as `capacities` takes them.
+    """
+    check_costs(for_rate=for_rate, gpu_hour_price=gpu_hour_price)
+    rows, tried = list[Row](), list[Row]()
+    asked = {f"{name}_target": getattr(trial.targets, name) for name in ("tpot", "ttft")}
+    every = capacities([(trial, name) for name in policies], **how)
+    for name, found in zip(policies, every, strict=True):
+        rows.append(capacity_row(trial, name, found))
+        tried += [
+            {
+                "request_rate": load.rate,
+                "policy": name,
+                **load.means,
+                "goodput": load.share(),
+                "is_steady": load.is_steady,
+                "meets_targets": load.passes(trial.targets.attainment),
+                **{key: rows[-1][key] for key in _OF_POLICY},
+                **asked,
+            }
+            for load in found.loads
+        ]
+    if not any(row["capacity"] for row in rows):
+        expected = "a smaller share: at no rate do so many requests meet the targets"
+        raise InputError("attainment", trial.targets.attainment, expected)
+    for row in rows if for_rate is not None else ():
+        count = math.ceil(for_rate / row["capacity"]) if row["capacity"] else None
+        row["replicas"], row["gpus"] = count, count and count * trial.study.num_gpus
+    add_costs([*rows, *tried], gpu_hour_price, trial.study.num_gpus)
+    return rows, tried
+
+
+def check_costs(*, for_rate: float | None = None, gpu_hour_price: float | None = None) -> None:
+    """Refuse an impossible total request rate [request/s] or price of a GPU hour [-]."""
+    if for_rate is not None:
+        check("for_rate", for_rate, above=0)
+    check("gpu_hour_price", gpu_hour_price or 0.0, minimum=0, maximum=LARGEST_PRICE)
+
+
+def with_single_lengths(schedule: Schedule, speedup: FloatArray) -> dict[str, Schedule]:
+    """Return a schedule, none and every single length, by the names of their policies.
+
+    Parameters
+    ----------
+    schedule, speedup
+        A schedule, and the speedups that it was made of: by context, batch size and draft length,
+        from 0 [-].
+    """
+    ranges = (f"{first}-{last}={length}" for first, last, length in schedule.ranges)
+    found = {":".join(["table", *ranges]): schedule}
+    if len(schedule.ranges) == 1:  # it is one of the others
+        found = {}
+    mean = np.exp(np.log(speedup).mean(axis=0))
+    mean[:, 0] = 1.0  # no drafter is loaded
+    for length in range(mean.shape[1]):
+        lengths = np.full_like(schedule.draft_length, length)
+        one = replace(schedule, draft_length=lengths, speedup=mean[:, length])
+        found[f"fixed:{length}" if length else "none"] = one
+    return found
+
+
+def best_schedule(
+    trial: Trial, schedules: Mapping[str, Schedule], **how: Unpack[ComputeArguments]
+) -> tuple[Schedule, list[Row]]:
+    """Return the schedule with the highest capacity, and a row with each policy's capacity.
+
+    Parameters
+    ----------
+    trial, schedules
+        The study and its targets, and schedules as `with_single_lengths` names them.
+    **how
+        Where it is computed: `ComputeArguments`, as `capacities` takes them.
+    """
+    every = capacities([(trial, name) for name in schedules], **how)
+    rows: list[Row] = [
+        {"policy": name, "capacity": each.rate, "simulated_interval": list(each.simulated)}
+        for name, each in zip(schedules, every, strict=True)
+    ]
+    return schedules[max(rows, key=lambda row: row["capacity"])["policy"]], rows
+
+
+def carried_by(
+    trials: Mapping[str, tuple[Trial, Sequence[str]]],
+    prices: Mapping[str, float],
+    **how: Unpack[ComputeArguments],
+) -> list[Row]:
+    """Return the capacity of each alternative without drafts, at best and per GPU, and its cost.
+
+    Parameters
+    ----------
+    trials
+        What is tried of each by its name, and under which policies, that without drafts first;
+        nothing is carried where nothing fits in memory.
+    prices
+        Of a GPU for an hour by the name of the alternative, where costs are wanted [-].
+    **how
+        Where it is computed: `ComputeArguments`, as `capacities` takes them.
+    """
+    pieces = [(trial, name) for trial, names in trials.values() for name in names]
+    found, rows = iter(capacities(pieces, **how)), list[Row]()
+    for alternative, (trial, names) in trials.items():
+        rates = [next(found).rate for _ in names]
+        most, gpus, cost = max(rates), trial.study.num_gpus, None
+        if alternative in prices and most:
+            made = most * trial.mean_output
+            cost = float(cost_per_million_tokens(prices[alternative], gpus, made))
+        rows.append(
+            {
+                "alternative": alternative,
+                "capacity_plain": rates[0],
+                "capacity": most,
+                "capacity_per_gpu": most / gpus,
+                "cost_per_million_tokens": cost,
+            }
+        )
+    return rows
+
+
+def capacities(
+    pieces: Sequence[tuple[Trial, str]],
+    *,
+    workers: int = 1,
+    client: Any = None,
+    progress: Callable[[int], object] = lambda done: None,
+) -> list[Capacity]:
+    """Return the capacity of a policy in each trial, the same whoever computes it.
+
+    Parameters
+    ----------
+    pieces
+        Trials, each with the name of a policy; `NOTHING` where memory holds no request.
+    workers, client
+        Processes, or a Dask cluster, by a client or the address of its scheduler [-].
+    progress
+        Called with the number of rates tried, about [-].
+    """
+    if client is None and workers == 1:
+        return [_capacity(piece, progress) for piece in pieces]
+
+    def told(capacities: Iterable[tuple[tuple[Trial, str], Capacity]]) -> list[Capacity]:
+        found = {}
+        for piece, result in capacities:
+            found[piece] = result
+            progress(len(result.loads))
+        return [found[piece] for piece in pieces]
+
+    if client is None:
+        return told(spread(_capacity, pieces, workers))
+    if workers != 1:
+        raise InputError("workers", workers, "none with a scheduler, which has its own")
+    return told(results(pieces, _capacity, client=client))
+
+
+def _capacity(
+    piece: tuple[Trial, str], progress: Callable[[int], object] = lambda done: None
+) -> Capacity:
+    trial, name = piece
+    try:
+        return trial.capacity(name, progress)
+    except InputError as error:
+        if error.argument != "memory":
+            raise
+        return NOTHING
+
+
+def check_alone(trial: Trial, policies: Sequence[str], assumed: Collection[str] = ()) -> None:
+    """Refuse targets that even a lone request misses under every policy; name the time it takes.
+
+    `assumed` names the targets that were not given, such as ``tpot_target``.
+    """
+    targets = {"tpot": trial.targets.tpot, "ttft": trial.targets.ttft}
+    found = {name: dict(zip(targets, trial.alone(name)[::-1], strict=True)) for name in policies}
+
+    def missed(policy: str) -> dict[str, float]:
+        return {n: t for n, t in found[policy].items() if t > (targets[n] or np.inf)}
+
+    best = min(policies, key=lambda policy: (bool(missed(policy)), *found[policy].values()))
+    for name, time in missed(best).items():
+        expected = f"at least {format_si(time, 's')}, what a request alone takes with {best}"
+        typed = None if f"{name}_target" in assumed else f"{targets[name]:g} s"
+        raise InputError(f"{name}_target", typed, expected)
+
+
+def capacity_row(trial: Trial, name: str, found: Capacity) -> Row:
+    """Return a policy's capacity and its intervals, and means over requests at that rate."""
+    met, (low, high) = found.met, found.simulated
+    predicted = found.predicted or (None, None)
+    means = met.means if met else dict.fromkeys(MEANS)
+    return {
+        "policy": name,
+        "capacity": found.rate,
+        "simulated_low": low,
+        "simulated_high": high,
+        "predicted_low": predicted[0],
+        "predicted_high": predicted[1],
+        "passes_again": found.passes_again,
+        "capacity_if_looser": found.if_looser,
+        **means,
+        "goodput": met.share() if met else None,
+        "throughput": found.rate * trial.mean_output,
+    }

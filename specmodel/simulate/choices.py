@@ -1,0 +1,311 @@
+"""Policies by name, with settings after colons: ``fixed:3``, ``cascade:first_draft_length=1``."""
+
+import importlib
+import inspect
+import json
+import re
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmodel.base.classes import dataclass
+from specmodel.base.errors import InputError, nearest
+from specmodel.base.ranges import whole_of
+from specmodel.base.records import read_text
+from specmodel.simulate.feedback import check_methods
+from specmodel.simulate.plans import oracle_plan
+from specmodel.simulate.policies import Policy, scheduled_draft_lengths
+from specmodel.simulate.policies.known import KNOWN
+from specmodel.simulate.policies.policy import STATES, arguments_of
+from specmodel.simulate.sampling import POLICY, stream
+from specmodel.simulate.times_alone import ReplayTimes
+from specmodel.simulate.traces import Trace
+
+BEST_FIXED = "best-fixed"
+"""Name of the best fixed draft length in hindsight, which needs the records of all others."""
+
+HINDSIGHT = (BEST_FIXED, "oracle")
+"""Names of policies that know the trace: bounds, nothing to deploy."""
+
+VERIFICATION = "adaptive-verification"
+"""Name of vLLM's choice of how many drafted tokens of a batch to verify."""
+
+Planner = Callable[[Trace, ReplayTimes], NDArray[np.uint8]]
+"""Gives draft lengths by position of a trace, from the trace itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A policy: a schedule by batch size, a planner, or a factory that makes one that learns.
+
+    `schedule` is as `scheduled_draft_lengths` takes it; `settings` are arguments of the factory;
+    `folder` is where a module of the user's own was looked for first, and will be in other
+    processes; `is_ours` says that the package has it. `state` is "request" or "server", who keeps a
+    learning policy's state; `notes` are assumptions to print.
+    """
+
+    name: str
+    schedule: Sequence[Sequence[int]] | None = None
+    planner: Planner | None = None
+    factory: Callable[..., Policy] | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+    is_ours: bool = False
+    state: str = "request"
+    notes: tuple[str, ...] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | ({"factory": None} if self.folder else {})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self.folder:
+            vars(self)["factory"] = choose(self.name, self.folder).factory
+
+    def kept_by(self, state: Any) -> "Choice":
+        """Return the policy with a state for each request or server; unchanged if `state` is None.
+
+        Policies that do not learn are unchanged too.
+        """
+        if state is None or not self.learns:
+            return self
+        if state not in STATES:
+            raise InputError("policy_state", state, " or ".join(STATES))
+        return replace(self, state=str(state))
+
+    def lengths(self, max_batch_size: int) -> list[int]:
+        """Return the draft lengths by batch size, from 0, of a policy with a schedule [token]."""
+        with _of_policy():
+            schedule = [] if self.schedule is None else self.schedule
+            return scheduled_draft_lengths(schedule, max_batch_size)
+
+    @property
+    def draft_length(self) -> int | None:
+        """That of batch size 1, None of a policy without a schedule [token]."""
+        return None if self.schedule is None else self.lengths(1)[1]
+
+    @property
+    def learns(self) -> bool:
+        """Whether the policy adapts its draft lengths during a replay."""
+        return self.factory is not None
+
+
+PolicyLike = str | Callable[..., Policy] | Choice
+"""What `choose` takes for a policy."""
+
+_PLANNERS: dict[str, Planner | None] = {
+    "none": None,  # the constant plan of length 0
+    "oracle": oracle_plan,
+    BEST_FIXED: None,  # never replayed: `run` replays all lengths
+    VERIFICATION: None,  # never replayed: a server asks for it
+}
+
+_SCHEDULES = ("table", "below")
+"""Names of draft lengths by batch size."""
+_NOT_REPLAYED = "entries above batch size 1 belong to serving and are not replayed"
+
+
+def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
+    """Return the `Choice` of a policy given by name, class or function.
+
+    Parameters
+    ----------
+    policy
+        ``none``, ``fixed:K``, ``best-fixed``, ``oracle``, ``table:FILE``,
+        ``table:1-16=3:17-64=2`` or ``below:64:3`` (by batch size), ``cascade``, ``goodput``,
+        ``sglang``, ``bandit``, or ``my_module:MyPolicy``, each with settings such as
+        ``:max_trials=3``; or a class or function that makes a policy (`policy_maker`).
+    folder
+        Folder searched first for ``my_module``, only during the import.
+    """
+    if isinstance(policy, Choice):
+        return policy
+    if not isinstance(policy, str):
+        return _given(policy)
+    name, *words = policy.strip().split(":")
+    policy = policy.strip()
+    if name in KNOWN:
+        return _learner(policy, KNOWN[name], _settings(policy, words, KNOWN[name].settings_taken()))
+    if name in _PLANNERS:
+        if words:
+            raise InputError("policy", policy, "the name alone, as this policy has no settings")
+        schedule = [[1, 1, 0]] if name == "none" else None
+        return Choice(name=name, planner=_PLANNERS[name], schedule=schedule)
+    if name == "fixed":
+        length = whole_of(":".join(words))
+        if length is None:
+            raise InputError("policy", policy, "fixed: and a draft length, such as fixed:3")
+        return Choice(name=f"fixed:{length}", schedule=[[1, 1, length]])
+    if name in _SCHEDULES:
+        found = Choice(name=policy, schedule=schedule_of(policy, words))
+        found.lengths(1)  # refuses what is no schedule
+        return found if len(found.schedule or ()) == 1 else replace(found, notes=(_NOT_REPLAYED,))
+    names = {*KNOWN, *_PLANNERS, "fixed", *_SCHEDULES} - {VERIFICATION}
+    known = f"a known name such as {nearest(name, names)}"
+    if not name or not words or not words[0]:
+        raise InputError("policy", policy, f"module:Class, or {known}")
+    return _imported(policy, name.removeprefix("./").removesuffix(".py"), words, folder, known)
+
+
+def check_choice(choice: Choice, times: ReplayTimes) -> None:
+    """Refuse a policy that cannot be made or asks for too long a draft, before any replay."""
+    longest = times.max_draft_length
+    if choice.name == VERIFICATION:
+        expected = "a policy for single requests: this one needs a batch, see specmodel load"
+        raise InputError("policy", choice.name, expected)
+    if choice.draft_length is not None and choice.draft_length > longest:
+        expected = f"at most {longest}, the longest draft considered (max_draft_length)"
+        raise InputError("policy", choice.name, expected)
+    if choice.learns:
+        policy_maker(choice, times.asked_time, 0)(0)
+
+
+def policy_maker(choice: Choice, step_time: Sequence[float], seed: int) -> Callable[[int], Policy]:
+    """Return a function that makes the policy of a request from the request's number.
+
+    `step_time` is by draft length, from 0, up to the longest [s].
+    """
+    factory = choice.factory
+    if factory is None:
+        raise InputError("policy", choice.name, "a policy that learns")
+    available: dict[str, Any] = {
+        "step_time": [*step_time],
+        "max_draft_length": len(step_time) - 1,
+        "draft_lengths": list(range(len(step_time))),
+    }
+    taken = arguments_of(factory)
+    given = {name: value for name, value in available.items() if name in taken} | choice.settings
+    draws = "generator" in taken
+
+    def make(request: int) -> Policy:
+        own = {"generator": stream(seed, POLICY, request)} if draws else {}
+        try:
+            with _of_policy():
+                policy = factory(**given, **own)
+        except InputError:
+            raise
+        except (Exception, SystemExit) as error:
+            text = f"{type(error).__name__}: {error}"
+            raise InputError(f"policy {choice.name}", text, "one that can be created") from error
+        check_methods(policy, type(policy).__name__, choice.name)
+        return policy
+
+    return make
+
+
+def _given(policy: object) -> Choice:
+    """Take a class or function; settings bound to it are part of its name."""
+    if not callable(policy):
+        raise InputError("policy", policy, "a name, a class or a function without arguments")
+    bound = policy.keywords if isinstance(policy, partial) else {}
+    function = policy.func if isinstance(policy, partial) else policy
+    title = getattr(function, "__name__", type(function).__name__)
+    name = ":".join([title, *(f"{key}={value}" for key, value in bound.items())])
+    if name in (*_PLANNERS, *KNOWN):
+        raise InputError("policy", policy, f"another name than {name}, which is taken")
+    return _learner(name, policy, {})
+
+
+def _learner(
+    name: str, made_by: Any, settings: dict[str, Any], folder: Path | None = None
+) -> Choice:
+    """Return a policy that learns, of the package or of the user's own."""
+    is_ours = made_by in KNOWN.values()
+    own = Choice(
+        name=name,
+        factory=getattr(made_by, "by_settings", made_by) if is_ours else made_by,
+        settings=settings,
+        folder=folder,
+        is_ours=is_ours,
+        notes=made_by.notes if is_ours else (),
+    )
+    return own.kept_by(getattr(made_by, "policy_state", own.state))
+
+
+def schedule_of(policy: str, words: Sequence[str]) -> Any:
+    """Return the draft lengths by batch size that ``table:`` or ``below:`` states, unchecked.
+
+    Ranges are ``[first, last, draft length]``; `words` are the parts of `policy` after its name.
+    """
+    if policy.strip().partition(":")[0] == "below":
+        numbers = [number for word in words if (number := whole_of(word))]
+        if len(words) != 2 or len(numbers) != 2:
+            raise InputError("policy", policy, "below:B:K, K tokens up to B requests: below:64:3")
+        size, length = numbers
+        return [[1, size, length], [size + 1, size + 1, 0]]
+    try:
+        if len(words) == 1 and "=" not in words[0]:
+            return json.loads(read_text(Path(words[0]), "policy table", "JSON"))
+        for word in words:
+            if not re.fullmatch(r"\d+-\d+=\d+", word):
+                raise ValueError(f"{word} is not FIRST-LAST=LENGTH")
+        return [[int(number) for number in re.split("[-=]", word)] for word in words]
+    except (ValueError, RecursionError) as error:
+        reason = error.expected if isinstance(error, InputError) else error
+        expected = "entries such as table:1-16=3:17-64=2, or a JSON file of [[1, 16, 3], ...]"
+        raise InputError("policy", policy, f"{expected} ({reason})") from None
+
+
+def _imported(
+    policy: str, module: str, words: Sequence[str], folder: Path | None, known: str
+) -> Choice:
+    """Take a class or function of a module of the user's own, or say which names are known."""
+    added = [] if folder is None else [str(folder)]
+    sys.path[:0] = added
+    try:
+        factory = getattr(importlib.import_module(module), words[0])
+    except (Exception, SystemExit) as error:
+        expected = f" and has {words[0]} ({type(error).__name__}: {error})"
+        if isinstance(error, ModuleNotFoundError) and error.name == module.split(".")[0]:
+            expected = f", or {known} ({error})"
+        expected = f"a module that can be imported from here{expected}"
+        raise InputError("policy", policy, expected) from None
+    finally:
+        for path in added:
+            sys.path.remove(path)
+    if not callable(factory) or inspect.isbuiltin(factory):
+        raise InputError("policy", policy, "a class or function, no built-in or value")
+    settings = _settings(policy, words[1:])
+    if inspect.isclass(factory):
+        check_methods(factory, factory.__name__, policy)
+    return _learner(policy, factory, settings, folder)
+
+
+def _settings(
+    policy: str, words: Sequence[str], known: Collection[str] | None = None
+) -> dict[str, Any]:
+    """Read name=value; a value that is no JSON is a text."""
+    settings: dict[str, Any] = {}
+    for word in words:
+        name, has_value, text = word.partition("=")
+        if not has_value or not name.isidentifier():
+            raise InputError("policy", policy, "settings as name=value, after colons")
+        if known is not None and name not in known:
+            raise InputError("policy", policy, f"a setting of this policy: {nearest(name, known)}")
+        if name in settings:
+            raise InputError("policy", policy, f"{name} once")
+        try:
+            settings[name] = json.loads(text)
+        except ValueError:
+            settings[name] = text
+        except RecursionError:
+            expected = "settings of plain values, or JSON that is not so deep"
+            raise InputError("policy", policy, expected) from None
+    return settings
+
+
+@contextmanager
+def _of_policy() -> Iterator[None]:
+    """Let an error in the settings of a policy say that it is about a policy."""
+    try:
+        yield
+    except InputError as error:
+        argument = f"policy {error.argument}"
+        raise InputError(argument, error.value, error.expected) from None

@@ -1,0 +1,102 @@
+"""Alternatives side by side, and what each carries within targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias, Unpack
+
+from specmodel.answers.alternatives import Alternatives, alternatives
+from specmodel.base.errors import given, refuse_given
+from specmodel.base.units import single
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.models.architecture import Architecture
+from specmodel.prediction.case import DEFAULT_BATCH_SIZES
+from specmodel.simulate.arguments import CompareArguments
+
+Searching: TypeAlias = Callable[[int], AbstractContextManager[Mapping[str, Any]]]
+"""Gives how so many searches are computed, as `capacities` takes it, while they are."""
+
+_OF_EACH = ("prefill", "gpu_hour_price")
+"""Arguments of a load that alternatives may have each their own of."""
+_LONGEST = 3
+"""Longest draft of the schedules that are tried under a load [token]."""
+
+
+def compare(
+    target: Architecture | str | Path | Sequence[str],
+    hardware: HardwareProfile | str | Path | Sequence[str],
+    *,
+    workers: int = 1,
+    client: Any = None,
+    **arguments: Unpack[CompareArguments],
+) -> Alternatives:
+    """Compare models, GPUs, layouts, dtypes, engines, drafters or lengths, as the command does.
+
+    Parameters
+    ----------
+    target, hardware
+        Models and GPUs, one or a list of each; ``8xh200`` is eight of one.
+    workers, client
+        Where capacities are searched, as `capacities` takes it [-].
+    **arguments
+        Those of `simulate.arguments.CompareArguments`: every combination of those that are lists is
+        an alternative. One combination alone stands for all layouts of its
+        GPUs. With `tpot_target` [s] also the largest batch of each within it; with `for_load` and
+        targets, as in `specmodel.load`, the largest rate of each. `gpu_hour_price` is then a price,
+        or one for each GPU [-].
+
+    Returns
+    -------
+    Alternatives
+        Printed, what the command prints.
+
+    Examples
+    --------
+    >>> answer = compare("mixtral-8x7b", ["2xh100", "2xh200"], acceptance=0.7, batch_size=[1, 64])
+    >>> [*answer.predictions]
+    ['2xh100', '2xh200']
+    """
+    usual = {"batch_size": DEFAULT_BATCH_SIZES, "target": target, "hardware": hardware}
+    how = {"workers": workers, "client": client}
+    return compared(usual | arguments, lambda _: nullcontext(how))
+
+
+def compared(arguments: Mapping[str, Any], searching: Searching) -> Alternatives:
+    """Return alternatives, and what each carries within targets, if there are any.
+
+    Parameters
+    ----------
+    arguments
+        Those of `compare`.
+    searching
+        Where capacities are searched.
+    """
+    options = given(arguments, arguments)
+    if not options.pop("for_load", False):
+        refuse_given(options, ["prefill"], "`for_load` with it")
+        if "tpot_target" not in options:
+            refuse_given(options, ["gpu_hour_price"], "`tpot_target` with it")
+        return alternatives(options)
+    from specmodel.simulate.carried import carried_by
+    from specmodel.simulate.load_question import OF_LOADS, trial_of
+
+    load = {name: options[name] for name in OF_LOADS if name in options and name not in _OF_EACH}
+    every, trials = alternatives({n: v for n, v in options.items() if n not in load}), {}
+    notes = list(every.notes)
+    for name, case in every.cases.items():
+        length = single("draft_length", case.draft_length, "one of each alternative")
+        policies, longest = ["none"], 1
+        if case.deployment.has_drafter:
+            policies.append("schedule" if length is None else f"fixed:{length}")
+            longest = max(min(case.longest_draft(), _LONGEST), length or 1)
+        fields = {**load, "prefill": every.prefill[name], "max_draft_length": longest}
+        trial, _ = trial_of(case, fields, policies, must_meet=False)
+        trials[name] = trial, policies
+        if trial.study.prefill_servers:
+            notes.append(f"{name}: {trial.study.prefill_told}.")
+    with searching(2 * len(trials)) as how:
+        carried = carried_by(trials, every.prices, **how)
+    return replace(every, targets=vars(trial.targets), carried=carried, notes=notes)

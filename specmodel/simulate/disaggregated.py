@@ -1,0 +1,74 @@
+"""Disaggregated prefill: servers that read prompts, and hand their KV entries on."""
+
+import heapq
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from specmodel.base.classes import dataclass
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray, check
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.memory import MemoryUse
+from specmodel.simulate.requests import Requests, Whole
+from specmodel.simulate.tables import TabulatedTimes
+
+
+@dataclass(frozen=True, kw_only=True)
+class DisaggregatedPrefill:
+    """Servers that prefill, each one prompt at a time, first come first served.
+
+    Parameters
+    ----------
+    servers
+        How many there are, each like the deployment that decodes [-].
+    transfer_time
+        Seconds to hand on the entries of each prompt, over the network if there is one [s].
+    """
+
+    servers: int
+    transfer_time: Callable[[Requests], FloatArray]
+
+    def __post_init__(self) -> None:
+        check("prefill", self.servers, minimum=1, maximum=1e6, whole=True)
+
+    def ready_times(
+        self, requests: Requests, cached: Whole, times: TabulatedTimes, token_budget: int
+    ) -> FloatArray:
+        """Return when each prompt's entries are where it decodes, its first token with them [s].
+
+        What is cached of it is not computed. A rest beyond the budget is cut, each part seeing
+        those before it.
+        """
+        if requests.users:
+            expected = "together, or rates in place of users"
+            raise InputError("prefill", f"disaggregated:{self.servers}", expected)
+        left, seen = (requests.prompt_tokens - cached).astype(float), cached.astype(float)
+        takes = np.zeros(requests.count)
+        while (left > 0).any():
+            part = np.minimum(left, token_budget)
+            taken = times.prompt_time(0, 0, np.maximum(part, 1.0), seen + (part + 1) / 2)
+            takes += np.where(part > 0, taken, 0.0)
+            left, seen = left - part, seen + part
+        free, done = [0.0] * self.servers, np.empty(requests.count)
+        for i, (arrival, seconds) in enumerate(zip(requests.arrival_time, takes, strict=True)):
+            done[i] = max(arrival, heapq.heappop(free)) + seconds
+            heapq.heappush(free, done[i])
+        return done + self.transfer_time(requests)
+
+
+def disaggregated(deployment: Deployment, servers: int) -> DisaggregatedPrefill:
+    """Return servers that prefill for a deployment; each GPU sends what it keeps of a prompt."""
+    carrier = deployment.hardware.network or deployment.hardware.link
+    if carrier is None:
+        expected = "together: the GPU has no link to others"
+        raise InputError("prefill", f"disaggregated:{servers}", expected)
+    transfer_time = partial(_transfer_time, deployment, carrier.peak_bytes_per_s)
+    return DisaggregatedPrefill(servers=servers, transfer_time=transfer_time)
+
+
+def _transfer_time(
+    deployment: Deployment, bytes_per_second: float, requests: Requests
+) -> FloatArray:
+    return MemoryUse(deployment, requests.prompt_tokens, 1).bytes_per_request / bytes_per_second

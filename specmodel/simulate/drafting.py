@@ -1,0 +1,134 @@
+"""Draft lengths of a server: policies by name, as the loop over steps reads them."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.classes import dataclass
+from specmodel.base.errors import InputError
+from specmodel.simulate.choices import Choice, choose, policy_maker
+from specmodel.simulate.machine_code import Function, as_lists, records
+from specmodel.simulate.policies.policy import LearningPolicy, end_no_step
+from specmodel.simulate.state import BY_BATCH, OWN, SHARED, Server
+from specmodel.simulate.tables import TabulatedTimes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drafting:
+    """What decides the draft length of a step; by default nothing is drafted.
+
+    Parameters
+    ----------
+    name, kind
+        For people, and what the loop does with the rest, by number.
+    by_batch
+        By the requests of the step before, from 0: a draft length [token], or a state [-].
+    states
+        Policies whose state requests share, or the one that each request begins with.
+    max_draft_length
+        The longest draft that it may ask for [token].
+    """
+
+    name: str = "none"
+    kind: int = BY_BATCH
+    by_batch: tuple[int, ...] = (0,)
+    states: tuple[LearningPolicy, ...] = (LearningPolicy(),)
+    max_draft_length: int = 0
+
+    @property
+    def rules(self) -> tuple[Function, Function]:
+        """The functions that update the policy after a request of a step, and after a step."""
+        policy = type(self.states[0])
+        if self.kind == OWN:
+            return policy.rule, end_no_step
+        return policy.shared_rule or policy.rule, policy.step_rule
+
+    def lengths(self, requests: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the draft lengths by requests of the step before, the longest if it learns."""
+        if self.kind != BY_BATCH:
+            return np.full_like(requests, self.max_draft_length)
+        return np.array(self.by_batch)[np.minimum(requests, len(self.by_batch) - 1)]
+
+    def fresh(self, requests: int, *, apart: bool, for_python: bool) -> Server:
+        """Return the policy in its initial state, as the loop reads it for so many requests.
+
+        With `apart`, drafters propose less than is asked for here and there.
+        """
+        count, by_batch = requests if self.kind == OWN else 1, np.array(self.by_batch)
+        states: Any = [policy.fresh() for policy in self.states * count] if for_python else ()
+        if not for_python:
+            states = np.repeat(records(self.states), count)
+        server = Server(self.kind, apart or self.kind == OWN, by_batch, states)
+        return as_lists(server) if for_python else server
+
+
+def fixed(length: int, name: str = "") -> Drafting:
+    """Return a policy with one draft length for all steps [token]."""
+    return Drafting(name=name or f"fixed:{length}", by_batch=(length,), max_draft_length=length)
+
+
+def scheduled(lengths: list[int], name: str) -> Drafting:
+    """Return a policy that drafts by the batch size of the previous step, from 1 [token]."""
+    whole = (lengths[0], *lengths)
+    return Drafting(name=name, by_batch=whole, max_draft_length=max(whole))
+
+
+def best_lengths(
+    times: TabulatedTimes, acceptance: Acceptance, max_draft_length: int, context: float
+) -> list[int]:
+    """Return the draft length with the most expected tokens/s at each batch size, from 1 [token].
+
+    Of equal ones the shortest; prompts are left out, which add the same to every token.
+    """
+    sizes = np.arange(1, times.max_requests + 1)
+    paces = [
+        float(acceptance.expected_tokens_per_step(k)) / times.step_time(k, sizes, context)
+        for k in range(max_draft_length + 1)
+    ]
+    return [int(best) for best in np.argmax(np.array(paces), axis=0)]
+
+
+def drafting(
+    policy: str,
+    *,
+    times: TabulatedTimes,
+    acceptance: Acceptance,
+    max_draft_length: int,
+    context: float,
+    state: str | None = None,
+) -> Drafting:
+    """Return a policy by name for a server with these step times.
+
+    ``schedule`` (the best length by batch), or any of `simulate.choices` that knows no trace and
+    ships with the package; `state` says who keeps what it learns, None as its source has it.
+    """
+    if policy.strip() == "schedule":
+        return scheduled(best_lengths(times, acceptance, max_draft_length, context), "schedule")
+    choice = choose(policy).kept_by(state)
+    if choice.schedule is None:
+        return _learning(choice, times, max_draft_length, context)
+    found = scheduled(choice.lengths(times.max_requests)[1:], choice.name)
+    if found.max_draft_length > max_draft_length:
+        expected = f"drafts of at most {max_draft_length}, the longest of the drafter considered"
+        raise InputError("policy", found.name, expected)
+    return found
+
+
+def _learning(choice: Choice, times: TabulatedTimes, longest: int, context: float) -> Drafting:
+    """Return a policy that learns, with a state of each request or of the server."""
+    if not choice.is_ours:
+        expected = "none, fixed:K, schedule, table, sglang, goodput, cascade or bandit"
+        raise InputError("policy", choice.name, expected)
+    of_one = [float(times.step_time(k, 1, context)) for k in range(longest + 1)]
+    made: Any = policy_maker(choice, of_one, 0)(0)
+    is_own = choice.state == "request"
+    states, by_batch = ([made], [0]) if is_own else made.of_server(times.max_requests)
+    return Drafting(
+        name=choice.name,
+        kind=OWN if is_own else SHARED,
+        by_batch=tuple(by_batch),
+        states=tuple(states),
+        max_draft_length=longest,
+    )

@@ -1,0 +1,347 @@
+"""A question of load, resolved: which requests come, what serves them, and under which policies.
+
+The command and Python come through here alike. What was not given is taken as usual, and stands
+among what was assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field, replace
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+
+from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
+from specmodel.base.classes import dataclass
+from specmodel.base.errors import InputError, given, refuse_given
+from specmodel.base.ranges import parse_numbers, parse_values, whole_of
+from specmodel.base.text import Viewed
+from specmodel.base.units import check, parse_seconds
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.models.architecture import Architecture
+from specmodel.prediction.case import ACCEPTANCE, Case, case_of
+from specmodel.simulate.arguments import (
+    DrainArguments,
+    LimitArguments,
+    LoadArguments,
+    SearchArguments,
+    TrafficArguments,
+)
+from specmodel.simulate.capacity import Targets
+from specmodel.simulate.carried import check_alone, check_costs, largest_rates
+from specmodel.simulate.drains import Drain, drain_of, drained, usual_policies
+from specmodel.simulate.lengths import lengths_asked
+from specmodel.simulate.named import named_requests
+from specmodel.simulate.requests import MOST_REQUESTS, MOST_VARIATION, Arrivals, Lengths, Requests
+from specmodel.simulate.sampling import TRACE, stream
+from specmodel.simulate.service import has_numba
+from specmodel.simulate.study import Row, Study, under_load
+from specmodel.simulate.traces import Trace, join_traces, sample_trace
+from specmodel.simulate.trial import RUNS, Trial
+
+LIMITS = tuple(LimitArguments.__annotations__)
+OF_SEARCH = tuple(SearchArguments.__annotations__)
+FOR_LARGEST = "a target with it, and no rates or users, as it is for the largest rate"
+OF_DRAINS = tuple(DrainArguments.__annotations__)
+_OF_ARRIVALS = ("request_rate", "users", "arrivals", "requests", "tpot_target", "ttft_target")
+"""What a drain does not take."""
+_OF_STUDY = ("seed", "policy_state", "prefix_hit_rate", "shared_prefix", "acceptance_by_request")
+"""What a study takes as it is given."""
+OF_LOADS = (*TrafficArguments.__annotations__, "prefill", "gpu_hour_price")
+"""Arguments of a question of load beside those of a case."""
+
+_USUAL = 3
+"""Draft length that is compared where none is given, and the longest with a trace [token]."""
+_TTFT, _SHARE = 1.0, 0.9
+"""What is taken where nothing is given [s] [-]."""
+_DRAWN, _DRAWN_TOKENS = 500, 1000
+"""Requests drawn from each preset of acceptance [request], and their tokens [token]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Loaded(Viewed):
+    """What `load` is asked, resolved, and what a server does then.
+
+    Parameters
+    ----------
+    study, policies, loads
+        What is simulated, under which policies, and at which loads; none of these, but a trial,
+        where largest rates are searched.
+    trial, targets
+        The study in replications; its targets of TTFT and TPOT, None for any [s].
+    assumed, is_usual
+        What was assumed, by argument; whether policies are the usual ones.
+    costs
+        The price and the rate in all, as far as given.
+    rows, tried
+        A row for each load and policy, or for each policy; of a search for each rate tried. None
+        before it is answered.
+    """
+
+    room = "loads"
+
+    study: Study
+    policies: Sequence[str]
+    loads: Sequence[Arrivals]
+    trial: Trial | None
+    targets: tuple[float | None, float | None]
+    assumed: Mapping[str, Any]
+    is_usual: bool
+    costs: Mapping[str, Any]
+    rows: list[Row] = field(default_factory=list)
+    tried: Sequence[Row] = ()
+
+    def answered(self, progress: Callable[[int], object] = lambda done: None, **how: Any) -> Loaded:
+        """Return the load with its rows; `how` are workers and client, as for `capacities`."""
+        settings: dict[str, Any] = {**self.costs, "progress": progress}
+        if self.trial is not None:
+            rows, tried = largest_rates(self.trial, self.policies, **settings, **how)
+            return replace(self, rows=rows, tried=tried)
+        rows = under_load(self.study, self.loads, self.policies, self.targets, **settings)
+        return replace(self, rows=rows)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Drained(Loaded):
+    """A drain that `load` is asked about; its study has the lengths of all answers."""
+
+    room = "drains"
+
+    drain: Drain
+
+    def answered(self, progress: Callable[[int], object] = lambda done: None, **_: Any) -> Drained:
+        """Return the drain with its rows."""
+        rows = drained(self.drain, self.policies, **self.costs, progress=progress)
+        return replace(self, rows=rows)
+
+
+def load(
+    target: Architecture | str | Path,
+    hardware: HardwareProfile | str | Path,
+    *,
+    workers: int = 1,
+    client: Any = None,
+    **arguments: Unpack[LoadArguments],
+) -> Loaded:
+    """Simulate a server under load, as the command does: what rates do, or the largest rate.
+
+    Parameters
+    ----------
+    target, hardware
+        Model and GPU, as in `specmodel.predict`.
+    workers, client
+        Where a search is computed, as `capacities` takes it [-].
+    **arguments
+        Those of `simulate.arguments.LoadArguments`: options of the command, as numbers, lists or
+        its texts. A target (`tpot_target`, `ttft_target` [s]) without
+        `request_rate` [request/s] or `users` asks for the largest rate; `drain` prompts [request]
+        are all there at once, and are answered to the end.
+
+    Examples
+    --------
+    >>> words = {"acceptance": 0.7, "requests": 50, "policy": "none,fixed:2"}
+    >>> answer = load("qwen3-30b-a3b", "h200", request_rate=[1.0], **words)
+    >>> [row["policy"] for row in answer.rows]
+    ['none', 'fixed:2']
+    """
+    question = load_question({**arguments, "target": target, "hardware": hardware})
+    return question.answered(workers=workers, client=client)
+
+
+def load_question(arguments: Mapping[str, Any]) -> Loaded:
+    """Return the question that arguments of `load` ask, checked and not yet answered."""
+    options = given(arguments, arguments)
+    if not options.get("by_formula"):
+        options.pop("by_formula", None)  # a flag that is not set
+    if (longest := options.get("max_draft_length")) is not None:
+        check("max_draft_length", longest, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
+    case = case_of({name: value for name, value in options.items() if name not in OF_LOADS})
+    targets, policies = _targets(options), _policies(options, case)
+    costs = given(options, ("gpu_hour_price", "for_rate"))
+    check_costs(**costs)
+    is_usual = "policy" not in options
+    fields: dict[str, Any] = {"costs": costs, "targets": targets, "is_usual": is_usual}
+    if "drain" in options:
+        expected = "none with `drain`, where all prompts arrive at once"
+        refuse_given(options, (*_OF_ARRIVALS, *OF_SEARCH), expected)
+        study, fields["assumed"] = _study(options, case, policies)
+        drain = drain_of(study, options["drain"], **given(options, OF_DRAINS))
+        if isinstance(study.lengths, Requests):
+            held, count = study.lengths.count, drain.study.num_requests
+            taken = filter(None, (f"{count} of {held} in their order", study.lengths.reading))
+            fields["assumed"] |= {"workload": ", ".join(taken)}
+        fields["policies"] = usual_policies(drain) if is_usual else policies
+        return Drained(study=drain.study, loads=[], trial=None, drain=drain, **fields)
+    refuse_given(options, OF_DRAINS, "`drain` with it")
+    trial, loads = None, list[Arrivals]()
+    if not given(options, ("request_rate", "users")) and targets != (None, None):
+        trial, fields["assumed"] = trial_of(case, options, policies)
+        study = trial.study
+    else:
+        study, fields["assumed"] = _study(options, case, policies)
+        loads = _arrivals(options, study.lengths)
+        refuse_given(options, OF_SEARCH, FOR_LARGEST)
+    return Loaded(study=study, policies=policies, loads=loads, trial=trial, **fields)
+
+
+def trial_of(
+    case: Case, arguments: Mapping[str, Any], policies: Sequence[str], *, must_meet: bool = True
+) -> tuple[Trial, dict[str, Any]]:
+    """Return the `Trial` in which the largest rate is searched, and the assumptions.
+
+    `arguments` are those of the load, beside the case's own. With `must_meet`, refuse targets
+    that a request alone misses under all policies.
+    """
+    options = {**case.given, **given(arguments, arguments)}
+    others = ("request_rate", "users", "drain", *OF_DRAINS)
+    refuse_given(options, others, "none, as the largest rate is searched")
+    (ttft, tpot), notes = _targets(options), dict[str, Any]()
+    if ttft is None and tpot is not None:
+        ttft, notes["ttft_target"] = _TTFT, f"{_TTFT:g}s"
+    share = options.get("attainment")
+    if share is None:
+        share = notes["attainment"] = _SHARE
+    targets = Targets(ttft=ttft, tpot=tpot, attainment=share)
+    usual = dict(zip(("replications", "requests"), RUNS[has_numba()], strict=True))
+    runs, requests = (usual | given(options, usual)).values()
+    study, assumed = _study({**options, "requests": requests}, case, policies, is_drawn=True)
+    notes["requests"] = f"{requests} and more, {runs} times"
+    law = Arrivals(request_rate=1.0, **_law(options.get("arrivals")))
+    is_coarse = not has_numba() and not given(options, usual)
+    how = {"replications": runs, "arrivals": law, "is_coarse": is_coarse}
+    trial = Trial(study=study, targets=targets, **how)
+    if must_meet:
+        check_alone(trial, policies, notes)
+    return trial, assumed | notes
+
+
+def _study(
+    options: Mapping[str, Any], case: Case, policies: Sequence[str], *, is_drawn: bool = False
+) -> tuple[Study, dict[str, Any]]:
+    """Return the `Study` to simulate, and the assumptions; `is_drawn` redraws recorded lengths."""
+    drafts = any(name != "none" for name in policies)
+    longest = max(map(_length_of, policies))
+    typed, seed, acceptance = options.get("max_draft_length"), options.get("seed", 0), None
+    assumed, trace = {**case.assumed}, _trace(options.get("trace"), seed)
+    if trace is not None:
+        refuse_given(options, (*ACCEPTANCE, "acceptance_by_request"), "no `trace`")
+        longest = max(typed or _USUAL, longest) if drafts else longest
+    elif drafts:
+        are_open = (n != "none" and not _length_of(n) for n in policies)
+        is_open = typed is None and any(are_open)
+        longest = max(case.longest_draft() if is_open else typed or 1, longest)
+        case.longest_draft(longest)  # refuses what is too long
+        assumed |= case.longest_told(longest) if is_open else {}
+        acceptance = case.known_acceptance
+        assumed |= {"acceptance": acceptance.source} if acceptance.source else {}
+    positions = case.deployment.target.max_positions
+    lengths, notes = lengths_asked(options, positions, is_drawn=is_drawn)
+    if given(options, ("shared_prefix",)):
+        refuse_given(options, ("prefix_hit_rate",), "none beside `shared_prefix`")
+    study = Study(
+        deployment=case.deployment,
+        acceptance=acceptance,
+        max_draft_length=longest,
+        lengths=lengths,
+        is_redrawn=isinstance(lengths, Requests)
+        and not is_drawn
+        and bool(given(options, ("arrivals", "requests"))),
+        num_requests=options.get("requests", getattr(lengths, "count", 2000)),
+        limits=tuple(given(options, LIMITS).items()),
+        trace=trace,
+        prefill_servers=_servers(options.get("prefill")),
+        **given(options, _OF_STUDY),
+    )
+    return study, assumed | notes | {"scheduling": "as vLLM 0.33"} | study.assumed
+
+
+def _policies(options: Mapping[str, Any], case: Case) -> list[str]:
+    """Return the policies given, or none, a draft as long as is usual and known, and a schedule."""
+    typed = options.get("policy")
+    if typed is None:
+        is_known = "trace" not in options
+        longest = case.longest_draft() if is_known else options.get("max_draft_length", _USUAL)
+        typed = f"none,fixed:{min(longest, _USUAL)},schedule"
+    policies = [name.strip() for name in (typed.split(",") if isinstance(typed, str) else typed)]
+    if len({*policies}) < len(policies):
+        raise InputError("policy", typed, "policies, each once")
+    return policies
+
+
+def _length_of(policy: str) -> int:
+    """Return the one length that a policy drafts, 0 if it drafts several or none [token]."""
+    name, *numbers = policy.split(":")
+    is_single = len(numbers) == {"fixed": 1, "below": 2}.get(name)
+    return (is_single and whole_of(numbers[-1])) or 0
+
+
+def _servers(text: str | None) -> int:
+    """Return how many servers prefill for others, 0 if the same server does both."""
+    if text in (None, "together"):
+        return 0
+    name, _, number = str(text).partition(":")
+    servers = whole_of(number) if name and "disaggregated".startswith(name) else None
+    if not servers:
+        raise InputError("prefill", text, "together, or disaggregated:N, such as disaggregated:2")
+    return servers
+
+
+def _trace(name: Trace | str | None, seed: int) -> Trace | None:
+    """Return recorded acceptance, or requests drawn from presets."""
+    if name is None or isinstance(name, Trace):
+        return name
+    source, _, _ = named_requests(name, {})
+    if isinstance(source, Trace):
+        return source
+    drawn = [
+        sample_trace(process, _DRAWN, _DRAWN_TOKENS, stream(seed, TRACE, i))
+        for i, process in enumerate(source.processes)
+    ]
+    return join_traces(drawn)
+
+
+def _arrivals(options: Mapping[str, Any], lengths: Lengths | Requests) -> list[Arrivals]:
+    """Return the loads asked for."""
+    law = _law(options.get("arrivals"))
+    users, rates = options.get("users"), options.get("request_rate")
+    if users is not None:
+        refuse_given(options, ("request_rate", "arrivals"), "either rates or users")
+        users = parse_values("users", users) if isinstance(users, str) else np.ravel(users)
+        check("users", users, minimum=1, whole=True)
+        return [Arrivals(users=int(n)) for n in users]
+    if rates is not None:
+        rates = parse_numbers("request_rate", rates) if isinstance(rates, str) else np.ravel(rates)
+    elif isinstance(lengths, Requests):
+        rates = [lengths.rate]
+        if not 0 < rates[0] <= 1e6:
+            expected = "requests that come at several times, or `request_rate` beside it"
+            raise InputError("workload", str(options["workload"]), expected)
+    else:
+        expected = "requests a second, such as 1,2,4, or `users`, or for the largest `tpot_target`"
+        raise InputError("request_rate", None, expected)
+    check("request_rate", rates, above=0, maximum=1e6)
+    return [Arrivals(request_rate=float(rate), **law) for rate in rates]
+
+
+def _law(text: str | None) -> dict[str, Any]:
+    """Return the process of arrivals: poisson, gamma:2 or bursts:8."""
+    if text in (None, "poisson"):
+        return {}
+    name, _, number = text.partition(":")
+    with suppress(ValueError):
+        if name == "gamma" and 0 < float(number) <= MOST_VARIATION:
+            return {"process": name, "variation": float(number)}
+        if name == "bursts" and 1 <= int(number) <= MOST_REQUESTS:
+            return {"process": name, "burst": int(number)}
+    expected = f"poisson, gamma:CV of at most {MOST_VARIATION}, or bursts:N, such as gamma:2"
+    raise InputError("arrivals", text, expected)
+
+
+def _targets(options: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the targets of TTFT and TPOT, None where none is given [s]."""
+    typed = {name: options.get(name) for name in ("ttft_target", "tpot_target")}
+    ttft, tpot = (None if v is None else parse_seconds(n, v) for n, v in typed.items())
+    return ttft, tpot

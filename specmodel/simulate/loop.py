@@ -1,0 +1,448 @@
+"""The loop over the steps of a server: written once, for Python as it stands and for numba.
+
+What a step takes is scheduled as vLLM 0.33 does it (``v1/core/sched/scheduler.py``): running
+requests in order of admission take their tokens from the budget, those that decode one and their
+drafts, those that prefill a chunk. Where KV blocks run out, the last ones are preempted, to be
+computed anew. Then waiting requests are admitted, first come first served, if blocks for all their
+tokens are free. The step takes the time of its groups, emits, and lets go of those that are done.
+The draft length follows from the requests of the step before, or each request has one of its own. A
+token is emitted by the step that prefills the last chunk, which drafts too, and a draft is verified
+whole, also where fewer tokens are left.
+"""
+
+from typing import Any
+
+from specmodel.simulate.accepted import accepted_tokens, drafted_tokens, position_of
+from specmodel.simulate.machine_code import Function
+from specmodel.simulate.state import (
+    BY_BATCH,
+    OWN,
+    SHARED,
+    Engine,
+    Limits,
+    Outcomes,
+    Request,
+    Server,
+    Step,
+)
+from specmodel.simulate.tables import Tables, at_context, prompt_time
+
+WORTH_COASTING = 3
+"""Steps without drafts from which they are taken at once [-]."""
+
+
+def draft_length(server: Server, batch: int) -> int:
+    """Return the draft length of the next step, after one with `batch` requests [token].
+
+    It is 0 where each request has one of its own.
+    """
+    at = batch if batch < len(server.by_batch) else len(server.by_batch) - 1
+    if server.kind == BY_BATCH:
+        return int(server.by_batch[at])
+    if server.kind == OWN:
+        return 0
+    return int(server.states[server.by_batch[at]].draft_length)
+
+
+def learn(end_step: Function, server: Server, tables: Tables, step: Step) -> None:
+    """Update the policy with a step's number of decoding requests and accepted tokens."""
+    at = step.batch if step.batch < len(server.by_batch) else len(server.by_batch) - 1
+    policy, context = server.states[server.by_batch[at]], step.context / step.decoding
+    end_step(policy, tables, step.decoding, step.accepted_tokens, context)
+
+
+def blocks_for(limits: Limits, tokens: int) -> int:
+    """Return the KV blocks of a request with `tokens` entries, its fixed state included [-]."""
+    return (tokens + limits.block_size - 1) // limits.block_size + limits.fixed_blocks
+
+
+def is_next_there(engine: Engine) -> bool:
+    """Return whether the next request has arrived by now; False if users send the requests."""
+    requests, state = engine.requests, engine.state
+    if engine.users > 0 or state.arrived == len(requests):
+        return False
+    return bool(requests[state.arrived].arrival <= state.now)
+
+
+def arrive(engine: Engine) -> None:
+    """Queue the requests that have arrived; if idle, first advance the clock to the next one."""
+    requests, state = engine.requests, engine.state
+    if engine.users > 0:
+        return
+    is_idle = state.running == 0 and state.preempted == 0 and state.admitted == state.arrived
+    if is_idle and requests[state.arrived].arrival > state.now:
+        state.now = requests[state.arrived].arrival
+    while is_next_there(engine):
+        state.request_time += state.now - requests[state.arrived].arrival
+        state.arrived += 1
+
+
+def allocate(limits: Limits, engine: Engine, i: int, tokens: int) -> bool:
+    """Allocate KV blocks for `tokens` more tokens of running request `i`, preempting if needed.
+
+    The requests admitted last are preempted first; return whether request `i` still runs.
+    """
+    state = engine.state
+    blocks = (tokens + limits.block_size - 1) // limits.block_size
+    while blocks > state.free_blocks and state.running > i:
+        preempt(engine)
+    if state.running == i:
+        return False
+    request = engine.requests[engine.running[i]]
+    state.free_blocks -= blocks
+    request.blocks += blocks
+    request.free_slots += blocks * limits.block_size
+    return True
+
+
+def release(engine: Engine, request: Request) -> None:
+    """Free a request's KV blocks, except those that running requests of its group share."""
+    engine.sharers[request.group] -= 1
+    kept = request.shared_blocks if engine.sharers[request.group] > 0 else 0
+    engine.state.free_blocks += request.blocks - kept
+
+
+def preempt(engine: Engine) -> None:
+    """Preempt the running request admitted last: free its KV blocks, to recompute it later."""
+    state = engine.state
+    state.running -= 1
+    place = engine.running[state.running]
+    request = engine.requests[place]
+    release(engine, request)
+    request.last_token = state.now
+    engine.preempted[state.preempted] = place
+    state.preempted += 1
+    state.preemptions += 1
+
+
+def verified_tokens(
+    outcomes: Outcomes, server: Server, request: Request, place: int, step: Step
+) -> int:
+    """Return the tokens of a request that decodes, if requests have drafts of their own [token].
+
+    The step drafts as long as any of them asks.
+    """
+    asked = step.draft_length
+    if server.kind == OWN:
+        asked = int(server.states[place].draft_length)
+        step.draft_length = max(step.draft_length, asked)
+    return drafted_tokens(outcomes, request, place, asked) + 1
+
+
+def schedule_running(
+    limits: Limits, outcomes: Outcomes, server: Server, engine: Engine, step: Step
+) -> None:
+    """Schedule the running requests, in order of admission.
+
+    Requests already scheduled are never preempted, so their totals are kept in local variables.
+    """
+    state, requests, running = engine.state, engine.requests, engine.running
+    verified = 0 if server.apart else step.draft_length + 1
+    i = decoding = context = chunks = 0
+    budget = step.budget
+    while i < state.running:
+        request = requests[running[i]]
+        rest = request.prefill_tokens
+        tokens = verified if rest == 0 else rest
+        if tokens == 0:
+            tokens = verified_tokens(outcomes, server, request, running[i], step)
+        if tokens > budget:
+            tokens = budget
+        short = tokens + limits.reserved_tokens - request.free_slots
+        if tokens > 0 and short > 0 and not allocate(limits, engine, i, short):
+            break
+        request.scheduled_tokens = tokens
+        budget -= tokens
+        if rest > 0:
+            chunks += tokens > 0
+            step.prompt_tokens += tokens
+        elif tokens > 0:
+            decoding += 1
+            context += request.context
+        i += 1
+    step.budget, step.batch, step.chunks = budget, decoding + chunks, chunks
+    step.decoding, step.context = decoding, context
+
+
+def schedule_waiting(
+    limits: Limits, outcomes: Outcomes, server: Server, engine: Engine, step: Step
+) -> None:
+    """Admit waiting requests, the preempted ones first, as long as tokens and blocks are left."""
+    state = engine.state
+    while step.budget > 0 and state.running < limits.max_running:
+        if state.preempted > 0:
+            place = engine.preempted[state.preempted - 1]
+        elif state.admitted < state.arrived:
+            place = state.admitted
+        else:
+            return
+        request = engine.requests[place]
+        is_new = request.emitted_tokens <= engine.emitted_before
+        held = request.shared_blocks if engine.sharers[request.group] > 0 else 0
+        cached = request.cached_tokens if is_new or held > 0 else 0
+        whole = request.prompt_tokens + (0 if is_new else request.emitted_tokens)
+        rest = whole - cached
+        tokens = rest
+        if rest == 0:
+            tokens = verified_tokens(outcomes, server, request, place, step)
+        if tokens > step.budget:
+            tokens = step.budget
+        blocks = blocks_for(limits, cached + tokens + limits.reserved_tokens)
+        if max(blocks, blocks_for(limits, whole)) - held > state.free_blocks:
+            return
+        if state.preempted > 0:
+            state.preempted -= 1
+        else:
+            state.admitted += 1
+            request.started = state.now
+        state.free_blocks -= blocks - held
+        engine.sharers[request.group] += 1
+        request.blocks, request.context, request.prefill_tokens = blocks, cached, rest
+        request.free_slots = (blocks - limits.fixed_blocks) * limits.block_size - cached
+        engine.running[state.running] = place
+        state.running += 1
+        request.scheduled_tokens = tokens
+        step.budget -= tokens
+        step.batch += 1
+        if rest > 0:
+            step.chunks += 1
+            step.prompt_tokens += tokens
+        else:
+            step.decoding += 1
+            step.context += request.context
+
+
+def schedule(
+    limits: Limits, outcomes: Outcomes, server: Server, engine: Engine, step: Step, length: int
+) -> None:
+    """Set the tokens that each request computes in the step; admit none if one was preempted."""
+    step.draft_length, step.budget = length, limits.token_budget
+    step.batch = step.decoding = step.context = step.chunks = step.prompt_tokens = 0
+    step.accepted_tokens = step.emitted_tokens = 0
+    preemptions = engine.state.preemptions
+    schedule_running(limits, outcomes, server, engine, step)
+    if engine.state.preemptions == preemptions:
+        schedule_waiting(limits, outcomes, server, engine, step)
+
+
+def prefill_time(tables: Tables, engine: Engine, step: Step) -> float:
+    """Return the time that chunks of prompts add to a step [s].
+
+    It is the mean over the chunks, weighted by their tokens, of what all prompt tokens of the step
+    would add if they were that chunk's. Requests that prefill were admitted last, so they are
+    searched for from the end.
+    """
+    seconds, left, i = 0.0, step.chunks, engine.state.running
+    while left > 0:
+        i -= 1
+        request = engine.requests[engine.running[i]]
+        part = request.scheduled_tokens
+        if request.prefill_tokens > 0 and part > 0:
+            left -= 1
+            seen = request.context + 0.5 * (part + 1)
+            added = prompt_time(tables, step.draft_length, step.decoding, step.prompt_tokens, seen)
+            seconds += added * part / step.prompt_tokens
+    return seconds
+
+
+def apart_time(
+    outcomes: Outcomes, tables: Tables, server: Server, engine: Engine, step: Step, context: float
+) -> float:
+    """Return the mean over requests of what a step would take if all were like them [s].
+
+    That is with drafts of this length, and noise of this position.
+    """
+    seconds = 0.0
+    for i in range(engine.state.running):
+        place = engine.running[i]
+        request = engine.requests[place]
+        if request.prefill_tokens == 0 and request.scheduled_tokens > 0:
+            asked = server.states[place].draft_length if server.kind == OWN else step.draft_length
+            column = request.scheduled_tokens - 1 + tables.empty if asked > 0 else 0
+            usual = at_context(tables.base, tables, column, step.decoding, context)
+            if len(outcomes.noise_draws) > 0:
+                at = position_of(outcomes, request, place)
+                noise = outcomes.experts[place % len(outcomes.first)]
+                noise += outcomes.expert_levels[outcomes.expert_draws[at]]
+                more = at_context(tables.slope, tables, column, step.decoding, context)
+                usual = (usual + more * noise) * outcomes.noise_levels[outcomes.noise_draws[at]]
+            seconds += usual
+    return seconds / step.decoding
+
+
+def advance(outcomes: Outcomes, tables: Tables, server: Server, engine: Engine, step: Step) -> None:
+    """Compute the time of the step, and advance the clock by it."""
+    state, seconds = engine.state, 0.0
+    if step.decoding > 0:
+        context = step.context / step.decoding
+        if server.apart:
+            seconds = apart_time(outcomes, tables, server, engine, step, context)
+        else:
+            column = step.draft_length + tables.empty if step.draft_length > 0 else 0
+            seconds = at_context(tables.base, tables, column, step.decoding, context)
+    if step.prompt_tokens > 0:
+        seconds += prefill_time(tables, engine, step)
+        state.prefilled_tokens += step.prompt_tokens
+    pass_time(engine, step.batch, step.decoding, seconds)
+    step.time, step.step_time = state.now, seconds
+
+
+def pass_time(engine: Engine, batch: int, decoding: int, seconds: float) -> None:
+    """Advance the clock by a step of `seconds` with `batch` requests, and update the totals."""
+    state = engine.state
+    waiting = state.preempted + state.arrived - state.admitted
+    state.request_time += (state.running + waiting) * seconds
+    state.running_time += state.running * seconds
+    state.now += seconds
+    state.steps += 1
+    state.last_batch = batch
+    state.request_steps += batch
+    if state.free_blocks < state.least_free_blocks:
+        state.least_free_blocks = state.free_blocks
+    if decoding > 0:
+        state.bin = bin_of(engine.edges, seconds, state.bin)
+        engine.intervals[state.bin] += decoding
+
+
+def bin_of(edges: Any, seconds: float, near: int) -> int:
+    """Return the index of the histogram bin of an interval, searching from bin `near` [-]."""
+    while near > 0 and seconds < edges[near]:
+        near -= 1
+    while near < len(edges) - 1 and seconds >= edges[near + 1]:
+        near += 1
+    return near
+
+
+def prefill(engine: Engine, request: Request) -> int:
+    """Finish a chunk of a prompt; return the tokens emitted: 1 by the last, else 0 [token]."""
+    now = engine.state.now
+    request.prefill_tokens -= request.scheduled_tokens
+    request.context += request.scheduled_tokens
+    request.free_slots -= request.scheduled_tokens
+    if request.prefill_tokens > 0:
+        return 0
+    if request.emitted_tokens == 0:
+        request.first_token = now
+    else:  # after a preemption
+        engine.intervals[bin_of(engine.edges, now - request.last_token, 0)] += 1
+    return 1
+
+
+def verify(
+    take_in: Function, outcomes: Outcomes, server: Server, request: Request, place: int, step: Step
+) -> tuple[int, int]:
+    """Verify the draft of a request; return the tokens emitted and those accepted [token]."""
+    drafted, held = request.scheduled_tokens - 1, 0
+    left = request.output_tokens - request.emitted_tokens
+    if drafted > 0:
+        held = accepted_tokens(outcomes, request, place, drafted)
+        request.drafted_tokens += drafted
+        request.accepted_tokens += held
+    made = held + 1 if held < left else left
+    request.context += made
+    request.free_slots -= made
+    if server.kind != BY_BATCH:
+        own = place if server.kind == OWN else 0
+        take_in(server.states[own], held + 1, step.step_time, drafted)
+    return made, held
+
+
+def finish(engine: Engine, request: Request, place: int) -> None:
+    """Record the end of a request and free its blocks; if users send requests, the next arrives."""
+    state = engine.state
+    request.last_token = state.now
+    release(engine, request)
+    state.finished += 1 if place < engine.until else 0
+    if engine.users > 0 and state.arrived < len(engine.requests):
+        engine.requests[state.arrived].arrival = state.now
+        state.arrived += 1
+
+
+def emit(take_in: Function, outcomes: Outcomes, server: Server, engine: Engine, step: Step) -> None:
+    """Emit the tokens of the step for each running request, and finish those that are done."""
+    requests, running, state, kept = engine.requests, engine.running, engine.state, 0
+    emitted = accepted = 0
+    for i in range(state.running):
+        place = running[i]
+        request, made, held = requests[place], 0, 0
+        if request.scheduled_tokens > 0:
+            if request.prefill_tokens > 0:
+                made = prefill(engine, request)
+            else:
+                made, held = verify(take_in, outcomes, server, request, place, step)
+        request.emitted_tokens += made
+        emitted += made
+        accepted += held
+        if request.emitted_tokens == request.output_tokens:
+            finish(engine, request, place)
+        else:
+            running[kept] = place
+            kept += 1
+    state.running = step.running = kept
+    step.emitted_tokens, step.accepted_tokens = emitted, accepted
+    step.waiting = state.preempted + state.arrived - state.admitted
+    step.free_blocks = state.free_blocks
+
+
+def coast(limits: Limits, tables: Tables, server: Server, engine: Engine) -> None:
+    """Run many steps at once while all requests decode without drafts and none arrives or ends.
+
+    Each step emits one token of every request, and the KV blocks for them are free. Only the time
+    differs between steps, so they are computed without a loop over requests.
+    """
+    requests, running, state = engine.requests, engine.running, engine.state
+    batch, most = state.running, limits.token_budget
+    if state.arrived > state.admitted or state.preempted > 0 or not 0 < batch <= most:
+        return
+    if draft_length(server, state.last_batch) > 0 or draft_length(server, batch) > 0:
+        return
+    most = (state.free_blocks // batch - 1) * limits.block_size - limits.reserved_tokens
+    context = steps = 0
+    for i in range(batch):
+        request = requests[running[i]]
+        left = request.output_tokens - request.emitted_tokens - 1
+        most = left if left < most else most
+        if most < WORTH_COASTING or request.prefill_tokens > 0:
+            return
+        context += request.context
+    while steps < most and not is_next_there(engine):
+        pass_time(engine, batch, batch, at_context(tables.base, tables, 0, batch, context / batch))
+        context += batch
+        steps += 1
+    for i in range(batch):
+        request = requests[running[i]]
+        request.emitted_tokens += steps
+        request.context += steps
+        request.free_slots -= steps
+        if request.free_slots < limits.reserved_tokens:
+            allocate(limits, engine, i, limits.reserved_tokens - request.free_slots)
+
+
+def serve(
+    take_in: Function,
+    end_step: Function,
+    limits: Limits,
+    outcomes: Outcomes,
+    tables: Tables,
+    server: Server,
+    engine: Engine,
+) -> None:
+    """Serve requests until the first `engine.until` are done; record start and end of each.
+
+    `take_in` updates the policy after each request of a step, `end_step` after each step.
+    """
+    state, log = engine.state, engine.log
+    state.free_blocks = state.least_free_blocks = limits.blocks
+    state.last_batch = 1
+    state.arrived = min(engine.users, len(engine.requests))
+    while state.finished < engine.until:
+        if server.kind == BY_BATCH and state.steps >= len(log):
+            coast(limits, tables, server, engine)
+        step = log[min(state.steps, len(log) - 1)]
+        arrive(engine)
+        length = draft_length(server, state.last_batch)
+        schedule(limits, outcomes, server, engine, step, length)
+        advance(outcomes, tables, server, engine, step)
+        emit(take_in, outcomes, server, engine, step)
+        if server.kind == SHARED and step.decoding > 0:
+            learn(end_step, server, tables, step)

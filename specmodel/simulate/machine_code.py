@@ -1,0 +1,143 @@
+"""Functions written once, for Python as it stands, compiled by numba where it is installed.
+
+Python calls them with objects, whose attributes are numbers or lists of numbers; numba with NumPy
+records that have fields of the same names.
+"""
+
+import hashlib
+import inspect
+import sys
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import is_dataclass
+from functools import cache
+from types import FunctionType
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+Function = Callable[..., Any]
+
+
+@cache
+def compiled_function(function: Function, given: tuple[Function, ...]) -> Function | None:
+    """Return a function compiled by numba, cached, or None if numba is not installed.
+
+    The one or two functions in `given` are bound as its first arguments. Everything that it calls
+    is inlined; none of it may allocate.
+    """
+    try:
+        import numba
+        from numba.extending import register_jitable
+    except ImportError:
+        return None
+    parts = _parts((function, *given))
+    # nothing is allocated, so that references to arrays need not be counted, which takes most time
+    for part in parts:
+        register_jitable(_nrt=False, forceinline=True, no_cfunc_wrapper=True)(part)
+    texts = {inspect.getsource(sys.modules[part.__module__]) for part in parts}
+    stamp = hashlib.sha256("".join(sorted(texts)).encode()).hexdigest()
+    first, *more = given
+    second = more[0] if more else first
+
+    # numba finds code that it kept by the source of one file and by what a function encloses, so
+    # that the stamp, which is of all files that are compiled, is enclosed
+    def with_one(*arguments: Any) -> None:
+        if stamp != "":
+            function(first, *arguments)
+
+    def with_both(*arguments: Any) -> None:
+        if stamp != "":
+            function(first, second, *arguments)
+
+    entry = with_both if more else with_one
+    # numba reads all that a file of its own lists at once, which must not name what is gone
+    entry.__qualname__ += f"_{stamp[:12]}"
+    njit = cast(Any, numba.njit)  # whose types lack `_nrt`
+    try:
+        compiled = njit(cache=True, nogil=True, _nrt=False)(entry)
+    except RuntimeError:  # there is no folder to keep machine code in
+        return cast(Function, njit(nogil=True, _nrt=False)(entry))
+    _forgive(compiled._cache)
+    return cast(Function, compiled)
+
+
+def _forgive(cache: Any) -> None:
+    """Recompile if numba's cache cannot be read, and go on uncached if it cannot be written."""
+    load, save = cache.load_overload, cache.save_overload
+
+    def load_if_whole(*of: Any) -> Any:
+        found = None
+        try:
+            found = load(*of)
+        except Exception:  # a broken file may raise anything
+            with suppress(OSError):
+                cache.flush()
+        if found is None and sys.stderr.isatty():
+            sys.stderr.write("specmodel: numba compiles the loop, once: a few seconds\n")
+        return found
+
+    def save_if_possible(*of: Any) -> None:
+        with suppress(Exception):
+            save(*of)
+
+    cache.load_overload, cache.save_overload = load_if_whole, save_if_possible
+
+
+def _parts(functions: Collection[Function]) -> list[Function]:
+    """Return functions, and all that they call by a name of their modules."""
+    found: dict[Function, None] = {}
+    waiting = [*functions]
+    while waiting:
+        function = cast(FunctionType, waiting.pop())
+        if function not in found:
+            found[function] = None
+            named = map(function.__globals__.get, function.__code__.co_names)
+            waiting += [part for part in named if isinstance(part, FunctionType)]
+    return [*found]
+
+
+def records(objects: Sequence[Any]) -> NDArray[Any]:
+    """Return objects of one class as records of their attributes that are numbers or lists of them.
+
+    Lists are padded to a power of two, so that few sizes have to be compiled.
+    """
+    found = np.zeros(len(objects), np.dtype(_fields(objects), align=True))
+    for record, each in zip(found, objects, strict=True):
+        _fill(record, each)
+    return found
+
+
+def _fields(objects: Sequence[Any]) -> list[tuple[Any, ...]]:
+    fields: list[tuple[Any, ...]] = []
+    for name, value in vars(objects[0]).items():
+        if isinstance(value, list):
+            longest = max(len(getattr(each, name)) for each in objects)
+            fields.append((name, type(value[0]), 1 << max(3, (longest - 1).bit_length())))
+        elif isinstance(value, bool | int | float):
+            fields.append((name, type(value)))
+        elif is_dataclass(value):
+            fields.append((name, _fields([value])))
+    return fields
+
+
+def _fill(record: Any, given: Any) -> None:
+    for name in record.dtype.names:
+        value = getattr(given, name)
+        if isinstance(value, list):
+            record[name][: len(value)] = value
+        elif is_dataclass(value):
+            _fill(record[name], value)
+        else:
+            record[name] = value
+
+
+def as_lists(part: Any) -> Any:
+    """Return an array, or tuples with arrays, as what Python indexes fastest."""
+    if isinstance(part, np.ndarray):
+        return part.tobytes() if part.dtype == np.uint8 else part.tolist()
+    if not isinstance(part, tuple):
+        return part
+    made = map(as_lists, part)
+    return type(part)(*made) if hasattr(part, "_fields") else tuple(made)

@@ -1,0 +1,141 @@
+"""What a run of the simulator recorded, and what follows from that."""
+
+from collections.abc import Sequence
+from dataclasses import field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmodel.base.classes import dataclass
+from specmodel.base.units import FloatArray
+from specmodel.simulate.requests import Requests
+from specmodel.simulate.state import Limits, State
+
+EDGES = np.concatenate([[0.0], np.geomspace(1e-4, 100.0, 240)])
+"""Lower ends of the bins of the histogram of intervals between chunks of tokens [s]."""
+WARM_UP, COOL_DOWN = 0.1, 0.1
+"""Shares of the requests, the first and the last ones, that statistics leave out [-]."""
+BATCHES = 20
+"""Means that a run is cut into to judge whether it is steady [-]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Run:
+    """What a run recorded.
+
+    Parameters
+    ----------
+    requests
+        What was asked; of users, with the arrivals that followed.
+    started, first, last
+        When each request was first scheduled, on the server that decodes it, and emitted its first
+        and last token [s].
+    drafted_tokens, accepted_tokens
+        Of each request [token].
+    intervals
+        How many chunks of tokens came so long after the chunk before, by bin of `EDGES` [-].
+    throughput, tokens_per_step, drafted_per_step
+        Output tokens a second [token/s]; mean tokens that a request emits, and that are drafted for
+        it, in a step that decodes it [token]. Of all requests, also of those not recorded.
+    state
+        Of the server at the end.
+    log
+        The first steps, as many as were asked for, with the fields of `Step`.
+    limits
+        What the scheduler and the memory allowed.
+    """
+
+    requests: Requests
+    started: FloatArray
+    first: FloatArray
+    last: FloatArray
+    drafted_tokens: NDArray[np.int64]
+    accepted_tokens: NDArray[np.int64]
+    intervals: NDArray[np.int64]
+    throughput: float
+    tokens_per_step: float
+    drafted_per_step: float
+    state: State = field(repr=False)
+    log: NDArray[Any] = field(repr=False)
+    limits: Limits = field(repr=False)
+
+    @cached_property
+    def ttft(self) -> FloatArray:
+        """Time from arrival to the first token, by request [s]."""
+        return self.first - self.requests.arrival_time
+
+    @cached_property
+    def tpot(self) -> FloatArray:
+        """Time per output token after the first, by request; 0 where there is no other [s]."""
+        return (self.last - self.first) / np.maximum(self.requests.output_tokens - 1, 1)
+
+    @property
+    def measured(self) -> slice:
+        """The slice of requests that count in statistics: all but warm-up and cool-down."""
+        count = self.requests.count
+        return slice(int(WARM_UP * count), count - int(COOL_DOWN * count))
+
+    @property
+    def mean_tpot(self) -> float:
+        """Time per output token, each token counted once [s]."""
+        tokens = np.maximum(self.requests.output_tokens - 1, 0)[self.measured]
+        return float((self.last - self.first)[self.measured].sum() / max(tokens.sum(), 1))
+
+    @property
+    def running(self) -> float:
+        """Mean running requests, over the time in which the measured requests arrived [request]."""
+        arrival = self.requests.arrival_time[self.measured]
+        since, until = float(arrival[0]), float(arrival[-1])
+        if until <= since:
+            return float(self.state.running_time / self.state.now)
+        inside = np.clip(self.last, since, until) - np.clip(self.started, since, until)
+        return float(inside.sum() / (until - since))
+
+    def interval_quantile(self, share: float) -> float:
+        """Return the time between chunks of tokens that a share of them stay below [s]."""
+        reached = np.cumsum(self.intervals) >= share * self.intervals.sum()
+        return float(EDGES[min(int(np.argmax(reached)) + 1, len(EDGES) - 1)])
+
+    @cached_property
+    def growth(self) -> tuple[float, float]:
+        """How much the waiting time grows over the run, and its standard error [s].
+
+        The slope of batch means of the time from arrival to the start, times the run.
+        """
+        waits = (self.started - self.requests.arrival_time)[self.measured]
+        means = np.array([part.mean() for part in np.array_split(waits, BATCHES)])
+        at = np.linspace(-0.5, 0.5, BATCHES)
+        slope = float((at * means).sum() / (at * at).sum())
+        rest = means - means.mean() - slope * at
+        return slope, float(np.sqrt((rest**2).sum() / (BATCHES - 2) / (at * at).sum()))
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether waiting times do not grow over the run; if they do, the server is overloaded.
+
+        Users wait for their answers, so that theirs cannot grow.
+        """
+        is_short = self.requests.count < 2 * BATCHES
+        return bool(self.requests.users) or is_short or are_steady([self])
+
+    @property
+    def carried_rate(self) -> float:
+        """Requests a second that were served while requests still came [request/s]."""
+        until = float(self.requests.arrival_time[-1])
+        since = self.requests.arrival_time[self.measured.start]
+        if until <= since:
+            return self.requests.count / self.state.now
+        return float(((self.last > since) & (self.last <= until)).sum() / (until - since))
+
+
+def are_steady(runs: Sequence[Run]) -> bool:
+    """Return whether waiting times do not grow, in the mean over runs.
+
+    They grow if their slope is clear of its error and adds more than half a residence.
+    """
+    slopes, errors = np.array([run.growth for run in runs]).T
+    residences = [(run.last - run.started)[run.measured].mean() for run in runs]
+    error = np.hypot.reduce(errors) / len(runs)
+    return bool(slopes.mean() <= max(3 * error, 0.5 * np.mean(residences)))

@@ -1,0 +1,82 @@
+"""Draft lengths that are settled before a replay, because they know the trace: the oracle's.
+
+It is a bound to measure policies by. Like any policy that may draft, it pays the upkeep of a
+drafter that pauses; noise is unknown to it. Times grow with context as they do in the serial loop.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmodel.simulate.times_alone import ReplayTimes
+from specmodel.simulate.traces import Trace
+
+CHUNK = 1_000_000
+"""Positions worked on at a time, to bound the memory [token]."""
+
+
+class Plan:
+    """Draft lengths by position of one request [token], as a policy that is asked and told."""
+
+    def __init__(self, draft_length: NDArray[np.uint8]) -> None:
+        self._draft_length, self._position = draft_length.tolist(), 0
+
+    def propose(self) -> int:
+        """Return the draft length planned at the position [token]."""
+        return int(self._draft_length[self._position])
+
+    def observe(self, emitted_tokens: int, step_time: float) -> None:
+        """Go on by what was emitted [token], whatever time it took [s]."""
+        self._position += emitted_tokens
+
+
+def oracle_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
+    """Return the draft lengths with the least total time, by dynamic programming [token].
+
+    Requests are planned from their last position to their first. Column r of `least` is the least
+    time of the last r tokens of each request: that of one step and of what it leaves to be done,
+    minimised over the draft length of the step.
+    """
+    plan = np.empty(len(trace.proposed_tokens), np.uint8)
+    asked, table = np.arange(times.max_draft_length + 1), times.table(pauses=True)
+    by_proposal = table.base[:, 1].T[:, np.minimum(asked, np.arange(256)[:, None]) + (asked > 0)]
+    rows, which = trace.by_length(times.max_draft_length)
+    ends, later = trace.starts + trace.output_tokens, context_at(trace, times)
+    # requests of similar length together, because each is padded to the longest of its chunk
+    waiting = np.argsort(-trace.output_tokens, kind="stable")
+    while len(waiting):
+        at_once = max(CHUNK // int(trace.output_tokens[waiting[0]]), 1)
+        chunk, waiting = waiting[:at_once], waiting[at_once:]
+        lengths = trace.output_tokens[chunk]
+        least = np.zeros((len(chunk), int(lengths.max()) + 1))
+        for left in range(1, least.shape[1]):
+            lanes = np.flatnonzero(lengths >= left)
+            at = ends[chunk[lanes]] - left
+            held = np.minimum(asked, rows[:, at].T[:, which].astype(np.int64))
+            after = np.maximum(left - 1 - held, 0)
+            proposed = trace.proposed_tokens[at]
+            taken = by_proposal[0, proposed]
+            if times.later:
+                row, part = np.divmod(later[at] / times.context_step, 1)
+                row = row.astype(np.int64)
+                taken = by_proposal[row, proposed]
+                taken = taken + part[:, None] * (by_proposal[row + 1, proposed] - taken)
+            total = taken + least[lanes[:, None], after]
+            plan[at] = np.argmin(total, axis=1)
+            least[lanes, left] = total.min(axis=1)
+    return plan
+
+
+def first_context(trace: Trace, times: ReplayTimes) -> NDArray[np.int64]:
+    """Return how much more context requests begin with than the first row of times [token]."""
+    if trace.prompt_tokens is None or times.context_length is None or not times.later:
+        return np.zeros(trace.num_requests, np.int64)
+    return trace.prompt_tokens - int(times.context_length)
+
+
+def context_at(trace: Trace, times: ReplayTimes) -> NDArray[np.int64]:
+    """Return how much more context each position has than the first row of times [token]."""
+    lengths = trace.output_tokens
+    begins = first_context(trace, times) - trace.starts
+    later = np.repeat(begins, lengths)
+    later += np.arange(len(later))
+    return later

@@ -1,0 +1,192 @@
+"""What a policy is: an object that is asked and told; and schedules, as vLLM reads them."""
+
+import inspect
+import numbers
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
+
+from specmodel.base.errors import InputError
+
+GIVEN = ("step_time", "max_draft_length", "draft_lengths", "generator")
+"""Arguments that a policy is given if it takes them: step times by draft length, the longest draft,
+all draft lengths, and a random generator of its own."""
+STATES = ("request", "server")
+"""Who may keep the state of a policy that learns."""
+
+
+class Policy(Protocol):
+    """A draft-length policy: it is asked before each step and told after it.
+
+    It may have more: `phase`, a word for people (steps in the phase "test" are counted), `utility`,
+    the last one that it measured, and `observe_step`, which takes a `Step` and is then called in
+    place of `observe`.
+    """
+
+    def propose(self) -> int:
+        """Return the draft length of the next step, 0 for none [token]."""
+
+    def observe(self, emitted_tokens: int, step_time: float) -> None:
+        """Take in what a step emitted, bonus token included [token], and how long it took [s]."""
+
+
+class Step(NamedTuple):
+    """What a step was, for `observe_step`.
+
+    Parameters
+    ----------
+    emitted_tokens, step_time
+        Tokens emitted, the bonus token included [token], and how long the step took [s].
+    drafted_tokens
+        How many of the tokens asked for the drafter had [token].
+    batch_size, context_length
+        Requests of the batch [request], and KV entries before the step [token].
+    """
+
+    emitted_tokens: int
+    step_time: float
+    drafted_tokens: int
+    batch_size: int
+    context_length: int
+
+    @property
+    def accepted_tokens(self) -> int:
+        """Emitted tokens without the bonus token [token]."""
+        return self.emitted_tokens - 1
+
+
+def learn_nothing(policy: Any, emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
+    """Take in a step, and change nothing."""
+
+
+def end_no_step(
+    policy: Any, tables: Any, decoding: int, accepted_tokens: int, context: float
+) -> None:
+    """Do nothing at the end of a step of a batch: what learns, learned from its requests."""
+
+
+class LearningPolicy:
+    """A policy of the package: its state are its attributes that are numbers or lists of them.
+
+    `rule` changes the state after a step, from what was emitted [token], the time [s], and how many
+    tokens were drafted [token]. It is written once: Python calls it with the policy, numba with a
+    record of the same attributes, which from some thousand requests on is the way. Where requests
+    of a server share the state, `shared_rule` takes in each request of a step, as `rule` does if
+    there is none, and `step_rule` the step: times to look up, requests that decode, tokens accepted
+    of them all, and their mean context. `draft_length`
+    stays within the `max_draft_length` that `__init__` may take, which nothing checks. A class of
+    `known.KNOWN` goes by its `name`; a class method `by_settings` makes it from settings, if it
+    does not take them itself.
+    """
+
+    name: ClassVar[str]
+    words: ClassVar[str]
+    """What it does, for people."""
+    policy_state: ClassVar[str] = "request"
+    """Who keeps its state, as its source has it."""
+    notes: ClassVar[tuple[str, ...]] = ()
+    """What is assumed of it in a replay that its name does not say."""
+    rule: ClassVar[Callable[..., None]] = staticmethod(learn_nothing)
+    shared_rule: ClassVar[Callable[..., None] | None] = None
+    step_rule: ClassVar[Callable[..., None]] = staticmethod(end_no_step)
+
+    draft_length: int
+    """Draft length of the next step [token]."""
+
+    def __init__(self, draft_length: int = 0) -> None:
+        self.draft_length = draft_length
+        self.is_test = False  # whether the next step is part of a test
+
+    @classmethod
+    def settings_taken(cls) -> set[str]:
+        """Return the settings that its name may have."""
+        return arguments_of(cls) - {*GIVEN}
+
+    def of_server(self, max_batch_size: int) -> tuple[list[Self], list[int]]:
+        """Return the states of a server, and which one decides at each batch size from 0 [-]."""
+        return [self], [0]
+
+    def fresh(self) -> Self:
+        """Return a copy that shares no list."""
+        other = copy(self)
+        for name, value in vars(other).items():
+            if isinstance(value, list):
+                setattr(other, name, value.copy())
+        return other
+
+    def propose(self) -> int:
+        """Return the draft length of the next step, 0 for none [token]."""
+        return self.draft_length
+
+    def observe(
+        self, emitted_tokens: int, step_time: float, drafted_tokens: int | None = None
+    ) -> None:
+        """Take in what a step emitted [token] and how long it took [s].
+
+        Drafted tokens are given if they are fewer than were asked for [token].
+        """
+        drafted = self.draft_length if drafted_tokens is None else drafted_tokens
+        type(self).rule(self, emitted_tokens, step_time, drafted)
+
+    def observe_step(self, step: Step) -> None:
+        """Take in a step."""
+        self.observe(step.emitted_tokens, step.step_time, step.drafted_tokens)
+
+
+def arguments_of(function: Any) -> set[str]:
+    """Return the arguments that a class or function takes by name, if it tells."""
+    try:
+        return set(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return set()
+
+
+def is_number(value: object) -> bool:
+    """Return whether `value` is a single number, NaN among them, and no truth value."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def scheduled_draft_lengths(schedule: Sequence[Sequence[int]], max_batch_size: int) -> list[int]:
+    """Return the draft length that vLLM takes from a schedule at each batch size.
+
+    Parameters
+    ----------
+    schedule
+        Entries of first batch size, last one (included) [request] and draft length [token]; in a
+        gap, and beyond the last entry, that of the entry before holds.
+    max_batch_size
+        Largest batch [request].
+
+    Returns
+    -------
+    list
+        Draft lengths by batch size, from 0, which has none [token].
+
+    Examples
+    --------
+    >>> scheduled_draft_lengths([[1, 2, 3], [4, 64, 2]], 5)
+    [0, 3, 3, 3, 2, 2]
+    """
+    expected = "[first batch size, last batch size, draft length]"
+    if not isinstance(schedule, Sequence) or not schedule:
+        raise InputError("table", schedule, f"at least one {expected}")
+    for entry in schedule:
+        is_entry = isinstance(entry, Sequence) and len(entry) == 3
+        if not is_entry or any(type(number) is not int for number in entry):
+            raise InputError("table", entry, expected)
+        if entry[0] > entry[1] or entry[2] < 0:
+            expected = "a range that is not reversed, and a length of at least 0"
+            raise InputError("table", list(entry), expected)
+    lengths, end = [0], 0
+    for first, last, length in sorted(schedule, key=list):
+        if first != 1 and end == 0:
+            expected = "ranges of which the first starts at 1"
+            raise InputError("table", [first, last, length], expected)
+        if first <= end:
+            expected = f"ranges that do not overlap: another holds {first} too"
+            raise InputError("table", [first, last, length], expected)
+        before = lengths[-1]
+        lengths += [before] * (min(first, max_batch_size + 1) - len(lengths))
+        lengths += [length] * (min(last, max_batch_size) + 1 - len(lengths))
+        end = last
+    return lengths + [lengths[-1]] * (max_batch_size + 1 - len(lengths))

@@ -1,0 +1,195 @@
+"""SGLang's adaptive draft length, as its release 0.5.23 runs it: slots by batch size.
+
+A server has one state for each slot, which requests share. A slot has candidates of a draft length
+and a moving average of the tokens accepted; every few batches it goes to a lower candidate, or else
+to a higher one, where the average passes a threshold between them.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from specmodel.base.classes import dataclass
+from specmodel.base.errors import InputError
+from specmodel.base.ranges import whole_of
+from specmodel.base.records import Record, build, field_names, read_mapping
+from specmodel.base.schemas import Portion, Setting
+from specmodel.simulate.policies.policy import LearningPolicy, learn_nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slot(Record):
+    """Settings of a slot: its candidates [token], and how their choice follows the average [-]."""
+
+    candidate_steps: Annotated[list[Annotated[int, Setting(ge=0, le=255)]], Setting(min_length=1)]
+    ema_alpha: Portion = 0.2
+    update_interval: Annotated[int, Setting(ge=1, le=10**9)] = 5
+    warmup_batches: Annotated[int, Setting(ge=0, le=10**9)] = 10
+    up_hysteresis: float = 0.0
+    down_hysteresis: float = -0.25
+    ceiling_coeff: float = 0.0
+
+
+DEFAULT: dict[str, Any] = {
+    "1": {"candidate_steps": [1, 3, 5, 7]},
+    "8": {"candidate_steps": [0, 1, 3], "down_hysteresis": 0.0},
+    "32": {"candidate_steps": [0, 1], "down_hysteresis": 0.0},
+    "64": {"candidate_steps": [0], "down_hysteresis": 0.0},
+}
+"""Slots of a server that is given no file."""
+METHODS = ("eagle", "eagle3", "mtp")
+"""Drafters whose lengths SGLang adapts: EAGLE, EAGLE3 and NEXTN."""
+
+
+def read_slots(config: str | Path | Mapping[str, Any] | None = None) -> dict[int, Slot]:
+    """Return the slots of a server by their smallest batch size [request].
+
+    Parameters
+    ----------
+    config
+        What its option for the file of slots takes: a JSON file or its content; None for its
+        defaults. Keys that are no batch sizes are settings of all slots.
+    """
+    table = DEFAULT if config is None else config
+    if isinstance(table, str | Path):
+        table = read_mapping(Path(table), "sglang config")
+    if not isinstance(table, Mapping):
+        expected = 'an object such as {"1": {"candidate_steps": [1]}}'
+        raise InputError("sglang config", table, expected)
+    sizes = {key: whole_of(key) for key in table}
+    shared = {key: value for key, value in table.items() if sizes[key] is None}
+    slots = {}
+    for key, size in sizes.items():
+        if size is not None:
+            own = table[key]
+            merged = {**shared, **own} if isinstance(own, Mapping) else own
+            slots[size] = build(Slot, merged, f"sglang config {key}")
+    if not slots:
+        expected = 'at least one batch size, such as "1": {"candidate_steps": [1, 3]}'
+        raise InputError("sglang config", list(table), expected)
+    return dict(sorted(slots.items()))
+
+
+def first_steps(slots: Mapping[int, Slot], num_steps: int | None = None) -> int:
+    """Return the draft length that a server begins with: as told, or the middle one of all."""
+    union: list[int] = sorted({k for slot in slots.values() for k in slot.candidate_steps})
+    if num_steps is None:
+        return union[len(union) // 2]
+    if num_steps not in union:
+        expected = f"one of the candidates: {', '.join(map(str, union))}"
+        raise InputError("sglang num_steps", num_steps, expected)
+    return num_steps
+
+
+def slot_of(sizes: Sequence[int], batch_size: int) -> int:
+    """Return the number of the slot of a batch: the largest size at or below, or else the first."""
+    return max(bisect_right(sizes, batch_size) - 1, 0)
+
+
+def sglang(s: "AdaptiveSteps", emitted_tokens: int, step_time: float, drafted_tokens: int) -> None:
+    """Take in what a step emitted [token]; its time [s] does not matter to the rule."""
+    adapt(s, emitted_tokens - 1.0)
+
+
+def sglang_step(
+    s: "AdaptiveSteps", tables: Any, decoding: int, accepted_tokens: int, context: float
+) -> None:
+    """Take in a batch by the mean of its accepted tokens."""
+    adapt(s, accepted_tokens / decoding)
+
+
+def adapt(s: "AdaptiveSteps", accepted_tokens: float) -> None:
+    """Take in the mean of the tokens accepted in a batch [token]."""
+    if s.draft_length > 0:
+        s.average = (1 - s.slot.ema_alpha) * s.average + s.slot.ema_alpha * accepted_tokens
+    s.batches += 1
+    beyond = s.batches - s.slot.warmup_batches
+    if beyond > 0 and beyond % s.slot.update_interval == 0:
+        s.at = next_candidate(s)
+        s.draft_length = s.candidates[s.at]
+
+
+def next_candidate(s: "AdaptiveSteps") -> int:
+    """Return the number of the candidate to go on with: lower ones are tried first."""
+    at, last = s.at, s.num_candidates - 1
+    if s.draft_length == 0:  # nothing was observed: the next one up is tried
+        at = min(at + 1, last)
+        if s.candidates[at] > 0 and s.average < 0:
+            s.average = s.candidates[at] - 1.0
+        return at
+    lower = at
+    while lower > 0 and s.average <= max(s.candidates[lower - 1], 1) - 0.5 + s.slot.down_hysteresis:
+        lower -= 1
+    higher = lower
+    if lower == at:
+        while higher < last and s.average > s.candidates[higher] - 0.5 + s.slot.up_hysteresis:
+            higher += 1
+    if s.slot.ceiling_coeff > 0 and higher <= at:  # a ceiling never stops a rise
+        ceiling = max(1, math.ceil(s.average * s.slot.ceiling_coeff))
+        while higher > 0 and s.candidates[higher] > ceiling:
+            higher -= 1
+    return higher
+
+
+class AdaptiveSteps(LearningPolicy):
+    """Adapt the draft length as a slot of SGLang does, that of batch size 1 unless told.
+
+    Parameters
+    ----------
+    max_draft_length
+        Longest draft; candidates of the default slots that are longer are left out [token].
+    config, num_steps
+        What `read_slots` takes; and the draft length that the server was started with, by default
+        the middle of the candidates of all slots [token].
+    batch_size
+        Whose slot it is: the largest key at or below [request].
+    settings
+        ema_alpha, update_interval, warmup_batches, up_hysteresis, down_hysteresis and ceiling_coeff
+        in place of those of all slots [-].
+    """
+
+    name = "sglang"
+    words = "follows the mean of accepted tokens, as SGLang's adaptive rule"
+    policy_state = "server"
+    notes = ("slots above batch size 1 belong to serving",)
+    rule = staticmethod(sglang)
+    shared_rule = staticmethod(learn_nothing)
+    step_rule = staticmethod(sglang_step)
+
+    def __init__(
+        self,
+        max_draft_length: int,
+        config: str | Path | Mapping[str, Any] | None = None,
+        num_steps: int | None = None,
+        batch_size: int = 1,
+        **settings: float,
+    ) -> None:
+        slots = read_slots(config)
+        first = first_steps(slots, num_steps)
+        slot = [*slots.values()][slot_of([*slots], batch_size)]
+        slot = slot.with_changes("sglang", settings)
+        candidates = sorted({*slot.candidate_steps})
+        fitting = [k for k in candidates if k <= max_draft_length]
+        if not fitting or (config is not None and fitting != candidates):
+            expected = f"at most {max_draft_length}, the longest draft considered"
+            raise InputError("sglang candidate_steps", candidates, expected)
+        at = fitting.index(first) if first in fitting else len(fitting) // 2
+        super().__init__(fitting[at])
+        self.candidates, self.num_candidates, self.at = fitting, len(fitting), at
+        self.slot, self.batches, self.average = slot, 0, float(fitting[at] - 1)
+        self._sizes = tuple(slots)
+        alike: dict[str, Any] = {"config": config, "num_steps": num_steps, **settings}
+        self._of_slot = partial(AdaptiveSteps, max_draft_length, **alike)
+
+    def of_server(self, max_batch_size: int) -> tuple[list["AdaptiveSteps"], list[int]]:
+        """Return the states of all slots, and whose each batch size is."""
+        by_batch = [slot_of(self._sizes, size) for size in range(max_batch_size + 1)]
+        return [self._of_slot(batch_size=size) for size in self._sizes], by_batch
+
+    @classmethod
+    def settings_taken(cls) -> set[str]:
+        """Return the settings that its name may have."""
+        return {"config", "num_steps", *field_names(Slot)} - {"candidate_steps"}

@@ -1,0 +1,281 @@
+"""A question of policies, resolved: which requests are replayed, and what their steps take.
+
+The command and Python come through here alike. What was not given is taken as usual, and stands
+among what was assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Required, TypedDict, Unpack
+
+import numpy as np
+import pandas as pd
+
+from specmodel.base.classes import dataclass
+from specmodel.base.errors import InputError, given, refuse_given, refuse_unknown
+from specmodel.base.notes import Note
+from specmodel.base.text import Viewed
+from specmodel.cost.arguments import RunArguments, WhatIfArguments
+from specmodel.cost.deploying import NAMES
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.layouts import HELD
+from specmodel.cost.memory import MemoryUse
+from specmodel.cost.usual import deployed
+from specmodel.drafters.passes import Drafter
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.models.architecture import Architecture
+from specmodel.prediction.case import OF_DEPLOYMENTS
+from specmodel.prediction.cautions import notes_of_run
+from specmodel.simulate.blocks import Sample, Source
+from specmodel.simulate.choices import choose
+from specmodel.simulate.named import named_requests
+from specmodel.simulate.policies.sglang import METHODS
+from specmodel.simulate.replays import assumed as assumed_of, simulate, summarise
+from specmodel.simulate.sampling import Variation
+from specmodel.simulate.times_alone import (
+    DEFAULT_DRAFTER_UPKEEP,
+    ReplayTimes,
+    read_replay_times,
+    replay_times,
+)
+from specmodel.simulate.traces import Trace
+
+LONGEST_REPLAYED = 7
+"""Longest draft that policies may choose where none is given, as Cascade's paper has it [token]."""
+DEFAULT_CONTEXT_LENGTH = 1024
+VARIATION = tuple(vars(Variation()))
+
+
+class _OfReplays(TypedDict, total=False):
+    """What is replayed, and how, apart from the deployment."""
+
+    step_times: str | Path | None
+    trace: Required[Trace | str]
+    requests: int | None
+    output_tokens: int | None
+    runaway_share: float | None
+    max_draft_length: int | None
+    context_length: int | None
+    drafter_upkeep: float | None
+    timing_noise: float | None
+    request_expert_spread: float | None
+    step_expert_spread: float | None
+    fixed_context: bool | None
+    policies: Sequence[str] | str | None
+    policy_state: str | None
+    seed: int | None
+
+
+class ReplayArguments(RunArguments, WhatIfArguments, _OfReplays, total=False):
+    """Arguments of `replayed`, with those of `RunArguments` and `WhatIfArguments`.
+
+    Parameters
+    ----------
+    drafter
+        What drafts, as in `specmodel.predict`.
+    step_times
+        A file of measured step times, in place of what runs where.
+    trace, requests, output_tokens, runaway_share
+        A trace, its file, or a preset, of which so many requests [request] with so many tokens
+        [token] are drawn, and the share of them that runs to the longest output [-].
+    max_draft_length, context_length, fixed_context
+        Longest draft considered, 7 by default; cached entries before the first step [token]; and
+        whether they do not grow.
+    drafter_upkeep
+        Share of the drafter's time that a step without a draft takes [-].
+    timing_noise, request_expert_spread, step_expert_spread
+        As in `Variation` [-].
+    policies, policy_state, seed
+        As in `simulate`, policies by name; what decides all that is drawn [-].
+    """
+
+    drafter: Drafter | Architecture | str | Path | None
+
+
+OF_REPLAYS = tuple(_OfReplays.__annotations__)
+"""Arguments of a question of policies beside those of a deployment."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Replayed(Viewed):
+    """What `replayed` is asked, resolved, and what each policy makes of the same requests.
+
+    Parameters
+    ----------
+    source, requests
+        The requests, and what they are called.
+    times, deployment
+        What steps take, and what runs where; None where the times were given.
+    policies, sampling
+        Names of policies, and what decides what is drawn, as `simulate` takes it.
+    assumed, warnings, fits, heading
+        What was assumed, what must be known, and whether a request fits; None where unknown. What
+        is told in place of a deployment.
+    records, summary
+        Tables with a row for each policy and request, and for each policy; empty before it is
+        answered.
+    """
+
+    room = "replayed"
+
+    source: Source
+    requests: str
+    times: ReplayTimes
+    deployment: Deployment | None
+    policies: Sequence[str]
+    sampling: Mapping[str, Any]
+    assumed: Mapping[str, Any]
+    warnings: Sequence[Note | str]
+    fits: bool | None = None
+    heading: str = ""
+    records: pd.DataFrame = field(default_factory=pd.DataFrame)
+    summary: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    def answered(
+        self, *, workers: int = 1, progress: Callable[[int], None] | None = None
+    ) -> Replayed:
+        """Return what each policy makes of the requests; progress counts requests done."""
+        chosen = [choose(policy, Path.cwd()) for policy in self.policies]
+        run = partial(simulate, self.source, self.times, chosen, workers=workers)
+        records = run(progress=progress, **self.sampling)
+        summary = summarise(records, np.random.default_rng(self.sampling["seed"]))
+        assumed = [assumed_of(choice, self.sampling.get("policy_state")) for choice in chosen]
+        return replace(self, records=records, summary=summary.assign(assumed=assumed))
+
+
+def replayed(
+    target: Architecture | str | Path | None = None,
+    hardware: HardwareProfile | str | Path | None = None,
+    *,
+    workers: int = 1,
+    **arguments: Unpack[ReplayArguments],
+) -> Replayed:
+    """Replay policies over an acceptance trace at batch size 1, as ``specmodel simulate`` does.
+
+    Parameters
+    ----------
+    target, hardware
+        Model and GPU, as in `specmodel.predict`; none with `step_times`.
+    workers
+        Processes [-].
+    **arguments
+        Those of `ReplayArguments`: options of the command, as numbers or its texts.
+
+    Examples
+    --------
+    >>> words = {"trace": "code-eagle", "requests": 20, "output_tokens": 64}
+    >>> answer = replayed("qwen3-30b-a3b", "h200", policies=["none", "fixed:2"], **words)
+    >>> answer.summary["policy"].tolist()
+    ['none', 'fixed:2']
+    """
+    where = {"target": target, "hardware": hardware}
+    return replay_question({**arguments, **where}).answered(workers=workers)
+
+
+def replay_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Replayed:
+    """Return the question that arguments by name ask, those of `replayed`; whole, or an error."""
+    asked = given(arguments, arguments)
+    refuse_unknown(asked, OF_DEPLOYMENTS | {*OF_REPLAYS})
+    if "trace" not in asked:
+        raise InputError("trace", None, "a trace file or a preset (specmodel list presets)")
+    sizes = given(asked, ("requests", "output_tokens", "runaway_share"))
+    source, requests, presets = named_requests(asked["trace"], sizes)
+    if isinstance(source, Trace) and "context_length" in asked:
+        source = replace(source, prompt_tokens=None)  # all begin as given
+    found = _timed(asked, source, is_drafting=is_drafting)
+    times, deployment = found["times"], found["deployment"]
+    typed = asked.get("policies")
+    if typed is None:
+        fixed = (f"fixed:{k}" for k in range(1, min(3, times.max_draft_length) + 1))
+        typed = ["none", *fixed, "best-fixed", "cascade", "oracle"]
+    policies = [name.strip() for name in (typed.split(",") if isinstance(typed, str) else typed)]
+    warnings = [*found["warnings"], *_refusals(asked, policies)]
+    assumed = found["assumed"]
+    if "max_draft_length" not in asked:
+        assumed["max_draft_length"] = times.max_draft_length
+    is_lookup = deployment and deployment.drafter.is_lookup
+    others = [name for name in presets if name.endswith("-ngram") != is_lookup]
+    if others and deployment:
+        kind = "n-gram look-up" if is_lookup else "a model or head"
+        warnings.append(f"the drafter is {kind}, but the acceptance that of {', '.join(others)}")
+    names, variation = VARIATION, Variation(**given(asked, VARIATION))
+    if not times.expert_time.any():
+        refuse_given(asked, names[1:], "none, as no step time depends on experts")
+        names = names[:1]
+    assumed |= {name: getattr(variation, name) for name in names if name not in asked}
+    sampling = {"seed": 0, **given(asked, ("seed", "policy_state")), "variation": variation}
+    found |= {"warnings": warnings, "policies": policies, "sampling": sampling}
+    return Replayed(source=source, requests=requests, **found)
+
+
+def _refusals(asked: Mapping[str, Any], policies: Sequence[str]) -> list[str]:
+    """Return what engines would say to a policy of theirs with this drafter or layout."""
+    if not any(name.split(":")[0] == "sglang" for name in policies):
+        return []
+    reasons, drafter = [], asked.get("drafter")
+    if drafter is not None and drafter not in METHODS:
+        reasons.append(f"it adapts {', '.join(METHODS)} only, not {drafter}")
+    if asked.get("data_parallel", 1) > 1:
+        reasons.append("it does not adapt under data-parallel attention")
+    return [f"SGLang would keep a static draft length: {reason}" for reason in reasons]
+
+
+def _timed(asked: Mapping[str, Any], source: Source, *, is_drafting: bool) -> dict[str, Any]:
+    """Return what a question says of step times, the deployment that they are of included."""
+    own = {"context_length": DEFAULT_CONTEXT_LENGTH, "drafter_upkeep": DEFAULT_DRAFTER_UPKEEP}
+    path = asked.get("step_times")
+    if path is not None:
+        for name in given(asked, (*NAMES, "num_gpus", "changes", *own, "fixed_context")):
+            raise InputError("step_times", path, f"no `{name}` with it: the times are given")
+        times = read_replay_times(path)
+        longest = _longest(asked, min(times.max_draft_length, source.max_draft_length))
+        said = {"heading": f"Times of {Path(path).name}", "assumed": {}, "warnings": []}
+        return said | {"times": times.up_to(longest), "deployment": None}
+    needed = ("target", "hardware") if is_drafting else ("target", "drafter", "hardware")
+    for name in needed:
+        if name not in asked:
+            raise InputError(name, None, "a name or path, or `step_times` in place of all three")
+    where = {name: value for name, value in asked.items() if name not in OF_REPLAYS}
+    deployment, assumed = deployed({**where, "is_drafting": is_drafting}, (1, HELD[1]))
+    if deployment.drafter.is_lookup:
+        refuse_given(asked, ["drafter_upkeep"], "a model or head as drafter with it")
+        del own["drafter_upkeep"]
+        assumed.pop("proposal_rate", None)
+    longest = _longest(asked, source.max_draft_length, deployment.drafter.block_size)
+    own["context_length"] = start = asked.get("context_length", DEFAULT_CONTEXT_LENGTH)
+    if asked.get("fixed_context"):
+        growth = 0
+    elif isinstance(source, Sample):
+        growth = source.longest_tokens
+    elif source.prompt_tokens is None:
+        growth = int(source.output_tokens.max())
+    else:
+        own["context_length"] = start = int(source.prompt_tokens.min())
+        growth = int((source.prompt_tokens + source.output_tokens).max()) - start
+    values: dict[str, Any] = own | given(asked, own)
+    times = replay_times(deployment, max_draft_length=longest, growth=growth, **values)
+    assumed |= {name: value for name, value in own.items() if name not in asked}
+    if growth:
+        assumed["growth_of_context"] = growth
+    memory = MemoryUse(deployment, values["context_length"] + growth, longest + 1)
+    warnings = [
+        *memory.warnings(np.ones(1), longest),
+        *notes_of_run(deployment, values["context_length"]),
+    ]
+    found: dict[str, Any] = {"times": times, "deployment": deployment, "assumed": assumed}
+    return found | {"warnings": warnings, "fits": bool(memory.max_batch_size >= 1)}
+
+
+def _longest(asked: Mapping[str, Any], known: int, block: int | None = None) -> int:
+    """Return the longest draft considered, given or usual [token]."""
+    longest, known = asked.get("max_draft_length"), min(known, block or known)
+    if longest is None:
+        return min(LONGEST_REPLAYED, known)
+    if not 1 <= longest <= known:
+        expected = f"from 1 to {known}, the longest with acceptance and a step time"
+        raise InputError("max_draft_length", longest, expected)
+    return int(longest)

@@ -1,0 +1,303 @@
+"""The simulator: policies over requests, one of them step by step, and the figures of them all."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+from specmodel.simulate.blocks import (
+    SERVERS,
+    Source,
+    Work,
+    make_blocks,
+    replay_adapted,
+    replay_blocks,
+)
+from specmodel.simulate.choices import (
+    BEST_FIXED,
+    HINDSIGHT,
+    Choice,
+    PolicyLike,
+    check_choice,
+    choose,
+    policy_maker,
+)
+from specmodel.simulate.feedback import Policies
+from specmodel.simulate.plans import Plan
+from specmodel.simulate.policies.policy import LearningPolicy, is_number
+from specmodel.simulate.sampling import Variation
+from specmodel.simulate.times_alone import ReplayTimes
+from specmodel.simulate.workers import spread
+
+Row = dict[str, Any]
+WINDOW = 16
+"""Steps that `window_utility` is a mean of [-]."""
+RESAMPLES = 1000
+"""Resamples of the bootstrap [-]."""
+GROUPS = 2000
+"""Most groups of requests that the bootstrap resamples as one [-]."""
+INTERVAL = (0.025, 0.975)
+PERCENTILES = (50, 95, 99)
+LOW = 5
+"""Percentile of the speedups of requests that is reported [-]."""
+
+
+def simulate(
+    source: Source,
+    times: ReplayTimes,
+    policies: Sequence[PolicyLike],
+    *,
+    seed: int,
+    variation: Variation | None = None,
+    workers: int = 1,
+    policy_state: str | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> pd.DataFrame:
+    """Replay policies over requests at batch size 1.
+
+    All policies meet the same requests and the same noise. A policy that learns sees what it would
+    see in an engine: tokens and times, never the model. It starts anew with each request, or a
+    server keeps it: requests are then dealt in turn to eight servers. Which of the two is as its
+    source has it: goodput and SGLang's rule are kept by servers.
+
+    Parameters
+    ----------
+    source, times, variation
+        A trace, or a `Sample` of requests to draw; step times, of which those of drafts longer than
+        recorded are left out; how much times vary, by default `Variation()`.
+    policies
+        Names or classes; see `choices.choose`.
+    seed, workers
+        Seed of all that is drawn, and processes to work on it: any number gives the same records,
+        with several all policies must be importable [-].
+    policy_state
+        "request" or "server", for all policies that learn.
+    progress
+        Called with the number of requests done since it was called last [request].
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each policy and request: policy (the best fixed one with its length), request,
+        output_tokens, steps, test_steps, drafted_tokens, time,
+        expected_time (without noise), plain_time (without speculation).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from specmodel.simulate import Sample
+    >>> from specmodel.simulate.traces import AcceptanceProcess
+    >>> times = ReplayTimes(forward_time=1.0, paused_time=1.0, step_time=np.array([1.0, 1.5]),
+    ...                     expert_time=np.zeros(2))
+    >>> sample = Sample(processes=[AcceptanceProcess(name="all", survival=[1.0])],
+    ...                 num_requests=2, output_tokens=100)
+    >>> records = simulate(sample, times, ["none", "fixed:1"], seed=0)
+    >>> records.groupby("policy", observed=True)["expected_time"].sum().tolist()
+    [200.0, 150.0]
+    """
+    chosen = [choose(policy).kept_by(policy_state) for policy in policies]
+    names = [choice.name for choice in chosen]
+    if not chosen:
+        raise InputError("policies", [], "at least one policy")
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError("policies", name, "each policy once")
+    times = times.up_to(source.max_draft_length)
+    replayed = [choice for choice in chosen if choice.name != BEST_FIXED]
+    if BEST_FIXED in names:  # which is known once all lengths were replayed
+        every = (f"fixed:{length}" for length in range(times.max_draft_length + 1))
+        replayed += [choose(name) for name in every if name not in names]
+    for choice in replayed:
+        check_choice(choice, times)
+    blocks = make_blocks(source, times, variation or Variation(), seed, len(replayed))
+    done: dict[int, dict[str, pd.DataFrame]] = {block.first: {} for block in blocks}
+    # one process takes all policies block by block, and hands on the states that servers keep
+    is_spread = min(workers, len(blocks)) > 1
+    kept = [choice for choice in replayed if choice.state == "server" and is_spread]
+    others = [choice for choice in replayed if choice not in kept]
+    pieces: list[Work] = [([block], others) for block in blocks if others]
+    pieces += [(blocks, [choice]) for choice in kept]
+    run = replay_blocks if is_spread else partial(replay_blocks, kept={})
+    for (own, policies), found in spread(run, pieces, workers, replayed):
+        for block, tables in zip(own, found, strict=True):
+            done[block.first] |= tables
+        if progress is not None and policies[0] is pieces[0][1][0]:
+            progress(sum(block.last - block.first for block in own))
+    return _joined(chosen, [done[first] for first in sorted(done)])
+
+
+def assumed(policy: PolicyLike, policy_state: str | None = None) -> str:
+    """Return what a replay assumes of a policy beyond its name, in words.
+
+    Parameters
+    ----------
+    policy, policy_state
+        As `simulate` takes them.
+    """
+    choice = choose(policy).kept_by(policy_state)
+    whose = {"request": "learned anew in each request", "server": f"kept by {SERVERS} servers"}
+    learned = [whose[choice.state]] if choice.learns else []
+    return "; ".join([*learned, *choice.notes])
+
+
+def _joined(chosen: Sequence[Choice], blocks: Sequence[dict[str, pd.DataFrame]]) -> pd.DataFrame:
+    """Return the records of all blocks, policy by policy."""
+    names = {choice.name: choice.name for choice in chosen}
+    if BEST_FIXED in names:
+        names[BEST_FIXED] = min(
+            (name for name in blocks[0] if name.startswith("fixed:")),
+            key=lambda name: sum(float(block[name]["time"].sum()) for block in blocks),
+        )
+    tables = [block[name] for name in names.values() for block in blocks]
+    records = pd.concat(tables, ignore_index=True)
+    policies = np.repeat(np.arange(len(names)), len(records) // len(names))
+    labels = [
+        name.replace("fixed", label, 1) if label == BEST_FIXED else label
+        for label, name in names.items()
+    ]
+    column = pd.Series(pd.Categorical.from_codes(policies, pd.Index(labels)))
+    records.insert(0, "policy", column)
+    return records
+
+
+def timeline(
+    source: Source,
+    times: ReplayTimes,
+    policy: PolicyLike,
+    *,
+    request: int,
+    seed: int,
+    variation: Variation | None = None,
+    policy_state: str | None = None,
+) -> pd.DataFrame:
+    """Return the steps of one request, as `simulate` replays it with the same seed.
+
+    Parameters
+    ----------
+    source, times, policy, request, seed, variation, policy_state
+        What is replayed, as `simulate` takes it, and the number of the request [-].
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each step: position, draft_length, drafted_tokens, emitted_tokens, step_time,
+        phase (text) and utility (number) if the policy tells them, and window_utility, the
+        utility of the last 16 steps.
+    """
+    choice = choose(policy).kept_by(policy_state)
+    if choice.name == BEST_FIXED:
+        raise InputError("policy", BEST_FIXED, "a policy of one request, such as fixed:3")
+    times = times.up_to(source.max_draft_length)
+    check_choice(choice, times)
+    blocks = make_blocks(source, times, variation or Variation(), seed)
+    if not 0 <= request < blocks[-1].last:
+        raise InputError("request", request, f"from 0 to {blocks[-1].last - 1}")
+    steps: list[dict[str, Any]] = []
+    servers = SERVERS if choice.learns and choice.state == "server" else 0
+    # those of its server come before, if the policy is kept by one
+    wanted = range(request % SERVERS if servers else request, request + 1, SERVERS)
+    make = policy_maker(choice, times.asked_time, seed) if choice.learns else None
+    policies = Policies(make, servers) if make else None
+    for block in blocks:
+        own = [number for number in wanted if block.first <= number < block.last]
+        if own:
+            drawn, at = block.draw(), request - block.first
+            if policies is None:
+                settled: Any = LearningPolicy(choice.draft_length or 0)
+                if choice.planner is not None:
+                    settled = Plan(choice.planner(drawn.trace.part(at, at + 1), times))
+                policies = Policies({request: settled}.get, 0)
+            steps.clear()
+            pauses = choice.draft_length is None
+            replay_adapted(policies, drawn, pauses=pauses, numbers=own, log=steps)
+    table = pd.DataFrame(steps)
+    names = ("emitted_tokens", "step_time")
+    tokens, seconds = (table[name].rolling(WINDOW).sum() for name in names)
+    return table.assign(
+        phase=table["phase"].map(str),
+        utility=[float(value) if is_number(value) else np.nan for value in table["utility"]],
+        window_utility=tokens * times.forward_time / seconds,
+    )
+
+
+def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataFrame:
+    """Return the figures of each policy over all requests.
+
+    Parameters
+    ----------
+    records, generator
+        A table that `simulate` returned, and the source of the bootstrap's draws.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each policy: speedup and its 95 % interval (speedup_low, speedup_high) by a
+        bootstrap over requests, too wide for drawn requests, which are stratified; speedups of
+        single requests: mean_speedup, speedup_p5, the 5th percentile, and worst_speedup, of
+        worst_request; slowdown,
+        tokens_per_step, drafted tokens a step, share of steps in tests, percentiles of tpot over
+        requests; and, if the oracle is there, regret: by which share the expected time is longer
+        than the oracle's. Not speculating has no upkeep to pay, so that its regret may be negative.
+        time_over_best is the time over that of the fastest policy that knows no more than an
+        engine does, with a 95 % interval (time_over_best_low, time_over_best_high) by a bootstrap
+        of both over the same requests; policies of hindsight have none.
+    """
+    oracle = records.loc[records["policy"] == "oracle", "expected_time"].sum()
+    rows = []
+    for policy, own in records.groupby("policy", observed=True, sort=False):
+        time, plain = own["time"].sum(), own["plain_time"].sum()
+        steps, speedup = own["steps"].sum(), plain / time
+        low, high = _interval(own["plain_time"], own["time"], generator)
+        tpot = np.percentile(own["time"] / own["output_tokens"], PERCENTILES)
+        single = (own["plain_time"] / own["time"]).to_numpy()
+        rows.append(
+            {
+                "policy": str(policy),
+                "requests": len(own),
+                "output_tokens": own["output_tokens"].sum(),
+                "steps": steps,
+                "speedup": speedup,
+                "speedup_low": low,
+                "speedup_high": high,
+                "mean_speedup": single.mean(),
+                "speedup_p5": np.percentile(single, LOW),
+                "worst_speedup": single.min(),
+                "worst_request": int(own["request"].iloc[int(single.argmin())]),
+                "slowdown": max(0.0, 1 / speedup - 1),
+                "tokens_per_step": own["output_tokens"].sum() / steps,
+                "drafted_tokens_per_step": own["drafted_tokens"].sum() / steps,
+                "test_share": own["test_steps"].sum() / steps,
+                **{f"tpot_p{p}": t for p, t in zip(PERCENTILES, tpot, strict=True)},
+                "regret": own["expected_time"].sum() / oracle - 1 if oracle else np.nan,
+            }
+        )
+    return pd.DataFrame([row | _over_best(row, rows, records, generator) for row in rows])
+
+
+def _over_best(
+    row: Row, rows: Sequence[Row], records: pd.DataFrame, generator: np.random.Generator
+) -> Row:
+    """Return the time of a policy over that of the best without hindsight, and its interval."""
+    names = ("time_over_best", "time_over_best_low", "time_over_best_high")
+    named = [other for other in rows if other["policy"].split(":")[0] not in HINDSIGHT]
+    if row not in named:
+        return dict.fromkeys(names, np.nan)
+    best = max(named, key=lambda other: other["speedup"])
+    both = (records[records["policy"] == each["policy"]] for each in (row, best))
+    own, least = (each.set_index("request")["time"] for each in both)
+    ends = _interval(own, least[own.index], generator)
+    return dict(zip(names, (own.sum() / least.sum(), *ends), strict=True))
+
+
+def _interval(over: pd.Series, under: pd.Series, generator: np.random.Generator) -> FloatArray:
+    """Resample the ratio of two sums over the same requests, of many in groups, for speed."""
+    if len(over) == 1:
+        return np.full(2, np.nan)
+    group = np.arange(len(over)) % min(len(over), GROUPS)
+    above, below = (np.bincount(group, values) for values in (over, under))
+    counts = generator.multinomial(len(above), np.full(len(above), 1 / len(above)), RESAMPLES)
+    return np.quantile((counts @ above) / (counts @ below), INTERVAL)

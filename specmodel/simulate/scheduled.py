@@ -1,0 +1,96 @@
+"""Schedules of draft lengths for an engine, and which carries most within targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Unpack
+
+from specmodel.answers.config_formats import (
+    ConfigFormat,
+    config_format as format_of,
+    format_of_engine,
+)
+from specmodel.answers.plans import Plan, engine_case, plan_schedule
+from specmodel.base.errors import given
+from specmodel.base.naming import is_id
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.models.architecture import Architecture
+from specmodel.simulate.arguments import ScheduleArguments
+from specmodel.simulate.compared import Searching
+
+_TOLD = ("workload", "ttft_target", "attainment", "requests")
+"""What is told of that which was assumed of a load."""
+
+
+def schedule(
+    target: Architecture | str | Path,
+    hardware: HardwareProfile | str | Path,
+    config_format: str | None = None,
+    *,
+    workers: int = 1,
+    client: Any = None,
+    **arguments: Unpack[ScheduleArguments],
+) -> Plan:
+    """Schedule draft lengths for an engine, as the command does.
+
+    Parameters
+    ----------
+    target, hardware
+        Model and GPU, as in `specmodel.predict`.
+    config_format
+        Whose configuration is written, one of `answers.CONFIG_FORMATS`; that of the engine
+        predicted if None.
+    workers, client
+        Where capacities are searched, as `capacities` takes it [-].
+    **arguments
+        Those of `simulate.arguments.ScheduleArguments`. With `for_load` and targets, as in
+        `specmodel.load`, that of schedule, single lengths and none which carries most.
+
+    Examples
+    --------
+    >>> plan = schedule("qwen3-30b-a3b", "h200", acceptance=0.7, max_batch_size=16)
+    >>> plan.schedule.ranges
+    ((1, 5, 4), (6, 16, 5))
+    """
+    config = format_of(config_format or format_of_engine(arguments.get("engine")))
+    where, how = {"target": target, "hardware": hardware}, {"workers": workers, "client": client}
+    plan = scheduled(config, {**arguments, **where}, lambda _: nullcontext(how))
+    return replace(plan, served=str(target)) if is_id(str(target)) else plan
+
+
+def scheduled(config: ConfigFormat, arguments: Mapping[str, Any], searching: Searching) -> Plan:
+    """Return the schedule that gains most, or carries most where a load is asked about.
+
+    Parameters
+    ----------
+    config, arguments
+        How the engine takes it, and what is asked, as in `schedule`.
+    searching
+        Where capacities are searched.
+    """
+    options = given(arguments, arguments)
+    ends = {name: options.pop(name, None) for name in ("max_batch_size", "tolerance")}
+    if not options.pop("for_load", False):
+        return plan_schedule(engine_case(config, options), config, **ends)
+    from specmodel.simulate.carried import best_schedule, with_single_lengths
+    from specmodel.simulate.load_question import OF_LOADS, trial_of
+
+    load = {name: options.pop(name) for name in OF_LOADS if name in options}
+    case = engine_case(config, options)
+    plan = plan_schedule(case, config, ends=False, **ends)
+    tried = with_single_lengths(plan.schedule, plan.gain)
+    trial, assumed = trial_of(case, {**load, "max_draft_length": case.longest_draft()}, [*tried])
+    with searching(len(tried)) as how:
+        best, rows = best_schedule(trial, tried, **how)
+    notes = {name: assumed[name] for name in _TOLD if name in assumed}
+    return replace(
+        plan,
+        prediction=replace(plan.prediction, assumptions={**plan.assumptions, **notes}),
+        schedule=best,
+        freed=None,
+        targets=vars(trial.targets),
+        carried=rows,
+    )

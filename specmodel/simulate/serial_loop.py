@@ -1,0 +1,189 @@
+"""The serial loop over requests and their steps: written once, for Python and for numba.
+
+A step at a position of the output asks for a draft, verifies what of it the drafter offers, emits
+what holds and one token more, and takes the time of the table, changed by noise. A policy is an
+object, or a record for numba, with `draft_length` and `is_test`, and a rule that changes both.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmodel.base.classes import dataclass
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+from specmodel.simulate.accepted import of_trace
+from specmodel.simulate.feedback import Policies
+from specmodel.simulate.machine_code import Function, as_lists, compiled_function, records
+from specmodel.simulate.plans import context_at, first_context
+from specmodel.simulate.policies.policy import LearningPolicy, learn_nothing
+from specmodel.simulate.sampling import Noise
+from specmodel.simulate.state import Outcomes
+from specmodel.simulate.tables import Tables
+from specmodel.simulate.times_alone import ReplayTimes
+from specmodel.simulate.traces import Trace
+
+
+class Requests(NamedTuple):
+    """Which requests are replayed in order, by places in a trace, and whose policies they have.
+
+    `plan` has draft lengths by position, empty if the policy decides; `context` is how much later
+    than the first row of the table the first step of each request is [token].
+    """
+
+    places: Any
+    owners: Any
+    plan: Any
+    context: Any
+
+
+class RequestTotals(NamedTuple):
+    """What is added up over the steps of each request; test steps are those in a phase "test" [-].
+
+    Drafted tokens are those that were verified [token]; the expected time is without noise [s].
+    """
+
+    steps: Any
+    test_steps: Any
+    drafted_tokens: Any
+    time: Any
+    expected_time: Any
+
+
+def serial_loop(
+    rule: Function,
+    policies: Any,
+    requests: Requests,
+    outcomes: Outcomes,
+    table: Tables,
+    totals: RequestTotals,
+) -> None:
+    """Replay requests one after another, each with the policy of its owner."""
+    for i in requests.places:
+        policy, start = policies[requests.owners[i]], requests.context[i] - outcomes.first[i]
+        found = replay_request(rule, policy, i, requests.plan, start, outcomes, table)
+        totals.steps[i], totals.test_steps[i], totals.drafted_tokens[i] = found[:3]
+        totals.time[i], totals.expected_time[i] = found[3:]
+
+
+def replay_request(
+    rule: Function,
+    policy: Any,
+    request: int,
+    plan: Any,
+    start: int,
+    outcomes: Outcomes,
+    table: Tables,
+) -> tuple[int, int, int, float, float]:
+    """Return steps, test steps, drafted tokens, time and expected time of one request."""
+    proposed, accepted, rows, first, lengths, experts = outcomes[:6]
+    expert_draws, noise_draws, expert_levels, noise_levels = outcomes[6:10]
+    base, slope, rows_per_token, width = table.base, table.slope, table.rows_per_token, table.rows
+    position, of_request = first[request], experts[request]
+    end, grows, is_planned = position + lengths[request], rows_per_token > 0, len(plan) > 0
+    steps = tested = drafted = 0
+    total = expected = 0.0
+    while position < end:
+        asked = int(plan[position]) if is_planned else policy.draft_length
+        offered, held, left = proposed[position], accepted[rows[asked] + position], end - position
+        verified = asked if asked < offered else offered
+        emitted = (asked if asked < held else held) + 1
+        emitted = emitted if emitted < left else left  # min() is slower
+        at = (2 * verified + 3 if asked > 0 else 1) * width  # of one request
+        if grows:
+            later = (position + start) * rows_per_token
+            row = int(later)
+            part, at = later - row, at + row
+            usual = base[at] + part * (base[at + 1] - base[at])
+            more = slope[at] + part * (slope[at + 1] - slope[at])
+        else:
+            usual, more = base[at], slope[at]
+        noise = of_request + expert_levels[expert_draws[position]]
+        seconds = (usual + more * noise) * noise_levels[noise_draws[position]]
+        steps += 1
+        tested += policy.is_test
+        drafted += verified
+        total += seconds
+        expected += usual
+        position += emitted
+        rule(policy, emitted, seconds, verified)
+    return steps, tested, drafted, total, expected
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DrawnBlock:
+    """Requests from number `first` on, with times and noise that all policies meet alike."""
+
+    trace: Trace
+    times: ReplayTimes
+    noise: Noise
+    first: int = 0
+    seed: int = 0
+    compiles: bool = False
+
+    def __post_init__(self) -> None:
+        begins, times = first_context(self.trace, self.times), self.times
+        if begins.min() < 0:
+            expected = f"at least the context of the first times, {times.context_length:g}"
+            given = int(begins.min() + (times.context_length or 0))
+            raise InputError("prompt_tokens", given, expected)
+        farthest = int((begins + self.trace.output_tokens).max())
+        if times.later and farthest >= len(times.later) * times.context_step:
+            expected = f"times of {farthest} tokens more context than those of the first"
+            raise InputError("times", f"{len(times.later)} rows", expected)
+
+    def states(self, policy: LearningPolicy, servers: int) -> Any:
+        """Return the states of a policy of the package, kept by servers or by each request."""
+        if self.compiles and compiled_function(serial_loop, (learn_nothing,)) is not None:
+            return np.repeat(records([policy]), servers or self.trace.num_requests)
+        return Policies(lambda _: policy.fresh(), servers)
+
+    def plain_time(self, *, with_noise: bool = True) -> FloatArray:
+        """Return the time of each request without speculation, under the same noise or none [s]."""
+        times, noise, trace = self.times, self.noise, self.trace
+        if not times.later:
+            sums = noise.sums(trace) if with_noise else trace.output_tokens.astype(float)
+            return np.asarray(times.forward_time * sums)
+        contexts = np.arange(len(times.rows)) * times.context_step
+        forward = [row.forward_time for row in times.rows]
+        by_token = np.interp(np.arange(int(contexts[-1])), contexts, forward)
+        taken = by_token[context_at(trace, times)]
+        if with_noise:
+            taken *= noise.noise_levels[noise.noise_draws]
+        return np.asarray(np.add.reduceat(taken, trace.starts))
+
+    def replayed(
+        self,
+        rule: Function,
+        policies: Any,
+        *,
+        pauses: bool = True,
+        plan: NDArray[np.uint8] | None = None,
+        numbers: Sequence[int] | None = None,
+    ) -> RequestTotals:
+        """Return the totals of requests under policies by their number, or under a plan.
+
+        Policies are records for numba, which requests are dealt to in turn, or else objects; these
+        may be replayed over some requests only, by their numbers.
+        """
+        trace, times, size = self.trace, self.times, self.trace.num_requests
+        compiled, first = isinstance(policies, np.ndarray), self.first
+        owners: Any = range(first, first + size)
+        requests = Requests(
+            places=np.arange(size) if numbers is None else np.array(numbers) - first,
+            owners=np.array(owners) % len(policies) if compiled else owners,
+            plan=np.zeros(0, np.uint8) if plan is None else plan,
+            context=first_context(trace, times),
+        )
+        outcomes = of_trace(trace, times.max_draft_length, self.noise)
+        kinds: list[Any] = [np.int64] * 3 + [np.float64] * 2
+        totals = RequestTotals(*(np.zeros(size, kind) for kind in kinds))
+        parts = (requests, outcomes, times.table(pauses=pauses).flat(), totals)
+        if compiled:
+            cast(Function, compiled_function(serial_loop, (rule,)))(policies, *parts)
+            return totals
+        parts = as_lists(parts)
+        serial_loop(rule, policies, *parts)
+        return RequestTotals(*map(np.asarray, parts[-1], kinds))

@@ -1,0 +1,245 @@
+"""A server ready to run, and a run of requests through the simulator."""
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.classes import dataclass
+from specmodel.base.errors import InputError
+from specmodel.base.units import check
+from specmodel.cost.deployment import Deployment
+from specmodel.simulate.accepted import at_random, of_trace
+from specmodel.simulate.disaggregated import DisaggregatedPrefill
+from specmodel.simulate.drafting import Drafting
+from specmodel.simulate.limits import Scheduler, check_fits, limits_for
+from specmodel.simulate.loop import serve
+from specmodel.simulate.machine_code import as_lists, compiled_function
+from specmodel.simulate.outcome import EDGES, Run
+from specmodel.simulate.requests import LONGEST, NOISE, Requests
+from specmodel.simulate.sampling import Noise, stream
+from specmodel.simulate.state import Engine, Limits, Request, State, Step, as_array, records
+from specmodel.simulate.tables import TabulatedTimes
+from specmodel.simulate.times import tabulate
+from specmodel.simulate.traces import Trace
+
+WORTH_COMPILING = 1_000_000
+"""Output tokens from which numba is imported, where it is installed: Python takes some 3 seconds
+for them, and numba half of one to be ready, 5 the very first time [token]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Service:
+    """A server ready to run.
+
+    Parameters
+    ----------
+    times, limits
+        Seconds of a step, what its scheduler takes, and what memory holds.
+    drafts, acceptance
+        What decides draft lengths, and how drafts fare: at random by position, or as recorded.
+    noise
+        Of the steps of a trace's requests, where each has its own.
+    by_context
+        Acceptance from each context length on, in ascending order, where it varies with it [token].
+    acceptance_by_request
+        By how much acceptance differs between requests, as `spread_survival` takes it [-].
+    prefix_hit_rate, shared_prefix
+        Share of every prompt that is found in the prefix cache [-], or the tokens with which all
+        prompts begin, found there after the first [token]; of requests that tell theirs, neither.
+    prefill
+        The prefill servers of a disaggregated deployment, which emit first tokens; None for none.
+    """
+
+    times: TabulatedTimes
+    limits: Limits
+    drafts: Drafting = field(default_factory=Drafting)
+    acceptance: Acceptance | Trace | None = None
+    noise: Noise | None = None
+    by_context: Mapping[float, Acceptance] = field(default_factory=dict)
+    acceptance_by_request: float = 0.0
+    prefix_hit_rate: float = 0.0
+    shared_prefix: int = 0
+    prefill: DisaggregatedPrefill | None = None
+
+    def __post_init__(self) -> None:
+        check("prefix_hit_rate", self.prefix_hit_rate, minimum=0, maximum=1)
+        check("shared_prefix", self.shared_prefix, minimum=0, maximum=LONGEST, whole=True)
+        check("acceptance_by_request", self.acceptance_by_request, minimum=0, maximum=5)
+        if self.drafts.max_draft_length > self.times.max_draft_length:
+            expected = f"at most {self.times.max_draft_length}, the longest draft with a time"
+            raise InputError("draft_length", self.drafts.max_draft_length, expected)
+
+    def run(
+        self,
+        requests: Requests,
+        *,
+        seed: int = 0,
+        log_steps: int = 0,
+        until: int | None = None,
+        compiled: bool | None = None,
+    ) -> Run:
+        """Serve requests to their end, and return what was recorded.
+
+        Parameters
+        ----------
+        requests, seed
+            What is asked, and what decides the noise of every request and output position [-].
+        log_steps
+            How many steps to log, the first ones [-].
+        until
+            How many of the first requests to serve to their end, and to record; None for all
+            [request].
+        compiled
+            Whether numba is used; if None, where it is installed and worth its start.
+        """
+        check("seed", seed, minimum=0, whole=True)
+        check_fits(self.limits, self.drafts.max_draft_length, requests)
+        if compiled is None:
+            compiled = is_worth_compiling(float(requests.output_tokens.sum()))
+        loop = compiled_function(serve, self.drafts.rules) if compiled else None
+        compiled = loop is not None  # an installed numba may not do
+        loop = loop or partial(serve, *self.drafts.rules)
+        columns = self._columns(requests, seed)
+        order = np.argsort(columns["arrival"], kind="stable")
+        places = np.argsort(order, kind="stable")[:until]  # where the first requests stand
+        columns = {name: values[order] for name, values in columns.items()}
+        most = min(self.limits.max_running, self.times.max_requests)
+        limits = self.limits._replace(max_running=most)
+        engine = Engine(
+            requests=records(Request, requests.count, columns, compiled=compiled),
+            emitted_before=int(self.prefill is not None),
+            users=requests.users,
+            until=int(places.max()) + 1,
+            running=np.zeros(min(limits.max_running, requests.count), np.int64),
+            preempted=np.zeros(requests.count, np.int64),
+            sharers=np.zeros(int(columns["group"].max()) + 1, np.int64),
+            state=records(State, 1, {}, compiled=compiled)[0],
+            log=records(Step, log_steps + 1, {}, compiled=compiled),
+            intervals=np.zeros(len(EDGES), np.int64),
+            edges=EDGES,
+        )
+        longest, acceptance = self.drafts.max_draft_length, self.acceptance
+        if isinstance(acceptance, Trace):
+            proposes = bool(self.times.empty)
+            outcomes = of_trace(acceptance, longest, self.noise, proposes=proposes)
+        else:
+            spread = self.acceptance_by_request
+            outcomes = at_random(acceptance, self.by_context, longest, spread)
+        parts: list[Any] = [outcomes, self.times.flat(), engine]
+        if not compiled:
+            parts = [as_lists(part) for part in parts]
+        outcomes, tables, engine = parts
+        apart = len(outcomes.proposed) > 0
+        server = self.drafts.fresh(requests.count, apart=apart, for_python=not compiled)
+        loop(limits, outcomes, tables, server, engine)
+        return _run(requests, engine, limits, places)
+
+    def cached_tokens(self, requests: Requests) -> NDArray[np.int64]:
+        """Return the tokens of each prompt found in the prefix cache, in whole blocks [token]."""
+        prompts, block = requests.prompt_tokens, self.limits.block_size
+        found, place = requests.cached_tokens, np.arange(requests.count)
+        if found is None:
+            later = place >= requests.samples  # the first prompt of all finds nothing
+            found = self.prefix_hit_rate * prompts + self.shared_prefix * later
+        found = np.where(place % requests.samples, prompts, found)
+        return np.minimum(np.floor(found / block).astype(np.int64) * block, prompts - 1)
+
+    def shared_blocks(self, requests: Requests) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return groups of requests that begin alike, and the blocks of these beginnings [-]."""
+        prompts, block = requests.prompt_tokens, self.limits.block_size
+        if requests.samples > 1:
+            return np.arange(requests.count) // requests.samples, prompts // block
+        return np.zeros_like(prompts), np.minimum(self.shared_prefix, prompts) // block
+
+    def _columns(self, requests: Requests, seed: int) -> dict[str, NDArray[Any]]:
+        """Return the initial fields of requests; with disaggregated prefill, after that prefill."""
+        prompts, cached = requests.prompt_tokens, self.cached_tokens(requests)
+        group, shared = self.shared_blocks(requests)
+        columns = {
+            "arrival": requests.arrival_time,
+            "prompt_tokens": prompts,
+            "cached_tokens": cached,
+            "output_tokens": requests.output_tokens,
+            "key": stream(seed, NOISE).integers(0, 2**32, requests.count, dtype=np.int64),
+            "group": group,
+            "shared_blocks": shared,
+        }
+        if self.prefill is None:
+            return columns
+        budget = self.limits.token_budget
+        ready = self.prefill.ready_times(requests, cached, self.times, budget)
+        columns |= {"arrival": ready, "first_token": ready, "cached_tokens": prompts}
+        return columns | {"emitted_tokens": np.ones_like(prompts)}
+
+
+def prepare(
+    deployment: Deployment, scheduler: Scheduler, requests: Requests, max_draft_length: int
+) -> Service:
+    """Return a server of a deployment for requests, or any like them, with its times tabulated.
+
+    Parameters
+    ----------
+    deployment, scheduler, requests
+        What runs where, what a step takes, and what is asked, whose contexts decide the table.
+    max_draft_length
+        Longest draft of any policy [token].
+    """
+    positions = deployment.target.max_positions
+    if 0 < positions < requests.longest:
+        expected = f"prompts and outputs of at most {positions} tokens together,"
+        expected += " the model's context"
+        raise InputError("lengths", requests.longest, expected)
+    limits = limits_for(deployment, scheduler, max_draft_length, requests)
+    check_fits(limits, max_draft_length, requests)
+    slots = limits.blocks // (limits.fixed_blocks + 1)
+    times = tabulate(
+        deployment,
+        max_draft_length=max_draft_length,
+        max_requests=min(limits.max_running, slots, requests.count),
+        max_context=requests.longest,
+        mean_context=requests.mean_context,
+        token_budget=limits.token_budget,
+    )
+    return Service(times=times, limits=limits)
+
+
+def has_numba() -> bool:
+    """Return whether numba is installed."""
+    return find_spec("numba") is not None
+
+
+def is_worth_compiling(tokens: float) -> bool:
+    """Return whether numba is installed and compiling pays for this many tokens [token]."""
+    return tokens >= WORTH_COMPILING and has_numba()
+
+
+def _run(requests: Requests, engine: Engine, limits: Limits, places: NDArray[np.int64]) -> Run:
+    """Return the run of the requests at `places`, in the order of arrival."""
+    found, log = as_array(Request, engine.requests), as_array(Step, engine.log)
+    state = engine.state if isinstance(engine.state, State) else State(*engine.state.item())
+    own, emitted = found[places], found["emitted_tokens"]
+    requests = requests.at(slice(len(own)))
+    if requests.users:
+        requests = replace(requests, arrival_time=own["arrival"])
+    later, chunks = emitted.sum() - (emitted > 0).sum(), np.sum(engine.intervals)
+    return Run(
+        requests=requests,
+        started=own["started"],
+        first=own["first_token"],
+        last=own["last_token"],
+        drafted_tokens=own["drafted_tokens"],
+        accepted_tokens=own["accepted_tokens"],
+        intervals=np.asarray(engine.intervals),
+        throughput=float(emitted.sum() / state.now),
+        tokens_per_step=float(later / chunks) if chunks else 1.0,
+        drafted_per_step=float(found["drafted_tokens"].sum() / max(chunks, 1)),
+        state=state,
+        log=log[: min(state.steps, len(log) - 1)],
+        limits=limits,
+    )

@@ -1,0 +1,344 @@
+"""A deployment under load: the same requests under several policies."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from specmodel.algebra.acceptance import Acceptance, acceptance_from_lengths
+from specmodel.algebra.money import cost_per_million_tokens
+from specmodel.base.classes import dataclass
+from specmodel.base.notes import Note
+from specmodel.base.units import LARGEST_PRICE, FloatArray, check
+from specmodel.cost.deployment import NO_DRAFTER, Deployment
+from specmodel.machines.engine import first_token_constants
+from specmodel.prediction.cautions import beyond_contexts
+from specmodel.prediction.predicting import predict_deployed
+from specmodel.prediction.table import seconds
+from specmodel.simulate.accepted import over_all_steps
+from specmodel.simulate.capacity import Targets
+from specmodel.simulate.choices import VERIFICATION
+from specmodel.simulate.closed_forms import LoadCurves, chain_state, load_curves, users_state
+from specmodel.simulate.disaggregated import disaggregated
+from specmodel.simulate.drafting import best_lengths, drafting, scheduled
+from specmodel.simulate.limits import usual_scheduler
+from specmodel.simulate.outcome import Run
+from specmodel.simulate.requests import Arrivals, Lengths, Requests, draw_requests
+from specmodel.simulate.service import Service, is_worth_compiling, prepare
+from specmodel.simulate.times import drafting_in_full
+from specmodel.simulate.traces import Trace
+from specmodel.simulate.traces.statistics import steps_at
+
+Row = dict[str, Any]
+
+_DEPTHS = 32
+"""Contexts at which acceptance by context is taken, equally far apart by their logarithm [-]."""
+_MOST_POSITIONS = 16
+"""Positions of a trace whose acceptance closed forms take [-]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Study:
+    """What is compared: a deployment with its drafter, and the same one without any.
+
+    Parameters
+    ----------
+    deployment, acceptance, max_draft_length
+        What runs where, how drafts fare (None where nothing is drafted, or a trace tells it), and
+        the longest draft of any policy [token].
+    lengths, is_redrawn
+        Laws of prompts and outputs, or recorded requests; whether requests ask at random what
+        recorded ones do, and come otherwise.
+    num_requests, seed
+        Requests of a run [request], and what decides what is drawn [-].
+    limits
+        Fields of `Scheduler` in place of vLLM's defaults.
+    policy_state
+        Who keeps what policies learn: "request" or "server", None as their source has it.
+    trace
+        Recorded acceptance in place of chances by position; closed forms then take its means.
+    acceptance_by_request
+        Standard deviation between requests of the logit of acceptance [-].
+    prefix_hit_rate, shared_prefix
+        What is found in the prefix cache, as `Service` takes it [-] [token].
+    prefill_servers
+        Servers of disaggregated prefill, 0 for none [-].
+    """
+
+    deployment: Deployment
+    acceptance: Acceptance | None = None
+    max_draft_length: int
+    lengths: Lengths | Requests
+    is_redrawn: bool = False
+    num_requests: int = 2000
+    seed: int = 0
+    limits: tuple[tuple[str, Any], ...] = ()
+    policy_state: str | None = None
+    trace: Trace | None = None
+    acceptance_by_request: float = 0.0
+    prefix_hit_rate: float = 0.0
+    shared_prefix: int = 0
+    prefill_servers: int = 0
+
+    def requests(self, arrivals: Arrivals) -> Requests:
+        """Return requests that come at a rate or from users; recorded ones at that rate."""
+        if isinstance(self.lengths, Lengths) or self.is_redrawn:
+            return draw_requests(arrivals, self.lengths, self.num_requests, self.seed)
+        recorded = self.lengths
+        if arrivals.users:
+            times = np.zeros(recorded.count)
+        elif np.isfinite(recorded.rate):
+            times = recorded.arrival_time * (recorded.rate / arrivals.request_rate)
+        else:  # all came at once
+            times = np.arange(recorded.count) / arrivals.request_rate
+        return replace(recorded, arrival_time=times, users=arrivals.users)
+
+    @cached_property
+    def accepted(self) -> Acceptance:
+        """Acceptance over all steps, at the mean context; of a trace as many tokens per step."""
+        if self.trace is not None:
+            lengths = range(1, min(self.trace.max_draft_length, _MOST_POSITIONS) + 1)
+            rates = acceptance_from_lengths([steps_at(self.trace, n)[0] for n in lengths])
+            return Acceptance(acceptance_by_position=rates.tolist())
+        return self._accepted_at(self.typical.mean_context)
+
+    def _accepted_at(self, context: float) -> Acceptance:
+        own = (self.acceptance or Acceptance(acceptance_rate=0.0)).at_context(context)
+        return over_all_steps(own, self.deployment.drafter.proposal_rate, self.max_draft_length)
+
+    @cached_property
+    def measured_by_context(self) -> Sequence[Sequence[float]]:
+        """Contexts and tokens per step there, where acceptance is by context [token]."""
+        return self.acceptance.at_context(0).measured_by_context if self.acceptance else ()
+
+    @cached_property
+    def by_context(self) -> dict[float, Acceptance]:
+        """Acceptance over all steps from contexts on, where it is by context [token]."""
+        if not self.measured_by_context:
+            return {}
+        first, last = (max(self.measured_by_context[end][0], 1.0) for end in (0, -1))
+        depths = np.geomspace(first, last, _DEPTHS)
+        least = [0.0, *np.sqrt(depths[1:] * depths[:-1])]
+        return dict(zip(least, map(self._accepted_at, depths), strict=True))
+
+    @property
+    def notes(self) -> list[Note]:
+        """Notes on a recording, and on contexts beyond those with a measured acceptance."""
+        contexts = np.array([self.typical.prompt_tokens.min(), self.typical.longest])
+        of_recording = () if isinstance(self.lengths, Lengths) else self.lengths.notes
+        return [*of_recording, *beyond_contexts(self.measured_by_context, contexts)]
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of a server, those of disaggregated prefill included [-]."""
+        return self.deployment.layout.num_gpus * (1 + self.prefill_servers)
+
+    @property
+    def prefill_told(self) -> str:
+        """What disaggregated prefill adds, in words."""
+        apart = disaggregated(self.deployment, self.prefill_servers)
+        sent = seconds(float(apart.transfer_time(self.typical).mean()))
+        gpus = self.num_gpus - self.deployment.layout.num_gpus
+        return f"{gpus} more GPUs prefill, and send on a prompt's cache in {sent} on average"
+
+    @cached_property
+    def typical(self) -> Requests:
+        """Requests whose lengths decide tables and closed forms."""
+        return self.requests(Arrivals(request_rate=1.0))
+
+    @property
+    def assumed(self) -> dict[str, Any]:
+        """Limits of the scheduler that were not given, and what the engine adds to TTFT."""
+        usual = asdict(usual_scheduler(self.deployment, self.max_draft_length))
+        limits = {name: value for name, value in usual.items() if name not in dict(self.limits)}
+        added = f"{seconds(self.first_token_time)} (HTTP, tokenization, as fitted)"
+        return limits | ({"first_token_time": added} if self.first_token_time else {})
+
+    @cached_property
+    def first_token_time(self) -> float:
+        """What the engine adds to every first token: HTTP, tokenization, scheduling [s]."""
+        return first_token_constants().get(self.deployment.stack or "", 0.0)
+
+    @cached_property
+    def plain(self) -> Deployment:
+        """The deployment without a drafter."""
+        return replace(self.deployment, drafter=NO_DRAFTER)
+
+    @cached_property
+    def drafting_service(self) -> Service:
+        """The server with the drafter loaded."""
+        return self._prepared(self.deployment, self.max_draft_length)
+
+    @cached_property
+    def plain_service(self) -> Service:
+        """The server without a drafter."""
+        return self._prepared(self.plain, 0)
+
+    def _prepared(self, deployment: Deployment, longest: int) -> Service:
+        scheduler = replace(usual_scheduler(deployment, longest), **dict(self.limits))
+        return prepare(deployment, scheduler, self.typical, longest)
+
+    def service(self, policy: str) -> Service:
+        """Return the server that a policy runs on, by name; none has no drafter loaded.
+
+        Adaptive verification drafts in full, and verifies by batch what gives most tokens a second
+        at the mean survival by position: nothing records confidences, which vLLM reads. With equal
+        survival its rule takes whole lengths, which are compared here.
+        """
+        service = self.plain_service if policy == "none" else self.drafting_service
+        times, drafts, context = service.times, service.drafts, self.typical.mean_context
+        if policy == VERIFICATION:
+            times = drafting_in_full(self.deployment, times, context)
+            lengths = best_lengths(times, self.accepted, self.max_draft_length, context)
+            drafts = scheduled(lengths, VERIFICATION)
+        elif policy != "none":
+            drafts = drafting(
+                policy,
+                times=times,
+                acceptance=self.accepted,
+                max_draft_length=self.max_draft_length,
+                context=context,
+                state=self.policy_state,
+            )
+        loaded = self.deployment if drafts.max_draft_length else self.plain
+        prefill = disaggregated(loaded, self.prefill_servers) if self.prefill_servers else None
+        return replace(
+            service,
+            times=times,
+            drafts=drafts,
+            acceptance=self.trace or self.accepted,
+            by_context=self.by_context,
+            acceptance_by_request=self.acceptance_by_request,
+            prefix_hit_rate=self.prefix_hit_rate,
+            shared_prefix=self.shared_prefix,
+            prefill=prefill,
+        )
+
+    def error_factors(self, requests: Any, lengths: Any) -> dict[str, FloatArray]:
+        """Return 80 % intervals of TPOT and speedup, divided by the predictions [-].
+
+        By quantity, low ends then high ends, for each batch size and draft length given in pairs.
+        """
+        found = predict_deployed(
+            self.deployment if np.any(lengths) else self.plain,
+            {},
+            batch_size=np.asarray(requests),
+            draft_length=np.asarray(lengths),
+            acceptance=self.acceptance or self.accepted,
+            max_draft_length=max(self.max_draft_length, 1),
+            context_length=round(self.typical.mean_context),
+            interval=True,
+        )
+        ends = found.intervals or {}
+        return {
+            name: np.array([ends[name].low, ends[name].high]) / getattr(found, name)
+            for name in ("tpot", "speedup")
+        }
+
+    def curves(self, policy: str, *, at_random: bool = True) -> LoadCurves | None:
+        """Return the inputs of the closed forms for a policy; None if the policy learns."""
+        service = self.service(policy)
+        return load_curves(service, self.typical, self.accepted, at_random=at_random)
+
+    def run(self, policy: str, arrivals: Arrivals, **options: Any) -> Run:
+        """Return a run of a policy; options are those of `Service.run`."""
+        return self.service(policy).run(self.requests(arrivals), seed=self.seed, **options)
+
+
+def under_load(
+    study: Study,
+    arrivals: Sequence[Arrivals],
+    policies: Sequence[str],
+    targets: tuple[float | None, float | None] = (None, None),
+    *,
+    gpu_hour_price: float | None = None,
+    progress: Callable[[int], object] = lambda done: None,
+) -> list[Row]:
+    """Return a row for each load and policy, simulated and, where there is one, in closed form.
+
+    Parameters
+    ----------
+    study, arrivals, policies
+        What is compared, at which loads, and under which policies by name.
+    targets
+        Time to the first token and per output token that a request should meet, None for any [s].
+    gpu_hour_price, progress
+        Price of a GPU for an hour, where costs are wanted [-]; what is told after each run that one
+        more is done [-].
+    """
+    check("gpu_hour_price", gpu_hour_price or 0.0, minimum=0, maximum=LARGEST_PRICE)
+    wanted = Targets(ttft=targets[0], tpot=targets[1]) if targets != (None, None) else None
+    rows, runs = [], len(arrivals) * len(policies)
+    compiled = is_worth_compiling(runs * float(study.typical.output_tokens.sum()))
+    for load in arrivals:
+        for name in policies:
+            run = study.run(name, load, compiled=compiled)
+            tpot, ttft = run.tpot[run.measured], run.ttft[run.measured] + study.first_token_time
+            row = {
+                "policy": name,
+                "request_rate": load.request_rate or None,
+                "users": load.users or None,
+                "running": run.running,
+                "tpot": run.mean_tpot,
+                "tpot_p90": float(np.quantile(tpot, 0.9)),
+                "ttft": float(ttft.mean()),
+                "ttft_p50": float(np.median(ttft)),
+                "ttft_p90": float(np.quantile(ttft, 0.9)),
+                "interval_p99": run.interval_quantile(0.99),
+                "throughput": run.throughput,
+                "carried_rate": run.carried_rate,
+                "tokens_per_step": run.tokens_per_step,
+                "drafted_tokens_per_step": run.drafted_per_step,
+                "goodput": wanted and float((wanted.slowness(ttft, tpot) <= 1).mean()),
+                "preemptions": run.state.preemptions,
+                "is_steady": run.is_steady,
+            }
+            rows.append(row | dict(_closed(study, load, name)))
+            progress(1)
+    add_costs(rows, gpu_hour_price, study.num_gpus)
+    return rows
+
+
+def add_costs(rows: Iterable[Row], gpu_hour_price: float | None, num_gpus: int) -> None:
+    """Add to rows the cost of a million tokens, and of an hour where a row has its GPUs."""
+    if gpu_hour_price is None:
+        return
+    for row in rows:
+        made = row["throughput"]
+        cost = float(cost_per_million_tokens(gpu_hour_price, num_gpus, made)) if made else None
+        row["cost_per_million_tokens"] = cost
+        if "gpus" in row:
+            row["cost_per_hour"] = None if row["gpus"] is None else row["gpus"] * gpu_hour_price
+
+
+def not_carried(rows: Sequence[Row]) -> dict[float, float]:
+    """Return the rates that no policy sustains, each with the largest sustained one [request/s].
+
+    The latter is the largest over policies, from the closed form. For policies that learn it is the
+    rate that the run served, which is lower the fewer requests the run has.
+    """
+    steady = {row["request_rate"] for row in rows if row["is_steady"]}
+    found: dict[float, float] = {}
+    for row in rows:
+        if (rate := row["request_rate"]) and rate not in steady:
+            most = row["largest_rate_closed"] or row["carried_rate"]
+            found[rate] = max(most, found.get(rate, 0.0))
+    return found
+
+
+def _closed(study: Study, load: Arrivals, name: str) -> Iterator[tuple[str, float | None]]:
+    """Yield name and value of each column in closed form; None where there is no closed form.
+
+    Running requests [request], times [s] and the largest rate [request/s].
+    """
+    rate = load.request_rate
+    curves = None if study.prefill_servers else study.curves(name, at_random=bool(rate))
+    state = chain_state(curves, rate) if curves and rate else None
+    if curves and not rate:
+        state = users_state(curves, load.users)
+    for column in ("running", "tpot", "ttft", "largest_rate"):
+        value = float(getattr(state, column)) if state else float("nan")
+        value += study.first_token_time if column == "ttft" else 0.0
+        yield f"{column}_closed", value if np.isfinite(value) else None

@@ -1,0 +1,179 @@
+"""Copy runs: the process that acceptance traces of a look-up are drawn from.
+
+An output is gaps and runs. In a gap the look-up finds nothing, or sometimes something wrong; at
+each of its positions a run may start. In a run the output copies an earlier text, of which the
+look-up knows the rest: with j tokens of the run to come, j are accepted, and one position later
+j - 1. A run may be of a short or a long kind, each with a chance of its own to stop after a token.
+Behind its last token the look-up mostly goes on with the copied text, which is then wrong.
+
+Requests differ in how often runs start, by a gamma law, and in the share of short runs, by a beta
+law. `calibration/copy_runs.py` fits the processes that ship to the figures of measured traces.
+"""
+
+import math
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmodel.base.classes import dataclass
+from specmodel.base.records import Record
+from specmodel.base.schemas import LEAST, Portion, Setting
+from specmodel.base.units import FloatArray
+from specmodel.simulate.traces.record import LONGEST_DRAFT, Counts
+from specmodel.simulate.traces.statistics import TraceStatistics
+
+CYCLES = 16
+"""Gaps and runs of each request that are drawn at once [-]."""
+STRATUM = 16
+"""Draws of which one is kept for each request, one from each part of the sorted ones [-]."""
+LEVELS = 1 << 16
+"""Resolution of the chance that a position of a gap has a proposal [-]."""
+
+Share = Annotated[float, Setting(ge=0, le=1)]
+Positive = Annotated[float, Setting(ge=LEAST, le=1e6)]
+Whole = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyRuns(Record):
+    """The numbers of the process; see the module.
+
+    Parameters
+    ----------
+    start_chance, start_shape
+        Mean chance that a run starts at a position of a gap, and the shape of its gamma law over
+        requests: the smaller, the more requests differ [-].
+    short_share, share_concentration
+        Mean share of runs that are short, and the concentration of its beta law over requests:
+        the smaller, the more requests differ [-].
+    short_stop, long_stop
+        Chance that a run stops after a token, of short and of long runs [-].
+    wrong_in_gaps, wrong_at_end
+        Chance of a wrong proposal at a position of a gap, and behind the last token of a run [-].
+    """
+
+    start_chance: Portion
+    start_shape: Positive = 1e6
+    short_share: Share = 1.0
+    share_concentration: Positive = 1e6
+    short_stop: Portion
+    long_stop: Portion = 1.0
+    wrong_in_gaps: Share = 0.0
+    wrong_at_end: Share = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunawayCopies(CopyRuns):
+    """Copy runs of requests that never end by themselves.
+
+    Parameters
+    ----------
+    output_tokens, token_share
+        Where the engine cuts them off [token]; share of all output tokens that they had where they
+        were measured [-].
+    """
+
+    output_tokens: Annotated[int, Setting(ge=1, le=10**6)]
+    token_share: Share | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyProcess(Record):
+    """Random process of a look-up that traces are drawn from: gaps and copied runs.
+
+    Parameters
+    ----------
+    schema_version, name, source
+        Version of this schema, 1; name for people; where the figures come from.
+    max_draft_length
+        Longest proposal, which is also the length of each [token].
+    runs, runaways
+        The process of ordinary requests; that of requests which repeat themselves until they are
+        cut off, if there were any.
+    measured
+        Figures of the measured traces that the process was fitted to, without runaways.
+    """
+
+    schema_version: Literal[1] = 1
+    name: str
+    source: str = ""
+    max_draft_length: Annotated[int, Setting(ge=1, le=LONGEST_DRAFT)] = 20
+    runs: CopyRuns
+    runaways: RunawayCopies | None = None
+    measured: TraceStatistics | None = None
+
+    def of_runaways(self) -> tuple["CopyProcess", int] | None:
+        """Return the process of runaways and the length of their outputs [token]."""
+        if self.runaways is None:
+            return None
+        name, runs = f"{self.name}, runaways", self.runaways
+        return replace(self, name=name, runs=runs, runaways=None), runs.output_tokens
+
+    def draw(self, output_tokens: Whole, generator: np.random.Generator) -> tuple[Counts, Counts]:
+        """Return proposed and accepted tokens of successive positions, requests in a row."""
+        starts, lengths, ends = _runs(self.runs, output_tokens, generator)
+        size = int(output_tokens.sum())
+        accepted, most = np.zeros(size, dtype=np.uint8), self.max_draft_length
+        draws = generator.integers(0, LEVELS, size, dtype=np.uint16)
+        found = draws < math.ceil(self.runs.wrong_in_gaps * LEVELS)
+        behind = starts + lengths
+        is_inside = behind < ends
+        wrong = generator.random(len(starts)) < self.runs.wrong_at_end
+        found[behind[is_inside]] = wrong[is_inside]
+        kept = np.minimum(lengths, ends - starts)
+        # copied tokens of all runs in a row: where they are, and what is left of the run from there
+        skipped = starts - (np.cumsum(kept) - kept)
+        where = np.repeat(skipped.astype(np.int32), kept)
+        where += np.arange(len(where), dtype=np.int32)
+        left = np.repeat(behind.astype(np.int32), kept)
+        left -= where
+        accepted[where] = np.minimum(left, most, out=left).astype(np.uint8)
+        found |= accepted > 0
+        return np.multiply(found, most, dtype=np.uint8), accepted
+
+
+def _runs(
+    runs: CopyRuns, output_tokens: Whole, generator: np.random.Generator
+) -> tuple[Whole, Whole, Whole]:
+    """Return where each run starts, its length, and where its request ends."""
+    size = len(output_tokens)
+    spread = _strata(generator.standard_gamma(runs.start_shape, (size, STRATUM)), generator)
+    chances = np.clip(runs.start_chance * spread / runs.start_shape, 1e-12, 1)
+    short = np.full(size, runs.short_share)
+    if 0 < runs.short_share < 1:
+        a, b = (runs.share_concentration * s for s in (runs.short_share, 1 - runs.short_share))
+        short = _strata(generator.beta(a, b, (size, STRATUM)), generator)
+    with np.errstate(divide="ignore"):  # a certain end has an infinite rate
+        start_rates = -np.log1p(-chances)
+        stop_rates = -np.log1p(-np.array([runs.long_stop, runs.short_stop]))
+    ends = np.cumsum(output_tokens)
+    at, live, found = ends - output_tokens, np.arange(size), []
+    while len(live):
+        shape = len(live), CYCLES
+        gaps = generator.standard_exponential(shape) / start_rates[live, None]
+        is_short = generator.random(shape) < short[live, None]
+        lengths = 1 + generator.standard_exponential(shape) / stop_rates[is_short.astype(int)]
+        # nothing is longer than the longest output, so that sums stay whole numbers
+        empty, copied = (np.minimum(part, 1e9).astype(np.int64) for part in (gaps, lengths))
+        behind = at[live, None] + np.cumsum(empty + copied + 1, axis=1)
+        starts = behind - copied - 1
+        is_inside = starts < ends[live, None]
+        whose = np.broadcast_to(ends[live, None], shape)
+        found.append((starts[is_inside], copied[is_inside], whose[is_inside]))
+        at[live] = behind[:, -1]
+        live = live[at[live] < ends[live]]
+    columns = tuple(np.concatenate(column) for column in zip(*found, strict=True))
+    return columns[0], columns[1], columns[2]
+
+
+def _strata(draws: FloatArray, generator: np.random.Generator) -> FloatArray:
+    """Return one draw a row of independent ones, so that all parts of their law are there.
+
+    The sorted draws are cut into as many parts as there are rows; one of each part is kept, and the
+    rows are shuffled: each number has the law of the draws, but means over rows vary less.
+    """
+    parts = np.sort(draws, axis=None).reshape(draws.shape)
+    kept = generator.integers(0, draws.shape[1], len(draws))
+    return np.asarray(generator.permutation(parts[np.arange(len(draws)), kept]))

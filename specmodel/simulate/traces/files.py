@@ -1,0 +1,252 @@
+"""Traces as files: JSON lines, and tables in CSV or Parquet, which are read alone.
+
+The first JSON line is the header: schema, its version, the longest draft recorded, the number of
+requests and metadata. Each further line is a request. A table has a row for each position. Where
+JSON lines have no header, and in tables, the longest draft is the largest count; where no proposals
+are told either, each is of that length.
+"""
+
+import itertools
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from specmodel.base.classes import dataclass
+from specmodel.base.errors import InputError
+from specmodel.base.files import check_readable, refusing, write_bytes
+from specmodel.base.records import Record, build
+from specmodel.base.schemas import Setting
+from specmodel.simulate.traces.record import (
+    COLUMNS,
+    LONGEST_DRAFT,
+    LONGEST_PROMPT,
+    Counts,
+    Trace,
+    check_request,
+    collect_trace,
+)
+
+SCHEMA: Literal["specmodel-trace"] = "specmodel-trace"
+WRITTEN = ".jsonl"
+SUFFIXES = (WRITTEN, ".csv", ".parquet")
+AT = re.compile(r"accepted_tokens_at_([1-9]\d{0,2})")
+"""Columns with what is accepted of drafts of one length, if it depends on the length."""
+PROPOSED, ACCEPTED = COLUMNS
+TAKEN = "proposals taken"
+"""Metadata that says which proposals a file without them is read with."""
+REQUEST = "request"
+"""Column of a table that tells requests apart."""
+PROMPT = "prompt_tokens"
+"""Column with the length of a request's prompt, if it is known."""
+
+MAX_POSITIONS = 10**8
+"""Most output positions of a trace in a file, which takes up to 2 GB to write or read [token]."""
+MAX_LINE = 10**8
+"""Longest line of JSON, which takes up to 1 GB to read [B]."""
+
+Rows = Iterator[tuple[str, Any]]
+"""Pairs of a place in a file, as errors name it, and the value that is there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header(Record):
+    """First line of a trace: the longest draft recorded [token], requests [request], metadata."""
+
+    schema: Literal["specmodel-trace"] = SCHEMA
+    schema_version: Literal[1]
+    max_draft_length: Annotated[int, Setting(ge=1, le=LONGEST_DRAFT)]
+    num_requests: Annotated[int, Setting(ge=1, le=MAX_POSITIONS)]
+    metadata: Mapping[str, str]
+
+
+def read_trace(path: str | Path) -> Trace:
+    """Return the trace of a file; a line or request at fault is named, never skipped.
+
+    Parameters
+    ----------
+    path
+        A .jsonl file as `write_trace` writes it; JSON lines without the header, each a request or
+        the list of its accepted_tokens; or a .csv or .parquet file with a row for each position:
+        accepted_tokens, and proposed_tokens, request and its prompt_tokens where they are known.
+    """
+    suffix, name = Path(path).suffix, f"trace {path}"
+    if suffix not in SUFFIXES:
+        raise InputError("trace", str(path), f"a {' or '.join(SUFFIXES)} file")
+    rows = json_lines(path, "trace") if suffix == WRITTEN else _table_rows(path, name)
+    where, first = next(rows, (name, None))
+    if isinstance(first, list) or (isinstance(first, dict) and ACCEPTED in first):
+        header, rows = _with_header(itertools.chain([(where, first)], rows))
+    else:
+        header = _header(first, where)
+    longest, positions = header.max_draft_length, 0
+    prompts: list[int] = []
+    requests: list[tuple[Counts, ...]] = []
+    columns, more = [*COLUMNS], [PROMPT]
+    for where, row in rows:
+        if not requests and isinstance(row, dict):  # what the first request has, all have
+            columns += _columns_at(row, longest, where)
+            more = [name for name in more if name in row]
+        _only_keys(row, [*columns, *more], where)
+        for length in (row[name] for name in more):
+            if type(length) is not int or not 0 <= length <= LONGEST_PROMPT:
+                expected = f"a whole number from 0 to {LONGEST_PROMPT}, the longest prompt taken"
+                raise InputError(f"{where} {PROMPT}", length, expected)
+            prompts.append(length)
+        requests.append(check_request({name: row[name] for name in columns}, longest, where))
+        positions += len(requests[-1][0])
+        check_positions(positions, where)
+    if len(requests) != header.num_requests:
+        expected = f"num_requests = {header.num_requests}, as in its header"
+        raise InputError(name, f"{len(requests)} requests", expected)
+    known = np.array(prompts, dtype=np.int64) if prompts else None
+    lengths = [_length_of(name) for name in columns[len(COLUMNS) :]]
+    trace = collect_trace(requests, longest, header.metadata, lengths)
+    return replace(trace, prompt_tokens=known)
+
+
+def _with_header(rows: Rows) -> tuple[Header, Rows]:
+    """Return the header that requests without one are taken to have, and their proposals."""
+    kept, most, positions = list[tuple[str, Any]](), 1, 0
+    for where, row in rows:
+        request = {ACCEPTED: row} if isinstance(row, list) else row
+        kept.append((where, request))
+        told = PROPOSED if PROPOSED in kept[0][1] else ACCEPTED
+        need_keys(request, [told], where)
+        (counts,) = check_request({told: request[told]}, LONGEST_DRAFT, where)
+        most = max(most, int(counts.max()))
+        positions += len(counts)
+        check_positions(positions, where)
+    taken = {TAKEN: f"drafts of {most} tokens at each position"} if told == ACCEPTED else {}
+    header = Header(schema_version=1, max_draft_length=most, num_requests=len(kept), metadata=taken)
+    return header, (
+        (where, {PROPOSED: [most] * len(row[ACCEPTED]), **row} if told == ACCEPTED else row)
+        for where, row in kept
+    )
+
+
+def _length_of(column: str) -> int:
+    found = AT.fullmatch(column)
+    return int(found[1]) if found else 0
+
+
+def _columns_at(names: Collection[str], longest: int, where: str) -> list[str]:
+    """Return the columns ``accepted_tokens_at_K``; refuse a K that is not below `longest`."""
+    columns = [name for name in names if _length_of(name)]
+    for name in columns:
+        if _length_of(name) >= longest:
+            expected = f"a draft length below the longest, {longest}: accepted_tokens has that one"
+            raise InputError(f"{where} {name}", _length_of(name), expected)
+    return columns
+
+
+def check_positions(positions: int, argument: str) -> None:
+    """Refuse more output positions than a file may have [token]."""
+    if positions > MAX_POSITIONS:
+        expected = f"at most {MAX_POSITIONS} output tokens in all, so that 2 GB of memory do"
+        raise InputError(argument, f"{positions} output tokens", expected)
+
+
+def write_trace(trace: Trace, path: str | Path) -> None:
+    """Write a trace as a whole or not at all.
+
+    Parameters
+    ----------
+    trace, path
+        The trace, and a .jsonl file; one that exists is replaced.
+    """
+    header = {
+        "schema": SCHEMA,
+        "schema_version": 1,
+        "max_draft_length": trace.max_draft_length,
+        "num_requests": trace.num_requests,
+        "metadata": dict(trace.metadata),
+    }
+    check_written(path)
+    _header(header, "trace")
+    lines = [json.dumps(header).encode()]
+    arrays = {name: getattr(trace, name) for name in COLUMNS}
+    arrays |= {f"accepted_tokens_at_{n}": row for n, row in trace.accepted_at.items()}
+    for start, length in zip(trace.starts.tolist(), trace.output_tokens.tolist(), strict=True):
+        here = slice(start, start + length)
+        row: dict[str, Any] = {name: each[here].tolist() for name, each in arrays.items()}
+        if trace.prompt_tokens is not None:
+            row[PROMPT] = int(trace.prompt_tokens[len(lines) - 1])
+        lines.append(json.dumps(row).encode())
+    write_bytes(path, b"\n".join([*lines, b""]))
+
+
+def check_written(path: str | Path) -> None:
+    """Refuse a file that a trace is not written to."""
+    if Path(path).suffix != WRITTEN:
+        raise InputError("output", str(path), f"a {WRITTEN} file")
+
+
+def json_lines(path: str | Path, argument: str) -> Rows:
+    """Yield the values of a file of JSON lines, each after its place as errors name it."""
+    blank = None
+    check_readable(Path(path), argument, "JSON lines")
+    with refusing(path, argument, "a file that can be read"), Path(path).open("rb") as file:
+        lines = iter(partial(file.readline, MAX_LINE + 1), b"")
+        for number, line in enumerate(lines, start=1):
+            where = f"{argument} {path} line {number}"
+            if len(line) > MAX_LINE:
+                raise InputError(where, line[:20], f"a line of at most {MAX_LINE / 1e6:g} MB")
+            if not line.strip():
+                blank = blank or where
+                continue
+            if blank:
+                raise InputError(blank, "", "a JSON object on every line")
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                text = line.decode(errors="replace").strip()
+                raise InputError(where, text, f"well-formed JSON ({error})") from None
+            yield where, value
+
+
+def need_keys(row: Any, keys: Collection[str], where: str) -> None:
+    """Refuse a line that is no object with these keys."""
+    if not isinstance(row, dict):
+        raise InputError(where, row, f"an object with {' and '.join(keys)}")
+    for key in keys:
+        if key not in row:
+            raise InputError(f"{where} {key}", None, "this key to be given")
+
+
+def _table_rows(path: str | Path, name: str) -> Rows:
+    """Yield the requests of a table with a row for each position; all are one without `request`."""
+    from specmodel.base.tables import need_columns, read_table
+
+    table = read_table(path, [REQUEST], name)
+    need_columns(table, [ACCEPTED], argument=name)
+    columns = [column for column in map(str, table) if column not in (REQUEST, PROMPT)]
+    parts = [(name, table)]
+    if REQUEST in table:
+        groups = table.groupby(REQUEST, sort=False, dropna=False)
+        parts = [(f"{name} request {request}", part) for request, part in groups]
+    for where, part in parts:
+        row: dict[str, Any] = {column: part[column].tolist() for column in columns}
+        if PROMPT in part:
+            told = part[PROMPT].unique().tolist()
+            row[PROMPT] = told[0] if len(told) == 1 else told
+        yield where, row
+
+
+def _header(header: Any, where: str) -> Header:
+    """Return the header of a trace of this version; refuse anything else."""
+    if not isinstance(header, dict) or header.get("schema") != SCHEMA:
+        expected = f'a header with "schema": "{SCHEMA}", or requests with {ACCEPTED}'
+        raise InputError(where, header, expected)
+    return build(Header, header, where)
+
+
+def _only_keys(row: Any, keys: Collection[str], where: str) -> None:
+    need_keys(row, keys, where)
+    for key in sorted(row.keys() - {*keys}):
+        raise InputError(f"{where} {key}", row[key], f"only {', '.join(sorted(keys))}")

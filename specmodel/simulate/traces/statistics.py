@@ -1,0 +1,140 @@
+"""Figures of a trace that studies of acceptance publish: tokens per step, and how they cluster."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmodel.base.classes import dataclass
+from specmodel.base.records import Record
+from specmodel.base.units import FloatArray, check
+from specmodel.simulate.traces.record import Trace
+
+DRAFT_LENGTHS = (1, 2, 3, 5, 7, 10, 20)
+"""Draft lengths at which tokens per step are usually published [token]."""
+
+REFERENCE_LENGTH = 3
+"""Draft length at which all other figures are published [token]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceStatistics(Record):
+    """Figures of a trace, or those that a study measured; None stands for an unknown figure.
+
+    Tokens per step are means over the steps of all requests at fixed draft lengths [token]; the
+    proposal share is over output positions, the wrong endings are of runs: positions with nothing
+    accepted after one with something, that have a proposal [-]. All others are at draft length 3:
+    the share of steps with a proposal [-]; the standard deviation over requests of their tokens
+    per step [token]; and the correlation of the accepted tokens of successive steps, with the pairs
+    of all requests pooled, and as the mean of the correlations within requests [-].
+    """
+
+    num_requests: int
+    draft_lengths: list[int]
+    tokens_per_step: list[float]
+    proposing_steps: float | None = None
+    request_spread: float | None = None
+    pooled_autocorrelation: float | None = None
+    autocorrelation_within: float | None = None
+    proposal_share: float | None = None
+    wrong_endings: float | None = None
+
+
+def trace_statistics(trace: Trace, draft_lengths: Sequence[int] = DRAFT_LENGTHS) -> TraceStatistics:
+    """Return tokens per step at fixed draft lengths, and autocorrelations of accepted tokens.
+
+    Figures at draft length 3 are None if the trace does not record so long a draft. Correlations
+    are Pearson's, between successive steps, and None without two steps or where nothing varies. The
+    pooled one includes differences between requests; the one within requests does not, and is
+    biased down in short requests: do not compare the two. The last step of a request emits no more
+    than is left of its output, so tokens per step grow a little with the length of the output.
+
+    Parameters
+    ----------
+    trace, draft_lengths
+        Any trace; fixed lengths, of which those above the trace's longest are left out [token].
+
+    Examples
+    --------
+    >>> trace = Trace(proposed_tokens=np.array([2, 0, 2, 2]), output_tokens=np.array([4]),
+    ...               accepted_tokens=np.array([1, 0, 2, 0]), max_draft_length=2)
+    >>> trace_statistics(trace).tokens_per_step
+    [2.0, 2.0]
+    """
+    if len(draft_lengths):
+        check("draft_lengths", draft_lengths, minimum=0, whole=True)
+    lengths = [length for length in draft_lengths if length <= trace.max_draft_length]
+    accepted, proposes = trace.accepted_tokens, trace.proposed_tokens > 0
+    is_end = np.zeros(len(accepted), dtype=bool)
+    is_end[1:] = (accepted[1:] == 0) & (accepted[:-1] > 0)
+    is_end[trace.starts] = False
+    ends = np.count_nonzero(is_end)
+    at_reference: dict[str, float | None] = {}
+    if trace.max_draft_length >= REFERENCE_LENGTH:
+        at_reference = _clustering(trace)
+    return TraceStatistics(
+        num_requests=trace.num_requests,
+        draft_lengths=lengths,
+        tokens_per_step=[steps_at(trace, length)[0] for length in lengths],
+        proposal_share=np.count_nonzero(proposes) / len(proposes),
+        wrong_endings=np.count_nonzero(is_end & proposes) / ends if ends else None,
+        **at_reference,
+    )
+
+
+def steps_at(trace: Trace, draft_length: int) -> tuple[float, float]:
+    """Return tokens per step [token] and share of steps with a proposal [-] at a fixed length."""
+    steps = proposing = 0
+    for _, positions, _ in fixed_length_steps(trace, draft_length):
+        steps += len(positions)
+        proposing += int(np.count_nonzero(trace.proposed_tokens[positions]))
+    return float(trace.output_tokens.sum() / steps), proposing / steps
+
+
+def fixed_length_steps(
+    trace: Trace, draft_length: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield live requests, their positions and accepted tokens, step by step, at a fixed length."""
+    rows, which = trace.by_length(draft_length)
+    accepted = np.minimum(rows[which[draft_length]], np.uint8(draft_length))
+    requests, positions = np.arange(trace.num_requests), trace.starts
+    ends = positions + trace.output_tokens
+    while len(requests):
+        held = np.minimum(accepted[positions], ends - positions - 1)
+        yield requests, positions, held
+        positions = positions + held + 1
+        going = positions < ends
+        if not going.all():
+            requests, positions, ends = requests[going], positions[going], ends[going]
+
+
+def _clustering(trace: Trace) -> dict[str, float | None]:
+    """Return how acceptance clusters in steps of the reference length."""
+    moments = np.zeros((6, trace.num_requests), dtype=np.int64)  # of pairs, by request
+    steps, before = np.zeros((2, trace.num_requests), dtype=np.int64)
+    proposing = 0
+    for i, (requests, positions, held) in enumerate(fixed_length_steps(trace, REFERENCE_LENGTH)):
+        if i > 0:
+            x, y = before[requests], held.astype(np.int64)
+            moments[:, requests] += np.array([np.ones_like(x), x, y, x * x, y * y, x * y])
+        steps[requests] += 1
+        before[requests] = held
+        proposing += int(np.count_nonzero(trace.proposed_tokens[positions]))
+    within = _correlations(moments)
+    known = within[np.isfinite(within)]
+    pooled = float(_correlations(moments.sum(axis=1, keepdims=True))[0])
+    return {
+        "proposing_steps": proposing / int(steps.sum()),
+        "request_spread": float((trace.output_tokens / steps).std()),
+        "pooled_autocorrelation": pooled if np.isfinite(pooled) else None,
+        "autocorrelation_within": float(known.mean()) if len(known) else None,
+    }
+
+
+def _correlations(moments: NDArray[np.int64]) -> FloatArray:
+    """Return Pearson's correlations: cov(x, y) / sqrt(var x var y), each of them times n²."""
+    n, x, y, xx, yy, xy = moments.astype(object)  # of any size, so that nothing overflows
+    variance = ((n * xx - x * x) * (n * yy - y * y)).astype(float)
+    covariance = (n * xy - x * y).astype(float)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(variance > 0, covariance / np.sqrt(variance), np.nan))

@@ -1,0 +1,256 @@
+"""Synthetic acceptance traces: one process from independent tokens to regimes and fast requests.
+
+A latent number z at each output position, standard normal, says how well the drafter does there.
+At least i tokens are accepted where z is above a threshold t_i, so that P(z > t_i) is the survival
+P(at least i accepted). Now z = sqrt(r) z_request + sqrt(g) z_regime + sqrt(1 - r - g) z_position:
+a part is shared by the whole request, a part by a regime that ends at random, and the rest is the
+position's own. The variances r, g and 1 - r - g add up to 1, so that z stays standard normal and
+the survival what it is, while the shared parts make acceptance cluster.
+
+A draft is offered where z is above one more threshold. For the processes of heads that ship, r, g
+and the length of regimes were searched for measured correlations between steps and spreads over
+requests, and the survival was solved for measured tokens per step (``calibration/presets.py``).
+Processes of look-ups are of another kind (`copying`).
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import NormalDist
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmodel.base import records
+from specmodel.base.classes import dataclass
+from specmodel.base.errors import InputError
+from specmodel.base.records import Record
+from specmodel.base.schemas import Setting
+from specmodel.base.units import check
+from specmodel.simulate.traces.copying import CopyProcess, Share, Whole
+from specmodel.simulate.traces.record import LONGEST_DRAFT, Counts, Trace
+from specmodel.simulate.traces.statistics import TraceStatistics
+
+FOLDER = Path(__file__).parent / "presets"
+
+CHUNK = 1 << 16
+"""Positions drawn at a time, few enough for their arrays to stay in a core's cache [token]."""
+
+MAX_POSITIONS = 10**9
+"""Most positions of one trace, of two bytes each [token]."""
+
+Survival = Annotated[list[Share], Setting(min_length=1, max_length=LONGEST_DRAFT)]
+Latent = NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runaways(Record):
+    """Requests that repeat themselves until they are cut off, with independent tokens.
+
+    Parameters
+    ----------
+    survival, output_tokens, token_share
+        As in `AcceptanceProcess` [-]; where the engine cuts them off [token]; and the share of all
+        output tokens that they had where they were measured [-].
+    """
+
+    survival: Survival
+    output_tokens: Annotated[int, Setting(ge=1, le=10**6)]
+    token_share: Share | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptanceProcess(Record):
+    """Random process that acceptance traces are drawn from; see the module for its equations.
+
+    Parameters
+    ----------
+    schema_version, name, source
+        Version of this schema, 1; name for people; where the figures come from.
+    survival
+        P(at least i tokens accepted) over output positions, for i = 1, 2, … up to the longest
+        draft [-].
+    proposal_share
+        Share of output positions where the drafter offers anything, and then a draft of full
+        length. These are where the latent is highest, so at least ``survival[0]`` [-].
+    request_share, regime_share
+        Parts of the latent's variance that all positions of a request, or of a regime, have in
+        common [-].
+    regime_tokens
+        Mean length of a regime, which may end after each token [token].
+    runaways
+        The process of requests that repeat themselves until they are cut off, if there were any.
+    measured
+        Figures of the measured traces that the process was fitted to, without runaways.
+    """
+
+    schema_version: Literal[1] = 1
+    name: str
+    source: str = ""
+    survival: Survival
+    proposal_share: Share = 1.0
+    request_share: Share = 0.0
+    regime_share: Share = 0.0
+    regime_tokens: Annotated[float, Setting(ge=1, le=1e5)] = 1.0
+    runaways: Runaways | None = None
+    measured: TraceStatistics | None = None
+
+    def __post_init__(self) -> None:
+        if (np.diff(self.survival) > 0).any():
+            raise InputError("survival", self.survival, "probabilities that never rise")
+        if self.proposal_share < self.survival[0]:
+            expected = f"at least survival[0] = {self.survival[0]:g}: accepted means proposed"
+            raise InputError("proposal_share", self.proposal_share, expected)
+        if self.request_share + self.regime_share > 1:
+            expected = f"at most 1 - request_share = {1 - self.request_share:g}"
+            raise InputError("regime_share", self.regime_share, expected)
+
+    @property
+    def max_draft_length(self) -> int:
+        """Longest draft that its traces record [token]."""
+        return len(self.survival)
+
+    def of_runaways(self) -> tuple["AcceptanceProcess", int] | None:
+        """Return the process of runaways and the length of their outputs [token]."""
+        if self.runaways is None:
+            return None
+        name, survival = f"{self.name}, runaways", self.runaways.survival
+        return AcceptanceProcess(name=name, survival=survival), self.runaways.output_tokens
+
+    def draw(self, output_tokens: Whole, generator: np.random.Generator) -> tuple[Counts, Counts]:
+        """Return proposed and accepted tokens of successive positions, requests in a row."""
+        laws = [self.proposal_share], self.survival
+        drawn = np.empty((2, int(output_tokens.sum())), dtype=np.uint8)
+        quantile, first = NormalDist().inv_cdf, 0
+        ends = {0.0: np.inf, 1.0: -np.inf}
+        listed = ([ends[p] if p in ends else -quantile(p) for p in law] for law in laws)
+        thresholds = [np.array(each, np.float32) for each in listed]
+        for latent in latent_chunks(self, output_tokens, generator):
+            part = slice(first, first := first + len(latent))
+            above = np.empty(len(latent), dtype=bool)
+            for each, counts in zip(thresholds, drawn[:, part], strict=True):
+                counts[:] = 0
+                # a comparison each is ten times as fast as a binary search: no branch to mispredict
+                for threshold in each:
+                    np.greater(latent, threshold, out=above)
+                    np.add(counts, above.view(np.uint8), out=counts)
+        return drawn[0] * np.uint8(self.max_draft_length), drawn[1]
+
+
+Process = AcceptanceProcess | CopyProcess
+"""What traces are drawn from."""
+
+
+def load_preset(name: str | Path, argument: str = "preset") -> Process:
+    """Return a process that ships, or one from a TOML file, with the figures that it was fitted to.
+
+    Parameters
+    ----------
+    name
+        A name that `list_presets` gives, or the path of a TOML file, with a slash or a suffix; one
+        with a table `runs` is a `CopyProcess`.
+    argument
+        What errors call it.
+    """
+    path = records.find_file(name, FOLDER, argument)
+    if "runs" in records.read_mapping(path, argument):
+        return records.load(CopyProcess, name, FOLDER, argument)
+    return records.load(AcceptanceProcess, name, FOLDER, argument)
+
+
+def list_presets() -> tuple[str, ...]:
+    """Return the names of the processes that ship, sorted."""
+    return records.list_names(FOLDER)
+
+
+def sample_trace(
+    process: Process,
+    num_requests: int,
+    output_tokens: int | Sequence[int] | NDArray[np.int64],
+    generator: np.random.Generator,
+) -> Trace:
+    """Draw a trace from a process.
+
+    It has acceptance at every output position, even of drafts longer than the rest of the output.
+    How well the drafter does on each request is drawn so that every trace has the same share of
+    easy and hard requests. Tokens per step of a few hundred requests are therefore mostly within
+    1 % of those of the process, and errors that are estimated as if requests were independent
+    come out too large, not too small.
+
+    Parameters
+    ----------
+    process, generator
+        Such as `load_preset` gives; source of randomness.
+    num_requests, output_tokens
+        Number of requests [request], and the length of each output: one for all, or a list [token].
+
+    Examples
+    --------
+    >>> trace = sample_trace(load_preset("chat-eagle"), 3, 100, np.random.default_rng(1))
+    >>> trace.num_requests, len(trace.accepted_tokens)
+    (3, 300)
+    """
+    if not isinstance(generator, np.random.Generator):
+        raise InputError("generator", generator, "a generator such as numpy.random.default_rng(1)")
+    lengths = _lengths(num_requests, output_tokens)
+    proposed, accepted = process.draw(lengths, generator)
+    return Trace(
+        proposed_tokens=proposed,
+        accepted_tokens=accepted,
+        output_tokens=lengths,
+        max_draft_length=process.max_draft_length,
+        metadata={"source": f"synthetic: {process.name}"},
+    )
+
+
+def latent_chunks(
+    process: AcceptanceProcess, output_tokens: NDArray[np.int64], generator: np.random.Generator
+) -> Iterator[Latent]:
+    """Yield the latent numbers of successive positions, all requests in a row, in chunks."""
+    shares = np.array([process.request_share, process.regime_share, 0])
+    shares[2] = max(0.0, 1 - shares.sum())
+    by_request, by_regime, own = np.sqrt(shares).astype(np.float32)
+    chance = 1 / process.regime_tokens if by_regime else 0.0
+    starts = np.cumsum(output_tokens) - output_tokens
+    requests = by_request * _spread_normals(len(starts), generator) if by_request else 0 * starts
+    regime = np.zeros(1, dtype=np.float32)
+    positions = int(output_tokens.sum())
+    for first in range(0, positions, CHUNK):
+        size = min(CHUNK, positions - first)
+        fresh = generator.random(size, dtype=np.float32) < chance
+        fresh[starts[slice(*np.searchsorted(starts, (first, first + size)))] - first] = True
+        begins = np.append(0, np.flatnonzero(fresh))
+        drawn = generator.standard_normal(len(begins) - 1, dtype=np.float32)
+        # a chunk goes on in the regime that the one before ended in
+        regimes = np.concatenate([regime, by_regime * drawn])
+        regime = regimes[-1:]
+        levels = regimes + requests[np.searchsorted(starts, first + begins, side="right") - 1]
+        latent = generator.standard_normal(size, dtype=np.float32)
+        latent *= own
+        latent += np.repeat(levels.astype(np.float32), np.diff(begins, append=size))
+        yield latent
+
+
+def _spread_normals(size: int, generator: np.random.Generator) -> Latent:
+    """Return standard normals of which one falls into each of as many equally likely intervals.
+
+    This is stratified sampling: each number is standard normal by itself, but means over them
+    vary as little as those of several times as many independent ones.
+    """
+    ranks = (generator.permutation(size) + generator.random(size)) / size
+    inside = np.clip(ranks, 1e-15, 1 - 1e-15)
+    # 0.2 us a request, while an import of scipy's quantile costs 0.1 s
+    return np.array([*map(NormalDist().inv_cdf, inside.tolist())], dtype=np.float32)
+
+
+def _lengths(num_requests: int, output_tokens: object) -> NDArray[np.int64]:
+    checked = check("num_requests", num_requests, minimum=1, maximum=MAX_POSITIONS, whole=True)
+    requests = int(checked)
+    longest = MAX_POSITIONS // requests
+    lengths = check("output_tokens", output_tokens, minimum=1, maximum=MAX_POSITIONS, whole=True)
+    if lengths.shape not in ((), (1,), (requests,)):
+        expected = f"one number, or one for each of {requests} requests"
+        raise InputError("output_tokens", f"{lengths.size} numbers", expected)
+    if lengths.mean() > longest:
+        raise InputError("output_tokens", lengths.max().item(), f"at most {longest} a request")
+    return np.broadcast_to(lengths, requests).astype(np.int64)

@@ -1,0 +1,187 @@
+"""What a policy of a study carries within targets: rates simulated with replications."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import field
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from specmodel.base.classes import dataclass
+from specmodel.base.units import check
+from specmodel.simulate.capacity import NOTHING, Capacity, Load, Targets, load_of, search, widened
+from specmodel.simulate.closed_forms import LoadCurves, chain_state
+from specmodel.simulate.outcome import WARM_UP, Run
+from specmodel.simulate.requests import ASKED, LENGTHS, Arrivals, Lengths, Requests, cut
+from specmodel.simulate.sampling import stream
+from specmodel.simulate.service import Service, is_worth_compiling
+from specmodel.simulate.study import Study
+
+RESIDENCES = 20
+"""Least length of a run, in times that a request stays; a quarter where it is coarse [-]."""
+_BLOCK = 2000
+"""Requests that are drawn together [request]."""
+_RATES = 30
+"""Rates that are tried for a few policies, about [-]."""
+_MOST_REQUESTS = 100_000
+"""Most requests of a run: rates that need more are far beyond what is carried [request]."""
+_MANY = 200_000
+"""Requests whose lengths give their mean [request]."""
+_ALONE = 40
+"""Requests, one after another, that tell what a request takes alone [request]."""
+RUNS = {True: (5, 2000), False: (2, 500)}
+"""Usual runs at each rate [-] and their requests [request], with numba or not."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trial:
+    """The same requests for all rates and policies, in replications with others.
+
+    Parameters
+    ----------
+    study
+        What is compared; its `num_requests` are measured at each rate, more where requests stay
+        long. Of recorded requests the lengths are drawn at random.
+    targets, replications
+        What requests should meet, and how many runs of other requests there are at each rate [-].
+    arrivals
+        The process in which requests come.
+    is_coarse
+        Whether runs are shorter, as where numba is not installed.
+    """
+
+    study: Study
+    targets: Targets
+    replications: int = 8
+    arrivals: Arrivals = field(default_factory=lambda: Arrivals(request_rate=1.0))
+    is_coarse: bool = False
+
+    def __post_init__(self) -> None:
+        check("replications", self.replications, minimum=1, maximum=100, whole=True)
+        check("requests", self.study.num_requests, minimum=20, maximum=_MOST_REQUESTS, whole=True)
+
+    @cached_property
+    def _blocks(self) -> dict[tuple[int, int], tuple[Any, ...]]:
+        return {}
+
+    @cached_property
+    def _servers(self) -> dict[str, tuple[Service, LoadCurves]]:
+        return {}
+
+    @cached_property
+    def mean_output(self) -> float:
+        """Mean tokens of an output by its law, cut as those that are drawn [token]."""
+        if isinstance(self.study.lengths, Lengths):
+            drawn = self.study.lengths.draw(_MANY, 0)
+            return float(cut(*drawn, self.study.typical.longest)[1].mean())
+        return float(self.study.typical.output_tokens.mean())
+
+    def load(self, name: str, rate: float) -> Load:
+        """Return the `Load` of policy `name` at a rate [request/s]."""
+        service, curves = self.server(name)
+        slowest = float(curves.tpot.max())
+        residences = RESIDENCES / 4 if self.is_coarse else RESIDENCES
+        # a run lasts for those that run at a rate, more near the largest one, where queues settle
+        # slowly, and at most as if each took as long as on a full server; targets do not matter, so
+        # that they do not decide what is drawn
+        state, present = chain_state(curves, rate), rate * curves.residence.max()
+        if rate < state.largest_rate:
+            present = min(state.running / (1 - rate / state.largest_rate), present)
+        lasts = np.ceil(residences * float(present))
+        measured = min(int(max(self.study.num_requests, lasts)), _MOST_REQUESTS)
+        first = int(WARM_UP * measured)
+        own = slice(first, first + measured)
+        with ThreadPoolExecutor(self.replications) as pool:
+            run = partial(self._run, service, rate, own.stop, slowest)
+            runs = list(pool.map(run, range(self.replications)))
+        return load_of(rate, runs, own, self.targets, self.study.first_token_time)
+
+    def alone(self, name: str) -> tuple[float, float]:
+        """Return TTFT and TPOT that the target share of requests stays within when alone [s]."""
+        service, curves = self.server(name)
+        run = self._run(service, 1e-5 / curves.residence[0], _ALONE, 0.0, 0)
+        share = self.targets.attainment
+        ttft, tpot = (float(np.quantile(times[:_ALONE], share)) for times in (run.ttft, run.tpot))
+        return ttft + self.study.first_token_time, tpot
+
+    def capacity(
+        self, name: str, progress: Callable[[int], object] = lambda done: None
+    ) -> Capacity:
+        """Return the capacity of a policy, `NOTHING` if a request alone misses the targets."""
+        added = self.study.first_token_time
+        ttft, tpot = np.array([self.alone(name)]).T
+        if self.targets.slowness(ttft - added, tpot, added)[0] > 1:
+            return NOTHING
+
+        service, curves = self.server(name)
+
+        def try_rate(rate: float) -> Load:
+            progress(1)
+            return self.load(name, rate)
+
+        # about the capacity, from the means of the closed form
+        rates = np.geomspace(1e-3, curves.limit, 400) / curves.residence[0]
+        state = chain_state(curves, rates)
+        meets = state.tpot <= (self.targets.tpot or np.inf)
+        meets &= state.ttft + added <= (self.targets.ttft or np.inf)
+        start = 0.6 * float(rates[meets].max(initial=rates[0]))
+        found = search(try_rate, self.targets.attainment, start)
+        if found.met is None or self.study.deployment.kernels.record is None:
+            return found
+        means, is_drafting = found.met.means, service.drafts.max_draft_length > 0
+        columns = ("running", "drafted_tokens_per_step")
+        running, drafted = (max(round(means[column]), 1) for column in columns)
+        ends = self.study.error_factors([running], [drafted * is_drafting])["tpot"][:, 0]
+        return widened(found, try_rate, (float(ends.min()), float(ends.max())))
+
+    def server(self, name: str) -> tuple[Service, LoadCurves]:
+        """Return the server of a policy, and its times by the number of running requests.
+
+        For a policy that learns, these are the times without drafts.
+        """
+        if name not in self._servers:
+            curves = self.study.curves(name) or self.study.curves("none")
+            assert curves is not None  # noqa: S101 - none learns nothing
+            self._servers[name] = self.study.service(name), curves
+        return self._servers[name]
+
+    def _requests(self, replication: int, rate: float, count: int, tpot: float) -> Requests:
+        """Return `count` requests of a replication, and later ones that arrive until these end.
+
+        Arrivals are scaled so that the first `count` ask for `rate` times the mean output tokens/s.
+        """
+        longest = self._drawn(replication, count)[2].max()
+        after = int(1.1 * (rate * longest * tpot)) + 1
+        times, *asked = self._drawn(replication, min(count + after, 2 * _MOST_REQUESTS))
+        work = float(asked[1][:count].sum()) / times[count - 1] / self.mean_output
+        return Requests(arrival_time=times * work / rate, **dict(zip(ASKED, asked, strict=False)))
+
+    def _drawn(self, replication: int, count: int) -> tuple[Any, ...]:
+        """Return the first arrival times of a replication at rate 1 [s], and request lengths.
+
+        A larger `count` adds requests at the end only.
+        """
+        blocks = [self._block(replication, i) for i in range(-(-count // _BLOCK))]
+        times, *asked = (np.concatenate(each) for each in zip(*blocks, strict=True))
+        begins = np.cumsum([0.0, *(block[0][-1] for block in blocks)])[:-1]
+        times = times + np.repeat(begins, _BLOCK)
+        return times[:count], *(own[:count] for own in asked)
+
+    def _block(self, replication: int, place: int) -> tuple[Any, ...]:
+        """Return requests drawn by seed, replication and place, no longer than typical ones."""
+        if (replication, place) not in self._blocks:
+            seed = int(stream(self.study.seed, LENGTHS, replication, place).integers(2**31))
+            times = self.arrivals.times(_BLOCK, seed)
+            prompts, outputs, *cached = self.study.lengths.draw(_BLOCK, seed)
+            asked = cut(prompts, outputs, self.study.typical.longest)
+            self._blocks[replication, place] = times, *asked, *cached
+        return self._blocks[replication, place]
+
+    def _run(self, service: Service, rate: float, until: int, tpot: float, place: int) -> Run:
+        """Return a replication by its place, with a time per token at most."""
+        requests = self._requests(place, rate, until, tpot)
+        seed = int(stream(self.study.seed, LENGTHS, place).integers(2**31))
+        searched = _RATES * self.replications * until * self.mean_output
+        compiled = is_worth_compiling(searched)
+        return service.run(requests, seed=seed, until=until, compiled=compiled)

@@ -1,0 +1,210 @@
+"""Drains: the closed form beside the simulator, what is conserved, and who is asked what."""
+
+import numpy as np
+import pytest
+from printed import refused
+
+from specmodel import load
+from specmodel.simulate import Lengths, Requests
+from specmodel.simulate.drains import answers
+from specmodel.simulate.load_question import Drained, load_question
+from specmodel.simulate.requests import WORKLOADS
+
+WHERE = {"target": "qwen3-30b-a3b", "hardware": "h200", "drafter": "eagle3"}
+EQUAL = {"prompt_length": 200, "output_length": 600}
+SPREAD = {"prompt_length": 200, "output_length": "lognormal:300:0.8"}
+MEMORY = ("hardware.memory.capacity_bytes=8e10",)
+POLICIES = "none,fixed:3,schedule,below:16:4"
+
+
+def drain_asked(**asked):
+    """Return the drain that arguments ask about."""
+    question = load_question({**WHERE, **asked})
+    assert isinstance(question, Drained)
+    return question.drain
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"drain": 48, **EQUAL},
+        {"drain": 96, "max_running": 32, **EQUAL},
+        {"drain": 32, "samples": 3, "max_running": 24, **SPREAD},
+        {"drain": 60, "samples": 2, "servers": 2, "workload": "code"},
+        {"drain": 200, "finished": 0.9, "prefix_hit_rate": 0.5, **SPREAD},
+    ],
+)
+def test_the_closed_form_is_within_three_per_cent(asked):
+    for row in load(**WHERE, **asked, policy=POLICIES).rows:
+        assert row["makespan_closed"] == pytest.approx(row["makespan"], rel=0.03), row["policy"]
+
+
+def test_the_closed_form_holds_where_memory_preempts():
+    lengths = {"prompt_length": 300, "output_length": "lognormal:3000:1"}
+    (row,) = load(**WHERE, **lengths, drain=150, policy="fixed:3", changes=MEMORY).rows
+    assert row["preemptions"] > 20
+    assert row["makespan_closed"] == pytest.approx(row["makespan"], rel=0.03)
+
+
+@pytest.mark.parametrize("prompts", [4, 48])
+def test_the_closed_form_is_the_mean_of_runs_where_requests_differ(prompts):
+    """Who accepts little differs from run to run, and the slowest decides."""
+    asked = {**WHERE, **EQUAL, "drain": prompts, "policy": "fixed:5", "acceptance_rate": 0.8}
+    (alike,) = load(**asked).rows
+    rows = [load(**asked, acceptance_by_request=0.4, seed=seed).rows[0] for seed in range(24)]
+    runs = np.array([row["makespan"] for row in rows])
+    closed, error = rows[0]["makespan_closed"], runs.std(ddof=1) / np.sqrt(len(runs))
+    assert closed == pytest.approx(runs.mean(), abs=3 * error + 0.01 * closed)
+    assert closed > 1.08 * alike["makespan_closed"]
+
+
+def test_answers_to_a_prompt_hold_its_cache_once():
+    lengths = {"prompt_length": 8000, "output_length": "lognormal:600:0.5", "policy": "fixed:3"}
+    for prompts, samples, running in ((64, 1, 13), (8, 8, 64)):
+        asked = {**lengths, "drain": prompts, "samples": samples, "changes": MEMORY}
+        (row,) = load(**WHERE, **asked).rows
+        assert row["makespan_closed"] == pytest.approx(row["makespan"], rel=0.03)
+        assert row["most_running"] == running
+        (run,) = drain_asked(**asked).simulated("fixed:3")
+        assert run.state.free_blocks == run.limits.blocks
+
+
+def test_a_shared_prefix_is_held_once_by_those_that_run():
+    asked = {"request_rate": 8.0, "requests": 200, "prompt_length": 8200, "output_length": 200}
+    asked |= {"policy": "none", "changes": MEMORY, "shared_prefix": 8000}
+    (row,) = load(**WHERE, **asked).rows
+    assert row["running"] > 25  # of which 13 fit, if each held its whole prompt
+    assert row["running_closed"] == pytest.approx(row["running"], rel=0.25)
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+def test_tokens_and_time_are_conserved(servers):
+    """Tokens out are the lengths; times at all batch sizes, waiting included, are the makespan."""
+    asked = {"drain": 30, "samples": 2, "servers": servers, **SPREAD}
+    drain = drain_asked(**asked, policy=POLICIES)
+    rows = load(**WHERE, **asked, policy=POLICIES).rows
+    every = drain.study.typical.output_tokens.sum()
+    for row in rows:
+        runs = drain.simulated(row["policy"])
+        made = sum(run.throughput * run.state.now for run in runs)
+        assert made == pytest.approx(every, rel=1e-12)
+        assert row["output_tokens"] == every
+        assert row["throughput"] * row["makespan"] == pytest.approx(every, rel=1e-12)
+        assert max(run.state.now for run in runs) == row["makespan"]
+        shares = [value or 0.0 for name, value in row.items() if name.startswith("share_at_")]
+        assert sum(shares) == pytest.approx(1.0, abs=1e-12)
+        busy = sum(run.state.running_time for run in runs)
+        assert row["running"] * row["makespan"] * servers == pytest.approx(busy, rel=1e-9)
+        assert row["last_at_1"] == row["makespan"]
+        assert row["gpu_hours"] == pytest.approx(servers * row["makespan"] / 3600)
+
+
+def test_below_is_the_table_that_says_the_same():
+    asked = {**WHERE, **SPREAD, "max_draft_length": 4}
+    names = "below:8:3,table:1-8=3:9-1000=0"
+    for own in ({"drain": 32}, {"request_rate": 4.0, "requests": 60}):
+        below, table = load(**asked, **own, policy=names).rows
+        assert {**below, "policy": ""} == {**table, "policy": ""}
+
+
+def test_answers_to_a_prompt_share_it_and_lengths_keep_their_law():
+    law, every = WORKLOADS["chat"], answers(WORKLOADS["chat"], 500, 4, longest=10**6)
+    prompts = every.prompt_tokens.reshape(500, 4)
+    assert (prompts == prompts[:, :1]).all()
+    drawn = law.draw(2000, 0)[1]
+    assert sorted(every.output_tokens) == sorted(drawn)
+    logs = np.log([every.prompt_tokens, every.output_tokens])
+    assert np.corrcoef(logs)[0, 1] == pytest.approx(law.correlation, abs=0.06)
+
+
+def test_recorded_lengths_are_taken_in_order_and_again():
+    recorded = Requests(
+        arrival_time=np.arange(3.0),
+        prompt_tokens=np.array([5, 3, 4]),
+        output_tokens=np.array([50, 30, 40]),
+    )
+    every = answers(recorded, 4, 1, longest=10**6)
+    assert every.output_tokens.tolist() == [50, 30, 40, 50]
+    assert answers(recorded, 3, 1, longest=52).output_tokens.tolist() == [47, 30, 40]
+
+
+def test_expected_lengths_are_the_means_of_ordered_draws():
+    law = Lengths(prompt_tokens=100, output_tokens=400, output_spread=0.7)
+    expected = np.sort(answers(law, 50, 1, longest=10**6, is_drawn=False).output_tokens)
+    drawn = [np.sort(law.draw(50, seed)[1]) for seed in range(200)]
+    np.testing.assert_allclose(expected, np.mean(drawn, axis=0), rtol=0.08)
+
+
+def test_only_the_first_answer_to_a_prompt_is_prefilled_whole():
+    drain = drain_asked(drain=5, samples=4, servers=2, **EQUAL)
+    runs = drain.simulated("none")
+    prompts = [3, 2]  # dealt in turn
+    block = runs[0].limits.block_size
+    for run, count in zip(runs, prompts, strict=True):
+        left = 200 - 200 // block * block
+        assert run.state.prefilled_tokens == count * (200 + 3 * left)
+
+
+def test_each_server_reads_a_shared_prefix_once():
+    drain = drain_asked(drain=4, samples=2, servers=2, shared_prefix=64, **EQUAL)
+    service = drain.study.service("none")
+    cached = [service.cached_tokens(part).tolist() for part in drain.parts]
+    assert cached == [[0, 192, 64, 192]] * 2  # in whole blocks
+
+
+@pytest.mark.parametrize("more", [{"trace": "chat-eagle"}, {"prefill": "disagg:1"}])
+def test_formulas_take_no_trace_and_no_prefill_servers(more):
+    refused("by_formula", drain_asked, drain=8, by_formula=True, **EQUAL, **more)
+
+
+def test_policies_that_learn_have_no_formula():
+    row = load(**WHERE, drain=16, policy="goodput", **EQUAL).rows[0]
+    assert row["makespan_closed"] is None
+    refused("does not learn", load, **WHERE, drain=16, policy="goodput", by_formula=True, **EQUAL)
+
+
+def test_intervals_hold_the_predictions_and_none_speeds_up_itself():
+    none, fixed = load(**WHERE, drain=24, policy="none,fixed:3", **SPREAD).rows
+    for row in (none, fixed):
+        assert row["makespan_low"] < row["makespan"] < row["makespan_high"]
+    assert none["speedup_low"] == none["speedup_high"] == 1.0
+    assert fixed["speedup_low"] < fixed["speedup"] < fixed["speedup_high"]
+
+
+def test_partial_rollouts_end_with_the_share_asked_for():
+    whole, part = (
+        load(**WHERE, drain=40, policy="none", finished=share, **SPREAD).rows[0]
+        for share in (1.0, 0.9)
+    )
+    assert part["makespan"] == whole["done_p90"]
+    assert part["output_tokens"] < whole["output_tokens"]
+    assert part["share_at_1"] == 0 < whole["share_at_1"]
+
+
+def test_what_a_recording_had_cached_stays_cached():
+    asked = np.array([600, 900, 1200, 700])
+    recorded = Requests(
+        arrival_time=np.zeros(4), prompt_tokens=asked, output_tokens=asked, cached_tokens=asked // 2
+    )
+    drain = drain_asked(drain=4, servers=2, workload=recorded)
+    found = np.concatenate([part.cached_tokens for part in drain.parts])
+    assert sorted(found) == sorted(asked // 2)
+
+
+def test_usual_policies_have_at_most_three_lengths_and_the_best_below():
+    question = load_question({**WHERE, "drain": 64, **SPREAD})
+    assert isinstance(question, Drained)
+    fixed = [name for name in question.policies if name.startswith("fixed")]
+    assert [question.policies[0], question.policies[-2]] == ["none", "schedule"]
+    assert 1 <= len(fixed) <= 3
+    drain, best = question.drain, question.policies[-1]
+    size, length = map(int, best.split(":")[1:])
+    others = [f"below:{size // 2}:{length}", f"below:{size}:{length - 1}"]
+
+    def takes(name):
+        courses = drain.closed(name)
+        assert courses is not None
+        return float(drain.outcome(courses)["makespan"])
+
+    assert takes(best) < 1.01 * min(map(takes, others))

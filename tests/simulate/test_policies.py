@@ -1,0 +1,380 @@
+"""Policies by hand: Cascade phase by phase against the paper's description, its rivals by rule."""
+
+import runpy
+import sys
+from functools import partial
+
+import numpy as np
+import pytest
+from engine_rules import verified_drafts
+from printed import refused
+from rows import cases, each_row, one_case
+
+from specmodel.simulate import policies
+from specmodel.simulate.choices import schedule_of
+from specmodel.simulate.policies import (
+    AdaptiveSteps,
+    Cascade,
+    CascadeSettings,
+    DiscountedBandit,
+    Goodput,
+    known,
+    scheduled_draft_lengths,
+)
+from specmodel.simulate.policies.goodput import next_length, take_in
+
+BASE = 10e-3
+
+
+def drive(policy, utility, iterations):
+    """Feed iterations whose utility depends on the draft length; return length and phase of each.
+
+    Each iteration emits one token, in the time that gives the utility.
+    """
+    seen = []
+    for i in range(iterations):
+        length, phase = policy.propose(), policy.phase
+        seen.append((length, phase))
+        gain = utility(length, i) if length else 1.0
+        policy.observe(1, BASE / gain)
+    return seen
+
+
+def trials(seen, size=4):
+    """Draft lengths of the trials of the first test."""
+    lengths = [length for length, phase in seen if phase == "test"]
+    return lengths[::size]
+
+
+def first_test(utilities, **settings):
+    """Return the trials of the first test and the draft length that it sets."""
+    policy = Cascade(CascadeSettings(**settings))
+    seen = drive(policy, lambda length, _: utilities[length], 4)
+    while policy.phase == "test":
+        seen += drive(policy, lambda length, _: utilities[length], 1)
+    assert policy.phase == "set"
+    return trials(seen, policy.settings.trial_iterations), policy.propose()
+
+
+def test_it_starts_with_a_baseline_of_plain_iterations():
+    seen = drive(Cascade(), lambda *_: 2.0, 6)
+    assert seen == [(0, "baseline")] * 4 + [(2, "test")] * 2
+
+
+RISING = {1: 1.2, 2: 1.5, 3: 1.9, 4: 2.4, 5: 3.0, 6: 3.6, 7: 4.4}
+PEAK = {1: 1.2, 2: 1.5, 3: 2.0, 4: 1.7, 5: 9.0}
+FALLING = {1: 1.4, 2: 1.2, 3: 1.0, 4: 0.8, 5: 0.7, 6: 0.6, 7: 0.5}
+
+
+@one_case(
+    "utilities settings tried chosen",
+    # utility rose: on in the same direction, four trials at most
+    (RISING, {"first_draft_length": 1}, [1, 2, 3, 4], 4),
+    (RISING, {"first_draft_length": 2}, [2, 3, 4, 5], 5),
+    (RISING, {"first_draft_length": 2, "max_trials": 2}, [2, 3], 3),
+    # at the longest draft the climb turns, or ends where it came from below
+    (RISING, {"first_draft_length": 7}, [7, 6], 7),
+    (RISING, {"first_draft_length": 2, "climb_step": 2}, [2, 4, 6], 6),
+    # fell: turns round, to the other side of where it began, down to 0
+    (FALLING, {"first_draft_length": 3}, [3, 4, 2, 1], 1),
+    (FALLING, {"first_draft_length": 2, "tolerance": 0.01}, [2, 3, 1], 1),
+    # below 1 at the first trial: down
+    (FALLING, {"first_draft_length": 5}, [5, 4, 3, 2], 2),
+    (FALLING, {"first_draft_length": 5, "first_direction": "up"}, [5, 6, 4, 3], 3),
+    # a local maximum was passed
+    (PEAK, {"first_draft_length": 2}, [2, 3, 4], 3),
+    # two consecutive utilities within 10 %
+    ({1: 1.0, 2: 1.50, 3: 1.64, 4: 9.0}, {"first_draft_length": 2}, [2, 3], 3),
+    ({1: 1.7, 2: 1.50, 3: 1.40, 4: 9.0}, {"first_draft_length": 2}, [2, 3], 2),
+    # even one token does not pay: no speculation
+    ({1: 0.9, 2: 5.0}, {"first_draft_length": 1}, [1], 0),
+    # all tried are below 1: plain decoding, whose utility is 1, wins unless told otherwise
+    ({1: 5.0, 2: 0.78, 3: 0.75}, {"first_draft_length": 3}, [3, 2], 0),
+    ({1: 5.0, 2: 0.78, 3: 0.75}, {"first_draft_length": 3, "plain_competes": False}, [3, 2], 2),
+    # a longer draft had a utility of at least 1
+    ({1: 0.93, 2: 1.05, 3: 0.9}, {"first_draft_length": 2}, [2, 3, 1], 2),
+    # the climb neither steps over 1 nor ends there where it began
+    ({1: 1.3, 2: 0.95}, {"first_draft_length": 2, "climb_step": 2}, [2, 1], 1),
+    # ablations
+    (FALLING, {"climb": False, "max_draft_length": 5}, [1, 2, 3, 4, 5], 1),
+    ({1: 0.9, 2: 1.5, 3: 1.2}, {"climb": False, "max_draft_length": 3}, [1, 2, 3], 2),
+    (PEAK, {"first_draft_length": 2, "early_exit": False}, [2, 3, 4, 1], 3),
+)
+def test_a_test_climbs_and_ends_as_described(utilities, settings, tried, chosen):
+    assert first_test(utilities, **settings) == (tried, chosen)
+
+
+def test_a_test_starts_at_the_past_length_of_highest_utility():
+    policy = Cascade(CascadeSettings(first_draft_length=3))
+
+    def starts(utilities, tests):
+        phase, found = policy.phase, []
+        while len(found) <= tests:
+            if policy.phase == "test" and phase != "test":
+                found.append(policy.propose())
+            phase = policy.phase
+            drive(policy, lambda length, _: utilities[length], 1)
+        return found[:tests]
+
+    assert starts({2: 1.5, 3: 2.2, 4: 1.6}, 2) == [3, 3]
+    low = {1: 1.3, 2: 0.9, 3: 0.8}
+    assert starts(low, 3) == [3, 3, 3]  # that of 1 is set, but 3 gave more when it was
+    assert starts({2: 1.0, 3: 1.2, 4: 1.15}, 3) == [3, 3, 3]  # and gives less when set again
+    assert starts(low, 4) == [3, 1, 1, 1]
+
+
+def set_lengths(settings, gain, iterations):
+    """Lengths of the set phases."""
+    phases = [phase for _, phase in drive(Cascade(settings), gain, iterations)]
+    lengths, run = [], 0
+    for phase in phases:
+        if phase == "set":
+            run += 1
+        elif run:
+            lengths.append(run)
+            run = 0
+    return lengths
+
+
+def test_back_off_doubles_while_speculation_does_not_pay_and_is_reset_when_it_does():
+    def gain(length, iteration):
+        return 2.0 if 230 < iteration < 330 else 0.5
+
+    settings = CascadeSettings(first_draft_length=1, max_draft_length=1)
+    assert set_lengths(settings, gain, 600)[:10] == [32, 64, 128, 16, 16, 16, 16, 16, 32, 64]
+    assert set_lengths(settings, lambda *_: 0.5, 600) == [32, 64, 128, 256]
+    assert set_lengths(settings, lambda *_: 1.5, 60) == [16, 16]
+    unpaid = CascadeSettings(first_draft_length=1, backoff_factor=1)
+    assert set(set_lengths(unpaid, lambda *_: 0.5, 300)) == {16}
+
+
+def test_back_off_saves_the_test_iterations_of_the_papers_example():
+    """250 iterations in which nothing pays: about 50 in tests without back-off, 18 with it."""
+
+    def tested(factor):
+        policy = Cascade(CascadeSettings(first_draft_length=1, backoff_factor=factor))
+        return sum(phase == "test" for _, phase in drive(policy, lambda *_: 0.6, 250))
+
+    assert 44 <= tested(1) <= 54
+    assert 14 <= tested(2) <= 20
+
+
+def test_the_baseline_is_measured_again_about_every_100_iterations():
+    seen = drive(Cascade(), lambda length, _: 1.5 + 0.01 * length, 400)
+    starts = [
+        i for i, (_, phase) in enumerate(seen)
+        if phase == "baseline" and (i == 0 or seen[i - 1][1] != "baseline")
+    ]  # fmt: skip
+    gaps = np.diff(starts)
+    assert len(gaps) >= 3
+    assert all(100 <= gap <= 130 for gap in gaps)
+    plain = drive(Cascade(), lambda *_: 0.5, 400)
+    assert [phase for _, phase in plain].count("baseline") == 4  # set phases at 0 measure it
+
+
+def test_a_plain_set_phase_is_the_new_baseline():
+    policy = Cascade(CascadeSettings(first_draft_length=1))
+    for _ in range(4):
+        policy.observe(1, 1.0)
+    for _ in range(4):
+        policy.observe(1, 2.0)  # utility 0.5
+    assert (policy.propose(), policy.phase) == (0, "set")
+    for _ in range(32):
+        policy.observe(1, 3.0)
+    for _ in range(4):
+        policy.observe(2, 3.0)  # twice the tokens in the time of the new baseline
+    assert policy.utility == pytest.approx(2.0)
+
+
+def test_a_module_in_their_folder_is_all_that_a_policy_needs(tmp_path, monkeypatch):
+    (tmp_path / "still.py").write_text(
+        "from specmodel.simulate.policies.policy import LearningPolicy\n"
+        "class Still(LearningPolicy):\n    name = 'still'\n"
+    )
+    monkeypatch.setattr(policies, "__path__", [*policies.__path__, str(tmp_path)])
+    found = runpy.run_path(known.__file__)["KNOWN"]
+    assert found.keys() - known.KNOWN.keys() == {"still"}
+    monkeypatch.delitem(sys.modules, f"{policies.__name__}.still")
+
+
+# rivals
+
+
+def test_goodput_probes_until_something_was_drafted():
+    policy = Goodput([1.0, 1.9], first_acceptance_rate=0.1, probe_interval=3)
+    for _ in range(3):
+        assert policy.propose() == 0
+        policy.observe(1, 1.0, drafted_tokens=0)
+    for _ in range(5):
+        assert policy.propose() == 1
+        policy.observe(1, 1.0, drafted_tokens=0)
+    policy.observe(1, 1.0, drafted_tokens=1)
+    assert policy.propose() == 0
+
+
+def test_goodput_of_a_server_takes_many_requests_and_the_times_of_a_batch():
+    """Drafting pays while the batch is small; as it grows and shrinks, the length follows."""
+    few, many = [1.0, 1.1, 1.2, 1.3], [2.0, 6.0, 10.0, 14.0]
+    policy = Goodput(few, first_acceptance_rate=0.7, window=64, probe_interval=4)
+    lengths = []
+    for step in range(60):
+        times = few if step % 30 < 15 else many
+        asked = policy.propose()
+        for _ in range(8 if asked else 0):
+            take_in(policy, asked, min(asked, 2))
+        policy.step_time = times
+        next_length(policy)
+        lengths.append(policy.propose())
+    assert set(lengths[:15]) == set(lengths[30:45]) == {2, 3}
+    assert lengths[15:30] == lengths[45:] == [0, 0, 0, 0, 1] * 3
+
+
+class ReadableGoodput:
+    """Goodput by its description: the last steps that drafted, and rates from these."""
+
+    def __init__(self, step_time, rate, window):
+        self.step_time, self.rate, self.window, self.seen = step_time, rate, window, []
+
+    def best(self):
+        rate, survival, tokens, gains = self.rate, 1.0, 1.0, [1 / self.step_time[0]]
+        for i in range(1, len(self.step_time)):
+            came = [(d, a) for d, a in self.seen if d >= i and a >= i - 1]
+            rate = (sum(a >= i for _, a in came) + rate) / (len(came) + 1)
+            survival *= rate
+            tokens += survival
+            gains.append(tokens / self.step_time[i])
+        return int(np.argmax(gains))
+
+    def observe(self, drafted, accepted):
+        self.seen = [*self.seen, (drafted, accepted)][-self.window :]
+
+
+@pytest.mark.parametrize("window", [1, 5, 50])
+def test_goodput_counts_by_position_over_its_window(window):
+    step_time = [1.0, 1.3, 1.45, 1.6, 1.8, 2.1]
+    policy = Goodput(step_time, first_acceptance_rate=0.6, window=window, probe_interval=4)
+    readable, idle = ReadableGoodput(step_time, 0.6, window), 0
+    generator = np.random.default_rng(5)
+    lengths = set()
+    for step in range(1500):
+        asked = policy.propose()
+        lengths.add(asked)
+        assert asked in ((0, 1) if readable.best() == 0 else (readable.best(),))
+        offered = int(generator.integers(0, 7))
+        drafted = min(asked, offered)
+        chance = 0.9 if step % 400 < 200 else 0.2
+        accepted = min(drafted, int(generator.geometric(1 - chance)) - 1)
+        policy.observe(accepted + 1, 1.0, drafted_tokens=drafted)
+        idle = idle + 1 if asked == 0 else 0
+        assert idle <= 4
+        if drafted:
+            readable.observe(drafted, accepted)
+    assert {0, 1, 5} <= lengths
+
+
+# SGLang's rule
+
+
+def drafted_by(policy, accepted, batches):
+    """Draft lengths of successive batches, of which each has so much of its draft accepted."""
+    lengths = []
+    for _ in range(batches):
+        lengths.append(policy.propose())
+        policy.observe(min(accepted, policy.propose()) + 1, 1.0)
+    return lengths
+
+
+def test_a_server_of_sglang_begins_at_three_and_first_changes_at_batch_15():
+    lengths = drafted_by(AdaptiveSteps(7), 7, 40)
+    assert lengths[:15] == [3] * 15
+    assert lengths[15] == 5
+    assert sorted(set(lengths)) == [3, 5, 7]
+    down = drafted_by(AdaptiveSteps(7), 0, 40)
+    assert down[:15] == [3] * 15
+    assert down[15] == 1
+    assert drafted_by(AdaptiveSteps(7, num_steps=1), 0, 40) == [1] * 40
+
+
+def test_a_bandit_finds_the_best_arm_and_follows_when_it_changes():
+    policy = DiscountedBandit([0, 1, 3], width=0.1)
+
+    def play(best, steps):
+        hits = 0
+        for _ in range(steps):
+            length = policy.propose()
+            hits += length == best
+            policy.observe(2 if length == best else 1, 1.0)
+        return hits / steps
+
+    play(3, 50)
+    assert play(3, 200) > 0.8
+    play(1, 400)
+    assert play(1, 200) > 0.8
+
+
+@cases(
+    "policy ranges", ("below:4:2", [[1, 4, 2], [5, 5, 0]]), ("below:1:3", [[1, 1, 3], [2, 2, 0]])
+)
+def test_below_a_batch_size_is_a_schedule_that_ends_there(policy, ranges):
+    assert schedule_of(policy, policy.split(":")[1:]) == ranges
+
+
+def test_a_schedule_by_batch_size_reads_as_vllm_does():
+    schedule = [[17, 64, 2], [1, 16, 3], [100, 4096, 0]]
+    lengths = scheduled_draft_lengths(schedule, 200)
+    assert [lengths[size] for size in (1, 16, 17, 80, 100, 200)] == [3, 3, 2, 2, 0, 0]
+    assert scheduled_draft_lengths(schedule, 20) == [0, *[3] * 16, *[2] * 4]
+
+
+def readable_budget(survival, sampling, draft_time, verify_times, tokens):
+    """vLLM's choice by its description, with the chances of all drafted tokens of the batch."""
+    best = np.sort(survival.ravel())[::-1][: len(verify_times) - 1 - tokens]
+    expected = sampling + np.concatenate([[0], np.cumsum(best)])
+    return int(np.argmax(expected / (draft_time + verify_times[tokens : tokens + len(best) + 1])))
+
+
+@each_row("seed", range(40))
+def test_adaptive_verification_has_the_most_tokens_a_second(seed):
+    generator = np.random.default_rng(seed)
+    requests, longest = (int(each) for each in generator.integers(1, 8, 2))
+    tokens = requests + int(generator.integers(0, 20))
+    times = np.cumsum(
+        generator.random(tokens + requests * longest + int(generator.integers(-1, 3)))
+    )
+    survival = np.cumprod(generator.random((requests, longest)), axis=1)
+    shared = requests, 0.1, times, tokens
+    falling = np.sort(survival.ravel())[::-1]
+    assert verified_drafts(falling, 1, *shared) == readable_budget(survival, *shared)
+    alike = np.tile(survival[0], (requests, 1))
+    assert verified_drafts(survival[0], requests, *shared) == readable_budget(alike, *shared)
+
+
+def test_adaptive_verification_of_a_part_of_a_prompt_alone_drafts_nothing():
+    assert verified_drafts([], 0, 0, 0.1, [1.0] * 600, 512) == 0
+
+
+LENGTHS = partial(scheduled_draft_lengths, max_batch_size=3)
+SGLANG = partial(AdaptiveSteps, 7)
+
+
+@one_case(
+    "make message",
+    (lambda: LENGTHS([[1, 2]]), r"^table: got \[1, 2\]; expected \[first batch size, last"),
+    (lambda: LENGTHS([[0, 2, 1]]), r"^table: got \[0, 2, 1\]; expected .* the first starts at 1"),
+    (lambda: LENGTHS([[9, 12, 1], [1, 9, 3]]), r"^table: got \[9, 12, 1\]; .* do not .* 9 too"),
+    (lambda: SGLANG({}), "sglang config: .*at least one batch size"),
+    (lambda: SGLANG({"1": {"candidate_steps": [-1]}}), r"candidate_steps\[0\]: got -1; expected"),
+    (lambda: SGLANG({"1": {"candidate_steps": [9]}}), "candidate_steps: got .9.; .* at most"),
+    (lambda: SGLANG("absent.json"), "sglang config: got 'absent.json'"),
+    (lambda: SGLANG(num_steps=2), "sglang num_steps: got 2; expected .*: 0, 1, 3, 5, 7"),
+    (lambda: SGLANG(update_interval=0), "sglang.update_interval: got 0"),
+    (lambda: Goodput([1.0], first_acceptance_rate=1.0), "first_acceptance_rate: got 1"),
+    (lambda: Goodput([1.0, -1.0]), "^goodput step_time: got"),
+    (lambda: DiscountedBandit([0, 1], discount=1.5), "discount: got 1.5"),
+    (lambda: DiscountedBandit([0, 1], width=-1), "width: got -1"),
+    (lambda: DiscountedBandit([-1, 0]), "^bandit draft_lengths"),
+    (lambda: Cascade.by_settings([1.0] * 8, max_trials=0), "^cascade.max_trials: got 0"),
+    (lambda: Cascade.by_settings([1.0] * 8, climb=1), "climb: got 1; .* a valid boolean"),
+)
+def test_what_no_policy_has_is_refused(make, message):
+    refused(message, make)
