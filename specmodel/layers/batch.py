@@ -308,10 +308,10 @@ class Routing:
     spread: FloatArray | float | None = None
 
     @property
-    def by_layer(self) -> "list[Routing]":
-        """Return the routing of each layer whose popularity is told apart; else that of all."""
+    def layers(self) -> "list[Routing]":
+        """Return the routing of each layer where their popularity is told apart, else none."""
         if self.popularity is None or np.ndim(self.popularity) < 2:
-            return [self]
+            return []
         return [replace(self, popularity=layer) for layer in np.asarray(self.popularity)]
 
 

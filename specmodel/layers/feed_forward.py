@@ -1,6 +1,5 @@
 """Routed experts, with shared ones, as a feed-forward block."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import filterfalse
 from math import ceil
@@ -245,6 +244,8 @@ class RoutedExperts(FeedForwardBlock):
 
     def _union(self, batch: Batch, routing: Routing, chance: FloatArray) -> FloatArray:
         """Return the expected distinct experts if groups speculate with the given chance [-]."""
+        if layers := routing.layers:
+            return np.mean([self._union(batch, each, chance) for each in layers], axis=0)
         groups, by_expert = batch.groups, routing.popularity is not None
         inclusion, spread = self._inclusion(routing), self._spread(routing)
         correlation = routing.correlation[..., None] if by_expert else routing.correlation
@@ -328,6 +329,8 @@ class RoutedExperts(FeedForwardBlock):
 
     def busiest_pairs(self, batch: Batch, routing: Routing, degree: int) -> FloatArray:
         """Return the token-expert pairs of the busiest rank, from moments of an expert's tokens."""
+        if layers := routing.layers:
+            return np.mean([self.busiest_pairs(batch, each, degree) for each in layers], axis=0)
         # The tokens of an expert are a sum over independent sequences. In a sequence of q tokens,
         # each uses an expert with chance p, and two of them with covariance ``c p (1 - p)``: the
         # variance is ``p (1 - p) q (1 + (q - 1) c)``, by the factor `clumping` above that of
@@ -369,7 +372,7 @@ def active_experts_of(experts: RoutedExperts) -> Measure:
 
 
 def _active(carried: Carried, experts: RoutedExperts) -> FloatArray:
-    return _over_layers(carried, experts.active_experts)
+    return experts.active_experts(carried.everything, carried.routing)
 
 
 def _busiest_experts(carried: Carried, experts: RoutedExperts, degree: int) -> FloatArray:
@@ -379,12 +382,4 @@ def _busiest_experts(carried: Carried, experts: RoutedExperts, degree: int) -> F
 
 def _busiest_pairs(carried: Carried, experts: RoutedExperts, degree: int) -> FloatArray:
     """Return the token-expert pairs of the rank with most tokens, of `degree` ranks [-]."""
-    return _over_layers(
-        carried, lambda batch, routing: experts.busiest_pairs(batch, routing, degree)
-    )
-
-
-def _over_layers(carried: Carried, of: Callable[[Batch, Routing], FloatArray]) -> FloatArray:
-    """Return the mean over layers, whose experts may differ in popularity."""
-    each = [of(carried.everything, routing) for routing in carried.routing.by_layer]
-    return each[0] if len(each) == 1 else np.mean(each, axis=0)
+    return experts.busiest_pairs(carried.everything, carried.routing, degree)

@@ -159,7 +159,7 @@ def replay_times(
     >>> d, _ = deploy(target="mixtral-8x7b", hardware="rtx_6000_ada", drafter="ngram")
     >>> times = replay_times(d, max_draft_length=3, context_length=1024)
     >>> (times.step_time / times.forward_time).round(1).tolist()
-    [1.0, 1.5, 1.9, 2.1]
+    [1.0, 1.6, 2.0, 2.3]
     """
     upkeep = float(check("drafter_upkeep", drafter_upkeep, minimum=0, maximum=MOST_UPKEEP))
     check("max_draft_length", max_draft_length, minimum=1, maximum=LONGEST_DRAFT, whole=True)
