@@ -245,7 +245,8 @@ class RoutedExperts(FeedForwardBlock):
     def _union(self, batch: Batch, routing: Routing, chance: FloatArray) -> FloatArray:
         """Return the expected distinct experts if groups speculate with the given chance [-]."""
         if layers := routing.layers:
-            return np.mean([self._union(batch, each, chance) for each in layers], axis=0)
+            unions = [self._union(batch, each, chance) for each in layers]
+            return np.asarray(np.mean(unions, axis=0))
         groups, by_expert = batch.groups, routing.popularity is not None
         inclusion, spread = self._inclusion(routing), self._spread(routing)
         correlation = routing.correlation[..., None] if by_expert else routing.correlation
@@ -330,7 +331,8 @@ class RoutedExperts(FeedForwardBlock):
     def busiest_pairs(self, batch: Batch, routing: Routing, degree: int) -> FloatArray:
         """Return the token-expert pairs of the busiest rank, from moments of an expert's tokens."""
         if layers := routing.layers:
-            return np.mean([self.busiest_pairs(batch, each, degree) for each in layers], axis=0)
+            pairs = [self.busiest_pairs(batch, each, degree) for each in layers]
+            return np.asarray(np.mean(pairs, axis=0))
         # The tokens of an expert are a sum over independent sequences. In a sequence of q tokens,
         # each uses an expert with chance p, and two of them with covariance ``c p (1 - p)``: the
         # variance is ``p (1 - p) q (1 + (q - 1) c)``, by the factor `clumping` above that of
