@@ -10,8 +10,8 @@ from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.simulate.choices import Choice, choose, policy_maker
 from specmodel.simulate.machine_code import Function, as_lists, records
-from specmodel.simulate.policies.policy import LearningPolicy, end_no_step
-from specmodel.simulate.state import BY_BATCH, OWN, SHARED, Server
+from specmodel.simulate.policies.policy import LearningPolicy, end_no_step, learn_nothing
+from specmodel.simulate.state import BY_BATCH, BY_STEP, OWN, SHARED, Server
 from specmodel.simulate.tables import TabulatedTimes
 
 
@@ -123,11 +123,13 @@ def _learning(choice: Choice, times: TabulatedTimes, longest: int, context: floa
         raise InputError("policy", choice.name, expected)
     of_one = [float(times.step_time(k, 1, context)) for k in range(longest + 1)]
     made: Any = policy_maker(choice, of_one, 0)(0)
-    is_own = choice.state == "request"
-    states, by_batch = ([made], [0]) if is_own else made.of_server(times.max_requests)
+    kind = BY_STEP if made.shared_rule is learn_nothing else SHARED
+    states, by_batch = made.of_server(times.max_requests)
+    if choice.state == "request":
+        kind, states, by_batch = OWN, [made], [0]
     return Drafting(
         name=choice.name,
-        kind=OWN if is_own else SHARED,
+        kind=kind,
         by_batch=tuple(by_batch),
         states=tuple(states),
         max_draft_length=longest,

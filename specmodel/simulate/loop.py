@@ -341,7 +341,7 @@ def verify(
     made = held + 1 if held < left else left
     request.context += made
     request.free_slots -= made
-    if server.kind != BY_BATCH:
+    if server.kind >= SHARED:
         own = place if server.kind == OWN else 0
         take_in(server.states[own], held + 1, step.step_time, drafted)
     return made, held
@@ -444,5 +444,5 @@ def serve(
         schedule(limits, outcomes, server, engine, step, length)
         advance(outcomes, tables, server, engine, step)
         emit(take_in, outcomes, server, engine, step)
-        if server.kind == SHARED and step.decoding > 0:
+        if BY_BATCH < server.kind < OWN and step.decoding > 0:
             learn(end_step, server, tables, step)

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-BY_BATCH, OWN, SHARED = range(3)
-"""Kinds of policies: a draft length by batch, a state of each request, states that all share."""
+BY_BATCH, BY_STEP, SHARED, OWN = range(4)
+"""Kinds of policies: a draft length by batch; states that all requests share, which learn from
+whole steps, or from each request too; a state of each request."""
 
 
 @dataclass(slots=True)
@@ -178,10 +179,10 @@ class Limits(NamedTuple):
 class Server(NamedTuple):
     """The draft-length policy of a server, as the simulation loop reads it.
 
-    `by_batch` has, for each batch size from 0, a draft length if `kind` is `BY_BATCH` [token], or
-    if it is `SHARED` the index of one of the `states` of learning policies; if it is `OWN` these
-    are by request. The last entry holds for larger batches. Drafts of one step are `apart` if they
-    may have different lengths.
+    `by_batch` has, for each batch size from 0, a draft length if `kind` is `BY_BATCH` [token], else
+    the index of one of the `states` of learning policies; if it is `OWN` these are by request. The
+    last entry holds for larger batches. Drafts of one step are `apart` if they may have different
+    lengths.
     """
 
     kind: int

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from constant_steps import constant_times
+from engine_rules import AdaptiveServer
 from hypothesis import given, strategies as st
 from made_traces import make_trace
 from printed import refused
@@ -180,6 +181,25 @@ def test_requests_that_draft_apart_take_the_mean_of_steps_alike():
     np.testing.assert_allclose(drafted, np.rint(drafted), atol=1e-6)
     assert (np.rint(drafted) < 4 * alike["draft_length"]).any()
     assert (np.rint(drafted) <= 4 * alike["draft_length"]).all()
+
+
+def test_a_server_of_sglang_decides_as_the_rule_does_from_what_batches_accept():
+    requests = draw_requests(Arrivals(users=9), Lengths(prompt_tokens=5, output_tokens=200), 60)
+    times, likely = growing_times(7, 12), Acceptance(acceptance_rate=0.95)
+    options = {"acceptance": likely, "max_draft_length": 7, "context": 50.0}
+    service = Service(
+        times=times,
+        limits=Limits(blocks=10_000),
+        acceptance=likely,
+        drafts=drafting("sglang", times=times, **options),
+    )
+    rule, batch, log = AdaptiveServer(), 1, ran(requests, service).log
+    for step in log:
+        assert step["draft_length"] == rule.propose(batch)
+        batch = step["batch"]
+        if step["decoding"]:
+            rule.observe([step["accepted_tokens"] / step["decoding"]], batch)
+    assert len({*log["draft_length"]}) > 1
 
 
 def test_noise_is_of_a_position_and_not_of_the_order_of_steps():

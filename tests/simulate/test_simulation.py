@@ -23,7 +23,7 @@ from specmodel.simulate import (
     summarise,
     timeline,
 )
-from specmodel.simulate.blocks import replay_adapted
+from specmodel.simulate.blocks import make_blocks, replay_adapted
 from specmodel.simulate.feedback import Policies
 from specmodel.simulate.machine_code import compiled_function
 from specmodel.simulate.policies import (
@@ -480,6 +480,8 @@ def test_the_same_seed_gives_the_same_records_on_any_number_of_workers(times, mo
         assert seen == [16, 16, 16, 2]
         again = simulate(source, times, policies, seed=18, workers=workers)
         pd.testing.assert_frame_equal(alone, again)
+        noise = [block.draw().noise for block in make_blocks(source, times, Variation(), 18)]
+        assert len({each.noise_draws[:9].tobytes() for each in noise}) == 4
         other = simulate(source, times, ["goodput"], seed=19)
         same = alone.loc[alone["policy"] == "goodput", "time"]
         assert (other["time"].to_numpy() != same.to_numpy()).any()
