@@ -28,7 +28,7 @@ def test_each_number_is_read_from_what_is_printed(claim):
 
 @cases(
     "before after problem",
-    ("8.5 % (6.3)", "8.4 % (6.3)", "on no page: | development | 1,387 | 8.5 %"),
+    ("8.6 % (6.3)", "8.4 % (6.3)", "on no page: | development | 1,387 | 8.6 %"),
     ("## How fast is it?\n", "## How fast is it?\n\nIt gains 12 %.\n", "12 has no command"),
     ("## How fast is it?\n", "## How fast is it?\n\nBy -7 %, 1,200 times.\n", "1,200 has no"),
     ("commit 0cea1d8) | 34 |", "commit 0cea1d8) | 35 |", "on no page: | speculation"),
