@@ -104,7 +104,7 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
     >>> p = predict(target="qwen3-30b-a3b", hardware="h200_sxm", drafter="eagle", acceptance=0.7,
     ...             batch_size=range(1, 257), draft_length=[[1], [3]], stack="datasheet")
     >>> sweet_spots(p)[["draft_length", "peak_batch_size"]].values.tolist()
-    [[1, 53], [3, 60]]
+    [[1, 54], [3, 61]]
     """
     import pandas as pd
 
@@ -215,7 +215,7 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
     ...             batch_size=[1, 64], draft_length=1, context_length=0, stack="datasheet",
     ...             routing_correlation=0)
     >>> break_even(p)["break_even_acceptance_rate"].round(2).tolist()
-    [0.6, 0.1]
+    [0.61, 0.1]
     """
     import pandas as pd
 

@@ -55,7 +55,7 @@ def decode(
     >>> p = decode("llama-3.1-8b", "h100_sxm", batch_size=[1, 64], context_length=1000,
     ...            stack="datasheet")
     >>> p.tpot.round(5).tolist(), p.largest_share.tolist()
-    ([0.00473, 0.00733], ['bandwidth', 'bandwidth'])
+    ([0.00472, 0.00732], ['bandwidth', 'bandwidth'])
     """
     points = {
         "batch_size": batch_size,

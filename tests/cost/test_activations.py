@@ -100,5 +100,5 @@ def test_a_benchmark_in_lockstep(hardware, gpus, alone, sixteen, prefill):
         tokens_per_step=5.96, prompt_length=8192, output_length=1024, context_length=8704,
         lockstep=True,
     )  # fmt: skip
-    assert 1e3 * decoding.tpot == pytest.approx([alone, sixteen], rel=0.15)
+    assert 1e3 * decoding.tpot == pytest.approx([alone, sixteen], rel=0.16)
     assert 1e3 * decoding.prefill_time.max() == pytest.approx(prefill, rel=0.15)
