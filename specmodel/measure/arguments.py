@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
-
 MOSTLY = 0.9
 """Share of steps with a draft from which all are taken to have one: where they were not counted
 apart, first tokens of answers, which prompts emit, pass for steps without one [-]."""

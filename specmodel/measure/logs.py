@@ -107,9 +107,9 @@ def logged_acceptance(text: str | Iterable[str], where: str) -> LoggedAcceptance
 
     Known are lines of logs, printed results and answers to requests of vLLM, SGLang, llama.cpp,
     TensorRT-LLM and ATOM, and gauges of SGLang. vLLM's are of steps with a draft: how many had none
-    follows from its lines of throughput, where the text has them. What llama.cpp counts over all requests is read
-    where it tells of steps without a draft, or no request is told alone; of ATOM, the last of its
-    counts. Figures that contradict each other are refused.
+    follows from its lines of throughput, where the text has them. What llama.cpp counts over all
+    requests is read where it tells of steps without a draft, or no request is told alone; of ATOM,
+    the last of its counts. Figures that contradict each other are refused.
 
     Parameters
     ----------

@@ -2,18 +2,14 @@
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specmodel.algebra.acceptance import (
-    Acceptance,
-    conditional_acceptance,
-    mean_tokens_per_step,
-)
+from specmodel.algebra.acceptance import Acceptance, conditional_acceptance, mean_tokens_per_step
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import whole_of
@@ -36,6 +32,9 @@ EMITTED, FIRST = "vllm:generation_tokens_total", "vllm:time_to_first_token_secon
 
 Counts = dict[tuple[str, str], float]
 """Values by the labels of an engine, such as ``engine="0"``, and the counter with its position."""
+
+Sums = dict[str, dict[str, float]]
+"""Other values by model and name, summed over engines."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -167,13 +166,13 @@ def scraped_acceptance(
 
 def _read_scrape(
     path: str | Path, model: str | None, text: str | None = None
-) -> tuple[str, Counts, Counter[str]]:
+) -> tuple[str, Counts, Mapping[str, float]]:
     """Return the model's name, the counters of its engines, each with all, and other sums."""
     where = f"scrape {path}"
     text = read_text(Path(path), "scrape", "text") if text is None else text
     found = list(samples(text, where))
     models: dict[str, Counts] = defaultdict(dict)
-    others = defaultdict[str, Counter[str]](Counter)
+    others: Sums = defaultdict(lambda: defaultdict(float))
     for name, labels, value in found:
         if name in (RUNNING, EMITTED, FIRST) and value > 0:  # neither negative nor NaN
             others[labels.get("model_name", "")][name] += value

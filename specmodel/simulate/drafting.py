@@ -98,7 +98,9 @@ def best_lengths(
     return [int(best) for best in np.argmax(np.array(paces), axis=0)]
 
 
-def verifying(times: TabulatedTimes, acceptance: Acceptance, longest: int, context: float) -> Drafting:
+def verifying(
+    times: TabulatedTimes, acceptance: Acceptance, longest: int, context: float
+) -> Drafting:
     """Return the policy that drafts in full, and verifies by step what gives most tokens/s.
 
     `times` are those of `drafting_in_full`; arguments else as in `best_lengths`.

@@ -186,8 +186,9 @@ def arguments_of_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     tokens = sum(run.tokens_per_step for run in runs) / len(runs)
     by_position = [sum(at) / len(runs) for at in zip(*rates, strict=True)] if all(rates) else []
     share = sum(run.proposal_rate for run in runs) / len(runs)
-    looked_up = {"mean": share * first.draft_length, "proposal_rate": share} if share < 1 else {}
-    forms = acceptance_arguments(tokens, by_position, longest=first.draft_length, **looked_up)
+    mean = share * first.draft_length if first.draft_length and share < 1 else None
+    drafts: dict[str, Any] = {"longest": first.draft_length, "mean": mean, "proposal_rate": share}
+    forms = acceptance_arguments(tokens, by_position, **drafts)
     if (first.topk or 1) == 1:
         return forms
     tree = {"tree_width": first.topk, "verify_tokens": first.verify_tokens}
