@@ -19,10 +19,13 @@ from specmodel.simulate.tables import Tables
 def cut_drafts(
     outcomes: Outcomes, tables: Tables, server: Server, engine: Engine, step: Step
 ) -> None:
-    """Cut the drafts of a step to those tokens that are verified."""
-    sampling, most = sampling_requests(engine, step), step.draft_length
+    """Cut the drafts of a step to those tokens that are verified.
+
+    All its requests emit, but for one whose prompt goes on, where the step's tokens ran out.
+    """
+    most, expected = step.draft_length, float(step.batch - (step.budget == 0))
     beside = step.decoding + step.prompt_tokens * tables.spread
-    best, length, longer, expected = 0.0, 0, 0, float(sampling)
+    best, length, longer = 0.0, 0, 0
     for k in range(most + 1):
         room = tables.graph_tokens - beside - k * step.decoding
         for filled in range(2 if k < most and 0 < room < step.decoding else 1):
@@ -40,13 +43,3 @@ def cut_drafts(
             verified = 1 + length + (longer > 0)
             longer -= longer > 0
             request.scheduled_tokens = min(request.scheduled_tokens, verified)
-
-
-def sampling_requests(engine: Engine, step: Step) -> int:
-    """Return the requests that emit in a step: all that decode, and prompts read to their end."""
-    ends = 0
-    for i in range(engine.state.running):
-        request = engine.requests[engine.running[i]]
-        rest = request.prefill_tokens
-        ends += 1 if 0 < rest == request.scheduled_tokens else 0
-    return step.decoding + ends
