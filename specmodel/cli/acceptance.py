@@ -45,8 +45,8 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
          curl -s http://localhost:8000/metrics > before.prom
          curl -s http://localhost:8000/metrics > after.prom
          specmodel acceptance ./before.prom ./after.prom
-       Its counters hold steps that had a draft only: an n-gram look-up that
-       proposes nothing is not in them, so give predict its --proposal-rate.
+       It counts steps that had a draft only: of a look-up (ngram, suffix), the
+       share that had one follows from the tokens that it emitted, counted too.
     2. Results of benchmarks have it: of vllm bench serve --save-result (from vLLM
        0.14 on) and SGLang's bench_serving --output-file; of GuideLLM and AIPerf
        where vLLM serves with --per-request-spec-decode-metrics summary:
@@ -56,7 +56,7 @@ def acceptance(file: str | None, later: str | None, model: str | None, **_forms:
        of llama.cpp, "MTP Stats" of ATOM, statistics of TensorRT-LLM. Lines of
        them, which are averaged, the table that a benchmark printed, answers of
        a server that tell its drafts, or SGLang's /metrics:
-         grep "SpecDecoding metrics" server.log | specmodel acceptance -
+         grep -E "throughput|SpecDecoding" server.log | specmodel acceptance -
     4. InferenceX lists tokens per step by draft length, in YAML: each table there
        becomes rates for all its lengths.
     5. Published values ship: specmodel list acceptance. Without any option

@@ -9,11 +9,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from specmodel.algebra.acceptance import conditional_acceptance
+from specmodel.algebra.acceptance import conditional_acceptance, mean_tokens_per_step
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.classes import dataclass
 from specmodel.base.compiled import toml_tables
 from specmodel.base.errors import InputError
+from specmodel.measure.arguments import proposal_share
 
 _TABLES: dict[str, dict[str, list[str]]] = toml_tables(Path(__file__).parent / "data/logs.toml")
 _ENGINES = _TABLES["engines"]
@@ -105,9 +106,10 @@ def logged_acceptance(text: str | Iterable[str], where: str) -> LoggedAcceptance
     """Return the acceptance in a text; None if it has no figure of a known kind.
 
     Known are lines of logs, printed results and answers to requests of vLLM, SGLang, llama.cpp,
-    TensorRT-LLM and ATOM, and gauges of SGLang. What llama.cpp counts over all requests is read
-    where it tells of steps without a draft, or no request is told alone; of ATOM, the last of its
-    counts. Figures that contradict each other are refused.
+    TensorRT-LLM and ATOM, and gauges of SGLang. vLLM's are of steps with a draft: how many had none
+    follows from its lines of throughput, where the text has them. What llama.cpp counts over all
+    requests is read where it tells of steps without a draft, or no request is told alone; of ATOM,
+    the last of its counts. Figures that contradict each other are refused.
 
     Parameters
     ----------
@@ -154,7 +156,7 @@ def _logged(
         raise InputError(where, "lines without a draft", "lines of steps that drafted")
     longest, tokens = next(iter(lengths), None), sums["tokens"] / weight
     alike = (key[1] for key in sums if key[0] == "shares" and sums[key] == sums["lines"])
-    reached = tuple(sums["share", i] / weight for i in range(next(alike, 0)))
+    reached = tuple(sums["share", i] / sums["drafts"] for i in range(next(alike, 0)))
     mean = sums["all drafted"] / sums["steps"] if sums["steps"] else None
     proposals = of_all["proposed"] / of_all["of"] if of_all["of"] else None
     whole = longest or max(round(mean or 0), 1)
@@ -238,15 +240,22 @@ def _line(told: dict[str, list[float]], where: str) -> dict[Any, float]:
         if not drafted or accepted is None:
             accepted, drafted = one.get("fraction", 0.0), float("fraction" in one)
         return {"accepted": accepted, "drafted": drafted}
-    weight = one.get("running", 1.0) if steps is None else steps
+    weight = drafts = one.get("running", 1.0) if steps is None else steps
+    if gained > 0 and {"generated", "gained"} <= one.keys():  # vLLM's, both a second
+        by_draft = one["gained"] / gained
+        share = proposal_share(by_draft, one["gained"], one["generated"])
+        proposed, weight = drafts, drafts / share
+        tokens = float(mean_tokens_per_step(1 + gained, share))
+        steps = weight if steps else None
     if drafted is None and one.get("fraction"):
         drafted, steps = weight * gained / one["fraction"], weight
     return {
         "lines": 1,
         "weight": weight,
+        "drafts": drafts,
         "tokens": weight * tokens,
         ("shares", len(reached)): 1,
-        **{("share", i): weight * share for i, share in enumerate(reached)},
+        **{("share", i): drafts * share for i, share in enumerate(reached)},
         **({("length", int(length)): 1} if length else {}),
         **({"all drafted": drafted, "steps": steps} if drafted is not None and steps else {}),
         **({"proposed": proposed, "of": steps or 0} if proposed is not None else {}),

@@ -2,19 +2,20 @@
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specmodel.algebra.acceptance import Acceptance, conditional_acceptance
+from specmodel.algebra.acceptance import Acceptance, conditional_acceptance, mean_tokens_per_step
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import whole_of
 from specmodel.base.records import read_text
 from specmodel.base.units import FloatArray, check
+from specmodel.measure.arguments import proposal_share
 
 DRAFTS, DRAFTED, ACCEPTED, BY_POSITION = COUNTERS = tuple(
     f"vllm:spec_decode_num_{counted}_total"
@@ -26,14 +27,19 @@ TORN = 0.01
 scraped while it raises one counter after another."""
 
 RUNNING = "vllm:num_requests_running"
+EMITTED, FIRST = "vllm:generation_tokens_total", "vllm:time_to_first_token_seconds_count"
+"""Tokens of all answers, and how many had a first one, which prompts emit."""
 
 Counts = dict[tuple[str, str], float]
 """Values by the labels of an engine, such as ``engine="0"``, and the counter with its position."""
 
+Sums = dict[str, dict[str, float]]
+"""Other values by model and name, summed over engines."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeasuredAcceptance:
-    """Acceptance as an engine counted it, over the steps that had a draft.
+    """Acceptance as an engine counted it, by steps that had a draft.
 
     Parameters
     ----------
@@ -44,13 +50,15 @@ class MeasuredAcceptance:
     accepted_by_position
         Drafts of which at least the first 1, 2, … tokens were accepted [-].
     mean_draft_length, max_draft_length
-        Drafted tokens per draft, which need not be whole, and number of positions counted: the
+        Drafted tokens per step, which need not be whole, and number of positions counted: the
         engine's ``num_speculative_tokens`` [token].
+    proposal_rate
+        Share of steps with a draft; None where the scrape does not tell the tokens emitted [-].
     acceptance_rate, acceptance_by_position
         P(token accepted, all before it were), solved at the mean draft length, and for each
         position [-].
     tokens_per_step, accepted_fraction
-        Accepted tokens per draft, plus the target's own one [token]; accepted over drafted [-].
+        Accepted tokens per step, plus the target's own one [token]; accepted over drafted [-].
     running_requests
         Requests of all engines that ran when they were scraped, the mean of scrapes that had any;
         None where none had [request].
@@ -68,6 +76,7 @@ class MeasuredAcceptance:
     acceptance_by_position: FloatArray
     tokens_per_step: float
     accepted_fraction: float
+    proposal_rate: float | None = None
     running_requests: float | None = None
 
     @property
@@ -107,8 +116,9 @@ def scraped_acceptance(
 
     Notes
     -----
-    The engine counts steps that had a draft, so that tokens per step is a mean over these. How many
-    n-gram look-ups found nothing to propose is not in the counters.
+    The engine counts steps that had a draft. How many had none, as n-gram look-ups found nothing to
+    propose, follows from the tokens that it emitted; where a scrape lacks these, tokens per step
+    are of the others, and are too many for a look-up.
 
     Where drafts differ in length (n-gram look-up, draft-length schedules, the end of a request),
     the acceptance rate is solved at their mean. Tokens per step are concave in the draft length, so
@@ -116,11 +126,12 @@ def scraped_acceptance(
     position are too low from position 2 on, because a draft that ended before a position counts as
     rejected there. The tokens per step computed from them are right at every length.
     """
-    name, counts, running = _read_scrape(path, model, text)
-    ran = [running]
+    name, counts, gauges = _read_scrape(path, model, text)
+    ran, emitted = [gauges[RUNNING]], gauges[EMITTED] - gauges[FIRST]
     if later is not None:
-        name_later, counts_later, running = _read_scrape(later, model)
-        ran.append(running)
+        name_later, counts_later, gauges = _read_scrape(later, model)
+        ran.append(gauges[RUNNING])
+        emitted = gauges[EMITTED] - gauges[FIRST] - emitted
         if name_later != name:
             raise InputError("model_name", name_later, f"{name}, as earlier")
         counts = _growth(counts, counts_later)
@@ -132,6 +143,7 @@ def scraped_acceptance(
     _check_consistent(drafts, drafted, accepted, reached)
     by_position = np.minimum.accumulate(np.minimum(reached, drafts))
     mean_length = min(max(drafted / drafts, 1.0), float(len(reached)))
+    share = proposal_share(drafts, accepted, emitted) if emitted > 0 else None
     fraction = accepted / drafted
     flat = Acceptance(accepted_fraction=fraction, measured_draft_length=mean_length)
     return MeasuredAcceptance(
@@ -141,28 +153,29 @@ def scraped_acceptance(
         num_draft_tokens=drafted,
         num_accepted_tokens=accepted,
         accepted_by_position=by_position,
-        mean_draft_length=mean_length,
+        mean_draft_length=mean_length * (share or 1.0),
         max_draft_length=len(reached),
         acceptance_rate=float(flat.rate()),
         acceptance_by_position=conditional_acceptance(by_position / drafts),
-        tokens_per_step=1 + accepted / drafts,
+        tokens_per_step=float(mean_tokens_per_step(1 + accepted / drafts, share or 1.0)),
         accepted_fraction=fraction,
+        proposal_rate=share,
         running_requests=float(np.mean(some)) if (some := [n for n in ran if n > 0]) else None,
     )
 
 
 def _read_scrape(
     path: str | Path, model: str | None, text: str | None = None
-) -> tuple[str, Counts, float]:
-    """Return the model's name, the counters of its engines, each with all, and running requests."""
+) -> tuple[str, Counts, Mapping[str, float]]:
+    """Return the model's name, the counters of its engines, each with all, and other sums."""
     where = f"scrape {path}"
     text = read_text(Path(path), "scrape", "text") if text is None else text
     found = list(samples(text, where))
     models: dict[str, Counts] = defaultdict(dict)
-    running: dict[str, float] = defaultdict(float)
+    others: Sums = defaultdict(lambda: defaultdict(float))
     for name, labels, value in found:
-        if name == RUNNING and value > 0:  # neither negative nor NaN
-            running[labels.get("model_name", "")] += value
+        if name in (RUNNING, EMITTED, FIRST) and value > 0:  # neither negative nor NaN
+            others[labels.get("model_name", "")][name] += value
         if name in COUNTERS:
             model_name, series = _series(name, labels)
             if series in models[model_name]:
@@ -178,7 +191,7 @@ def _read_scrape(
     if chosen not in models:
         raise InputError("model", chosen, nearest(chosen, models))
     _check_complete(models[chosen], where)
-    return chosen, models[chosen], running[chosen]
+    return chosen, models[chosen], others[chosen]
 
 
 def _series(name: str, labels: dict[str, str]) -> tuple[str, tuple[str, str]]:

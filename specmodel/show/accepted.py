@@ -22,6 +22,10 @@ _LOOK_UP = "Or, of a look-up (ngram, suffix), with the share of steps that have 
 """What stands before another form of an acceptance."""
 _SHORT = "rates by position take what was not drafted as rejected; the options take the mean draft"
 _CUT = "{} rates make {:.4g} tokens a step, the mean is {:.4g}: later positions are missing"
+_BY_DRAFT = (
+    "tokens per step are of steps with a draft, and too many for a look-up (ngram, suffix) without"
+    " one in others: how many follows from vLLM's lines of throughput, or from a whole scrape"
+)
 _NOT_MODELLED = "llama.cpp is not modelled: with these options predict answers for vLLM"
 _TO_PREDICT = "To predict; words in capitals are yours to give, as no file tells them:"
 
@@ -69,6 +73,8 @@ def of_counts(found: measure.MeasuredAcceptance | measure.LoggedAcceptance) -> A
     if rows and engine is not None and tokens > by_rates + 0.02:
         warnings.append(_CUT.format(len(rows), by_rates, tokens))
     warnings += [_SHORT] if rows and "draft_length" in forms[0] else []
+    is_vllm = engine in (None, "vLLM")  # scrapes are of vLLM
+    warnings += [_BY_DRAFT] if is_vllm and drafts["proposal_rate"] is None else []
 
     def page() -> str:
         parts = [

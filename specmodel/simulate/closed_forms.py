@@ -81,7 +81,7 @@ def load_curves(
 ) -> LoadCurves | None:
     """Return the step and prefill times of a request by how many requests run.
 
-    None for a policy that learns, of which there is no closed form.
+    None for a policy that learns or cuts drafts by step, of which there is no closed form.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def load_curves(
         `predict` takes them.
     """
     times, limits, drafts = service.times, service.limits, service.drafts
-    if drafts.kind != BY_BATCH:
+    if drafts.kind != BY_BATCH or drafts.survival:
         return None
     context = requests.mean_context
     held = -(-int(context + drafts.max_draft_length + 1) // limits.block_size)

@@ -1,5 +1,6 @@
 """Draft lengths of a server: policies by name, as the loop over steps reads them."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,8 @@ from numpy.typing import NDArray
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
-from specmodel.simulate.choices import Choice, choose, policy_maker
+from specmodel.simulate.accepted import survival
+from specmodel.simulate.choices import VERIFICATION, Choice, choose, policy_maker
 from specmodel.simulate.machine_code import Function, as_lists, records
 from specmodel.simulate.policies.policy import LearningPolicy, end_no_step, learn_nothing
 from specmodel.simulate.state import BY_BATCH, BY_STEP, OWN, SHARED, Server
@@ -29,6 +31,9 @@ class Drafting:
         Policies whose state requests share, or the one that each request begins with.
     max_draft_length
         The longest draft that it may ask for [token].
+    survival
+        Chances that at least 1, 2, ... tokens are accepted, where drafts are made in full and cut
+        before they are verified; formulas then read `by_batch` [-].
     """
 
     name: str = "none"
@@ -36,6 +41,7 @@ class Drafting:
     by_batch: tuple[int, ...] = (0,)
     states: tuple[LearningPolicy, ...] = (LearningPolicy(),)
     max_draft_length: int = 0
+    survival: tuple[float, ...] = ()
 
     @property
     def rules(self) -> tuple[Function, Function]:
@@ -56,11 +62,13 @@ class Drafting:
 
         With `apart`, drafters propose less than is asked for here and there.
         """
-        count, by_batch = requests if self.kind == OWN else 1, np.array(self.by_batch)
+        count = requests if self.kind == OWN else 1
+        by_batch = np.array([self.max_draft_length] if self.survival else self.by_batch)
         states: Any = [policy.fresh() for policy in self.states * count] if for_python else ()
         if not for_python:
             states = np.repeat(records(self.states), count)
-        server = Server(self.kind, apart or self.kind == OWN, by_batch, states)
+        apart = apart or self.kind == OWN
+        server = Server(self.kind, apart, by_batch, states, np.array(self.survival))
         return as_lists(server) if for_python else server
 
 
@@ -88,6 +96,19 @@ def best_lengths(
         for k in range(max_draft_length + 1)
     ]
     return [int(best) for best in np.argmax(np.array(paces), axis=0)]
+
+
+def verifying(
+    times: TabulatedTimes, acceptance: Acceptance, longest: int, context: float
+) -> Drafting:
+    """Return the policy that drafts in full, and verifies by step what gives most tokens/s.
+
+    `times` are those of `drafting_in_full`; arguments else as in `best_lengths`.
+    """
+    lengths = best_lengths(times, acceptance, longest, context)
+    reached = tuple(survival(acceptance, longest)[longest].tolist())
+    own = scheduled(lengths, VERIFICATION)
+    return replace(own, max_draft_length=longest, survival=reached)
 
 
 def drafting(

@@ -12,9 +12,6 @@ from specmodel.simulate.loop import blocks_for
 from specmodel.simulate.requests import Requests
 from specmodel.simulate.state import Limits
 
-LIKE = "vLLM 0.33"
-"""Whose scheduling and defaults these are."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduler:

@@ -12,7 +12,7 @@ whole, also where fewer tokens are left.
 
 from typing import Any
 
-from specmodel.simulate.accepted import accepted_tokens, drafted_tokens, position_of
+from specmodel.simulate.accepted import accepted_tokens, drafted_tokens
 from specmodel.simulate.machine_code import Function
 from specmodel.simulate.state import (
     BY_BATCH,
@@ -25,7 +25,9 @@ from specmodel.simulate.state import (
     Server,
     Step,
 )
-from specmodel.simulate.tables import Tables, at_context, prompt_time
+from specmodel.simulate.step_time import step_time
+from specmodel.simulate.tables import Tables, at_context
+from specmodel.simulate.verification import cut_drafts
 
 WORTH_COASTING = 3
 """Steps without drafts from which they are taken at once [-]."""
@@ -216,7 +218,7 @@ def schedule(
     limits: Limits, outcomes: Outcomes, server: Server, engine: Engine, step: Step, length: int
 ) -> None:
     """Set the tokens that each request computes in the step; admit none if one was preempted."""
-    step.draft_length, step.budget = length, limits.token_budget
+    step.draft_length, step.longer, step.budget = length, 0, limits.token_budget
     step.batch = step.decoding = step.context = step.chunks = step.prompt_tokens = 0
     step.accepted_tokens = step.emitted_tokens = 0
     preemptions = engine.state.preemptions
@@ -225,66 +227,12 @@ def schedule(
         schedule_waiting(limits, outcomes, server, engine, step)
 
 
-def prefill_time(tables: Tables, engine: Engine, step: Step) -> float:
-    """Return the time that chunks of prompts add to a step [s].
-
-    It is the mean over the chunks, weighted by their tokens, of what all prompt tokens of the step
-    would add if they were that chunk's. Requests that prefill were admitted last, so they are
-    searched for from the end.
-    """
-    seconds, left, i = 0.0, step.chunks, engine.state.running
-    while left > 0:
-        i -= 1
-        request = engine.requests[engine.running[i]]
-        part = request.scheduled_tokens
-        if request.prefill_tokens > 0 and part > 0:
-            left -= 1
-            seen = request.context + 0.5 * (part + 1)
-            added = prompt_time(tables, step.draft_length, step.decoding, step.prompt_tokens, seen)
-            seconds += added * part / step.prompt_tokens
-    return seconds
-
-
-def apart_time(
-    outcomes: Outcomes, tables: Tables, server: Server, engine: Engine, step: Step, context: float
-) -> float:
-    """Return the mean over requests of what a step would take if all were like them [s].
-
-    That is with drafts of this length, and noise of this position.
-    """
-    seconds = 0.0
-    for i in range(engine.state.running):
-        place = engine.running[i]
-        request = engine.requests[place]
-        if request.prefill_tokens == 0 and request.scheduled_tokens > 0:
-            asked = server.states[place].draft_length if server.kind == OWN else step.draft_length
-            column = request.scheduled_tokens - 1 + tables.empty if asked > 0 else 0
-            usual = at_context(tables.base, tables, column, step.decoding, context)
-            if len(outcomes.noise_draws) > 0:
-                at = position_of(outcomes, request, place)
-                noise = outcomes.experts[place % len(outcomes.first)]
-                noise += outcomes.expert_levels[outcomes.expert_draws[at]]
-                more = at_context(tables.slope, tables, column, step.decoding, context)
-                usual = (usual + more * noise) * outcomes.noise_levels[outcomes.noise_draws[at]]
-            seconds += usual
-    return seconds / step.decoding
-
-
 def advance(outcomes: Outcomes, tables: Tables, server: Server, engine: Engine, step: Step) -> None:
     """Compute the time of the step, and advance the clock by it."""
-    state, seconds = engine.state, 0.0
-    if step.decoding > 0:
-        context = step.context / step.decoding
-        if server.apart:
-            seconds = apart_time(outcomes, tables, server, engine, step, context)
-        else:
-            column = step.draft_length + tables.empty if step.draft_length > 0 else 0
-            seconds = at_context(tables.base, tables, column, step.decoding, context)
-    if step.prompt_tokens > 0:
-        seconds += prefill_time(tables, engine, step)
-        state.prefilled_tokens += step.prompt_tokens
+    seconds = step_time(outcomes, tables, server, engine, step)
+    engine.state.prefilled_tokens += step.prompt_tokens
     pass_time(engine, step.batch, step.decoding, seconds)
-    step.time, step.step_time = state.now, seconds
+    step.time, step.step_time = engine.state.now, seconds
 
 
 def pass_time(engine: Engine, batch: int, decoding: int, seconds: float) -> None:
@@ -442,6 +390,8 @@ def serve(
         arrive(engine)
         length = draft_length(server, state.last_batch)
         schedule(limits, outcomes, server, engine, step, length)
+        if len(server.survival) > 0 and step.decoding > 0:
+            cut_drafts(outcomes, tables, server, engine, step)
         advance(outcomes, tables, server, engine, step)
         emit(take_in, outcomes, server, engine, step)
         if BY_BATCH < server.kind < OWN and step.decoding > 0:

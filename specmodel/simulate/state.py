@@ -103,8 +103,9 @@ class Step:
     ----------
     time, step_time
         When it ended, and how long it took [s].
-    budget, batch, draft_length
-        Tokens that it may still take [token], its requests [request], tokens of a draft [token].
+    budget, batch, draft_length, longer
+        Tokens that it may still take [token], its requests [request], tokens of a draft [token],
+        and how many requests verify one more, where drafts are cut [request].
     decoding, context
         Requests that decode [request], and their KV entries [token].
     chunks, prompt_tokens
@@ -120,6 +121,7 @@ class Step:
     budget: int
     batch: int
     draft_length: int
+    longer: int
     decoding: int
     context: int
     chunks: int
@@ -182,13 +184,15 @@ class Server(NamedTuple):
     `by_batch` has, for each batch size from 0, a draft length if `kind` is `BY_BATCH` [token], else
     the index of one of the `states` of learning policies; if it is `OWN` these are by request. The
     last entry holds for larger batches. Drafts of one step are `apart` if they may have different
-    lengths.
+    lengths. Where drafts are cut before they are verified, `survival` has the mean chances that at
+    least 1, 2, ... tokens are accepted, by which it is done; else it is empty [-].
     """
 
     kind: int
     apart: bool
     by_batch: Any
     states: Any
+    survival: Any
 
 
 class Engine(NamedTuple):

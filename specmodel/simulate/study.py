@@ -22,7 +22,7 @@ from specmodel.simulate.capacity import Targets
 from specmodel.simulate.choices import VERIFICATION
 from specmodel.simulate.closed_forms import LoadCurves, chain_state, load_curves, users_state
 from specmodel.simulate.disaggregated import disaggregated
-from specmodel.simulate.drafting import best_lengths, drafting, scheduled
+from specmodel.simulate.drafting import drafting, verifying
 from specmodel.simulate.limits import usual_scheduler
 from specmodel.simulate.outcome import Run
 from specmodel.simulate.requests import Arrivals, Lengths, Requests, draw_requests
@@ -183,16 +183,13 @@ class Study:
     def service(self, policy: str) -> Service:
         """Return the server that a policy runs on, by name; none has no drafter loaded.
 
-        Adaptive verification drafts in full, and verifies by batch what gives most tokens a second
-        at the mean survival by position: nothing records confidences, which vLLM reads. With equal
-        survival its rule takes whole lengths, which are compared here.
+        Adaptive verification drafts in full, and verifies what `verification` says.
         """
         service = self.plain_service if policy == "none" else self.drafting_service
         times, drafts, context = service.times, service.drafts, self.typical.mean_context
         if policy == VERIFICATION:
             times = drafting_in_full(self.deployment, times, context)
-            lengths = best_lengths(times, self.accepted, self.max_draft_length, context)
-            drafts = scheduled(lengths, VERIFICATION)
+            drafts = verifying(times, self.accepted, self.max_draft_length, context)
         elif policy != "none":
             drafts = drafting(
                 policy,

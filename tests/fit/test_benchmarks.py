@@ -12,7 +12,14 @@ from printed import refused
 from rows import each_row, faults
 
 from specmodel import InputError
-from specmodel.fit.measured import Run, check_model, need_plain, read_benchmarks
+from specmodel.fit.measured import (
+    Run,
+    arguments_of_runs,
+    check_model,
+    need_plain,
+    read_benchmarks,
+    served_runs,
+)
 from specmodel.fit.measured.runs import seen_batch
 
 DATA = Path(__file__).parents[1] / "data" / "benchmarks"
@@ -353,6 +360,19 @@ def dictionaries(source):
 def test_acceptance_by_position_is_given_that_of_all_before(told, rates, file):
     run = only(file(vllm(spec_decode_per_position_acceptance_rates=told)))
     assert run.acceptance_by_position == pytest.approx(rates)
+
+
+def test_a_look_up_gains_in_those_steps_that_have_a_draft(file):
+    """Of 54 steps 27 had a draft, of which 35 tokens were accepted: vLLM's length is by draft."""
+    run = only(file(vllm(total_output_tokens=6 + 54 + 35)))
+    assert run.proposal_rate == pytest.approx(0.5, rel=1e-5)
+    assert run.tokens_per_step == pytest.approx(1 + 35 / 54, rel=1e-5)
+    assert run.value == pytest.approx(3.3e-3 * run.tokens_per_step)
+    assert run.acceptance_rate == pytest.approx(only(EAGLE3).acceptance_rate)
+    assert run.accepted_fraction == pytest.approx(35 / 81, rel=1e-5)
+    assert arguments_of_runs([run])[-1]["proposal_rate"] == 0.5
+    (served,) = served_runs([run], {"target": "gpt-oss-120b"})
+    assert served.deployment["proposal_rate"] == run.proposal_rate
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,9 @@ log = SimpleNamespace(**tomllib.loads(DATA.read_text(encoding="utf-8")))
     "text engine tokens mean longest share",
     (log.suffix, "vLLM", 2.9, 2.6, 8, None),
     (log.suffix + log.suffix.replace("2600", "3000"), "vLLM", 2.9, 2.8, 8, None),
+    (log.vllm_ngram.format(200), "vLLM", 2.0, 2.0, 5, 0.4),
+    (2 * log.vllm_ngram.format(200), "vLLM", 2.0, 2.0, 5, 0.4),
+    (log.vllm_ngram.format(143), "vLLM", 3.5, 5.0, 5, 1.0),
     (log.vllm_table.replace("2000", "1500"), "vLLM", 1.842, 1.5, 2, None),
     (log.answer.replace("129", "86"), "vLLM", 1.2326, 2.0, 3, None),
     (log.meta_info.replace("20}", "13}"), "SGLang", 3.5, 3.25, None, None),
@@ -208,6 +211,7 @@ def test_what_no_engine_says_is_refused(text, expected):
     (log.cut, 0, "--drafter eagle3 --draft-length 2", 1.92),
     (log.cut, 1, "--drafter eagle3 --draft-length 6", 2.47),
     (log.llama_ngram.format("", "", " = 2873"), 1, "--drafter ngram", 1 + 44 / 2873),
+    (log.vllm_ngram.format(200), 1, "--drafter ngram", 2.0),
 )
 def test_standard_input_is_predicted(text, form, told, expected, monkeypatch, document, rows):
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
@@ -217,6 +221,18 @@ def test_standard_input_is_predicted(text, form, told, expected, monkeypatch, do
     options = f"{told} {read['predict'][form]}"
     (row,) = rows(f"predict qwen3-30b-a3b h100 --batch-size 1 {options}")
     assert row["tokens_per_step"] == pytest.approx(expected, abs=0.002)
+
+
+@cases(
+    "text is_missing",
+    (log.suffix, True),
+    (log.vllm_ngram.format(200), False),
+    (log.sglang.format(1, "2.53"), False),
+)
+def test_what_tells_the_share_of_drafts_is_asked_for(text, is_missing, monkeypatch, document):
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    told = " ".join(document("acceptance -")["warnings"])
+    assert ("too many for a look-up" in told) == is_missing
 
 
 def test_a_file_without_any_of_them_says_what_would_do(tmp_path, refuse):

@@ -106,6 +106,25 @@ def test_short_drafts_hide_acceptance_but_not_tokens_per_step(write):
         assert tokens == pytest.approx(1 + np.minimum(accepted, cut).mean(), rel=1e-12)
 
 
+def test_steps_without_a_draft_follow_from_the_tokens_emitted(write):
+    """Of 2,500 steps 1,000 had a draft, of which 1,640 tokens were accepted."""
+
+    def counted(emitted, first):
+        on = labels(model_name=QWEN, engine=0)
+        counts = f"vllm:time_to_first_token_seconds_count{on} {first}\n"
+        counts += "# TYPE vllm:generation_tokens counter\n"
+        return f"{counts}vllm:generation_tokens_total{on} {emitted}\n"
+
+    measured = scraped_acceptance(write(scrape(ONE) + counted(2500 + 1640 + 60, 60)))
+    assert measured.proposal_rate == 0.4
+    assert measured.tokens_per_step == pytest.approx(1 + 0.4 * 1.64)
+    assert measured.mean_draft_length == pytest.approx(0.4 * 3)
+    later = write(scrape(LATER) + counted(6000, 90), name="later.prom")
+    between = scraped_acceptance(write(scrape(ONE) + counted(4200, 60)), later)
+    assert between.proposal_rate == pytest.approx(600 / (1800 - 30 - 720))
+    assert scraped_acceptance(write(ONE)).proposal_rate is None
+
+
 def test_two_scrapes_give_what_was_counted_between(write):
     measured = scraped_acceptance(write(ONE), write(LATER, name="later.prom"))
     assert (measured.num_drafts, measured.num_draft_tokens) == (600, 1800)

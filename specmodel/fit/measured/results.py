@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.algebra.acceptance import conditional_acceptance
+from specmodel.algebra.acceptance import conditional_acceptance, mean_tokens_per_step
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
@@ -17,6 +17,7 @@ from specmodel.base.records import read_mapping
 from specmodel.base.tables import as_number
 from specmodel.fit.measured.runs import Run, seen_batch
 from specmodel.fit.measured.tables import Cells, check_milliseconds
+from specmodel.measure.arguments import proposal_share
 
 NEAR_WHOLE = 0.05  # how far a run's mean draft length may be from a whole number [token]
 
@@ -64,6 +65,11 @@ def _run(found: Cells, source: str, form: _Format) -> Run:
     event = found.number(form.event, strict=False) or tpot
     own: dict[str, Any] = {"concurrency": None, "tokens_per_step": 1.0}
     own |= {"tokens_per_event": event / tpot} | form.own(found)
+    if drafts := own.pop("drafts", None):
+        tokens = own["tokens_per_step"]
+        share = proposal_share(drafts, drafts * (tokens - 1), output - completed)
+        own["tokens_per_step"] = float(mean_tokens_per_step(tokens, share))
+        own["proposal_rate"] = share
     decoding = rate * max(1.0 - completed / output, 0.0) * tpot / 1e3
     return Run(
         **own,
@@ -83,14 +89,18 @@ def _asked(found: Cells, path: str) -> float | None:
 
 
 def _drafting(found: Cells, paths: Sequence[str]) -> dict[str, Any]:
-    """Return acceptance and draft length by counts of drafts, drafted tokens and tokens a step."""
+    """Return drafts, their length and tokens, by counts of drafts, drafted tokens and the tokens.
+
+    These tokens are of a step that drafts.
+    """
     drafts, drafted, tokens = (found.positive(path, "a positive number") for path in paths)
     mean = drafted / drafts
     length = round(min(max(mean, 1.0), MAX_DRAFT_LENGTH))
     if abs(mean - length) > NEAR_WHOLE:
         expected = "one draft length in a run: no schedule of lengths, no n-gram drafter"
         raise InputError(f"{found.prefix}{paths[1]}", f"{mean:.3g} a draft", expected)
-    return {"tokens_per_step": tokens, "draft_length": length, "verify_tokens": length + 1}
+    own = {"draft_length": length, "verify_tokens": length + 1}
+    return own | {"tokens_per_step": tokens, "drafts": drafts}
 
 
 def _by_position(told: Any, length: int) -> dict[str, Any]:

@@ -48,6 +48,8 @@ class Run:
         it carried for others [s], or speedup, times without over times with speculation [-].
     tokens_per_step
         Emitted per request and step, accepted and one more; 1 without speculation [token].
+    proposal_rate
+        Share of steps with a draft: of a look-up, as vLLM counts drafts alone [-].
     draft_length, topk, verify_tokens
         Drafted per request and step, in depth, 0 without speculation; branches of a tree per level,
         1 for a chain; tokens per request that the target verifies, one more than drafted in chains.
@@ -77,6 +79,7 @@ class Run:
     quantity: str
     value: float
     tokens_per_step: float = 1.0
+    proposal_rate: float = 1.0
     draft_length: int | None = 0
     topk: int | None = 1
     verify_tokens: int | None = 1
@@ -138,13 +141,14 @@ class Run:
         """P(token accepted, all before it were), the same everywhere; None if not known [-]."""
         from specmodel.algebra.speculation import solve_acceptance_rate
 
-        length = self.draft_length
-        return float(solve_acceptance_rate(self.tokens_per_step, length)) if length else None
+        length, of_draft = self.draft_length, 1 + (self.tokens_per_step - 1) / self.proposal_rate
+        return float(solve_acceptance_rate(of_draft, length)) if length else None
 
     @property
     def accepted_fraction(self) -> float | None:
         """Accepted over drafted tokens; None if not known [-]."""
-        return (self.tokens_per_step - 1.0) / self.draft_length if self.draft_length else None
+        drafted = (self.draft_length or 0) * self.proposal_rate
+        return (self.tokens_per_step - 1.0) / drafted if drafted else None
 
     def drafting(
         self, draft_length: int, *, topk: int = 1, verify_tokens: int | None = None
@@ -181,7 +185,10 @@ def arguments_of_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     first, rates = runs[0], [run.acceptance_by_position for run in runs]
     tokens = sum(run.tokens_per_step for run in runs) / len(runs)
     by_position = [sum(at) / len(runs) for at in zip(*rates, strict=True)] if all(rates) else []
-    forms = acceptance_arguments(tokens, by_position, longest=first.draft_length)
+    share = sum(run.proposal_rate for run in runs) / len(runs)
+    mean = share * first.draft_length if first.draft_length and share < 1 else None
+    drafts: dict[str, Any] = {"longest": first.draft_length, "mean": mean, "proposal_rate": share}
+    forms = acceptance_arguments(tokens, by_position, **drafts)
     if (first.topk or 1) == 1:
         return forms
     tree = {"tree_width": first.topk, "verify_tokens": first.verify_tokens}
@@ -284,6 +291,7 @@ def _served(run: Run, deployment: Mapping[str, Any]) -> Served:
         "verify_tokens": run.verify_tokens,
         "context_length": DEFAULT_CONTEXT if context is None else context,
     }
+    looked_up = {"proposal_rate": run.proposal_rate} if run.proposal_rate < 1 else {}
     prompt, output = run.prompt_length, run.output_length
     if prompt is not None and output is not None:
         if context is None:
@@ -293,7 +301,7 @@ def _served(run: Run, deployment: Mapping[str, Any]) -> Served:
     return Served(
         row=run.source,
         labels={"model": str(deployment["target"])},
-        deployment={**deployment, "tree_width": run.topk or 1},
+        deployment={**deployment, **looked_up, "tree_width": run.topk or 1},
         points=points,
         tokens_per_step=run.tokens_per_step,
         quantity=run.quantity,
