@@ -220,7 +220,7 @@ class Deployment:
         """Whether recurrent states lie in pages of a cache that attention shares, as in vLLM."""
         mixers = self.target.mixers
         is_hybrid = len({mixer.is_recurrent for mixer in mixers}) > 1
-        is_paged = self.engine.stack == "vllm" and self.states.rollback == "native"
+        is_paged = self.stack == "vllm" and self.states.rollback == "native"
         return is_hybrid and is_paged
 
     @cached_property

@@ -135,6 +135,7 @@ class MemoryUse:
         if (batch_size <= largest).all():
             return logged
         gpu, fewest = self.deployment.hardware, int(np.min(largest))
+        do_wait = bool(fewest and self.deployment.recurrent_model)
         own = int(np.where(batch_size <= largest, batch_size, 0).max())
         has_own = own > fewest and self._is_of_each(batch_size, draft_length)
         values = {
@@ -149,6 +150,7 @@ class MemoryUse:
             "longest": None if draft_length is None else int(np.max(draft_length)),
             "fewest_at": self._fewest_at(draft_length),
             "do_weights_fit": bool(self.weight_bytes <= self.capacity_bytes),
+            "plain": int(np.min(self.without_drafter.max_batch_size)) if do_wait else None,
         }
         return (Note("beyond_memory", values), *logged)
 

@@ -419,8 +419,9 @@ def _times(
     times = of_steps(batch_size=batch, draft_length=gamma, verify_tokens=tokens, known=known)
     if at_once is None:
         return times
-    none = {"draft_length": np.zeros(()), "verify_tokens": np.ones(())}
-    return replace(times, plain_pass=of_steps(batch_size=at_once.plain, **none).plain_pass)
+    none, one = np.zeros(()), np.ones(())
+    alone = of_steps(batch_size=at_once.plain, draft_length=none, verify_tokens=one)
+    return replace(times, plain_pass=alone.plain_pass)
 
 
 def _at_once(deployment: Deployment, points: Mapping[str, FloatArray]) -> AtOnce | None:

@@ -54,6 +54,8 @@ def _beyond_memory(v: Values) -> str:
         largest = f"the weights fit, but not one request{at}"
     else:
         largest = "not even the weights fit"
+    if v["plain"]:
+        largest += f" (without a drafter {v['plain']}): so many run at once, the others wait"
     names = ("needed_bytes", "usable_bytes", "capacity_bytes")
     needed, usable, whole = (si(v[name], "B") for name in names)
     return (
