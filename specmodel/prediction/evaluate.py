@@ -265,13 +265,13 @@ class Evaluation:
     def at_lengths(self, draft_length: FloatArray) -> Evaluation:
         """Return the same points with drafts of other lengths, as chains."""
         points = {name: self.points[name] for name in COORDINATES if name in self.points}
-        # a draft pass carries the width of a tree: then it is not that of a chain
-        times = self.times
+        # a draft pass carries the width of a tree: then it is not that of a chain; others run more
+        times, is_known = self.times, self.is_chain.all() and not self.at_once
         return evaluate(
             self.deployment,
             points | {"draft_length": draft_length},
             self.acceptance,
-            known=times if isinstance(times, StepTimes) and self.is_chain.all() else None,
+            known=times if isinstance(times, StepTimes) and is_known else None,
             max_draft_length=self.max_draft_length,
             prompt=self.prompt,
         )
