@@ -10,7 +10,7 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.pages import Mixed, paged_bytes
+from specmodel.cost.pages import Mixed, Pages, pages_of
 from specmodel.cost.prefill import most_running, step_tokens
 from specmodel.layers.batch import Layout
 from specmodel.layers.forms import Form, Measure
@@ -55,15 +55,11 @@ class MemoryUse:
         """KV cache and state of one sequence, the drafter's included [B]."""
         tokens = check("verify_tokens", self.verify_tokens, minimum=1)
         entries = check("context_length", self.context_length, minimum=0) + tokens
-        d, is_both = self.deployment, self.has_drafter
-        if d.keeps_pages:
-            shared = d.layout.decode_context_parallel
-            mixers = _mixed(d.target, d.layout)
-            for model in d.drafter.architectures if is_both else ():
-                mixers += _mixed(model, d.draft_layout)
-            return paged_bytes(mixers, d.states, np.ceil(entries / shared), tokens)
+        if self.deployment.keeps_pages:
+            shared = self.deployment.layout.decode_context_parallel
+            return self._pages.request_bytes(self.deployment.states, entries / shared, tokens)
         values = _Values({_ENTRIES: entries, _TOKENS: tokens})
-        kept = self._kept[2] + self._kept[3] if is_both else self._kept[2]
+        kept = self._kept[2] + self._kept[3] if self.has_drafter else self._kept[2]
         return np.asarray(kept.at(values))
 
     @cached_property
@@ -76,6 +72,17 @@ class MemoryUse:
         return kept
 
     @property
+    def _pages(self) -> Pages:
+        d, key = self.deployment, ("pages", self.has_drafter)
+        if key not in d.programs:
+            mixers = _mixed(d.target, d.layout)
+            for model in d.drafter.architectures if self.has_drafter else ():
+                mixers += _mixed(model, d.draft_layout)
+            d.programs[key] = pages_of(mixers)
+        pages: Pages = d.programs[key]
+        return pages
+
+    @property
     def capacity_bytes(self) -> float:
         """Memory of the GPU that weights and cache may fill [B]."""
         d = self.deployment
@@ -83,26 +90,19 @@ class MemoryUse:
 
     @property
     def free_bytes(self) -> FloatArray:
-        """Memory that requests may fill, beside weights and tokens in flight [B]."""
-        d = self.deployment
-        tokens = d.code.batches_in_flight * step_tokens(d.hardware)
-        held = self.weight_bytes + self.in_flight_bytes(tokens) + self._profiled_bytes
-        return self.capacity_bytes - held
+        """Memory that requests may fill, beside weights and tokens in flight [B].
 
-    @property
-    def _profiled_bytes(self) -> float:
-        """What vLLM keeps free beside states for sampling of as many requests as it may run [B].
-
-        Its profile counts logits of all of them, in 16 and in 32 bits, their probabilities, and
-        random numbers; where drafts are judged, two rows of logits a request in 16 bits, and of one
-        of them two copies in 32 (``_dummy_sampler_run`` of 0.28 and 0.33, ``RejectionSampler``).
+        Beside pages of states also what vLLM's profile has for sampling of as many requests as it
+        runs at most: rows of logits in 16 and in 32 bits, probabilities and random numbers; where
+        drafts are judged, two rows in 16 bits, one of which is copied, and in 32 bits the logits
+        twice (``_dummy_sampler_run``, ``RejectionSampler`` and ``TopKTopPSampler`` of 0.28).
         """
-        if not self.deployment.keeps_pages:
-            return 0.0
-        drafts = self.has_drafter and self.deployment.has_drafter
-        copies = 5.5 if drafts else 3.5  # of 32 bits
-        rows = most_running(self.deployment.hardware) * self.deployment.target.vocabulary_size
-        return copies * BYTES_PER_ELEMENT["fp32"] * rows
+        d, left = self.deployment, self.capacity_bytes - self.weight_bytes
+        if not d.keeps_pages:
+            return left - self.in_flight_bytes(d.code.batches_in_flight * step_tokens(d.hardware))
+        copies = 5.5 if self.has_drafter and d.has_drafter else 3.5  # of 32 bits
+        rows = most_running(d.hardware) * d.target.vocabulary_size
+        return np.asarray(left - copies * BYTES_PER_ELEMENT["fp32"] * rows)
 
     @cached_property
     def max_batch_size(self) -> FloatArray:
@@ -118,10 +118,8 @@ class MemoryUse:
 
     def in_flight_bytes(self, tokens: int) -> FloatArray:
         """Return what `tokens` of a prompt hold in windows and compressors while it is read [B]."""
-        forms = self._kept[2:] if self.has_drafter else self._kept[2:3]
-        each = sum(
-            form.terms.get(_TOKENS, 0.0) for form in forms
-        )  # as for tokens that are verified
+        *_, own, drafted = self._kept  # as for tokens that are verified
+        each = own.terms.get(_TOKENS, 0.0) + self.has_drafter * drafted.terms.get(_TOKENS, 0.0)
         return np.asarray(each * np.minimum(tokens, self.context_length))
 
     def warnings(

@@ -10,40 +10,69 @@ state that is reserved, which of the prefix cache counts once a request fills a 
 """
 
 from collections.abc import Sequence
-from functools import reduce
 
 import numpy as np
 
+from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.layers.parts import TokenMixer
 from specmodel.layers.states import NATIVE, StateKeeping
 from specmodel.layers.stream import Stream
 
-_ALIGNED, _MUCH_MORE = 16, 1.5
+_ALIGNED, _MUCH_MORE, _ENDLESS = 16, 1.5, 1e15
 Mixed = tuple[TokenMixer, Stream, int, int]
 """A mixer, what its layers share, the GPUs that cut it, and its layers [-]."""
 
 
-def paged_bytes(
-    mixers: Sequence[Mixed], states: StateKeeping, entries: FloatArray, tokens: FloatArray
-) -> FloatArray:
-    """Return what a request takes on each GPU that has `entries` after a step over `tokens` [B]."""
+@dataclass(frozen=True)
+class Pages:
+    """What decides the pages of a deployment, on each GPU.
+
+    `layers` are those of a group, `recurrent` the groups of recurrent ones [-]; `token_bytes` is
+    what an attention layer keeps of a token, `state_bytes` what a recurrent one keeps without
+    drafts, and more for each drafted token [B]. Of each kind of attention, `attention` has the
+    groups [-], the bytes of a token, and the most that its window keeps [B].
+    """
+
+    layers: int
+    recurrent: int
+    token_bytes: float
+    state_bytes: tuple[float, float]
+    attention: tuple[tuple[int, float, float], ...]
+
+    def request_bytes(
+        self, states: StateKeeping, entries: FloatArray, tokens: FloatArray
+    ) -> FloatArray:
+        """Return what a request takes that has `entries` after a step over `tokens` tokens [B]."""
+        state, more = self.state_bytes
+        unit = _ALIGNED * self.token_bytes
+        page = unit * np.ceil((state + more * (tokens - 1)) / unit)
+        is_short = (entries * self.token_bytes < page) & (states.slots == "aligned")
+        blocks = self.recurrent * (states.states(tokens) - is_short)
+        for groups, each, most in self.attention:
+            blocks = blocks + groups * np.ceil(np.minimum(entries * each, most) / page)
+        return np.asarray(blocks * self.layers * page)
+
+
+def pages_of(mixers: Sequence[Mixed]) -> Pages:
+    """Return the pages of the mixers of a target and of its drafter, if that is loaded."""
     counts: dict[TokenMixer, int] = {}
     for mixer, _, _, layers in mixers:
         counts[mixer] = counts.get(mixer, 0) + layers
     fewest, most = min(counts.values()), max(counts.values())
     group = most if most < _MUCH_MORE * fewest else fewest
     own = {mixer: (stream, n) for mixer, stream, n, _ in mixers}
-    of_tokens = max(m.sequence_bytes(_ALIGNED, *own[m]) for m in counts if not m.is_recurrent)
-    of_state = [
-        m.reserved_bytes(tokens, NATIVE, *own[m]) / tokens for m in counts if m.is_recurrent
+    groups = {mixer: -(-layers // group) for mixer, layers in counts.items()}
+    attending = [m for m in counts if not m.is_recurrent]
+    each, most_kept = (
+        [float(m.sequence_bytes(n, *own[m])) for m in attending] for n in (1.0, _ENDLESS)
+    )
+    kept = zip((groups[m] for m in attending), each, most_kept, strict=True)
+    reserved = [
+        [float(m.reserved_bytes(np.float64(n), NATIVE, *own[m])) / n for n in (1, 2)]
+        for m in counts
+        if m.is_recurrent
     ]
-    page = of_tokens * np.ceil(reduce(np.maximum, of_state) / of_tokens)
-    blocks = np.zeros(())
-    for mixer, layers in counts.items():
-        kept = np.ceil(mixer.sequence_bytes(entries, *own[mixer]) / page)
-        if mixer.is_recurrent:
-            is_short = entries * of_tokens < _ALIGNED * page
-            kept = states.states(tokens) - (is_short & (states.slots == "aligned"))
-        blocks = blocks + -(-layers // group) * kept
-    return np.asarray(blocks * group * page)
+    first, second = max(reserved)
+    recurrent = sum(groups[m] for m in counts if m.is_recurrent)
+    return Pages(group, recurrent, max(each), (first, second - first), tuple(kept))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property, partial, reduce
+from functools import cached_property, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.blocks import FEW, MANY, MOST, BlockedTimes, keep_memory
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import KernelErrors, StepTimes, step_times
+from specmodel.cost.latency import KernelErrors, StepTimes, decode_pass, step_times
 from specmodel.cost.memory import MemoryUse
 from specmodel.cost.passes import PassTime
 from specmodel.cost.prefill import (
@@ -29,6 +29,7 @@ from specmodel.cost.prefill import (
     prompt_pass,
     waiting,
 )
+from specmodel.layers.batch import SequenceGroup
 from specmodel.layers.work import CAUSES
 from specmodel.prediction.best import MORE, Best, Held
 
@@ -130,16 +131,13 @@ class Evaluation:
     @cached_property
     def _plain_time(self) -> FloatArray:
         """Decode step, by which each request has a token [s]."""
-        plain = self.times.forward_time
-        return plain * self._turns(self.at_once.plain) if self.at_once else plain
+        plain, batch = self.times.forward_time, self.points["batch_size"]
+        return plain * (batch / self.at_once.plain) if self.at_once else plain
 
     def _drafting(self, time: FloatArray) -> FloatArray:
         """Return a time of steps with a draft, by which each request had one [s]."""
-        return time * self._turns(self.at_once.drafting) if self.at_once else time
-
-    def _turns(self, running: FloatArray) -> FloatArray:
-        """Return the steps by which each request had one, as so many run at once [-]."""
-        return np.asarray(self.points["batch_size"] / running)
+        batch = self.points["batch_size"]
+        return time * (batch / self.at_once.drafting) if self.at_once else time
 
     @property
     def forward_time(self) -> FloatArray:
@@ -266,12 +264,13 @@ class Evaluation:
         """Return the same points with drafts of other lengths, as chains."""
         points = {name: self.points[name] for name in COORDINATES if name in self.points}
         # a draft pass carries the width of a tree: then it is not that of a chain; others run more
-        times, is_known = self.times, self.is_chain.all() and not self.at_once
+        times = self.times
+        known = times if isinstance(times, StepTimes) and self.is_chain.all() else None
         return evaluate(
             self.deployment,
             points | {"draft_length": draft_length},
             self.acceptance,
-            known=times if isinstance(times, StepTimes) and is_known else None,
+            known=replace(known, draft_passes=()) if known and self.at_once else known,
             max_draft_length=self.max_draft_length,
             prompt=self.prompt,
         )
@@ -363,7 +362,7 @@ def evaluate(
     points = {"verify_tokens": points["draft_length"] + 1} | dict(points)
     at_once = _at_once(deployment, points)
     running = points | ({"batch_size": at_once.drafting} if at_once else {})
-    times = _times(deployment, running, at_once, None if at_once else known, errors)
+    times = _times(deployment, running, at_once, known, errors)
     if prompt is None and "prompt_length" in points:
         alone = prompt_pass(deployment, points["prompt_length"])
         alone = alone.scaled(errors.verify, errors.deployment) if errors else alone
@@ -412,16 +411,23 @@ def _times(
     is_long = size > MANY and np.broadcast(*pairs).size > MANY
     if not (errors or at_once) and (is_long or size > MOST):
         return BlockedTimes(deployment, running)
-    of_steps = partial(
-        step_times, deployment, context_length=running["context_length"], errors=errors
-    )
     batch, gamma, tokens = pairs
-    times = of_steps(batch_size=batch, draft_length=gamma, verify_tokens=tokens, known=known)
-    if at_once is None:
+    known = replace(known, draft_passes=()) if known and at_once else known
+    times = step_times(
+        deployment,
+        batch_size=batch,
+        draft_length=gamma,
+        verify_tokens=tokens,
+        context_length=running["context_length"],
+        known=known,
+        errors=errors,
+    )
+    if at_once is None or known:
         return times
-    none, one = np.zeros(()), np.ones(())
-    alone = of_steps(batch_size=at_once.plain, draft_length=none, verify_tokens=one)
-    return replace(times, plain_pass=alone.plain_pass)
+    plain = SequenceGroup(batch_size=at_once.plain, context_length=running["context_length"])
+    alone = decode_pass(deployment, plain)
+    alone = alone.scaled(errors.forward, errors.deployment) if errors else alone
+    return replace(times, plain_pass=alone)
 
 
 def _at_once(deployment: Deployment, points: Mapping[str, FloatArray]) -> AtOnce | None:
@@ -433,12 +439,12 @@ def _at_once(deployment: Deployment, points: Mapping[str, FloatArray]) -> AtOnce
         return None
     batch, is_loaded = points["batch_size"], deployment.runs_idle_drafter
     memory = MemoryUse(deployment, points["context_length"], points["verify_tokens"])
-    drafting, plain = (
-        np.where(use.max_batch_size < 1, batch, np.minimum(batch, use.max_batch_size))
-        for use in (memory, memory.without_drafter)
-    )
-    found = AtOnce(np.where((points["draft_length"] > 0) | is_loaded, drafting, plain), plain)
-    return found if any((each < batch).any() for each in found) else None
+    if (batch <= memory.max_batch_size).all():
+        return None  # as then all run without a drafter too
+    drafting, plain = memory.max_batch_size, memory.without_drafter.max_batch_size
+    drafting = np.where((points["draft_length"] > 0) | is_loaded, drafting, plain)
+    first, second = (np.where(n < 1, batch, np.minimum(batch, n)) for n in (drafting, plain))
+    return AtOnce(first, second)
 
 
 def lengths_considered(deployment: Deployment, longest: int, axes: int) -> FloatArray:
