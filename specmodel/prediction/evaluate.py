@@ -411,9 +411,22 @@ def _times(
     is_long = size > MANY and np.broadcast(*pairs).size > MANY
     if not (errors or at_once) and (is_long or size > MOST):
         return BlockedTimes(deployment, running)
+    if at_once and known:
+        known = replace(known, draft_passes=())
+    elif at_once:
+        plain = SequenceGroup(batch_size=at_once.plain, context_length=running["context_length"])
+        alone, none = decode_pass(deployment, plain), np.zeros(())
+        known = StepTimes(
+            plain_pass=alone,
+            verify_pass=alone,
+            draft_passes=(),
+            speculating_chance=none,
+            tree_time=none,
+            lookup_time=none,
+            rejection_time=none,
+        )
     batch, gamma, tokens = pairs
-    known = replace(known, draft_passes=()) if known and at_once else known
-    times = step_times(
+    return step_times(
         deployment,
         batch_size=batch,
         draft_length=gamma,
@@ -422,12 +435,6 @@ def _times(
         known=known,
         errors=errors,
     )
-    if at_once is None or known:
-        return times
-    plain = SequenceGroup(batch_size=at_once.plain, context_length=running["context_length"])
-    alone = decode_pass(deployment, plain)
-    alone = alone.scaled(errors.forward, errors.deployment) if errors else alone
-    return replace(times, plain_pass=alone)
 
 
 def _at_once(deployment: Deployment, points: Mapping[str, FloatArray]) -> AtOnce | None:
