@@ -46,7 +46,7 @@ class Pages:
         """Return what a request takes that has `entries` after a step over `tokens` tokens [B]."""
         state, more = self.state_bytes
         unit = _ALIGNED * self.token_bytes
-        page = unit * np.ceil((state + more * (tokens - 1)) / unit)
+        page = unit * np.maximum(np.ceil((state + more * (tokens - 1)) / unit), 1)
         is_short = (entries * self.token_bytes < page) & (states.slots == "aligned")
         blocks = self.recurrent * (states.states(tokens) - is_short)
         for groups, each, most in self.attention:
