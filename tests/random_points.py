@@ -108,7 +108,7 @@ def identities(p):
     """Return where columns are related as they are defined."""
     gamma, batch = p.draft_length, p.batch_size
     plain, step = p.forward_time, p.step_time
-    growth = p.times.growth_by_cause()
+    growth, takes_turns = p.times.growth_by_cause(), p.evaluation.at_once is not None
     total = np.broadcast_to(sum(growth.values()), gamma.shape)
     finite = [np.isfinite(p.values[name]) for name in p.units() if "break_even" not in name]
     return {
@@ -119,7 +119,7 @@ def identities(p):
         "throughput": same(p.throughput * p.tpot, batch),
         "efficiency": same(p.target_efficiency, np.minimum(plain / p.verify_time, 1)),
         "step efficiency": same(p.step_efficiency * (gamma + 1), p.tokens_per_step),
-        "causes sum": np.isclose(total, step - plain, rtol=0, atol=1e-9 * step),
+        "causes sum": np.isclose(total, step - plain, rtol=0, atol=1e-9 * step) | takes_turns,
         "tokens from 1": p.tokens_per_step >= 1,
         "tokens to all": p.tokens_per_step <= (gamma + 1) * (1 + CLOSE),
         "times above 0": (plain > 0) & (step > 0) & (p.verify_time > 0),
@@ -167,6 +167,7 @@ def limits(p, at):
     needed = p.break_even_acceptance_rate
     breaks_even = at(acceptance=np.nan_to_num(needed)).speedup
     is_idle = p.deployment.runs_idle_drafter  # then a best length of 0 says that none is loaded
+    takes_turns = is_idle and none.evaluation.at_once is not None  # for room that it takes
     best_speedup = at(draft_length=p.best_draft_length).speedup
     best_speedup = np.where(p.best_draft_length == 0, 1.0, best_speedup)
     return {
@@ -181,8 +182,8 @@ def limits(p, at):
         "no draft, speedup 1": none.speedup < 1 if is_idle else none.speedup == 1,
         "no draft, one token": none.tokens_per_step == 1,
         "no draft, decode step": (is_idle | (none.step_time == none.forward_time))
-        & (none.verify_time == none.forward_time)
-        & (none.target_efficiency == 1),
+        & (takes_turns | (none.verify_time == none.forward_time))
+        & (takes_turns | (none.target_efficiency == 1)),
         "no draft, no cause": none.limited_by == "none",
         "all accepted": same(sure.tokens_per_step, 1 + rate * p.draft_length),
         "none accepted": at(acceptance=0.0).tokens_per_step == 1,

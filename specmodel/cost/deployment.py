@@ -216,6 +216,14 @@ class Deployment:
         return next((m for m in self._models if any(mix.is_recurrent for mix in m.mixers)), None)
 
     @cached_property
+    def keeps_pages(self) -> bool:
+        """Whether recurrent states lie in pages of a cache that attention shares, as in vLLM."""
+        mixers = self.target.mixers
+        is_hybrid = len({mixer.is_recurrent for mixer in mixers}) > 1
+        is_paged = self.stack == "vllm" and self.states.rollback == "native"
+        return is_hybrid and is_paged
+
+    @cached_property
     def compressed_model(self) -> Architecture | None:
         """The first of target and draft models whose cache entries are made of several tokens."""
         return next((m for m in self._models if any(mix.pools_tokens for mix in m.mixers)), None)

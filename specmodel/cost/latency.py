@@ -270,6 +270,12 @@ def step_times(
     )
 
 
+def decode_pass(deployment: Deployment, sequences: SequenceGroup) -> PassTime:
+    """Return a decode step with the host's launches, all of its time."""
+    B = sequences.batch_size
+    return launched(deployment, _padded(deployment, sequences, B, "all"), B, B)
+
+
 LAUNCHES_OF_PIECES = 4.0
 """What the host launches of a layer in pieces: a graph of what is not attention, the write of keys
 and values, attention and its plan [-]."""

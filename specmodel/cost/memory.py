@@ -1,14 +1,17 @@
 """Device memory of a deployment: weights, KV cache and drafter against capacity."""
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from specmodel.base.classes import dataclass
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.prefill import step_tokens
+from specmodel.cost.pages import Mixed, Pages, pages_of
+from specmodel.cost.prefill import most_running, step_tokens
 from specmodel.layers.batch import Layout
 from specmodel.layers.forms import Form, Measure
 from specmodel.layers.states import StateKeeping
@@ -28,33 +31,56 @@ class MemoryUse:
         What runs where; a drafter cut over fewer GPUs than the target fills those GPUs most.
     context_length, verify_tokens
         KV entries of each sequence before the step, and most tokens that a step adds [token].
+    has_drafter
+        Whether the drafter is loaded.
     """
 
     deployment: Deployment
     context_length: Numeric
     verify_tokens: Numeric
+    has_drafter: bool = True
+
+    @property
+    def without_drafter(self) -> "MemoryUse":
+        """Memory of plain decoding with nothing that drafts."""
+        return replace(self, verify_tokens=np.ones(()), has_drafter=False)
 
     @cached_property
     def weight_bytes(self) -> float:
         """Weights of the target and of the drafter [B]."""
-        return self._kept[0] + self._kept[1]
+        return self._kept[0] + self._kept[1] * self.has_drafter
 
     @cached_property
     def bytes_per_request(self) -> FloatArray:
         """KV cache and state of one sequence, the drafter's included [B]."""
         tokens = check("verify_tokens", self.verify_tokens, minimum=1)
         entries = check("context_length", self.context_length, minimum=0) + tokens
+        if self.deployment.keeps_pages:
+            shared = self.deployment.layout.decode_context_parallel
+            return self._pages.request_bytes(self.deployment.states, entries / shared, tokens)
         values = _Values({_ENTRIES: entries, _TOKENS: tokens})
-        return np.asarray(self._kept[2].at(values))
+        kept = self._kept[2] + self._kept[3] if self.has_drafter else self._kept[2]
+        return np.asarray(kept.at(values))
 
     @cached_property
-    def _kept(self) -> tuple[float, float, Form]:
-        """Weights of target and drafter [B], and what is kept of a request as a form [B]."""
+    def _kept(self) -> tuple[float, float, Form, Form]:
+        """Weights of target and drafter, and what each keeps of a request as a form [B]."""
         programs = self.deployment.programs
         if "memory" not in programs:
             programs["memory"] = _kept_by(self.deployment)
-        kept: tuple[float, float, Form] = programs["memory"]
+        kept: tuple[float, float, Form, Form] = programs["memory"]
         return kept
+
+    @property
+    def _pages(self) -> Pages:
+        d, key = self.deployment, ("pages", self.has_drafter)
+        if key not in d.programs:
+            mixers = _mixed(d.target, d.layout)
+            for model in d.drafter.architectures if self.has_drafter else ():
+                mixers += _mixed(model, d.draft_layout)
+            d.programs[key] = pages_of(mixers)
+        pages: Pages = d.programs[key]
+        return pages
 
     @property
     def capacity_bytes(self) -> float:
@@ -64,10 +90,19 @@ class MemoryUse:
 
     @property
     def free_bytes(self) -> FloatArray:
-        """Memory that requests may fill, beside weights and tokens in flight [B]."""
-        d = self.deployment
-        tokens = d.code.batches_in_flight * step_tokens(d.hardware)
-        return self.capacity_bytes - self.weight_bytes - self.in_flight_bytes(tokens)
+        """Memory that requests may fill, beside weights and tokens in flight [B].
+
+        Beside pages of states also what vLLM's profile has for sampling of as many requests as it
+        runs at most: rows of logits in 16 and in 32 bits, probabilities and random numbers; where
+        drafts are judged, two rows in 16 bits, one of which is copied, and in 32 bits the logits
+        twice (``_dummy_sampler_run``, ``RejectionSampler`` and ``TopKTopPSampler`` of 0.28).
+        """
+        d, left = self.deployment, self.capacity_bytes - self.weight_bytes
+        if not d.keeps_pages:
+            return left - self.in_flight_bytes(d.code.batches_in_flight * step_tokens(d.hardware))
+        copies = 5.5 if self.has_drafter and d.has_drafter else 3.5  # of 32 bits
+        rows = most_running(d.hardware) * d.target.vocabulary_size
+        return np.asarray(left - copies * BYTES_PER_ELEMENT["fp32"] * rows)
 
     @cached_property
     def max_batch_size(self) -> FloatArray:
@@ -83,7 +118,8 @@ class MemoryUse:
 
     def in_flight_bytes(self, tokens: int) -> FloatArray:
         """Return what `tokens` of a prompt hold in windows and compressors while it is read [B]."""
-        each = self._kept[2].terms.get(_TOKENS, 0.0)  # as for tokens that are verified
+        *_, own, drafted = self._kept  # as for tokens that are verified
+        each = own.terms.get(_TOKENS, 0.0) + self.has_drafter * drafted.terms.get(_TOKENS, 0.0)
         return np.asarray(each * np.minimum(tokens, self.context_length))
 
     def warnings(
@@ -97,6 +133,7 @@ class MemoryUse:
         if (batch_size <= largest).all():
             return logged
         gpu, fewest = self.deployment.hardware, int(np.min(largest))
+        do_wait = bool(fewest and self.deployment.recurrent_model)
         own = int(np.where(batch_size <= largest, batch_size, 0).max())
         has_own = own > fewest and self._is_of_each(batch_size, draft_length)
         values = {
@@ -111,6 +148,7 @@ class MemoryUse:
             "longest": None if draft_length is None else int(np.max(draft_length)),
             "fewest_at": self._fewest_at(draft_length),
             "do_weights_fit": bool(self.weight_bytes <= self.capacity_bytes),
+            "plain": int(np.min(self.without_drafter.max_batch_size)) if do_wait else None,
         }
         return (Note("beyond_memory", values), *logged)
 
@@ -163,13 +201,20 @@ class _Values(dict[Measure, FloatArray]):
         return measure.rule(self, *measure.told)
 
 
-def _kept_by(deployment: Deployment) -> tuple[float, float, Form]:
-    """Return weights of target and drafter [B], and what is kept of a request as a form [B]."""
-    d = deployment
-    request = _kept_of_request(d.target, d.states, d.layout)
+def _kept_by(deployment: Deployment) -> tuple[float, float, Form, Form]:
+    """Return weights of target and drafter, and what each keeps of a request as a form [B]."""
+    d, drafted = deployment, Form({})
     for model in d.drafter.architectures:
-        request = request + _kept_of_request(model, d.states, d.draft_layout)
-    return d.target.weight_bytes(d.layout), _draft_weight_bytes(d), request
+        drafted = drafted + _kept_of_request(model, d.states, d.draft_layout)
+    request = _kept_of_request(d.target, d.states, d.layout)
+    return d.target.weight_bytes(d.layout), _draft_weight_bytes(d), request, drafted
+
+
+def _mixed(model: Architecture, layout: Layout) -> list[Mixed]:
+    """Return the mixers of a model that keep anything of a request."""
+    n, stream = layout.tensor_parallel, model.stream
+    found = [(mixer, stream, n, layers) for mixer, layers in model.mixers.items()]
+    return [each for each in found if each[0].sequence_bytes(1, stream, n)]
 
 
 def _kept_of_request(model: Architecture, states: StateKeeping, layout: Layout) -> Form:

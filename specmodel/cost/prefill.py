@@ -191,6 +191,11 @@ def carried_prefill(
     return np.asarray(met / points["output_length"] * prefill_time)
 
 
+def most_running(hardware: HardwareProfile) -> int:
+    """Return the requests of a replica that vLLM runs at most by default on a GPU [request]."""
+    return 256 if step_tokens(hardware) == 2048 else 1024
+
+
 def step_tokens(hardware: HardwareProfile) -> int:
     """Return the tokens that an engine schedules in a step by default on a GPU [token].
 

@@ -327,13 +327,14 @@ def load_architecture(
 def _stored(own: Architecture, dtype: str) -> dict[str, object]:
     """Return the fields to change where linear layers are stored in another dtype.
 
-    In NVFP4, mixers beside experts keep 16 bits, as does the block for multi-token prediction:
-    NVIDIA's checkpoints of MiniMax, Kimi-K2, GLM-5, Qwen3.5, Gemma-4 (``exclude_modules``).
+    In NVFP4, mixers beside experts keep 16 bits: NVIDIA's checkpoints of MiniMax, Kimi-K2, GLM-5,
+    Qwen3.5, Gemma-4 (``exclude_modules``). So does the block for multi-token prediction in four
+    bits of any kind: as well there, and in GPTQ's of Qwen3.6.
     """
     changes: dict[str, object] = {"weight_dtype": dtype}
     if dtype == "fp4" and own.is_moe:
         changes["attention_dtype"] = "bf16"
-    if dtype == "fp4" and own.num_mtp_modules:
+    if BYTES_PER_ELEMENT.get(dtype, 2.0) < 1 and own.num_mtp_modules:
         changes["mtp_dtype"] = "bf16"
     return changes
 

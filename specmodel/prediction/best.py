@@ -43,13 +43,15 @@ class Best(NamedTuple):
 
 
 class Held(NamedTuple):
-    """By point the shortest draft that would gain more than any that fits in memory.
+    """By point the shortest draft that would gain more than any that fits, if memory were larger.
 
-    Its length, 0 where there is none [token], and its speedup [-].
+    Its length, 0 where there is none [token], its speedup as memory is [-], and how many requests
+    run at once with it [request].
     """
 
     draft_length: FloatArray
     speedup: FloatArray
+    running: FloatArray
 
 
 def alike_places(gains: FloatArray, place: int) -> tuple[int, int]:

@@ -110,26 +110,23 @@ def _that_fit(evaluation: Evaluation, *names: str) -> list[FloatArray]:
 
 
 def _of_memory(e: Evaluation) -> list[Note]:
-    """Return where memory ends drafts, and what it costs where it costs most."""
+    """Return where memory ends drafts, and how many would run where the fewest do."""
     held = e.held
     if held is None or not held.draft_length.any():
         return []
     needed = replace(e.memory, verify_tokens=held.draft_length + 1)
-    size, length, gain, taken, total = np.broadcast_arrays(
-        e.points["batch_size"],
-        held.draft_length,
-        held.speedup,
-        e.speedup,
-        needed.total_bytes(e.points["batch_size"]),
+    size, length, gain, running, total = np.broadcast_arrays(
+        e.points["batch_size"], *held, needed.total_bytes(e.points["batch_size"])
     )
     is_held = length > 0
-    most = np.where(is_held, gain / taken, 0).argmax()
+    most = np.where(is_held, size / running, 0).argmax()
     values = {
         "batch_sizes": _ranges(size, is_held),
         "are_several": bool(np.ptp(size[is_held])),
         "batch_size": float(size.flat[most]),
         "draft_length": float(length.flat[most]),
         "speedup": float(gain.flat[most]),
+        "running": float(running.flat[most]),
         "needed_bytes": float(total.flat[most]),
         "usable_bytes": needed.capacity_bytes,
     }

@@ -80,9 +80,7 @@ COLUMNS = (
     ),
     _uncertain("verify_time", "s", "verify pass"),
     _uncertain("draft_time", "s", "all drafting of a step, and what it waits for the host"),
-    Column(
-        "reject_time", "s", "rejection sampling of a step", source=lambda e: e.times.reject_time
-    ),
+    Column("reject_time", "s", "rejection sampling of a step"),
     _uncertain("step_time", "s", "drafting, verification and rejection"),
     _uncertain(
         "target_efficiency",

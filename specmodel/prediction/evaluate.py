@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.blocks import FEW, MANY, MOST, BlockedTimes, keep_memory
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import KernelErrors, StepTimes, step_times
+from specmodel.cost.latency import KernelErrors, StepTimes, decode_pass, step_times
 from specmodel.cost.memory import MemoryUse
 from specmodel.cost.passes import PassTime
 from specmodel.cost.prefill import (
@@ -29,6 +29,7 @@ from specmodel.cost.prefill import (
     prompt_pass,
     waiting,
 )
+from specmodel.layers.batch import SequenceGroup
 from specmodel.layers.work import CAUSES
 from specmodel.prediction.best import MORE, Best, Held
 
@@ -46,6 +47,13 @@ _AT_ONCE = 2**20
 
 COORDINATES = ("batch_size", "context_length", *LOAD, LOCKSTEP)
 """Coordinates that drafts of all lengths have in common."""
+
+
+class AtOnce(NamedTuple):
+    """Requests that run at once with a drafter, and without it; the others wait [request]."""
+
+    drafting: FloatArray
+    plain: FloatArray
 
 
 class Prompt(NamedTuple):
@@ -66,7 +74,9 @@ class Evaluation:
     that acceptance is known for and the drafter makes [token]. `prompt` and `draft_prefill` are
     passes of one prompt on each replica. `chains` are the same
     points at all `lengths_considered`, where these were evaluated. `is_chain` says where drafts are
-    chains, not trees.
+    chains, not trees. `at_once` says how many requests run where memory lacks room for the states
+    of some, which take turns: `times` are of a step of those that run, all others of one turn of
+    all requests.
     """
 
     deployment: Deployment
@@ -80,6 +90,7 @@ class Evaluation:
     prompt: Prompt | None = None
     draft_prefill: PassTime | None = None
     chains: Evaluation | None = None
+    at_once: AtOnce | None = None
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -101,7 +112,7 @@ class Evaluation:
         """What a prompt adds to a plain step, beside which the host launches both [s]."""
         if not self.prompt:
             return np.zeros(())
-        added, plain = self.prompt.added, self.times.forward_time
+        added, plain = self.prompt.added, self._plain_time
         if self.deployment.engine.hides_host == "none":
             return added.total_time
         both = PassTime.of(plain + added.gpu_time, 0.0, added.launch_time)
@@ -117,25 +128,41 @@ class Evaluation:
     def _carried(self, added: FloatArray) -> FloatArray:
         return carried_prefill(self.deployment, self.points, added)
 
+    @cached_property
+    def _plain_time(self) -> FloatArray:
+        """Decode step, by which each request has a token [s]."""
+        plain, batch = self.times.forward_time, self.points["batch_size"]
+        return plain * (batch / self.at_once.plain) if self.at_once else plain
+
+    def _drafting(self, time: FloatArray) -> FloatArray:
+        """Return a time of steps with a draft, by which each request had one [s]."""
+        batch = self.points["batch_size"]
+        return time * (batch / self.at_once.drafting) if self.at_once else time
+
     @property
     def forward_time(self) -> FloatArray:
         """Decode step with the prefill it carries [s]."""
-        plain = self.times.forward_time
+        plain = self._plain_time
         return plain if self.prefill is None else plain + self.carried
 
     @property
     def verify_time(self) -> FloatArray:
         """Mean target pass of a step with the prefill it carries [s]."""
-        verify = self.times.verify_time
+        verify = self._drafting(self.times.verify_time)
         return verify if self.prefill is None else verify + self.tokens_per_step * self.carried
 
     @property
     def draft_time(self) -> FloatArray:
         """All drafting of a step, with the prefill by the drafter [s]."""
-        draft = self.times.draft_time
+        draft = self._drafting(self.times.draft_time)
         if self.draft_prefill is None:
             return draft
         return draft + self.tokens_per_step * self.carried_by_draft
+
+    @property
+    def reject_time(self) -> FloatArray:
+        """Rejection sampling of a step, and what else the host does once a draft [s]."""
+        return self._drafting(self.times.reject_time)
 
     @cached_property
     def step_time(self) -> FloatArray:
@@ -148,7 +175,7 @@ class Evaluation:
     @cached_property
     def _unloaded_step_time(self) -> FloatArray:
         """Drafting, verification and rejection [s]."""
-        step = self.times.step_time
+        step = self._drafting(self.times.step_time)
         if isinstance(self.step_error, float) and self.step_error == 1:
             return step
         return step * np.where(self.points["draft_length"] > 0, self.step_error, 1.0)
@@ -184,7 +211,7 @@ class Evaluation:
         """
         if not self.is_chain.any():
             return np.full((), np.nan)
-        relative = speculation.relative_step_time(self.times.forward_time, self._unloaded_step_time)
+        relative = speculation.relative_step_time(self._plain_time, self._unloaded_step_time)
         rate = self.deployment.drafter.proposal_rate
         gamma = self.points["draft_length"]
         least = speculation.break_even_acceptance_rate(relative, gamma, rate)
@@ -214,13 +241,20 @@ class Evaluation:
 
     @property
     def limit(self) -> np.ndarray:
-        """Index into `LIMITS` of what lengthens the step most; memory where it allows no draft [-].
+        """Index into `LIMITS` of what lengthens the step most [-].
 
-        Memory is told of the best draft lengths alone.
+        It is memory where others wait for the states of those that run, or where the best draft
+        length is 0 for that.
         """
         gamma = self.points["draft_length"]
-        largest = _largest(self.growth_by_cause())
+        growth = self.growth_by_cause()
+        largest = _largest(growth)
         found = np.where((gamma > 0) & (largest >= 0), largest, LIMITS.index("none"))
+        if self.at_once:
+            running, plain = self.at_once
+            waited = (plain / running - 1) * self.times.step_time
+            is_first = (gamma > 0) & (waited > reduce(np.maximum, growth.values()))
+            found = np.where(is_first, LIMITS.index("memory"), found)
         if self.chains and self.held:
             is_held = (gamma == 0) & (self.held.draft_length > 0)
             found = np.where(is_held, LIMITS.index("memory"), found)
@@ -229,13 +263,14 @@ class Evaluation:
     def at_lengths(self, draft_length: FloatArray) -> Evaluation:
         """Return the same points with drafts of other lengths, as chains."""
         points = {name: self.points[name] for name in COORDINATES if name in self.points}
-        # a draft pass carries the width of a tree: then it is not that of a chain
+        # a draft pass carries the width of a tree: then it is not that of a chain; others run more
         times = self.times
+        known = times if isinstance(times, StepTimes) and self.is_chain.all() else None
         return evaluate(
             self.deployment,
             points | {"draft_length": draft_length},
             self.acceptance,
-            known=times if isinstance(times, StepTimes) and self.is_chain.all() else None,
+            known=replace(known, draft_passes=()) if known and self.at_once else known,
             max_draft_length=self.max_draft_length,
             prompt=self.prompt,
         )
@@ -272,11 +307,13 @@ class Evaluation:
         if self._open is None or not self.is_chain.all():
             return None
         chains, drafts = self.chains or self.at_lengths(self.lengths), -self.max_draft_length
-        gains = np.broadcast_to(chains.speedup, chains.shape)[drafts:]
-        is_more = ~self._open[drafts:] & (gains > np.maximum(MORE * self.best.speedup, 1.0))
+        running, plain = chains.at_once or (np.ones(()), np.ones(()))
+        whole = np.broadcast_to(chains.speedup * plain / running, chains.shape)[drafts:]
+        is_more = ~self._open[drafts:] & (whole > np.maximum(MORE * self.best.speedup, 1.0))
         first = is_more.argmax(axis=0)
         length = np.where(is_more.any(axis=0), first + 1.0, 0.0)
-        return Held(length, np.take_along_axis(gains, first[None], axis=0)[0])
+        told = (np.broadcast_to(a, chains.shape)[drafts:] for a in (chains.speedup, running))
+        return Held(length, *(np.take_along_axis(a, first[None], axis=0)[0] for a in told))
 
     @cached_property
     def _chain_shape(self) -> tuple[int, ...]:
@@ -323,29 +360,13 @@ def evaluate(
     `step_times`.
     """
     points = {"verify_tokens": points["draft_length"] + 1} | dict(points)
-    pairs = points["batch_size"], points["draft_length"], points["verify_tokens"]
-    # short axes of a grid are as good as blocks, until what it has of contexts is large
-    size = np.broadcast(*pairs, points["context_length"]).size
-    if errors or size > FEW:
-        keep_memory()
-    is_long = size > MANY and np.broadcast(*pairs).size > MANY
-    times: StepTimes | BlockedTimes
-    if not errors and (is_long or size > MOST):
-        times = BlockedTimes(deployment, points)
-    else:
-        times = step_times(
-            deployment,
-            batch_size=points["batch_size"],
-            draft_length=points["draft_length"],
-            verify_tokens=points["verify_tokens"],
-            context_length=points["context_length"],
-            known=known,
-            errors=errors,
-        )
+    at_once = _at_once(deployment, points)
+    running = points | ({"batch_size": at_once.drafting} if at_once else {})
+    times = _times(deployment, running, at_once, known, errors)
     if prompt is None and "prompt_length" in points:
         alone = prompt_pass(deployment, points["prompt_length"])
         alone = alone.scaled(errors.verify, errors.deployment) if errors else alone
-        prompt = Prompt(alone, added_at(deployment, points, errors))
+        prompt = Prompt(alone, added_at(deployment, running, errors))
     draft_prefill = None
     if "prompt_length" in points:
         draft_prefill = draft_prefill_pass(deployment, points["prompt_length"])
@@ -370,7 +391,67 @@ def evaluate(
         max_draft_length=max_draft_length,
         prompt=prompt,
         draft_prefill=draft_prefill,
+        at_once=at_once,
     )
+
+
+def _times(
+    deployment: Deployment,
+    running: Mapping[str, FloatArray],
+    at_once: AtOnce | None,
+    known: StepTimes | None,
+    errors: KernelErrors | None,
+) -> StepTimes | BlockedTimes:
+    """Return times of steps of requests that run at once, in blocks where there are many."""
+    pairs = [running[name] for name in ("batch_size", "draft_length", "verify_tokens")]
+    # short axes of a grid are as good as blocks, until what it has of contexts is large
+    size = np.broadcast(*pairs, running["context_length"]).size
+    if errors or size > FEW:
+        keep_memory()
+    is_long = size > MANY and np.broadcast(*pairs).size > MANY
+    if not (errors or at_once) and (is_long or size > MOST):
+        return BlockedTimes(deployment, running)
+    if at_once and known:
+        known = replace(known, draft_passes=())
+    elif at_once:
+        plain = SequenceGroup(batch_size=at_once.plain, context_length=running["context_length"])
+        alone, none = decode_pass(deployment, plain), np.zeros(())
+        known = StepTimes(
+            plain_pass=alone,
+            verify_pass=alone,
+            draft_passes=(),
+            speculating_chance=none,
+            tree_time=none,
+            lookup_time=none,
+            rejection_time=none,
+        )
+    batch, gamma, tokens = pairs
+    return step_times(
+        deployment,
+        batch_size=batch,
+        draft_length=gamma,
+        verify_tokens=tokens,
+        context_length=running["context_length"],
+        known=known,
+        errors=errors,
+    )
+
+
+def _at_once(deployment: Deployment, points: Mapping[str, FloatArray]) -> AtOnce | None:
+    """Return how many requests run at once, as memory has room for their states; None if all do.
+
+    Where it has room for none, all are taken to run.
+    """
+    if not deployment.recurrent_model:
+        return None
+    batch, is_loaded = points["batch_size"], deployment.runs_idle_drafter
+    memory = MemoryUse(deployment, points["context_length"], points["verify_tokens"])
+    if (batch <= memory.max_batch_size).all():
+        return None  # as then all run without a drafter too
+    drafting, plain = memory.max_batch_size, memory.without_drafter.max_batch_size
+    drafting = np.where((points["draft_length"] > 0) | is_loaded, drafting, plain)
+    first, second = (np.where(n < 1, batch, np.minimum(batch, n)) for n in (drafting, plain))
+    return AtOnce(first, second)
 
 
 def lengths_considered(deployment: Deployment, longest: int, axes: int) -> FloatArray:

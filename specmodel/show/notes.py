@@ -54,6 +54,8 @@ def _beyond_memory(v: Values) -> str:
         largest = f"the weights fit, but not one request{at}"
     else:
         largest = "not even the weights fit"
+    if v["plain"]:
+        largest += f" (without a drafter {v['plain']}): so many run at once, the others wait"
     names = ("needed_bytes", "usable_bytes", "capacity_bytes")
     needed, usable, whole = (si(v[name], "B") for name in names)
     return (
@@ -87,8 +89,9 @@ def _memory_ends_drafts(v: Values) -> str:
     at = f" at {v['batch_size']:.0f}" if v["are_several"] else ""
     needed, usable = (si(v[name], "B") for name in ("needed_bytes", "usable_bytes"))
     return (
-        f"no memory at batch size {v['batch_sizes']} for {v['draft_length']:.0f} drafted{at}"
-        f" ({v['speedup']:.2f}x): {needed} of {usable}"
+        f"no memory at batch size {v['batch_sizes']} for {v['draft_length']:.0f} drafted{at}:"
+        f" {needed} of {usable}, so that {v['running']:.0f} would run at once, the others wait"
+        f" ({v['speedup']:.2f}x)"
     )
 
 

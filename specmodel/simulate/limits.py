@@ -7,7 +7,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
-from specmodel.cost.prefill import step_tokens
+from specmodel.cost.prefill import most_running, step_tokens
 from specmodel.simulate.loop import blocks_for
 from specmodel.simulate.requests import Requests
 from specmodel.simulate.state import Limits
@@ -43,10 +43,9 @@ class Scheduler:
 def usual_scheduler(deployment: Deployment, max_draft_length: int) -> Scheduler:
     """Return the limits that vLLM 0.33 takes by default on the GPUs of a deployment."""
     replicas, tokens = deployment.layout.replicas, step_tokens(deployment.hardware)
-    running = 256 if tokens == 2048 else 1024
     drafts = deployment.has_drafter and not deployment.drafter.is_lookup
     return Scheduler(
-        max_running=running * replicas,
+        max_running=most_running(deployment.hardware) * replicas,
         token_budget=tokens * replicas,
         reserved_tokens=max_draft_length if drafts else 0,
     )

@@ -312,7 +312,9 @@ def test_latents_are_shared_and_recurrent_states_stay_on_each_gpu():
     held = []
     for n in (1, 8):
         cut = {"tensor_parallel": 8, "decode_context_parallel": n, "drafter": "ngram"}
-        deployment, _ = deploy(target="kimi-k3", hardware="b300", **cut)
+        deployment, _ = deploy(
+            target="kimi-k3", hardware="b300", engine="ideal", stack="datasheet", **cut
+        )
         held.append(MemoryUse(deployment, 32_768 - 4, 4).bytes_per_request)
     latents = 24 * 32_768 * 576 * 2
     assert held[0] - held[1] == pytest.approx(latents * 7 / 8, rel=1e-12)

@@ -167,8 +167,7 @@ def test_states_reserved_as_published():
 
 
 @pytest.mark.parametrize(("options", "slots", "columns"), [
-    ({}, 2 + 3, (2 + 3) * (3 + 3)), ({"stack": "vllm"}, 2 + 3, (2 + 3) * (3 + 3)),
-    ({"engine": "sglang"}, 2 + 3, 3 + 3 + 3),
+    ({"engine": "ideal"}, 2 + 3, (2 + 3) * (3 + 3)), ({"engine": "sglang"}, 2 + 3, 3 + 3 + 3),
 ])  # fmt: skip
 def test_memory_of_a_request_follows_the_engine(options, slots, columns):
     """Qwen3.5-122B, 36 recurrent and 12 other layers, on two GPUs, 1000 tokens and 4 more."""
@@ -177,10 +176,45 @@ def test_memory_of_a_request_follows_the_engine(options, slots, columns):
     states = 36 * (slots * STATE + columns * PAST) / 2
     assert memory.bytes_per_request == 1004 * 24576 / 2 + states
     kept = assumed["state_slots"].values
-    assert kept["slots"] == ("scratch" if "engine" in options else "aligned")
+    assert kept["slots"] == ("scratch" if options["engine"] == "sglang" else "aligned")
     assert [*kept["states"]] == [3, 4]
     fitting = memory.capacity_bytes - memory.weight_bytes
     assert memory.max_batch_size == max(np.floor(fitting / memory.bytes_per_request), 0)
+
+
+@pytest.mark.parametrize(("drafted", "entries", "blocks"), [
+    (0, 400, 1 + 3), (1, 400, 1 + 3 * 2), (3, 400, 1 + 3 * 4), (1, 2000, 3 + 3 * 3),
+])  # fmt: skip
+def test_a_request_takes_whole_blocks_of_pages_in_vllm(drafted, entries, blocks):
+    """Qwen3.8-27B has 16 layers of attention, a 17th with MTP, and three groups as large of 48
+    layers with states: of 48 heads of 128 by 128, and windows of 10,240 channels."""
+    d, _ = deploy(target="qwen3.8-27b", hardware="rtx_4090", drafter="mtp", weight_dtype="int4")
+    memory = MemoryUse(d, entries - drafted - 1.0, drafted + 1.0)
+    state, token = 48 * 128 * 128 * 4 + (3 + drafted) * 10240 * 2, 2 * 4 * 256 * 2
+    page = 16 * token * np.ceil(state / (16 * token))
+    assert memory.bytes_per_request == blocks * 17 * page
+    plain = memory.without_drafter
+    assert (plain.bytes_per_request < memory.bytes_per_request) or not drafted
+    assert plain.weight_bytes == d.target.weight_bytes(d.layout) < memory.weight_bytes
+    assert plain.free_bytes - memory.free_bytes > memory.weight_bytes - plain.weight_bytes
+
+
+def test_requests_whose_states_find_no_room_wait():
+    """Those that run take turns with the others: more requests add no throughput, but wait."""
+    where = {"target": "qwen3.8-27b", "hardware": "rtx_4090", "weight_dtype": "int4"}
+    where |= {"tensor_parallel": 1}
+    asked = {"context_length": 400, "draft_length": 1, "acceptance": 0.85, "drafter": "mtp"}
+    p = predict(**where, **asked, batch_size=[4, 8, 16, 64])
+    running, plain = p.evaluation.at_once
+    assert (running <= p.max_batch_size).all()
+    assert running[0] == 4
+    assert p.throughput[-1] == pytest.approx(p.throughput[-2])
+    assert p.tpot[-1] == pytest.approx(4 * p.tpot[-2])
+    alone = [predict(**where, **asked, batch_size=int(n)) for n in (running[-1], plain[-1])]
+    made = running[-1] * alone[0].tokens_per_step / alone[0].step_time
+    assert p.speedup[-1] == pytest.approx(made / (plain[-1] / alone[1].forward_time))
+    assert p.speedup[0] > 1 > p.speedup[-1]
+    assert p.limited_by[-1] == "memory"
 
 
 # --- trees, words, other models ---

@@ -79,7 +79,8 @@ def test_states_of_16_bits_move_half_as_much():
 
 
 def test_states_reserved_for_drafted_tokens():
-    target = deploy(target=SUPER, hardware="b200", drafter="ngram", tensor_parallel=8)[0]
+    named = {"target": SUPER, "hardware": "b200", "drafter": "ngram", "engine": "ideal"}
+    target = deploy(**named, stack="datasheet", tensor_parallel=8)[0]
     kept = [float(MemoryUse(target, 0.0, tokens).bytes_per_request) for tokens in (1.0, 4.0)]
     channels = INNER + 2 * GROUPS * STATE
     states = LAYERS * INNER * STATE * 4 / 8
