@@ -87,7 +87,7 @@ def stored_in(setting: Setting, dtypes: Sequence[str], device: torch.device) -> 
         for target in setting.targets if dtype == "bf16" else setting.quantised:
             changes = {"name": f"{target.name}, {dtype}", "weight_dtype": dtype}
             stored = target if dtype == "bf16" else target.with_changes("target", changes)
-            for row in operators(stored, device).values():
+            for row in operators(stored, device, dtype).values():
                 met = "bf16" if row["activation_dtype"] == BASE else row["activation_dtype"]
                 stored = stored.with_changes("target", {"activation_dtype": met})
             found.append(stored)

@@ -4,17 +4,19 @@ import os
 import platform
 import re
 import subprocess
+from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from specmodel.base.classes import dataclass
-from specmodel.base.errors import InputError, import_extra
+from specmodel.base.errors import InputError, import_extra, in_one_line
 from specmodel.machines.hardware import profiles_by_reported_name
-from specmodel.measure.kernels.operators import NO_MORE, Timed
+from specmodel.measure.kernels.operators import NO_MORE, STACKS, Stack, Timed, installed
 from specmodel.measure.kernels.suite import SUITE_VERSION, Device
 
-STACK = "torch"  # name of the kernel stack that is timed
 BUSY_SHARE = 0.25  # share of a device in use by others from which it counts as busy [-]
 
 _THROTTLED = {0x8: "slowdown", 0x20: "hot", 0x40: "hot", 0x80: "power brake"}
@@ -35,13 +37,20 @@ class DeviceInfo:
     l2_bytes: float  # last-level cache [B]
     compute_capability: float | None = None
     dtype: str = "bf16"  # of what is timed
-    timed: Timed = NO_MORE  # of quantised weights
+    timed: Timed = NO_MORE
 
     @property
     def identity(self) -> dict[str, Any]:
         """The columns that must be equal in all rows of one file."""
-        return {"device": self.name, "driver": self.driver, "torch": self.torch,
+        stack = self.timed.stack
+        versions = f"{self.torch}, {stack.name} {stack.version}" if stack.version else self.torch
+        return {"device": self.name, "driver": self.driver, "torch": versions,
                 "suite_version": SUITE_VERSION, "dtype": self.dtype}  # fmt: skip
+
+    @property
+    def version(self) -> str:
+        """Version of the stack that is timed."""
+        return self.timed.stack.version or self.torch
 
 
 def import_torch() -> Any:
@@ -61,6 +70,27 @@ def found_kind() -> Device:
 
 def _is_there(torch: Any, kind: str) -> bool:
     return bool(getattr(torch.backends if kind == "mps" else torch, kind).is_available())
+
+
+def find_stack(name: str) -> Stack:
+    """Return an engine as it is installed here, with its operators registered."""
+    stack = installed(name)
+    if name not in STACKS:
+        return stack
+    try:
+        for module in STACKS[name]["imports"]:
+            import_module(module)
+    except (ImportError, OSError, RuntimeError) as error:
+        reason = in_one_line(str(error))
+        raise InputError("stack", name, f"kernels that can be imported ({reason})") from None
+    return replace(stack, has=_has)
+
+
+def _has(operator: str) -> bool:
+    try:
+        return bool(resolve_name(operator))
+    except (ImportError, AttributeError, OSError, RuntimeError):
+        return False
 
 
 def find_device(kind: Device, dtype: str = "bf16") -> DeviceInfo:
