@@ -16,7 +16,7 @@ from specmodel.base.naming import own_folder
 from specmodel.base.text import wrap
 from specmodel.cli.output import told_progress
 from specmodel.cli.settings import command, options_of, own
-from specmodel.measure.kernels.operators import NO_MORE, STACKS, TORCH, Timed, installed, timed_on
+from specmodel.measure.kernels.operators import NO_MORE, STACKS, TORCH, Timed, find_stack, timed_on
 from specmodel.measure.kernels.suite import (
     COMPONENTS,
     DTYPES,
@@ -106,7 +106,7 @@ def calibrate(device: Device | None, output: str | None, **options: Any) -> None
     made = calibrate_rows(rows, info, date=date.today().isoformat(), hardware=hardware)
     write_text(output, made.text)
     click.echo(calibration_text(made, start.total - start.done, start.total))
-    click.echo(f"Written: {output}, [fitted.{timed.stack.name}]; rows: {rows}")
+    click.echo(f"Written: {output}, [fitted.{timed.stack.fitted_as}]; rows: {rows}")
     dtypes = " --weight-dtype fp32 --kv-dtype fp32" if info.dtype == "fp32" else ""
     click.echo(_untimed(timed))
     name = machines.hardware.OWN if Path(output).parent == own_folder() else output
@@ -117,12 +117,11 @@ def calibrate(device: Device | None, output: str | None, **options: Any) -> None
 def _timed(device: Device, info: DeviceInfo | None, options: dict[str, Any]) -> Timed:
     """Return whose kernels are timed, in which dtypes, and the shapes of a model."""
     from specmodel.cost.named import looked_up
-    from specmodel.measure.kernels.device import find_stack
     from specmodel.models.architecture import load_architecture
 
     wanted = options["weight_dtype"]
     capability, torch = (info.compute_capability, info.torch) if info else (None, "")
-    stack = (installed if options["dry_run"] else find_stack)(options["stack"])
+    stack = find_stack(options["stack"], imports=not options["dry_run"])
     is_all = bool(wanted) or options["length"] != "tiny" or bool(stack.version)
     timed = timed_on(device, capability, torch, wanted, stack) if is_all else NO_MORE
     if (target := options["target"]) is None:

@@ -94,7 +94,7 @@ def calibrate_rows(
     if abs(moved) > DRIFT:
         flags.append(f"drifted: references took {moved:+.0%} in the last third of the rows")
     return Calibration(
-        text=with_stack(text, info.timed.stack.name, replace(stack, is_measured_here=True)),
+        text=with_stack(text, info.timed.stack.fitted_as, replace(stack, is_measured_here=True)),
         fits=fits,
         noise=noise(rows),
         launch_times=launch_times(rows),

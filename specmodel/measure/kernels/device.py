@@ -4,17 +4,14 @@ import os
 import platform
 import re
 import subprocess
-from dataclasses import replace
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 from specmodel.base.classes import dataclass
-from specmodel.base.errors import InputError, import_extra, in_one_line
+from specmodel.base.errors import InputError, import_extra
 from specmodel.machines.hardware import profiles_by_reported_name
-from specmodel.measure.kernels.operators import NO_MORE, STACKS, Stack, Timed, installed
+from specmodel.measure.kernels.operators import NO_MORE, Timed
 from specmodel.measure.kernels.suite import SUITE_VERSION, Device
 
 BUSY_SHARE = 0.25  # share of a device in use by others from which it counts as busy [-]
@@ -70,27 +67,6 @@ def found_kind() -> Device:
 
 def _is_there(torch: Any, kind: str) -> bool:
     return bool(getattr(torch.backends if kind == "mps" else torch, kind).is_available())
-
-
-def find_stack(name: str) -> Stack:
-    """Return an engine as it is installed here, with its operators registered."""
-    stack = installed(name)
-    if name not in STACKS:
-        return stack
-    try:
-        for module in STACKS[name]["imports"]:
-            import_module(module)
-    except (ImportError, OSError, RuntimeError) as error:
-        reason = in_one_line(str(error))
-        raise InputError("stack", name, f"kernels that can be imported ({reason})") from None
-    return replace(stack, has=_has)
-
-
-def _has(operator: str) -> bool:
-    try:
-        return bool(resolve_name(operator))
-    except (ImportError, AttributeError, OSError, RuntimeError):
-        return False
 
 
 def find_device(kind: Device, dtype: str = "bf16") -> DeviceInfo:

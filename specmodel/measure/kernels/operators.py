@@ -5,16 +5,18 @@ Neither is needed to tell.
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from math import ceil, prod
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, check_dtype, kernel_dtype
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, in_one_line
 
 BASE = "base"
 """Stands for the dtype of activations of the device under test."""
@@ -49,11 +51,16 @@ def extent(text: str | int, sizes: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """Whose kernels are timed, in which version, and whether it has an operator."""
+    """Whose kernels are timed, in which version, and whether its operators are registered."""
 
     name: str = TORCH
     version: str = ""
-    has: Callable[[str], bool] = lambda _: True
+    is_imported: bool = False
+
+    @property
+    def fitted_as(self) -> str:
+        """Name in a profile, which may have fits of the engine to other kinds from elsewhere."""
+        return f"{self.name}-here" if self.version else self.name
 
     def lacks(self, row: Operator) -> str:
         """Return why this version of an engine cannot run a row; "" if it can."""
@@ -61,19 +68,30 @@ class Stack:
             return ""
         if _numbers(self.version) < _numbers(row["since"]):
             return f"{self.name} has it since {row['since']}, here is {self.version}"
-        return "" if self.has(row["operator"]) else f"not in {self.name} {self.version} here"
+        try:
+            if self.is_imported:
+                resolve_name(row["operator"])
+        except (ImportError, AttributeError):
+            return f"not in {self.name} {self.version} here"
+        return ""
 
 
-def installed(name: str) -> Stack:
-    """Return an engine as it is installed here, without importing it."""
+def find_stack(name: str, *, imports: bool = True) -> Stack:
+    """Return an engine as it is installed here, by default with its operators registered."""
     if name == TORCH:
         return Stack()
-    package = STACKS[name]["package"]
+    package, modules = STACKS[name]["package"], STACKS[name]["imports"]
     try:
-        return Stack(name=name, version=version(package))
+        found = Stack(name=name, version=version(package), is_imported=imports)
+        for module in modules if imports else ():
+            import_module(module)
     except PackageNotFoundError:
         expected = f"an engine that is installed here (pip install {package}), or {TORCH}"
         raise InputError("stack", name, expected) from None
+    except (ImportError, OSError, RuntimeError) as error:
+        expected = f"kernels that can be imported ({in_one_line(str(error))})"
+        raise InputError("stack", name, expected) from None
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

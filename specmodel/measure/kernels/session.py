@@ -133,7 +133,7 @@ def _time_collectives(rows: RowFile, info: DeviceInfo) -> list[str]:
 
 
 def _stack(info: DeviceInfo) -> dict[str, str]:
-    stack = info.timed.stack.name
+    stack = info.timed.stack.fitted_as
     return {"hardware": info.hardware, "stack": stack, "version": info.version}
 
 

@@ -84,11 +84,12 @@ def prepare(
         return _experts(whole, *law, zlib.crc32(name.encode()), arena, row)
     if component == "gemm":
         return _gemm(whole, arena, row)
-    if component == "attention":
-        return _attention(whole, arena, row)
+    if component == "attention" and row is not None:
+        return _paged_attention(whole, arena, row)
     makers = {
-        COPY: _copy, LAUNCH: _launch, "elementwise": _elementwise, "sampling": _sampling,
-        "rejection": _rejection, "latent_attention": _latent_attention, "recurrence": _recurrence,
+        COPY: _copy, LAUNCH: _launch, "attention": _attention, "elementwise": _elementwise,
+        "latent_attention": _latent_attention, "recurrence": _recurrence, "sampling": _sampling,
+        "rejection": _rejection,
     }  # fmt: skip
     return makers[component](whole, arena)
 
@@ -128,11 +129,9 @@ def _elementwise(s: dict[str, int], arena: Arena) -> Workload:
     return Workload(lambda _: layers.add_norm(x, residual, arena.take(s["hidden_size"])))
 
 
-def _attention(s: dict[str, int], arena: Arena, row: Operator | None) -> Workload:
+def _attention(s: dict[str, int], arena: Arena) -> Workload:
     batch, capacity, tokens = s["batch_size"], s["context_length"], s["query_tokens"]
     heads, groups, dim = s["num_heads"], s["num_kv_heads"], s["head_dim"]
-    if row is not None:
-        return _paged_attention(s, arena, row)
     query = arena.fresh(batch, tokens, heads, dim)
     key, value = (arena.fresh(batch, tokens, groups, dim) for _ in range(2))
     first = torch.full((batch,), capacity - tokens, device=arena.device)
@@ -148,17 +147,16 @@ def _attention(s: dict[str, int], arena: Arena, row: Operator | None) -> Workloa
 
 def _paged_attention(s: dict[str, int], arena: Arena, row: Operator) -> Workload:
     """Attend over pages that follow one another, each sequence with caches as long."""
-    names = {"b": "batch_size", "q": "query_tokens", "c": "context_length", "h": "num_heads"}
-    names |= {"g": "num_kv_heads", "d": "head_dim"}
-    sizes = {name: s[of] for name, of in names.items()} | {"page": row["page"]}
-    b, q, c = (sizes[name] for name in "bqc")
+    b, q, c = s["batch_size"], s["query_tokens"], s["context_length"]
+    h, g, d = s["num_heads"], s["num_kv_heads"], s["head_dim"]
     numbers = partial(torch.arange, dtype=torch.int32, device=arena.device)
     told = {
         "starts": numbers(0, b * q + 1, q),
         "pages": numbers(b * math.ceil(c / row["page"])).view(b, -1),
         "used": torch.full((b,), c, dtype=torch.int32, device=arena.device),
     }
-    x = arena.fresh(b * q, sizes["h"], sizes["d"])
+    x = arena.fresh(b * q, h, d)
+    sizes = {"b": b, "q": q, "c": c, "h": h, "g": g, "d": d}
     product = layers.Product(row, arena.take, x, sizes)
     return Workload(lambda _: product(x, product.weights(), **told))
 
@@ -232,15 +230,14 @@ def _experts(
     forced = [torch.from_numpy(d.reshape(-1, k)).to(arena.device) for d in drawn]
     active = tuple(len(np.unique(d)) for d in drawn)
     if row is not None and "chosen" in row["arguments"]:
-        sizes = {"m": len(x), "k": h, "n": 2 * w, "i": w, "e": E, "top": k}
-        whole = layers.Product(row, arena.take, x, sizes, E)
+        whole = layers.Product(row, arena.take, x, {"m": len(x), "k": h, "n": 2 * w, "i": w}, E)
 
         def call_whole(index: int) -> None:
             share, chosen = layers.routed(x, arena.take(E, h), k, forced[index % ROUTINGS])
-            taken = {"share": share, "chosen": chosen.int()}
-            whole(whole.activations(x), whole.weights(), **taken)
+            whole(whole.activations(x), whole.weights(), share=share, chosen=chosen.int())
 
         return Workload(call_whole, active)
+
     products: list[layers.Grouped] = [layers.grouped, layers.grouped]
     takes = [lambda: arena.take(E, 2 * w, h), lambda: arena.take(E, h, w)]
     if row is not None:
