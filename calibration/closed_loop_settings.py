@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from decoder import operators
+from specmodel.base.dtypes import check_dtype
 from specmodel.base.records import build
 from specmodel.measure.kernels.operators import BASE
 from specmodel.models.architecture import Architecture
@@ -84,10 +85,11 @@ def stored_in(setting: Setting, dtypes: Sequence[str], device: torch.device) -> 
     """Return a setting whose targets are those of each dtype of weights in turn."""
     found = list[Architecture]()
     for dtype in dtypes:
+        known = check_dtype("weight_dtype", dtype)
         for target in setting.targets if dtype == "bf16" else setting.quantised:
-            changes = {"name": f"{target.name}, {dtype}", "weight_dtype": dtype}
+            changes = {"name": f"{target.name}, {dtype}", "weight_dtype": known}
             stored = target if dtype == "bf16" else target.with_changes("target", changes)
-            for row in operators(stored, device).values():
+            for row in operators(stored, device, dtype).values():
                 met = "bf16" if row["activation_dtype"] == BASE else row["activation_dtype"]
                 stored = stored.with_changes("target", {"activation_dtype": met})
             found.append(stored)

@@ -95,10 +95,15 @@ def _is_built(part: Mixer | FeedForward | None) -> bool:
     return isinstance(part, RoutedExperts) and part.is_gated and not part.num_shared_experts
 
 
-def operators(architecture: Architecture, device: torch.device) -> dict[str, Operator]:
-    """Return what multiplies quantised weights, alone ("gemm") and of experts; {} for bf16."""
-    dtype = architecture.weight_dtype
-    if dtype == "bf16":
+def operators(
+    architecture: Architecture, device: torch.device, typed: str = ""
+) -> dict[str, Operator]:
+    """Return what multiplies quantised weights, alone ("gemm") and of experts; {} for bf16.
+
+    `typed` is how their dtype was typed, for the message if it cannot be run here.
+    """
+    dtype = typed or architecture.weight_dtype
+    if architecture.weight_dtype == "bf16":
         return {}
     major, minor = torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
     capability = major + minor / 10 or None

@@ -327,7 +327,7 @@ class Gpu:
         result = computed(func, self, *inner)
         if mutated:
             outputs: list[CudaTensor] = []
-            made: Any = mutated[0]
+            made: Any = mutated[0] if func._schema.returns else None
         else:
             made = tree_map(lambda out: self._wrapped(out, storages), result)
             known = storages.values()

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specmodel import __version__, machines
-from specmodel.base.dtypes import check_dtype
 from specmodel.base.files import refusing
 from specmodel.base.naming import own_folder
 from specmodel.base.text import wrap
 from specmodel.cli.output import told_progress
 from specmodel.cli.settings import command, options_of, own
-from specmodel.measure.kernels.operators import NO_MORE, Timed, timed_on
+from specmodel.measure.kernels.operators import NO_MORE, STACKS, TORCH, Timed, find_stack, timed_on
 from specmodel.measure.kernels.suite import (
     COMPONENTS,
     DTYPES,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 @own("dtype", list(DTYPES), "Of all that is timed; fp32 for a CPU without bf16.", default="bf16")
 @own("weight_dtype", "NAME", "Weights to time; repeatable.  [default: all torch has]",
      multiple=True)  # fmt: skip
+@own("stack", [TORCH, *STACKS], "Whose kernels, where it has its own; else torch's.", default=TORCH)
 @own("again", list(COMPONENTS), "Time this anew; repeatable.", multiple=True, metavar="KIND")
 @click.option("--quick", "length", flag_value="quick", default="quick", help="Minutes (default).")
 @click.option("--full", "length", flag_value="full", help="More repeats and points.")
@@ -83,15 +83,14 @@ def calibrate(device: Device | None, output: str | None, **options: Any) -> None
     is_there = not is_dry or rows.exists()
     info = find_device(device, options["dtype"]) if is_there else None
     timed, length = _timed(device, info, options), options["length"]
+    info = info and replace(info, timed=timed)
     if is_dry or info is None:
         file = RowFile(rows, info.identity, {}, again) if info else None
         if file:
             file.read()
         click.echo(f"{_left_text(file, device, length, timed)}\nInto: {rows}")
         return
-    info = replace(info, timed=timed)
-    session = {"specmodel": __version__, "commit": _commit()}
-    timings = run_suite(rows, info, length, session, again)
+    timings = run_suite(rows, info, length, {"specmodel": __version__}, again)
     start = progress = next(timings)
     left = f"{start.total - start.done:,} of {start.total:,} timings left"
     click.echo(f"{info.name}, torch {info.torch}: {left}", err=True)
@@ -107,23 +106,24 @@ def calibrate(device: Device | None, output: str | None, **options: Any) -> None
     made = calibrate_rows(rows, info, date=date.today().isoformat(), hardware=hardware)
     write_text(output, made.text)
     click.echo(calibration_text(made, start.total - start.done, start.total))
-    click.echo(f"Written: {output}, [fitted.torch]; rows: {rows}")
+    click.echo(f"Written: {output}, [fitted.{timed.stack.fitted_as}]; rows: {rows}")
     dtypes = " --weight-dtype fp32 --kv-dtype fp32" if info.dtype == "fp32" else ""
-    click.echo(_untimed(info.timed))
+    click.echo(_untimed(timed))
     name = machines.hardware.OWN if Path(output).parent == own_folder() else output
     click.echo(f"To predict: specmodel predict MODEL {name}{dtypes}\n")
     click.echo(kernels(made.fits))
 
 
 def _timed(device: Device, info: DeviceInfo | None, options: dict[str, Any]) -> Timed:
-    """Return which products of quantised weights are timed, and the shapes of a model."""
+    """Return whose kernels are timed, in which dtypes, and the shapes of a model."""
     from specmodel.cost.named import looked_up
     from specmodel.models.architecture import load_architecture
 
-    wanted = [check_dtype("weight_dtype", name) for name in options["weight_dtype"]]
+    wanted = options["weight_dtype"]
     capability, torch = (info.compute_capability, info.torch) if info else (None, "")
-    is_all = bool(wanted) or options["length"] != "tiny"
-    timed = timed_on(device, capability, torch, wanted) if is_all else NO_MORE
+    stack = find_stack(options["stack"], imports=not options["dry_run"])
+    is_all = bool(wanted) or options["length"] != "tiny" or bool(stack.version)
+    timed = timed_on(device, capability, torch, wanted, stack) if is_all else NO_MORE
     if (target := options["target"]) is None:
         return timed
     return replace(timed, shapes=shapes_of(load_architecture(looked_up("target", target, []))))
@@ -135,12 +135,19 @@ def _small(of: Counter[str]) -> str:
 
 
 def _untimed(timed: Timed) -> str:
-    """Return which dtypes of weights are not timed, and why."""
+    """Return what an engine's own kernels are timed of, and what is not timed, and why."""
     alike = dict[str, list[str]]()
     for what, reason in timed.reasons.items():
         alike.setdefault(reason, []).append(what)
     told = [f"{', '.join(names)} ({reason})" for reason, names in alike.items()]
-    return wrap(f"Not timed: {'; '.join(told)}.") if told else ""
+    head = list[str]()
+    if engine := timed.stack.version and timed.stack.name:
+        own = sorted(place for place, row in timed.rows.items() if row.get("stack") == engine)
+        kinds = ", ".join(f"{kind} in {dtype or 'bf16'}" for kind, dtype in own) or "nothing here"
+        called = f"{timed.stack.version}, called as {STACKS[engine]['read']}"
+        head = [f"Kernels of {engine} {called}: {kinds}; others of torch."]
+    head += [f"Not timed: {'; '.join(told)}."] if told else []
+    return "\n".join(map(wrap, head))
 
 
 def _left_text(kept: RowFile | None, device: Device, length: Length, timed: Timed) -> str:
@@ -156,21 +163,6 @@ def _left_text(kept: RowFile | None, device: Device, length: Length, timed: Time
     told = [f"  {kind:16}  {of.total():7,}{_small(of)}" for kind, of in counts.items()]
     head += f"in about {duration(seconds)}:"
     return "\n".join(filter(None, [wrap(head), *told, _untimed(timed)]))
-
-
-def _commit() -> str | None:
-    """Return the commit of the checkout that runs; None for an installed package."""
-    import subprocess
-
-    root = Path(__file__).parents[2]
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty"]
-    if not (root / "pyproject.toml").exists():
-        return None
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return result.stdout.strip()
 
 
 def calibration_text(made: Calibration, timed: int, total: int) -> str:

@@ -19,7 +19,7 @@ from specmodel.fit.result import rounded
 from specmodel.layers.work import wider_dtype
 from specmodel.machines.hardware import HardwareProfile, Link, list_hardware, load_hardware
 from specmodel.machines.profiles import hardware_text, with_stack
-from specmodel.measure.kernels.device import STACK, DeviceInfo
+from specmodel.measure.kernels.device import DeviceInfo
 from specmodel.measure.kernels.rows import read_rows
 from specmodel.measure.kernels.suite import ALL_REDUCE, COPY, DTYPES, LAUNCH, LAUNCHED_AS
 from specmodel.measure.measurements import check_measurements, groups
@@ -86,7 +86,7 @@ def calibrate_rows(
     fits, doubtful = _fit_what_can_be(check_measurements(rows), profile)
     broken = _missed(rows, fits, doubtful)
     source = f"specmodel calibrate, {info.name}, driver {info.driver}"
-    stack = fitted_stack(fits, version=info.torch, source=source, date=date)
+    stack = fitted_stack(fits, version=info.version, source=source, date=date)
     noted = rows[rows["note"].notna()]
     moved = drift(rows)
     sessions = json.loads(Path(path).with_suffix(".json").read_text(encoding="utf-8"))["sessions"]
@@ -94,7 +94,7 @@ def calibrate_rows(
     if abs(moved) > DRIFT:
         flags.append(f"drifted: references took {moved:+.0%} in the last third of the rows")
     return Calibration(
-        text=with_stack(text, STACK, replace(stack, is_measured_here=True)),
+        text=with_stack(text, info.timed.stack.fitted_as, replace(stack, is_measured_here=True)),
         fits=fits,
         noise=noise(rows),
         launch_times=launch_times(rows),

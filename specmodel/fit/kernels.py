@@ -20,7 +20,7 @@ from specmodel.fit.timed_work import check_plausible, judge, predicted_time, sha
 from specmodel.layers.work import Work
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import FITTED_DTYPE, FittedStack, KernelFit
-from specmodel.measure.kernels.device import STACK
+from specmodel.measure.kernels.operators import TORCH
 from specmodel.measure.measurements import groups, judged_rows
 
 Bounds = Mapping[str, Sequence[float]]
@@ -147,7 +147,7 @@ def fit_kernels(
         held = KernelParameters()
         if KIND_FITS[kind].dense == "taken":
             held = replace(held, compute_efficiency=computed.get(FITTED_DTYPE, 1.0))
-            if hardware.kind == "gpu" and (rows["stack"] == STACK).all():
+            if hardware.kind == "gpu" and (rows["stack"] == TORCH).all():
                 held = replace(held, tile_rows=FLASH_ROWS)
         found[kind, dtype] = fitting = _fit(_Problem(kind, hardware, held, bounds), rows)
         unsure = fitting.result.at_bound + fitting.result.undetermined

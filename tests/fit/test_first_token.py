@@ -5,11 +5,12 @@ import pandas as pd
 import pytest
 from test_serving import ROW
 
+from first_token import constants_of_other_models, fit_constant
 from specmodel import deploy
 from specmodel.cli.commands import carry_out
 from specmodel.cost import prefill_pass
 from specmodel.fit.measured import judge_first_tokens, read_serving, serving_errors
-from specmodel.fit.measured.judge import constants_of_other_models, first_token_time, fit_constant
+from specmodel.fit.measured.judge import first_token_time
 from specmodel.machines.engine import first_token_constants
 
 LONG = ROW | {
@@ -80,7 +81,6 @@ def test_a_row_is_prefill_waiting_and_constant(table):
     constant = first_token_constants()["trtllm"]
     assert row["predicted"] == pytest.approx(row["base_time"] + constant)
     assert row["error"] == pytest.approx(row["predicted"] / 0.3 - 1)
-    assert np.isnan(row["left_out"])
     assert "coverage" not in serving_errors(judged)
 
 

@@ -211,6 +211,14 @@ def test_a_tiny_loop_closes(
     assert (tmp_path / "closed_loop.png").stat().st_size > 5000
 
 
+def test_a_loop_refuses_a_dtype_by_the_name_that_was_typed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        loop.main(["mine.toml", "--tiny", "--weight-dtype", "nvfp4"])
+    assert "got 'nvfp4'; expected one that can be timed here (torch" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["intel_xeon_2_threads", "amd_epyc_2_threads"])
 def test_committed_predictions_are_those_of_today(name: str) -> None:
     folder = Path(loop.__file__).parent / "results" / name

@@ -206,8 +206,8 @@ def judge_first_tokens(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str
     """Return the rows of few requests with long prompts, and reasons by row why others are not.
 
     A row has its labels, stack (whose kernels were taken), degrees, lengths, measured, base_time
-    (prefill and waiting), predicted with the engine's constant, left_out with a constant fitted to
-    other models [s], and error and left_out_error, over measured less one [-].
+    (prefill and waiting), predicted with the engine's constant [s], and error, over measured less
+    one [-].
     """
     refused = {row.row: why for row in table.rows if (why := _not_taken(row))}
     taken = [row for row in table.rows if row.row not in refused]
@@ -223,15 +223,9 @@ def judge_first_tokens(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str
     if judged.empty:
         raise InputError("serving", "no row that is taken", "one whose model takes its layout")
     constants = first_token_constants()
-    base, measured = judged["base_time"], judged["measured"]
-    predicted = base + [constants.get(stack_of(engine), 0.0) for engine in judged["engine"]]
-    left_out = base + constants_of_other_models(judged)
-    return judged.assign(
-        predicted=predicted,
-        error=predicted / measured - 1,
-        left_out=left_out,
-        left_out_error=left_out / measured - 1,
-    ), refused
+    own = [constants.get(stack_of(engine), 0.0) for engine in judged["engine"]]
+    predicted = judged["base_time"] + own
+    return judged.assign(predicted=predicted, error=predicted / judged["measured"] - 1), refused
 
 
 def first_token_time(
@@ -255,26 +249,6 @@ def first_token_time(
     busy = prefill_time / (prefill_time + output_length * step_time)
     waiting = np.minimum(others, 1.0) * step_time + others * busy * prefill_time / 2
     return np.asarray(prefill_time + waiting + constant_time)
-
-
-def fit_constant(base_time: FloatArray, measured: FloatArray) -> float:
-    """Return the constant that, added to `base_time`, minimises the mean absolute log error [s]."""
-    found = np.unique(np.maximum(measured - base_time, 0.0))
-    missed = np.log(np.add.outer(found, base_time) / measured)
-    return float(found[np.abs(missed).mean(axis=1).argmin()])
-
-
-def constants_of_other_models(judged: pd.DataFrame) -> pd.Series:
-    """Return the constant of each row's engine as fitted to other models or engines [s]."""
-    constants = pd.Series(np.nan, judged.index)
-    for (model, engine), rows in judged.groupby(["model", "engine"]):
-        others = judged[judged["model"] != model]
-        own = others[others["engine"] == engine]
-        told = own if len(own) else others
-        if len(told):
-            times = (told[name].to_numpy() for name in ("base_time", "measured"))
-            constants[rows.index] = fit_constant(*times)
-    return constants
 
 
 def _not_taken(row: Served) -> str:

@@ -86,15 +86,11 @@ def judged_facts(judged: JudgedEngines) -> dict[str, Fact]:
     rows, every = judged.rows, judged.errors.iloc[0]
     lent = rows[rows["stack"] != rows["engine"].map(stack_of)]
     of_others = Counter(map(" ".join, lent[["engine", "hardware", "stack"]].to_numpy()))
-    has_others = "left_out_error" in rows
-    left_out = rows["left_out_error"].abs().dropna() if has_others else rows["error"][:0]
     facts = {
         "rows": Fact(len(rows)),
         "quantities": Fact(sorted({*rows["quantity"]})),
         "models": Fact(sorted({*rows["target"]})),
         **{name: Fact(float(every[name])) for name in every.index[3:]},
-        "left_out_mean_error": Fact(float(left_out.mean()) if len(left_out) else None),
-        "left_out_median_error": Fact(float(left_out.median()) if len(left_out) else None),
         "not_taken": Fact({reason: len(named) for reason, named in judged.not_taken.items()}),
         "kernels_of_others": Fact(dict(of_others)),
         "assumed": Fact(dict(judged.assumed)),

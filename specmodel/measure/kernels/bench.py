@@ -82,7 +82,8 @@ class Bench:
         A point that fails gets a note instead, and the next points go on unless `fault` is set.
         """
         columns: dict[str, Any] = {"elapsed": f"{time.monotonic() - self._started:.3f}"}
-        if point.component in self._unable:
+        is_own = (point.component, point.weight_dtype) in self._info.timed.rows
+        if point.component in self._unable and not is_own:
             return columns | {"note": self._unable[point.component]}
         if self._weight_bytes(point, point.sizes) > self._arena_bytes:
             return columns | {"note": OUT_OF_MEMORY}

@@ -14,7 +14,6 @@ from specmodel.machines.hardware import profiles_by_reported_name
 from specmodel.measure.kernels.operators import NO_MORE, Timed
 from specmodel.measure.kernels.suite import SUITE_VERSION, Device
 
-STACK = "torch"  # name of the kernel stack that is timed
 BUSY_SHARE = 0.25  # share of a device in use by others from which it counts as busy [-]
 
 _THROTTLED = {0x8: "slowdown", 0x20: "hot", 0x40: "hot", 0x80: "power brake"}
@@ -35,13 +34,20 @@ class DeviceInfo:
     l2_bytes: float  # last-level cache [B]
     compute_capability: float | None = None
     dtype: str = "bf16"  # of what is timed
-    timed: Timed = NO_MORE  # of quantised weights
+    timed: Timed = NO_MORE
 
     @property
     def identity(self) -> dict[str, Any]:
         """The columns that must be equal in all rows of one file."""
-        return {"device": self.name, "driver": self.driver, "torch": self.torch,
+        stack = self.timed.stack
+        versions = f"{self.torch}, {stack.name} {stack.version}" if stack.version else self.torch
+        return {"device": self.name, "driver": self.driver, "torch": versions,
                 "suite_version": SUITE_VERSION, "dtype": self.dtype}  # fmt: skip
+
+    @property
+    def version(self) -> str:
+        """Version of the stack that is timed."""
+        return self.timed.stack.version or self.torch
 
 
 def import_torch() -> Any:

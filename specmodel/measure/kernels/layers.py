@@ -4,6 +4,7 @@ Nothing here waits for the host, so that a CUDA graph can hold all of it. The ex
 Hopper, torch runs grouped products one after another (`has_grouped_kernel`).
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pkgutil import resolve_name
@@ -80,19 +81,26 @@ def experts(
     Experts in `forced`, shape (tokens, experts_per_token), replace the router's choice; it still
     runs. `products` are those of gate and up, and of down.
     """
-    scores = F.linear(x, weights.router).softmax(dim=-1, dtype=torch.float32)
-    share, chosen = scores.topk(experts_per_token, dim=-1)
-    if forced is not None:
-        share, chosen = scores.gather(1, forced), forced
+    share, chosen = routed(x, weights.router, experts_per_token, forced)
     by_expert, order = chosen.flatten().sort(stable=True)
     bounds = _numbers(len(weights.router), x.device)
     ends = torch.searchsorted(by_expert, bounds, right=True, out_int32=True)
     rows = x[order // experts_per_token]
     gate, up = products[0](rows, weights.gate_up, ends).chunk(2, dim=-1)
     out = products[1](F.silu(gate) * up, weights.down, ends)
-    share = (share / share.sum(dim=-1, keepdim=True)).to(x.dtype)
     back = torch.empty_like(out).index_copy_(0, order, out)
-    return torch.bmm(share.unsqueeze(1), back.view(*chosen.shape, -1)).squeeze(1)
+    return torch.bmm(share.to(x.dtype).unsqueeze(1), back.view(*chosen.shape, -1)).squeeze(1)
+
+
+def routed(
+    x: Tensor, router: Tensor, experts_per_token: int, forced: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return shares and experts of each token, both of shape (tokens, experts_per_token)."""
+    scores = F.linear(x, router).softmax(dim=-1, dtype=torch.float32)
+    share, chosen = scores.topk(experts_per_token, dim=-1)
+    if forced is not None:
+        share, chosen = scores.gather(1, forced), forced
+    return share / share.sum(dim=-1, keepdim=True), chosen
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, cache: Tensor, span: Span) -> Tensor:
@@ -196,50 +204,64 @@ def widened_blocks(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
 class Product:
     """An operator on m activations of k values and matrices of n rows, `experts` of them or one.
 
-    `weights()` are the next stored ones; their scales, some hundredth of them, stay.
+    Or one on a whole layer of experts, or on caches. `weights()` are the next stored ones; those of
+    a second matrix are taken in turn as well, and scales, some hundredth of them, stay.
     """
 
     def __init__(
         self, row: Operator, take: Take, x: Tensor, sizes: Mapping[str, int], *experts: int
     ) -> None:
-        self._call, self._row, self._outputs = resolve_name(row["operator"]), row, sizes["n"]
-        named = row.get("keywords", {}).items()
-        self._keywords = {name: getattr(torch, dtype) for name, dtype in named}
-        self._turned = [str(name)[:-2] for name in row["arguments"] if str(name).endswith(".T")]
-        self._scales = dict[str, Tensor]()
+        self._call, self._row, self._sizes = resolve_name(row["operator"]), row, sizes
+        self._turned: list[str] = re.findall(r"'(\w+)\.T'", str(row["arguments"]))
+        self._scales, self._others = dict[str, Tensor](), dict[str, Callable[[], Tensor]]()
         for name, (dtype, *dims) in row["inputs"].items():
             shape = [extent(size, sizes) for size in dims]
             takes = partial(take, *experts, *shape, dtype=dtype)
             if name == "w":
                 self.weights = takes
+            elif name == "w2":
+                self._others[name] = takes
             elif name.startswith("w"):
                 self._scales[name] = takes()
             elif name != "x":
-                self._scales[name] = torch.ones(shape, device=x.device).to(getattr(torch, dtype))
+                made = x.dtype if dtype == BASE else getattr(torch, dtype)
+                fill = torch.zeros if name in ("out", "locks") else torch.ones
+                self._scales[name] = fill(shape, device=x.device).to(made)
 
     def activations(self, x: Tensor) -> Tensor:
         """Return activations in the dtype that the operator takes, as a pass over them makes it."""
-        name, rows, _ = self._row["inputs"]["x"]
+        name, rows, depth = self._row["inputs"]["x"]
         if name == BASE:
             return x
         dtype = getattr(torch, name)
-        if name.startswith("float4"):  # which torch cannot cast to: bits stand for it
+        if depth == "k/2":  # four bits, which torch cannot cast to: others stand for them
             return x[:, : x.shape[1] // 4].contiguous().view(dtype)
         return F.pad(x, (0, 0, 0, extent(rows, {"m": len(x)}) - len(x))).to(dtype)
 
-    def __call__(self, x: Tensor, w: Tensor, **more: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, w: Tensor, **more: Any) -> Tensor:
         """Return the product of activations, as `activations` returns them."""
-        known: dict[Any, Any] = {"x": x, "w": w, **self._scales, **more}
-        known |= {f"{name}.T": known[name].mT for name in self._turned}
-        arguments = (known.get(name, name) for name in self._row["arguments"])
-        made: Tensor = self._call(*arguments, **self._keywords)
-        return made
+        known: dict[Any, Any] = {"None": None, "x": x, "w": w, **self._sizes, **self._scales}
+        known |= more
+        known |= {name: take() for name, take in self._others.items()}
+        for name in self._turned:  # of activations' scales, as many rows as these have
+            known[f"{name}.T"] = known[name].mT[: len(x) if name.startswith("x") else None]
+
+        def told(value: Any) -> Any:
+            if isinstance(value, list):
+                return tuple(map(told, value))
+            is_name = isinstance(value, str) and value not in known
+            return getattr(torch, value, value) if is_name else known.get(value, value)
+
+        keywords = {name: told(value) for name, value in self._row.get("keywords", {}).items()}
+        made = self._call(*map(told, self._row["arguments"]), **keywords)
+        made = made[0] if isinstance(made, tuple | list) else made
+        return torch.as_tensor(known.get("out", made))
 
     def grouped(self, rows: Tensor, w: Tensor, ends: Tensor) -> Tensor:
         """Return the product of each group of rows with the weights of its expert."""
         if "ends" in self._row["arguments"]:
             return self(self.activations(rows), w, ends=ends)
-        out, start = rows.new_empty(len(rows), self._outputs), 0
+        out, start = rows.new_empty(len(rows), self._sizes["n"]), 0
         for expert, end in enumerate(ends.tolist()):
             if end > start:
                 scales = {name: values[expert] for name, values in self._scales.items()}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specmodel.base.errors import InputError
 from specmodel.measure.kernels import device as devices
-from specmodel.measure.kernels.device import STACK, DeviceInfo
+from specmodel.measure.kernels.device import DeviceInfo
 from specmodel.measure.kernels.operators import BASE, NO_MORE, Timed
 from specmodel.measure.kernels.rows import RowFile
 from specmodel.measure.kernels.suite import REPEATS, Device, Length, Point, plain, suite
@@ -133,7 +133,8 @@ def _time_collectives(rows: RowFile, info: DeviceInfo) -> list[str]:
 
 
 def _stack(info: DeviceInfo) -> dict[str, str]:
-    return {"hardware": info.hardware, "stack": STACK, "version": info.torch}
+    stack = info.timed.stack.fitted_as
+    return {"hardware": info.hardware, "stack": stack, "version": info.version}
 
 
 def _row(timed: dict[str, Any], point: Point, repeat: int, info: DeviceInfo) -> dict[str, Any]:

@@ -88,7 +88,7 @@ REPEATS: dict[Device, dict[Length, int]] = SUITES["repeats"]
 """Repeats of each point, by device and length of the suite [-]."""
 COMPONENTS = (*SUITES["components"], ALL_REDUCE)
 """What is timed, all-reduces only with several GPUs."""
-_LONG, _FEW = 1e8, 5  # points of a CPU that read more bytes are timed in one of so many repeats
+_LONG, _FEW = 1.1e8, 5  # points of a CPU that read more bytes are timed in 1 of so many repeats
 # batch_size, tokens_per_sequence, of correlated routing
 _CORRELATED = [(1, 4), (4, 4), (4, 8), (16, 4)]
 
@@ -127,8 +127,7 @@ def suite(device: Device, length: Length, timed: Timed = NO_MORE) -> list[Point]
             points += _crossed(component, role, each, values)
     points += _quantised(own["quantised"], timed)
     if device == "cpu":
-        read = (weight_bytes(p.component, p.sizes, "bf16") for p in points)
-        few = [_FEW if size > _LONG else 1 for size in read]
+        few = [_FEW if _read_bytes(point) > _LONG else 1 for point in points]
         points = [replace(p, every=n * p.every) for p, n in zip(points, few, strict=True)]
     return points
 
@@ -151,6 +150,7 @@ def _quantised(own: Mapping[str, Any], timed: Timed) -> list[Point]:
     return [
         replace(point, weight_dtype=dtype, every=operator.get("every", 1))
         for (component, dtype), operator in timed.rows.items()
+        if dtype
         for role, shapes in own[component].items()
         for point in _crossed(component, role, shapes, [
             [count, *[*SUITES["components"][component]["reference"].values()][1:]]
@@ -168,8 +168,17 @@ def weight_bytes(component: str, sizes: Sizes, dtype: str) -> float:
 def about_seconds(device: Device, point: Point) -> float:
     """Return about how long a timing of a point takes, with those of its reference [s]."""
     pace = SUITES["pace"][device]
-    read = 3 * point.every * weight_bytes(point.component, point.sizes, "bf16")
+    read = 3 * point.every * _read_bytes(point)
     return float(pace["seconds"] + read / pace["bytes_per_s"])
+
+
+def _read_bytes(point: Point) -> float:
+    """Return about what a call reads of weights or KV in bf16: of experts, those chosen [B]."""
+    size = weight_bytes(point.component, point.sizes, "bf16")
+    if point.component != "experts":
+        return size
+    share = point.sizes["experts_per_token"] / point.sizes["num_experts"]
+    return size * float(1 - (1 - share) ** point.sizes["num_tokens"])
 
 
 def _crossed(

@@ -3,6 +3,7 @@
 import math
 import zlib
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -75,7 +76,7 @@ def prepare(
 ) -> Workload:
     """Return a point ready to run on the device of the arena; its name seeds its routing.
 
-    `row` is the operator that multiplies weights, if they are quantised.
+    `row` is the operator that is called, if it is a quantised product or an engine's own.
     """
     whole = {key: round(value) for key, value in sizes.items()}
     if component == "experts":
@@ -83,6 +84,8 @@ def prepare(
         return _experts(whole, *law, zlib.crc32(name.encode()), arena, row)
     if component == "gemm":
         return _gemm(whole, arena, row)
+    if component == "attention" and row is not None:
+        return _paged_attention(whole, arena, row)
     makers = {
         COPY: _copy, LAUNCH: _launch, "attention": _attention, "elementwise": _elementwise,
         "latent_attention": _latent_attention, "recurrence": _recurrence, "sampling": _sampling,
@@ -140,6 +143,22 @@ def _attention(s: dict[str, int], arena: Arena) -> Workload:
         layers.attend(query, key, value, cache, span)
 
     return Workload(call)
+
+
+def _paged_attention(s: dict[str, int], arena: Arena, row: Operator) -> Workload:
+    """Attend over pages that follow one another, each sequence with caches as long."""
+    b, q, c = s["batch_size"], s["query_tokens"], s["context_length"]
+    h, g, d = s["num_heads"], s["num_kv_heads"], s["head_dim"]
+    numbers = partial(torch.arange, dtype=torch.int32, device=arena.device)
+    told = {
+        "starts": numbers(0, b * q + 1, q),
+        "pages": numbers(b * math.ceil(c / row["page"])).view(b, -1),
+        "used": torch.full((b,), c, dtype=torch.int32, device=arena.device),
+    }
+    x = arena.fresh(b * q, h, d)
+    sizes = {"b": b, "q": q, "c": c, "h": h, "g": g, "d": d}
+    product = layers.Product(row, arena.take, x, sizes)
+    return Workload(lambda _: product(x, product.weights(), **told))
 
 
 def _latent_attention(s: dict[str, int], arena: Arena) -> Workload:
@@ -209,6 +228,15 @@ def _experts(
     popularity = zipf_popularity(E, k, exponent)
     drawn = [sample_routing(*law, popularity) for _ in range(ROUTINGS)]
     forced = [torch.from_numpy(d.reshape(-1, k)).to(arena.device) for d in drawn]
+    active = tuple(len(np.unique(d)) for d in drawn)
+    if row is not None and "chosen" in row["arguments"]:
+        whole = layers.Product(row, arena.take, x, {"m": len(x), "k": h, "n": 2 * w, "i": w}, E)
+
+        def call_whole(index: int) -> None:
+            share, chosen = layers.routed(x, arena.take(E, h), k, forced[index % ROUTINGS])
+            whole(whole.activations(x), whole.weights(), share=share, chosen=chosen.int())
+
+        return Workload(call_whole, active)
 
     products: list[layers.Grouped] = [layers.grouped, layers.grouped]
     takes = [lambda: arena.take(E, 2 * w, h), lambda: arena.take(E, h, w)]
@@ -221,4 +249,4 @@ def _experts(
         weights = layers.ExpertWeights(arena.take(E, h), takes[0](), takes[1]())
         layers.experts(x, weights, k, forced[index % ROUTINGS], products)
 
-    return Workload(call, tuple(len(np.unique(d)) for d in drawn))
+    return Workload(call, active)
