@@ -138,7 +138,7 @@ def predicted(case: Case) -> Prediction:
 def at_given_lengths(case: Case, **changes: Any) -> Prediction:
     """Return the prediction at the draft lengths that were given, or at others."""
     told: dict[str, Any] = {"draft_length": case.draft_length, **case.points}
-    told |= {"max_draft_length": case.given.get("max_draft_length")} | changes
+    told |= {"max_draft_length": case.max_draft_length} | changes
     acceptance = case.acceptance if case.deployment.has_drafter else 0.0
     if acceptance is None:
         acceptance = case.known_acceptance
@@ -201,7 +201,7 @@ def turned_round(case: Case) -> Prediction:
 
     The prediction is at the draft lengths of `Turned`, and has it as `turned`.
     """
-    measured = case.given.get("measured_draft_length")
+    measured = case.accepted.measured_draft_length
     if measured is not None:
         expected = "a form of acceptance with it"
         raise InputError("measured_draft_length", measured, expected)

@@ -21,7 +21,8 @@ from specmodel.drafters.tasks import MIXTURE, TASKS
 from specmodel.machines.engine import list_engines
 from specmodel.machines.hardware import list_hardware
 from specmodel.models.architecture import list_architectures
-from specmodel.prediction.case import DEFAULT_BATCH_SIZES, TYPICAL
+from specmodel.prediction.accepted import TYPICAL
+from specmodel.prediction.case import DEFAULT_BATCH_SIZES
 
 RATE = "rate"
 """The acceptance that is a rate of one's own."""
