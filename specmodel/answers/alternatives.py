@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from specmodel.base.text import Viewed
 from specmodel.base.units import LARGEST_PRICE, Numeric, check, parse_seconds
 from specmodel.cost.deploying import LOOKUP
 from specmodel.cost.layouts import layouts_of
-from specmodel.cost.where import ARGUMENTS, NOTHING_TYPED, Typed, Where, literal, where_of
+from specmodel.cost.where import ARGUMENTS, USUAL, Manner, Where, literal, where_of
 from specmodel.drafters.names import is_lookup
 from specmodel.prediction.accepted import TYPICAL
 from specmodel.prediction.case import LONGEST_SEARCHED, Case, case_of
@@ -108,7 +108,7 @@ class Alternatives(Viewed):
         return {name: int(each.max_batch_size.max()) for name, each in memory.items()}
 
 
-def alternatives(arguments: Mapping[str, Any], typed: Typed = NOTHING_TYPED) -> Alternatives:
+def alternatives(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Alternatives:
     """Return a prediction for each combination of the arguments that are lists.
 
     If there is one combination only, return one for each layout of its GPUs.
@@ -120,8 +120,8 @@ def alternatives(arguments: Mapping[str, Any], typed: Typed = NOTHING_TYPED) -> 
         ``KEY=VALUE,VALUE``, and `acceptance` or `acceptance_rate` one for each drafter, "usual" for
         what is published or else typical; `tpot_target`, within which the largest batch is told,
         and `gpu_hour_price`, one or one for each GPU.
-    typed
-        What a command line says beside.
+    manner
+        How it is asked.
     """
     names = ("tpot_target", "gpu_hour_price")
     target, price = map(arguments.get, names)
@@ -131,7 +131,8 @@ def alternatives(arguments: Mapping[str, Any], typed: Typed = NOTHING_TYPED) -> 
     notes = [f"Left out, as they take another number of GPUs: {'; '.join(out)}."] if out else []
     prefill = {name: told.pop("prefill", None) for name, told in able.items()}
     drafters = listed("drafter", arguments.get("drafter"))
-    cases = {name: _case(told, typed) for name, told in able.items()}
+    manner = manner._replace(may_not_fit=True)
+    cases = {name: _case(told, manner) for name, told in able.items()}
     cases, told = _with_acceptance(cases, drafters)
     notes += told
     if len(asked) == 1:
@@ -156,18 +157,17 @@ def alternatives(arguments: Mapping[str, Any], typed: Typed = NOTHING_TYPED) -> 
     )
 
 
-def _case(arguments: Mapping[str, Any], typed: Typed) -> Case:
+def _case(arguments: Mapping[str, Any], manner: Manner) -> Case:
     """Return the case of some arguments, with draft length 0 if it has no drafter.
 
     A typical acceptance that its drafter does not have is left out.
     """
-    make = partial(case_of, may_not_fit=True, typed=typed)
     try:
-        case = make(arguments)
+        case = case_of(arguments, manner)
     except InputError as error:
         if error.argument != "acceptance" or str(arguments.get("acceptance")) not in TYPICAL:
             raise
-        case = make({**arguments, "acceptance": None})
+        case = case_of({**arguments, "acceptance": None}, manner)
     if case.deployment.has_drafter:
         return case
     return replace(case, draft_length=0, max_draft_length=1)
@@ -188,7 +188,7 @@ def _with_acceptance(
         _ = next(iter(lacking.values())).known_acceptance  # refuses
     told = [f"{'; '.join(typical)}: typical acceptance, as none is published."] if typical else []
     if lacking:
-        names = {case.where.drafter for case in lacking.values()}
+        names = {case.where.named.get("drafter") for case in lacking.values()}
         words = ",".join("0.4" if drafter in names else _USUAL for drafter in drafters)
         told.append(
             f"Left out, as no acceptance is published: {'; '.join(lacking)}; acceptance takes one"
@@ -300,7 +300,8 @@ def listed(name: str, values: Any) -> list[Any]:
 def _is_count(arguments: Mapping[str, Any]) -> bool:
     """Return whether all degrees, if given, multiply to `num_gpus`; True if either is missing."""
     where = where_of({n: value for n, value in arguments.items() if n in ARGUMENTS})
-    degrees, count = [where.tensor_parallel, where.data_parallel], where.num_gpus
+    named, count = where.named, where.num_gpus
+    degrees = [named.get("tensor_parallel"), named.get("data_parallel")]
     return not (count and all(degrees)) or math.prod(map(int, filter(None, degrees))) == count
 
 
@@ -339,7 +340,7 @@ def _prices(price: Numeric | None, hardware: Any, cases: Mapping[str, Case]) -> 
 
 def _gpus(where: Where) -> tuple[Any, int | None]:
     """Return the GPU that was named and its count, None without one."""
-    return where.hardware, where.num_gpus
+    return where.named["hardware"], where.num_gpus
 
 
 def _labels(name: str, values: list[Any]) -> list[str]:

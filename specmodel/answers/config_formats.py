@@ -62,7 +62,7 @@ class ConfigFormat:
             engine = self.name.lower()
             expected = f"{', '.join(self.drafters)} with `config_format='{engine}'`"
             expected += ", which varies no other's length"
-            raise InputError("drafter", case.where.drafter or kind, expected)
+            raise InputError("drafter", case.where.named.get("drafter", kind), expected)
 
     def fragment(
         self, schedule: Schedule, drafter: str = "", num_modules: int = 1, path: str | None = ""

@@ -24,7 +24,7 @@ from specmodel.base.units import FloatArray, Numeric, check, rows_of
 from specmodel.cost.arguments import RunArguments, WhatIfArguments
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times, target_pass
-from specmodel.cost.where import NOTHING_TYPED, Typed
+from specmodel.cost.where import USUAL, Manner
 from specmodel.drafters.passes import Drafter
 from specmodel.layers.batch import sequence_group
 from specmodel.machines.hardware import HardwareProfile
@@ -201,7 +201,7 @@ def step_costs(
     engine_config: str | None = None,
     *,
     needs_file: bool = False,
-    typed: Typed = NOTHING_TYPED,
+    manner: Manner = USUAL,
     **arguments: Unpack[StepArguments],
 ) -> StepCosts:
     """Tabulate the step times of an engine with adaptive verification, as the command does.
@@ -234,7 +234,7 @@ def step_costs(
     refuse_given(arguments, _OF_SCHEDULES, "none of a cost table")
     where = {"target": target, "hardware": hardware}
     options, notes = with_engine(engine_config, arguments | where)
-    case = case_of(options, typed=typed)
+    case = case_of(options, manner)
     deployment = case.deployment
     longest = case.max_draft_length
     longest = deployment.drafter.block_size if longest is None else longest
@@ -252,7 +252,7 @@ def step_costs(
     if has_file and kind_of(deployment) not in ("dspark", "parallel"):
         expected = "dspark or parallel with `engine_config='sglang'`,"
         expected += " which reads a table for DSPARK only"
-        raise InputError("drafter", case.where.drafter or kind_of(deployment), expected)
+        raise InputError("drafter", case.where.named.get("drafter", kind_of(deployment)), expected)
     prediction = predict_deployed(
         deployment,
         {**notes, **case.assumed, **assumed},

@@ -169,14 +169,15 @@ def _from_runs(
     runs: Sequence[measured.Run], paths: Sequence[str], options: dict[str, Any]
 ) -> fit.EngineUpdate:
     """Return a shipped profile updated by a user's runs."""
-    from specmodel.cli.options import typed_from, where_from
+    from specmodel.cli.options import manner_from, where_from
     from specmodel.cost.deploying import DEGREES
     from specmodel.cost.usual import deployed
     from specmodel.cost.where import what_ifs, where_of
     from specmodel.fit.measured.runs import named_checkpoint
 
     name = options["engine"] or _profile_of(runs, options)
-    where = where_of(where_from(options | {"engine": name}), typed=typed_from(options))
+    manner = manner_from(options, is_drafting=False)
+    where = where_of(where_from(options | {"engine": name}), manner)
     laid_out, assumed = deployed(where)
     degrees = {degree: getattr(laid_out, degree) for degree in DEGREES}
     values = options | what_ifs(options["changes"]) | degrees

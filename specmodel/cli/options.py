@@ -15,7 +15,7 @@ from specmodel.base.errors import InputError, given
 from specmodel.base.ranges import check_points, parse_numbers, parse_values
 from specmodel.base.units import parse_seconds
 from specmodel.cli.settings import OPTIONS, TABLES, flag
-from specmodel.cost.where import ARGUMENTS, Typed, literal, what_ifs
+from specmodel.cost.where import ARGUMENTS, Manner, literal, what_ifs
 from specmodel.prediction.accepted import OF_ACCEPTANCE
 from specmodel.prediction.case import LONGEST_SEARCHED, Case, case_of
 
@@ -35,7 +35,7 @@ _PARSERS: dict[str, Callable[[str, str], Any]] = {
 
 def case_from(options: dict[str, Any], *, is_drafting: bool = True) -> Case:
     """Return the case that options ask about."""
-    return case_of(arguments_from(options), is_drafting=is_drafting, typed=typed_from(options))
+    return case_of(arguments_from(options), manner_from(options, is_drafting=is_drafting))
 
 
 def arguments_from(options: dict[str, Any]) -> dict[str, Any]:
@@ -59,10 +59,11 @@ def where_from(options: dict[str, Any]) -> dict[str, Any]:
     return named
 
 
-def typed_from(options: dict[str, Any]) -> Typed:
-    """Return what options say beside arguments."""
-    said = (options.get(name) or "" for name in ("draft_model", "unnamed"))
-    return Typed(tuple(options.get("taken") or ()), *said)
+def manner_from(options: dict[str, Any], *, is_drafting: bool = True) -> Manner:
+    """Return how a question is asked by options, beside its arguments."""
+    words = {"head": options.get("draft_model"), "lacking": options.get("unnamed")}
+    said: dict[str, Any] = {name: word for name, word in words.items() if word}
+    return Manner(is_drafting=is_drafting, names=tuple(options.get("taken") or ()), **said)
 
 
 def axes_from(options: dict[str, Any]) -> dict[str, Any]:

@@ -59,14 +59,14 @@ def simulate(**options: Any) -> Answer:
     All policies: specmodel list policies.
     """
     from specmodel.base.files import write_text
-    from specmodel.cli.options import typed_from, where_from
+    from specmodel.cli.options import manner_from, where_from
     from specmodel.simulate.replay_question import OF_REPLAYS, replay_question
 
     _check_files(options)
     if options["trace"] is not None and options["timeline"] is None:
         refuse_given(options, ["request"], "--timeline FILE with it")
     arguments = where_from(options) | given(options, OF_REPLAYS)
-    question = replay_question(arguments, is_drafting=False, typed=typed_from(options))
+    question = replay_question(arguments, manner_from(options, is_drafting=False))
     case = replayed.heading(question)
     if options["timeline"]:
         from specmodel.show.plots.figures import TWO_COLUMNS, save_figure

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack, get_args
+from typing import Any, Unpack, cast, get_args
 
 import numpy as np
 
@@ -12,13 +12,13 @@ from specmodel.algebra.acceptance import TYPICAL_PROPOSAL_RATE
 from specmodel.algebra.experts import MAX_TOKENS_PER_SEQUENCE, TYPICAL_ROUTING_CORRELATION
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.dtypes import check_dtype, is_of_gguf
-from specmodel.base.errors import InputError, nearest
+from specmodel.base.errors import InputError, refuse_unknown
 from specmodel.base.naming import SWITCHES
 from specmodel.base.notes import Note
 from specmodel.base.records import read_numbers
 from specmodel.base.units import check
 from specmodel.cost.activations import with_usual_activations, with_usual_cache
-from specmodel.cost.arguments import DeploymentArguments
+from specmodel.cost.arguments import DeploymentArguments, NamedArguments
 from specmodel.cost.assumptions import DTYPES, EQUAL, POPULARITY, assumptions
 from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
 from specmodel.cost.where import NAMES, NO_DRAFTER as UNNAMED, Where, by_record
@@ -81,10 +81,7 @@ def deploy(**arguments: Unpack[DeploymentArguments]) -> tuple[Deployment, dict[s
     for name in ("target", "hardware"):
         if arguments.get(name) is None:
             raise InputError(name, None, "a record, a name or a path")
-    names = DeploymentArguments.__annotations__
-    for name, value in arguments.items():
-        if name not in names:
-            raise InputError(name, value, f"an argument such as {nearest(name, names)}")
+    refuse_unknown(arguments, DeploymentArguments.__annotations__)
     return resolve(arguments)
 
 
@@ -99,50 +96,52 @@ def resolve(values: Mapping[str, Any]) -> tuple[Deployment, dict[str, Any]]:
         None and other names are passed over.
     """
     plain, what_ifs = by_record(values)
-    named = {name: value for name, value in plain.items() if name in NAMES}
-    where = Where(**named, what_ifs=what_ifs)
+    named = {name: value for name, value in plain.items() if name in NAMES and value is not None}
+    where = Where(named=cast(NamedArguments, named), what_ifs=what_ifs)
     return laid_out(deployed_as_named(where), where, {})
 
 
 def deployed_as_named(where: Where) -> Deployment:
     """Return the deployment of what was named, in the degrees named: else on one GPU."""
-    given, what_ifs = where.named, where.what_ifs
+    what_ifs = where.what_ifs
+    given: Mapping[str, Any] = where.named
     place = "changes " if where.changes else ""
     engine = _record(given.get("engine", DEFAULT_ENGINE), EngineProfile, load_engine)
     engine = engine.with_changes(f"{place}engine", what_ifs["engine"])
-    if where.host_speed is not None:
+    if "host_speed" in given:
         engine = engine.on_host(_single("host_speed", given))
-    if where.attention_backend is not None:
+    if "attention_backend" in given:
         engine = replace(engine, attention_backend=_one_of("attention_backend", given, BACKENDS))
-    if (sizes := where.graph_limit) is not None:
+    if "graph_limit" in given:
+        sizes = given["graph_limit"]
         is_list = isinstance(sizes, list | tuple | np.ndarray)
         one = () if is_list else _degree("graph_limit", given, LARGEST_GRAPH, least=0)
         engine = engine.with_graphs_of(sizes if is_list else one)
     engine = engine.told_to({name: _is_on(name, given) for name in SWITCHES if name in given})
-    hardware = _record(where.hardware, HardwareProfile, load_hardware)
+    hardware = _record(given.get("hardware"), HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{place}hardware", what_ifs["hardware"])
-    if engine.is_of_mean_host and where.host_speed is None:
+    if engine.is_of_mean_host and "host_speed" not in given:
         engine = replace(engine, host_speed=engine.host_speed * hardware.host_speed)
     if hardware.kind == "cpu":  # its host computes itself: no second stream, no graphs
         engine = replace(engine, hides_host="none", shared_beside=(), graphs=None)
     are_of_gguf = (is_of_gguf(given.get(n), by_size=hardware.runs_gguf) for n in _ALL_DTYPES)
-    if where.engine is None and any(are_of_gguf):
+    if "engine" not in given and any(are_of_gguf):
         engine = replace(engine, stands_for="llama.cpp")
     dtypes = {name: check_dtype(name, given[name]) for name in _ALL_DTYPES if name in given}
     load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))
-    target = _record(where.target, Architecture, load)
+    target = _record(given.get("target"), Architecture, load)
     if "attention_dtype" in dtypes:  # one for all layers
         layers = (replace(group, mixer_dtype=None, output_dtype=None) for group in target.layers)
         target = replace(target, layers=tuple(layers))
     target = target.with_changes(f"{place}target", {**what_ifs["target"], **dtypes})
-    kernels = choose_kernels(hardware, where.stack, hardware.measured_stack or engine.stack)
+    kernels = choose_kernels(hardware, given.get("stack"), hardware.measured_stack or engine.stack)
     stack = engine.stack or kernels.stack
     timed = hardware.link.all_reduce if hardware.link else {}
     if {engine.all_reduces, kernels.link_stack} <= timed.keys():
         kernels = replace(kernels, all_reduces=engine.all_reduces)
     target = with_usual_activations(target, hardware, stack, dtypes)
     target = with_usual_cache(target, hardware, stack, {**what_ifs["target"], **dtypes})
-    drafter = _drafter(where, target).run_by(engine.draft_model_first)
+    drafter = _drafter(given, target).run_by(engine.draft_model_first)
     settings = {name: _SETTINGS[name](name, given) for name in _SETTINGS.keys() & given.keys()}
     settings |= {} if "routing_correlation" in given else assumed_routing(target)
     return Deployment(
@@ -151,7 +150,7 @@ def deployed_as_named(where: Where) -> Deployment:
         hardware=hardware,
         engine=engine,
         kernels=kernels,
-        **_popularity(where, target),
+        **_popularity(given, target),
         **settings,
     )
 
@@ -163,7 +162,7 @@ def laid_out(
 
     `told` is the note on the reason, where the degrees are assumed too.
     """
-    if where.decode_context_parallel is not None:  # of GPUs that are known by now
+    if "decode_context_parallel" in where.named:  # of GPUs that are known by now
         shared = _degree("decode_context_parallel", where.named)
         degrees = {**degrees, "decode_context_parallel": shared}
     deployment = replace(deployment, **degrees) if degrees else deployment
@@ -227,15 +226,15 @@ def _record(value: Any, kind: type, load: Any) -> Any:
     return value if isinstance(value, kind) else load(value)
 
 
-def _drafter(where: Where, target: Architecture) -> Drafter:
-    drafter = NO_DRAFTER if where.drafter in (None, UNNAMED) else where.drafter
+def _drafter(given: Mapping[str, Any], target: Architecture) -> Drafter:
+    drafter = given.get("drafter", NO_DRAFTER)
+    drafter = NO_DRAFTER if drafter == UNNAMED else drafter
     if isinstance(drafter, Architecture):
         drafter = model_drafter(drafter)
     elif not isinstance(drafter, Drafter):
         drafter = load_drafter(drafter, target)
         if drafter.is_lookup:
             drafter = replace(drafter, proposal_rate=TYPICAL_PROPOSAL_RATE)
-    given = where.named
     lookup: dict[str, Any] = {n: float(check(n, given[n])) for n in LOOKUP if n in given}
     is_any = lookup == {"proposal_rate": 1.0}  # each step has a draft, as of all other drafters
     if lookup and (drafter == NO_DRAFTER or not (drafter.is_lookup or is_any)):
@@ -244,9 +243,9 @@ def _drafter(where: Where, target: Architecture) -> Drafter:
     return replace(drafter, **lookup)
 
 
-def _popularity(where: Where, target: Architecture) -> dict[str, Any]:
+def _popularity(given: Mapping[str, Any], target: Architecture) -> dict[str, Any]:
     """Return the deployment's fields on the popularity of experts; {} if none was given."""
-    popularity, exponent = where.popularity, where.popularity_exponent
+    popularity, exponent = (given.get(name) for name in POPULARITY)
     if popularity is None and exponent is None:
         return {}
     if popularity is not None and exponent is not None:
@@ -254,12 +253,12 @@ def _popularity(where: Where, target: Architecture) -> dict[str, Any]:
     kinds = len({(own.num_experts, own.experts_per_token) for own in target.kinds_of_experts})
     if kinds != 1:
         name, has = POPULARITY[popularity is None], "several kinds of" if kinds else "no routed"
-        raise InputError(name, where.named[name], f"none, as {target.name} has {has} experts")
+        raise InputError(name, given[name], f"none, as {target.name} has {has} experts")
     if exponent == 0 or (isinstance(popularity, str) and popularity == EQUAL):
         return {"popularity_spread": 0.0}
     if exponent is not None:
         shape = target.num_experts, target.mean_experts_per_token
-        return {"popularity": zipf_popularity(*shape, _single("popularity_exponent", where.named))}
+        return {"popularity": zipf_popularity(*shape, _single("popularity_exponent", given))}
     if isinstance(popularity, str | Path):
         numbers, E = read_numbers(Path(popularity), "popularity"), target.num_experts
         is_by_layer = numbers.size > E and numbers.size % E == 0

@@ -5,7 +5,6 @@ Whatever is taken stands among what was assumed, by the name of what was not giv
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -61,7 +60,7 @@ def _deployed(where: Where, held: tuple[int, int]) -> tuple[Deployment, dict[str
     for row in _smaller(where):
         with suppress(InputError):
             told = f"{row['checkpoint']}, as 16-bit weights do not fit"
-            other = _in_dtypes(replace(where, weight_dtype=row["weight_dtype"]), held, told)
+            other = _in_dtypes(where.naming(weight_dtype=row["weight_dtype"]), held, told)
             if _is_usual(*other):
                 return other
     return _in_dtypes(where, held)  # which refuses if it did
@@ -75,8 +74,8 @@ def _is_usual(deployment: Deployment, assumed: Mapping[str, Any]) -> bool:
 
 def _smaller(where: Where) -> Iterable[dict[str, str]]:
     """Return the published checkpoints of smaller weights, if the target's dtype is not named."""
-    target = where.target
-    if where.weight_dtype is not None or not isinstance(target, str) or is_path(target):
+    target = where.named.get("target")
+    if "weight_dtype" in where.named or not isinstance(target, str) or is_path(target):
         return ()
     name = load_architecture(target).name.lower()
     return (row for row in rows_of("quantised.csv", _DATA) if name == row["target"])
@@ -86,11 +85,12 @@ def _in_dtypes(
     where: Where, held: tuple[int, int], checkpoint: str = ""
 ) -> tuple[Deployment, dict[str, Any]]:
     """Return the deployment in the dtypes named, or in the target's own, and what was assumed."""
-    told = {"changes": where.changed, "names": "; ".join(where.typed.names)}
+    told = {"changes": where.changed, "names": "; ".join(where.manner.names)}
     told |= {"checkpoint": checkpoint}
-    if where.drafter is None and where.is_drafting and where.target is not None:
-        target, drafter, reasons = usual_drafter(where.target, where.weight_dtype)
-        where, told = replace(where, target=target, drafter=drafter), told | reasons
+    if where.manner.is_drafting and "drafter" not in where.named and "target" in where.named:
+        dtype = where.named.get("weight_dtype")
+        target, drafter, reasons = usual_drafter(where.named["target"], dtype)
+        where, told = where.naming(target=target, drafter=drafter), told | reasons
     deployment = deployed_as_named(where)
     deployment, assumed = laid_out(deployment, where, *_degrees(deployment, where, held))
     if not where.force:
@@ -128,7 +128,7 @@ def _degrees(
     deployment: Deployment, where: Where, held: tuple[int, int]
 ) -> tuple[Degrees, Note | None]:
     """Return the degrees of `num_gpus` or else of the fewest GPUs that suffice, and a note."""
-    typed = {name: where.named[name] for name in GPU_DEGREES if name in where.named}
+    typed = {name: value for name, value in where.named.items() if name in GPU_DEGREES}
     if where.num_gpus is not None:
         return _counted_degrees(deployment, where.num_gpus, typed), None
     if typed or deployment.hardware.kind == "cpu":
@@ -140,7 +140,7 @@ def _degrees(
     try:  # long requests take several nodes no more than the model does
         degrees = smallest_layout(deployment, HELD)
     except InputError:
-        if where.may_not_fit:
+        if where.manner.may_not_fit:
             return {}, None
         raise
     return degrees, _gpus_told(deployment, degrees, HELD)

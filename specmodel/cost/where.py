@@ -4,115 +4,86 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.naming import SETTABLE, counted
 from specmodel.base.records import is_path
-from specmodel.base.units import Numeric, parse_seconds
+from specmodel.base.units import parse_seconds
+from specmodel.cost.arguments import NamedArguments
 from specmodel.cost.deployment import Deployment
-from specmodel.drafters.passes import Drafter
-from specmodel.machines.engine import EngineProfile
-from specmodel.machines.hardware import HardwareProfile
-from specmodel.models.architecture import Architecture
 
 RECORDS = ("hardware", "engine", "target", "drafter")
 """What has fields of its own, which a what-if may replace."""
+NAMES = tuple(NamedArguments.__annotations__)
+"""What `deploying.resolve` takes beside fields of records."""
+_BESIDE = ("num_gpus", "changes", "force")
+ARGUMENTS = (*NAMES, *_BESIDE)
+"""Arguments that say what runs where."""
 NO_DRAFTER = "none"
 """The name of a drafter that stands for none."""
 
 
-class Typed(NamedTuple):
-    """What a command line says beside arguments.
+class Manner(NamedTuple):
+    """How a question is put, beside its arguments.
 
-    Notes on names that were looked up; and of the draft model in an engine's start command its
-    path or id, or the key or flag that lacks one.
+    Whether the usual drafter is taken where none is named, and one GPU where no number of GPUs
+    holds the model. Of a command line also notes on names that were looked up, and of the draft
+    model in an engine's start command its path or id, or the key or flag that lacks one.
     """
 
+    is_drafting: bool = True
+    may_not_fit: bool = False
     names: tuple[str, ...] = ()
     head: str = ""
     lacking: str = ""
 
 
-NOTHING_TYPED = Typed()
+USUAL = Manner()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Where:
-    """What runs where, as it was named; None where nothing was.
+    """What runs where, as it was named.
 
     Parameters
     ----------
-    target, hardware, ..., changes, force
-        Arguments as in `cost.arguments`; GPUs are counted by `num_gpus`.
+    named
+        Records, names, degrees, dtypes and settings, by `NAMES`.
     what_ifs
         Values of fields that replace those of the records, by record and by field.
-    is_drafting, may_not_fit
-        Whether the usual drafter is taken where none is named, and one GPU where no number of GPUs
-        holds the model.
-    typed
-        What the command line says beside.
+    num_gpus, changes, force
+        As in `cost.arguments.WhatIfArguments` [-].
+    manner
+        How it is asked about.
     """
 
-    target: Architecture | str | Path | None = None
-    hardware: HardwareProfile | str | Path | None = None
-    drafter: Drafter | Architecture | str | Path | None = None
-    engine: EngineProfile | str | Path | None = None
-    stack: str | None = None
-    host_speed: float | None = None
-    graph_limit: int | Sequence[int] | None = None
-    attention_backend: str | None = None
-    enforce_eager: bool | None = None
-    eager_drafter: bool | None = None
-    sync_scheduling: bool | None = None
-    tree_width: int | None = None
-    state_rollback: str | None = None
-    temperature: float | None = None
-    tensor_parallel: int | None = None
-    data_parallel: int | None = None
-    expert_parallel: int | None = None
-    draft_tensor_parallel: int | None = None
-    decode_context_parallel: int | None = None
-    routing_correlation: float | None = None
-    memory_utilization: float | None = None
-    weight_dtype: str | None = None
-    activation_dtype: str | None = None
-    kv_dtype: str | None = None
-    expert_dtype: str | None = None
-    embedding_dtype: str | None = None
-    attention_dtype: str | None = None
-    mtp_dtype: str | None = None
-    lookup_time: float | None = None
-    proposal_rate: float | None = None
-    popularity: Numeric | str | Path | None = None
-    popularity_exponent: float | None = None
-    num_gpus: int | None = None
-    changes: Mapping[str, object] | Sequence[str] | None = None
-    force: bool | None = None
+    named: NamedArguments
     what_ifs: Mapping[str, Mapping[str, object]]
-    is_drafting: bool = False
-    may_not_fit: bool = False
-    typed: Typed = NOTHING_TYPED
+    num_gpus: int | None = None
+    changes: Mapping[str, object] | Sequence[str] = ()
+    force: bool = False
+    manner: Manner = USUAL
 
-    @cached_property
-    def named(self) -> dict[str, Any]:
-        """What was named of `NAMES`, by name."""
-        return {name: value for name in NAMES if (value := getattr(self, name)) is not None}
+    def naming(self, **named: Any) -> Where:
+        """Return what runs where with other names or settings."""
+        return replace(self, named=cast(NamedArguments, {**self.named, **named}))
 
     @property
     def changed(self) -> str:
         """The changes of fields, as text."""
-        given = self.changes or ()
+        given = self.changes
         texts = [f"{k}={v}" for k, v in given.items()] if isinstance(given, Mapping) else given
         return ", ".join(text for text in texts if "." in text.partition("=")[0])
 
     @property
     def head(self) -> str:
         """The path or id by which a drafter was named, "" if by a plain name or as a record."""
-        named = self.typed.head or self.drafter
+        named = self.manner.head or self.named.get("drafter")
         path = str(named).removesuffix("/config.json") if isinstance(named, str | Path) else ""
         return path if "/" in path else ""
 
@@ -122,51 +93,36 @@ class Where:
         return {}
 
 
-_FIELDS = tuple(Where.__annotations__)
-NAMES = _FIELDS[: _FIELDS.index("num_gpus")]
-"""What `deploying.resolve` takes beside fields of records."""
-ARGUMENTS = _FIELDS[: _FIELDS.index("what_ifs")]
-"""Arguments that say what runs where."""
-
-
-def where_of(
-    arguments: Mapping[str, Any],
-    *,
-    is_drafting: bool = False,
-    may_not_fit: bool = False,
-    typed: Typed = NOTHING_TYPED,
-) -> Where:
+def where_of(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Where:
     """Return what runs where, from `ARGUMENTS` by name; the same record for the same names.
 
     The GPU may be counted, as in ``8xh200``; changes may set arguments too.
     """
-    how, types = (is_drafting, may_not_fit, typed), tuple(map(type, arguments.values()))
+    types = tuple(map(type, arguments.values()))
     if {str, int, float, bool, type(None)}.issuperset(types):
-        kept = _kept(tuple(arguments.items()), types, *how)
+        kept = _kept(tuple(arguments.items()), types, manner)
         if kept:
             return kept
-    return _where(arguments, *how)
+    return _where(arguments, manner)
 
 
 @lru_cache(maxsize=1024)
 def _kept(
-    arguments: tuple[tuple[str, Any], ...], _types: tuple[type, ...], *how: Any
+    arguments: tuple[tuple[str, Any], ...], _types: tuple[type, ...], manner: Manner
 ) -> Where | None:
     """Return what runs where, None if a file says what; types tell 1 from 1.0 and True."""
     if any(isinstance(value, str) and is_path(value) for _, value in arguments):
         return None
-    return _where(dict(arguments), *how)
+    return _where(dict(arguments), manner)
 
 
-def _where(
-    arguments: Mapping[str, Any], is_drafting: bool, may_not_fit: bool, typed: Typed
-) -> Where:
-    plain, what_ifs = by_record({**arguments, **_changed(arguments.get("changes") or ())})
-    if isinstance(plain.get("hardware"), str):
-        count, plain["hardware"] = counted(plain["hardware"])
-        plain |= {"num_gpus": count} if count else {}
-    how: dict[str, Any] = {"is_drafting": is_drafting, "may_not_fit": may_not_fit, "typed": typed}
-    return Where(**plain, **how, what_ifs=what_ifs)
+def _where(arguments: Mapping[str, Any], manner: Manner) -> Where:
+    named, fields = by_record({**arguments, **_changed(arguments.get("changes") or ())})
+    if isinstance(named.get("hardware"), str):
+        count, named["hardware"] = counted(named["hardware"])
+        named |= {"num_gpus": count} if count else {}
+    beside: dict[str, Any] = {name: named.pop(name) for name in _BESIDE if name in named}
+    return Where(named=cast(NamedArguments, named), what_ifs=fields, manner=manner, **beside)
 
 
 def by_record(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, object]]]:

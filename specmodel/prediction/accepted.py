@@ -35,6 +35,7 @@ ACCEPTANCE = ("acceptance", *FORMS)
 """Arguments that give an acceptance, of which one is taken."""
 OF_ACCEPTANCE = (*ACCEPTANCE, "task", "measured_draft_length", "acceptance_spread")
 """Arguments that say what is accepted."""
+_OTHERS = (*OF_ACCEPTANCE[len(ACCEPTANCE) :], "draft_length", "max_draft_length")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,7 +46,7 @@ class Accepted:
     ----------
     form
         The one form in which it was given, by its name; empty where none was.
-    measured_draft_length, spread, task
+    measured_draft_length, acceptance_spread, task
         As in `cost.arguments.AcceptanceArguments`, None where not given.
     draft_length, max_draft_length
         Lengths that are asked about, None for any [token].
@@ -53,10 +54,31 @@ class Accepted:
 
     form: Mapping[str, Any]
     measured_draft_length: Numeric | None
-    spread: float | None
+    acceptance_spread: float | None
     task: str | Mapping[str, float] | None
     draft_length: Numeric | None
     max_draft_length: int | None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Accepted:
+        """Return the acceptance that arguments by name give; refuse several forms."""
+        return cls(form=given_form(given), **{name: given.get(name) for name in _OTHERS})
+
+    def taken(self, deployment: Deployment, where: Where) -> Acceptance | None:
+        """Return the acceptance given in one form, else what is published of target and drafter.
+
+        What is published is taken on the task that was given, else on a mixture. None if unknown.
+        """
+        if self.task is not None and not self.is_published:
+            form = next(iter(self.form))
+            expected = f"none beside `{form}`, as only published acceptance has tasks"
+            raise InputError("task", self.task, expected)
+        of = _of_form if self.form else _published
+        found, spread = of(deployment, where, self), self.acceptance_spread
+        if found is None or spread is None:
+            return found
+        check("acceptance_spread", spread, minimum=0, maximum=0.5)
+        return replace(found, spread=spread)
 
     @property
     def is_published(self) -> bool:
@@ -76,18 +98,6 @@ class Accepted:
         return task_text(MIXTURE if self.task is None else self.task)
 
 
-def accepted_of(given: Mapping[str, Any]) -> Accepted:
-    """Return the acceptance that arguments by name give; refuse several forms."""
-    return Accepted(
-        form=given_form(given),
-        measured_draft_length=given.get("measured_draft_length"),
-        spread=given.get("acceptance_spread"),
-        task=given.get("task"),
-        draft_length=given.get("draft_length"),
-        max_draft_length=given.get("max_draft_length"),
-    )
-
-
 def given_form(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the one form of acceptance that was given, by its name; nothing if none was."""
     typed = {name: given[name] for name in ACCEPTANCE if given.get(name) is not None}
@@ -96,23 +106,6 @@ def given_form(given: Mapping[str, Any]) -> dict[str, Any]:
         expected = f"none beside `{first}`: one form of acceptance does"
         raise InputError(name, typed[name], expected)
     return typed
-
-
-def taken_acceptance(deployment: Deployment, where: Where, accepted: Accepted) -> Acceptance | None:
-    """Return the acceptance given in one form, else what is published of target and drafter.
-
-    What is published is taken on the task that was given, else on a mixture. None if unknown.
-    """
-    if accepted.task is not None and not accepted.is_published:
-        expected = "as only published acceptance has tasks"
-        expected = f"none beside `{next(iter(accepted.form))}`, {expected}"
-        raise InputError("task", accepted.task, expected)
-    of = _of_form if accepted.form else _published
-    found, spread = of(deployment, where, accepted), accepted.spread
-    if found is None or spread is None:
-        return found
-    check("acceptance_spread", spread, minimum=0, maximum=0.5)
-    return replace(found, spread=spread)
 
 
 def _of_form(deployment: Deployment, where: Where, accepted: Accepted) -> Acceptance:
@@ -171,7 +164,7 @@ def _continued(found: Acceptance, where: Where, accepted: Accepted) -> Acceptanc
     longest = max((int(np.max(np.asarray(each))) for each in asked if each is not None), default=0)
     found = found.continued(longest) if longest <= MAX_DRAFT_LENGTH else found
     source = found.source
-    for told in where.typed.names:
+    for told in where.manner.names:
         word, is_other, rest = told.partition(": taken as ")
         if is_other and rest.endswith("whose shape it has"):
             source = f"{source}; of {rest.partition(',')[0]}, not {word}"

@@ -22,17 +22,11 @@ from specmodel.cost.deploying import GPU_DEGREES, laid_out
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.layouts import HELD
 from specmodel.cost.usual import TOLD, deployed
-from specmodel.cost.where import ARGUMENTS, NOTHING_TYPED, Typed, Where, where_of
+from specmodel.cost.where import ARGUMENTS, USUAL, Manner, Where, where_of
 from specmodel.drafters.published import taken_drafter
 from specmodel.drafters.tasks import MIXED
 from specmodel.drafters.typical import TypicalHeads, typical_heads
-from specmodel.prediction.accepted import (
-    OF_ACCEPTANCE,
-    Accepted,
-    accepted_of,
-    kind_of,
-    taken_acceptance,
-)
+from specmodel.prediction.accepted import OF_ACCEPTANCE, Accepted, kind_of
 from specmodel.prediction.evaluate import LOAD, LOCKSTEP
 
 POINTS = ("batch_size", "context_length", *LOAD, LOCKSTEP, "verify_tokens")
@@ -97,24 +91,16 @@ class Case:
 
     def _accepting(self, **changes: Any) -> Case:
         accepted = replace(self.accepted, **changes)
-        acceptance = taken_acceptance(self.deployment, self.where, accepted)
+        acceptance = accepted.taken(self.deployment, self.where)
         return replace(self, accepted=accepted, acceptance=acceptance)
-
-    @property
-    def takes_published(self) -> bool:
-        """Whether acceptance is that of published heads, which depends on the task."""
-        has_head = self.deployment.has_drafter and not self.deployment.drafter.is_lookup
-        return self.accepted.is_published and has_head
 
     def tokens_by_task(self, draft_length: int) -> dict[str, float]:
         """Return published tokens per step on each kind of task, {} where none is taken [token]."""
-        if self.acceptance is None or not self.takes_published:
+        is_published = self.accepted.is_published and not self.deployment.drafter.is_lookup
+        if self.acceptance is None or not is_published:
             return {}
-        cases = {task: self.on_task(task).known_acceptance for task in MIXED}
-        return {
-            task: float(acceptance.expected_tokens_per_step(draft_length))
-            for task, acceptance in cases.items()
-        }
+        rates = {task: self.on_task(task).known_acceptance for task in MIXED}
+        return {n: float(rate.expected_tokens_per_step(draft_length)) for n, rate in rates.items()}
 
     def at(self, **points: Any) -> Case:
         """Return the case at other points."""
@@ -122,12 +108,15 @@ class Case:
 
     def elsewhere(self, **changes: Any) -> Case:
         """Return the case with what runs where named otherwise, and resolved anew."""
-        lengths = self.draft_length, self.max_draft_length
-        return _resolved(replace(self.where, **changes), self.points, self.accepted, *lengths)
+        where, accepted = replace(self.where, **changes), self.accepted
+        deployment, assumed = _placed(where, self.points, accepted)
+        acceptance = accepted.taken(deployment, where) if deployment.has_drafter else None
+        case = replace(self, where=where, deployment=deployment, assumed=assumed)
+        return replace(case, acceptance=acceptance)
 
     def laid_out(self, degrees: Mapping[str, Any]) -> Case:
         """Return the case in other parallel degrees, with the assumptions that follow."""
-        where = replace(self.where, **degrees)
+        where = self.where.naming(**degrees)
         deployment, assumed = laid_out(self.deployment, where, degrees)
         notes = {name: self.assumed[name] for name in TOLD if name in self.assumed}
         return replace(self, deployment=deployment, assumed=notes | assumed, where=where)
@@ -136,7 +125,7 @@ class Case:
         """Return the case with CUDA graphs of steps up to `count`, as `graph_limit` gives it."""
         engine = self.deployment.engine.with_graphs_of(count)
         deployment = self.deployment.with_draws(engine=engine)  # programs know no graphs
-        return replace(self, deployment=deployment, where=replace(self.where, graph_limit=count))
+        return replace(self, deployment=deployment, where=self.where.naming(graph_limit=count))
 
     @property
     def alone(self) -> dict[str, Any]:
@@ -159,8 +148,9 @@ class Case:
             raise InputError("drafter", "none", f"one that drafts: {alone}")
         typical = "`acceptance='typical'` (the median head published), or " if self.heads else ""
         told = f"{typical}a rate of yours, such as `acceptance_rate=0.7`"
-        drafter = self.where.drafter or taken_drafter(self.deployment.target)[0]
-        expected = f"{told}, as none is published of {self.where.target} with {drafter}"
+        drafter = self.where.named.get("drafter") or taken_drafter(self.deployment.target)[0]
+        target = self.where.named["target"]
+        expected = f"{told}, as none is published of {target} with {drafter}"
         raise InputError("acceptance", None, expected)
 
     def longest_draft(self, asked: int | None = None) -> int:
@@ -193,12 +183,10 @@ class Case:
 
     def turned_lengths(self) -> Sequence[int]:
         """Return the draft lengths to consider where acceptance is not known [token]."""
-        asked = self.max_draft_length
         if self.draft_length is None:
             block = self.deployment.drafter.block_size or 8
             known = self.heads.max_draft_length if self.heads else block
-            asked = min(known, block) if asked is None else _checked_longest(asked)
-            return range(1, asked + 1)
+            return range(1, (self.max_draft_length or min(known, block)) + 1)
         taken = [int(length) for length in np.ravel(np.asarray(self.draft_length))]
         if min(taken) < 1:
             raise InputError("draft_length", min(taken), "at least 1, as no acceptance is given")
@@ -207,7 +195,7 @@ class Case:
     def check_trees(self) -> None:
         """Refuse a tree without a draft length."""
         trees = {"verify_tokens": self.points.get("verify_tokens")}
-        trees |= {"tree_width": self.where.tree_width}
+        trees |= {"tree_width": self.where.named.get("tree_width")}
         if self.draft_length is None:
             refuse_given(trees, trees, "`draft_length` with it, as trees have no best length")
 
@@ -217,55 +205,43 @@ class Case:
         return self.deployment.tree_width > 1 or "verify_tokens" in self.points
 
 
-def case_of(
-    arguments: Mapping[str, Any],
-    *,
-    is_drafting: bool = True,
-    may_not_fit: bool = False,
-    typed: Typed = NOTHING_TYPED,
-) -> Case:
+def case_of(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Case:
     """Return the question that arguments by name ask; whole, or an InputError.
 
-    Those of None are not given. `specmodel.predict` says what there is; the rest is as in `Where`.
+    Those of None are not given. `specmodel.predict` says what there is.
     """
     given = {name: value for name, value in arguments.items() if value is not None}
     if not given.keys() <= _KNOWN:  # a call saved for each prediction
         refuse_unknown(given, _KNOWN)
-    named = {name: value for name, value in given.items() if name not in _OF_POINTS}
-    where = where_of(named, is_drafting=is_drafting, may_not_fit=may_not_fit, typed=typed)
+    where = where_of({n: value for n, value in given.items() if n not in _OF_POINTS}, manner)
     points = {"batch_size": DEFAULT_BATCH_SIZES}
     points |= {name: given[name] for name in POINTS if name in given}
-    if _LONGEST in given:
-        _checked_longest(given[_LONGEST])
-    lengths = given.get("draft_length"), given.get(_LONGEST)
-    return _resolved(where, points, accepted_of(given), *lengths)
-
-
-def _resolved(
-    where: Where,
-    points: Mapping[str, Numeric],
-    accepted: Accepted,
-    draft_length: Numeric | None,
-    max_draft_length: int | None,
-) -> Case:
-    deployment, assumed = deployed(where, _held(where, points))
-    if where.typed.lacking and "mtp_block" in dict(deployment.drafter.assumed):
-        expected = f"the path of a head, as {deployment.target.name} has no MTP module"
-        raise InputError(where.typed.lacking, None, expected)
-    drafts = deployment.has_drafter
-    is_read = "acceptance_by_position" in accepted.form and drafts
-    if is_read and len(ways := accepted.ways) > 1:
-        assumed = {"acceptance_by_position": Note("rates_read", {"ways": ways}), **assumed}
+    longest, accepted = given.get(_LONGEST), Accepted.of(given)
+    deployment, assumed = _placed(where, points, accepted)
     return Case(
         where=where,
         deployment=deployment,
         assumed=assumed,
         points=points,
-        draft_length=draft_length,
-        max_draft_length=max_draft_length,
+        draft_length=given.get("draft_length"),
+        max_draft_length=None if longest is None else _checked_longest(longest),
         accepted=accepted,
-        acceptance=taken_acceptance(deployment, where, accepted) if drafts else None,
+        acceptance=accepted.taken(deployment, where) if deployment.has_drafter else None,
     )
+
+
+def _placed(
+    where: Where, points: Mapping[str, Numeric], accepted: Accepted
+) -> tuple[Deployment, dict[str, Any]]:
+    """Return what is deployed to hold the points, and what was assumed of the question."""
+    deployment, assumed = deployed(where, _held(where, points))
+    if where.manner.lacking and "mtp_block" in dict(deployment.drafter.assumed):
+        expected = f"the path of a head, as {deployment.target.name} has no MTP module"
+        raise InputError(where.manner.lacking, None, expected)
+    is_read = "acceptance_by_position" in accepted.form and deployment.has_drafter
+    if is_read and len(ways := accepted.ways) > 1:
+        assumed = {"acceptance_by_position": Note("rates_read", {"ways": ways}), **assumed}
+    return deployment, assumed
 
 
 def _held(where: Where, points: Mapping[str, Numeric]) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.units import Numeric
 from specmodel.cost.arguments import DeployedPoints, RunArguments
 from specmodel.cost.deployment import Deployment
+from specmodel.cost.where import Manner
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 from specmodel.prediction.case import Case, case_of
@@ -65,7 +66,7 @@ def decode(
         "lockstep": lockstep,
     }
     where = {"target": target, "hardware": hardware}
-    case = case_of(where | points | others, is_drafting=False)
+    case = case_of(where | points | others, Manner(is_drafting=False))
     prediction = decoded(case)
     return with_intervals(prediction) if interval else prediction
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, Unpack
 from specmodel.answers.alternatives import Alternatives, alternatives
 from specmodel.base.errors import given, refuse_given
 from specmodel.base.units import single
-from specmodel.cost.where import NOTHING_TYPED, Typed
+from specmodel.cost.where import USUAL, Manner
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 from specmodel.prediction.case import DEFAULT_BATCH_SIZES
@@ -66,7 +66,7 @@ def compare(
 
 
 def compared(
-    arguments: Mapping[str, Any], searching: Searching, typed: Typed = NOTHING_TYPED
+    arguments: Mapping[str, Any], searching: Searching, manner: Manner = USUAL
 ) -> Alternatives:
     """Return alternatives, and what each carries within targets, if there are any.
 
@@ -74,20 +74,20 @@ def compared(
     ----------
     arguments
         Those of `compare`.
-    searching, typed
-        Where capacities are searched, and what a command line says beside.
+    searching, manner
+        Where capacities are searched, and how it is asked.
     """
     options = given(arguments, arguments)
     if not options.pop("for_load", False):
         refuse_given(options, ["prefill"], "`for_load` with it")
         if "tpot_target" not in options:
             refuse_given(options, ["gpu_hour_price"], "`tpot_target` with it")
-        return alternatives(options, typed)
+        return alternatives(options, manner)
     from specmodel.simulate.carried import carried_by
     from specmodel.simulate.load_question import OF_LOADS, trial_of
 
     load = {name: options[name] for name in OF_LOADS if name in options and name not in _OF_EACH}
-    every, trials = alternatives({n: v for n, v in options.items() if n not in load}, typed), {}
+    every, trials = alternatives({n: v for n, v in options.items() if n not in load}, manner), {}
     notes = list(every.notes)
     for name, case in every.cases.items():
         length = single("draft_length", case.draft_length, "one of each alternative")

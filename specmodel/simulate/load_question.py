@@ -19,7 +19,7 @@ from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.base.ranges import parse_numbers, parse_values, whole_of
 from specmodel.base.text import Viewed
 from specmodel.base.units import check, parse_seconds
-from specmodel.cost.where import NOTHING_TYPED, Typed
+from specmodel.cost.where import USUAL, Manner
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 from specmodel.prediction.accepted import ACCEPTANCE
@@ -152,16 +152,16 @@ def load(
     return question.answered(workers=workers, client=client)
 
 
-def load_question(arguments: Mapping[str, Any], typed: Typed = NOTHING_TYPED) -> Loaded:
+def load_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Loaded:
     """Return the question that arguments of `load` ask, checked and not yet answered.
 
-    `typed` is what a command line says beside.
+    `manner` is how it is asked.
     """
     options = given(arguments, arguments)
     if not options.get("by_formula"):
         options.pop("by_formula", None)  # a flag that is not set
     of_case = {name: options.pop(name) for name in [*options] if name not in OF_LOADS}
-    case = case_of(of_case, typed=typed)
+    case = case_of(of_case, manner)
     targets, policies = _targets(options), _policies(options, case)
     costs = given(options, ("gpu_hour_price", "for_rate"))
     check_costs(**costs)

@@ -24,7 +24,7 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.layouts import HELD
 from specmodel.cost.memory import MemoryUse
 from specmodel.cost.usual import deployed
-from specmodel.cost.where import ARGUMENTS, NAMES, NOTHING_TYPED, Typed, Where, where_of
+from specmodel.cost.where import ARGUMENTS, NAMES, USUAL, Manner, Where, where_of
 from specmodel.drafters.passes import Drafter
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
@@ -175,17 +175,15 @@ def replayed(
     return replay_question({**arguments, **where}).answered(workers=workers)
 
 
-def replay_question(
-    arguments: Mapping[str, Any], *, is_drafting: bool = True, typed: Typed = NOTHING_TYPED
-) -> Replayed:
+def replay_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Replayed:
     """Return the question that arguments by name ask, those of `replayed`; whole, or an error.
 
-    The rest is as in `Where`.
+    `manner` is how it is asked.
     """
     asked = given(arguments, arguments)
     refuse_unknown(asked, (*ARGUMENTS, *OF_REPLAYS))
     named = {name: value for name, value in asked.items() if name not in OF_REPLAYS}
-    where = where_of(named, is_drafting=is_drafting, typed=typed)
+    where = where_of(named, manner)
     if "trace" not in asked:
         raise InputError("trace", None, "a trace file or a preset (specmodel list presets)")
     sizes = given(asked, ("requests", "output_tokens", "runaway_share"))
@@ -223,10 +221,10 @@ def _refusals(where: Where, policies: Sequence[str]) -> list[str]:
     """Return what engines would say to a policy of theirs with this drafter or layout."""
     if not any(name.split(":")[0] == "sglang" for name in policies):
         return []
-    reasons, drafter = [], where.drafter
+    reasons, drafter = [], where.named.get("drafter")
     if drafter is not None and drafter not in METHODS:
         reasons.append(f"it adapts {', '.join(METHODS)} only, not {drafter}")
-    if (where.data_parallel or 1) > 1:
+    if (where.named.get("data_parallel") or 1) > 1:
         reasons.append("it does not adapt under data-parallel attention")
     return [f"SGLang would keep a static draft length: {reason}" for reason in reasons]
 
@@ -242,8 +240,7 @@ def _timed(asked: Mapping[str, Any], where: Where, source: Source) -> dict[str, 
         longest = _longest(asked, min(times.max_draft_length, source.max_draft_length))
         said = {"heading": f"Times of {Path(path).name}", "assumed": {}, "warnings": []}
         return said | {"times": times.up_to(longest), "deployment": None}
-    needed = ("target", "hardware") if where.is_drafting else ("target", "drafter", "hardware")
-    for name in needed:
+    for name in ("target", *([] if where.manner.is_drafting else ["drafter"]), "hardware"):
         if name not in asked:
             raise InputError(name, None, "a name or path, or `step_times` in place of all three")
     deployment, assumed = deployed(where, (1, HELD[1]))

@@ -19,7 +19,7 @@ from specmodel.base.errors import given, refuse_given
 from specmodel.base.naming import is_id
 from specmodel.cost.assumptions import state_slots
 from specmodel.cost.deployment import state_slots_of
-from specmodel.cost.where import NOTHING_TYPED, Typed
+from specmodel.cost.where import USUAL, Manner
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 from specmodel.prediction.case import Case, case_of
@@ -67,10 +67,7 @@ def schedule(
 
 
 def scheduled(
-    config: ConfigFormat,
-    arguments: Mapping[str, Any],
-    searching: Searching,
-    typed: Typed = NOTHING_TYPED,
+    config: ConfigFormat, arguments: Mapping[str, Any], searching: Searching, manner: Manner = USUAL
 ) -> Plan:
     """Return the schedule that gains most, or carries most where a load is asked about.
 
@@ -78,19 +75,19 @@ def scheduled(
     ----------
     config, arguments
         How the engine takes it, and what is asked, as in `schedule`.
-    searching, typed
-        Where capacities are searched, and what a command line says beside.
+    searching, manner
+        Where capacities are searched, and how it is asked.
     """
     options = given(arguments, arguments)
     refuse_given(options, ("draft_length", "batch_size"), OF_ALL)
     ends = {name: options.pop(name, None) for name in ("max_batch_size", "tolerance")}
     if not options.pop("for_load", False):
-        return plan_schedule(engine_case(config, options, typed), config, **ends)
+        return plan_schedule(engine_case(config, options, manner), config, **ends)
     from specmodel.simulate.carried import best_schedule, with_single_lengths
     from specmodel.simulate.load_question import OF_LOADS, trial_of
 
     load = {name: options.pop(name) for name in OF_LOADS if name in options}
-    case = engine_case(config, options, typed)
+    case = engine_case(config, options, manner)
     plan = plan_schedule(case, config, ends=False, **ends)
     tried = with_single_lengths(plan.schedule, plan.gain)
     case = replace(case, max_draft_length=case.longest_draft())
@@ -108,16 +105,14 @@ def scheduled(
     )
 
 
-def engine_case(
-    config: ConfigFormat, arguments: Mapping[str, Any], typed: Typed = NOTHING_TYPED
-) -> Case:
+def engine_case(config: ConfigFormat, arguments: Mapping[str, Any], manner: Manner = USUAL) -> Case:
     """Return the question of an engine: its times unless another is named, and its states.
 
     States are kept as it does, whatever the times are of, unless an engine's record says how.
     """
     name = config.name.lower()
     arguments, told = with_engine(name, arguments)
-    case, slots = case_of(arguments, typed=typed), state_slots_of(name)
+    case, slots = case_of(arguments, manner), state_slots_of(name)
     d, kept = case.deployment, {}
     if d.recurrent_model and not d.engine.state_slots and d.states.slots != slots:
         fields = case.where.what_ifs

@@ -17,7 +17,7 @@ from specmodel.base.naming import counted
 from specmodel.base.records import Record, is_path
 from specmodel.cost.deploying import DEFAULT_ENGINE
 from specmodel.cost.usual import usual_drafter
-from specmodel.cost.where import NAMES, RECORDS
+from specmodel.cost.where import NAMES, RECORDS, Manner
 from specmodel.prediction import case as cases
 from specmodel.prediction.accepted import ACCEPTANCE, given_form
 from specmodel.prediction.columns import COLUMN_UNITS, LOAD_COLUMNS, with_ends
@@ -40,6 +40,7 @@ DEFAULT_COLUMNS = (
 SETTINGS = ("measured_draft_length", "max_draft_length", "task")
 """Parameters with one value for the whole sweep."""
 
+_MAY_NOT_FIT = Manner(may_not_fit=True)
 _FIRST = ("target", "drafter", "hardware", "engine")
 """Labels that come first; without an engine it is the default one."""
 
@@ -105,7 +106,7 @@ def found_cases(
         plain = {name: value for name, value in of.items() if "." not in name}
         changes = {name: value for name, value in of.items() if "." in name} or None
         try:
-            case = cases.case_of({**given, **plain, "changes": changes}, may_not_fit=True)
+            case = cases.case_of({**given, **plain, "changes": changes}, _MAY_NOT_FIT)
             case.check_trees()
         except InputError as error:
             if not skip_impossible:

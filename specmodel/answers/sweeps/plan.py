@@ -18,7 +18,6 @@ from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
 from specmodel.prediction import case as cases, predicting
-from specmodel.prediction.accepted import taken_acceptance
 from specmodel.prediction.evaluate import LOAD
 from specmodel.prediction.intervals import MAX_POINTS as MOST_WITH_INTERVAL
 from specmodel.prediction.outcome import Prediction
@@ -208,7 +207,7 @@ def plan_sweep(
     values, defaults = parameters.with_usual(axes)
     found, skipped = parameters.found_cases(values, skip_impossible=skip_impossible)
     first = found[0][1]
-    acceptance = taken_acceptance(first.deployment, first.where, first.accepted)
+    acceptance = first.accepted.taken(first.deployment, first.where)
     acceptance = acceptance or first.known_acceptance
     if not values.keys() & {*FORMS}:
         defaults["acceptance"] = acceptance.source
