@@ -210,9 +210,9 @@ def step_costs(
     ----------
     target, hardware
         Model and GPU, as in `specmodel.predict`.
-    engine_config, needs_file
+    engine_config, needs_file, manner
         Which engine is to read it, one of `ENGINES`, the one predicted if None; whether to refuse
-        what no file can hold.
+        what no file can hold; how it is asked beside its arguments.
     **arguments
         Those of `StepArguments`.
 

@@ -117,7 +117,7 @@ def calibrate(device: Device | None, output: str | None, **options: Any) -> None
 
 def _timed(device: Device, info: DeviceInfo | None, options: dict[str, Any]) -> Timed:
     """Return which products of quantised weights are timed, and the shapes of a model."""
-    from specmodel.cost.named import looked_up
+    from specmodel.cost.where import looked_up
     from specmodel.models.architecture import load_architecture
 
     wanted = [check_dtype("weight_dtype", name) for name in options["weight_dtype"]]

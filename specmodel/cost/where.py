@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -11,11 +12,22 @@ from typing import Any, NamedTuple, cast
 
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
-from specmodel.base.naming import SETTABLE, counted
+from specmodel.base.naming import (
+    SETTABLE,
+    cached_snapshot,
+    checkpoint,
+    counted,
+    is_id,
+    is_local,
+    known_name,
+)
 from specmodel.base.records import is_path
 from specmodel.base.units import parse_seconds
 from specmodel.cost.arguments import NamedArguments
 from specmodel.cost.deployment import Deployment
+from specmodel.drafters.by_name import list_drafters
+from specmodel.machines.hardware import known_hardware
+from specmodel.models.architecture import list_architectures
 
 RECORDS = ("hardware", "engine", "target", "drafter")
 """What has fields of its own, which a what-if may replace."""
@@ -117,7 +129,8 @@ def _kept(
 
 
 def _where(arguments: Mapping[str, Any], manner: Manner) -> Where:
-    named, fields = by_record({**arguments, **_changed(arguments.get("changes") or ())})
+    changes = arguments.get("changes")
+    named, fields = by_record({**arguments, **(_changed(changes) if changes else {})})
     if isinstance(named.get("hardware"), str):
         count, named["hardware"] = counted(named["hardware"])
         named |= {"num_gpus": count} if count else {}
@@ -168,3 +181,29 @@ def literal(text: str) -> object:
         with suppress(ValueError):
             return kind(text)
     return text
+
+
+def looked_up(argument: str, word: str, notes: list[str]) -> str:
+    """Return a shipped name, a path, or the word as it is; append notes on the name to `notes`.
+
+    >>> looked_up("target", "llama-3.3-70b", []), looked_up("hardware", "8xh200", [])
+    ('llama-3.1-70b', '8xh200_sxm')
+    """
+    is_gpu = argument == "hardware"
+    known = known_hardware() if is_gpu else list_architectures()
+    if is_gpu and (count := counted(word))[0]:  # one of several
+        return f"{count[0]}x{looked_up(argument, count[1], notes)}"
+    if argument == "drafter" and word.partition(":")[0] in list_drafters():
+        return word
+    if "/" not in word and (name := known_name(word, known, argument)):
+        if name != word and os.path.isdir(word):  # noqa: PTH112 - a plain word
+            notes.append(f"{word}: the shipped {name}; ./{word} is the folder")
+        return name
+    if "/" not in word and os.path.lexists(word):
+        return f"./{word}"
+    if is_id(word) and os.path.lexists(word) and cached_snapshot(word):
+        notes.append(f"{word}: the folder here, not the model of that id in the local cache")
+    shipped, dtype = (None if is_local(word) else checkpoint(word, known)) or (word, "")
+    if shipped != word and shipped not in word.lower().replace("_", "-"):
+        notes.append(f"{word}: taken as {shipped}, whose shape it has")
+    return word if dtype else shipped
