@@ -255,12 +255,13 @@ def better_layout(prediction: Prediction, rows: Sequence[Row]) -> BetterLayout |
 def plan_facts(plan: Plan) -> dict[str, Fact]:
     """Return what a schedule comes to, by name: where it pays, its most and least, its losses."""
     schedule, is_full = plan.schedule, plan.largest == plan.schedule.batch_size.size
+    is_loaded = plan.prediction.evaluation.prefill
     facts = {
         "engine": Fact(plan.config.name),
         "mean_speedup": Fact(schedule.mean_speedup),
         "last_batch_size": Fact(schedule.batch_size.size, "request"),
         "why_last": Fact(plan.end + (counted(plan) if is_full else "")),
-        "not_counted": Fact("" if plan.evaluation.prefill else "prompts of other requests"),
+        "not_counted": Fact("" if is_loaded else "prompts of other requests"),
         **_graphs(plan),
     }
     if schedule.max_draft_length:
@@ -278,7 +279,7 @@ def _gains(plan: Plan) -> dict[str, Fact]:
     has_ends = all(gain or not length for gain, length in zip(gains, drafts, strict=True))
     sure = [gain.low > 1 if gain else s > 1 for gain, s in zip(gains, speedup, strict=True)]
     may = [bool(has_ends and gain and gain.is_open) for gain in gains]
-    is_known = is_modelled(plan.deployment, plan.evaluation.points["context_length"])
+    is_known = is_modelled(plan.deployment, plan.prediction.evaluation.points["context_length"])
     top, advice = gains[most], "on" if all(sure) else "on where it pays"
     place = place_of(plan.deployment, max(plan.context_length))
     is_known &= place.may_be_sure

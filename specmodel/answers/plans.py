@@ -23,7 +23,6 @@ from specmodel.drafters.by_name import drafter_kind
 from specmodel.drafters.published import is_in_checkpoint
 from specmodel.prediction.case import Case
 from specmodel.prediction.cautions import notes_of_times
-from specmodel.prediction.evaluate import Evaluation
 from specmodel.prediction.gains import Gain, gains_at
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import plain_points, predict_deployed
@@ -34,7 +33,6 @@ _STOPS = "where speculation stops paying"
 DEFAULT_MAX_BATCH_SIZE = 512
 """Largest batch size of a schedule where more would fit in memory [request]."""
 OF_ALL = "none, as a schedule has all"
-"""What lengths and batch sizes are expected beside a schedule."""
 AS_ASKED = "as asked"
 """Why batch sizes end where the last one was given."""
 _MOST_JUDGED = 1000
@@ -97,11 +95,6 @@ class Plan(Viewed):
         return self.prediction.assumptions | last
 
     @property
-    def evaluation(self) -> Evaluation:
-        """What the speedups were computed from."""
-        return self.prediction.evaluation
-
-    @property
     def warnings(self) -> tuple[str, ...]:
         """The notes, a sentence each."""
         return tuple(map(str, self.notes))
@@ -109,7 +102,7 @@ class Plan(Viewed):
     @cached_property
     def notes(self) -> tuple[Note, ...]:
         """The prediction's notes, with those on graphs and memory made for the schedule."""
-        passed_over = notes_of_times(self.evaluation)
+        passed_over = notes_of_times(self.prediction.evaluation)
         longest = self.schedule.max_draft_length
         own = self._memory.warnings(self.prediction.batch_size, longest)
         others = (note for note in self.prediction.notes if note not in passed_over)
@@ -136,7 +129,7 @@ class Plan(Viewed):
     def _memory(self) -> MemoryUse:
         """The memory of an engine with room for the longest draft in every request."""
         longest = self.schedule.max_draft_length
-        return replace(self.evaluation.memory, verify_tokens=longest + 1)
+        return replace(self.prediction.evaluation.memory, verify_tokens=longest + 1)
 
     @cached_property
     def largest(self) -> int:
@@ -321,8 +314,7 @@ def plan_schedule(
     }
     typed, longest = case.points.get("context_length"), case.longest_draft()
     contexts = plain_points(1, typed, **load)[0]["context_length"].ravel()
-    has_longest = case.max_draft_length is not None
-    assumed: dict[str, Any] = {} if has_longest else {"max_draft_length": longest}
+    assumed: dict[str, Any] = {} if case.max_draft_length else {"max_draft_length": longest}
     if tolerance is None:
         tolerance = assumed["tolerance"] = DEFAULT_TOLERANCE
     points = {**load} if typed is None else {"context_length": contexts[:, None, None], **load}

@@ -10,17 +10,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from specmodel.base import naming
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
-from specmodel.base.naming import (
-    SETTABLE,
-    cached_snapshot,
-    checkpoint,
-    counted,
-    is_id,
-    is_local,
-    known_name,
-)
 from specmodel.base.records import is_path
 from specmodel.base.units import parse_seconds
 from specmodel.cost.arguments import NamedArguments
@@ -132,7 +124,7 @@ def _where(arguments: Mapping[str, Any], manner: Manner) -> Where:
     changes = arguments.get("changes")
     named, fields = by_record({**arguments, **(_changed(changes) if changes else {})})
     if isinstance(named.get("hardware"), str):
-        count, named["hardware"] = counted(named["hardware"])
+        count, named["hardware"] = naming.counted(named["hardware"])
         named |= {"num_gpus": count} if count else {}
     beside: dict[str, Any] = {name: named.pop(name) for name in _BESIDE if name in named}
     return Where(named=cast(NamedArguments, named), what_ifs=fields, manner=manner, **beside)
@@ -167,9 +159,9 @@ def what_ifs(changes: Mapping[str, object] | Sequence[str]) -> dict[str, object]
         texts = {key if has_value else "": text for text, (key, has_value, _) in parts.items()}
     for key, text in texts.items():
         record, has_field, _ = key.partition(".")
-        if key not in SETTABLE and (not has_field or record not in RECORDS):
+        if key not in naming.SETTABLE and (not has_field or record not in RECORDS):
             expected = f"KEY=VALUE with a key that starts with {'., '.join(RECORDS)}., or is one of"
-            raise InputError("changes", text, f"{expected} {', '.join(SETTABLE)}")
+            raise InputError("changes", text, f"{expected} {', '.join(naming.SETTABLE)}")
     return values
 
 
@@ -191,19 +183,20 @@ def looked_up(argument: str, word: str, notes: list[str]) -> str:
     """
     is_gpu = argument == "hardware"
     known = known_hardware() if is_gpu else list_architectures()
-    if is_gpu and (count := counted(word))[0]:  # one of several
+    if is_gpu and (count := naming.counted(word))[0]:  # one of several
         return f"{count[0]}x{looked_up(argument, count[1], notes)}"
     if argument == "drafter" and word.partition(":")[0] in list_drafters():
         return word
-    if "/" not in word and (name := known_name(word, known, argument)):
+    if "/" not in word and (name := naming.known_name(word, known, argument)):
         if name != word and os.path.isdir(word):  # noqa: PTH112 - a plain word
             notes.append(f"{word}: the shipped {name}; ./{word} is the folder")
         return name
     if "/" not in word and os.path.lexists(word):
         return f"./{word}"
-    if is_id(word) and os.path.lexists(word) and cached_snapshot(word):
+    if naming.is_id(word) and os.path.lexists(word) and naming.cached_snapshot(word):
         notes.append(f"{word}: the folder here, not the model of that id in the local cache")
-    shipped, dtype = (None if is_local(word) else checkpoint(word, known)) or (word, "")
+    shape = None if naming.is_local(word) else naming.checkpoint(word, known)
+    shipped, dtype = shape or (word, "")
     if shipped != word and shipped not in word.lower().replace("_", "-"):
         notes.append(f"{word}: taken as {shipped}, whose shape it has")
     return word if dtype else shipped

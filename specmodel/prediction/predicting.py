@@ -139,9 +139,7 @@ def at_given_lengths(case: Case, **changes: Any) -> Prediction:
     """Return the prediction at the draft lengths that were given, or at others."""
     told: dict[str, Any] = {"draft_length": case.draft_length, **case.points}
     told |= {"max_draft_length": case.max_draft_length} | changes
-    acceptance = case.acceptance if case.deployment.has_drafter else 0.0
-    if acceptance is None:
-        acceptance = case.known_acceptance
+    acceptance = case.known_acceptance if case.deployment.has_drafter else 0.0
     found = predict_deployed(case.deployment, case.alone, acceptance=acceptance, **told)
     return replace(found, case=case)
 
