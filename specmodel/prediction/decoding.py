@@ -58,15 +58,8 @@ def decode(
     >>> p.tpot.round(5).tolist(), p.largest_share.tolist()
     ([0.00472, 0.00732], ['bandwidth', 'bandwidth'])
     """
-    points = {
-        "batch_size": batch_size,
-        "context_length": context_length,
-        "prompt_length": prompt_length,
-        "output_length": output_length,
-        "lockstep": lockstep,
-    }
-    where = {"target": target, "hardware": hardware}
-    case = case_of(where | points | others, Manner(is_drafting=False))
+    given = {n: v for n, v in locals().items() if n not in ("interval", "others")} | others
+    case = case_of(given, Manner(is_drafting=False))
     prediction = decoded(case)
     return with_intervals(prediction) if interval else prediction
 
