@@ -18,7 +18,6 @@ from specmodel.cost.layouts import layouts_of
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.drafters.published import is_in_checkpoint
 from specmodel.prediction.best import ALIKE
-from specmodel.prediction.case import named_head
 from specmodel.prediction.cautions import is_modelled
 from specmodel.prediction.gains import Gain
 from specmodel.prediction.ground import SURELY, Place, place_of
@@ -185,7 +184,7 @@ def start_options(prediction: Prediction, length: int) -> tuple[str, str]:
     if not length or d.tree_width > 1 or d.engine.stands_for:
         return "", ""
     modules, kind = max(len(d.drafter.parts), 1), drafter_kind(d.drafter, d.target)
-    path: str | None = named_head(prediction.case.given if prediction.case else {})
+    path: str | None = prediction.case.where.head if prediction.case else ""
     if not path:
         path = None if is_in_checkpoint(d.target, kind) else ""
         path = "DRAFTER" if d.drafter.is_made_up else path  # of a module that no checkpoint has
@@ -235,7 +234,7 @@ def better_layout(prediction: Prediction, rows: Sequence[Row]) -> BetterLayout |
     if case is None or not fitting or len({row["context_length"] for row in rows}) > 1:
         return None
     spread = [d for d in layouts_of(case.deployment) if d["expert_parallel"] > 1]
-    if not spread or any(case.given.get(degree) is not None for degree in GPU_DEGREES):
+    if not spread or {*GPU_DEGREES} & case.where.named.keys():
         return None
     sizes = {int(row["batch_size"]) for row in fitting} & {*prediction.batch_size.flat}
     degrees, size = spread[len(spread) // 2], int(max(sizes, default=0))
@@ -256,12 +255,13 @@ def better_layout(prediction: Prediction, rows: Sequence[Row]) -> BetterLayout |
 def plan_facts(plan: Plan) -> dict[str, Fact]:
     """Return what a schedule comes to, by name: where it pays, its most and least, its losses."""
     schedule, is_full = plan.schedule, plan.largest == plan.schedule.batch_size.size
+    is_loaded = plan.prediction.evaluation.prefill
     facts = {
         "engine": Fact(plan.config.name),
         "mean_speedup": Fact(schedule.mean_speedup),
         "last_batch_size": Fact(schedule.batch_size.size, "request"),
         "why_last": Fact(plan.end + (counted(plan) if is_full else "")),
-        "not_counted": Fact("" if plan.evaluation.prefill else "prompts of other requests"),
+        "not_counted": Fact("" if is_loaded else "prompts of other requests"),
         **_graphs(plan),
     }
     if schedule.max_draft_length:
@@ -279,7 +279,7 @@ def _gains(plan: Plan) -> dict[str, Fact]:
     has_ends = all(gain or not length for gain, length in zip(gains, drafts, strict=True))
     sure = [gain.low > 1 if gain else s > 1 for gain, s in zip(gains, speedup, strict=True)]
     may = [bool(has_ends and gain and gain.is_open) for gain in gains]
-    is_known = is_modelled(plan.deployment, plan.evaluation.points["context_length"])
+    is_known = is_modelled(plan.deployment, plan.prediction.evaluation.points["context_length"])
     top, advice = gains[most], "on" if all(sure) else "on where it pays"
     place = place_of(plan.deployment, max(plan.context_length))
     is_known &= place.may_be_sure

@@ -24,9 +24,10 @@ from specmodel.base.text import Viewed
 from specmodel.base.units import LARGEST_PRICE, Numeric, check, parse_seconds
 from specmodel.cost.deploying import LOOKUP
 from specmodel.cost.layouts import layouts_of
-from specmodel.cost.usual import counted_gpus, literal
+from specmodel.cost.where import ARGUMENTS, USUAL, Manner, Where, literal, where_of
 from specmodel.drafters.names import is_lookup
-from specmodel.prediction.case import LONGEST_SEARCHED, TYPICAL, Case, case_of
+from specmodel.prediction.accepted import TYPICAL
+from specmodel.prediction.case import LONGEST_SEARCHED, Case, case_of
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predicted, with_known_intervals
 from specmodel.prediction.table import Row
@@ -42,8 +43,6 @@ _SHORT |= {"draft_length": "length", "expert_dtype": "experts", "prefill": "pref
 _WHOLE = ("tensor_parallel", "data_parallel", "expert_parallel")
 _USUAL = "usual"
 """The word for the acceptance that is published, or else typical."""
-_REPLICAS = ("tensor_parallel", "data_parallel")
-"""Degrees whose product is the number of GPUs."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -109,7 +108,7 @@ class Alternatives(Viewed):
         return {name: int(each.max_batch_size.max()) for name, each in memory.items()}
 
 
-def alternatives(arguments: Mapping[str, Any]) -> Alternatives:
+def alternatives(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Alternatives:
     """Return a prediction for each combination of the arguments that are lists.
 
     If there is one combination only, return one for each layout of its GPUs.
@@ -121,6 +120,8 @@ def alternatives(arguments: Mapping[str, Any]) -> Alternatives:
         ``KEY=VALUE,VALUE``, and `acceptance` or `acceptance_rate` one for each drafter, "usual" for
         what is published or else typical; `tpot_target`, within which the largest batch is told,
         and `gpu_hour_price`, one or one for each GPU.
+    manner
+        How it is asked.
     """
     names = ("tpot_target", "gpu_hour_price")
     target, price = map(arguments.get, names)
@@ -130,7 +131,9 @@ def alternatives(arguments: Mapping[str, Any]) -> Alternatives:
     notes = [f"Left out, as they take another number of GPUs: {'; '.join(out)}."] if out else []
     prefill = {name: told.pop("prefill", None) for name, told in able.items()}
     drafters = listed("drafter", arguments.get("drafter"))
-    cases, told = _with_acceptance({name: _case(told) for name, told in able.items()}, drafters)
+    manner = manner._replace(may_not_fit=True)
+    cases = {name: _case(told, manner) for name, told in able.items()}
+    cases, told = _with_acceptance(cases, drafters)
     notes += told
     if len(asked) == 1:
         cases = _laid_out(*cases.items())
@@ -154,20 +157,20 @@ def alternatives(arguments: Mapping[str, Any]) -> Alternatives:
     )
 
 
-def _case(arguments: Mapping[str, Any]) -> Case:
+def _case(arguments: Mapping[str, Any], manner: Manner) -> Case:
     """Return the case of some arguments, with draft length 0 if it has no drafter.
 
     A typical acceptance that its drafter does not have is left out.
     """
     try:
-        case = case_of(arguments)
+        case = case_of(arguments, manner)
     except InputError as error:
         if error.argument != "acceptance" or str(arguments.get("acceptance")) not in TYPICAL:
             raise
-        case = case_of({**arguments, "acceptance": None})
+        case = case_of({**arguments, "acceptance": None}, manner)
     if case.deployment.has_drafter:
         return case
-    return replace(case, draft_length=0, given={**case.given, "max_draft_length": 1})
+    return replace(case, draft_length=0, max_draft_length=1)
 
 
 def _with_acceptance(
@@ -185,7 +188,7 @@ def _with_acceptance(
         _ = next(iter(lacking.values())).known_acceptance  # refuses
     told = [f"{'; '.join(typical)}: typical acceptance, as none is published."] if typical else []
     if lacking:
-        names = {case.given["drafter"] for case in lacking.values()}
+        names = {case.where.named.get("drafter") for case in lacking.values()}
         words = ",".join("0.4" if drafter in names else _USUAL for drafter in drafters)
         told.append(
             f"Left out, as no acceptance is published: {'; '.join(lacking)}; acceptance takes one"
@@ -205,9 +208,8 @@ def _on_as_many_gpus(
     if len(counts) == 1 or not all("gpus" in p.assumptions for p in kept.values()):
         return {}
     most = max(counts)
-    asked = {name: {**case.given, "num_gpus": most} for name, case in cases.items()}
     try:
-        even = {name: predicted(_case(told)) for name, told in asked.items()}
+        even = {name: predicted(case.elsewhere(num_gpus=most)) for name, case in cases.items()}
     except InputError:
         return {}
     told = {"gpus": f"{most} (the fewest that hold the largest alternative)"}
@@ -236,7 +238,7 @@ def _asked(arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         }
         case = given | {name: value for name, value in named.items() if value is not None}
         case |= accepted[lists["drafter"].index(named["drafter"])]
-        case |= {"may_not_fit": True, "changes": changed} | counted_gpus(case["hardware"])
+        case |= {"changes": changed}
         dropped = [] if is_lookup(named["drafter"]) else [*LOOKUP]
         dropped += ["host_speed"] if has_ideal and named["engine"] == "ideal" else []
         case = {name: value for name, value in case.items() if name not in dropped}
@@ -259,7 +261,7 @@ def _laid_out(asked: tuple[str, Case]) -> dict[str, Case]:
     found = {
         _name({key: f"{_SHORT[key]}{n}" for key, n in degrees.items() if n > 1}): degrees
         for degrees in layouts_of(case.deployment)
-        if all(case.given.get(key) in (None, degree) for key, degree in degrees.items())
+        if all(case.where.named.get(key, degree) == degree for key, degree in degrees.items())
     }
     if len(found) < 2:
         return {name: case}
@@ -297,7 +299,9 @@ def listed(name: str, values: Any) -> list[Any]:
 
 def _is_count(arguments: Mapping[str, Any]) -> bool:
     """Return whether all degrees, if given, multiply to `num_gpus`; True if either is missing."""
-    degrees, count = [arguments.get(name) for name in _REPLICAS], arguments.get("num_gpus")
+    where = where_of({n: value for n, value in arguments.items() if n in ARGUMENTS})
+    named, count = where.named, where.num_gpus
+    degrees = [named.get("tensor_parallel"), named.get("data_parallel")]
     return not (count and all(degrees)) or math.prod(map(int, filter(None, degrees))) == count
 
 
@@ -324,19 +328,19 @@ def _prices(price: Numeric | None, hardware: Any, cases: Mapping[str, Case]) -> 
     if price is None:
         return {}
     names = listed("hardware", hardware)
-    gpus = [_counted({"hardware": name} | counted_gpus(name)) for name in names]
+    gpus = [_gpus(where_of({"hardware": name})) for name in names]
     prices = np.ravel(check("gpu_hour_price", price, minimum=0, maximum=LARGEST_PRICE)).tolist()
     if len(prices) not in (1, len(gpus)):
         expected = f"one price, or one for each of {len(gpus)} GPUs"
         raise InputError("gpu_hour_price", price, expected)
     if len(prices) == 1:
         return dict.fromkeys(cases, prices[0])
-    return {name: prices[gpus.index(_counted(case.given))] for name, case in cases.items()}
+    return {name: prices[gpus.index(_gpus(case.where))] for name, case in cases.items()}
 
 
-def _counted(given: Mapping[str, Any]) -> tuple[Any, int | None]:
+def _gpus(where: Where) -> tuple[Any, int | None]:
     """Return the GPU that was named and its count, None without one."""
-    return given["hardware"], given.get("num_gpus")
+    return where.named["hardware"], where.num_gpus
 
 
 def _labels(name: str, values: list[Any]) -> list[str]:

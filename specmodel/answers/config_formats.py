@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,8 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploying import DEFAULT_ENGINE
 from specmodel.drafters.names import is_lookup
 from specmodel.machines.engine import EngineProfile, load_engine
-from specmodel.prediction.case import Case, kind_of
+from specmodel.prediction.accepted import kind_of
+from specmodel.prediction.case import Case
 
 if TYPE_CHECKING:
     from specmodel.answers.schedule import Schedule
@@ -61,7 +62,7 @@ class ConfigFormat:
             engine = self.name.lower()
             expected = f"{', '.join(self.drafters)} with `config_format='{engine}'`"
             expected += ", which varies no other's length"
-            raise InputError("drafter", case.given.get("drafter", kind), expected)
+            raise InputError("drafter", case.where.named.get("drafter", kind), expected)
 
     def fragment(
         self, schedule: Schedule, drafter: str = "", num_modules: int = 1, path: str | None = ""
@@ -233,3 +234,10 @@ CONFIG_FORMATS = {
     for name, (write, place) in _WRITTEN.items()
 }
 """How each engine that takes a schedule is configured, by the name that a user types."""
+
+
+def with_engine(name: str, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return arguments with engine `name` unless they have one, and the assumption made."""
+    if arguments.get("engine") is not None:
+        return {**arguments}, {}
+    return {**arguments, "engine": name}, {"engine": f"{name} (fit engine takes your own runs)"}

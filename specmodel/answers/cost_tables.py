@@ -15,8 +15,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH, check_draft_length
-from specmodel.answers.config_formats import format_of_engine
-from specmodel.answers.plans import with_engine
+from specmodel.answers.config_formats import format_of_engine, with_engine
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.ranges import check_points
@@ -25,11 +24,13 @@ from specmodel.base.units import FloatArray, Numeric, check, rows_of
 from specmodel.cost.arguments import RunArguments, WhatIfArguments
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times, target_pass
+from specmodel.cost.where import USUAL, Manner
 from specmodel.drafters.passes import Drafter
 from specmodel.layers.batch import sequence_group
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
-from specmodel.prediction.case import ACCEPTANCE, case_of, kind_of
+from specmodel.prediction.accepted import ACCEPTANCE, kind_of
+from specmodel.prediction.case import case_of
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, predict_deployed
 
@@ -200,6 +201,7 @@ def step_costs(
     engine_config: str | None = None,
     *,
     needs_file: bool = False,
+    manner: Manner = USUAL,
     **arguments: Unpack[StepArguments],
 ) -> StepCosts:
     """Tabulate the step times of an engine with adaptive verification, as the command does.
@@ -208,9 +210,9 @@ def step_costs(
     ----------
     target, hardware
         Model and GPU, as in `specmodel.predict`.
-    engine_config, needs_file
+    engine_config, needs_file, manner
         Which engine is to read it, one of `ENGINES`, the one predicted if None; whether to refuse
-        what no file can hold.
+        what no file can hold; how it is asked beside its arguments.
     **arguments
         Those of `StepArguments`.
 
@@ -232,14 +234,15 @@ def step_costs(
     refuse_given(arguments, _OF_SCHEDULES, "none of a cost table")
     where = {"target": target, "hardware": hardware}
     options, notes = with_engine(engine_config, arguments | where)
-    case = case_of(options)
+    case = case_of(options, manner)
     deployment = case.deployment
-    longest = case.given.get("max_draft_length", deployment.drafter.block_size)
+    longest = case.max_draft_length
+    longest = deployment.drafter.block_size if longest is None else longest
     if longest is None:
         raise InputError("max_draft_length", None, "tokens drafted in every step, such as 7")
     check("max_draft_length", longest, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
     usual = {"batch_size": "1:256:x2", "context_length": DEFAULT_CONTEXT_LENGTH}
-    assumed = {name: value for name, value in usual.items() if name not in case.given}
+    assumed = {name: value for name, value in usual.items() if options.get(name) is None}
     sizes = case.points["batch_size"]
     contexts = case.points.get("context_length", DEFAULT_CONTEXT_LENGTH)
     counts = {"batch sizes": np.size(sizes), "contexts": np.size(contexts), "tokens": longest + 1}
@@ -249,7 +252,7 @@ def step_costs(
     if has_file and kind_of(deployment) not in ("dspark", "parallel"):
         expected = "dspark or parallel with `engine_config='sglang'`,"
         expected += " which reads a table for DSPARK only"
-        raise InputError("drafter", case.given.get("drafter", kind_of(deployment)), expected)
+        raise InputError("drafter", case.where.named.get("drafter", kind_of(deployment)), expected)
     prediction = predict_deployed(
         deployment,
         {**notes, **case.assumed, **assumed},

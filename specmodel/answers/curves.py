@@ -12,12 +12,13 @@ import numpy as np
 from specmodel.algebra.experts import active_experts, correlated_active_experts
 from specmodel.algebra.speculation import break_even_acceptance_rate
 from specmodel.base.classes import dataclass
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.units import FloatArray, Numeric, check, rows_of
 from specmodel.drafters.measured_heads import published_head_of
 from specmodel.drafters.tasks import MIXED, MIXTURE
-from specmodel.prediction.case import Case, given_form, kind_of, named_head, published_or_none
+from specmodel.prediction.accepted import kind_of, published_or_none
+from specmodel.prediction.case import Case
 from specmodel.prediction.gains import peak_at
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predicted
@@ -148,7 +149,7 @@ def easiest_points(rows: Iterable[Row], rate: str) -> list[Row]:
 
 def published_tokens(prediction: Prediction, length: int) -> tuple[float, str]:
     """Return the tokens a step published of this very target and drafter, and their source."""
-    named = named_head(prediction.case.given) if prediction.case else ""
+    named = prediction.case.where.head if prediction.case else ""
     found = published_or_none(prediction.deployment, named)
     if found is None or length > found.max_draft_length:
         return 0.0, ""
@@ -339,10 +340,8 @@ def measured_unions() -> pd.DataFrame:
 
 def cases_by_task(case: Case) -> dict[str, Case]:
     """Return a case with published acceptance on each kind of task, and on all of them."""
-    given = [name for name in (*given_form(case.given), "task") if name in case.given]
-    if given:
-        expected = "none, as each kind of task has its own"
-        raise InputError(given[0], case.given[given[0]], expected)
+    given = {**case.accepted.form, "task": case.accepted.task}
+    refuse_given(given, given, "none, as each kind of task has its own")
     if published_head_of(case.deployment.target.name, kind_of(case.deployment)) is None:
         expected = "a target and drafter whose acceptance is published (`list_acceptance()`)"
         raise InputError("view", "tasks", expected)

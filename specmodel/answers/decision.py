@@ -272,9 +272,8 @@ def _at(prediction: Prediction, case: Case, draft_length: Any) -> Prediction:
     if case.deployment is not prediction.deployment:
         prediction = replace(at_best_lengths(case), shown=prediction.shown)
     chains = prediction.evaluation.chains or prediction.evaluation
-    given = {**case.given, "draft_length": draft_length}
     evaluation = replace(chains.at_lengths(np.asarray(draft_length, float)), chains=chains)
-    case = replace(case, draft_length=draft_length, given=given)
+    case = replace(case, draft_length=draft_length)
     found = replace(prediction, evaluation=evaluation, case=case, told=None)
     if not found.fits.any():
         return found
@@ -295,8 +294,7 @@ def _recipe(judged: _Judged, length: int) -> tuple[tuple[int, int] | None, float
 
 def _schedule(judged: _Judged) -> Plan | None:
     """Return a schedule that loses at no batch size, None without one or if no engine takes it."""
-    given = {n: value for n, value in judged.case.given.items() if n != "batch_size"}
-    case = replace(judged.case, given=given)
+    case = judged.case
     try:
         config = config_format(format_of_engine(case.deployment.engine))
         if config.name == "vLLM" and case.deployment.layout.replicas > 1:

@@ -17,14 +17,12 @@ from specmodel.base.notes import Note
 from specmodel.base.ranges import MAX_VALUES, check_points
 from specmodel.base.text import Viewed
 from specmodel.base.units import FloatArray, check, single
-from specmodel.cost.assumptions import state_slots
-from specmodel.cost.deployment import Deployment, state_slots_of
+from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.drafters.published import is_in_checkpoint
-from specmodel.prediction.case import Case, case_of
+from specmodel.prediction.case import Case
 from specmodel.prediction.cautions import notes_of_times
-from specmodel.prediction.evaluate import Evaluation
 from specmodel.prediction.gains import Gain, gains_at
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import plain_points, predict_deployed
@@ -34,6 +32,7 @@ _IN_MEMORY, _MORE_FIT = "the largest that fits in memory", "though more fit in m
 _STOPS = "where speculation stops paying"
 DEFAULT_MAX_BATCH_SIZE = 512
 """Largest batch size of a schedule where more would fit in memory [request]."""
+OF_ALL = "none, as a schedule has all"
 AS_ASKED = "as asked"
 """Why batch sizes end where the last one was given."""
 _MOST_JUDGED = 1000
@@ -96,11 +95,6 @@ class Plan(Viewed):
         return self.prediction.assumptions | last
 
     @property
-    def evaluation(self) -> Evaluation:
-        """What the speedups were computed from."""
-        return self.prediction.evaluation
-
-    @property
     def warnings(self) -> tuple[str, ...]:
         """The notes, a sentence each."""
         return tuple(map(str, self.notes))
@@ -108,7 +102,7 @@ class Plan(Viewed):
     @cached_property
     def notes(self) -> tuple[Note, ...]:
         """The prediction's notes, with those on graphs and memory made for the schedule."""
-        passed_over = notes_of_times(self.evaluation)
+        passed_over = notes_of_times(self.prediction.evaluation)
         longest = self.schedule.max_draft_length
         own = self._memory.warnings(self.prediction.batch_size, longest)
         others = (note for note in self.prediction.notes if note not in passed_over)
@@ -135,7 +129,7 @@ class Plan(Viewed):
     def _memory(self) -> MemoryUse:
         """The memory of an engine with room for the longest draft in every request."""
         longest = self.schedule.max_draft_length
-        return replace(self.evaluation.memory, verify_tokens=longest + 1)
+        return replace(self.prediction.evaluation.memory, verify_tokens=longest + 1)
 
     @cached_property
     def largest(self) -> int:
@@ -289,28 +283,6 @@ class Plan(Viewed):
         return max(0.0, 1 - self.schedule.mean_speedup / self.unbound.mean_speedup)
 
 
-def with_engine(name: str, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return arguments with engine `name` unless they have one, and the assumption made."""
-    if arguments.get("engine") is not None:
-        return {**arguments}, {}
-    return {**arguments, "engine": name}, {"engine": f"{name} (fit engine takes your own runs)"}
-
-
-def engine_case(config: ConfigFormat, arguments: Mapping[str, Any]) -> Case:
-    """Return the question of an engine: its times unless another is named, and its states.
-
-    States are kept as it does, whatever the times are of, unless an engine's record says how.
-    """
-    name = config.name.lower()
-    arguments, told = with_engine(name, arguments)
-    case, slots = case_of(arguments), state_slots_of(name)
-    d, kept = case.deployment, {}
-    if d.recurrent_model and not d.engine.state_slots and d.states.slots != slots:
-        case = case_of({**arguments, "engine.state_slots": slots})
-        kept = {"state_slots": state_slots(case.deployment.states)}
-    return replace(case, assumed={**told, **case.assumed, **kept})
-
-
 def plan_schedule(
     case: Case,
     config: ConfigFormat,
@@ -334,15 +306,15 @@ def plan_schedule(
         schedule ends where speculation stops paying, unless it has a last batch size.
     """
     config.check_drafter(case)
-    refuse_given(case.given, ("draft_length", "batch_size"), "none, as a schedule has all")
+    length = {"draft_length": case.draft_length}
+    refuse_given(length, length, OF_ALL)
     load = {
         name: single(name, case.points.get(name), "one, as a schedule is for one load")
         for name in ("prompt_length", "output_length", "lockstep")
     }
     typed, longest = case.points.get("context_length"), case.longest_draft()
     contexts = plain_points(1, typed, **load)[0]["context_length"].ravel()
-    has_longest = "max_draft_length" in case.given
-    assumed: dict[str, Any] = {} if has_longest else {"max_draft_length": longest}
+    assumed: dict[str, Any] = {} if case.max_draft_length else {"max_draft_length": longest}
     if tolerance is None:
         tolerance = assumed["tolerance"] = DEFAULT_TOLERANCE
     points = {**load} if typed is None else {"context_length": contexts[:, None, None], **load}

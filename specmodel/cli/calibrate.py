@@ -116,7 +116,7 @@ def calibrate(device: Device | None, output: str | None, **options: Any) -> None
 
 def _timed(device: Device, info: DeviceInfo | None, options: dict[str, Any]) -> Timed:
     """Return whose kernels are timed, in which dtypes, and the shapes of a model."""
-    from specmodel.cost.named import looked_up
+    from specmodel.cost.where import looked_up
     from specmodel.models.architecture import load_architecture
 
     wanted = options["weight_dtype"]

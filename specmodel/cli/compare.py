@@ -47,11 +47,12 @@ def compare(**options: Any) -> forms.Answer:
       specmodel compare qwen3.5-397b 8xb200 --weight-dtype fp8,nvfp4 \\
           --tpot-target 10ms
     """
-    from specmodel.cli.options import parsed
+    from specmodel.cli.options import manner_from, parsed
     from specmodel.simulate.compared import compared as compared_by
 
     refuse_without_load(options, "tpot_target")
     lists = given(options, _LISTS)
     arguments = arguments_of_load(options | dict.fromkeys(lists))
     arguments |= {name: parsed(name, text) for name, text in lists.items()}
-    return compared.answer(compared_by(arguments, partial(searching, options)))
+    manner = manner_from(options)
+    return compared.answer(compared_by(arguments, partial(searching, options), manner))

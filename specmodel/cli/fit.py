@@ -126,7 +126,7 @@ def _read(
     paths: Sequence[str], options: dict[str, Any]
 ) -> tuple[Sequence[measured.Run], dict[str, Any]]:
     """Return the runs of files, and options with the target that they name."""
-    from specmodel.cost.usual import NO_DRAFTER
+    from specmodel.cost.where import NO_DRAFTER
     from specmodel.fit.measured.runs import shipped_name
 
     refuse_given(options, ["host_speed"], "none: the runs tell it")
@@ -169,13 +169,16 @@ def _from_runs(
     runs: Sequence[measured.Run], paths: Sequence[str], options: dict[str, Any]
 ) -> fit.EngineUpdate:
     """Return a shipped profile updated by a user's runs."""
-    from specmodel.cli.options import where_from
+    from specmodel.cli.options import manner_from, where_from
     from specmodel.cost.deploying import DEGREES
-    from specmodel.cost.usual import deployed, what_ifs
+    from specmodel.cost.usual import deployed
+    from specmodel.cost.where import what_ifs, where_of
     from specmodel.fit.measured.runs import named_checkpoint
 
     name = options["engine"] or _profile_of(runs, options)
-    laid_out, assumed = deployed(where_from(options | {"engine": name}))
+    manner = manner_from(options, is_drafting=False)
+    where = where_of(where_from(options | {"engine": name}), manner)
+    laid_out, assumed = deployed(where)
     degrees = {degree: getattr(laid_out, degree) for degree in DEGREES}
     values = options | what_ifs(options["changes"]) | degrees
     base = machines.load_engine(name)
@@ -219,7 +222,7 @@ def _next_command(
     runs: Sequence[measured.Run], output: str, target: str, num_gpus: int | None
 ) -> str:
     """Return the command that predicts with an engine, for the place and acceptance of the runs."""
-    from specmodel.cost.usual import NO_DRAFTER
+    from specmodel.cost.where import NO_DRAFTER
 
     context = click.get_current_context()
     _, gpu = counted(context.params["hardware"])

@@ -70,9 +70,10 @@ def load(**options: Any) -> Answer:
       specmodel load qwen3-30b-a3b h200 --drain 64 --samples 4 \\
           --prompt-length 200 --output-length lognormal:1000:0.8
     """
+    from specmodel.cli.options import manner_from
     from specmodel.simulate.load_question import FOR_LARGEST, load_question
 
-    question = load_question(arguments_of_load(options))
+    question = load_question(arguments_of_load(options), manner_from(options))
     if question.trial is not None:
         with searching(options, len(question.policies)) as how:
             return loads.answer(question.answered(**how))

@@ -15,14 +15,11 @@ from specmodel.base.errors import InputError, given
 from specmodel.base.ranges import check_points, parse_numbers, parse_values
 from specmodel.base.units import parse_seconds
 from specmodel.cli.settings import OPTIONS, TABLES, flag
-from specmodel.cost.deploying import NAMES
-from specmodel.cost.usual import literal, what_ifs
-from specmodel.prediction.case import ACCEPTANCE, LONGEST_SEARCHED, Case, case_of
+from specmodel.cost.where import ARGUMENTS, Manner, literal, what_ifs
+from specmodel.prediction.accepted import OF_ACCEPTANCE
+from specmodel.prediction.case import LONGEST_SEARCHED, Case, case_of
 
 _AXES = ("prompt_length", "output_length", "context_length", "draft_length", "batch_size")
-_WHERE = (*NAMES, "num_gpus", "changes", "may_not_fit", "force", "draft_model", "unnamed")
-"""What says what runs where."""
-_OF_ACCEPTANCE = (*ACCEPTANCE, "task", "measured_draft_length", "acceptance_spread")
 _MOST_CORRELATED = 0.5
 _OF_POINTS = ("lockstep", "verify_tokens", "max_draft_length")
 
@@ -38,12 +35,12 @@ _PARSERS: dict[str, Callable[[str, str], Any]] = {
 
 def case_from(options: dict[str, Any], *, is_drafting: bool = True) -> Case:
     """Return the case that options ask about."""
-    return case_of(arguments_from(options), is_drafting=is_drafting)
+    return case_of(arguments_from(options), manner_from(options, is_drafting=is_drafting))
 
 
 def arguments_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a case from options, by name."""
-    told = given(options, (*_OF_ACCEPTANCE, *_OF_POINTS))
+    told = given(options, (*OF_ACCEPTANCE, *_OF_POINTS))
     axes = {name: parse_values(name, str(text)) for name, text in given(options, _AXES).items()}
     counts = {flag(name): len(values) for name, values in axes.items()}
     lengths = counts.get("--draft-length", told.get("max_draft_length", 0))
@@ -55,11 +52,18 @@ def arguments_from(options: dict[str, Any]) -> dict[str, Any]:
 
 def where_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of the deployment from options, by name."""
-    named = given(options, _WHERE)
+    named = given(options, ARGUMENTS)
     if named.get("routing_correlation", 0.0) > _MOST_CORRELATED and not options.get("force"):
         expected = f"at most {_MOST_CORRELATED:g}, published models have 0.3; --force allows more"
         raise InputError("routing_correlation", named["routing_correlation"], expected)
-    return named | {"told_names": "; ".join(options.get("taken") or ())}
+    return named
+
+
+def manner_from(options: dict[str, Any], *, is_drafting: bool = True) -> Manner:
+    """Return how a question is asked by options, beside its arguments."""
+    words = {"head": options.get("draft_model"), "lacking": options.get("unnamed")}
+    said: dict[str, Any] = {name: word for name, word in words.items() if word}
+    return Manner(is_drafting=is_drafting, names=tuple(options.get("taken") or ()), **said)
 
 
 def axes_from(options: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What runs where: its options, the words that stand for two, and what people type for names.
 
-Names themselves are looked up by `cost.named`; here are ``-`` for standard input, and ``8xh200``.
+Names themselves are looked up by `cost.where`; here are ``-`` for standard input, and ``8xh200``.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def named(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named(argument: str, word: str, taken: list[str]) -> str:
-    from specmodel.cost.named import looked_up
+    from specmodel.cost.where import looked_up
 
     return _standard_input(argument) if word == "-" else looked_up(argument, word, taken)
 

@@ -94,7 +94,7 @@ def _how(view: str, options: dict[str, Any]) -> dict[str, Any]:
 def _plain(options: dict[str, Any], how: dict[str, Any]) -> forms.Answer:
     """Return plain decoding, of a case that does not draft."""
     from specmodel.cli.options import case_from
-    from specmodel.prediction.case import ACCEPTANCE
+    from specmodel.prediction.accepted import ACCEPTANCE
     from specmodel.prediction.decoding import decoded
     from specmodel.prediction.predicting import with_intervals
     from specmodel.prediction.priced import priced

@@ -54,6 +54,7 @@ def schedule(**options: Any) -> Answer:
           --drafter dspark --max-draft-length 7 --context-length 4096
     """
     from specmodel.answers.config_formats import config_format, format_of_engine
+    from specmodel.cli.options import manner_from
     from specmodel.simulate.scheduled import scheduled
 
     typed = click.get_current_context().params
@@ -66,7 +67,7 @@ def schedule(**options: Any) -> Answer:
     refuse_without_load(options)
     config = config_format(options["config_format"])
     arguments = arguments_of_load(options) | given(options, ("max_batch_size", "tolerance"))
-    plan = scheduled(config, arguments, partial(searching, options))
+    plan = scheduled(config, arguments, partial(searching, options), manner_from(options))
     served = next(filter(is_id, (typed["target"] or "", *typed["words"])), "MODEL")
     return schedules.answer(replace(plan, path=options.get("draft_model", ""), served=served))
 
@@ -74,10 +75,11 @@ def schedule(**options: Any) -> Answer:
 def _costs(options: dict[str, Any]) -> StepCosts:
     """Return step times by verified tokens; refuse options of schedules."""
     from specmodel.answers.cost_tables import step_costs
-    from specmodel.cli.options import arguments_from
+    from specmodel.cli.options import arguments_from, manner_from
 
     refuse_given(options, _OF_SCHEDULES, f"none with --format {FORMAT}")
     refuse_given(options, ["for_load"] if options["for_load"] else [], f"no --format {FORMAT}")
     refuse_without_load(options)
     how = {"engine_config": options["config_format"], "needs_file": options["fragment_only"]}
+    how |= {"manner": manner_from(options)}
     return step_costs(**arguments_from(options), **how)

@@ -209,7 +209,7 @@ def detail_options(*, lists: Iterable[str] = (), of: str = "") -> Add:
 
 def _set_apart(names: list[str], options: dict[str, Any]) -> dict[str, Any]:
     """Return options with what --set says of these settings as options by name."""
-    from specmodel.cost.usual import literal
+    from specmodel.cost.where import literal
 
     pairs = {text: text.partition("=") for text in options["changes"]}
     own = {text: key.strip() for text, (key, _, _) in pairs.items() if key.strip() in names}

@@ -59,13 +59,14 @@ def simulate(**options: Any) -> Answer:
     All policies: specmodel list policies.
     """
     from specmodel.base.files import write_text
-    from specmodel.cli.options import where_from
+    from specmodel.cli.options import manner_from, where_from
     from specmodel.simulate.replay_question import OF_REPLAYS, replay_question
 
     _check_files(options)
     if options["trace"] is not None and options["timeline"] is None:
         refuse_given(options, ["request"], "--timeline FILE with it")
-    question = replay_question(where_from(options) | given(options, OF_REPLAYS), is_drafting=False)
+    arguments = where_from(options) | given(options, OF_REPLAYS)
+    question = replay_question(arguments, manner_from(options, is_drafting=False))
     case = replayed.heading(question)
     if options["timeline"]:
         from specmodel.show.plots.figures import TWO_COLUMNS, save_figure

@@ -78,7 +78,7 @@ def _without_untaken(said: Mapping[str, Any], options: Mapping[str, Any]) -> dic
 
     An acceptance that is typed goes before that of a synthetic one.
     """
-    from specmodel.prediction.case import ACCEPTANCE
+    from specmodel.prediction.accepted import ACCEPTANCE
 
     dropped = set() if "draft_length" in options else {"draft_length"}
     if "tokens_per_step" not in options or given(options, ACCEPTANCE):

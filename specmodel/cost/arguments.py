@@ -142,7 +142,25 @@ class DeploymentArguments(RunArguments, DraftArguments, total=False):
     drafter: Drafter | Architecture | str | Path | None
 
 
-class WhatIfArguments(DraftArguments, total=False):
+class LookupArguments(TypedDict, total=False):
+    """What a drafter that looks up takes.
+
+    Parameters
+    ----------
+    proposal_rate, lookup_time
+        Share of the steps that have a proposal, 0.2 by default [-], and time of the host to look up
+        one sequence [s].
+    """
+
+    proposal_rate: float | None
+    lookup_time: float | None
+
+
+class NamedArguments(DeploymentArguments, LookupArguments, total=False):
+    """What is named of what runs where: `DeploymentArguments` and `LookupArguments`."""
+
+
+class WhatIfArguments(DraftArguments, LookupArguments, total=False):
     """How a drafter runs, and what else there is to say of what runs where.
 
     Parameters
@@ -150,9 +168,6 @@ class WhatIfArguments(DraftArguments, total=False):
     num_gpus
         GPUs over which the model is laid out, where the GPU's name does not count them and no
         degrees are given [-].
-    proposal_rate, lookup_time
-        Of look-ups: share of the steps that have a proposal, 0.2 by default [-], and time of the
-        host to look up one sequence [s].
     changes
         What-ifs: values by dotted field of target, drafter, hardware or engine, such as
         ``{"target.experts_per_token": 4}``, or a list of texts ``KEY=VALUE``.
@@ -161,8 +176,6 @@ class WhatIfArguments(DraftArguments, total=False):
     """
 
     num_gpus: int | None
-    proposal_rate: float | None
-    lookup_time: float | None
     changes: Mapping[str, object] | Sequence[str] | None
     force: bool | None
 

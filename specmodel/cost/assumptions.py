@@ -72,15 +72,17 @@ def _defaults_taken(
     values |= {"draft_tensor_parallel": deployment.draft_layout.tensor_parallel}
     if deployment.engine.is_of_mean_host:
         values["host_speed"] = Note("mean_host", {"speed": deployment.engine.host_speed})
-    told = {*given} if target.is_moe else {*given, "routing_correlation", "expert_parallel"}
-    if len(target.token_cuts(deployment.tensor_parallel)) == 1:
-        told |= {"decode_context_parallel"}
-    is_on_target = deployment.drafter.is_lookup or deployment.drafter.is_head
-    told |= {"draft_tensor_parallel"} if is_on_target else set()
     is_recurrent = deployment.recurrent_model is not None
-    told |= set() if is_recurrent else {"state_rollback", "state_slots"}
-    told |= {"state_slots"} if deployment.engine.state_slots else set()
-    assumed = {n: value for n, value in values.items() if n not in told and value is not None}
+    matters = {
+        "routing_correlation": target.is_moe,
+        "expert_parallel": target.is_moe,
+        "decode_context_parallel": len(target.token_cuts(deployment.tensor_parallel)) > 1,
+        "draft_tensor_parallel": not (deployment.drafter.is_lookup or deployment.drafter.is_head),
+        "state_rollback": is_recurrent,
+        "state_slots": is_recurrent and not deployment.engine.state_slots,
+    }
+    taken = {n for n in values.keys() - given.keys() if matters.get(n, True)}
+    assumed = {n: value for n, value in values.items() if n in taken and value is not None}
     stack = deployment.engine.stack or deployment.kernels.stack
     is_narrow = target.kv_dtype == "fp8" and narrows_cache(target, deployment.hardware, stack)
     if "kv_dtype" in assumed and is_narrow:

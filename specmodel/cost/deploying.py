@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack, get_args
+from typing import Any, Unpack, cast, get_args
 
 import numpy as np
 
@@ -12,15 +12,16 @@ from specmodel.algebra.acceptance import TYPICAL_PROPOSAL_RATE
 from specmodel.algebra.experts import MAX_TOKENS_PER_SEQUENCE, TYPICAL_ROUTING_CORRELATION
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.dtypes import check_dtype, is_of_gguf
-from specmodel.base.errors import InputError, nearest
+from specmodel.base.errors import InputError, refuse_unknown
 from specmodel.base.naming import SWITCHES
 from specmodel.base.notes import Note
 from specmodel.base.records import read_numbers
 from specmodel.base.units import check
 from specmodel.cost.activations import with_usual_activations, with_usual_cache
-from specmodel.cost.arguments import DeploymentArguments
+from specmodel.cost.arguments import DeploymentArguments, NamedArguments
 from specmodel.cost.assumptions import DTYPES, EQUAL, POPULARITY, assumptions
 from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
+from specmodel.cost.where import NAMES, NO_DRAFTER as UNNAMED, Where, by_record
 from specmodel.drafters.by_name import load_drafter
 from specmodel.drafters.kinds.models import model_drafter
 from specmodel.drafters.passes import Drafter
@@ -31,8 +32,6 @@ from specmodel.machines.fallbacks import choose_kernels
 from specmodel.machines.hardware import HardwareProfile, load_hardware
 from specmodel.models.architecture import Architecture, load_architecture
 
-RECORDS = ("hardware", "engine", "target", "drafter")
-"""What has fields of its own, which a what-if may replace."""
 DEGREES = ("tensor_parallel", "data_parallel", "expert_parallel", "draft_tensor_parallel")
 GPU_DEGREES = DEGREES[:3]
 """Those that decide how many GPUs there are."""
@@ -40,16 +39,8 @@ PART_DTYPES = ("attention_dtype", "mtp_dtype")
 """Dtypes of parts that follow the other weights unless told otherwise."""
 _ALL_DTYPES = (*DTYPES, *PART_DTYPES)
 LOOKUP = ("lookup_time", "proposal_rate")
-SHARES = ("routing_correlation", "memory_utilization")
 ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
 BACKENDS: tuple[AttentionBackend, ...] = get_args(AttentionBackend)
-NAMES = (
-    *(*RECORDS, "stack", "host_speed", "graph_limit", "attention_backend", *SWITCHES),
-    *("tree_width", "state_rollback", "temperature"),
-    *(*DEGREES, "decode_context_parallel", *SHARES),
-    *(*_ALL_DTYPES, *LOOKUP, *POPULARITY),
-)
-"""What `resolve` takes beside fields of records."""
 
 DEFAULT_ENGINE = "vllm"
 """Whose host overheads and kernels are taken where nobody names an engine."""
@@ -90,18 +81,11 @@ def deploy(**arguments: Unpack[DeploymentArguments]) -> tuple[Deployment, dict[s
     for name in ("target", "hardware"):
         if arguments.get(name) is None:
             raise InputError(name, None, "a record, a name or a path")
-    names = DeploymentArguments.__annotations__
-    for name, value in arguments.items():
-        if name not in names:
-            raise InputError(name, value, f"an argument such as {nearest(name, names)}")
+    refuse_unknown(arguments, DeploymentArguments.__annotations__)
     return resolve(arguments)
 
 
-def resolve(
-    values: Mapping[str, Any],
-    prefix: str = "",
-    lay_out: Callable[[Deployment], tuple[dict[str, Any], Note | None]] | None = None,
-) -> tuple[Deployment, dict[str, Any]]:
+def resolve(values: Mapping[str, Any]) -> tuple[Deployment, dict[str, Any]]:
     """Return a deployment from values by name, and what was assumed in making it.
 
     Parameters
@@ -110,18 +94,20 @@ def resolve(
         By name: target, hardware and any other of `NAMES`, or, with a dot, a field of one of the
         four records that is to be replaced, such as hardware.memory.peak_bytes_per_s. Values of
         None and other names are passed over.
-    prefix
-        Stands before the name of a field in errors.
-    lay_out
-        Returns parallel degrees for the deployment on one GPU, and a note about them; by default
-        the degrees are those in `values`.
     """
-    dotted = [(*name.partition(".")[::2], value) for name, value in values.items() if "." in name]
-    changes = {record: {field: v for of, field, v in dotted if of == record} for record in RECORDS}
-    given = {name: values[name] for name in NAMES if values.get(name) is not None}
-    chosen = _DEFAULTS | given
-    engine = _record(chosen["engine"], EngineProfile, load_engine)
-    engine = engine.with_changes(f"{prefix}engine", changes["engine"])
+    plain, what_ifs = by_record(values)
+    named = {name: value for name, value in plain.items() if name in NAMES and value is not None}
+    where = Where(named=cast(NamedArguments, named), what_ifs=what_ifs)
+    return laid_out(deployed_as_named(where), where, {})
+
+
+def deployed_as_named(where: Where) -> Deployment:
+    """Return the deployment of what was named, in the degrees named: else on one GPU."""
+    what_ifs = where.what_ifs
+    given: Mapping[str, Any] = where.named
+    place = "changes " if where.changes else ""
+    engine = _record(given.get("engine", DEFAULT_ENGINE), EngineProfile, load_engine)
+    engine = engine.with_changes(f"{place}engine", what_ifs["engine"])
     if "host_speed" in given:
         engine = engine.on_host(_single("host_speed", given))
     if "attention_backend" in given:
@@ -132,8 +118,8 @@ def resolve(
         one = () if is_list else _degree("graph_limit", given, LARGEST_GRAPH, least=0)
         engine = engine.with_graphs_of(sizes if is_list else one)
     engine = engine.told_to({name: _is_on(name, given) for name in SWITCHES if name in given})
-    hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
-    hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
+    hardware = _record(given.get("hardware"), HardwareProfile, load_hardware)
+    hardware = hardware.with_changes(f"{place}hardware", what_ifs["hardware"])
     if engine.is_of_mean_host and "host_speed" not in given:
         engine = replace(engine, host_speed=engine.host_speed * hardware.host_speed)
     if hardware.kind == "cpu":  # its host computes itself: no second stream, no graphs
@@ -143,57 +129,46 @@ def resolve(
         engine = replace(engine, stands_for="llama.cpp")
     dtypes = {name: check_dtype(name, given[name]) for name in _ALL_DTYPES if name in given}
     load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))
-    target = _record(chosen["target"], Architecture, load)
+    target = _record(given.get("target"), Architecture, load)
     if "attention_dtype" in dtypes:  # one for all layers
         layers = (replace(group, mixer_dtype=None, output_dtype=None) for group in target.layers)
         target = replace(target, layers=tuple(layers))
-    target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
-    is_known = "routing_correlation" in given
-    routing = {"routing_deviation": 0.0} if is_known else assumed_routing(target)
+    target = target.with_changes(f"{place}target", {**what_ifs["target"], **dtypes})
     kernels = choose_kernels(hardware, given.get("stack"), hardware.measured_stack or engine.stack)
     stack = engine.stack or kernels.stack
     timed = hardware.link.all_reduce if hardware.link else {}
     if {engine.all_reduces, kernels.link_stack} <= timed.keys():
         kernels = replace(kernels, all_reduces=engine.all_reduces)
     target = with_usual_activations(target, hardware, stack, dtypes)
-    target = with_usual_cache(target, hardware, stack, changes["target"] | dtypes)
+    target = with_usual_cache(target, hardware, stack, {**what_ifs["target"], **dtypes})
     drafter = _drafter(given, target).run_by(engine.draft_model_first)
-    deployment = Deployment(
+    settings = {name: _SETTINGS[name](name, given) for name in _SETTINGS.keys() & given.keys()}
+    settings |= {} if "routing_correlation" in given else assumed_routing(target)
+    return Deployment(
         target=target,
-        drafter=drafter.with_changes(f"{prefix}drafter", changes["drafter"]),
+        drafter=drafter.with_changes(f"{place}drafter", what_ifs["drafter"]),
         hardware=hardware,
         engine=engine,
         kernels=kernels,
         **_popularity(given, target),
-        state_rollback=_one_of("state_rollback", chosen, ROLLBACKS),
-        tree_width=_degree("tree_width", {"tree_width": 1} | given, MAX_TOKENS_PER_SEQUENCE),
-        temperature=_single("temperature", {"temperature": 0.0} | given),
-        **{name: _single(name, chosen | routing) for name in (*SHARES, "routing_deviation")},
-        **{name: _degree(name, chosen) for name in DEGREES if chosen[name] is not None},
+        **settings,
     )
-    degrees, told = lay_out(deployment) if lay_out else ({}, None)
-    if "decode_context_parallel" in given:  # of GPUs that are known by now
-        shared = _degree("decode_context_parallel", given)
-        degrees = {**degrees, "decode_context_parallel": shared}
-    return laid_out(deployment, values, degrees, told)
 
 
 def laid_out(
-    deployment: Deployment,
-    values: Mapping[str, Any],
-    degrees: Mapping[str, Any],
-    told: Note | None = None,
+    deployment: Deployment, where: Where, degrees: Mapping[str, Any], told: Note | None = None
 ) -> tuple[Deployment, dict[str, Any]]:
     """Return the deployment with other parallel degrees, and the assumptions made.
 
     `told` is the note on the reason, where the degrees are assumed too.
     """
+    if "decode_context_parallel" in where.named:  # of GPUs that are known by now
+        shared = _degree("decode_context_parallel", where.named)
+        degrees = {**degrees, "decode_context_parallel": shared}
     deployment = replace(deployment, **degrees) if degrees else deployment
-    known = {name: values[name] for name in NAMES if values.get(name) is not None} | {**degrees}
-    known |= dict.fromkeys(GPU_DEGREES) if told else {}
-    changed = [name for name in values if name.startswith("engine.")]
-    known |= {"engine": None} if changed else {}
-    known |= {"host_speed": None} if "engine.host_speed" in changed else {}
+    known = {**where.named, **degrees} | (dict.fromkeys(GPU_DEGREES) if told else {})
+    known |= {"engine": None} if where.what_ifs["engine"] else {}
+    known |= {"host_speed": None} if "host_speed" in where.what_ifs["engine"] else {}
     return deployment, ({"gpus": told} if told else {}) | assumptions(deployment, known, _DEFAULTS)
 
 
@@ -238,12 +213,22 @@ def _single(name: str, values: Mapping[str, Any]) -> Any:
     return values[name]
 
 
+_SETTINGS: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {
+    **dict.fromkeys(("routing_correlation", "memory_utilization", "temperature"), _single),
+    **dict.fromkeys(DEGREES, _degree),
+    "tree_width": partial(_degree, most=MAX_TOKENS_PER_SEQUENCE),
+    "state_rollback": partial(_one_of, known=ROLLBACKS),
+}
+"""How settings of a deployment are read."""
+
+
 def _record(value: Any, kind: type, load: Any) -> Any:
     return value if isinstance(value, kind) else load(value)
 
 
 def _drafter(given: Mapping[str, Any], target: Architecture) -> Drafter:
     drafter = given.get("drafter", NO_DRAFTER)
+    drafter = NO_DRAFTER if drafter == UNNAMED else drafter
     if isinstance(drafter, Architecture):
         drafter = model_drafter(drafter)
     elif not isinstance(drafter, Drafter):

@@ -3,89 +3,67 @@
 Whatever is taken stands among what was assumed, by the name of what was not given, with the reason.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import lru_cache, partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from specmodel.base.dtypes import check_dtype
 from specmodel.base.errors import InputError
-from specmodel.base.naming import SETTABLE, counted
 from specmodel.base.notes import Note
 from specmodel.base.records import is_path
-from specmodel.base.units import parse_seconds
-from specmodel.cost.deploying import GPU_DEGREES, RECORDS, resolve
+from specmodel.cost.deploying import GPU_DEGREES, deployed_as_named, laid_out
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.layouts import HELD, Degrees, holds, layout_of, num_gpus, smallest_layout
+from specmodel.cost.where import Where
 from specmodel.drafters.published import rows_of, taken_drafter
 from specmodel.models.architecture import Architecture, load_architecture
 
 TOLD = ("changes", "names", "checkpoint", "drafter", "own_drafter", "acceptance_by_position")
 """What is said of the question before what was assumed of the deployment."""
-NO_DRAFTER = "none"
-"""The name of a drafter that stands for none."""
 _ONE_NODE = 8
 """GPUs above which a checkpoint with smaller weights is taken, where one is published [-]."""
 _DATA = Path(__file__).parent / "data"
 
 
-def deployed(
-    arguments: Mapping[str, Any], held: tuple[int, int] = HELD
-) -> tuple[Deployment, dict[str, Any]]:
-    """Return `usually_deployed` of the arguments, cached if they are names and numbers.
-
-    A deployment is kept with the programs of its passes.
-    """
-    types = tuple(map(type, arguments.values()))
-    if {str, int, float, bool, type(None)}.issuperset(types):
-        kept = _kept(tuple(arguments.items()), types, held)
-        if kept:
-            return kept[0], dict(kept[1])
-    return usually_deployed(arguments, held)
-
-
-@lru_cache(maxsize=1024)
-def _kept(
-    arguments: tuple[tuple[str, Any], ...], _types: tuple[type, ...], held: tuple[int, int]
-) -> tuple[Deployment, dict[str, Any]] | None:
-    """Return what is deployed, None if a file says what; types tell 1 from 1.0 and True."""
-    if any(isinstance(value, str) and is_path(value) for _, value in arguments):
-        return None
-    return usually_deployed(dict(arguments), held)
-
-
-def usually_deployed(
-    values: Mapping[str, Any], held: tuple[int, int] = HELD
-) -> tuple[Deployment, dict[str, Any]]:
+def deployed(where: Where, held: tuple[int, int] = HELD) -> tuple[Deployment, dict[str, Any]]:
     """Return the deployment of what was named, with the usual for the rest, and what was assumed.
+
+    A deployment is kept with the programs of its passes, as long as what was named is.
 
     Parameters
     ----------
-    values
-        By name, as `deploying.resolve` takes them, or `changes` by field; None where nothing was
-        named. The GPU may be counted, as in ``8xh200``, or by `num_gpus`. Without degrees, GPUs are
-        the fewest that hold weights, drafter and some requests; with `may_not_fit`, one where none
-        do. The usual drafter is taken if `is_drafting`. Where 16-bit weights do not fit, or take
-        several nodes, those of a smaller checkpoint are taken, if one is published that fits and no
-        dtype was named. What is not plausible needs `force`.
+    where
+        What was named. Without degrees and a count, GPUs are the fewest that hold weights, drafter
+        and some requests. Where 16-bit weights do not fit, or take several nodes, those of a
+        smaller checkpoint are taken, if one is published that fits and no dtype was named. What is
+        not plausible needs `force`.
     held
         Requests that must fit, and the tokens of each [request] [token].
     """
+    if held not in where.deployments:
+        where.deployments[held] = _deployed(where, held)
+    deployment, assumed = where.deployments[held]
+    return deployment, dict(assumed)
+
+
+def _deployed(where: Where, held: tuple[int, int]) -> tuple[Deployment, dict[str, Any]]:
+    """Return the deployment in the dtypes named, the target's own, or those of a checkpoint."""
     try:
-        found = _deployed(values, held)
+        found = _in_dtypes(where, held)
         if _is_usual(*found):
             return found
     except InputError as error:
         if error.argument != "hardware":
             raise
-    for smaller in _smaller(values):
+    for row in _smaller(where):
         with suppress(InputError):
-            other = _deployed(smaller, held)
+            told = f"{row['checkpoint']}, as 16-bit weights do not fit"
+            other = _in_dtypes(where.naming(weight_dtype=row["weight_dtype"]), held, told)
             if _is_usual(*other):
                 return other
-    return _deployed(values, held)  # which refuses if it did
+    return _in_dtypes(where, held)  # which refuses if it did
 
 
 def _is_usual(deployment: Deployment, assumed: Mapping[str, Any]) -> bool:
@@ -94,38 +72,33 @@ def _is_usual(deployment: Deployment, assumed: Mapping[str, Any]) -> bool:
     return is_few and holds(deployment)
 
 
-def _smaller(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the arguments with each published checkpoint of smaller weights, if none are named."""
-    target = values.get("target")
-    if values.get("weight_dtype") is not None or not isinstance(target, str) or is_path(target):
-        return
+def _smaller(where: Where) -> Iterable[dict[str, str]]:
+    """Return the published checkpoints of smaller weights, if the target's dtype is not named."""
+    target = where.named.get("target")
+    if "weight_dtype" in where.named or not isinstance(target, str) or is_path(target):
+        return ()
     name = load_architecture(target).name.lower()
-    for row in rows_of("quantised.csv", _DATA):
-        if name == row["target"]:
-            told = f"{row['checkpoint']}, as 16-bit weights do not fit"
-            yield {**values, "weight_dtype": row["weight_dtype"], "told_checkpoint": told}
+    return (row for row in rows_of("quantised.csv", _DATA) if name == row["target"])
 
 
-def _deployed(
-    values: Mapping[str, Any], held: tuple[int, int]
+def _in_dtypes(
+    where: Where, held: tuple[int, int], checkpoint: str = ""
 ) -> tuple[Deployment, dict[str, Any]]:
     """Return the deployment in the dtypes named, or in the target's own, and what was assumed."""
-    values = {**values, **(changed(values["changes"]) if values.get("changes") else {})}
-    values |= counted_gpus(values.get("hardware"))
-    if values.get("drafter") == NO_DRAFTER:
-        values["drafter"] = None
-    elif values.get("drafter") is None and values.get("is_drafting") and "target" in values:
-        values |= usual_drafter(values["target"], values.get("weight_dtype"))
-    lay_out = partial(_laid_out, values=values, held=held)
-    prefix = "changes " if values.get("changes") else ""
-    deployment, assumed = resolve(values, prefix, lay_out)
-    if not values.get("force"):
+    told = {"changes": where.changed, "names": "; ".join(where.manner.names)}
+    told |= {"checkpoint": checkpoint}
+    if where.manner.is_drafting and "drafter" not in where.named and "target" in where.named:
+        dtype = where.named.get("weight_dtype")
+        target, drafter, reasons = usual_drafter(where.named["target"], dtype)
+        where, told = where.naming(target=target, drafter=drafter), told | reasons
+    deployment = deployed_as_named(where)
+    deployment, assumed = laid_out(deployment, where, *_degrees(deployment, where, held))
+    if not where.force:
         _check_plausible(deployment)
     link, count = deployment.hardware.link, deployment.layout.num_gpus
     if "gpus" in assumed and link and link.kind == "pcie" and count > 1:
         assumed["link"] = f"{count} GPUs over PCIe"
-    notes = {name: values.get(f"told_{name}") for name in TOLD}
-    return deployment, {name: note for name, note in notes.items() if note} | assumed
+    return deployment, {name: note for name, note in told.items() if note} | assumed
 
 
 def _check_plausible(deployment: Deployment) -> None:
@@ -138,70 +111,26 @@ def _check_plausible(deployment: Deployment) -> None:
             raise InputError(place, value, expected)
 
 
-def changed(changes: Mapping[str, object] | Sequence[str]) -> dict[str, object]:
-    """Return the values that `changes` say, and a text of the changes by dotted field."""
-    values = what_ifs(changes)
-    time = values.get("lookup_time")
-    if time is not None and not (isinstance(time, int | float) and not time >= 1):
-        values["lookup_time"] = parse_seconds("lookup_time", str(time))
-    texts = [f"{k}={v}" for k, v in changes.items()] if isinstance(changes, Mapping) else changes
-    texts = [text for text in texts if "." in text.partition("=")[0]]  # others are plain arguments
-    return values | {"told_changes": ", ".join(texts)}
-
-
-def counted_gpus(hardware: object) -> dict[str, object]:
-    """Return the GPU of a name such as ``8xh200`` as `hardware`, and the count as `num_gpus`."""
-    if not isinstance(hardware, str):
-        return {}
-    count, name = counted(hardware)
-    return {"hardware": name} | ({"num_gpus": count} if count else {})
-
-
-def what_ifs(changes: Mapping[str, object] | Sequence[str]) -> dict[str, object]:
-    """Return changes by dotted field of the records, from a mapping or ``KEY=VALUE`` texts."""
-    if isinstance(changes, Mapping):
-        values, texts = dict(changes), dict(zip(changes, changes, strict=True))
-    else:
-        parts = {text: [part.strip() for part in text.partition("=")] for text in changes}
-        values = {key: literal(value) for key, _, value in parts.values()}
-        texts = {key if has_value else "": text for text, (key, has_value, _) in parts.items()}
-    for key, text in texts.items():
-        record, has_field, _ = key.partition(".")
-        if key not in SETTABLE and (not has_field or record not in RECORDS):
-            expected = f"KEY=VALUE with a key that starts with {'., '.join(RECORDS)}., or is one of"
-            raise InputError("changes", text, f"{expected} {', '.join(SETTABLE)}")
-    return values
-
-
-def literal(text: str) -> object:
-    """Return a typed value as bool, int or float if it reads as one, else as text."""
-    if text in ("true", "false"):
-        return text == "true"
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text)
-    return text
-
-
-def usual_drafter(target: Architecture | str | Path, weight_dtype: str | None) -> dict[str, Any]:
-    """Return the target's usual drafter by name, why, and the record that was read for that."""
+def usual_drafter(
+    target: Architecture | str | Path, weight_dtype: str | None
+) -> tuple[Architecture, str, dict[str, str]]:
+    """Return the record of a target, its usual drafter by name, and the reasons to tell."""
     if not isinstance(target, Architecture):
         stored = None if weight_dtype is None else check_dtype("weight_dtype", weight_dtype)
         target = load_architecture(target, weight_dtype=stored)
     drafter, why = taken_drafter(target)
     has_own = target.num_mtp_modules and drafter != "mtp"
-    own = {"told_own_drafter": "an MTP module of its own (drafter mtp)"} if has_own else {}
-    return {"target": target, "drafter": drafter, "told_drafter": f"{drafter} ({why})", **own}
+    own = {"own_drafter": "an MTP module of its own (drafter mtp)"} if has_own else {}
+    return target, drafter, {"drafter": f"{drafter} ({why})", **own}
 
 
-def _laid_out(
-    deployment: Deployment, values: Mapping[str, Any], held: tuple[int, int]
+def _degrees(
+    deployment: Deployment, where: Where, held: tuple[int, int]
 ) -> tuple[Degrees, Note | None]:
     """Return the degrees of `num_gpus` or else of the fewest GPUs that suffice, and a note."""
-    count = values.get("num_gpus")
-    typed = {name: values[name] for name in GPU_DEGREES if values.get(name) is not None}
-    if count is not None:
-        return _counted_degrees(deployment, count, typed), None
+    typed = {name: value for name, value in where.named.items() if name in GPU_DEGREES}
+    if where.num_gpus is not None:
+        return _counted_degrees(deployment, where.num_gpus, typed), None
     if typed or deployment.hardware.kind == "cpu":
         return {}, None
     with suppress(InputError):
@@ -211,7 +140,7 @@ def _laid_out(
     try:  # long requests take several nodes no more than the model does
         degrees = smallest_layout(deployment, HELD)
     except InputError:
-        if values.get("may_not_fit"):
+        if where.manner.may_not_fit:
             return {}, None
         raise
     return degrees, _gpus_told(deployment, degrees, HELD)

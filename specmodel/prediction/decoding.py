@@ -13,6 +13,7 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.units import Numeric
 from specmodel.cost.arguments import DeployedPoints, RunArguments
 from specmodel.cost.deployment import Deployment
+from specmodel.cost.where import Manner
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 from specmodel.prediction.case import Case, case_of
@@ -57,15 +58,8 @@ def decode(
     >>> p.tpot.round(5).tolist(), p.largest_share.tolist()
     ([0.00472, 0.00732], ['bandwidth', 'bandwidth'])
     """
-    points = {
-        "batch_size": batch_size,
-        "context_length": context_length,
-        "prompt_length": prompt_length,
-        "output_length": output_length,
-        "lockstep": lockstep,
-    }
-    where = {"target": target, "hardware": hardware}
-    case = case_of(where | points | others, is_drafting=False)
+    given = {n: v for n, v in locals().items() if n not in ("interval", "others")} | others
+    case = case_of(given, Manner(is_drafting=False))
     prediction = decoded(case)
     return with_intervals(prediction) if interval else prediction
 

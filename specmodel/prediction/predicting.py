@@ -31,6 +31,8 @@ MOST = 1e9
 MOST_PROMPT = 1e7
 """Longest prompt and output that are accepted [token]."""
 DEFAULT_CONTEXT_LENGTH = 1024
+_HOW = ("interval", "gpu_hour_price", "others")
+"""Arguments of `predict` that are no part of its question."""
 MET = ("prefill of all others", "prefill of others in lockstep")
 """What is assumed of the prompts that a request meets: that they come at random, or in lockstep."""
 
@@ -109,18 +111,8 @@ def predict(  # noqa: PLR0913 - keyword-only but for the two words
     >>> (p.speedup > 1).tolist()
     [False, True]
     """
-    points = {
-        "draft_length": draft_length,
-        "batch_size": batch_size,
-        "context_length": context_length,
-        "prompt_length": prompt_length,
-        "output_length": output_length,
-        "lockstep": lockstep,
-        "verify_tokens": verify_tokens,
-        "max_draft_length": max_draft_length,
-    }
-    where = {"target": target, "hardware": hardware, "drafter": drafter, "acceptance": acceptance}
-    found = predicted(case_of(where | points | others))
+    given = locals() | others
+    found = predicted(case_of({n: v for n, v in given.items() if n not in _HOW}))
     if gpu_hour_price is not None:
         from specmodel.prediction.priced import priced
 
@@ -138,10 +130,8 @@ def predicted(case: Case) -> Prediction:
 def at_given_lengths(case: Case, **changes: Any) -> Prediction:
     """Return the prediction at the draft lengths that were given, or at others."""
     told: dict[str, Any] = {"draft_length": case.draft_length, **case.points}
-    told |= {"max_draft_length": case.given.get("max_draft_length")} | changes
-    acceptance = case.acceptance if case.deployment.has_drafter else 0.0
-    if acceptance is None:
-        acceptance = case.known_acceptance
+    told |= {"max_draft_length": case.max_draft_length} | changes
+    acceptance = case.known_acceptance if case.deployment.has_drafter else 0.0
     found = predict_deployed(case.deployment, case.alone, acceptance=acceptance, **told)
     return replace(found, case=case)
 
@@ -201,7 +191,7 @@ def turned_round(case: Case) -> Prediction:
 
     The prediction is at the draft lengths of `Turned`, and has it as `turned`.
     """
-    measured = case.given.get("measured_draft_length")
+    measured = case.accepted.measured_draft_length
     if measured is not None:
         expected = "a form of acceptance with it"
         raise InputError("measured_draft_length", measured, expected)

@@ -57,14 +57,14 @@ def tokens_on_tasks(prediction: Prediction, best: Row) -> dict[str, float]:
 
 def _on_task(case: Case | None, by_task: dict[str, float]) -> str:
     """Say on which task tokens are; of mixed use also how many on some tasks, or `VERBOSE` all."""
-    template = _TASKS.get(str(case.task), _TASKS["shares"]) if case else ""
+    template = _TASKS.get(case.accepted.tasks, _TASKS["shares"]) if case else ""
     shown = {name: by_task[name] for name in (by_task if VERBOSE.get() else _EXTREMES)}
     return " ".join(["", *lines([template], {"tokens_by_task": Fact(shown, "token")})])
 
 
 def is_of_pair(case: Case | None) -> bool:
     """Return whether acceptance is that published of the very target and drafter."""
-    return case is not None and case.given.get("acceptance", PRESET) == PRESET
+    return case is not None and case.accepted.form.get("acceptance", PRESET) == PRESET
 
 
 def tasks_told(prediction: Prediction, best: Row) -> str:
@@ -104,7 +104,7 @@ def tokens_of_tasks(row: Row, prediction: Prediction) -> tuple[float, float]:
     """Return the tokens per step between which 80 % of the tasks of a head lie, for a row."""
     from specmodel.algebra.acceptance import between_tasks
     from specmodel.algebra.speculation import expected_tokens_per_step, solve_acceptance_rate
-    from specmodel.prediction.case import task_spread
+    from specmodel.prediction.accepted import task_spread
 
     length, e = row["draft_length"], prediction.evaluation
     rate = float(solve_acceptance_rate(row["tokens_per_step"], length))
@@ -115,12 +115,10 @@ def tokens_of_tasks(row: Row, prediction: Prediction) -> tuple[float, float]:
 
 def _typed(prediction: Prediction, length: int) -> str:
     """Return the acceptance as it was typed, in brackets, for drafts of `length` [token]."""
-    from specmodel.prediction.case import rates_read
-
     case, rate = prediction.case, prediction.deployment.drafter.proposal_rate
     given = (case and case.acceptance) or prediction.evaluation.acceptance
     told = given_told(given).removeprefix("acceptance ")
-    ways = rates_read(case.given) if case else {}
+    ways = case.accepted.ways if case else {}
     if len(ways) > 1 or any(way.startswith("cumulative") for way in ways):
         told = f"by position {notes.rates_read({'ways': ways, 'length': length, 'rate': rate})}"
     measured_at = prediction.evaluation.acceptance.measured_draft_length

@@ -23,8 +23,9 @@ def answer(plan: Plan) -> Answer:
     """Return a schedule in all forms."""
     from specmodel.answers.advice import counted, plan_facts
 
-    spread = {"acceptance_spread": Fact(plan.evaluation.acceptance.spread or None)}
-    told = plan_facts(plan) | carried_facts(plan) | spread | ground_facts(plan.evaluation)
+    e = plan.prediction.evaluation
+    spread = {"acceptance_spread": Fact(e.acceptance.spread or None)}
+    told = plan_facts(plan) | carried_facts(plan) | spread | ground_facts(e)
     facts = known(told.items())
     ranges, rows, by_context = plan.ranges(), plan.rows(), plan.rows_by_context()
     (headline,) = lines([_TEXTS["headlines"][facts["advice"].value]], facts)

@@ -41,7 +41,7 @@ def turned_answer(
         _ = case_of(prediction).known_acceptance  # refuses
     decision = _with_heads(prediction, turned)
     if decision and decision.graphs:  # with which it is pasted
-        graphs = case_of(decision.prediction).given["graph_limit"]
+        graphs: Any = case_of(decision.prediction).where.named["graph_limit"]
         prediction = predicted(case_of(prediction).with_graphs_of(graphs))
         turned = prediction.turned or turned
     rows = turned_rows(prediction, turned)

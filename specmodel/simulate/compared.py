@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, Unpack
 from specmodel.answers.alternatives import Alternatives, alternatives
 from specmodel.base.errors import given, refuse_given
 from specmodel.base.units import single
+from specmodel.cost.where import USUAL, Manner
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 from specmodel.prediction.case import DEFAULT_BATCH_SIZES
@@ -64,27 +65,29 @@ def compare(
     return compared(usual | arguments, lambda _: nullcontext(how))
 
 
-def compared(arguments: Mapping[str, Any], searching: Searching) -> Alternatives:
+def compared(
+    arguments: Mapping[str, Any], searching: Searching, manner: Manner = USUAL
+) -> Alternatives:
     """Return alternatives, and what each carries within targets, if there are any.
 
     Parameters
     ----------
     arguments
         Those of `compare`.
-    searching
-        Where capacities are searched.
+    searching, manner
+        Where capacities are searched, and how it is asked.
     """
     options = given(arguments, arguments)
     if not options.pop("for_load", False):
         refuse_given(options, ["prefill"], "`for_load` with it")
         if "tpot_target" not in options:
             refuse_given(options, ["gpu_hour_price"], "`tpot_target` with it")
-        return alternatives(options)
+        return alternatives(options, manner)
     from specmodel.simulate.carried import carried_by
     from specmodel.simulate.load_question import OF_LOADS, trial_of
 
     load = {name: options[name] for name in OF_LOADS if name in options and name not in _OF_EACH}
-    every, trials = alternatives({n: v for n, v in options.items() if n not in load}), {}
+    every, trials = alternatives({n: v for n, v in options.items() if n not in load}, manner), {}
     notes = list(every.notes)
     for name, case in every.cases.items():
         length = single("draft_length", case.draft_length, "one of each alternative")
@@ -92,7 +95,8 @@ def compared(arguments: Mapping[str, Any], searching: Searching) -> Alternatives
         if case.deployment.has_drafter:
             policies.append("schedule" if length is None else f"fixed:{length}")
             longest = max(min(case.longest_draft(), _LONGEST), length or 1)
-        fields = {**load, "prefill": every.prefill[name], "max_draft_length": longest}
+        case = replace(case, max_draft_length=longest)
+        fields = {**load, "prefill": every.prefill[name]}
         trial, _ = trial_of(case, fields, policies, must_meet=False)
         trials[name] = trial, policies
         if trial.study.prefill_servers:

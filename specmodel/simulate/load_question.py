@@ -14,15 +14,16 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.base.ranges import parse_numbers, parse_values, whole_of
 from specmodel.base.text import Viewed
 from specmodel.base.units import check, parse_seconds
+from specmodel.cost.where import USUAL, Manner
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
-from specmodel.prediction.case import ACCEPTANCE, Case, case_of
+from specmodel.prediction.accepted import ACCEPTANCE
+from specmodel.prediction.case import Case, case_of
 from specmodel.simulate.arguments import (
     DrainArguments,
     LimitArguments,
@@ -151,14 +152,16 @@ def load(
     return question.answered(workers=workers, client=client)
 
 
-def load_question(arguments: Mapping[str, Any]) -> Loaded:
-    """Return the question that arguments of `load` ask, checked and not yet answered."""
+def load_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Loaded:
+    """Return the question that arguments of `load` ask, checked and not yet answered.
+
+    `manner` is how it is asked.
+    """
     options = given(arguments, arguments)
     if not options.get("by_formula"):
         options.pop("by_formula", None)  # a flag that is not set
-    if (longest := options.get("max_draft_length")) is not None:
-        check("max_draft_length", longest, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
-    case = case_of({name: value for name, value in options.items() if name not in OF_LOADS})
+    of_case = {name: options.pop(name) for name in [*options] if name not in OF_LOADS}
+    case = case_of(of_case, manner)
     targets, policies = _targets(options), _policies(options, case)
     costs = given(options, ("gpu_hour_price", "for_rate"))
     check_costs(**costs)
@@ -192,10 +195,10 @@ def trial_of(
 ) -> tuple[Trial, dict[str, Any]]:
     """Return the `Trial` in which the largest rate is searched, and the assumptions.
 
-    `arguments` are those of the load, beside the case's own. With `must_meet`, refuse targets
+    `arguments` are those of the load. With `must_meet`, refuse targets
     that a request alone misses under all policies.
     """
-    options = {**case.given, **given(arguments, arguments)}
+    options = given(arguments, arguments)
     others = ("request_rate", "users", "drain", *OF_DRAINS)
     refuse_given(options, others, "none, as the largest rate is searched")
     (ttft, tpot), notes = _targets(options), dict[str, Any]()
@@ -224,10 +227,11 @@ def _study(
     """Return the `Study` to simulate, and the assumptions; `is_drawn` redraws recorded lengths."""
     drafts = any(name != "none" for name in policies)
     longest = max(map(_length_of, policies))
-    typed, seed, acceptance = options.get("max_draft_length"), options.get("seed", 0), None
+    typed, seed, acceptance = case.max_draft_length, options.get("seed", 0), None
     assumed, trace = {**case.assumed}, _trace(options.get("trace"), seed)
     if trace is not None:
-        refuse_given(options, (*ACCEPTANCE, "acceptance_by_request"), "no `trace`")
+        refuse_given(case.accepted.form, ACCEPTANCE, "no `trace`")
+        refuse_given(options, ("acceptance_by_request",), "no `trace`")
         longest = max(typed or _USUAL, longest) if drafts else longest
     elif drafts:
         are_open = (n != "none" and not _length_of(n) for n in policies)
@@ -238,7 +242,7 @@ def _study(
         acceptance = case.known_acceptance
         assumed |= {"acceptance": acceptance.source} if acceptance.source else {}
     positions = case.deployment.target.max_positions
-    lengths, notes = lengths_asked(options, positions, is_drawn=is_drawn)
+    lengths, notes = lengths_asked({**case.points, **options}, positions, is_drawn=is_drawn)
     if given(options, ("shared_prefix",)):
         refuse_given(options, ("prefix_hit_rate",), "none beside `shared_prefix`")
     study = Study(
@@ -263,7 +267,7 @@ def _policies(options: Mapping[str, Any], case: Case) -> list[str]:
     typed = options.get("policy")
     if typed is None:
         is_known = "trace" not in options
-        longest = case.longest_draft() if is_known else options.get("max_draft_length", _USUAL)
+        longest = case.longest_draft() if is_known else case.max_draft_length or _USUAL
         typed = f"none,fixed:{min(longest, _USUAL)},schedule"
     policies = [name.strip() for name in (typed.split(",") if isinstance(typed, str) else typed)]
     if len({*policies}) < len(policies):

@@ -20,15 +20,14 @@ from specmodel.base.errors import InputError, given, refuse_given, refuse_unknow
 from specmodel.base.notes import Note
 from specmodel.base.text import Viewed
 from specmodel.cost.arguments import RunArguments, WhatIfArguments
-from specmodel.cost.deploying import NAMES
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.layouts import HELD
 from specmodel.cost.memory import MemoryUse
 from specmodel.cost.usual import deployed
+from specmodel.cost.where import ARGUMENTS, NAMES, USUAL, Manner, Where, where_of
 from specmodel.drafters.passes import Drafter
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
-from specmodel.prediction.case import OF_DEPLOYMENTS
 from specmodel.prediction.cautions import notes_of_run
 from specmodel.simulate.blocks import Sample, Source
 from specmodel.simulate.choices import choose
@@ -176,24 +175,30 @@ def replayed(
     return replay_question({**arguments, **where}).answered(workers=workers)
 
 
-def replay_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -> Replayed:
-    """Return the question that arguments by name ask, those of `replayed`; whole, or an error."""
+def replay_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Replayed:
+    """Return the question that arguments by name ask, those of `replayed`; whole, or an error.
+
+    `manner` is how it is asked.
+    """
     asked = given(arguments, arguments)
-    refuse_unknown(asked, OF_DEPLOYMENTS | {*OF_REPLAYS})
+    refuse_unknown(asked, (*ARGUMENTS, *OF_REPLAYS))
+    named = {name: value for name, value in asked.items() if name not in OF_REPLAYS}
+    where = where_of(named, manner)
     if "trace" not in asked:
         raise InputError("trace", None, "a trace file or a preset (specmodel list presets)")
     sizes = given(asked, ("requests", "output_tokens", "runaway_share"))
     source, requests, presets = named_requests(asked["trace"], sizes)
     if isinstance(source, Trace) and "context_length" in asked:
         source = replace(source, prompt_tokens=None)  # all begin as given
-    found = _timed(asked, source, is_drafting=is_drafting)
+    found = _timed(asked, where, source)
     times, deployment = found["times"], found["deployment"]
-    typed = asked.get("policies")
-    if typed is None:
+    policies = asked.get("policies")
+    if policies is None:
         fixed = (f"fixed:{k}" for k in range(1, min(3, times.max_draft_length) + 1))
-        typed = ["none", *fixed, "best-fixed", "cascade", "oracle"]
-    policies = [name.strip() for name in (typed.split(",") if isinstance(typed, str) else typed)]
-    warnings = [*found["warnings"], *_refusals(asked, policies)]
+        policies = ["none", *fixed, "best-fixed", "cascade", "oracle"]
+    policies = policies.split(",") if isinstance(policies, str) else policies
+    policies = [name.strip() for name in policies]
+    warnings = [*found["warnings"], *_refusals(where, policies)]
     assumed = found["assumed"]
     if "max_draft_length" not in asked:
         assumed["max_draft_length"] = times.max_draft_length
@@ -212,19 +217,19 @@ def replay_question(arguments: Mapping[str, Any], *, is_drafting: bool = True) -
     return Replayed(source=source, requests=requests, **found)
 
 
-def _refusals(asked: Mapping[str, Any], policies: Sequence[str]) -> list[str]:
+def _refusals(where: Where, policies: Sequence[str]) -> list[str]:
     """Return what engines would say to a policy of theirs with this drafter or layout."""
     if not any(name.split(":")[0] == "sglang" for name in policies):
         return []
-    reasons, drafter = [], asked.get("drafter")
+    reasons, drafter = [], where.named.get("drafter")
     if drafter is not None and drafter not in METHODS:
         reasons.append(f"it adapts {', '.join(METHODS)} only, not {drafter}")
-    if asked.get("data_parallel", 1) > 1:
+    if (where.named.get("data_parallel") or 1) > 1:
         reasons.append("it does not adapt under data-parallel attention")
     return [f"SGLang would keep a static draft length: {reason}" for reason in reasons]
 
 
-def _timed(asked: Mapping[str, Any], source: Source, *, is_drafting: bool) -> dict[str, Any]:
+def _timed(asked: Mapping[str, Any], where: Where, source: Source) -> dict[str, Any]:
     """Return what a question says of step times, the deployment that they are of included."""
     own = {"context_length": DEFAULT_CONTEXT_LENGTH, "drafter_upkeep": DEFAULT_DRAFTER_UPKEEP}
     path = asked.get("step_times")
@@ -235,12 +240,10 @@ def _timed(asked: Mapping[str, Any], source: Source, *, is_drafting: bool) -> di
         longest = _longest(asked, min(times.max_draft_length, source.max_draft_length))
         said = {"heading": f"Times of {Path(path).name}", "assumed": {}, "warnings": []}
         return said | {"times": times.up_to(longest), "deployment": None}
-    needed = ("target", "hardware") if is_drafting else ("target", "drafter", "hardware")
-    for name in needed:
+    for name in ("target", *([] if where.manner.is_drafting else ["drafter"]), "hardware"):
         if name not in asked:
             raise InputError(name, None, "a name or path, or `step_times` in place of all three")
-    where = {name: value for name, value in asked.items() if name not in OF_REPLAYS}
-    deployment, assumed = deployed({**where, "is_drafting": is_drafting}, (1, HELD[1]))
+    deployment, assumed = deployed(where, (1, HELD[1]))
     if deployment.drafter.is_lookup:
         refuse_given(asked, ["drafter_upkeep"], "a model or head as drafter with it")
         del own["drafter_upkeep"]

@@ -12,12 +12,17 @@ from specmodel.answers.config_formats import (
     ConfigFormat,
     config_format as format_of,
     format_of_engine,
+    with_engine,
 )
-from specmodel.answers.plans import Plan, engine_case, plan_schedule
-from specmodel.base.errors import given
+from specmodel.answers.plans import OF_ALL, Plan, plan_schedule
+from specmodel.base.errors import given, refuse_given
 from specmodel.base.naming import is_id
+from specmodel.cost.assumptions import state_slots
+from specmodel.cost.deployment import state_slots_of
+from specmodel.cost.where import USUAL, Manner
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
+from specmodel.prediction.case import Case, case_of
 from specmodel.simulate.arguments import ScheduleArguments
 from specmodel.simulate.compared import Searching
 
@@ -61,28 +66,32 @@ def schedule(
     return replace(plan, served=str(target)) if is_id(str(target)) else plan
 
 
-def scheduled(config: ConfigFormat, arguments: Mapping[str, Any], searching: Searching) -> Plan:
+def scheduled(
+    config: ConfigFormat, arguments: Mapping[str, Any], searching: Searching, manner: Manner = USUAL
+) -> Plan:
     """Return the schedule that gains most, or carries most where a load is asked about.
 
     Parameters
     ----------
     config, arguments
         How the engine takes it, and what is asked, as in `schedule`.
-    searching
-        Where capacities are searched.
+    searching, manner
+        Where capacities are searched, and how it is asked.
     """
     options = given(arguments, arguments)
+    refuse_given(options, ("draft_length", "batch_size"), OF_ALL)
     ends = {name: options.pop(name, None) for name in ("max_batch_size", "tolerance")}
     if not options.pop("for_load", False):
-        return plan_schedule(engine_case(config, options), config, **ends)
+        return plan_schedule(engine_case(config, options, manner), config, **ends)
     from specmodel.simulate.carried import best_schedule, with_single_lengths
     from specmodel.simulate.load_question import OF_LOADS, trial_of
 
     load = {name: options.pop(name) for name in OF_LOADS if name in options}
-    case = engine_case(config, options)
+    case = engine_case(config, options, manner)
     plan = plan_schedule(case, config, ends=False, **ends)
     tried = with_single_lengths(plan.schedule, plan.gain)
-    trial, assumed = trial_of(case, {**load, "max_draft_length": case.longest_draft()}, [*tried])
+    case = replace(case, max_draft_length=case.longest_draft())
+    trial, assumed = trial_of(case, load, [*tried])
     with searching(len(tried)) as how:
         best, rows = best_schedule(trial, tried, **how)
     notes = {name: assumed[name] for name in _TOLD if name in assumed}
@@ -94,3 +103,20 @@ def scheduled(config: ConfigFormat, arguments: Mapping[str, Any], searching: Sea
         targets=vars(trial.targets),
         carried=rows,
     )
+
+
+def engine_case(config: ConfigFormat, arguments: Mapping[str, Any], manner: Manner = USUAL) -> Case:
+    """Return the question of an engine: its times unless another is named, and its states.
+
+    States are kept as it does, whatever the times are of, unless an engine's record says how.
+    """
+    name = config.name.lower()
+    arguments, told = with_engine(name, arguments)
+    case, slots = case_of(arguments, manner), state_slots_of(name)
+    d, kept = case.deployment, {}
+    if d.recurrent_model and not d.engine.state_slots and d.states.slots != slots:
+        fields = case.where.what_ifs
+        engine = {**fields["engine"], "state_slots": slots}
+        case = case.elsewhere(what_ifs={**fields, "engine": engine})
+        kept = {"state_slots": state_slots(case.deployment.states)}
+    return replace(case, assumed={**told, **case.assumed, **kept})

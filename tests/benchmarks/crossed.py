@@ -21,7 +21,7 @@ from types import FrameType
 import specmodel
 from specmodel import cli, predict
 from specmodel.base import records
-from specmodel.cost import usual
+from specmodel.cost import where
 
 PACKAGE = f"{Path(specmodel.__file__).parent}/"
 BOUNDS = {
@@ -90,7 +90,7 @@ def read(**case: object) -> None:
 def new(case: dict[str, object]) -> Crossing:
     """Return what the first prediction of a deployment crosses."""
     read(target=case["target"], hardware="b200")  # imports
-    for kept in (records._shipped, usual._kept):
+    for kept in (records._shipped, where._kept):
         kept.cache_clear()
     return walked(lambda: read(target=case["target"], hardware="h200"))
 

@@ -15,7 +15,7 @@ from specmodel.base.units import NORMAL_80, FloatArray
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.passes import MESSAGES
 from specmodel.machines.engine import FACTORS
-from specmodel.prediction.case import task_spread
+from specmodel.prediction.accepted import task_spread
 from specmodel.prediction.intervals import (
     fits_of_models,
     host_share,

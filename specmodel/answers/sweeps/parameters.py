@@ -15,9 +15,11 @@ from specmodel.algebra.acceptance import FORMS, ONE_FOR_ALL
 from specmodel.base.errors import InputError, nearest, refuse_unknown
 from specmodel.base.naming import counted
 from specmodel.base.records import Record, is_path
-from specmodel.cost.deploying import DEFAULT_ENGINE, NAMES, RECORDS
+from specmodel.cost.deploying import DEFAULT_ENGINE
 from specmodel.cost.usual import usual_drafter
+from specmodel.cost.where import NAMES, RECORDS, Manner
 from specmodel.prediction import case as cases
+from specmodel.prediction.accepted import ACCEPTANCE, given_form
 from specmodel.prediction.columns import COLUMN_UNITS, LOAD_COLUMNS, with_ends
 from specmodel.prediction.evaluate import LOAD
 
@@ -38,6 +40,7 @@ DEFAULT_COLUMNS = (
 SETTINGS = ("measured_draft_length", "max_draft_length", "task")
 """Parameters with one value for the whole sweep."""
 
+_MAY_NOT_FIT = Manner(may_not_fit=True)
 _FIRST = ("target", "drafter", "hardware", "engine")
 """Labels that come first; without an engine it is the default one."""
 
@@ -67,12 +70,12 @@ def listed(name: str, value: Any) -> list[Any]:
 def with_usual(axes: Mapping[str, Any]) -> tuple[dict[str, list[Any]], dict[str, str]]:
     """Return lists with the usual drafter and batch sizes, and why it is that drafter."""
     values = {name: listed(name, value) for name, value in axes.items() if value is not None}
-    known = (*NAMES, *POINT_AXES, *cases.ACCEPTANCE, *SETTINGS)
+    known = (*NAMES, *POINT_AXES, *ACCEPTANCE, *SETTINGS)
     refuse_unknown({n: value for n, value in values.items() if not _is_label(n)}, known)
     for name in {"target", "hardware"} - values.keys():
         raise InputError(name, None, "one value or a list, as every sweep needs one")
     lacking = {} if "drafter" in values else {"drafter": "`drafter='ngram'`"}
-    if not cases.given_form(values).keys() & {*FORMS}:
+    if not given_form(values).keys() & {*FORMS}:
         lacking["acceptance"] = "`acceptance_rate=0.7`"
     if lacking and max(len(values.get(name, ())) for name in ("target", "drafter")) > 1:
         why = "as the defaults hold for one target with one drafter only"
@@ -81,8 +84,8 @@ def with_usual(axes: Mapping[str, Any]) -> tuple[dict[str, list[Any]], dict[str,
     values = {"batch_size": [*cases.DEFAULT_BATCH_SIZES], **values}
     if "drafter" in values:
         return values, {}
-    usual = usual_drafter(values["target"][0], values.get("weight_dtype", [None])[0])
-    return values | {"drafter": [usual["drafter"]]}, {"drafter": usual["told_drafter"]}
+    _, usual, reasons = usual_drafter(values["target"][0], values.get("weight_dtype", [None])[0])
+    return values | {"drafter": [usual]}, {"drafter": reasons["drafter"]}
 
 
 def found_cases(
@@ -103,7 +106,7 @@ def found_cases(
         plain = {name: value for name, value in of.items() if "." not in name}
         changes = {name: value for name, value in of.items() if "." in name} or None
         try:
-            case = cases.case_of({**given, **plain, "changes": changes, "may_not_fit": True})
+            case = cases.case_of({**given, **plain, "changes": changes}, _MAY_NOT_FIT)
             case.check_trees()
         except InputError as error:
             if not skip_impossible:

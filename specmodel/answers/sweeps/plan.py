@@ -207,7 +207,8 @@ def plan_sweep(
     values, defaults = parameters.with_usual(axes)
     found, skipped = parameters.found_cases(values, skip_impossible=skip_impossible)
     first = found[0][1]
-    acceptance = cases.taken_acceptance(first.deployment, first.given) or first.known_acceptance
+    acceptance = first.accepted.taken(first.deployment, first.where)
+    acceptance = acceptance or first.known_acceptance
     if not values.keys() & {*FORMS}:
         defaults["acceptance"] = acceptance.source
         acceptance = Acceptance(acceptance_by_position=acceptance.acceptance_by_position)

@@ -15,13 +15,14 @@ from specmodel.base.naming import counted, is_id, known_name
 from specmodel.base.ranges import whole_of
 from specmodel.base.records import is_path
 from specmodel.base.units import parse_seconds
-from specmodel.cost.named import looked_up
+from specmodel.cost.where import looked_up
 from specmodel.drafters.by_name import list_drafters
 from specmodel.drafters.tasks import MIXTURE, TASKS
 from specmodel.machines.engine import list_engines
 from specmodel.machines.hardware import list_hardware
 from specmodel.models.architecture import list_architectures
-from specmodel.prediction.case import DEFAULT_BATCH_SIZES, TYPICAL
+from specmodel.prediction.accepted import TYPICAL
+from specmodel.prediction.case import DEFAULT_BATCH_SIZES
 
 RATE = "rate"
 """The acceptance that is a rate of one's own."""

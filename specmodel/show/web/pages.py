@@ -11,7 +11,8 @@ from specmodel.answers.decision import decide
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text
 from specmodel.models.architecture import load_architecture
-from specmodel.prediction.case import Case, case_of, published_or_none, task_spread
+from specmodel.prediction.accepted import published_or_none, task_spread
+from specmodel.prediction.case import Case, case_of
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predicted
 from specmodel.prediction.table import Column, Row, columns_of, seconds, with_values
@@ -199,7 +200,7 @@ def _curve(address: Address) -> dict[str, Any]:
 
 def _published(case: Case) -> dict[str, Any] | None:
     """Return the rates between which acceptance is published; None where too little is."""
-    known, heads = published_or_none(case.deployment, task=case.task), case.heads
+    known, heads = published_or_none(case.deployment, task=case.accepted.tasks), case.heads
     if known is not None:
         middle = _rate(known)
         low, high = map(float, between_tasks(middle, task_spread(case.deployment)))
