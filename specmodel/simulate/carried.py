@@ -22,10 +22,7 @@ from specmodel.simulate.workers import spread
 if TYPE_CHECKING:
     from specmodel.answers.schedule import Schedule
 
-_OF_POLICY = (
-    *("capacity", "simulated_low", "simulated_high", "predicted_low", "predicted_high"),
-    "passes_again",
-)
+_OF_POLICY = ("capacity", "simulated_low", "simulated_high", "predicted_low", "predicted_high")
 
 
 def largest_rates(
@@ -240,8 +237,6 @@ def capacity_row(trial: Trial, name: str, found: Capacity) -> Row:
         "simulated_high": high,
         "predicted_low": predicted[0],
         "predicted_high": predicted[1],
-        "passes_again": found.passes_again,
-        "capacity_if_looser": found.if_looser,
         **means,
         "goodput": met.share() if met else None,
         "throughput": found.rate * trial.mean_output,
