@@ -6,8 +6,6 @@ of the drafted tokens to verify. For that it needs the step time by requests and
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -153,12 +151,6 @@ def sglang_costs(batch_size: np.ndarray, step_time: FloatArray) -> dict[str, Any
         "m_probes": probes.tolist(),
         "theta_seconds": [0.0, *np.cumsum(theta).tolist()],
     }
-
-
-def costs_text(costs: Mapping[str, Any]) -> str:
-    """Return JSON with a key a line."""
-    lines = [f'"{key}": {json.dumps(value, allow_nan=False)}' for key, value in costs.items()]
-    return "{" + ",\n ".join(lines) + "}"
 
 
 def _shares(probes: np.ndarray, values: np.ndarray) -> FloatArray:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from specmodel.answers.cost_tables import costs_text
 from specmodel.base.text import wrap
 from specmodel.show.forms import Answer
 from specmodel.show.glossary import PAGES
@@ -29,3 +29,9 @@ def answer(costs: Mapping[str, Any]) -> Answer:
         fragment=fragment,
         caveats=[caveat],
     )
+
+
+def costs_text(costs: Mapping[str, Any]) -> str:
+    """Return JSON with a key a line."""
+    lines = [f'"{key}": {json.dumps(value, allow_nan=False)}' for key, value in costs.items()]
+    return "{" + ",\n ".join(lines) + "}"

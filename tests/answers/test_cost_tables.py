@@ -10,8 +10,9 @@ from printed import refused
 
 from specmodel import deploy
 from specmodel.answers import sglang_costs, step_costs
-from specmodel.answers.cost_tables import MOST_STEPS, costs_text, verify_times
+from specmodel.answers.cost_tables import MOST_STEPS, verify_times
 from specmodel.prediction import decode_deployed, predict_deployed
+from specmodel.show.costs import costs_text
 
 DEPLOYMENTS = {
     "moe": {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "engine": "sglang"},
