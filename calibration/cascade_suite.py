@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from specmodel.answers.sweeps.workers import results
 from specmodel.base.units import check
 from specmodel.cost.deploying import deploy
 from specmodel.simulate.policies import CascadeSettings
@@ -26,7 +27,6 @@ from specmodel.simulate.replays import simulate
 from specmodel.simulate.sampling import TRACE, stream
 from specmodel.simulate.times_alone import replay_times
 from specmodel.simulate.traces import Trace, join_traces, load_preset, sample_trace
-from specmodel.simulate.workers import spread
 
 MODELS = {
     "mixtral-8x7b": "fp8",
@@ -166,8 +166,8 @@ def cascade_suite(
     policy's name in `simulate`. `progress` is called with the number of simulations done since its
     last call.
     """
-    sums = []
-    for _, table in spread(_run, list(_cases(settings)), workers):
+    sums = list[pd.DataFrame]()
+    for _, table in results(_cases(settings), _run, workers, processes=True):
         sums.append(table)
         if progress is not None:
             progress(1)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.special import expit, logit, roots_genlaguerre, roots_jacobi
 
-from specmodel.simulate.traces.copying import CopyProcess, CopyRuns, RunawayCopies
+from specmodel.simulate.traces.copying import CopyProcess, CopyRuns
 from specmodel.simulate.traces.statistics import (
     DRAFT_LENGTHS,
     REFERENCE_LENGTH,
@@ -164,7 +164,7 @@ def fit_copy_runs(
     source: str,
     output_tokens: NDArray[np.int64] | None = None,
 ) -> CopyProcess:
-    """Return the process whose drawn traces have the figures measured, without runaways.
+    """Return the process whose drawn traces have the figures measured.
 
     Outputs are of the lengths given, or of those assumed for the study [token].
     """
@@ -187,23 +187,6 @@ def fit_copy_runs(
         target = target / (1 + off)
     print(f"{name}: off by at most {np.abs(off[:7]).max():.2%}, {np.abs(off[7:]).max():.2%}")
     return process
-
-
-def fit_runaways(
-    tokens_per_step: Sequence[float], token_share: float, output_tokens: int
-) -> RunawayCopies:
-    """Return copy runs, alike in all requests, with these tokens per step at `DRAFT_LENGTHS`."""
-    names = ("short_share", "short_stop", "long_stop", "start_chance")
-    wanted = np.array(tokens_per_step)
-
-    def misses(point: Array) -> Array:
-        runs = CopyRuns(**_numbers(names, point))
-        return np.asarray(expected_statistics(runs, 1e4)["tokens_per_step"] / wanted - 1)
-
-    start, low, high = _search(names, FIRST | {"start_chance": 0.5})
-    best = least_squares(misses, start, bounds=(low, high))
-    numbers = _rounded(_numbers(names, best.x))
-    return RunawayCopies(**numbers, output_tokens=output_tokens, token_share=token_share)
 
 
 def _solve(target: Array, output_tokens: float, wrong_at_end: float) -> CopyRuns:

@@ -1,40 +1,28 @@
 """Fit the acceptance processes that ship to measured ones.
 
-Usage: python calibration/presets.py [NAME ...]. Reads acceptance.csv and runaways.csv of
-calibration/tables and writes specmodel/simulate/traces/presets/*.toml; the same numbers every time.
+Usage: python calibration/presets.py [NAME ...]. Reads acceptance.csv of calibration/tables
+and writes specmodel/simulate/traces/presets/*.toml; the same numbers every time.
 
 Look-ups are copy runs (`copy_runs`). For heads, three parameters (shares of requests and regimes,
 length of regimes) are searched for the autocorrelation and the spread over requests; for each trial
 the survival is solved so that walks of all seven draft lengths emit the measured tokens per step.
-Runaways are what is left of the tokens per step of all requests when those of the others are taken
-away.
 """
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import brentq, minimize
 
-from copy_runs import OUTPUTS, fit_copy_runs, fit_runaways
+from copy_runs import OUTPUTS, fit_copy_runs
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
 from specmodel.simulate.traces.record import Trace
 from specmodel.simulate.traces.statistics import DRAFT_LENGTHS, TraceStatistics, trace_statistics
-from specmodel.simulate.traces.synthetic import (
-    FOLDER,
-    AcceptanceProcess,
-    Process,
-    Runaways,
-    sample_trace,
-)
+from specmodel.simulate.traces.synthetic import FOLDER, AcceptanceProcess, Process, sample_trace
 
 TABLE = Path(__file__).parent / "tables/acceptance.csv"
-RUNAWAYS = Path(__file__).parent / "tables/runaways.csv"
-RUNAWAY_TOKENS = 8192
-"""Where the study cut requests off [token]."""
 SHORTEST, LONGEST = OUTPUTS
 SEARCH_SETS, FINAL_SETS = 10, 60
 """How many times as many requests as the study has are drawn: in the search, and for the survival
@@ -188,32 +176,11 @@ class Fit:
         return process
 
 
-def of_runaways(name: str, measured: TraceStatistics) -> tuple[list[float], float] | None:
-    """Return tokens per step of the runaways of a row, and their share of all tokens."""
-    table = pd.read_csv(RUNAWAYS, comment="#").set_index("name")
-    if name not in table.index:
-        return None
-    share = float(table["token_share"][name])
-    whole = table.loc[name, [str(length) for length in DRAFT_LENGTHS]].to_numpy(dtype=float)
-    tokens = share / (1 / whole - (1 - share) / np.array(measured.tokens_per_step))
-    return tokens.tolist(), share
-
-
 def fit(row: pd.Series) -> Process:
     name, measured = str(row["name"]), measured_statistics(row)
-    runaways = of_runaways(name, measured)
     if name.endswith("-ngram"):
-        copying = fit_copy_runs(measured, f"{row['data']}, {row['drafter']}", SOURCE)
-        if runaways is None:
-            return copying
-        return replace(copying, runaways=fit_runaways(*runaways, RUNAWAY_TOKENS))
-    process = Fit(row).run()
-    if runaways is None:
-        return process
-    tokens, share = runaways
-    gone = survival(np.diff(tokens, prepend=1), 1.0)
-    its = Runaways(survival=gone, output_tokens=RUNAWAY_TOKENS, token_share=share)
-    return replace(process, runaways=its)
+        return fit_copy_runs(measured, f"{row['data']}, {row['drafter']}", SOURCE)
+    return Fit(row).run()
 
 
 def main(names: list[str]) -> None:

@@ -14,13 +14,7 @@ if TYPE_CHECKING:
         ConfigFormat as ConfigFormat,
         config_format as config_format,
     )
-    from specmodel.answers.cost_tables import (
-        CostTable as CostTable,
-        StepCosts as StepCosts,
-        cost_table as cost_table,
-        sglang_costs as sglang_costs,
-        step_costs as step_costs,
-    )
+    from specmodel.answers.cost_tables import sglang_costs as sglang_costs, step_costs as step_costs
     from specmodel.answers.curves import (
         SweetSpot as SweetSpot,
         break_even as break_even,

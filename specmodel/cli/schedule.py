@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from specmodel.base.errors import given, refuse_given
+from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.base.naming import is_id
 from specmodel.cli import settings
 from specmodel.cli.load import FOR_LOAD, arguments_of_load, refuse_without_load, searching
@@ -17,9 +17,6 @@ from specmodel.cli.positionals import where_options
 from specmodel.cli.start_command import FLAGS
 from specmodel.show import costs, schedules
 from specmodel.show.forms import Answer
-
-if TYPE_CHECKING:
-    from specmodel.answers.cost_tables import StepCosts
 
 SGLANG_FLAGS = FLAGS[1:]
 """Flags of SGLang's start command, which say whose configuration is meant."""
@@ -72,14 +69,15 @@ def schedule(**options: Any) -> Answer:
     return schedules.answer(replace(plan, path=options.get("draft_model", ""), served=served))
 
 
-def _costs(options: dict[str, Any]) -> StepCosts:
-    """Return step times by verified tokens; refuse options of schedules."""
+def _costs(options: dict[str, Any]) -> dict[str, Any]:
+    """Return step times by verified tokens; refuse options of schedules and other engines."""
     from specmodel.answers.cost_tables import step_costs
     from specmodel.cli.options import arguments_from, manner_from
 
     refuse_given(options, _OF_SCHEDULES, f"none with --format {FORMAT}")
     refuse_given(options, ["for_load"] if options["for_load"] else [], f"no --format {FORMAT}")
     refuse_without_load(options)
-    how = {"engine_config": options["config_format"], "needs_file": options["fragment_only"]}
-    how |= {"manner": manner_from(options)}
-    return step_costs(**arguments_from(options), **how)
+    if options["config_format"] != "sglang":
+        expected = "schedule, or `config_format='sglang'`, as no other engine reads such a file"
+        raise InputError("format", FORMAT, expected)
+    return step_costs(**arguments_from(options), manner=manner_from(options))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from itertools import islice
 from typing import Any
 
 import click
@@ -83,12 +82,11 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
         logging.disable(logging.NOTSET)
     for name, default in plan.defaults.items():
         echo_warnings([default], name)
-    if misfits := plan.num_points - plan.num_fitting:
+    if misfits := plan.num_points - sum(part.fitting() for part in plan.parts()):
         which = "which" if "fits" in plan.columns else "which, with fits in --columns"
         remedy = "" if misfits < plan.num_points else "; --tensor-parallel takes more GPUs"
         total = f"{misfits:,} of {plan.num_points:,} points do not fit in memory"
         echo_warnings([f"{total}: column fits says {which}{remedy}"])
-    echo_warnings(str(note).removesuffix(".") for note in islice(plan.graph_notes(), 1))
 
 
 def _in_order(options: dict[str, Any]) -> dict[str, Any]:
@@ -107,8 +105,8 @@ def _write(plan: sweeps.Plan, output: str, **how: Any) -> None:
     try:
         with told_progress(plan.num_points, "points", "Sweeping") as tell:
             kept = sweeps.sweep_to_file(plan, output, progress=tell, **how)
-    except sweeps.SweepInterrupted as interruption:
-        click.echo(f"specmodel: {interruption}", err=True)
+    except KeyboardInterrupt:
+        click.echo("specmodel: interrupted: the same command goes on from what is done", err=True)
         raise click.exceptions.Exit(130) from None
     of_them = f" ({kept:,} of them kept from an earlier run)" if kept else ""
     rate = float(f"{(plan.num_points - kept) / (time.perf_counter() - start):.2g}")

@@ -52,42 +52,17 @@ class Sample:
         At least one; several give a mixed workload of equal parts.
     num_requests, output_tokens
         Requests in all [request], and the length of every output [token].
-    runaway_share
-        Share of requests that repeat themselves until they are cut off, of processes that know
-        such requests; their outputs are as long as the process says [-].
     """
 
     processes: Sequence[Process]
     num_requests: int
     output_tokens: int
-    runaway_share: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("num_requests", "output_tokens"):
             check(name, getattr(self, name), minimum=1, maximum=1e9, whole=True)
         if not self.processes:
             raise InputError("processes", list(self.processes), "at least one process")
-        check("runaway_share", self.runaway_share, minimum=0, maximum=1)
-        for process in self.processes if self.runaway_share else ():
-            if process.of_runaways() is None:
-                expected = f"0, as no runaways of {process.name} are known"
-                raise InputError("runaway_share", self.runaway_share, expected)
-
-    @property
-    def longest_tokens(self) -> int:
-        """Length of the longest output that may be drawn [token]."""
-        gone = [known[1] for process in self.processes if (known := process.of_runaways())]
-        return max(self.output_tokens, *gone) if self.runaway_share else self.output_tokens
-
-    @property
-    def mean_tokens(self) -> float:
-        """Mean length of an output, or somewhat more [token]."""
-        longest, share = self.longest_tokens, self.runaway_share
-        return share * longest + (1 - share) * self.output_tokens
-
-    def runaways_before(self, request: int) -> int:
-        """Return how many of the first requests run away, which are spread evenly [request]."""
-        return int(request * self.runaway_share)
 
     @property
     def max_draft_length(self) -> int:
@@ -100,11 +75,8 @@ class Sample:
         for i, process in enumerate(self.processes):
             # request r of the whole replay is drawn from process r modulo their number
             own = range(first + (i - first) % step, last, step)
-            gone = sum(self.runaways_before(r + 1) - self.runaways_before(r) for r in own)
-            kinds = [(process, len(own) - gone, self.output_tokens)]
-            if of_runaways := process.of_runaways():
-                kinds.append((of_runaways[0], gone, of_runaways[1]))
-            parts += [sample_trace(*kind, generator) for kind in kinds if kind[1]]
+            if own:
+                parts.append(sample_trace(process, len(own), self.output_tokens, generator))
         return join_traces(parts) if len(parts) > 1 else parts[0]
 
 
@@ -140,7 +112,7 @@ def make_blocks(
     """Cut a replay of so many policies into pieces of work in the order of the requests."""
     check("seed", seed, minimum=0, whole=True)
     if isinstance(source, Sample):
-        tokens = source.num_requests * source.mean_tokens
+        tokens = source.num_requests * source.output_tokens
     else:
         tokens = len(source.proposed_tokens)
     how: dict[str, Any] = {"times": times, "variation": variation, "seed": seed}
@@ -155,7 +127,7 @@ def make_blocks(
 def block_bounds(source: Source) -> list[tuple[int, int]]:
     """Return the first request of each block, and the first one behind it, in order."""
     if isinstance(source, Sample):
-        size = min(BLOCK_REQUESTS, max(int(BLOCK_POSITIONS / source.mean_tokens), 1))
+        size = min(BLOCK_REQUESTS, max(int(BLOCK_POSITIONS / source.output_tokens), 1))
         edges = [*range(0, source.num_requests, size), source.num_requests]
     else:
         ends, edges = np.cumsum(source.output_tokens), [0]

@@ -21,11 +21,9 @@ GROWTH = 1.25
 FINE = 16
 """Parts of the step of the grid in which the capacity lies [-]."""
 BEYOND = 2
-"""Rates of the grid that are tried above the first that fails [-]."""
+"""Rates tried above the first that fails, where single replications may still pass [-]."""
 _T80 = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383)
 """90 % points of Student's law from 1 degree of freedom, ends of 80 % intervals [-]."""
-LOOSER = 1.1
-"""Targets that tell how steep a capacity is, over those asked for [-]."""
 _MOST_STEPS = 60
 _ROUNDING = 1e-12
 """Of shares of requests, which are sums of quotients [-]."""
@@ -143,50 +141,28 @@ class Capacity:
         return next((load for load in self.loads if load.rate == self.rate), None)
 
     @property
-    def passes_again(self) -> float | None:
-        """A higher rate that passes again, None if none of those tried does [request/s]."""
-        higher = (load for load in self.loads if load.rate > self.rate)
-        return next((load.rate for load in higher if load.passes(self.attainment)), None)
-
-    @property
     def by_replication(self) -> list[float]:
         """The rate up to which each replication alone meets the targets [request/s]."""
         count = len(self.loads[0].slowness) if self.rate else 0
-        return [self._crossing(1.0, replication) for replication in range(count)]
+        return [self.crossing(1.0, n) or self.loads[0].rate for n in range(count)]
 
     def scaled(self, factor: float) -> float:
-        """Return the capacity if all times were `factor` times as long [request/s].
+        """Return the capacity if all times were `factor` times as long [request/s]."""
+        return self.crossing(1 / factor) / factor
 
-        0 if even the lowest rate fails.
-        """
-        if self.loads[0].quantile(self.attainment) * factor > 1:
-            return 0.0
-        return self._crossing(1 / factor) / factor
-
-    def _crossing(self, level: float, replication: int | None = None) -> float:
+    def crossing(self, level: float, replication: int | None = None) -> float:
         """Return the lowest rate at which slowness exceeds a level, within those tried [request/s].
 
-        Interpolated in log-log between rates.
+        Interpolated in log-log between rates; 0 if even the lowest does.
         """
         rates = [load.rate for load in self.loads]
         slowness = [load.quantile(self.attainment, replication) for load in self.loads]
         at = next((at for at, value in enumerate(slowness) if value > level), None)
         if not at:
-            return rates[-1 if at is None else 0]
+            return rates[-1] if at is None else 0.0
         low, high = np.log(np.minimum(slowness[at - 1 : at + 1], 1e9))
         part = (np.log(level) - low) / (high - low)
         return float(rates[at - 1] * (rates[at] / rates[at - 1]) ** part)
-
-    @property
-    def if_looser(self) -> float:
-        """The rate that passes with targets `LOOSER` times as long, of those tried [request/s]."""
-        if not self.rate:
-            return 0.0
-        return self.rate * max(self.scaled(1 / LOOSER) / LOOSER / self._base, 1.0)
-
-    @property
-    def _base(self) -> float:
-        return self.scaled(1.0) or self.rate
 
     @property
     def simulated(self) -> tuple[float, float]:
@@ -205,7 +181,8 @@ class Capacity:
         """Ends of the interval from that of the factor of all times [request/s]."""
         if self.factors is None:
             return None
-        low, high = (self.rate * self.scaled(f) / self._base for f in self.factors[::-1])
+        base = self.scaled(1.0) or self.rate
+        low, high = (self.rate * self.scaled(f) / base for f in self.factors[::-1])
         return low, high
 
 
@@ -222,50 +199,36 @@ def search(try_rate: Callable[[float], Load], attainment: float, start: float) -
     start
         About where to begin; if that fails, the grid is gone down first [request/s].
     """
-    grid = _Grid(try_rate, attainment)
-    place = grid.last_passing(start, FINE)
-    if place is not None:
-        for beyond in range(2, BEYOND + 2):
-            grid.passes(place + beyond * FINE)
-        place = grid.last_passing(grid.capacity(place).scaled(1.0), 1)
-    return grid.capacity(place)
+    tried: dict[int, Load] = {}
 
+    def passes(place: int) -> bool:
+        if place not in tried:
+            tried[place] = try_rate(GROWTH ** (place / FINE))
+        return tried[place].passes(attainment)
 
-@dataclass(frozen=True, eq=False)
-class _Grid:
-    """Rates tried by place on the refined grid."""
-
-    try_rate: Callable[[float], Load]
-    attainment: float
-    tried: dict[int, Load] = field(default_factory=dict)
-
-    def passes(self, place: int) -> bool:
-        """Return whether enough requests meet the targets at a place."""
-        if place not in self.tried:
-            self.tried[place] = self.try_rate(GROWTH ** (place / FINE))
-        return self.tried[place].passes(self.attainment)
-
-    def last_passing(self, start: float, step: int) -> int | None:
-        """Return the last place that passes below one that fails, going by `step`; None if none.
-
-        From about a rate on [request/s]: down to one that passes, and up from there.
-        """
+    def last_passing(start: float, step: int) -> int | None:
+        """Go by `step` from about a rate down to one that passes, and up until one fails."""
         place = step * round(np.log(start) / np.log(GROWTH) * FINE / step)
-        down = range(place, place - _MOST_STEPS * step, -step)
-        low = next(filter(self.passes, down), None)
+        low = next(filter(passes, range(place, place - _MOST_STEPS * step, -step)), None)
+        for place in () if low is None else range(low, low + _MOST_STEPS * step, step):
+            if not passes(place + step):
+                return place
         if low is None:
             return None
-        for place in range(low, low + _MOST_STEPS * step, step):
-            if not self.passes(place + step):
-                return place
         expected = "stricter targets: all rates tried, up to this one, meet them"
-        raise InputError("request_rate", float(f"{self.tried[place].rate:.3g}"), expected)
+        raise InputError("request_rate", float(f"{tried[place].rate:.3g}"), expected)
 
-    def capacity(self, place: int | None) -> Capacity:
-        """Return the capacity at a place, 0 if None."""
-        rate = 0.0 if place is None else self.tried[place].rate
-        loads = tuple(self.tried[each] for each in sorted(self.tried))
-        return Capacity(rate=rate, attainment=self.attainment, loads=loads)
+    def capacity(place: int | None) -> Capacity:
+        rate = 0.0 if place is None else tried[place].rate
+        loads = tuple(tried[each] for each in sorted(tried))
+        return Capacity(rate=rate, attainment=attainment, loads=loads)
+
+    place = last_passing(start, FINE)
+    if place is not None:
+        for beyond in range(2, BEYOND + 2):
+            passes(place + beyond * FINE)
+        place = last_passing(capacity(place).scaled(1.0), 1)
+    return capacity(place)
 
 
 def widened(

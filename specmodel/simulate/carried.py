@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -17,15 +17,11 @@ from specmodel.simulate.arguments import ComputeArguments
 from specmodel.simulate.capacity import MEANS, NOTHING, Capacity
 from specmodel.simulate.study import Row, add_costs
 from specmodel.simulate.trial import Trial
-from specmodel.simulate.workers import spread
 
 if TYPE_CHECKING:
     from specmodel.answers.schedule import Schedule
 
-_OF_POLICY = (
-    *("capacity", "simulated_low", "simulated_high", "predicted_low", "predicted_high"),
-    "passes_again",
-)
+_OF_POLICY = ("capacity", "simulated_low", "simulated_high", "predicted_low", "predicted_high")
 
 
 def largest_rates(
@@ -183,19 +179,12 @@ def capacities(
     """
     if client is None and workers == 1:
         return [_capacity(piece, progress) for piece in pieces]
-
-    def told(capacities: Iterable[tuple[tuple[Trial, str], Capacity]]) -> list[Capacity]:
-        found = {}
-        for piece, result in capacities:
-            found[piece] = result
-            progress(len(result.loads))
-        return [found[piece] for piece in pieces]
-
-    if client is None:
-        return told(spread(_capacity, pieces, workers))
-    if workers != 1:
-        raise InputError("workers", workers, "none with a scheduler, which has its own")
-    return told(results(pieces, _capacity, client=client))
+    others = None if client is not None and workers == 1 else min(workers, len(pieces))
+    found = list[Capacity]()
+    for _, capacity in results(pieces, _capacity, others, client, processes=True):
+        found.append(capacity)
+        progress(len(capacity.loads))
+    return found
 
 
 def _capacity(
@@ -240,8 +229,6 @@ def capacity_row(trial: Trial, name: str, found: Capacity) -> Row:
         "simulated_high": high,
         "predicted_low": predicted[0],
         "predicted_high": predicted[1],
-        "passes_again": found.passes_again,
-        "capacity_if_looser": found.if_looser,
         **means,
         "goodput": met.share() if met else None,
         "throughput": found.rate * trial.mean_output,

@@ -66,13 +66,11 @@ def capacity_facts(trial: Trial, rows: list[Row]) -> dict[str, Fact]:
     low, rate = best["simulated_low"], best["capacity"]
     others = (row for row in rows if row is not best and low)
     alike = [row["policy"] for row in others if (row["simulated_high"] or 0) >= low]
-    again = {row["policy"]: row["passes_again"] for row in rows if row["passes_again"]}
     facts = {
         "within": Fact(within_targets(**vars(trial.targets))),
         "carries_most": Fact(named(best["policy"])),
         "capacity": Fact(rate, "request/s", best["predicted_low"], best["predicted_high"]),
         "as_good": Fact(", ".join(alike)),
-        "passes_again": Fact(again, "request/s"),
     }
     if plain and plain is not best:
         without = plain["capacity"]

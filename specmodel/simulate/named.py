@@ -23,7 +23,7 @@ def named_requests(name: str, sizes: dict[str, Any]) -> tuple[Source, str, list[
     """Return the requests of a trace, or drawn from presets that are joined by +.
 
     Also return a heading, and which of the presets ship with the package. `sizes` are the requests
-    and output_tokens to draw, and the share of runaways, if typed [request] [token] [-].
+    and output_tokens to draw, if typed [request] [token].
     """
     from specmodel.base.records import is_path
     from specmodel.base.units import check
@@ -36,7 +36,6 @@ def named_requests(name: str, sizes: dict[str, Any]) -> tuple[Source, str, list[
         told = [Path(name).name, f"{trace.num_requests} requests", trace.metadata.get(TAKEN)]
         return trace, ", ".join(filter(None, told)), []
     presets = [preset.strip() for preset in name.split("+")]
-    runaways = sizes.pop("runaway_share", 0.0)
     sizes = {"requests": DEFAULT_REQUESTS, "output_tokens": DEFAULT_OUTPUT_TOKENS} | sizes
     for option, size in sizes.items():
         check(option, size, minimum=1, maximum=MOST, whole=True)
@@ -51,10 +50,6 @@ def named_requests(name: str, sizes: dict[str, Any]) -> tuple[Source, str, list[
             expected = f"a {' or '.join(SUFFIXES)} file, or a preset such as {known}"
             raise InputError("trace", preset, expected)
     processes = [traces.load_preset(preset, "trace") for preset in presets]
-    sample = Sample(
-        processes=processes, num_requests=requests, output_tokens=length, runaway_share=runaways
-    )
+    sample = Sample(processes=processes, num_requests=requests, output_tokens=length)
     heading = f"{' + '.join(presets)}, {requests} requests of {length} tokens"
-    if runaways:
-        heading += f", {sample.runaways_before(requests)} of them runaways"
     return sample, heading, [preset for preset in presets if preset in shipped]

@@ -56,7 +56,6 @@ class _OfReplays(TypedDict, total=False):
     trace: Required[Trace | str]
     requests: int | None
     output_tokens: int | None
-    runaway_share: float | None
     max_draft_length: int | None
     context_length: int | None
     drafter_upkeep: float | None
@@ -78,9 +77,9 @@ class ReplayArguments(RunArguments, WhatIfArguments, _OfReplays, total=False):
         What drafts, as in `specmodel.predict`.
     step_times
         A file of measured step times, in place of what runs where.
-    trace, requests, output_tokens, runaway_share
+    trace, requests, output_tokens
         A trace, its file, or a preset, of which so many requests [request] with so many tokens
-        [token] are drawn, and the share of them that runs to the longest output [-].
+        [token] are drawn.
     max_draft_length, context_length, fixed_context
         Longest draft considered, 7 by default; cached entries before the first step [token]; and
         whether they do not grow.
@@ -186,7 +185,7 @@ def replay_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Rep
     where = where_of(named, manner)
     if "trace" not in asked:
         raise InputError("trace", None, "a trace file or a preset (specmodel list presets)")
-    sizes = given(asked, ("requests", "output_tokens", "runaway_share"))
+    sizes = given(asked, ("requests", "output_tokens"))
     source, requests, presets = named_requests(asked["trace"], sizes)
     if isinstance(source, Trace) and "context_length" in asked:
         source = replace(source, prompt_tokens=None)  # all begin as given
@@ -253,7 +252,7 @@ def _timed(asked: Mapping[str, Any], where: Where, source: Source) -> dict[str, 
     if asked.get("fixed_context"):
         growth = 0
     elif isinstance(source, Sample):
-        growth = source.longest_tokens
+        growth = source.output_tokens
     elif source.prompt_tokens is None:
         growth = int(source.output_tokens.max())
     else:

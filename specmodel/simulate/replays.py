@@ -1,5 +1,6 @@
 """The simulator: policies over requests, one of them step by step, and the figures of them all."""
 
+import pickle
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from specmodel.answers.sweeps.workers import results
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.simulate.blocks import (
@@ -31,7 +33,6 @@ from specmodel.simulate.plans import Plan
 from specmodel.simulate.policies.policy import LearningPolicy, is_number
 from specmodel.simulate.sampling import Variation
 from specmodel.simulate.times_alone import ReplayTimes
-from specmodel.simulate.workers import spread
 
 Row = dict[str, Any]
 WINDOW = 16
@@ -122,12 +123,25 @@ def simulate(
     pieces: list[Work] = [([block], others) for block in blocks if others]
     pieces += [(blocks, [choice]) for choice in kept]
     run = replay_blocks if is_spread else partial(replay_blocks, kept={})
-    for (own, policies), found in spread(run, pieces, workers, replayed):
+    workers = min(workers, len(pieces))
+    _check_workers(workers, replayed)
+    for (own, policies), found in results(pieces, run, workers, processes=True):
         for block, tables in zip(own, found, strict=True):
             done[block.first] |= tables
         if progress is not None and policies[0] is pieces[0][1][0]:
             progress(sum(block.last - block.first for block in own))
     return _joined(chosen, [done[first] for first in sorted(done)])
+
+
+def _check_workers(workers: int, policies: Sequence[Choice]) -> None:
+    """Refuse no workers, and several where policies cannot be sent to other processes."""
+    if workers < 1:
+        raise InputError("workers", workers, "at least 1")
+    try:
+        pickle.dumps(policies if workers > 1 else None)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        expected = f"1, as not all policies can be handed to other processes ({error})"
+        raise InputError("workers", workers, expected) from None
 
 
 def assumed(policy: PolicyLike, policy_state: str | None = None) -> str:

@@ -37,7 +37,7 @@ from specmodel.simulate.policies import (
 from specmodel.simulate.policies.policy import LearningPolicy, learn_nothing
 from specmodel.simulate.sampling import draw_noise
 from specmodel.simulate.serial_loop import DrawnBlock, serial_loop
-from specmodel.simulate.traces import load_preset, trace_statistics
+from specmodel.simulate.traces import trace_statistics
 
 NONE = Variation(timing_noise=0.0, request_expert_spread=0.0, step_expert_spread=0.0)
 SMALL = load_architecture("qwen2-0.5b").with_changes("drafter", {"vocabulary_size": 50_304})
@@ -490,19 +490,6 @@ def test_the_same_seed_gives_the_same_records_on_any_number_of_workers(times, mo
             steps = timeline(source, times, "bandit:width=0.1", request=request, seed=18)
             assert len(steps) == row["steps"]
             assert steps["step_time"].sum() == pytest.approx(row["time"], rel=1e-12)
-
-
-def test_runaways_are_as_many_as_asked_for_and_as_long_as_known(times, monkeypatch):
-    monkeypatch.setattr("specmodel.simulate.blocks.BLOCK_REQUESTS", 60)
-    processes = [load_preset("code-ngram"), load_preset("chat-ngram")]
-    sizes = {"num_requests": 200, "output_tokens": 30}
-    sample = Sample(processes=processes, runaway_share=0.03, **sizes)
-    records = simulate(sample, times, ["fixed:1"], seed=0)
-    assert sorted(records["output_tokens"])[-7:] == [30] + [8192] * 6
-    without = Sample(processes=processes, **sizes)
-    assert simulate(without, times, ["fixed:1"], seed=0)["output_tokens"].max() == 30
-    with pytest.raises(InputError, match=r"runaway_share: got 0.1; expected 0, as no runaways"):
-        Sample(processes=[load_preset("math-ngram")], runaway_share=0.1, **sizes)
 
 
 def test_intervals_cover_the_speedup_of_the_process(times):

@@ -228,23 +228,6 @@ def test_a_preset_behaves_as_measured(name):
     assert found.autocorrelation_within == pytest.approx(measured.autocorrelation_within, abs=0.12)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["code-ngram", "chat-ngram", "code-eagle", "chat-eagle"])
-def test_runaways_make_up_the_difference(name):
-    """Ordinary requests and runaways, in their shares of tokens, give the steps of all requests."""
-    lines = TABLE.with_name("runaways.csv").read_text(encoding="utf-8").splitlines()
-    rows = {row["name"]: row for row in csv.DictReader(x for x in lines if x[0] != "#")}
-    process = load_preset(name)
-    share = float(rows[name]["token_share"])
-    gone, output_tokens = process.of_runaways()
-    assert (process.runaways.token_share, output_tokens) == (share, 8192)
-    ordinary = trace_statistics(draw(process, 4000, 384, seed=1)).tokens_per_step
-    runaway = trace_statistics(draw(gone, 40, output_tokens, seed=1)).tokens_per_step
-    mixed = 1 / ((1 - share) / np.array(ordinary) + share / np.array(runaway))
-    expected = [float(rows[name][str(length)]) for length in DRAFT_LENGTHS]
-    assert mixed == pytest.approx(expected, rel=0.02)
-
-
 # statistics
 
 

@@ -7,7 +7,6 @@ from specmodel.base.fronts import front
 if TYPE_CHECKING:
     from specmodel.answers.sweeps.files import (
         MOST_IN_FRAME as MOST_IN_FRAME,
-        SweepInterrupted as SweepInterrupted,
         csv_chunks as csv_chunks,
         sweep as sweep,
         sweep_to_file as sweep_to_file,

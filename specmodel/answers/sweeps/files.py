@@ -3,17 +3,17 @@
 Each part is written whole or not at all, and those that are there are skipped, so that a sweep that
 was killed goes on by the same call. Those of a CSV stand beside it, in ``NAME.csv.parts/``, until
 all are there and joined. Those of one Parquet file are its row groups, which are not kept: joining
-files would encode them once more.
+files would encode them once more, which takes three times as long.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +21,11 @@ import numpy as np
 
 from specmodel import __version__
 from specmodel.answers.sweeps.parameters import POINT_AXES
-from specmodel.answers.sweeps.plan import Part, Plan, plan_sweep
+from specmodel.answers.sweeps.plan import FIRST, Part, Plan, plan_sweep
 from specmodel.answers.sweeps.workers import results
 from specmodel.base.errors import InputError, import_extra
 from specmodel.base.files import followed, refusing, write_bytes
 from specmodel.prediction.columns import COLUMNS
-from specmodel.prediction.outcome import Prediction
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,13 +39,7 @@ MOST_IN_FRAME = 20_000_000
 
 _WHOLE = ".specmodel-whole"
 """The one file, in the folder of its parts, until it gets its name."""
-_refusing = partial(
-    refusing, argument="output", expected="a place with room, which no other sweep is using"
-)
-
-
-class SweepInterrupted(KeyboardInterrupt):
-    """An interrupted sweep; the message says what is kept."""
+_refusing = partial(refusing, argument="output", expected="a place that can be written, with room")
 
 
 def sweep(
@@ -128,10 +121,9 @@ def sweep_to_file(
     Parameters
     ----------
     plan, output, overwrite
-        The sweep; NAME.csv or NAME.parquet for one file, NAME/ for a folder of Parquet
-        parts, which are encoded where they are computed: the choice past one machine; whether an
-        older file may be replaced, that to which a link leads, and parts of another sweep, in a
-        folder that holds nothing but parts.
+        The sweep; NAME.csv or NAME.parquet for one file, NAME/ for a folder of Parquet parts;
+        whether an older file may be replaced, that to which a link leads, and parts of another
+        sweep, in a folder that holds nothing but parts.
     workers, client
         As for `sweep` [-].
     progress
@@ -142,90 +134,75 @@ def sweep_to_file(
     int
         Points that were there already [-].
     """
-    kind, path = _kind(output), Path(output)
+    is_folder, path = str(output).endswith(("/", os.sep)), Path(output)
+    kind = "/" if is_folder else path.suffix
+    if kind not in _FORMS or path.name in ("", ".."):
+        expected = "NAME.csv, NAME.parquet, or a folder NAME/ for parts"
+        raise InputError("output", str(output), expected)
+    if kind != ".csv":
+        import_extra("pyarrow.parquet", "sweeps", "output", str(output), "NAME.csv, or for Parquet")
     with _refusing(output):
-        path = path if kind == "/" else followed(path)
-        folder = path if kind == "/" else path.with_name(f"{path.name}.parts")
+        path = path if is_folder else followed(path)
+        folder = path if is_folder else path.with_name(f"{path.name}.parts")
         is_taken = folder.is_symlink() or folder.is_file()
         if is_taken or (path != folder and path.exists() and not (overwrite and path.is_file())):
             raise InputError("output", str(path), "another name, or `overwrite` of a file")
         folder.mkdir(exist_ok=True)
-    whole, writer = folder / _WHOLE, None
-    with _held(plan, folder, overwrite=overwrite), ExitStack() as opened:
-        there = {file.stem for file in folder.iterdir()}
-        kept = sum(part.num_points for part in plan.parts() if part.name in there) if there else 0
-        if kept:
-            progress(kept)
-        missing = (part for part in plan.parts() if part.name not in there)
-        suffix = ".csv" if kind == ".csv" else ".parquet"
-        for part, content in results(missing, _FORMS[kind], workers, client):
-            with _refusing(folder):
+        _clear(folder, plan.identity, overwrite=overwrite)
+    whole, suffix, writer = folder / _WHOLE, kind if kind == ".csv" else ".parquet", None
+    there = {file.stem for file in folder.iterdir()}
+    kept = sum(part.num_points for part in plan.parts() if part.name in there) if there else 0
+    missing = (part for part in plan.parts() if part.name not in there)
+    try:
+        progress(kept)
+        with ExitStack() as opened, _refusing(output):
+            for part, content in results(missing, _FORMS[kind], workers, client):
                 if kind == ".parquet":
-                    writer = writer or opened.enter_context(parquet_writer(whole, content.schema))
+                    writer = writer or opened.enter_context(_parquet_writer(whole, content.schema))
                     writer.write_table(content)
                 else:
                     write_bytes(folder / f"{part.name}{suffix}", content)
-            progress(part.num_points)
+                progress(part.num_points)
         with _refusing(output):
-            opened.close()
             if kind == ".csv":
                 with whole.open("wb") as joined:
                     for part in plan.parts():
                         joined.write((folder / f"{part.name}.csv").read_bytes())
-            if kind != "/":
+            if not is_folder:
                 whole.replace(path)
                 shutil.rmtree(folder)
+    finally:
+        whole.unlink(missing_ok=True)
+        with suppress(OSError):
+            folder.rmdir()  # which has parts, or is gone
     return kept
 
 
-def _kind(output: str | Path) -> str:
-    """Return the suffix of a file, or "/" for a folder, if it is one that can be written here."""
-    text, path = str(output), Path(output)
-    kind = "/" if text.endswith(("/", os.sep)) else path.suffix
-    if kind not in _FORMS or path.name in ("", ".."):
-        raise InputError("output", text, "NAME.csv, NAME.parquet, or a folder NAME/ for parts")
-    if kind != ".csv":
-        import_extra("pyarrow.parquet", "sweeps", "output", text, "NAME.csv, or for Parquet")
-    return kind
-
-
-@contextmanager
-def _held(plan: Plan, folder: Path, *, overwrite: bool) -> Iterator[None]:
-    """Hold a folder for parts of one sweep alone; say of one that ends early which are kept."""
-    pattern = f"part-*-{plan.identity}.*"
-    with ExitStack() as held:
-        with _refusing(folder):
-            handle = os.open(folder, os.O_RDONLY)
-            held.callback(os.close, handle)
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _clear(folder, pattern, overwrite=overwrite)
-        try:
-            yield
-        except (KeyboardInterrupt, InputError) as error:
-            count = len(list(folder.glob(pattern)))
-            kept = f"{count} of {plan.num_parts} parts are kept in {folder}"
-            if isinstance(error, KeyboardInterrupt):
-                told = kept if count else "nothing is kept"
-                raise SweepInterrupted(f"interrupted: {told}") from None
-            expected = f"{error.expected}; {kept}" if count else error.expected
-            raise InputError(error.argument, error.value, expected) from None
-        finally:
-            (folder / _WHOLE).unlink(missing_ok=True)
-            with suppress(OSError):
-                folder.rmdir()  # which has parts, or is gone
-
-
-def _clear(folder: Path, pattern: str, *, overwrite: bool) -> None:
+def _clear(folder: Path, identity: str, *, overwrite: bool) -> None:
     """Remove what is not whole and, to be replaced, parts of another sweep; refuse all else."""
-    others = [file for file in folder.iterdir() if not file.match(pattern)]
-    parts = [file for file in others if file.match("part-*")]
-    foreign = [file for file in others if not file.match(".specmodel-*") and file not in parts]
-    if foreign or (parts and not overwrite):
-        remedy = "another name" if foreign else "another name, or `overwrite`"
-        expected = f"a folder for parts of this sweep by specmodel {__version__} alone; {remedy}"
-        raise InputError("output", str(folder), expected)
+    others = [file for file in folder.iterdir() if not file.match(f"part-*-{identity}.*")]
+    stale = (".specmodel-*", "part-*") if overwrite else (".specmodel-*",)
+    if not all(any(map(file.match, stale)) for file in others):
+        expected = f"a folder for parts of this sweep by specmodel {__version__} alone; another"
+        raise InputError("output", str(folder), f"{expected} name, or `overwrite` of parts")
     for file in others:
         file.unlink()
+
+
+def part_columns(part: Part, dtype: type[np.floating[Any]]) -> dict[str, Any]:
+    """Return labels and columns of a part flat; words are places in `CODED` or `Part.words`."""
+    prediction, columns = part.predict(), dict[str, Any]()
+    for name, value in part.labels.items():
+        words = part.words.get(name)
+        short = np.min_scalar_type(-len(words)) if words else None
+        columns[name] = np.full(part.num_points, words.index(value) if words else value, short)
+    for name in part.columns:
+        values = part.column(prediction, name)
+        kind: Any = bool if values.dtype == bool else dtype
+        kind = np.int32 if name in POINT_AXES else np.int8 if name in CODED else kind
+        every = np.broadcast_to(values, prediction.evaluation.shape)
+        columns[name] = every.astype(kind, order="C").ravel()
+    return columns
 
 
 def part_frame(part: Part, dtype: type[np.floating[Any]] = np.float64) -> pd.DataFrame:
@@ -240,29 +217,8 @@ def part_frame(part: Part, dtype: type[np.floating[Any]] = np.float64) -> pd.Dat
 
 def csv_bytes(part: Part) -> bytes:
     """Compute a part as lines of CSV, in float32; the first part has the header."""
-    frame = part_frame(part, np.float32)
-    return str(frame.to_csv(index=False, header=part.is_first, lineterminator="\n")).encode()
-
-
-def parquet_bytes(part: Part) -> bytes:
-    """Compute a part as a Parquet file."""
-    import pyarrow as pa
-
-    table, file = arrow_table(part), pa.BufferOutputStream()
-    with parquet_writer(file, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(file.getvalue())
-
-
-def parquet_writer(file: Any, schema: Any) -> Any:
-    """Return what writes tables as Parquet, with statistics of all but float32, whose take long."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    how: dict[str, Any] = {"compression": "lz4", "write_batch_size": 2**16}
-    how["use_dictionary"] = [f.name for f in schema if pa.types.is_dictionary(f.type)]
-    how["write_statistics"] = [f.name for f in schema if f.type != pa.float32()]
-    return pq.ParquetWriter(file, schema, **how)
+    header, frame = part.name.startswith(FIRST), part_frame(part, np.float32)
+    return str(frame.to_csv(index=False, header=header, lineterminator="\n")).encode()
 
 
 def arrow_table(part: Part) -> Any:
@@ -284,32 +240,23 @@ def arrow_table(part: Part) -> Any:
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
 
 
-def part_columns(part: Part, dtype: type[np.floating[Any]]) -> dict[str, Any]:
-    """Return labels and columns of a part flat; words are places in `CODED` or `Part.words`."""
-    prediction, columns = part.predict(), dict[str, Any]()
-    for name, value in part.labels.items():
-        words = part.words.get(name)
-        short = np.min_scalar_type(-len(words)) if words else None
-        columns[name] = np.full(part.num_points, words.index(value) if words else value, short)
-    for name in part.columns:
-        values = _column(prediction, part, name)
-        kind: Any = bool if values.dtype == bool else dtype
-        kind = np.int32 if name in POINT_AXES else np.int8 if name in CODED else kind
-        every = np.broadcast_to(values, prediction.evaluation.shape)
-        columns[name] = every.astype(kind, order="C").ravel()
-    return columns
+def parquet_bytes(part: Part) -> bytes:
+    """Compute a part as a Parquet file."""
+    table, file = arrow_table(part), BytesIO()
+    with _parquet_writer(file, table.schema) as writer:
+        writer.write_table(table)
+    return file.getvalue()
 
 
-def _column(prediction: Prediction, part: Part, name: str) -> np.ndarray[Any, np.dtype[Any]]:
-    """Return a column of a prediction or a part of its interval, not yet repeated."""
-    if name == "acceptance_rate":  # NaN for trees, which have none
-        acceptance, is_chain = prediction.evaluation.acceptance, prediction.evaluation.is_chain
-        return np.where(is_chain, acceptance.rate() if is_chain.any() else np.nan, np.nan)
-    if name == "accepted_fraction":
-        return np.asarray(part.arguments["acceptance"].accepted_fraction)
-    stem, _, end = name.rpartition("_")
-    interval = (prediction.intervals or {}).get(stem)
-    return np.asarray(getattr(interval, end)) if interval else prediction.value(name)
+def _parquet_writer(file: Any, schema: Any) -> Any:
+    """Return what writes tables as Parquet, with statistics of all but float32, whose take long."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    how: dict[str, Any] = {"compression": "lz4", "write_batch_size": 2**16}
+    how["use_dictionary"] = [f.name for f in schema if pa.types.is_dictionary(f.type)]
+    how["write_statistics"] = [f.name for f in schema if f.type != pa.float32()]
+    return pq.ParquetWriter(file, schema, **how)
 
 
 _FORMS: dict[str, Any] = {"/": parquet_bytes, ".csv": csv_bytes, ".parquet": arrow_table}

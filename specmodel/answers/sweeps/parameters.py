@@ -26,8 +26,7 @@ from specmodel.prediction.evaluate import LOAD
 MOST_DEPLOYMENTS = 100_000
 """Most combinations of targets, drafters, hardware and their settings [-]."""
 
-OF_STEPS = ("batch_size", "draft_length", "verify_tokens")
-POINT_AXES = (*LOAD, "context_length", *OF_STEPS)
+POINT_AXES = (*LOAD, "context_length", "batch_size", "draft_length", "verify_tokens")
 """Axes of the grid that each deployment is computed on, outermost first; whole numbers."""
 
 DEFAULT_COLUMNS = (
@@ -41,6 +40,13 @@ SETTINGS = ("measured_draft_length", "max_draft_length", "task")
 """Parameters with one value for the whole sweep."""
 
 _MAY_NOT_FIT = Manner(may_not_fit=True)
+
+_NAMES = {
+    "popularity": "files, or popularity_exponent in its place",
+    "acceptance": "the name of a published acceptance; give a number as acceptance_rate",
+}
+"""Parameters whose values are names, and what would do in place of numbers."""
+
 _FIRST = ("target", "drafter", "hardware", "engine")
 """Labels that come first; without an engine it is the default one."""
 
@@ -57,11 +63,8 @@ def listed(name: str, value: Any) -> list[Any]:
         raise InputError(name, value, "at least one value, and none that is missing")
     if kinds & {list, tuple, np.ndarray} and name not in ONE_FOR_ALL:  # which are tables
         raise InputError(name, value, "one value or one list of values")
-    if name == "popularity" and kinds - {str, type(Path())}:
-        raise InputError(name, value, "files, or popularity_exponent in its place")
-    if name == "acceptance" and kinds - {str}:
-        expected = "the name of a published acceptance; give a number as acceptance_rate"
-        raise InputError(name, value, expected)
+    if name in _NAMES and kinds - {str, type(Path())}:
+        raise InputError(name, value, _NAMES[name])
     if name in SETTINGS and len(values) > 1:
         raise InputError(name, values, "one value for the whole sweep")
     return values
@@ -142,7 +145,6 @@ def columns_of(
     """Return the columns beside the labels: those wanted, and those that tell points apart."""
     names = [*COLUMN_UNITS, *(c.name for c in LOAD_COLUMNS if values.keys() & {*LOAD})]
     names = [*with_ends(names)] if interval else names
-    names = ["accepted_fraction"] * (form == "accepted_fraction") + names
     names = ["acceptance_rate"] * (form != "acceptance_by_position") + names
     wanted = listed("columns", wanted or [name for name in DEFAULT_COLUMNS if name in names])
     if wanted == ["all"]:

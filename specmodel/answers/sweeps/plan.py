@@ -4,16 +4,14 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from specmodel.algebra.acceptance import FORMS, ONE_FOR_ALL, Acceptance
 from specmodel.answers.sweeps import parameters
-from specmodel.answers.sweeps.parameters import OF_STEPS, POINT_AXES
+from specmodel.answers.sweeps.parameters import POINT_AXES
 from specmodel.base.classes import dataclass
-from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
@@ -23,6 +21,8 @@ from specmodel.prediction.intervals import MAX_POINTS as MOST_WITH_INTERVAL
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.priced import COST, priced
 
+FIRST = "part-000000"
+"""How the name of the first part begins."""
 PART = 2**18
 """Most points of a part [-]: enough to hide the time of calls from Python, few enough for their
 columns to take 20 MB."""
@@ -40,7 +40,6 @@ class Part:
     """
 
     name: str
-    is_first: bool
     num_points: int
     labels: dict[str, Any]
     words: Mapping[str, tuple[str, ...]]
@@ -48,9 +47,9 @@ class Part:
     deployment: Deployment
     arguments: dict[str, Any]
 
-    def predict(self, **changes: Any) -> Prediction:
-        """Predict the points, with `changes` of arguments; `gpu_hour_price` adds the cost."""
-        arguments = self.arguments | changes
+    def predict(self) -> Prediction:
+        """Predict the points; `gpu_hour_price` among the arguments adds the cost."""
+        arguments = {**self.arguments}
         price = arguments.pop("gpu_hour_price", None)
         if "draft_length" in arguments:
             return priced(predicting.predict_deployed(self.deployment, {}, **arguments), price)
@@ -60,6 +59,26 @@ class Part:
         longest = int(min(most, longest, block or most))
         best = predicting.best_lengths(self.deployment, {}, acceptance, longest, arguments)
         return priced(predicting.with_intervals(best) if has_interval else best, price)
+
+    def fitting(self) -> int:
+        """Return how many of the points fit in memory, without predicting them [-]."""
+        points = self.arguments
+        given = (points.get(name) for name in ("context_length", *LOAD))
+        plain, _ = predicting.plain_points(points["batch_size"], *given)
+        # no best draft takes room that a decode step does not have
+        verified = points.get("verify_tokens", points.get("draft_length", np.zeros(1)) + 1)
+        memory = MemoryUse(self.deployment, plain["context_length"], verified)
+        fits = plain["batch_size"] <= memory.max_batch_size
+        return int(fits.sum()) * (self.num_points // fits.size)
+
+    def column(self, prediction: Prediction, name: str) -> np.ndarray[Any, np.dtype[Any]]:
+        """Return a column of the prediction or a part of its interval, not yet repeated."""
+        if name == "acceptance_rate":  # NaN for trees, which have none
+            acceptance, is_chain = prediction.evaluation.acceptance, prediction.evaluation.is_chain
+            return np.where(is_chain, acceptance.rate() if is_chain.any() else np.nan, np.nan)
+        stem, _, end = name.rpartition("_")
+        interval = (prediction.intervals or {}).get(stem)
+        return np.asarray(getattr(interval, end)) if interval else prediction.value(name)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,71 +110,33 @@ class Plan:
     defaults: Mapping[str, str]
     identity: str
 
-    @cached_property
-    def words(self) -> Mapping[str, tuple[str, ...]]:
-        """What each label says that is in words, each once."""
-        labels = [labels for labels, _ in self.deployments]
-        names = [name for name, value in labels[0].items() if isinstance(value, str)]
-        return {name: tuple(dict.fromkeys(each[name] for each in labels)) for name in names}
-
     @property
     def num_points(self) -> int:
         """Operating points [-]."""
         return len(self.deployments) * math.prod(axis.size for axis in self.axes.values())
 
-    @property
-    def num_parts(self) -> int:
-        """Parts that the sweep is cut into [-]."""
-        return len(self.deployments) * sum(1 for _ in self._blocks())
-
-    @property
-    def num_fitting(self) -> int:
-        """Operating points that fit in memory, without predicting them [-]."""
-        count = 0
-        for part in self.parts():
-            points = part.arguments
-            given = (points.get(name) for name in ("context_length", *LOAD))
-            plain, _ = predicting.plain_points(points["batch_size"], *given)
-            # no best draft takes room that a decode step does not have
-            verified = points.get("verify_tokens", points.get("draft_length", np.zeros(1)) + 1)
-            memory = MemoryUse(part.deployment, plain["context_length"], verified)
-            fits = plain["batch_size"] <= memory.max_batch_size
-            count += int(fits.sum()) * (part.num_points // fits.size)
-        return count
-
-    def graph_notes(self) -> Iterator[Note]:
-        """Give what `predict` says of CUDA graphs, of large sweeps at the first context alone."""
-        ends = {name: a[:1] for name, a in self.axes.items() if name not in OF_STEPS}
-        axes = self.axes | (ends if self.num_points > PART else {})
-        for part in replace(self, deployments=self.deployments[:100], axes=axes).parts():
-            e = part.predict(interval=False).evaluation
-            sizes, tokens, fits, longer = np.broadcast_arrays(
-                *(e.points[name] for name in ("batch_size", "verify_tokens")),
-                e.points["batch_size"] <= e.memory.max_batch_size,
-                (e.points["draft_length"] < e.max_draft_length) & ("draft_length" not in axes),
-            )
-            yield from part.deployment.graph_warnings(sizes[fits], tokens[fits])
-            if note := part.deployment.graph_note(sizes[fits & longer], tokens[fits & longer]):
-                yield note
-
-    def _blocks(self) -> Iterator[tuple[slice, ...]]:
-        most = PART if "draft_length" in self.axes else max(1, PART // _LENGTHS_AT_ONCE)
-        most = MOST_WITH_INTERVAL if self.settings["interval"] else most
-        return blocks([axis.size for axis in self.axes.values()], most)
-
     def parts(self) -> Iterator[Part]:
         """Give the pieces in the order of the rows."""
-        form, places = self.acceptance.form, itertools.product(self.deployments, self._blocks())
-        for number, ((labels, deployment), block) in enumerate(places):
-            cut = [axis[piece] for axis, piece in zip(self.axes.values(), block, strict=True)]
+        most = PART if "draft_length" in self.axes else max(1, PART // _LENGTHS_AT_ONCE)
+        most = MOST_WITH_INTERVAL if self.settings["interval"] else most
+        every, cuts = [labels for labels, _ in self.deployments], list[list[Any]]()
+        names = [name for name, value in every[0].items() if isinstance(value, str)]
+        words = {name: tuple(dict.fromkeys(labels[name] for labels in every)) for name in names}
+        stride = most  # blocks are runs of consecutive points
+        for axis in reversed(self.axes.values()):
+            size = max(1, min(stride, axis.size))
+            cuts.insert(0, [axis[start : start + size] for start in range(0, axis.size, size)])
+            stride //= axis.size
+        form, places = self.acceptance.form, itertools.product(self.deployments, *cuts)
+        for number, ((labels, deployment), *cut) in enumerate(places):
             grid = np.meshgrid(*cut, indexing="ij", sparse=True)
             points = {"acceptance": self.acceptance, **dict(zip(self.axes, grid, strict=True))}
             if form in points:
                 rates = {form: points.pop(form).ravel()}
                 points["acceptance"] = replace(self.acceptance, **rates)
             name, arguments = f"part-{number:06}-{self.identity}", {**self.settings, **points}
-            size, of = math.prod(map(len, cut)), (self.words, self.columns)
-            yield Part(name, number == 0, size, labels, *of, deployment, arguments)
+            size, of = math.prod(map(len, cut)), (words, self.columns)
+            yield Part(name, size, labels, *of, deployment, arguments)
 
 
 def plan_sweep(
@@ -201,7 +182,7 @@ def plan_sweep(
     >>> plan = plan_sweep({"target": ["mixtral-8x7b", "olmoe-1b-7b"], "hardware": "h100_sxm",
     ...                    "drafter": "ngram", "batch_size": range(1, 129), "draft_length": [1, 3],
     ...                    "acceptance_rate": [0.3, 0.5, 0.7]})
-    >>> plan.num_points, plan.num_parts
+    >>> plan.num_points, len([*plan.parts()])
     (1536, 2)
     """
     values, defaults = parameters.with_usual(axes)
@@ -230,15 +211,6 @@ def plan_sweep(
     plan = Plan(deployments, grid, acceptance, settings, shown, skipped, defaults, identity)
     _check_points(plan)
     return plan
-
-
-def blocks(shape: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
-    """Cut a grid into runs of at most so many consecutive points, in their order."""
-    cuts = []
-    for place, size in enumerate(shape):
-        stride = max(1, most // math.prod(shape[place + 1 :]))
-        cuts.append([slice(start, start + stride) for start in range(0, size, stride)])
-    return itertools.product(*cuts)
 
 
 def _check_points(plan: Plan) -> None:

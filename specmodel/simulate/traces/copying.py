@@ -11,7 +11,6 @@ law. `calibration/copy_runs.py` fits the processes that ship to the figures of m
 """
 
 import math
-from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -65,21 +64,6 @@ class CopyRuns(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunawayCopies(CopyRuns):
-    """Copy runs of requests that never end by themselves.
-
-    Parameters
-    ----------
-    output_tokens, token_share
-        Where the engine cuts them off [token]; share of all output tokens that they had where they
-        were measured [-].
-    """
-
-    output_tokens: Annotated[int, Setting(ge=1, le=10**6)]
-    token_share: Share | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class CopyProcess(Record):
     """Random process of a look-up that traces are drawn from: gaps and copied runs.
 
@@ -89,11 +73,9 @@ class CopyProcess(Record):
         Version of this schema, 1; name for people; where the figures come from.
     max_draft_length
         Longest proposal, which is also the length of each [token].
-    runs, runaways
-        The process of ordinary requests; that of requests which repeat themselves until they are
-        cut off, if there were any.
-    measured
-        Figures of the measured traces that the process was fitted to, without runaways.
+    runs, measured
+        The numbers of the process; figures of the measured traces that it was fitted to, without
+        requests that repeat themselves until they are cut off.
     """
 
     schema_version: Literal[1] = 1
@@ -101,15 +83,7 @@ class CopyProcess(Record):
     source: str = ""
     max_draft_length: Annotated[int, Setting(ge=1, le=LONGEST_DRAFT)] = 20
     runs: CopyRuns
-    runaways: RunawayCopies | None = None
     measured: TraceStatistics | None = None
-
-    def of_runaways(self) -> tuple["CopyProcess", int] | None:
-        """Return the process of runaways and the length of their outputs [token]."""
-        if self.runaways is None:
-            return None
-        name, runs = f"{self.name}, runaways", self.runaways
-        return replace(self, name=name, runs=runs, runaways=None), runs.output_tokens
 
     def draw(self, output_tokens: Whole, generator: np.random.Generator) -> tuple[Counts, Counts]:
         """Return proposed and accepted tokens of successive positions, requests in a row."""

@@ -44,22 +44,6 @@ Latent = NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runaways(Record):
-    """Requests that repeat themselves until they are cut off, with independent tokens.
-
-    Parameters
-    ----------
-    survival, output_tokens, token_share
-        As in `AcceptanceProcess` [-]; where the engine cuts them off [token]; and the share of all
-        output tokens that they had where they were measured [-].
-    """
-
-    survival: Survival
-    output_tokens: Annotated[int, Setting(ge=1, le=10**6)]
-    token_share: Share | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class AcceptanceProcess(Record):
     """Random process that acceptance traces are drawn from; see the module for its equations.
 
@@ -78,10 +62,9 @@ class AcceptanceProcess(Record):
         common [-].
     regime_tokens
         Mean length of a regime, which may end after each token [token].
-    runaways
-        The process of requests that repeat themselves until they are cut off, if there were any.
     measured
-        Figures of the measured traces that the process was fitted to, without runaways.
+        Figures of the measured traces that the process was fitted to, without requests that repeat
+        themselves until they are cut off.
     """
 
     schema_version: Literal[1] = 1
@@ -92,7 +75,6 @@ class AcceptanceProcess(Record):
     request_share: Share = 0.0
     regime_share: Share = 0.0
     regime_tokens: Annotated[float, Setting(ge=1, le=1e5)] = 1.0
-    runaways: Runaways | None = None
     measured: TraceStatistics | None = None
 
     def __post_init__(self) -> None:
@@ -109,13 +91,6 @@ class AcceptanceProcess(Record):
     def max_draft_length(self) -> int:
         """Longest draft that its traces record [token]."""
         return len(self.survival)
-
-    def of_runaways(self) -> tuple["AcceptanceProcess", int] | None:
-        """Return the process of runaways and the length of their outputs [token]."""
-        if self.runaways is None:
-            return None
-        name, survival = f"{self.name}, runaways", self.runaways.survival
-        return AcceptanceProcess(name=name, survival=survival), self.runaways.output_tokens
 
     def draw(self, output_tokens: Whole, generator: np.random.Generator) -> tuple[Counts, Counts]:
         """Return proposed and accepted tokens of successive positions, requests in a row."""
