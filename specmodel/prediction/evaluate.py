@@ -24,6 +24,7 @@ from specmodel.cost.memory import MemoryUse
 from specmodel.cost.passes import PassTime
 from specmodel.cost.prefill import (
     added_at,
+    added_time,
     carried_prefill,
     draft_prefill_pass,
     prompt_pass,
@@ -101,11 +102,8 @@ class Evaluation:
         """What a prompt adds to a plain step, beside which the host launches both [s]."""
         if not self.prompt:
             return np.zeros(())
-        added, plain = self.prompt.added, self.times.forward_time
-        if self.deployment.engine.hides_host == "none":
-            return added.total_time
-        both = PassTime.of(plain + added.gpu_time, 0.0, added.launch_time)
-        return waiting(self.deployment, both).total_time - plain
+        hides_host = self.deployment.engine.hides_host
+        return added_time(self.prompt.added, self.times.forward_time, hides_host)
 
     @cached_property
     def carried_by_draft(self) -> FloatArray | float:
