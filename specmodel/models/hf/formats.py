@@ -276,12 +276,13 @@ def compressed(source: Source) -> Recipe:
 
 def _tensor_dtype(source: Source, key: str, spec: Any) -> str:
     """Return the dtype of weights or of a cache that an object of compressed-tensors describes."""
-    kind = (spec.get("type"), spec.get("num_bits")) if isinstance(spec, dict) else ("", None)
+    form: dict[str, Any] = spec if isinstance(spec, dict) else {}
+    kind = form.get("type", ""), form.get("num_bits")
     if " ".join(map(str, kind)) not in table("quantisation")["dtypes"]:
         raise source.fault(key, "num_bits 4 or 8 of type float or int", spec)
-    group, strategy = spec.get("group_size"), spec.get("strategy")
+    group, strategy = form.get("group_size"), form.get("strategy")
     is_alone = kind == ("int", 4) and strategy == "channel"
-    group, has_zero_points = None if is_alone else group, not spec.get("symmetric", True)
+    group, has_zero_points = None if is_alone else group, not form.get("symmetric", True)
     found = source.of_groups(f"{key}.group_size", kind, group, has_zero_points, is_alone)
     return "fp8_block" if kind == ("float", 8) and strategy == "block" else found
 
