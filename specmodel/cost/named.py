@@ -2,10 +2,11 @@
 
 import os
 
-from specmodel.base.naming import cached_snapshot, checkpoint, counted, is_id, is_local, known_name
+from specmodel.base.naming import cached_snapshot, counted, is_id, is_local, known_name
 from specmodel.drafters.by_name import list_drafters
-from specmodel.machines.hardware import known_hardware
+from specmodel.machines.hardware import full_name, known_hardware
 from specmodel.models.architecture import list_architectures
+from specmodel.models.checkpoints import checkpoint
 
 
 def looked_up(argument: str, word: str, notes: list[str]) -> str:
@@ -20,7 +21,8 @@ def looked_up(argument: str, word: str, notes: list[str]) -> str:
         return f"{count[0]}x{looked_up(argument, count[1], notes)}"
     if argument == "drafter" and word.partition(":")[0] in list_drafters():
         return word
-    if "/" not in word and (name := known_name(word, known, argument)):
+    full = full_name(word, known) if is_gpu else word
+    if "/" not in word and (name := known_name(full, known, argument)):
         if name != word and os.path.isdir(word):  # noqa: PTH112 - a plain word
             notes.append(f"{word}: the shipped {name}; ./{word} is the folder")
         return name
