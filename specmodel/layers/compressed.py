@@ -90,7 +90,7 @@ class CompressedAttention(TokenMixer):
     has_own_cache: bool = True
     has_indexer: bool = True
 
-    cut_by = "num_heads", "output_groups"
+    cut_by = "num_heads output_groups"
 
     def __post_init__(self) -> None:
         check_divisor(self, "output_groups", "num_heads")

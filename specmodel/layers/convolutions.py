@@ -38,7 +38,7 @@ class ShortConvolution(RecurrentMixer):
     num_channels: Size
 
     moved_between = 6, 2
-    cut_by = ("num_channels",)
+    cut_by = "num_channels"
 
     @property
     def conv_channels(self) -> int:
@@ -80,7 +80,7 @@ class BesideAttention(RecurrentMixer):
     relative_size: Size
     relative_extent: Size
 
-    cut_by = "num_heads", "num_channels"
+    cut_by = "num_heads num_channels"
 
     @property
     def conv_channels(self) -> int:

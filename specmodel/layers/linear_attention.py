@@ -43,7 +43,7 @@ class GatedDeltaNet(RecurrentMixer):
     key_head_dim: Size
     value_head_dim: Size
 
-    cut_by = "num_key_heads", "num_value_heads"
+    cut_by = "num_key_heads num_value_heads"
 
     def __post_init__(self) -> None:
         check_divisor(self, "num_key_heads", "num_value_heads")

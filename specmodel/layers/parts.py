@@ -6,7 +6,7 @@ by `output_size` and by the component that it is part of, `output_component`.
 """
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
@@ -144,12 +144,12 @@ class TokenMixer(LayerPart):
         """Mixers that draft heads derive from this one, None if they derive none."""
         return ForHeads(1, self)
 
-    cut_by: ClassVar[tuple[str, ...]] = ("num_heads",)
+    cut_by = "num_heads"
     """Fields that divide over GPUs: what is of no such part is copied to each."""
 
     def cuts(self, degree: int) -> bool:
         """Tell whether tensor parallelism of this degree can cut the mixer."""
-        return not any(getattr(self, name) % degree for name in self.cut_by)
+        return not any(getattr(self, name) % degree for name in self.cut_by.split())
 
     def cuts_tokens(self, degree: int, tensor_parallel: int) -> bool:
         """Tell whether `degree` GPUs with equal caches can split its tokens; True without one."""
