@@ -59,6 +59,11 @@ class Step:
     hides_host: Hiding = "none"
     runs_idle_drafter: bool = False
 
+    @cached_property
+    def drafts(self) -> np.ndarray:
+        """Whether anything is drafted."""
+        return np.asarray(self.draft_length > 0)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StepTimes:
@@ -82,14 +87,13 @@ class StepTimes:
     @cached_property
     def speculating_chance(self) -> FloatArray:
         """Chance that any sequence has a proposal, 0 without a draft [-]."""
-        drafts, chance = self.step.draft_length > 0, self.step.chance
+        drafts, chance = self.step.drafts, self.step.chance
         return chance if drafts.all() else np.where(drafts, chance, 0.0)
 
     @cached_property
     def waits(self) -> np.ndarray:
         """Whether the next step is scheduled after this one for its draft, even an empty one."""
-        is_serial = self.step.hides_host in ("plain", "drafts")
-        return np.asarray((self.step.draft_length > 0) & is_serial)
+        return self.step.drafts & (self.step.hides_host in ("plain", "drafts"))
 
     @cached_property
     def tree_time(self) -> FloatArray:
@@ -99,9 +103,10 @@ class StepTimes:
     @cached_property
     def rejection_time(self) -> FloatArray:
         """What else the host does for the draft of a step, beside its passes [s]."""
-        gamma, chance = self.step.draft_length, np.where(self.waits, 1.0, self.step.chance)
-        time = self.engine.rejection_time(gamma, self.step.proposing, chance)
-        return np.where((gamma > 0) | self.step.runs_idle_drafter, time, 0.0)
+        step, chance = self.step, np.where(self.waits, 1.0, self.step.chance)
+        time = self.engine.rejection_time(step.draft_length, step.proposing, chance)
+        runs = step.drafts | step.runs_idle_drafter
+        return time if runs.all() else np.where(runs, time, 0.0)
 
     @cached_property
     def forward(self) -> PassTime:

@@ -90,7 +90,7 @@ class MeasuredSteps:
         carried = self.prefills * (added + by_draft)
         step = times.step_time + self.tokens_per_step * carried
         ratio = self.tokens_per_step * plain / step
-        return np.where(self.is_ratio, ratio, np.where(self.step.draft_length > 0, step, plain))
+        return np.where(self.is_ratio, ratio, np.where(self.step.drafts, step, plain))
 
 
 def measured_steps(rows: Sequence[Served]) -> MeasuredSteps:
@@ -183,7 +183,7 @@ def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[s
 def fitted_on(rows: Sequence[Served], steps: MeasuredSteps, version: str = "") -> dict[str, Any]:
     """Return the fields of `FittedOn` for runs; version "" stands for an unknown one."""
     deployments = [resolve(row.deployment)[0] for row in rows]
-    lengths = [*steps.step.draft_length[steps.step.draft_length > 0]]
+    lengths = [*steps.step.draft_length[steps.step.drafts]]
     sizes = [max(round(row.points["batch_size"]), 1) for row in rows]
     found = provenance(deployments, sizes, lengths or [0], version)
     return found if lengths else found | {"drafters": []}
