@@ -25,6 +25,22 @@ class Synced(Overheads):
         return super().host_time(passes, draft_passes) + self.sync_time * passes
 
 
+@pytest.mark.parametrize("name", ["vllm", "sglang-v1"])
+@pytest.mark.parametrize("drafter", ["mtp", "ngram", "p-eagle", "dflash", "dspark", "qwen3-0.6b"])
+def test_fits_take_what_predictions_say_of_every_way_to_draft(name, drafter):
+    """Passes that the host takes no time for, look-ups, and steps without a proposal included."""
+    for more in ({}, {"sync_scheduling": True}, {"graph_limit": 0}):
+        where = {**WHERE, "drafter": drafter, "engine": load_engine(name), **more}
+        tokens = Acceptance(tokens_per_step=1.5)
+        run = Served(
+            row="a", labels={}, deployment=where, points=POINT, tokens_per_step=1.5,
+            quantity="speedup", measured=1.0,
+        )  # fmt: skip
+        found = float(measured_steps([run]).predicted(where["engine"].overheads)[0])
+        expected = float(predict(**where, **POINT, acceptance=tokens).speedup)
+        assert found == pytest.approx(expected, rel=1e-9)
+
+
 def answers(engine: EngineProfile) -> dict[str, float]:
     """Seconds by each way to ask for them: a step, of requests under load, of one replayed."""
     where = {**WHERE, "engine": engine}
