@@ -1,8 +1,8 @@
-"""Names as people type them: shipped ones, their beginnings, short ones of GPUs, ids of a hub.
+"""Names as people type them: shipped ones, their beginnings, ids of a hub.
 
-A name is looked up in this order: one that ships, a short name, the beginning of one shipped name
-alone, a path, the id of a model in the local cache of the hub, and that of a checkpoint of one that
-ships. Nothing is fetched.
+A name is looked up in this order: one that ships, a short name of a GPU (`machines.hardware`), the
+beginning of one shipped name alone, a path, the id of a model in the local cache of the hub, and
+that of a checkpoint of one that ships (`models.checkpoints`). Nothing is fetched.
 """
 
 import os
@@ -10,36 +10,10 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from specmodel.base.compiled import toml_tables
 from specmodel.base.errors import InputError, nearest
-
-_NAMES: dict[str, dict[str, str]] = toml_tables(Path(__file__).parent / "data/names.toml")
-SHORT = {word: name for name, words in _NAMES["gpus"].items() for word in words.split()}
-"""Short names of GPUs: the SXM card, of 80 GB where there are several; and what people type."""
 
 _MAKERS = re.compile("^(?:(?:nvidia|geforce|tesla|dgx|hgx|amd|instinct|radeon|intel)[-_ ]*)+")
 """What stands before the name of a GPU: who makes it, and in which box."""
-
-_TUNED = re.compile(
-    r"[0-9]{4}|v[0-9](\.[0-9])?|instruct|chat|it|base|hf|thinking|reasoning|dense|original|preview"
-    r"|exp|speciale|terminus|block|dynamic|static|pertensor|kv"
-)
-"""What hub ids append to the name of a shape, and what changes no work: tuning, date, scales."""
-
-_DTYPES = _NAMES["dtypes"]
-"""What they append for the dtype of weights."""
-
-_IN_BLOCKS = re.compile(
-    r"(?!.*-(dynamic|static|pertensor))(?!nvidia/|redhatai/|neuralmagic/|amd/)"
-    r"(.*/)?(deepseek|glm-5|kimi|minimax|qwen3)|.*-block"
-)
-"""Ids of checkpoints in fp8 that scale blocks of 128 x 128; others scale tensors or channels."""
-
-SAME_SHAPE = _NAMES["same_shape"]
-"""Models with the layers, vocabulary and dtypes of one that ships, and its longer names."""
-
-_UNTOLD = {"zai-org/glm-5.3-flash": "fp8_block"}
-"""Dtypes that the names of checkpoints do not tell, where the shipped model is in 16 bits."""
 
 SWITCHES = ("enforce_eager", "eager_drafter", "sync_scheduling")
 """Settings of an engine that are true where they are named."""
@@ -68,19 +42,14 @@ def spellings(name: str) -> tuple[str, str, str]:
     return name, name.lower().replace("_", "-"), name.lower().replace("-", "_")
 
 
-def _letters(name: str) -> str:
+def letters_of(name: str) -> str:
     """Return the letters, digits and dots of a name in lower case, without the maker's prefix."""
     return re.sub(r"[^a-z0-9.]", "", _MAKERS.sub("", name.lower()))
-
-
-_SHORT_LETTERS = {_letters(word): name for word, name in SHORT.items()}
 
 
 def known_name(typed: str, names: Iterable[str], argument: str) -> str | None:
     """Return the known name that is meant, None for none; an InputError lists several.
 
-    >>> known_name("H100", ["h100_pcie", "h100_sxm"], "hardware")
-    'h100_sxm'
     >>> known_name("NVIDIA GeForce RTX 5090", ["rtx_5090"], "hardware")
     'rtx_5090'
     >>> known_name("mixtral-8x2", ["mixtral-8x22b", "mixtral-8x7b"], "target")
@@ -90,53 +59,14 @@ def known_name(typed: str, names: Iterable[str], argument: str) -> str | None:
     for spelling in spellings(typed):
         if spelling in known:
             return spelling
-    letters, plain = _letters(typed), _MAKERS.sub("", typed.lower().replace("_", "-"))
-    if (short := _SHORT_LETTERS.get(letters)) in known:
-        return short
-    if alike := [name for name in known if _letters(name) == letters]:
+    letters, plain = letters_of(typed), _MAKERS.sub("", typed.lower().replace("_", "-"))
+    if alike := [name for name in known if letters_of(name) == letters]:
         return alike[-1]
     hyphened = {name.lower().replace("_", "-"): name for name in known if plain}
     starting = [name for spelling, name in hyphened.items() if spelling.startswith(plain)]
     if len(starting) > 1:
         raise InputError(argument, typed, f"a full name, one of {', '.join(starting)}")
     return starting[0] if starting else None
-
-
-def checkpoint(typed: str, names: Iterable[str]) -> tuple[str, str] | None:
-    """Return the shipped model that a checkpoint is of, and the dtype of weights in its name.
-
-    The dtype is "" where the name has none; None stands for a name of no shipped model.
-
-    >>> checkpoint("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", ["qwen3-30b-a3b"])
-    ('qwen3-30b-a3b', 'fp8_block')
-    >>> checkpoint("nvidia/MiniMax-M3-NVFP4", ["minimax-m3"])
-    ('minimax-m3', 'fp4')
-    """
-    if "/" in typed and not is_id(typed):  # a path
-        return None
-    known = {name.lower().replace("_", "-"): name for name in names}
-    whole = re.sub(r"[ _]", "-", typed.lower())
-    tried = whole.rpartition("/")[2].removeprefix("meta-").removeprefix("nvidia-")
-    dtype = _UNTOLD.get(whole, "")
-    while tried:
-        shape = SAME_SHAPE.get(tried, tried)
-        if shape in known:
-            is_in_blocks = dtype == "fp8" and _IN_BLOCKS.match(whole)
-            return known[shape], "fp8_block" if is_in_blocks else dtype
-        tried, _, tag = tried.rpartition("-")
-        tag = tag.removeprefix("quantized.")
-        if tag not in _DTYPES and not _TUNED.fullmatch(tag):
-            return None
-        dtype = _DTYPES.get(tag, dtype)
-    return None
-
-
-def keeps_cache_in_fp8(typed: str) -> bool:
-    """Tell whether the id of a checkpoint in 8 or 4 bits is one whose KV cache has 8.
-
-    NVIDIA's have (``kv_cache_quant_algo``), and those that say so.
-    """
-    return typed.lower().startswith("nvidia/") or typed.lower().endswith("-kv")
 
 
 def is_local(text: str) -> bool:

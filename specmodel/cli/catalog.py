@@ -65,7 +65,7 @@ def _find(name: str) -> Any:
     """Return the record that ships under a name, whichever kind it is."""
     from specmodel.base.naming import known_name, spellings
     from specmodel.drafters.measured_heads import acceptance_by_name
-    from specmodel.machines.hardware import known_hardware
+    from specmodel.machines.hardware import full_name, known_hardware
 
     published = acceptance_by_name()
     known: dict[str, Callable[[str], Any]] = {
@@ -81,7 +81,7 @@ def _find(name: str) -> Any:
     found = next(filter(published.get, spellings(name)), None)
     if found and found not in known:
         return published[found]
-    if found := known_name(name, known, "name"):
+    if found := known_name(full_name(name, known), known, "name"):
         return known[found](found)
     alike = nearest(name, [*catalog.ROWS, *known, *published])
     expected = f"{alike}, another name, a path, or a kind, whose names specmodel list KIND tells"

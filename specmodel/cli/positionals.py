@@ -71,10 +71,11 @@ def _with_words(options: dict[str, Any], *, required: bool) -> dict[str, Any]:
 
 
 def _is_gpu(word: str) -> bool:
-    from specmodel.machines.hardware import known_hardware
+    from specmodel.machines.hardware import full_name, known_hardware
 
+    gpus = known_hardware()
     try:
-        known = known_name(counted(word)[1], known_hardware(), "hardware")
+        known = known_name(full_name(counted(word)[1], gpus), gpus, "hardware")
     except InputError:  # the beginning of several
         return True
     return known is not None

@@ -47,7 +47,7 @@ _OF_TIMES = (*_OF_PASSES, "context_length")
 """What decides the times of a step."""
 
 _OF_DRAFTS = ("tokens_per_sequence", "count", "logits_per_sequence")
-_OF_STEPS = ("speculating_chance", "tree_time", "lookup_time", "rejection_time", "waits")
+_OF_STEPS = ("draft_length", "is_tree", "proposing", "chance", "lookup_time")
 """What passes of drafts, and steps, have that does not depend on contexts."""
 
 _MOST_DISTINCT = 0.5
@@ -224,11 +224,11 @@ class BlockedTimes:
             return DraftTime(passes, joined(draft_pass(d, *told, "contexts"), part.each))
 
         whole = StepTimes(
-            plain_pass=joined(target_pass(d, plain, "contexts"), free.plain_pass),
-            verify_pass=joined(target_pass(d, verified, "contexts"), free.verify_pass),
-            draft_passes=tuple(map(drafted, free.draft_passes)),
-            **{name: cut(getattr(free, name)) for name in _OF_STEPS},
-            hides_host=free.hides_host,
+            joined(target_pass(d, plain, "contexts"), free.plain_pass),
+            joined(target_pass(d, verified, "contexts"), free.verify_pass),
+            tuple(map(drafted, free.draft_passes)),
+            replace(free.step, **{name: cut(getattr(free.step, name)) for name in _OF_STEPS}),
+            free.engine,
         )
         return _totals(whole)
 

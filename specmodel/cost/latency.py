@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import log2
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,38 @@ class DraftTime:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Step:
+    """What decides the times of a step beside its passes and the engine's overheads.
+
+    Parameters
+    ----------
+    draft_length, is_tree
+        Tokens drafted for each sequence, and whether drafts are trees [token].
+    proposing, chance
+        Sequences of a replica that have a proposal, and the chance that any has: below 1 for n-gram
+        look-up [-].
+    lookup_time
+        Host time of looking up drafts [s].
+    hides_host, runs_idle_drafter
+        Which steps have the host work beside the GPU, as in `EngineProfile`; whether the drafter
+        runs in steps without drafts.
+    """
+
+    draft_length: FloatArray
+    is_tree: np.ndarray
+    proposing: FloatArray
+    chance: FloatArray
+    lookup_time: FloatArray
+    hides_host: Hiding = "none"
+    runs_idle_drafter: bool = False
+
+    @cached_property
+    def drafts(self) -> np.ndarray:
+        """Whether anything is drafted."""
+        return np.asarray(self.draft_length > 0)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class StepTimes:
     """Times of one draft-and-verify step, and of the decode step it is compared with.
 
@@ -42,31 +75,44 @@ class StepTimes:
     plain_pass, verify_pass, draft_passes
         Decode step, verify pass of a batch in which some sequence has a proposal, passes of each
         part of the drafter (none for a look-up), with all of the host's time.
-    speculating_chance
-        Chance that any sequence has a proposal: 0 without a draft, below 1 for n-gram look-up [-].
-    tree_time, lookup_time, rejection_time
-        Building and masking a tree on the GPU; look-ups on the host, and what else the host does
-        for the draft of a step beside its passes [s].
-    waits
-        Whether the next step is scheduled after this one for its draft, even if that has no token.
-    hides_host
-        Which steps have the host work beside the GPU, as in `EngineProfile`.
+    step, engine
+        What else decides the times, and the seconds of the engine.
     """
 
     plain_pass: PassTime
     verify_pass: PassTime
     draft_passes: tuple[DraftTime, ...]
-    speculating_chance: FloatArray
-    tree_time: FloatArray
-    lookup_time: FloatArray
-    rejection_time: FloatArray
-    waits: np.ndarray | bool = False
-    hides_host: Hiding = "none"
+    step: Step
+    engine: Overheads
+
+    @cached_property
+    def speculating_chance(self) -> FloatArray:
+        """Chance that any sequence has a proposal, 0 without a draft [-]."""
+        drafts, chance = self.step.drafts, self.step.chance
+        return chance if drafts.all() else np.where(drafts, chance, 0.0)
+
+    @cached_property
+    def waits(self) -> np.ndarray:
+        """Whether the next step is scheduled after this one for its draft, even an empty one."""
+        return self.step.drafts & (self.step.hides_host in ("plain", "drafts"))
+
+    @cached_property
+    def tree_time(self) -> FloatArray:
+        """Building and masking a tree on the GPU [s]."""
+        return np.asarray(self.step.is_tree * self.engine.tree_time * self.engine.gpu_time_factor)
+
+    @cached_property
+    def rejection_time(self) -> FloatArray:
+        """What else the host does for the draft of a step, beside its passes [s]."""
+        step, chance = self.step, np.where(self.waits, 1.0, self.step.chance)
+        time = self.engine.rejection_time(step.draft_length, step.proposing, chance)
+        runs = step.drafts | step.runs_idle_drafter
+        return time if runs.all() else np.where(runs, time, 0.0)
 
     @cached_property
     def forward(self) -> PassTime:
         """Decode step, with the host time it waits for."""
-        is_beside = self.hides_host != "none"
+        is_beside = self.step.hides_host != "none"
         return self.plain_pass.waiting() if is_beside else self.plain_pass.taking_turns()
 
     @cached_property
@@ -100,7 +146,7 @@ class StepTimes:
     @cached_property
     def draft_time(self) -> FloatArray:
         """All drafting [s]."""
-        total = self.lookup_time + self.tree_time
+        total = self.step.lookup_time + self.tree_time
         for part in self.drafting:
             total = total + part.passes.count * part.each.total_time
         return np.asarray(total)
@@ -108,7 +154,7 @@ class StepTimes:
     @property
     def reject_time(self) -> FloatArray:
         """Rejection sampling, and whatever else the host does once a draft [s]."""
-        hides = self.hides_host == "all"
+        hides = self.step.hides_host == "all"
         return self.rejection_time * self._share if hides else self.rejection_time
 
     @property
@@ -147,14 +193,14 @@ class StepTimes:
 
     def _shown(self, time: PassTime, *, is_draft: bool = False) -> PassTime:
         """Return a pass of a step with a draft, with the host time it waits for."""
-        is_beside = self.hides_host == "all" or (self.hides_host == "drafts" and is_draft)
+        is_beside = self.step.hides_host == "all" or (self.step.hides_host == "drafts" and is_draft)
         return time.waiting(self._share) if is_beside else time.taking_turns()
 
     @cached_property
     def _share(self) -> FloatArray:
         """Share of the host's time beside the GPU that a step with a draft waits for [-]."""
         gpu = self.verify_pass.gpu_time + self.tree_time
-        is_all = float(self.hides_host == "all")
+        is_all = float(self.step.hides_host == "all")
         host = is_all * (self.verify_pass.host_time + self.rejection_time)
         launches = is_all * self.verify_pass.launch_time
         for part in self.draft_passes:
@@ -162,6 +208,13 @@ class StepTimes:
             host = host + part.passes.count * part.each.host_time
             launches = launches + part.passes.count * part.each.launch_time
         return exposed_share(gpu, host, launches)
+
+
+class KnownPasses(NamedTuple):
+    """Passes of a step that were timed before: a decode step, and those of the drafter."""
+
+    plain_pass: PassTime
+    draft_passes: tuple[DraftTime, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -181,7 +234,7 @@ def step_times(
     draft_length: Numeric,
     verify_tokens: Numeric,
     context_length: Numeric,
-    known: StepTimes | None = None,
+    known: KnownPasses | None = None,
     errors: KernelErrors | None = None,
     only: Only = "all",
 ) -> StepTimes:
@@ -210,8 +263,8 @@ def step_times(
         Tokens drafted for each sequence and verified (1 without a draft), and its KV entries
         before the step [token].
     known
-        Times of the same deployment, batch sizes and contexts at other draft lengths, of which
-        passes that do not depend on the length are taken.
+        Passes of the same deployment, batch sizes and contexts at other draft lengths, of which
+        those are taken that do not depend on the length.
     errors, only
         Factors on the time of kernels and of passes; which components of the passes are timed.
 
@@ -220,7 +273,7 @@ def step_times(
     StepTimes
         Arrays that broadcast with the arguments; axes that a time does not depend on stay short.
     """
-    d, drafter, engine = deployment, deployment.drafter, deployment.engine_seconds
+    d, drafter = deployment, deployment.drafter
     B = check("batch_size", batch_size, above=0)
     gamma = check("draft_length", draft_length, minimum=0)
     context = check("context_length", context_length, minimum=0)
@@ -253,21 +306,17 @@ def step_times(
         forward = forward.scaled(errors.forward, common)
         speculating = speculating.scaled(errors.verify, common)
         drafting = [replace(part, each=part.each.scaled(errors.draft, common)) for part in drafting]
-    own, chance = deployment.layout.requests_of_replica(B), verified.speculating_chance
-    waits = (gamma > 0) & (deployment.hides_host in ("plain", "drafts"))
-    proposing = own * drafter.proposal_rate
-    rejection = engine.rejection_time(gamma, proposing, np.where(waits, 1.0, chance))
-    return StepTimes(
-        plain_pass=forward,
-        verify_pass=speculating,
-        draft_passes=tuple(drafting),
-        speculating_chance=chance if (gamma > 0).all() else np.where(gamma > 0, chance, 0.0),
-        tree_time=is_tree * engine.tree_time * engine.gpu_time_factor,
+    own = d.layout.requests_of_replica(B)
+    step = Step(
+        draft_length=gamma,
+        is_tree=is_tree,
+        proposing=own * drafter.proposal_rate,
+        chance=verified.speculating_chance,
         lookup_time=np.where(gamma > 0, drafter.lookup_time * own, 0.0),
-        rejection_time=np.where(is_idle & (not d.runs_idle_drafter), 0.0, rejection),
-        waits=waits,
-        hides_host=deployment.hides_host,
+        hides_host=d.hides_host,
+        runs_idle_drafter=d.runs_idle_drafter,
     )
+    return StepTimes(forward, speculating, tuple(drafting), step, d.engine_seconds)
 
 
 def decode_pass(deployment: Deployment, sequences: SequenceGroup) -> PassTime:
@@ -320,8 +369,8 @@ def launched(
     each = time.launches() + more
     each = each * (UNCOMPILED if limit.count == 0 else 1.0)
     launches = np.where(is_beyond, each, pieces)
-    launch_time = np.asarray(launches * deployment.engine_seconds.eager_kernel_time)
-    return replace(time, launch_time=launch_time)
+    launch_time = deployment.engine_seconds.eager_time(launches)
+    return replace(time, launch_time=np.asarray(launch_time))
 
 
 def _padded(
@@ -413,7 +462,9 @@ def target_pass(
     d = deployment
     part: Part = "drawing" if d.temperature > 0 else "layers"
     routing = Routing(np.asarray(d.routing_correlation, float), d.popularity, d.popularity_spread)
-    return _timed(d, d.target, sequences, routing, d.layout, d.engine_seconds, part, only)
+    engine = d.engine_seconds
+    seconds = engine.kernel_time, engine.host_time(1.0)
+    return _timed(d, d.target, sequences, routing, d.layout, seconds, part, only)
 
 
 def draft_pass(
@@ -430,11 +481,7 @@ def draft_pass(
     is_told = popularity is not None or spread is not None
     if is_told and not (d.drafter.is_head and d.target.routes_as(model)):
         popularity = spread = None
-    seconds = replace(
-        engine,
-        kernel_time=engine.kernel_time + engine.draft_kernel_time,
-        pass_time=engine.draft_pass_time * host_passes,
-    )
+    seconds = engine.kernel_time + engine.draft_kernel_time, engine.host_time(0.0, host_passes)
     routing = Routing(np.asarray(d.routing_correlation, float), popularity, spread)
     return _timed(d, model, sequences, routing, d.draft_layout, seconds, part, only)
 
@@ -445,7 +492,7 @@ def _timed(
     sequences: SequenceGroup | Sequence[SequenceGroup],
     routing: Routing,
     layout: Layout,
-    overheads: Overheads,
+    seconds: tuple[Value, Value],
     part: Part = "layers",
     only: Only = "all",
 ) -> PassTime:
@@ -459,6 +506,6 @@ def _timed(
         works = pass_components(model, layout, *how)
         program = PassProgram(works, gpu, d.kernels, model.experts)
         d.programs[key] = model, program  # which keeps the model, and so its id
-    time: PassTime = d.programs[key][1].time(carried, overheads, only)
-    factor = overheads.gpu_time_factor
+    time: PassTime = d.programs[key][1].time(carried, seconds, only)
+    factor = d.engine_seconds.gpu_time_factor
     return time if isinstance(factor, float) and factor == 1 else time.scaled({}, factor)

@@ -11,6 +11,7 @@ from specmodel.cost.latency import KernelErrors, draft_pass, launched, target_pa
 from specmodel.cost.passes import PassTime
 from specmodel.drafters.passes import Part
 from specmodel.layers.batch import SequenceGroup, sequence_group
+from specmodel.machines.engine import Hiding
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 
@@ -83,6 +84,14 @@ def added_by_prompts(
     if errors:
         both, alone = (each.scaled(errors.forward, errors.deployment) for each in (both, alone))
     return PassTime.of(both.gpu_time - alone.gpu_time, both.host_time, both.launch_time)
+
+
+def added_time(added: PassTime, plain_time: FloatArray, hides_host: Hiding) -> FloatArray:
+    """Return what a prompt adds to a decode step, beside which the host launches both [s]."""
+    if hides_host == "none":
+        return added.total_time
+    both = PassTime.of(plain_time + added.gpu_time, 0.0, added.launch_time)
+    return both.waiting().total_time - plain_time
 
 
 def added_at(

@@ -33,7 +33,6 @@ from specmodel.layers.batch import Carried
 from specmodel.layers.feed_forward import RoutedExperts, active_experts_of
 from specmodel.layers.forms import Form, Measure
 from specmodel.layers.work import PassWork, Work
-from specmodel.machines.engine import Overheads
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import Kernels
 
@@ -263,12 +262,12 @@ class PassProgram:
     def _stack(self, works: Mapping[str, Work]) -> Stack:
         return _stack(works, self.hardware, self.kernels)
 
-    def time(self, carried: Carried, overheads: Overheads, only: Only = "all") -> PassTime:
+    def time(self, carried: Carried, seconds: tuple[Value, Value], only: Only = "all") -> PassTime:
         """Return the time of the pass for what it carries.
 
-        Of the `overheads`, seconds of the engine, those of a kernel and of a pass count here.
+        `seconds` are those that the engine adds to each kernel, and to the pass on the host.
         """
-        kernel_time = overheads.kernel_time
+        kernel_time, host_time = seconds
         times, known = [], {True: _Asked(carried, kernel_time, has_context=True)}
         is_few = only == "all" and known[True].size <= _FEW
         for stack in self.of_few if is_few else self.stacks:
@@ -290,7 +289,7 @@ class PassProgram:
         return PassTime(
             names=tuple(self.works),
             timed=tuple(times),
-            host_time=overheads.pass_time,
+            host_time=host_time,
             loaded=loaded,
             work=partial(self.work, carried),
             launches=partial(self.launches.at, carried),

@@ -18,8 +18,9 @@ from specmodel.base.units import parse_seconds
 from specmodel.cost.arguments import NamedArguments
 from specmodel.cost.deployment import Deployment
 from specmodel.drafters.by_name import list_drafters
-from specmodel.machines.hardware import known_hardware
+from specmodel.machines.hardware import full_name, known_hardware
 from specmodel.models.architecture import list_architectures
+from specmodel.models.checkpoints import checkpoint
 
 RECORDS = ("hardware", "engine", "target", "drafter")
 """What has fields of its own, which a what-if may replace."""
@@ -187,7 +188,8 @@ def looked_up(argument: str, word: str, notes: list[str]) -> str:
         return f"{count[0]}x{looked_up(argument, count[1], notes)}"
     if argument == "drafter" and word.partition(":")[0] in list_drafters():
         return word
-    if "/" not in word and (name := naming.known_name(word, known, argument)):
+    full = full_name(word, known) if is_gpu else word
+    if "/" not in word and (name := naming.known_name(full, known, argument)):
         if name != word and os.path.isdir(word):  # noqa: PTH112 - a plain word
             notes.append(f"{word}: the shipped {name}; ./{word} is the folder")
         return name
@@ -195,7 +197,7 @@ def looked_up(argument: str, word: str, notes: list[str]) -> str:
         return f"./{word}"
     if naming.is_id(word) and os.path.lexists(word) and naming.cached_snapshot(word):
         notes.append(f"{word}: the folder here, not the model of that id in the local cache")
-    shape = None if naming.is_local(word) else naming.checkpoint(word, known)
+    shape = None if naming.is_local(word) else checkpoint(word, known)
     shipped, dtype = shape or (word, "")
     if shipped != word and shipped not in word.lower().replace("_", "-"):
         notes.append(f"{word}: taken as {shipped}, whose shape it has")

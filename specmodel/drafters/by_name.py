@@ -6,7 +6,7 @@ from typing import Any
 
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.naming import checkpoint, found_path, is_local, known_name
+from specmodel.base.naming import found_path, is_local, known_name
 from specmodel.base.ranges import whole_of
 from specmodel.base.records import build, is_path
 from specmodel.drafters.heads import one_head
@@ -17,6 +17,7 @@ from specmodel.drafters.names import block_drafters, drafter_called, named_draft
 from specmodel.drafters.passes import Drafter
 from specmodel.drafters.published import assistant_called, list_assistants
 from specmodel.models.architecture import Architecture, list_architectures, load_architecture
+from specmodel.models.checkpoints import checkpoint
 
 _WRAPPED = "EagleLlamaForCausalLM"
 """Class of the head inside vLLM's wrapper."""

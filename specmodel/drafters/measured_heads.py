@@ -14,12 +14,12 @@ from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance, acceptance_from_lengths, acceptance_of_blocks
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
-from specmodel.base.naming import checkpoint
 from specmodel.base.units import FloatArray, Numeric
 from specmodel.drafters.names import named_drafters
 from specmodel.drafters.published import is_named, rows_of
 from specmodel.drafters.tasks import MIXTURE, TASKS, shares_of, task_shifts
 from specmodel.models.architecture import list_architectures
+from specmodel.models.checkpoints import checkpoint
 
 _SHOWN = 0.005
 """Tokens per step that differ by less are printed alike [token]."""

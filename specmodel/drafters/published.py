@@ -5,9 +5,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specmodel.base.naming import checkpoint
 from specmodel.base.records import list_names, load
 from specmodel.models.architecture import Architecture
+from specmodel.models.checkpoints import checkpoint
 
 PRESET = "preset"
 """What is given as acceptance for the one that is published for a target and its drafter."""

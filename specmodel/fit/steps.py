@@ -4,45 +4,54 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
+from itertools import zip_longest
 from typing import Any, get_args
 
 import numpy as np
 
-from specmodel.algebra.overlap import exposed_share
 from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.cost.deploying import resolve
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import StepTimes, step_times
+from specmodel.cost.latency import DraftTime, Step, StepTimes, step_times
 from specmodel.cost.passes import PassTime
-from specmodel.cost.prefill import added_by_prompts, carried_prefill, read_by_drafter, whole_prompts
+from specmodel.cost.prefill import (
+    added_by_prompts,
+    added_time,
+    carried_prefill,
+    read_by_drafter,
+    whole_prompts,
+)
+from specmodel.drafters.passes import DraftPasses
 from specmodel.fit.measured.tables import Served
 from specmodel.layers.batch import sequence_group
-from specmodel.machines.engine import EngineProfile, Hiding, Overheads, load_engine
+from specmodel.machines.engine import OVERHEADS, EngineProfile, Hiding, Overheads, load_engine
 
-HOST_SECONDS = (
-    *("pass_time", "draft_pass_time", "reject_time", "reject_time_per_request"),
-    *("reject_time_per_token", "tree_time", "eager_kernel_time"),
-)
+_OF_KERNELS = ("kernel_time", "draft_kernel_time")
+HOST_SECONDS = tuple(name for name in OVERHEADS if name not in _OF_KERNELS)
 """Overheads of the host, which such fits may vary; those of kernels in graphs are held."""
+
+_OF_STEPS = ("draft_length", "is_tree", "proposing", "chance", "lookup_time")
+"""Fields of `Step` that differ by run; plain runs are taken to be of servers without a drafter."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeasuredSteps:
-    """Runs of engines: what was measured, (runs,), and the GPU alone, two columns of a pass."""
+    """Runs of engines: what was measured, (runs,), and passes without the host, (runs, 4).
 
-    plain: FloatArray  # of passes: time of the GPU [s], and kernels that no CUDA graph holds [-]
+    Columns of passes: time of the GPU [s]; kernels that no CUDA graph holds, and passes of target
+    and of drafter that the host takes time for [-].
+    """
+
+    plain: FloatArray
     verify: FloatArray
-    draft: FloatArray  # all draft passes of a step
+    drafts: tuple[tuple[DraftPasses, FloatArray], ...]  # by place in a draft, counts along runs
     prefill: FloatArray  # what one prompt adds
     draft_prefill: FloatArray  # the drafter that reads it
     prefills: FloatArray  # prompts of other requests for each token that a request makes [-]
-    draft_passes: FloatArray
-    draft_length: FloatArray
-    requests: FloatArray  # of one replica [request]
+    step: Step
     tokens_per_step: FloatArray
-    is_tree: np.ndarray
     is_told_to_wait: np.ndarray  # to schedule synchronously
     hides_host: np.ndarray  # in which steps the host works beside the GPU, as engines name it
     is_ratio: np.ndarray  # whether a speedup was measured, and not the time of a step
@@ -55,67 +64,53 @@ class MeasuredSteps:
 
         Steps with a draft take `verify_factor` times as long, for errors of their kernels [-].
         """
+        engine = overheads.on_host().told_to_wait(self.is_told_to_wait)
+
+        def timed(alone: FloatArray, factor: FloatArray | float = 1.0) -> PassTime:
+            seconds, launches, *passes = alone.T
+            gpu_time = factor * engine.gpu_time_factor * seconds
+            return PassTime.of(gpu_time, engine.host_time(*passes), engine.eager_time(launches))
+
+        plain, verify = timed(self.plain), timed(self.verify, verify_factor)
+        drafts = tuple(DraftTime(own, timed(each, verify_factor)) for own, each in self.drafts)
+        read, by_draft = timed(self.prefill), timed(self.draft_prefill).total_time
+        on_tree = replace(engine, tree_time=engine.tree_time * verify_factor)
         found = np.zeros(self.measured.shape)
         for hides in get_args(Hiding):
             if (is_so := self.hides_host == hides).any():
-                found = np.where(is_so, self._predicted(overheads, verify_factor, hides), found)
+                step = replace(self.step, hides_host=hides)
+                times = StepTimes(plain, verify, drafts, step, on_tree)
+                added = added_time(read, times.forward_time, hides)
+                found = np.where(is_so, self._measured(times, added, by_draft), found)
         return found
 
-    def _predicted(
-        self, overheads: Overheads, verify_factor: FloatArray | float, hides: Hiding
-    ) -> FloatArray:
-        """Return the predictions if `hides` says in which steps the host overlaps the GPU."""
-        engine, gpu = overheads.on_host(), overheads.gpu_time_factor
-        waited = self.is_told_to_wait * engine.reject_time  # `EngineProfile.told_to`
-        pass_time = engine.pass_time + waited
-
-        def timed(
-            alone: FloatArray, host_time: FloatArray | float, factor: FloatArray | float = 1.0
-        ) -> PassTime:
-            seconds, launches = alone.T
-            launch_time = engine.eager_kernel_time * launches
-            return PassTime.of(factor * gpu * seconds, host_time, launch_time)
-
-        verify = timed(self.verify, pass_time, verify_factor)
-        draft = timed(self.draft, engine.draft_pass_time * self.draft_passes, verify_factor)
-        if hides == "drafts":
-            on_gpu = verify.gpu_time + draft.gpu_time
-            draft = draft.waiting(exposed_share(on_gpu, draft.host_time, draft.launch_time))
-        if hides != "all":  # launches are beside the work of their own passes
-            verify, draft = verify.taking_turns(), draft.taking_turns()
-        both = PassTime.of(
-            verify.gpu_time + draft.gpu_time,
-            verify.host_time + draft.host_time,
-            verify.launch_time + draft.launch_time,
-        )
-        times = StepTimes(
-            plain_pass=timed(self.plain, pass_time),
-            verify_pass=both,
-            draft_passes=(),
-            speculating_chance=np.ones(()),
-            tree_time=np.asarray(gpu * verify_factor * engine.tree_time * self.is_tree),
-            lookup_time=np.zeros(()),
-            rejection_time=engine.rejection_time(self.draft_length, self.requests) - waited,
-            hides_host=hides,
-        )
-        alone, read = times.forward_time, timed(self.prefill, 0.0)
-        if hides == "none":
-            added = read.total_time + engine.pass_time
-        else:  # `Evaluation.added_by_prompt`
-            both = PassTime.of(alone + read.gpu_time, 0.0, read.launch_time)
-            added = both.waiting().total_time - alone
-        plain = alone + self.prefills * added
-        carried = self.prefills * (added + timed(self.draft_prefill, 0.0).total_time)
+    def _measured(self, times: StepTimes, added: FloatArray, by_draft: FloatArray) -> FloatArray:
+        """Return what is measured, from steps and what a prompt adds, the drafter's apart [s]."""
+        plain = times.forward_time + self.prefills * added
+        carried = self.prefills * (added + by_draft)
         step = times.step_time + self.tokens_per_step * carried
         ratio = self.tokens_per_step * plain / step
-        return np.where(self.is_ratio, ratio, np.where(self.draft_length > 0, step, plain))
+        return np.where(self.is_ratio, ratio, np.where(self.step.drafts, step, plain))
 
 
 def measured_steps(rows: Sequence[Served]) -> MeasuredSteps:
     """Return GPU times of measured runs, and how many kernels they launch outside CUDA graphs."""
     found = [_alone(row) for row in rows]
+    drafts = tuple(map(_stacked, zip_longest(*(values.pop("drafts") for values in found))))
+    steps = [values.pop("step") for values in found]
+    own = {name: np.array([getattr(step, name) for step in steps], float) for name in _OF_STEPS}
+    step = replace(steps[0], **own, runs_idle_drafter=False)
     arrays = {name: np.array([values[name] for values in found]) for name in found[0]}
-    return MeasuredSteps(**arrays)
+    return MeasuredSteps(drafts=drafts, step=step, **arrays)
+
+
+def _stacked(parts: Sequence[DraftTime | None]) -> tuple[DraftPasses, FloatArray]:
+    """Return the passes of one place of the drafts of runs, None for drafts without it."""
+    own = [(p.passes, _of_gpu(p.each, 0.0, p.passes.host_passes)) if p else None for p in parts]
+    known = next(filter(None, own))[0]
+    counts = [float(each[0].count) if each else 0.0 for each in own]
+    alone = np.array([each[1] if each else _of_gpu(None) for each in own])
+    return replace(known, count=np.array(counts)), alone
 
 
 def _alone(row: Served) -> dict[str, Any]:
@@ -130,17 +125,13 @@ def _alone(row: Served) -> dict[str, Any]:
         verify_tokens=verified,
         context_length=points["context_length"],
     )
-    drafts = [(float(part.passes.count), _of_gpu(part.each)) for part in times.draft_passes]
     return {
-        "plain": _of_gpu(times.plain_pass),
-        "verify": _of_gpu(times.verify_pass),
-        "draft": sum((count * each for count, each in drafts), np.zeros(2)),
+        "plain": _of_gpu(times.plain_pass, 1.0),
+        "verify": _of_gpu(times.verify_pass, 1.0),
+        "drafts": times.draft_passes if gamma else (),
         **_carried(deployment, points),
-        "draft_passes": sum(count for count, _ in drafts),
-        "draft_length": float(gamma),
-        "requests": float(deployment.layout.requests_of_replica(points["batch_size"])),
+        "step": times.step,
         "tokens_per_step": row.tokens_per_step or 1.0,
-        "is_tree": bool(gamma) and bool(deployment.tree_width > 1 or verified != gamma + 1),
         "is_told_to_wait": bool(row.deployment.get("sync_scheduling"))
         and _engine(row.deployment).hides_host != "none",
         "hides_host": deployment.hides_host,
@@ -149,12 +140,14 @@ def _alone(row: Served) -> dict[str, Any]:
     }
 
 
-def _of_gpu(time: PassTime | None) -> FloatArray:
-    """Return GPU time [s] and number of kernels launched outside CUDA graphs [-].
+def _of_gpu(time: PassTime | None, passes: float = 0.0, draft_passes: float = 0.0) -> FloatArray:
+    """Return a row of `MeasuredSteps`, zeros if nothing runs.
 
-    The number is the launch time of a deployment of `_without_host`, where each takes 1 s.
+    The launch time of a deployment of `_without_host` is the number of kernels, 1 s each.
     """
-    return np.array([time.gpu_time, time.launch_time], float) if time else np.zeros(2)
+    if time is None:
+        return np.zeros(4)
+    return np.array([time.gpu_time, time.launch_time, passes, draft_passes], float)
 
 
 def _engine(values: Mapping[str, Any]) -> EngineProfile:
@@ -183,14 +176,14 @@ def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[s
         read = added_by_prompts(deployment, prompts, decoding)
         by_draft = read_by_drafter(deployment, prompts) if points["draft_length"] > 0 else None
         prefills = carried_prefill(deployment, points, 1.0)
-    work = {"prefill": _of_gpu(read), "draft_prefill": _of_gpu(by_draft)}
+    work = {"prefill": _of_gpu(read, 1.0), "draft_prefill": _of_gpu(by_draft)}
     return work | {"prefills": float(prefills)}
 
 
 def fitted_on(rows: Sequence[Served], steps: MeasuredSteps, version: str = "") -> dict[str, Any]:
     """Return the fields of `FittedOn` for runs; version "" stands for an unknown one."""
     deployments = [resolve(row.deployment)[0] for row in rows]
-    lengths = [*steps.draft_length[steps.draft_length > 0]]
+    lengths = [*steps.step.draft_length[steps.step.drafts]]
     sizes = [max(round(row.points["batch_size"]), 1) for row in rows]
     found = provenance(deployments, sizes, lengths or [0], version)
     return found if lengths else found | {"drafters": []}

@@ -45,10 +45,6 @@ class LatentHeads(TokenMixer):
         """Inputs of the matrix after the core [-]."""
         return self.num_heads * self.v_head_dim
 
-    def cuts(self, degree: int) -> bool:
-        """Tell whether the heads divide over GPUs; each GPU has a copy of the latent."""
-        return not self.num_heads % degree
-
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights of one layer on each GPU; those that make latents are on all [-]."""
         read = self.input_size or hidden_size

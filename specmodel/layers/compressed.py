@@ -17,7 +17,7 @@ from specmodel.base.schemas import Count, Size
 from specmodel.layers.attention import absorbed_dtype
 from specmodel.layers.blocks import linear
 from specmodel.layers.forms import Quantity, applied
-from specmodel.layers.parts import ContextMatrices, ForHeads, TokenMixer
+from specmodel.layers.parts import ContextMatrices, ForHeads, TokenMixer, check_divisor
 from specmodel.layers.run import Pass
 from specmodel.layers.sparse import HEADS, SCALED, Index
 from specmodel.layers.states import StateKeeping
@@ -90,10 +90,10 @@ class CompressedAttention(TokenMixer):
     has_own_cache: bool = True
     has_indexer: bool = True
 
+    cut_by = "num_heads output_groups"
+
     def __post_init__(self) -> None:
-        if self.num_heads % self.output_groups:
-            expected = f"a divisor of num_heads = {self.num_heads}"
-            raise InputError("output_groups", self.output_groups, expected)
+        check_divisor(self, "output_groups", "num_heads")
         if self.rotary_dim > self.head_dim:
             raise InputError("rotary_dim", self.rotary_dim, f"at most head_dim = {self.head_dim}")
         if self.index_topk and not self.ratio:
@@ -121,10 +121,6 @@ class CompressedAttention(TokenMixer):
     def output_size(self) -> int:
         """Inputs of the last matrix [-]."""
         return self.output_groups * self.output_lora_rank
-
-    def cuts(self, degree: int) -> bool:
-        """Tell whether heads and output groups divide over GPUs; the rest is copied to each."""
-        return not self.num_heads % degree and not self.output_groups % degree
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights of one layer on each GPU, with norms and sinks [-]."""

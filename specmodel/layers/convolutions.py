@@ -38,6 +38,7 @@ class ShortConvolution(RecurrentMixer):
     num_channels: Size
 
     moved_between = 6, 2
+    cut_by = "num_channels"
 
     @property
     def conv_channels(self) -> int:
@@ -48,10 +49,6 @@ class ShortConvolution(RecurrentMixer):
     def output_size(self) -> int:
         """Inputs of the matrix after the convolution [-]."""
         return self.num_channels
-
-    def cuts(self, degree: int) -> bool:
-        """Tell whether the channels divide over GPUs."""
-        return not self.num_channels % degree
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights of one layer on each GPU [-]."""
@@ -83,14 +80,12 @@ class BesideAttention(RecurrentMixer):
     relative_size: Size
     relative_extent: Size
 
+    cut_by = "num_heads num_channels"
+
     @property
     def conv_channels(self) -> int:
         """Values of a token that the convolutions run over [-]."""
         return self.num_channels
-
-    def cuts(self, degree: int) -> bool:
-        """Tell whether heads and channels divide over GPUs."""
-        return not self.num_heads % degree and not self.num_channels % degree
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights of one layer on each GPU; the matrix of terms is on all [-]."""

@@ -20,7 +20,7 @@ from specmodel.layers.batch import ONE, ZERO, Batch, Carried, Layout, Routing
 from specmodel.layers.blocks import BlockSizes, Tokens, between, linear, routed
 from specmodel.layers.dense import dense_block
 from specmodel.layers.forms import Form, Measure, measured
-from specmodel.layers.parts import FeedForwardBlock
+from specmodel.layers.parts import FeedForwardBlock, check_divisor
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
@@ -75,9 +75,7 @@ class RoutedExperts(FeedForwardBlock):
         if self.experts_per_token > self.num_experts:
             expected = f"at most num_experts = {self.num_experts}"
             raise InputError("experts_per_token", self.experts_per_token, expected)
-        if self.num_experts % self.expert_groups:
-            expected = f"a divisor of num_experts = {self.num_experts}"
-            raise InputError("expert_groups", self.expert_groups, expected)
+        check_divisor(self, "expert_groups", "num_experts")
         if self.groups_per_token > min(self.expert_groups, self.experts_per_token):
             expected = "at most expert_groups, and at most experts_per_token"
             raise InputError("groups_per_token", self.groups_per_token, expected)

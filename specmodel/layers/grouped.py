@@ -16,7 +16,7 @@ from specmodel.base.schemas import Size
 from specmodel.layers.blocks import Heads, attention, between, linear, prompt_attention
 from specmodel.layers.forms import Quantity, applied
 from specmodel.layers.messages import partial_outputs
-from specmodel.layers.parts import Cached, ContextMatrices, ForHeads, TokenMixer
+from specmodel.layers.parts import Cached, ContextMatrices, ForHeads, TokenMixer, check_divisor
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
@@ -32,9 +32,7 @@ class GroupedHeads(TokenMixer):
     head_dim: Size
 
     def __post_init__(self) -> None:
-        if self.num_heads % self.num_kv_heads:
-            expected = f"a divisor of num_heads = {self.num_heads}"
-            raise InputError("num_kv_heads", self.num_kv_heads, expected)
+        check_divisor(self, "num_kv_heads", "num_heads")
 
     @property
     def value_size(self) -> int:

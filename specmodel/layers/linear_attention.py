@@ -5,10 +5,10 @@ from typing import Literal
 from specmodel.algebra import ranks
 from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.errors import InputError
 from specmodel.base.schemas import Size
 from specmodel.layers import messages
 from specmodel.layers.blocks import StateHeads
+from specmodel.layers.parts import check_divisor
 from specmodel.layers.recurrent import RecurrentMixer, SquareStates, verified, without_delta
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
@@ -43,10 +43,10 @@ class GatedDeltaNet(RecurrentMixer):
     key_head_dim: Size
     value_head_dim: Size
 
+    cut_by = "num_key_heads num_value_heads"
+
     def __post_init__(self) -> None:
-        if self.num_value_heads % self.num_key_heads:
-            expected = f"a divisor of num_value_heads = {self.num_value_heads}"
-            raise InputError("num_key_heads", self.num_key_heads, expected)
+        check_divisor(self, "num_key_heads", "num_value_heads")
 
     @property
     def state_size(self) -> int:
@@ -68,10 +68,6 @@ class GatedDeltaNet(RecurrentMixer):
     def output_size(self) -> int:
         """Inputs of the matrix after the recurrence [-]."""
         return self.num_value_heads * self.value_head_dim
-
-    def cuts(self, degree: int) -> bool:
-        """Tell whether key heads and value heads divide over GPUs; neither are copied."""
-        return not self.num_key_heads % degree and not self.num_value_heads % degree
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights of one layer on each GPU; the norm of a head is on all [-]."""
@@ -244,9 +240,7 @@ class Mamba2(RecurrentMixer):
     state_dim: Size
 
     def __post_init__(self) -> None:
-        if self.num_state_heads % self.num_state_groups:
-            expected = f"a divisor of num_state_heads = {self.num_state_heads}"
-            raise InputError("num_state_groups", self.num_state_groups, expected)
+        check_divisor(self, "num_state_groups", "num_state_heads")
 
     @property
     def state_size(self) -> int:

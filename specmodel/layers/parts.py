@@ -10,6 +10,7 @@ from typing import Any
 
 from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.layers.batch import Layout
 from specmodel.layers.forms import Quantity
@@ -41,6 +42,13 @@ class ForHeads:
     plain: Any = None
     grouped: Any = None
     fills_blocks: bool = False
+
+
+def check_divisor(part: Record, name: str, whole: str) -> None:
+    """Refuse a number of a layer that does not divide another, by their names."""
+    divisor, number = getattr(part, name), getattr(part, whole)
+    if number % divisor:
+        raise InputError(name, divisor, f"a divisor of {whole} = {number}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,9 +144,12 @@ class TokenMixer(LayerPart):
         """Mixers that draft heads derive from this one, None if they derive none."""
         return ForHeads(1, self)
 
-    @abstractmethod
+    cut_by = "num_heads"
+    """Fields that divide over GPUs: what is of no such part is copied to each."""
+
     def cuts(self, degree: int) -> bool:
         """Tell whether tensor parallelism of this degree can cut the mixer."""
+        return not any(getattr(self, name) % degree for name in self.cut_by.split())
 
     def cuts_tokens(self, degree: int, tensor_parallel: int) -> bool:
         """Tell whether `degree` GPUs with equal caches can split its tokens; True without one."""

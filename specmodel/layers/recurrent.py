@@ -172,10 +172,6 @@ class SquareStates(RecurrentMixer):
         """Inputs of the matrix after the recurrence [-]."""
         return self.num_heads * self.head_dim
 
-    def cuts(self, degree: int) -> bool:
-        """Tell whether the heads divide over GPUs."""
-        return not self.num_heads % degree
-
     def heads(self, tensor_parallel: int) -> StateHeads:
         """Return the heads of the recurrence on each GPU."""
         count = self.num_heads / tensor_parallel

@@ -1,6 +1,6 @@
 """Hardware profiles: data-sheet peaks of one GPU (or CPU), each with its source."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field
 from functools import cache
 from pathlib import Path
@@ -9,9 +9,10 @@ from typing import Annotated, Literal
 from specmodel.algebra.collectives import AllReduceParameters
 from specmodel.base import records
 from specmodel.base.classes import dataclass
+from specmodel.base.compiled import toml_tables
 from specmodel.base.dtypes import NEXT_WIDER, Dtype
 from specmodel.base.errors import InputError
-from specmodel.base.naming import own_folder
+from specmodel.base.naming import letters_of, own_folder, spellings
 from specmodel.base.records import HIDDEN, Record
 from specmodel.base.schemas import LEAST, Portion, Setting
 from specmodel.base.units import LARGEST_NUMBER, LARGEST_RATE
@@ -20,6 +21,10 @@ from specmodel.machines.kernels import TYPICAL, FittedStack
 _PACKAGED = Path(__file__).parent / "data/hardware"
 FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "hw_profiles"
 """In the package when installed, beside it in a checkout."""
+
+_WORDS: dict[str, str] = toml_tables(Path(__file__).parent / "data/short_names.toml")
+SHORT = {letters_of(word): name for name, words in _WORDS.items() for word in words.split()}
+"""Short names of GPUs, letters and digits alone."""
 
 OWN = "mine"
 """Name of the profile that a calibration writes unless another file is named."""
@@ -312,8 +317,21 @@ def known_hardware() -> list[str]:
     return [*list_hardware(), *sorted(path.stem for path in own_folder().glob("*.toml"))]
 
 
+def full_name(typed: str, known: Collection[str]) -> str:
+    """Return the known name that a short one stands for, else what was typed.
+
+    >>> full_name("H100", ["h100_pcie", "h100_sxm"])
+    'h100_sxm'
+    """
+    found = SHORT.get(letters_of(typed), typed)
+    return found if found in known and not {*spellings(typed)} & {*known} else typed
+
+
 def own_or_shipped(name: str | Path, argument: str = "hardware") -> str | Path:
     """Return the path of a profile of this user's machines by its name, else the name as it is."""
+    if name in list_hardware() or not isinstance(name, str):
+        return name
+    name = full_name(name, known_hardware())
     if name in list_hardware() or not (name == OWN or name in known_hardware()):
         return name
     path = own_folder() / f"{name}.toml"

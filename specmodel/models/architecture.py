@@ -9,10 +9,11 @@ import numpy as np
 from specmodel.base import records
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, kernel_dtype
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.naming import checkpoint, found_path, is_local, keeps_cache_in_fp8
+from specmodel.base.naming import found_path, is_local
 from specmodel.base.records import as_table, field_names
 from specmodel.base.units import FloatArray, check
 from specmodel.layers.batch import Layout
+from specmodel.models.checkpoints import checkpoint, keeps_cache_in_fp8
 from specmodel.models.shape import Shape
 
 FOLDER = Path(__file__).parent / "data/architectures"

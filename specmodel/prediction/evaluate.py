@@ -19,11 +19,12 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.blocks import FEW, MANY, MOST, BlockedTimes, keep_memory
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import KernelErrors, StepTimes, decode_pass, step_times
+from specmodel.cost.latency import KernelErrors, KnownPasses, StepTimes, decode_pass, step_times
 from specmodel.cost.memory import MemoryUse
 from specmodel.cost.passes import PassTime
 from specmodel.cost.prefill import (
     added_at,
+    added_time,
     carried_prefill,
     draft_prefill_pass,
     prompt_pass,
@@ -112,11 +113,8 @@ class Evaluation:
         """What a prompt adds to a plain step, beside which the host launches both [s]."""
         if not self.prompt:
             return np.zeros(())
-        added, plain = self.prompt.added, self._plain_time
-        if self.deployment.engine.hides_host == "none":
-            return added.total_time
-        both = PassTime.of(plain + added.gpu_time, 0.0, added.launch_time)
-        return waiting(self.deployment, both).total_time - plain
+        hides_host = self.deployment.engine.hides_host
+        return added_time(self.prompt.added, self._plain_time, hides_host)
 
     @cached_property
     def carried_by_draft(self) -> FloatArray | float:
@@ -264,13 +262,14 @@ class Evaluation:
         """Return the same points with drafts of other lengths, as chains."""
         points = {name: self.points[name] for name in COORDINATES if name in self.points}
         # a draft pass carries the width of a tree: then it is not that of a chain; others run more
-        times = self.times
-        known = times if isinstance(times, StepTimes) and self.is_chain.all() else None
+        times, known = self.times, None
+        if isinstance(times, StepTimes) and self.is_chain.all():
+            known = KnownPasses(times.plain_pass, () if self.at_once else times.draft_passes)
         return evaluate(
             self.deployment,
             points | {"draft_length": draft_length},
             self.acceptance,
-            known=replace(known, draft_passes=()) if known and self.at_once else known,
+            known=known,
             max_draft_length=self.max_draft_length,
             prompt=self.prompt,
         )
@@ -347,7 +346,7 @@ def evaluate(
     points: Mapping[str, FloatArray],
     acceptance: Acceptance,
     *,
-    known: StepTimes | None = None,
+    known: KnownPasses | None = None,
     errors: KernelErrors | None = None,
     step_error: FloatArray | float = 1.0,
     max_draft_length: int = 1,
@@ -399,7 +398,7 @@ def _times(
     deployment: Deployment,
     running: Mapping[str, FloatArray],
     at_once: AtOnce | None,
-    known: StepTimes | None,
+    known: KnownPasses | None,
     errors: KernelErrors | None,
 ) -> StepTimes | BlockedTimes:
     """Return times of steps of requests that run at once, in blocks where there are many."""
@@ -412,19 +411,10 @@ def _times(
     if not (errors or at_once) and (is_long or size > MOST):
         return BlockedTimes(deployment, running)
     if at_once and known:
-        known = replace(known, draft_passes=())
+        known = known._replace(draft_passes=())
     elif at_once:
         plain = SequenceGroup(batch_size=at_once.plain, context_length=running["context_length"])
-        alone, none = decode_pass(deployment, plain), np.zeros(())
-        known = StepTimes(
-            plain_pass=alone,
-            verify_pass=alone,
-            draft_passes=(),
-            speculating_chance=none,
-            tree_time=none,
-            lookup_time=none,
-            rejection_time=none,
-        )
+        known = KnownPasses(decode_pass(deployment, plain))
     batch, gamma, tokens = pairs
     return step_times(
         deployment,

@@ -9,8 +9,12 @@ from rows import each_row, one_case, rows_of
 from specmodel import deploy, list_architectures, list_hardware, load_architecture
 from specmodel.answers.config_formats import one_length
 from specmodel.base.dtypes import check_dtype
-from specmodel.base.naming import checkpoint, counted, known_name
+from specmodel.base.naming import counted, known_name
 from specmodel.cli import start_command
+from specmodel.machines.hardware import full_name
+from specmodel.models.checkpoints import checkpoint
+
+GPUS = list_hardware()
 
 
 def pasted(section):
@@ -53,7 +57,7 @@ def test_dtypes_are_those_of_published_checkpoints(
 def test_gpus_are_named_and_counted_as_people_do(typed, count, name):
     found, rest = counted(typed)
     assert found == (count and int(count))
-    assert known_name(rest, list_hardware(), "hardware") == name
+    assert known_name(full_name(rest, GPUS), GPUS, "hardware") == name
 
 
 @pytest.fixture

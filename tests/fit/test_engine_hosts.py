@@ -305,7 +305,7 @@ def test_the_posterior_of_one_unknown_is_that_of_a_fine_grid() -> None:
     moved = {item.name: item for item in found.moved}["host_speed"]
 
     steps, x = measured_steps(runs), np.linspace(-2.5, 2.5, 201)
-    drafted = steps.draft_length > 0
+    drafted = steps.step.drafts
     density = []
     for log_speed in x:
         overheads = replace(base.overheads, host_speed=float(np.exp(log_speed)))

@@ -16,7 +16,7 @@ from rows import each_row, one_case
 from shapes import without_fields
 
 from specmodel import Architecture, InputError, list_architectures, load_architecture
-from specmodel.base.naming import checkpoint
+from specmodel.models.checkpoints import checkpoint
 from specmodel.models.hf.family import families
 from specmodel.models.hf.keys import table
 

@@ -7,7 +7,8 @@ from printed import refused
 from shapes import CONFIG
 
 from specmodel import InputError, list_hardware, load_architecture, load_drafter, load_hardware
-from specmodel.base.naming import SHORT, cached_snapshot, is_id, known_name
+from specmodel.base.naming import cached_snapshot, is_id, known_name
+from specmodel.machines.hardware import SHORT
 
 
 @pytest.fixture

@@ -7,11 +7,12 @@ from typing import Any
 
 from specmodel.base.dtypes import check_dtype
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.naming import checkpoint, known_name
+from specmodel.base.naming import known_name
 from specmodel.drafters.names import drafter_called, named_drafters
-from specmodel.machines.hardware import list_hardware
+from specmodel.machines.hardware import full_name, list_hardware
 from specmodel.machines.versions import newest_at, of_version
 from specmodel.models.architecture import Architecture, list_architectures
+from specmodel.models.checkpoints import checkpoint
 
 STACKS = {"trtllm": "trtllm", "tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm"}
 STACKS |= {"vllm": "vllm", "sglang": "sglang"}
@@ -66,7 +67,7 @@ def shipped_gpu(name: str) -> str:
     """Return the hardware profile that the name of a GPU stands for, such as h100_sxm for H100."""
     known, plain = list_hardware(), str(name).strip()
     for tried in (plain, re.sub("[_-]sxm$", "", plain, flags=re.I)):
-        if found := known_name(tried, known, "system"):
+        if found := known_name(full_name(tried, known), known, "system"):
             return found
     raise InputError("system", name, f"a shipped profile such as {nearest(plain, known)}")
 

@@ -14,12 +14,13 @@ import numpy as np
 
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
-from specmodel.base.naming import checkpoint, is_id
+from specmodel.base.naming import is_id
 from specmodel.base.units import LARGEST_NUMBER
 from specmodel.fit.measured.aliases import shipped_model
 from specmodel.fit.measured.tables import DEFAULT_CONTEXT, Served
 from specmodel.measure.arguments import acceptance_arguments
 from specmodel.models.architecture import list_architectures
+from specmodel.models.checkpoints import checkpoint
 
 MOST_APART = 0.1  # share by which more may have run than was asked for [-]
 MOST_PER_EVENT = 1.2  # tokens that an event of a stream brings on average without a draft [token]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
+from specmodel.models.hf.keys import table
 
 
 class Format(NamedTuple):
@@ -47,37 +48,11 @@ class Recipe:
 KEPT_KEYS = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
 """Keys of lists of modules that are not quantised."""
 
-_TENSOR_DTYPES: dict[tuple[str, Any], dict[int | None, str]] = {
-    ("float", 8): {None: "fp8", 32: "mxfp8"},
-    ("float", 4): {None: "fp4", 16: "fp4", 32: "mxfp4"},
-    ("int", 8): {None: "int8", 32: "int8_g32", 64: "int8_g64", 128: "int8_g128"},
-    ("int", 4): {None: "int4", 32: "int4_g32", 64: "int4_g64", 128: "int4_g128"},
-    # as large as these are integers in groups that have a scale and a bias of 16 bits each
-    ("biased int", 8): {64: "int8_g32", 128: "int8_g64"},
-    ("biased int", 4): {32: "int4_g16", 64: "int4_g32", 128: "int4_g64", 256: "int4_g128"},
-}
-"""Dtypes of weights by type and bits, then by how many elements share a scale."""
-
-_AWQ_WITH = {"W4A8_AWQ": "fp8", "W4A16_AWQ": None}
-"""ModelOpt's algorithms of 4-bit integers, and the activations that they meet."""
-
-_MODELOPT = (
-    "FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "W4A16_NVFP4", "MXFP8", *_AWQ_WITH
-)  # fmt: skip
-_MODELOPT_FP8 = {"MXFP8": "mxfp8", "FP8_PB_WO": "fp8_block"}
 MOE_ALGO = "moe_quant_algo"
 """Key of an algorithm for experts alone, beside another method for the rest: DeepSeek-V4."""
 
 MIXED = "MIXED_PRECISION"
 """Name of the algorithm of records in which each layer has its own."""
-
-_KV_DTYPES = {"FP8": "fp8", "NVFP4": "fp4"}
-_QUARK_DTYPES = {
-    "fp4": ("float", 4),
-    "fp8_e4m3": ("float", 8),
-    "int8": ("int", 8),
-    "int4": ("int", 4),
-}
 
 
 class Source:
@@ -116,13 +91,14 @@ class Source:
         """Return the dtype of elements of `kind` (type, bits), `group` of which share a scale."""
         if type(kind[1]) is not int or kind[1] not in (4, 8):
             raise self.fault("bits", "4 or 8", kind[1])
-        known, is_int4 = _TENSOR_DTYPES[kind], kind == ("int", 4)
-        is_missing = group is None and not needed
-        if not is_missing and (type(group) is not int or group not in known):
-            sizes = " or ".join(str(size) for size in known if size)
+        known: dict[str, str] = table("quantisation")["dtypes"][" ".join(map(str, kind))]
+        if group is None and not needed:
+            return known["all"]
+        if type(group) is not int or str(group) not in known:
+            sizes = " or ".join(size for size in known if size != "all")
             raise self.fault(key, f"{sizes} elements that share a scale", group)
-        if not (zero_points and is_int4 and group):
-            return known[group]
+        if not zero_points or kind != ("int", 4):
+            return known[str(group)]
         if group != 128:
             expected = "128, as the zero points of other groups are not known here"
             raise self.fault(key, expected, group)
@@ -226,7 +202,7 @@ def gptq(source: Source) -> Recipe:
 
 def modelopt(source: Source) -> Recipe:
     """ModelOpt, in either file: every linear layer and the LM head, or those listed."""
-    algo = source.one_of("quant_algo", (*_MODELOPT, MIXED))
+    algo = source.one_of("quant_algo", (*table("quantisation")["modelopt"], MIXED))
     kept = source.lists("ignore") or source.lists("exclude_modules", "ignored_layers")
     kv_dtype = _modelopt_kv(source)
     listed = source.config.get("quantized_layers")
@@ -242,23 +218,20 @@ def modelopt(source: Source) -> Recipe:
         key = f"quantized_layers.{name}"
         if not isinstance(spec, dict):
             raise source.fault(key, "an object with quant_algo", spec)
-        own = source.one_of(key, _MODELOPT, spec.get("quant_algo", "none"))
+        own = source.one_of(key, table("quantisation")["modelopt"], spec.get("quant_algo", "none"))
         forms[name] = _algorithm(source, f"{key}.group_size", spec, own)
     return replace(by_name(source, "quantized_layers", forms), kept=kept, kv_dtype=kv_dtype)
 
 
 def _algorithm(source: Source, key: str, spec: Mapping[str, Any], algo: str) -> Format:
     """Return the format of an algorithm of ModelOpt."""
-    group = spec.get("group_size")
-    if algo in _AWQ_WITH:
+    weights, activations = table("quantisation")["modelopt"][algo]
+    if weights == "int4":
         own = Source({"bits": 4, **spec}, source.name, source.dtype)
         weights = weights_alone(own, bool(spec.get("has_zero_point", False))).weights
-        return Format(weights, _AWQ_WITH[algo] or source.dtype)
-    if "NVFP4" in algo:
-        if group not in (None, 16):
-            raise source.fault(key, "16 elements in NVFP4", group)
-        return Format("fp4", source.dtype if algo.startswith("W4A16") else "fp4")
-    return Format(_MODELOPT_FP8.get(algo, "fp8"), "fp8")
+    elif weights == "fp4" and (group := spec.get("group_size")) not in (None, 16):
+        raise source.fault(key, "16 elements in NVFP4", group)
+    return Format(weights, activations or source.dtype)
 
 
 def _modelopt_kv(source: Source) -> str | None:
@@ -269,7 +242,8 @@ def _modelopt_kv(source: Source) -> str | None:
     key = "kv_cache_quant_algo" if scheme is None else "kv_cache_scheme"
     if source.config.get(key) is None:
         return source.dtype if key in source.config else None
-    return _KV_DTYPES[source.one_of(key, _KV_DTYPES)]
+    known: dict[str, str] = table("quantisation")["modelopt_kv"]
+    return known[source.one_of(key, known)]
 
 
 def compressed(source: Source) -> Recipe:
@@ -302,12 +276,13 @@ def compressed(source: Source) -> Recipe:
 
 def _tensor_dtype(source: Source, key: str, spec: Any) -> str:
     """Return the dtype of weights or of a cache that an object of compressed-tensors describes."""
-    kind = (spec.get("type"), spec.get("num_bits")) if isinstance(spec, dict) else None
-    if kind not in [*_TENSOR_DTYPES] or kind is None:
+    form: dict[str, Any] = spec if isinstance(spec, dict) else {}
+    kind = form.get("type", ""), form.get("num_bits")
+    if " ".join(map(str, kind)) not in table("quantisation")["dtypes"]:
         raise source.fault(key, "num_bits 4 or 8 of type float or int", spec)
-    group, strategy = spec.get("group_size"), spec.get("strategy")
+    group, strategy = form.get("group_size"), form.get("strategy")
     is_alone = kind == ("int", 4) and strategy == "channel"
-    group, has_zero_points = None if is_alone else group, not spec.get("symmetric", True)
+    group, has_zero_points = None if is_alone else group, not form.get("symmetric", True)
     found = source.of_groups(f"{key}.group_size", kind, group, has_zero_points, is_alone)
     return "fp8_block" if kind == ("float", 8) and strategy == "block" else found
 
@@ -343,9 +318,10 @@ def _quark_dtype(source: Source, key: str, spec: Any) -> str:
     """Return the dtype of one format, or of the last of several stages, which is what is stored."""
     spec = spec[-1] if isinstance(spec, list) and spec else spec
     name = spec.get("dtype") if isinstance(spec, dict) else None
-    if not isinstance(name, str) or name not in _QUARK_DTYPES:
-        raise source.fault(f"{key}.dtype", f"one of: {', '.join(_QUARK_DTYPES)}", name or spec)
+    known = table("quantisation")["quark"]
+    if not isinstance(name, str) or name not in known:
+        raise source.fault(f"{key}.dtype", f"one of: {', '.join(known)}", name or spec)
     group = spec.get("group_size")
     if name == "fp4" and group != 32:
         raise source.fault(f"{key}.group_size", "32 elements", group)
-    return source.of_groups(f"{key}.group_size", _QUARK_DTYPES[name], group, False, False)
+    return source.of_groups(f"{key}.group_size", tuple(known[name]), group, False, False)

@@ -106,7 +106,7 @@ def _rounded(source: Source, spec: Mapping[str, Any]) -> Format:
 def fp_quant(source: Source) -> Recipe:
     """FP-Quant: every linear layer, not the routed experts and not the LM head."""
     source.refuse("store_master_weights", "pseudoquantization")
-    weights = {"mxfp4": "mxfp4", "nvfp4": "fp4"}
+    weights = table("quantisation")["fp_quant"]
     name = source.one_of("forward_dtype", weights)
     plain = Format(source.dtype, source.dtype)
     return Recipe(Format(weights[name], "fp4"), experts=plain, kept=source.lists(*KEPT_KEYS))
