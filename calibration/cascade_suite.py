@@ -13,11 +13,12 @@ References
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from msgspec import Struct
+from msgspec.structs import replace
 
 from specmodel.base.units import check
 from specmodel.cost.deploying import deploy
@@ -120,8 +121,7 @@ SETTING = ["look_up", "routing_correlation", "output_tokens"]
 """What the paper leaves open of its runs."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SuiteSettings:
+class SuiteSettings(Struct, frozen=True, kw_only=True):
     """What the suite runs: names in `LOOK_UPS`, and values of all that the paper leaves open.
 
     ``first_draft_lengths`` are those of Cascade's very first trial; ``num_requests`` are of each

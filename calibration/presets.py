@@ -11,11 +11,11 @@ away.
 """
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 from scipy.optimize import brentq, minimize
 
 from copy_runs import OUTPUTS, fit_copy_runs, fit_runaways

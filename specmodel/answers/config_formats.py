@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specmodel.base.classes import dataclass
+from msgspec import Struct
+
 from specmodel.base.compiled import toml_tables
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import DEFAULT_ENGINE
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from specmodel.answers.schedule import Schedule
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConfigFormat:
+class ConfigFormat(Struct, frozen=True, kw_only=True):
     """How the configuration of an engine states a schedule.
 
     Parameters

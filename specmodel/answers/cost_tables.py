@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH, check_draft_length
 from specmodel.answers.config_formats import format_of_engine
 from specmodel.answers.plans import with_engine
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.ranges import check_points
 from specmodel.base.text import Viewed
@@ -45,8 +45,7 @@ MOST_STEPS = 4096
 """Most steps that SGLang's format is fitted to; the fit then takes about a second [-]."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class CostTable:
+class CostTable(Struct, frozen=True, kw_only=True, eq=False):
     """Step times by context length, batch size and verified tokens of a request.
 
     Parameters
@@ -140,8 +139,7 @@ def cost_table(
     return CostTable(draft_length=gamma, context_length=contexts, batch_size=sizes, **columns)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class StepCosts(Viewed):
+class StepCosts(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     """Step times by verified tokens, for an engine that adapts how many tokens it verifies.
 
     Parameters

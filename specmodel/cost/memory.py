@@ -3,8 +3,8 @@
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
-from specmodel.base.classes import dataclass
 from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
@@ -18,8 +18,7 @@ LOGGED_TOKENS = 8192
 """Tokens in flight that the startup log of vLLM to 0.25 counts with each request [token]."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class MemoryUse:
+class MemoryUse(Struct, frozen=True, eq=False, dict=True):
     """Memory of the fullest GPU; what the engine keeps for other uses comes on top.
 
     Parameters

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
 from typing import Any, get_args
 
 import numpy as np
+from msgspec import Struct, field
 
 from specmodel.algebra.overlap import exposed_share
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.cost.deploying import resolve
 from specmodel.cost.deployment import Deployment
@@ -28,8 +27,7 @@ HOST_SECONDS = (
 """Overheads of the host, which such fits may vary; those of kernels in graphs are held."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class MeasuredSteps:
+class MeasuredSteps(Struct, frozen=True, kw_only=True, eq=False):
     """Runs of engines: what was measured, (runs,), and the GPU alone, two columns of a pass."""
 
     plain: FloatArray  # of passes: time of the GPU [s], and kernels that no CUDA graph holds [-]
@@ -217,8 +215,7 @@ RUN_SPREAD = 0.06  # spread of a measured speedup or step [-]
 ONE_LOAD = 1.25  # batches and contexts that differ by a smaller factor are of one load [-]
 
 
-@dataclass(kw_only=True, eq=False)
-class SpeedupErrors:
+class SpeedupErrors(Struct, kw_only=True, eq=False):
     """Log predicted over measured speedups of one target [-], and the spreads of their runs [-]."""
 
     logs: list[float] = field(default_factory=list)

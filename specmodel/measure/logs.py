@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+from msgspec import Struct
 
 from specmodel.algebra.acceptance import conditional_acceptance
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
-from specmodel.base.classes import dataclass
 from specmodel.base.compiled import toml_tables
 from specmodel.base.errors import InputError
 
@@ -55,8 +55,7 @@ _MOST = 1e15
 """Largest figure that is read."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoggedAcceptance:
+class LoggedAcceptance(Struct, frozen=True, kw_only=True):
     """Acceptance as an engine or a benchmark printed it, over all lines that tell it.
 
     Parameters

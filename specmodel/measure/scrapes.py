@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from specmodel.algebra.acceptance import Acceptance, conditional_acceptance
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import whole_of
 from specmodel.base.records import read_text
@@ -31,8 +31,7 @@ Counts = dict[tuple[str, str], float]
 """Values by the labels of an engine, such as ``engine="0"``, and the counter with its position."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class MeasuredAcceptance:
+class MeasuredAcceptance(Struct, frozen=True, kw_only=True, eq=False):
     """Acceptance as an engine counted it, over the steps that had a draft.
 
     Parameters

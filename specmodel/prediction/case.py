@@ -7,11 +7,12 @@ Commands and Python come through here alike. Whatever was not given is taken as 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from specmodel.algebra.acceptance import (
     ACCEPTANCE_SPREAD,
@@ -22,7 +23,6 @@ from specmodel.algebra.acceptance import (
     typed_rates,
 )
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, refuse_unknown
 from specmodel.base.notes import Note
 from specmodel.base.units import Numeric, check
@@ -62,8 +62,7 @@ OF_DEPLOYMENTS |= {"may_not_fit", "force", "told_names", "told_drafter", "engine
 _KNOWN = _OF_POINTS | OF_DEPLOYMENTS
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Case:
+class Case(Struct, frozen=True, kw_only=True, eq=False):
     """One question, as it was resolved.
 
     Parameters

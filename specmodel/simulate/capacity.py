@@ -7,11 +7,11 @@ runs at several rates tell the capacity under any common factor of the predicted
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.simulate.outcome import Run, are_steady
@@ -34,8 +34,7 @@ _FALLING = 0.995
 those of requests that seldom meet [-]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Targets:
+class Targets(Struct, frozen=True, kw_only=True):
     """What requests should meet, and how many of them.
 
     Parameters
@@ -75,8 +74,7 @@ class Targets:
         return np.asarray(found)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Load:
+class Load(Struct, frozen=True, kw_only=True, eq=False):
     """What requests met at one rate over all replications.
 
     Parameters
@@ -118,8 +116,7 @@ class Load:
         return float(np.partition(slowness, place)[place])
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Capacity:
+class Capacity(Struct, frozen=True, kw_only=True, eq=False):
     """The largest rate that passes below the first that fails, and what was found on the way.
 
     Parameters
@@ -231,8 +228,7 @@ def search(try_rate: Callable[[float], Load], attainment: float, start: float) -
     return grid.capacity(place)
 
 
-@dataclass(frozen=True, eq=False)
-class _Grid:
+class _Grid(Struct, frozen=True, eq=False):
     """Rates tried by place on the refined grid."""
 
     try_rate: Callable[[float], Load]

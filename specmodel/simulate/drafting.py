@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.simulate.choices import Choice, choose, policy_maker
 from specmodel.simulate.machine_code import Function, as_lists, records
@@ -15,8 +15,7 @@ from specmodel.simulate.state import BY_BATCH, BY_STEP, OWN, SHARED, Server
 from specmodel.simulate.tables import TabulatedTimes
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drafting:
+class Drafting(Struct, frozen=True, kw_only=True):
     """What decides the draft length of a step; by default nothing is drafted.
 
     Parameters

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import asdict
+
 from specmodel.base.facts import Fact, known, with_ends
 from specmodel.prediction.table import Row, seconds
 
@@ -68,7 +70,7 @@ def capacity_facts(trial: Trial, rows: list[Row]) -> dict[str, Fact]:
     alike = [row["policy"] for row in others if (row["simulated_high"] or 0) >= low]
     again = {row["policy"]: row["passes_again"] for row in rows if row["passes_again"]}
     facts = {
-        "within": Fact(within_targets(**vars(trial.targets))),
+        "within": Fact(within_targets(**asdict(trial.targets))),
         "carries_most": Fact(named(best["policy"])),
         "capacity": Fact(rate, "request/s", best["predicted_low"], best["predicted_high"]),
         "as_good": Fact(", ".join(alike)),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from specmodel.base.errors import InputError, given, nearest, refuse_given
 from specmodel.base.units import check, single

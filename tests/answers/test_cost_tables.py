@@ -1,12 +1,12 @@
 """Tables of step times: against predictions, by hand, and as SGLang's own code reads them."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from engine_modules import own_module
 from hypothesis import HealthCheck, given, settings, strategies as st
+from msgspec.structs import replace
 from printed import refused
 
 from specmodel import InputError, deploy, load_engine

@@ -7,13 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
 import click
 import pytest
+from msgspec.structs import replace
 from printed import commands, widest
 from rows import cases, each_row, one_case
 from shapes import CONFIG

@@ -1,9 +1,8 @@
 """Capacity beside servers whose capacity is known by hand, and the coverage of its intervals."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from printed import refused
 from scipy import stats
 

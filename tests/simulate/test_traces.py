@@ -3,11 +3,11 @@
 import json
 import os
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from made_traces import make_trace
+from msgspec.structs import replace
 from printed import refused
 from rows import cases, each_row, faults
 

@@ -3,12 +3,12 @@
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from math import ceil, prod
 from pathlib import Path
 from typing import Any
 
-from specmodel.base.classes import dataclass
+from msgspec import Struct, field
+
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, kernel_dtype
 from specmodel.base.errors import InputError
 
@@ -37,8 +37,7 @@ def extent(text: str | int, sizes: Mapping[str, int]) -> int:
     return prod(ceil(size / to) * to for size, to in divided)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timed:
+class Timed(Struct, frozen=True, kw_only=True):
     """What of quantised weights and of a model is timed on a device, and why the rest is not.
 
     Parameters

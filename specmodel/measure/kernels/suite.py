@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from specmodel.base.classes import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.records import as_table
 from specmodel.measure.kernels.operators import NO_MORE, Timed
 
 if TYPE_CHECKING:
@@ -33,8 +35,7 @@ Sizes = dict[str, float]
 Shape = Sequence[int]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Point:
+class Point(Struct, frozen=True, kw_only=True, eq=False):
     """One workload, and the reference that is timed right before and after each of its repeats.
 
     Component and role are as in `measurements.COLUMNS` and `ROLES`. The columns in `fixed` hold for
@@ -137,7 +138,8 @@ def shapes_of(target: Architecture) -> dict[str, list[list[int]]]:
     """Return the shapes of each kind in the layers of a model, by the names of its fields."""
     found = dict[str, list[list[Any]]]()
     for group in target.layers:
-        sizes = vars(target) | vars(group.mixer) | vars(group.feed_forward)
+        parts = as_table(group)
+        sizes = as_table(target) | parts["mixer"] | parts["feed_forward"]
         for kind, row in SUITES["components"].items():
             names = [name for name in row["shape"] if name not in ("batch_size", "context_length")]
             shape = [sizes.get(name) for name in names]
