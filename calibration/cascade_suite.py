@@ -39,7 +39,7 @@ MODELS = {
 """Targets of the paper and the dtype of their weights."""
 
 HARDWARE = "rtx_6000_ada"
-DEFAULT_FIRST = CascadeSettings.first_draft_length
+DEFAULT_FIRST = CascadeSettings().first_draft_length
 
 TASKS = {"code": "code-ngram", "math": "math-ngram", "extraction": "summaries-ngram"}
 """Preset that stands for each task of the paper. HumanEval: edits of code, although look-up finds
@@ -232,7 +232,7 @@ def _cases(settings: SuiteSettings) -> Iterator[dict[str, Any]]:
         )
         times = replay_times(
             deployment,
-            max_draft_length=min(CascadeSettings.max_draft_length, longest),
+            max_draft_length=min(CascadeSettings().max_draft_length, longest),
             context_length=settings.context_length,
         )
         for look_up, length in itertools.product(settings.look_ups, settings.output_tokens):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from specmodel.base.compiled import toml_tables
 from specmodel.base.errors import InputError
+from specmodel.base.files import toml_tables
 from specmodel.cost.deploying import DEFAULT_ENGINE
 from specmodel.drafters.names import is_lookup
 from specmodel.machines.engine import EngineProfile, load_engine

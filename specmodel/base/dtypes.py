@@ -4,8 +4,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from specmodel.base.compiled import toml_tables
 from specmodel.base.errors import InputError
+from specmodel.base.files import toml_tables
 
 Dtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
 """Dtypes of arithmetic."""

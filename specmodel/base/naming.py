@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from specmodel.base.compiled import toml_tables
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.files import toml_tables
 
 _NAMES: dict[str, dict[str, str]] = toml_tables(Path(__file__).parent / "data/names.toml")
 SHORT = {word: name for name, words in _NAMES["gpus"].items() for word in words.split()}

@@ -14,12 +14,12 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin
 
 import numpy as np
+import tomli
 from msgspec import NODEFAULT, Struct, ValidationError, convert
 from msgspec.structs import FieldInfo, fields, force_setattr
 
-from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.files import check_readable, parsed_json, refusing
+from specmodel.base.files import check_readable, parsed_json, refusing, toml_tables
 from specmodel.base.naming import found_path, known_name
 from specmodel.base.units import FloatArray
 
@@ -170,7 +170,7 @@ def load(cls: type[RecordType], name: str | Path, folder: Path, argument: str) -
 
 @cache
 def _shipped(cls: type[Record], path: Path, argument: str) -> Any:
-    return compiled(path, [path], lambda: build(cls, read_mapping(path, argument), argument))
+    return build(cls, toml_tables(path), argument)
 
 
 def toml_text(record: Record, table: str = "") -> str:
@@ -227,10 +227,8 @@ def read_mapping(path: Path, argument: str) -> dict[str, Any]:
     """Return the top-level table of a TOML file, or of a JSON file by its suffix."""
     kind = "JSON" if path.suffix == ".json" else "TOML"
     text = read_text(path, argument, kind)
-    import tomllib  # which records that ship do not need
-
     try:
-        data = parsed_json(text) if kind == "JSON" else tomllib.loads(text)
+        data = parsed_json(text) if kind == "JSON" else tomli.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(argument, str(path), f"well-formed {kind} ({error})") from None
     if not isinstance(data, dict):

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from specmodel.base.compiled import toml_tables
+from specmodel.base.files import toml_tables
 
 Exchange: TypeAlias = Literal["ranks", "copies", "gather"]
 """How tokens get to whole experts on other GPUs: once to each GPU that has any of theirs, once for

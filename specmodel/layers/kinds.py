@@ -10,8 +10,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from specmodel.base.compiled import toml_tables
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.files import toml_tables
 
 
 class KernelKind(Struct, frozen=True, kw_only=True):

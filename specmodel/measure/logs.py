@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from specmodel.algebra.acceptance import conditional_acceptance
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
-from specmodel.base.compiled import toml_tables
 from specmodel.base.errors import InputError
+from specmodel.base.files import toml_tables
 
 _TABLES: dict[str, dict[str, list[str]]] = toml_tables(Path(__file__).parent / "data/logs.toml")
 _ENGINES = _TABLES["engines"]

@@ -28,6 +28,10 @@ Process = Literal["poisson", "gamma", "bursts"]
 Whole = NDArray[np.int64]
 
 
+LONGEST_DRAWN, MOST_TOGETHER = 32768, 2 * LONGEST
+"""Longest prompt or output of a law, and of both together, unless told otherwise [token]."""
+
+
 class Arrivals(Struct, frozen=True, kw_only=True):
     """When requests come: as a process with a rate, or from users who wait for their answers.
 
@@ -94,8 +98,8 @@ class Lengths(Struct, frozen=True, kw_only=True):
     prompt_spread: float = 0.0
     output_spread: float = 0.0
     correlation: float = 0.0
-    longest: int = 32768
-    together: int = 2 * LONGEST
+    longest: int = LONGEST_DRAWN
+    together: int = MOST_TOGETHER
 
     def __post_init__(self) -> None:
         for name in ("prompt_tokens", "output_tokens"):

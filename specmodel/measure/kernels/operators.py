@@ -1,7 +1,6 @@
 """Which operators multiply quantised weights on a device, by their table; no torch is needed."""
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from math import ceil, prod
 from pathlib import Path
@@ -11,6 +10,7 @@ from msgspec import Struct, field
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, kernel_dtype
 from specmodel.base.errors import InputError
+from specmodel.base.files import toml_tables
 
 BASE = "base"
 """Stands for the dtype of activations of the device under test."""
@@ -18,8 +18,7 @@ BASE = "base"
 Operator = Mapping[str, Any]
 """A product of quantised weights: a row of ``operators.toml``, which says what its fields hold."""
 
-_FILE = Path(__file__).parent / "data/operators.toml"
-_TABLES = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+_TABLES = toml_tables(Path(__file__).parent / "data/operators.toml")
 _ROWS: list[Operator] = _TABLES["operators"]
 _REASONS: dict[str, str] = _TABLES["reasons"]
 

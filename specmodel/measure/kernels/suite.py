@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
@@ -13,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.files import toml_tables
 from specmodel.base.records import as_table
 from specmodel.measure.kernels.operators import NO_MORE, Timed
 
@@ -80,8 +80,7 @@ def plain(value: float) -> str:
     return str(int(value)) if value == int(value) else str(value)
 
 
-_FILE = Path(__file__).parent / "data/suite.toml"
-SUITES = tomllib.loads(_FILE.read_text(encoding="utf-8"))  # helps need it, without NumPy
+SUITES = toml_tables(Path(__file__).parent / "data/suite.toml")  # helps need it, without NumPy
 for _device in ("xpu", "mps"):
     for _table in (SUITES, SUITES["repeats"], SUITES["pace"]):
         _table[_device] = _table["cuda"]

@@ -218,7 +218,7 @@ class Cascade(LearningPolicy):
         A longer ``max_draft_length`` is refused if it was given, and cut if it is the default.
         """
         longest = len(step_time) - 1
-        asked = settings.get("max_draft_length", min(CascadeSettings.max_draft_length, longest))
+        asked = settings.get("max_draft_length", min(CascadeSettings().max_draft_length, longest))
         if isinstance(asked, int) and asked > longest:
             expected = f"at most {longest}, the longest draft considered"
             raise InputError("cascade.max_draft_length", asked, expected)
