@@ -112,7 +112,7 @@ def _versions() -> str:
     data = sorted(sha256(f.read_bytes()).digest() for f in files if f.suffix in (".csv", ".toml"))
     lines = [f"data {sha256(b''.join(data)).hexdigest()[:12]} ({len(data)} files)"]
     lines += [f"python {python_version()}"]
-    for name in ("numpy", "pandas", "scipy", "pydantic", "click", "numba", "pyarrow", "torch"):
+    for name in ("numpy", "pandas", "scipy", "msgspec", "click", "numba", "pyarrow", "torch"):
         with suppress(PackageNotFoundError):
             lines += [f"{name} {version(name)}"]
     return "\n" + "\n".join(lines)
