@@ -21,6 +21,7 @@ from specmodel import Architecture, EngineProfile, HardwareProfile
 from specmodel.base import Record
 from specmodel.base.units import LARGEST_RATE
 from specmodel.layers.kinds import FITTED_KINDS
+from specmodel.simulate.policies.cascade import CascadeSettings
 from specmodel.simulate.policies.sglang import Slot
 from specmodel.simulate.traces import CopyProcess
 
@@ -204,10 +205,7 @@ def test_switches_on_layers_are_seen(source):
 
 @cases(
     "statement absent",
-    (
-        "import specmodel.prediction.predicting",
-        "numpy.random pandas scipy matplotlib torch click",
-    ),
+    ("import specmodel.prediction.predicting", "numpy.random pandas scipy matplotlib torch click"),
     (
         "import specmodel.cli.catalog, specmodel.cli.predict, specmodel.cli.schedule",
         "numpy pandas scipy matplotlib torch",
@@ -367,7 +365,7 @@ def numbers(kind):
         yield from numbers(part)
 
 
-@each_row("cls", [Architecture, HardwareProfile, EngineProfile, Slot, CopyProcess])
+@each_row("cls", [Architecture, HardwareProfile, EngineProfile, Slot, CascadeSettings, CopyProcess])
 def test_no_number_of_a_file_may_be_beyond_all_or_next_to_zero_where_it_divides(cls):
     found = [*numbers(type_info(cls))]
     assert found

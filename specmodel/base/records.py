@@ -123,6 +123,8 @@ def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
         record = convert(data, cls)
     except ValidationError as error:
         raise _fault(cls, data, error, argument) from None
+    except UnicodeEncodeError as error:
+        raise InputError(argument, error.object, "texts in UTF-8") from None
     name = getattr(record, "name", "")
     is_line = not any(character < " " or "\x7f" <= character <= "\x9f" for character in name)
     if len(name) > MOST_CHARACTERS or not is_line:
@@ -282,6 +284,8 @@ def _fault(cls: type[Record], value: Any, error: ValidationError, argument: str)
         return InputError(name, value, " or ".join(map(str, get_args(kind))))
     if message.startswith("Object"):
         return _wrong_keys(kind, value, message, name)
+    if "out of range" in message:
+        return InputError(name, value, "a number in range")
     _, types, bounds = message.partition(", got")[0].split("`")
     words = (_WORDS[each] for each in types.split(" | ") if each != "null")
     return InputError(name, value, " or ".join(words) + bounds)
@@ -302,8 +306,8 @@ def _wrong_keys(kind: Any, table: Mapping[str, Any], message: str, name: str) ->
     return InputError(_joined(name, key), table[key], f"a known field: {nearest(key, known)}{also}")
 
 
-def _joined(*names: str) -> str:
-    return ".".join(filter(None, names))
+def _joined(*names: object) -> str:
+    return ".".join(str(name) for name in names if name != "")
 
 
 def _part(kind: Any, value: Any, step: str) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from rows import each_row, faults
 
 from specmodel import InputError
 from specmodel.base import Record, as_table, build
-from specmodel.base.bounds import Day
+from specmodel.base.bounds import Day, Finite
 from specmodel.base.records import toml_text, unchecked
 
 Length = Annotated[float, Meta(gt=0, le=10)]
@@ -53,7 +53,7 @@ class Drawing(Record, frozen=True, kw_only=True):
     copies: Annotated[int, Meta(ge=1, lt=100)] = 1
     is_filled: bool = False
     parts: Annotated[tuple[Part, ...], Meta(min_length=1)]
-    origin: tuple[float, float] = (0.0, 0.0)
+    origin: tuple[Finite, Finite] = (0.0, 0.0)
     widths: Annotated[list[Length], Meta(min_length=0, max_length=2)] = field(default_factory=list)
     frame: Square | None = None
     pens: dict[Literal["thin", "thick"], Length] = field(default_factory=dict)
