@@ -74,7 +74,7 @@ def field_names(cls: type[Struct]) -> tuple[str, ...]:
 
 
 def as_table(
-    record: Record, keeps: Callable[[FieldInfo, object], bool] | None = None
+    record: Struct, keeps: Callable[[FieldInfo, object], bool] | None = None
 ) -> dict[str, Any]:
     """Return a record as a table of a file: nested dicts of the fields that are kept, not hidden.
 
@@ -87,7 +87,7 @@ def as_table(
     """
 
     def plain(value: Any) -> Any:
-        if isinstance(value, Record):
+        if isinstance(value, Struct):
             return as_table(value, keeps)
         if isinstance(value, Mapping):
             return {key: plain(inner) for key, inner in value.items()}
@@ -98,7 +98,8 @@ def as_table(
         values = {f.name: values[f.name] for f in fields(record) if keeps(f, values[f.name])}
     config = record.__struct_config__
     kind = {config.tag_field: config.tag} if config.tag_field else {}
-    return kind | {name: plain(v) for name, v in values.items() if name not in record.hidden}
+    hidden = record.hidden if isinstance(record, Record) else ()
+    return kind | {name: plain(value) for name, value in values.items() if name not in hidden}
 
 
 def unchecked(record: RecordType, changes: Mapping[str, object]) -> RecordType:
@@ -175,7 +176,7 @@ def _shipped(cls: type[Record], path: Path, argument: str) -> Any:
     return build(cls, toml_tables(path), argument)
 
 
-def toml_text(record: Record, table: str = "") -> str:
+def toml_text(record: Struct, table: str = "") -> str:
     """Return a record as TOML, without fields that are None and empty tables.
 
     With `table`, the dotted name of the table that it becomes, fields at their default are left out
