@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.files import toml_tables
-from specmodel.base.records import as_table
 from specmodel.measure.kernels.operators import NO_MORE, Timed
 
 if TYPE_CHECKING:
@@ -137,8 +136,8 @@ def shapes_of(target: Architecture) -> dict[str, list[list[int]]]:
     """Return the shapes of each kind in the layers of a model, by the names of its fields."""
     found = dict[str, list[list[Any]]]()
     for group in target.layers:
-        parts = as_table(group)
-        sizes = as_table(target) | parts["mixer"] | parts["feed_forward"]
+        parts = (part for part in (target, group.mixer, group.feed_forward) if part)
+        sizes = {name: size for part in parts for name, size in asdict(part).items()}
         for kind, row in SUITES["components"].items():
             names = [name for name in row["shape"] if name not in ("batch_size", "context_length")]
             shape = [sizes.get(name) for name in names]
