@@ -9,10 +9,11 @@ import os
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from dataset import write_dataset
 from fallbacks import with_fits, write_rankings

@@ -6,12 +6,12 @@ it prints what is kept in results/cascade/table.txt; it takes 75 s on two cores.
 
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 import click
 import numpy as np
 import pandas as pd
+from msgspec.structs import asdict
 
 import cascade_suite as suite
 from cascade_suite import DEFAULT_FIRST, PAPER, SuiteSettings
@@ -50,7 +50,7 @@ REQUESTS = 200
 def main(*, requests: int, workers: int, **options: Any) -> Answer:
     """Redo Cascade's evaluation: 5 MoEs, 7 workloads, fixed draft lengths against the policy."""
     check("requests", requests, minimum=1, maximum=MOST, whole=True)
-    named = {field.name for field in fields(SuiteSettings)}
+    named = {*SuiteSettings.__struct_fields__}
     given = {name: value for name, value in options.items() if name in named}
     settings = suite.SuiteSettings(num_requests=requests, **given)
     with told_progress(settings.num_cases, "cases", "Replaying") as tell:
@@ -64,7 +64,7 @@ def main(*, requests: int, workers: int, **options: Any) -> Answer:
 
     return Answer(
         page=page,
-        fields={"settings": vars(settings), "paper": PAPER}
+        fields={"settings": asdict(settings), "paper": PAPER}
         | {name: records(table) for name, table in tables.items()},
         rows=records(claims),
     )

@@ -13,11 +13,12 @@ References
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from msgspec import Struct
+from msgspec.structs import replace
 
 from specmodel.answers.sweeps.workers import results
 from specmodel.base.units import check
@@ -38,7 +39,7 @@ MODELS = {
 """Targets of the paper and the dtype of their weights."""
 
 HARDWARE = "rtx_6000_ada"
-DEFAULT_FIRST = CascadeSettings.first_draft_length
+DEFAULT_FIRST = CascadeSettings().first_draft_length
 
 TASKS = {"code": "code-ngram", "math": "math-ngram", "extraction": "summaries-ngram"}
 """Preset that stands for each task of the paper. HumanEval: edits of code, although look-up finds
@@ -120,8 +121,7 @@ SETTING = ["look_up", "routing_correlation", "output_tokens"]
 """What the paper leaves open of its runs."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SuiteSettings:
+class SuiteSettings(Struct, frozen=True, kw_only=True):
     """What the suite runs: names in `LOOK_UPS`, and values of all that the paper leaves open.
 
     ``first_draft_lengths`` are those of Cascade's very first trial; ``num_requests`` are of each
@@ -232,7 +232,7 @@ def _cases(settings: SuiteSettings) -> Iterator[dict[str, Any]]:
         )
         times = replay_times(
             deployment,
-            max_draft_length=min(CascadeSettings.max_draft_length, longest),
+            max_draft_length=min(CascadeSettings().max_draft_length, longest),
             context_length=settings.context_length,
         )
         for look_up, length in itertools.product(settings.look_ups, settings.output_tokens):

@@ -15,10 +15,11 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 ROOT = Path(__file__).parents[1]
 TABLE = Path(__file__).with_suffix(".toml")
@@ -33,8 +34,7 @@ NAME = re.compile(r"\d{4}-\d\d-\d\d|\d+(?:\.\d+){2,}|.*[^\W\d_].*")
 BRACED = re.compile(r"\{([^{}]*)\}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Claim:
+class Claim(Struct, frozen=True, kw_only=True):
     """Words of a page, the numbers in them, and how to read these in what a command prints."""
 
     words: str  # numbers in braces
@@ -54,8 +54,7 @@ class Claim:
         return [number for match in found if match for number in match.groups()]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Command:
+class Command(Struct, frozen=True, kw_only=True):
     """A command, what it needs, and the claims that it backs."""
 
     run: str

@@ -15,7 +15,6 @@ import argparse
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from importlib.util import find_spec
 from itertools import product, repeat
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 import specmodel
@@ -197,7 +197,7 @@ def end_to_end(
     }
 
 
-class CatchingUp(Drafter):
+class CatchingUp(Drafter, frozen=True):
     """A draft model as `decoder.Speculator` runs it: its first pass has two tokens."""
 
     def run_by(self, first: str) -> "CatchingUp":

@@ -1,9 +1,10 @@
 """What `closed_loop.py` decodes: MoE models by dtype of weights, at which points, how often."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import torch
+from msgspec import Struct
+from msgspec.structs import replace
 
 from decoder import operators
 from specmodel.base.dtypes import check_dtype
@@ -12,8 +13,7 @@ from specmodel.measure.kernels.operators import BASE
 from specmodel.models.architecture import Architecture
 
 
-@dataclass(frozen=True, kw_only=True)
-class Setting:
+class Setting(Struct, frozen=True, kw_only=True):
     """What is decoded, at which points, and how often."""
 
     targets: tuple[Architecture, ...]

@@ -7,10 +7,11 @@ Figures of many requests are means over the gamma and beta laws, by quadrature.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.special import expit, logit, roots_genlaguerre, roots_jacobi
@@ -51,8 +52,7 @@ DRAWN_TOKENS = 15e6
 """Output tokens that are drawn to see what closed forms leave out [token]."""
 
 
-@dataclass(frozen=True)
-class Nodes:
+class Nodes(Struct, frozen=True):
     """Kinds of requests: chance that a run starts, share of short runs, and weight."""
 
     start: Array
@@ -180,7 +180,7 @@ def fit_copy_runs(
         generator = np.random.default_rng(seed)
         size = int(DRAWN_TOKENS / np.mean(choices))
         lengths = generator.choice(choices, size)
-        found = _figures(vars(trace_statistics(sample_trace(process, size, lengths, generator))))
+        found = _figures(asdict(trace_statistics(sample_trace(process, size, lengths, generator))))
         off = found / wanted - 1
         if np.abs(off).max() < 0.003:
             break

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any, get_args
 
 import pandas as pd
+from msgspec.structs import replace
 
 from gpu_engine import RANDOM_HOST, STEPS, read_steps
 from published.population import Population, fit_population

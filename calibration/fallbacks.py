@@ -7,12 +7,12 @@ fits out of profiles that are worse than what would be taken for them.
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import pandas as pd
+from msgspec.structs import replace
 
 from published.datasets import source_name
 from published.tables import STACKS

@@ -12,12 +12,12 @@ Usage: python calibration/figures.py WHAT [FILE], WHAT being one of
 
 import argparse
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 
 from specmodel import decode
 from specmodel.cost.deploying import deploy

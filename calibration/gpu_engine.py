@@ -18,12 +18,12 @@ of a batch. --output writes the engine on this host.
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from msgspec.structs import replace
 
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text

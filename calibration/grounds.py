@@ -9,7 +9,6 @@ puts it into ``specmodel/prediction/grounds.csv``.
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 
 import as_published
 import interval_judge as judge

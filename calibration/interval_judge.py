@@ -11,11 +11,12 @@ them, which takes minutes.
 """
 
 import sys
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 from scipy import optimize, special, stats
 
 from engines import TABLE, engine_of_others, fit, rows_for, runs
@@ -48,8 +49,7 @@ _NOTED = {"temperature": r"^temperature (\d+)", "proposal_rate": r"proposal_rate
 """Columns that stand in notes."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Errors:
+class Errors(Struct, frozen=True, kw_only=True, eq=False):
     """Logarithms of measured over predicted speedups, and variances that are not sought [-]."""
 
     host: np.ndarray
@@ -59,7 +59,7 @@ class Errors:
     others: FloatArray
 
     def of(self, chosen: np.ndarray) -> "Errors":
-        return Errors(**{name: values[chosen] for name, values in vars(self).items()})
+        return Errors(**{name: values[chosen] for name, values in asdict(self).items()})
 
     def law(self) -> list[float]:
         """Return the constants at which the errors are likeliest; a host weighs as its root."""

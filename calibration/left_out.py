@@ -8,11 +8,11 @@ these, and the left-out model is predicted by both. Prints what would have been 
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 
 from ledger import contradicted
 from popularity import SPREAD

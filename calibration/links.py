@@ -7,12 +7,12 @@ fits; `all_published.py` begins with the same.
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import asdict, replace
 from scipy.optimize import least_squares
 
 from published.all_reduces import COLUMNS, LinkFitting, errors_of, fit_all_reduces
@@ -143,7 +143,7 @@ def record(fitting: LinkFitting, version: str, measured_on: str) -> AllReduceFit
     return AllReduceFit(
         version=version,
         source=f"all-reduces of 2 KB to 256 MB on 2 to 8 GPUs, {source_name()}, {measured_on}",
-        **vars(fitting.parameters),
+        **asdict(fitting.parameters),
         num_points=fitting.result.num_points,
         mean_error=rounded(error.mean(), 3),
         median_error=rounded(np.median(error), 3),

@@ -12,12 +12,12 @@ acceptance is that of the closed loops.
 
 import argparse
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 
 from fluid import fluid_state
 from real_judge import drafter_named

@@ -5,7 +5,6 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,8 @@ from typing import Any
 import click
 import numpy as np
 import pandas as pd
+from msgspec import Struct
+from msgspec.structs import replace
 
 from program import carry_out
 from specmodel.base.errors import InputError, nearest
@@ -62,8 +63,7 @@ _NUMBERS: dict[str, dict[str, Any]] = {
 _STARTS = (0.3, 0.5, 0.65, 0.8)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class EngineFitting:
+class EngineFitting(Struct, frozen=True, kw_only=True, eq=False):
     """A fitted engine: its profile, and the result of the fit.
 
     Parameters
@@ -204,8 +204,7 @@ def _check_left_out(table: pd.DataFrame, column: str) -> None:
         raise InputError("leave_out", column, "a column with several values")
 
 
-@dataclass(frozen=True, eq=False)
-class _Linear:
+class _Linear(Struct, frozen=True, eq=False):
     """One measurement: times without the varied overheads, and how much each overhead adds.
 
     Times of a decode step, a step and a verify pass, shape (3, batch sizes); slopes by overhead.

@@ -9,11 +9,11 @@ opinion that nothing is fitted to.
 """
 
 import sys
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.cost.deploying import resolve

@@ -10,13 +10,13 @@ was served by a schedule as well, it has schedule.json and served.schedule.csv.
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text

@@ -15,11 +15,11 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from msgspec import Struct
 
 from specmodel.base.errors import InputError
 from specmodel.simulate.traces import Trace, ngram_trace
@@ -40,8 +40,7 @@ NAMES = re.compile(r"^\s*(?:def|class) ([A-Za-z_]\w{3,})", re.M)
 LICENCE = re.compile(r"^(licen[cs]e|copying)", re.I)
 
 
-@dataclass(frozen=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """A text of the list: its kind, name and digest, and what it holds."""
 
     kind: str

@@ -6,7 +6,6 @@ or not accepted by it, or what differs.
 """
 
 import collections
-import dataclasses
 import shutil
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from specmodel.base.errors import InputError
+from specmodel.base.records import as_table
 from specmodel.models.architecture import Architecture
 
 LABELS = ("name", "source")
@@ -30,7 +30,7 @@ def configurations(paths: list[Path]) -> Iterator[Path]:
 
 def shape(path: Path) -> dict[str, Any]:
     """Return the fields of the architecture that a configuration describes."""
-    fields = dataclasses.asdict(Architecture.from_hf_config(path))
+    fields = as_table(Architecture.from_hf_config(path))
     return {key: value for key, value in fields.items() if key not in LABELS}
 
 

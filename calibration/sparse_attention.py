@@ -10,13 +10,13 @@ says what stands in where an engine has none; prints the errors on shapes that w
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 
 from fallbacks import KEY, ranking, with_fits
 from published import block_sparse_modules as msa, compressed_modules as v4, sparse_modules as dsa

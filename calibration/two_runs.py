@@ -13,11 +13,11 @@ perhaps.
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import date
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 
 import interval_judge
 from engines import TABLE, engine_of_others, fit

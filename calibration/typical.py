@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 
 from published.mixers import RECURRENCES
 from published.tables import NORMS

@@ -16,12 +16,13 @@ import argparse
 import resource
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fluid import fluid_state
 from specmodel.algebra.acceptance import Acceptance
@@ -100,8 +101,7 @@ def table() -> None:
         )
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """A step as it ran: its time [s], and draft length, contexts and chunks in tokens.
 
     Contexts are those of requests that decode; a chunk has its tokens and those before it.

@@ -1,8 +1,7 @@
 """The time of a pass from its work in numbers, component by component, to check programs by."""
 
-from dataclasses import fields, replace
-
 import numpy as np
+from msgspec.structs import fields, replace
 
 from specmodel import HardwareProfile
 from specmodel.cost import PassTime, component_time

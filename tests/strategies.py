@@ -1,8 +1,7 @@
 """Random architectures, hardware and layouts for property tests."""
 
-from dataclasses import replace
-
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from shapes import plain_shape
 
 from specmodel import Architecture, Deployment, HardwareProfile, ngram_drafter

@@ -1,7 +1,6 @@
 """The shape of the package: layers, import weight, exported names, docstrings, small files."""
 
 import ast
-import dataclasses
 import importlib
 import inspect
 import re
@@ -13,14 +12,16 @@ from pathlib import Path
 from typing import get_args, is_typeddict
 
 import pytest
+from msgspec import structs
+from msgspec.inspect import Field, FloatType, IntType, Type, type_info
 from rows import cases, each_row
 
 import specmodel
 from specmodel import Architecture, EngineProfile, HardwareProfile
 from specmodel.base import Record
-from specmodel.base.schemas import schema_of
 from specmodel.base.units import LARGEST_RATE
 from specmodel.layers.kinds import FITTED_KINDS
+from specmodel.simulate.policies.cascade import CascadeSettings
 from specmodel.simulate.policies.sglang import Slot
 from specmodel.simulate.traces import CopyProcess
 
@@ -145,7 +146,7 @@ LAYERS = [
 def switches_on_layers(tree):
     """Lines that ask of which kind a layer is: by its class, or by the name of its kind."""
     names = {name for name, _ in LAYERS}
-    kinds = {getattr(layer, "kind", "") for _, layer in LAYERS} - {""}
+    kinds = {layer.__struct_config__.tag for _, layer in LAYERS if isinstance(layer, type)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             names |= {alias.asname or alias.name for alias in node.names if alias.name in names}
@@ -204,19 +205,10 @@ def test_switches_on_layers_are_seen(source):
 
 @cases(
     "statement absent",
-    (
-        "import specmodel.prediction.predicting",
-        "numpy.random pydantic pandas scipy matplotlib torch click",
-    ),
+    ("import specmodel.prediction.predicting", "numpy.random pandas scipy matplotlib torch click"),
     (
         "import specmodel.cli.catalog, specmodel.cli.predict, specmodel.cli.schedule",
-        "numpy pydantic pandas scipy matplotlib torch",
-    ),
-    (
-        "from specmodel.models.architecture import Architecture; "
-        "from specmodel.machines.hardware import Memory; "
-        "Memory(capacity_bytes=8e10, peak_bytes_per_s=3e12, l2_bytes=5e7, source='made up')",
-        "pydantic",
+        "numpy pandas scipy matplotlib torch",
     ),
 )
 def test_import_weight(statement, absent):
@@ -301,12 +293,11 @@ def test_functions_at_fronts_spell_their_arguments_out():
 
 
 def _fields(value):
-    """Declared fields of a record or dataclass, with their types; none of another class."""
-    records = [each for each in value.__mro__ if dataclasses.is_dataclass(each)]
-    declared = [vars(each).get("__annotations__", {}) for each in records]
-    fields = {name: str(kind) for each in declared for name, kind in each.items()}
-    left_out = {"__pydantic_config__", *FITTED_KINDS}  # kinds are fields that a table makes
-    return {name: kind for name, kind in fields.items() if name not in left_out}
+    """Fields of a record with their types as declared; none of another class."""
+    declared = [vars(each).get("__annotations__", {}) for each in value.__mro__]
+    kinds = {name: str(kind) for each in declared for name, kind in each.items()}
+    names = {*getattr(value, "__struct_fields__", ())} - {*FITTED_KINDS}  # which a table makes
+    return {name: kind for name, kind in kinds.items() if name in names}
 
 
 def records_below(base):
@@ -316,17 +307,13 @@ def records_below(base):
         yield from records_below(cls)
 
 
-def test_records_are_frozen_dataclasses_of_named_fields():
-    """One that is not decorated inherits all: its own annotations would be no fields."""
+def test_records_are_frozen_and_of_named_fields():
     found = {cls for cls in records_below(Record) if cls.__module__.startswith("specmodel.")}
     assert len(found) > 30
     for cls in found:
-        assert set(vars(cls).get("__annotations__", {})) <= {
-            f.name for f in dataclasses.fields(cls)
-        }
-        # of any dataclass, which the type of `cls` does not say
-        assert cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
-        assert all(field.kw_only for field in dataclasses.fields(cls))
+        assert cls.__struct_config__.frozen
+        parameters = inspect.signature(cls).parameters.values()
+        assert all(one.kind is one.KEYWORD_ONLY for one in parameters)
 
 
 def _missing_from_docstring(value):
@@ -369,18 +356,17 @@ def _entries(doc, section):
     return entries
 
 
-def numbers(schema):
-    """Give the schemas of numbers within a schema."""
-    if isinstance(schema, dict):
-        if schema.get("type") in ("int", "float"):
-            yield schema
-        schema = list(schema.values())
-    for inner in schema if isinstance(schema, list) else ():
-        yield from numbers(inner)
+def numbers(kind):
+    """Give the types of numbers within a type."""
+    if isinstance(kind, IntType | FloatType):
+        yield kind
+    parts = structs.asdict(kind).values() if isinstance(kind, Type | Field) else kind
+    for part in parts if isinstance(kind, Type | Field | tuple) else ():
+        yield from numbers(part)
 
 
-@each_row("cls", [Architecture, HardwareProfile, EngineProfile, Slot, CopyProcess])
+@each_row("cls", [Architecture, HardwareProfile, EngineProfile, Slot, CascadeSettings, CopyProcess])
 def test_no_number_of_a_file_may_be_beyond_all_or_next_to_zero_where_it_divides(cls):
-    found = [*numbers(schema_of(cls))]
+    found = [*numbers(type_info(cls))]
     assert found
-    assert all("gt" not in one and one["ge"] < one["le"] <= LARGEST_RATE for one in found)
+    assert all(one.gt is None and one.ge < (one.le or one.lt) <= LARGEST_RATE for one in found)

@@ -1,11 +1,11 @@
 """Fit of all-reduces inside a node to their published times, judged on sizes left out."""
 
-from dataclasses import fields
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import fields
 
 from specmodel.algebra.collectives import AllReduceParameters, all_reduce_time
 from specmodel.base.errors import InputError

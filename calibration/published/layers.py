@@ -5,11 +5,12 @@ of parameters, and kinds may share some. What no row shows is held at values mea
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from published import datasets
@@ -97,8 +98,7 @@ def predicted_time(
     return times
 
 
-@dataclass(frozen=True)
-class TimedLayers:
+class TimedLayers(Struct, frozen=True):
     """What is fitted to layers of one kind on a GPU.
 
     ``bounds`` holds lower bound, upper bound and start of each parameter that is fitted beside the

@@ -1,9 +1,9 @@
 """Fit of MoESD's ten parameters within its bounds; the paper fits every 11th of 228 points."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 
 import numpy as np
+from msgspec.structs import fields
 
 from specmodel.algebra import moesd
 from specmodel.algebra.moesd import MoESDParameters

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from specmodel.base.units import FloatArray
 from specmodel.fit.measured.tables import Served
@@ -33,8 +34,7 @@ PLAIN_SPREAD = 0.12
 """Of a plain step with an unknown share of prefill [-]."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Population:
+class Population(Struct, frozen=True, kw_only=True, eq=False):
     """Result of a fit of engines and hosts together.
 
     `logarithms` are those of the seconds `VARIED`, shape (engines, 6), with a covariance of all of

@@ -1,7 +1,6 @@
 """Public names: a list of what a package exports, and a check that the reference has them all."""
 
 import inspect
-from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -73,8 +72,8 @@ def without_long_defaults(
     app: Sphinx, what: str, name: str, value: Any, options: Any, given: str | None, back: str | None
 ) -> tuple[str | None, str | None]:
     """Show defaults of a record that fill more than a line as three dots."""
-    for field in fields(value) if given and is_dataclass(value) else ():
-        default = object_description(field.default)
+    for each in getattr(value, "__struct_defaults__", ()):
+        default = object_description(each)
         if given and len(default) > LONGEST_DEFAULT:
             given = given.replace(default, "...")
     return given, back

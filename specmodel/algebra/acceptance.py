@@ -1,15 +1,15 @@
 """How often drafted tokens are accepted, in whichever of six forms it was measured."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
 from functools import cached_property
 from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from specmodel.algebra import speculation
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import NORMAL_80, FloatArray, Numeric, check, single, unwrap
 
@@ -255,8 +255,7 @@ ONE_FOR_ALL = ("acceptance_by_position", _BY_CONTEXT)
 """Forms whose numbers are one acceptance for all points."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Acceptance:
+class Acceptance(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Acceptance of drafted tokens, given in exactly one of six forms.
 
     Parameters
@@ -458,5 +457,5 @@ class Acceptance:
         return InputError("measured_draft_length", None, expected)
 
 
-FORMS = tuple(field.name for field in fields(Acceptance)[:-4])
+FORMS = Acceptance.__struct_fields__[:-4]
 """Names of the six forms."""

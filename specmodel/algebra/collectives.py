@@ -1,14 +1,13 @@
 """Time of all-reduces inside a node, by whichever algorithm is faster."""
 
 import numpy as np
+from msgspec import Struct
 
 from specmodel.algebra.roofline import Value
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class AllReduceParameters:
+class AllReduceParameters(Struct, frozen=True, kw_only=True, eq=False):
     """How fast the all-reduces of a serving stack are on one kind of GPU.
 
     Parameters

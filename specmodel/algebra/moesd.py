@@ -11,15 +11,15 @@ References
 """
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from specmodel.algebra import experts, speculation
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check, unwrap
 
 
-@dataclass(frozen=True, kw_only=True)
-class MoESDParameters:
+class MoESDParameters(Struct, frozen=True, kw_only=True):
     """The ten parameters of Algorithm 1, named as in the paper.
 
     Parameters
@@ -46,7 +46,7 @@ class MoESDParameters:
     s: float
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
+        for name, value in asdict(self).items():
             check(name, value, minimum=1 if name == "s" else 0)
 
 

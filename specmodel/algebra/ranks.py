@@ -4,13 +4,12 @@ from functools import cache
 from math import erfc, exp, pi, sqrt
 
 import numpy as np
+from msgspec import Struct
 
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(Struct, frozen=True):
     """What one GPU sends in a collective operation, and the hops it waits for.
 
     Parameters

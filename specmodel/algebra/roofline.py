@@ -4,8 +4,8 @@ from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 
 SHARPNESS = 8.0
@@ -28,8 +28,7 @@ _NEGLIGIBLE = 2.0**-54
 """What changes no digit of 1 [-]."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class KernelParameters:
+class KernelParameters(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """How well kernels of one kind use a GPU; the defaults are the data sheet.
 
     Each is a number, or an array of draws that broadcasts with the points.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from specmodel.algebra.speculation import expected_tokens_per_step
 from specmodel.answers.config_formats import one_length, takes_length
-from specmodel.base.classes import dataclass
 from specmodel.base.facts import Fact, known
 from specmodel.base.ranges import spans
 from specmodel.cost.deploying import GPU_DEGREES
@@ -34,8 +35,7 @@ _ANY_WOULD_DO = 1.01
 """Tokens a step below which any acceptance would do, so that none is asked for [token]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Verdict(Struct, frozen=True, kw_only=True, dict=True):
     """Where speculation surely pays, may pay and loses, and the advice that follows.
 
     Parameters
@@ -198,8 +198,7 @@ def graph_option(deployment: Deployment) -> str:
     return f" {limit.typed}" if limit and not limit.default_of else ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BetterLayout:
+class BetterLayout(Struct, frozen=True, kw_only=True):
     """A layout of the same GPUs that carries more tokens/s at a batch size.
 
     Parameters

@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from specmodel.answers.curves import compared_rows
 from specmodel.answers.ranking import Ranking
 from specmodel.answers.within import largest_batches
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.naming import model_name
 from specmodel.base.ranges import check_points
@@ -45,8 +45,7 @@ _USUAL = "usual"
 """The word for the acceptance that is published, or else typical."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Alternatives(Viewed):
+class Alternatives(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Predictions of alternatives by name, which says what differs between them.
 
     Parameters

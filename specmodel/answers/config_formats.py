@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specmodel.base.classes import dataclass
-from specmodel.base.compiled import toml_tables
+from msgspec import Struct
+
 from specmodel.base.errors import InputError
+from specmodel.base.files import toml_tables
 from specmodel.cost.deploying import DEFAULT_ENGINE
 from specmodel.drafters.names import is_lookup
 from specmodel.machines.engine import EngineProfile, load_engine
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from specmodel.answers.schedule import Schedule
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConfigFormat:
+class ConfigFormat(Struct, frozen=True, kw_only=True):
     """How the configuration of an engine states a schedule.
 
     Parameters

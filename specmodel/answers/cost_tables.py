@@ -6,11 +6,11 @@ of the drafted tokens to verify. For that it needs the step time by requests and
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
+from msgspec.structs import replace
 
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.answers.config_formats import with_engine

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from specmodel.algebra.experts import active_experts, correlated_active_experts
 from specmodel.algebra.speculation import break_even_acceptance_rate
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, refuse_given
 from specmodel.base.ranges import ranges_text, spans
 from specmodel.base.units import FloatArray, Numeric, check, rows_of
@@ -34,8 +34,7 @@ _CONTEXTS = tuple(1024 * 2**i for i in range(9))
 _COORDINATES = ("batch_size", "context_length", "draft_length")
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweetSpot:
+class SweetSpot(Struct, frozen=True, kw_only=True):
     """The batch sizes where speculation pays.
 
     Parameters

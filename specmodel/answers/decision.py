@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from specmodel.answers.advice import LOSS, graph_option, start_options, taken_length
 from specmodel.answers.config_formats import config_format, format_of_engine
 from specmodel.answers.plans import Plan, plan_schedule
 from specmodel.answers.schedule import IntArray
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.drafters.by_name import drafter_kind
@@ -31,8 +31,7 @@ _MOST_JUDGED = 4096
 """Batch sizes that are judged at most [-]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Graphs:
+class Graphs(Struct, frozen=True, kw_only=True):
     """The engine's option for larger CUDA graphs, and the worst batch size without it.
 
     Parameters
@@ -49,8 +48,7 @@ class Graphs:
     batch_size: int
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True, eq=False):
     """What an engine is started with for all batch sizes, and what that gives.
 
     Parameters

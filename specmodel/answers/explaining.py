@@ -7,8 +7,8 @@ from math import factorial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray, rows_of
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.passes import ComponentTime
@@ -31,8 +31,7 @@ CHUNK = 8_192
 _COORDINATES = ("batch_size", "draft_length", "context_length")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Explanation:
+class Explanation(Struct, frozen=True, kw_only=True, eq=False):
     """Two waterfalls for each point of a prediction.
 
     Parameters

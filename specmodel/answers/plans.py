@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from specmodel.answers.config_formats import ConfigFormat
 from specmodel.answers.schedule import DEFAULT_TOLERANCE, Schedule, draft_length_schedule
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import refuse_given
 from specmodel.base.notes import Note
 from specmodel.base.ranges import MAX_VALUES, check_points
@@ -41,8 +41,7 @@ _WORTH = 1.01
 """Speedup above which a batch size that may pay or not is still worth a seat [-]."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Plan(Viewed):
+class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """A schedule for an engine, and the prediction that it was made from.
 
     Parameters

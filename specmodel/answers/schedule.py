@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import runs
 from specmodel.base.units import FloatArray, Numeric, check, rows_of
@@ -24,8 +24,7 @@ _COLUMNS = ("batch_size", "draft_length", "speedup", "best_draft_length", "best_
 IntArray = NDArray[np.int64]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Schedule:
+class Schedule(Struct, frozen=True, kw_only=True, eq=False):
     """A draft length for each batch size 1, 2, …, and the speedup with it.
 
     Parameters

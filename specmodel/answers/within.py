@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Self
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from specmodel.algebra.money import cost_per_million_tokens
-from specmodel.base.classes import dataclass
 from specmodel.base.facts import Fact, known
 from specmodel.cost.deployment import NO_DRAFTER
 from specmodel.prediction.case import Case
@@ -27,8 +27,7 @@ _MOST_JUDGED = 512
 """Points of which the interval is computed [-]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LargestBatches:
+class LargestBatches(Struct, frozen=True, kw_only=True, dict=True):
     """The largest batches that meet a time per token, among the points of a prediction.
 
     Parameters

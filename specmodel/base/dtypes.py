@@ -2,11 +2,10 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from specmodel.base.compiled import toml_tables
 from specmodel.base.errors import InputError
-from specmodel.base.schemas import one_of
+from specmodel.base.files import toml_tables
 
 Dtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
 """Dtypes of arithmetic."""
@@ -31,9 +30,6 @@ and the like have 16 bits for each group of so many, and no zero points; fp8_blo
 each block of 128 x 128. Scales of fp8 and int8 by tensor or channel, at most 0.1 %, are left
 out."""
 
-StorageDtype = Annotated[str, one_of(BYTES_PER_ELEMENT)]
-"""Dtypes of weights and caches, the keys of `BYTES_PER_ELEMENT`."""
-
 _GROUPED = {name: name.partition("_g")[0] for name in BYTES_PER_ELEMENT if "_g" in name}
 _KERNELS = {"fp8_block": "fp8", "mxfp8": "fp8", **_GROUPED}
 """Dtypes that differ from another one only in how many elements share a scale, and that one."""
@@ -41,9 +37,15 @@ _KERNELS = {"fp8_block": "fp8", "mxfp8": "fp8", **_GROUPED}
 _WITH_FP8 = {"mxfp4": "mxfp4_fp8", "int4": "int4_fp8"}
 """Weights of four bits that some kernels widen to 8 bits, and the name of such kernels' fits."""
 
-FitDtype = Annotated[str, one_of([*BYTES_PER_ELEMENT, *_WITH_FP8.values()])]
-"""Dtypes that fits are named by: of weights or caches, with 8 bits of activations where others are
-usual."""
+if TYPE_CHECKING:
+    StorageDtype: TypeAlias = str
+    FitDtype: TypeAlias = str
+else:
+    StorageDtype = Literal[tuple(BYTES_PER_ELEMENT)]
+    """Dtypes of weights and caches, the keys of `BYTES_PER_ELEMENT`."""
+    FitDtype = Literal[(*BYTES_PER_ELEMENT, *_WITH_FP8.values())]
+    """Dtypes that fits are named by: of weights or caches, with 8 bits of activations where others
+    are usual."""
 
 _TABLES: dict[str, dict[str, Any]] = toml_tables(Path(__file__).parent / "data/dtypes.toml")
 _OF_GGUF: dict[str, str] = _TABLES["gguf"]

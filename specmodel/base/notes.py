@@ -1,15 +1,14 @@
 """What a reader must know of an answer, as data: who shows it has the sentence of each kind."""
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any
 
-from specmodel.base.classes import dataclass
+from msgspec import Struct, field
+
 from specmodel.base.fronts import SHOWN
 
 
-@dataclass(frozen=True)
-class Note:
+class Note(Struct, frozen=True):
     """One thing that a reader must know: its kind, and by name the values that its words need.
 
     As a text it is a sentence without a full stop, or the words of a value that was assumed; kind
@@ -17,7 +16,10 @@ class Note:
     """
 
     kind: str
-    values: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash(self.kind)
 
     def __str__(self) -> str:
         return str(SHOWN["words"](self) if SHOWN else f"{self.kind}: {dict(self.values)}")

@@ -1,31 +1,27 @@
 """Frozen records read from TOML and JSON files, with errors that name the file, key and value.
 
-Records are dataclasses, which Python code builds as they are. Users' files are checked at the door,
-`build`, by the types and bounds of the fields: pydantic's core makes a validator of the class, and
-is imported when the first file is read.
+Records are msgspec's structs, which Python code builds as they are. Users' files are checked at the
+door, `build`, by the types and bounds of the fields.
 """
 
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin
 
 import numpy as np
+import tomli
+from msgspec import NODEFAULT, Struct, ValidationError, convert
+from msgspec.structs import FieldInfo, fields, force_setattr
 
-from specmodel.base.classes import dataclass
-from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.files import check_readable, parsed_json, refusing
+from specmodel.base.files import check_readable, parsed_json, refusing, toml_tables
 from specmodel.base.naming import found_path, known_name
-from specmodel.base.schemas import Kinds, schema_of
 from specmodel.base.units import FloatArray
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails, SchemaValidator, ValidationError
 
 MAX_FILE_BYTES = 4_000_000
 """Largest profile or configuration file that is read [B]."""
@@ -33,17 +29,22 @@ MOST_CHARACTERS = 100
 """Longest name of a record, which stands in a line of answers [-]."""
 
 
-HIDDEN = {"is_hidden": True}
-"""Metadata of a field that is no part of what a copy of its record holds or shows."""
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
+"""Types by the names that msgspec gives them, as errors call them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Record:
+class Record(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):
     """Base of every record: frozen; from files, strict types, no unknown keys, finite numbers."""
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the fields alone: what was computed from them, a copy computes anew."""
-        return {name: getattr(self, name) for name in field_names(type(self))}
+    hidden: ClassVar[tuple[str, ...]] = ()
+    """Fields that are no part of what a copy of the record holds or shows."""
 
     def with_changes(self, argument: str, changes: Mapping[str, object]) -> Self:
         """Return a validated copy with fields replaced, by names that are dotted for nested tables.
@@ -67,18 +68,13 @@ class Record:
 RecordType = TypeVar("RecordType", bound=Record)
 
 
-def field_names(cls: type[Record]) -> tuple[str, ...]:
+def field_names(cls: type[Struct]) -> tuple[str, ...]:
     """Return the names of the fields of a record."""
-    return tuple(field.name for field in fields(cls))
-
-
-def is_hidden(field: Field[Any]) -> bool:
-    """Return whether a field is left out when a record is shown."""
-    return bool(field.metadata.get("is_hidden"))
+    return cls.__struct_fields__
 
 
 def as_table(
-    record: Record, keeps: Callable[[Field[Any], object], bool] = lambda field, value: True
+    record: Struct, keeps: Callable[[FieldInfo, object], bool] | None = None
 ) -> dict[str, Any]:
     """Return a record as a table of a file: nested dicts of the fields that are kept, not hidden.
 
@@ -91,21 +87,26 @@ def as_table(
     """
 
     def plain(value: Any) -> Any:
-        if is_dataclass(value):
-            return as_table(cast(Any, value), keeps)
+        if isinstance(value, Struct):
+            return as_table(value, keeps)
         if isinstance(value, Mapping):
             return {key: plain(inner) for key, inner in value.items()}
         return type(value)(map(plain, value)) if isinstance(value, list | tuple) else value
 
-    shown = (field for field in fields(record) if not is_hidden(field))
-    values = ((field, getattr(record, field.name)) for field in shown)
-    return {field.name: plain(value) for field, value in values if keeps(field, value)}
+    values = {name: getattr(record, name) for name in field_names(type(record))}
+    if keeps is not None:
+        values = {f.name: values[f.name] for f in fields(record) if keeps(f, values[f.name])}
+    config = record.__struct_config__
+    kind = {config.tag_field: config.tag} if config.tag_field else {}
+    hidden = record.hidden if isinstance(record, Record) else ()
+    return kind | {name: plain(value) for name, value in values.items() if name not in hidden}
 
 
 def unchecked(record: RecordType, changes: Mapping[str, object]) -> RecordType:
     """Return a copy with fields replaced by what no file may have, such as arrays of draws."""
     copied = copy(record)
-    vars(copied).update(changes)
+    for name, value in changes.items():
+        force_setattr(copied, name, value)
     return copied
 
 
@@ -119,28 +120,18 @@ def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
     argument
         What an error calls the record, such as "target".
     """
-    from pydantic_core import ValidationError
-
     try:
-        validator = _validator(cls)  # type: ignore[arg-type]  # a class can be hashed
-        record: RecordType = validator.validate_python(data)
+        record = convert(data, cls)
     except ValidationError as error:
-        raise _first_fault(cls, data, error, argument) from None
+        raise _fault(cls, data, error, argument) from None
+    except UnicodeEncodeError as error:
+        raise InputError(argument, error.object, "texts in UTF-8") from None
     name = getattr(record, "name", "")
     is_line = not any(character < " " or "\x7f" <= character <= "\x9f" for character in name)
-    if len(name) > MOST_CHARACTERS or not is_line:  # not all names are UTF-8, as schemas want them
+    if len(name) > MOST_CHARACTERS or not is_line:
         expected = f"at most {MOST_CHARACTERS} characters, and no line breaks or the like"
         raise InputError(_joined(argument, "name"), name, expected)
     return record
-
-
-@cache
-def _validator(cls: type[Record]) -> "SchemaValidator":
-    """Return a validator of a record's tables, from the types and bounds of its fields."""
-    from pydantic_core import SchemaValidator
-
-    schema: Any = schema_of(cls)
-    return SchemaValidator(schema)
 
 
 def is_path(name: str | Path, argument: str = "name") -> bool:
@@ -176,24 +167,24 @@ def load(cls: type[RecordType], name: str | Path, folder: Path, argument: str) -
     path = find_file(name, folder, argument)
     if is_path(name):
         return build(cls, read_mapping(path, argument), f"{argument} {name}")
-    record: RecordType = _shipped(cls, path, argument)  # type: ignore[arg-type]  # as above
+    record: RecordType = _shipped(cls, path, argument)
     return record
 
 
 @cache
 def _shipped(cls: type[Record], path: Path, argument: str) -> Any:
-    return compiled(path, [path], lambda: build(cls, read_mapping(path, argument), argument))
+    return build(cls, toml_tables(path), argument)
 
 
-def toml_text(record: Record, table: str = "") -> str:
+def toml_text(record: Struct, table: str = "") -> str:
     """Return a record as TOML, without fields that are None and empty tables.
 
     With `table`, the dotted name of the table that it becomes, fields at their default are left out
     too.
     """
 
-    def is_told(field: Field[Any], value: object) -> bool:
-        made = field.default if field.default_factory is MISSING else field.default_factory()
+    def is_told(field: FieldInfo, value: object) -> bool:
+        made = field.default if field.default_factory is NODEFAULT else field.default_factory()
         return value is not None and (not table or bool(value != made))
 
     head = ["", f"[{table}]"] if table else []
@@ -239,10 +230,8 @@ def read_mapping(path: Path, argument: str) -> dict[str, Any]:
     """Return the top-level table of a TOML file, or of a JSON file by its suffix."""
     kind = "JSON" if path.suffix == ".json" else "TOML"
     text = read_text(path, argument, kind)
-    import tomllib  # which records that ship do not need
-
     try:
-        data = parsed_json(text) if kind == "JSON" else tomllib.loads(text)
+        data = parsed_json(text) if kind == "JSON" else tomli.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(argument, str(path), f"well-formed {kind} ({error})") from None
     if not isinstance(data, dict):
@@ -275,89 +264,87 @@ def read_text(path: Path, argument: str, kind: str) -> str:
         raise InputError(argument, str(path), f"a {kind} file in UTF-8") from None
 
 
-def _first_fault(
-    cls: type[Record], data: object, error: "ValidationError", argument: str
-) -> InputError:
-    """Return the fault to report, with all fields that are missing.
-
-    An unknown key comes before a missing one that it may be meant for.
-    """
-    faults = error.errors(include_url=False)
-    fault = min(faults, key=_urgency)
-    lacking = [
-        _joined(_place(data, found["loc"]), str(found["loc"][-1]))
-        for found in faults
-        if found["type"] == "missing" and isinstance(found["loc"][-1], str)
-    ]
-    path, expected = fault["loc"], fault["msg"].removeprefix("Input should be ")
-    name = _joined(argument, _place(data, path))
-    cause = fault.get("ctx", {}).get("error")
-    if isinstance(cause, InputError):
+def _fault(cls: type[Record], value: Any, error: ValidationError, argument: str) -> InputError:
+    """Return the fault that msgspec found, with the name and value of what is at fault."""
+    message, _, place = str(error).removesuffix("`").partition(" - at `")
+    kind, name = _chosen(cls, value), argument
+    for step in re.findall(r"\w+|\.\.\.", place.partition("$")[2]):
+        key, inner = _part(kind, value, step)
+        value = value.get(key) if isinstance(value, Mapping) else value[key]
+        kind, of = _chosen(inner, value), kind
+        name = f"{name}[{key}]" if isinstance(key, int) else _joined(name, key)
+    if place.startswith("key"):
+        kind = get_args(kind)[0]
+        key = next(key for key in value if not _fits(key, kind))
+        return InputError(_joined(name, key), value[key], f"one of {', '.join(get_args(kind))}")
+    if isinstance(cause := error.__cause__, InputError):
         return InputError(_joined(name, cause.argument), cause.value, cause.expected)
-    match fault["type"]:
-        case "unexpected_keyword_argument":
-            record = _records_at(cls, path[:-1])[0]
-            known = [field.name for field in fields(record) if not is_hidden(field)]
-            expected = f"a known field: {nearest(str(path[-1]), known)}"
-        case "dataclass_type":
-            expected = f"a valid dictionary or instance of {fault['ctx']['class_name']}"
-        case "tuple_type":
-            expected = "a list, in a file of its own"
-        case "missing" if isinstance(path[-1], int):
-            return InputError(name, fault["input"], f"at least {path[-1] + 1} values")
-        case "missing" if len(lacking) > 1:
-            return InputError(argument, None, f"these fields to be given: {', '.join(lacking)}")
-        case "missing":
-            return InputError(_joined(name, str(path[-1])), None, "this field to be given")
-        case "union_tag_invalid" | "union_tag_not_found":
-            kinds = sorted(str(_kind(record)) for record in _records_at(cls, path))
-            return InputError(f"{name}.kind", fault["input"].get("kind"), " or ".join(kinds))
-    is_told = len(lacking) > 1 and path != ("schema_version",)
-    also = f"; not given: {', '.join(lacking)}" if is_told else ""
-    return InputError(name, fault["input"], f"{expected}{also}")
+    if message.startswith("Invalid value"):  # of the field that tells kinds of records apart
+        return InputError(name, value, " or ".join(_kinds(of)))
+    if get_origin(kind) is Literal:
+        return InputError(name, value, " or ".join(map(str, get_args(kind))))
+    if message.startswith("Object"):
+        return _wrong_keys(kind, value, message, name)
+    if "out of range" in message:
+        return InputError(name, value, "a number in range")
+    _, types, bounds = message.partition(", got")[0].split("`")
+    words = (_WORDS[each] for each in types.split(" | ") if each != "null")
+    return InputError(name, value, " or ".join(words) + bounds)
 
 
-def _urgency(fault: "ErrorDetails") -> int:
-    """Rank a fault: another version first, which decides what is known, then unknown keys."""
-    if fault["loc"] == ("schema_version",) and fault["type"] != "missing":
-        return 0
-    return 1 if fault["type"] == "unexpected_keyword_argument" else 2
+def _wrong_keys(kind: Any, table: Mapping[str, Any], message: str, name: str) -> InputError:
+    """Return the fault of a table with a key that is unknown, or without some that it needs."""
+    if get_origin(kind) is not None:  # a union of records
+        return InputError(_joined(name, "kind"), None, " or ".join(_kinds(kind)))
+    lacking = [field.name for field in fields(kind) if field.required and field.name not in table]
+    if "unknown" not in message:
+        if len(lacking) > 1:
+            return InputError(name, None, f"these fields to be given: {', '.join(lacking)}")
+        return InputError(_joined(name, lacking[0]), None, "this field to be given")
+    key = message.split("`")[1]
+    known = [each for each in field_names(kind) if each not in kind.hidden]
+    also = f"; not given: {', '.join(lacking)}" if len(lacking) > 1 else ""
+    return InputError(_joined(name, key), table[key], f"a known field: {nearest(key, known)}{also}")
 
 
-def _joined(*names: str) -> str:
-    return ".".join(filter(None, names))
+def _joined(*names: object) -> str:
+    return ".".join(str(name) for name in names if name != "")
 
 
-def _place(data: object, path: Sequence[int | str]) -> str:
-    """Return the path of a fault in `data`, without the kinds of tables put in between."""
-    place = ""
-    for key in path:
-        if isinstance(key, int) and isinstance(data, Sequence) and key < len(data):
-            place, data = f"{place}[{key}]", data[key]
-        elif isinstance(data, Mapping) and key in data:
-            place, data = _joined(place, str(key)), data[key]
-    return place
+def _part(kind: Any, value: Any, step: str) -> tuple[Any, Any]:
+    """Return the key or index, and the type, of a step of the way to a fault."""
+    if isinstance(kind, type) and issubclass(kind, Record):
+        return step, next(field.type for field in fields(kind) if field.name == step)
+    inner = get_args(kind)
+    if step == "...":  # which stands for any key
+        return next(key for key in value if not _fits(value[key], inner[1])), inner[1]
+    if not step.isdecimal():  # which tells kinds of records apart
+        return step, str
+    index = int(step)
+    return index, inner[0 if get_origin(kind) is list or ... in inner else index]
 
 
-def _records_at(cls: type[Record], path: Sequence[int | str]) -> list[type[Record]]:
-    """Return the kinds of records that may stand at a path of keys below `cls`."""
-    found = [cls]
-    for key in path:
-        tagged = [c for c in found if _kind(c) == key]
-        types = (field.type for c in found for field in fields(c) if field.name == key)
-        found = tagged or [record for one in types for record in _records_in(one)] or found
-    return found
+def _chosen(kind: Any, value: object) -> Any:
+    """Return the type that a value is meant to be of; of a union, the record of its kind."""
+    if get_origin(kind) is Annotated:
+        return _chosen(get_args(kind)[0], value)
+    if get_origin(kind) in (Union, UnionType):
+        some = [one for one in get_args(kind) if one is not NoneType]
+        own = value.get("kind") if isinstance(value, Mapping) else None
+        named = [one for one in some if own and one.__struct_config__.tag == own]
+        chosen = named or some
+        return _chosen(chosen[0], value) if len(chosen) == 1 else kind
+    return kind
 
 
-def _kind(cls: type[Record]) -> object:
-    """Return the field `kind` of a record, by which one kind of table is told from another."""
-    return getattr(cls, "kind", None)
+def _kinds(union: Any) -> list[str]:
+    """Return the names by which records of a union are told apart."""
+    return sorted(one.__struct_config__.tag for one in get_args(union) if one is not NoneType)
 
 
-def _records_in(annotation: Any) -> list[type[Record]]:
-    """Return the kinds of records that a type is made of."""
-    if isinstance(annotation, type) and issubclass(annotation, Record):
-        return [annotation]
-    marks = getattr(annotation, "__metadata__", ())
-    parts = [mark.found() for mark in marks if isinstance(mark, Kinds)] or get_args(annotation)
-    return [record for part in parts for record in _records_in(part)]
+def _fits(value: object, kind: Any) -> bool:
+    try:
+        convert(value, kind)
+    except ValidationError:
+        return False
+    return True

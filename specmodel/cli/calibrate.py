@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import asdict, replace
 
 from specmodel import __version__, machines
 from specmodel.base.files import refusing
@@ -169,7 +169,7 @@ def calibration_text(made: Calibration, timed: int, total: int) -> str:
     """Return how many timings a calibration has, how noisy they are, and its warnings."""
     facts = {"timings": Fact(total), "now": Fact(timed)}
     if made.noise.split_half == made.noise.split_half:  # repeats were timed: not NaN
-        facts |= {name: Fact(value) for name, value in vars(made.noise).items()}
+        facts |= {name: Fact(value) for name, value in asdict(made.noise).items()}
     facts["launch_times"] = Fact(dict(made.launch_times), "s")
     if link := made.link:
         facts |= {

@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from importlib import import_module
 from inspect import cleandoc
 from itertools import chain, pairwise
@@ -15,7 +14,6 @@ from pathlib import Path
 import click
 
 from specmodel import __version__
-from specmodel.base.compiled import compiled
 from specmodel.base.errors import InputError, cut, in_one_line, nearest
 from specmodel.base.naming import SETTABLE
 from specmodel.cli.helping import NAMES, WholeList
@@ -39,7 +37,6 @@ _LLAMA = re.compile("--spec-|--draft-m|-md|-ngl|--n-gpu|--gpu-layers|--(n-)?cpu-
 
 _MARKED = re.compile(r"`([\w()]+)=?([^`]*)`")
 """An argument as errors name it for Python, with its value or without: ``acceptance='typical'``."""
-_HELPS = Path(__file__).with_name("helps")
 
 
 class _Commands(WholeList):
@@ -55,9 +52,6 @@ class _Commands(WholeList):
                 if isinstance(command, click.Command) and command.name == name:
                     self.add_command(command)
         return super().get_command(ctx, name)
-
-    def helps(self, ctx: click.Context) -> dict[str, str]:
-        return compiled(_HELPS, [], partial(super().helps, ctx))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -118,7 +112,7 @@ def _versions() -> str:
     data = sorted(sha256(f.read_bytes()).digest() for f in files if f.suffix in (".csv", ".toml"))
     lines = [f"data {sha256(b''.join(data)).hexdigest()[:12]} ({len(data)} files)"]
     lines += [f"python {python_version()}"]
-    for name in ("numpy", "pandas", "scipy", "pydantic", "click", "numba", "pyarrow", "torch"):
+    for name in ("numpy", "pandas", "scipy", "msgspec", "click", "numba", "pyarrow", "torch"):
         with suppress(PackageNotFoundError):
             lines += [f"{name} {version(name)}"]
     return "\n" + "\n".join(lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from shlex import quote
@@ -11,6 +10,7 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
+from msgspec.structs import replace
 
 from specmodel import fit, machines, measure
 from specmodel.base.errors import InputError, in_one_line, refuse_given

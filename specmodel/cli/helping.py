@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from specmodel.base.compiled import toml_tables
+from specmodel.base.files import toml_tables
 from specmodel.base.naming import SETTABLE, SWITCHES
 
 NAMES: dict[str, dict[str, str]] = toml_tables(Path(__file__).with_name("names.toml"))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.base.naming import is_id

@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 import specmodel
-from specmodel.base.compiled import toml_tables
 from specmodel.base.errors import InputError
+from specmodel.base.files import toml_tables
 from specmodel.base.naming import SETTABLE
 from specmodel.cli.helping import NAMES, GroupedCommand
 

@@ -1,9 +1,10 @@
 """In which dtype activations meet quantised weights, and caches are, where nobody says it."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, check_activations, kernel_dtype
 from specmodel.cost.kinds import kernels_of

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import (
@@ -69,8 +69,7 @@ def keep_memory() -> None:
     np.empty(2**25 - 2**16, dtype=np.uint8)
 
 
-@dataclass(frozen=True)
-class Cuts:
+class Cuts(Struct, frozen=True, dict=True):
     """Blocks of points of a shape, cut along its longest axis."""
 
     shape: tuple[int, ...]
@@ -107,8 +106,7 @@ class Cuts:
         return found
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Distinct:
+class Distinct(Struct, frozen=True, eq=False):
     """Distinct points of a step, contexts aside, and the index among them of each point."""
 
     points: Points
@@ -159,8 +157,7 @@ def distinct(points: Points) -> Distinct:
     return Distinct(few, each.shape, places)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class BlockedTimes:
+class BlockedTimes(Struct, frozen=True, eq=False, dict=True):
     """Times of steps as `StepTimes` has them, computed in blocks of many points.
 
     `points` has what `step_times` takes, by name.

@@ -1,12 +1,12 @@
 """From what people name to a deployment: records, dtypes, degrees, what-ifs of single fields."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack, cast, get_args
 
 import numpy as np
+from msgspec.structs import replace
 
 from specmodel.algebra.acceptance import TYPICAL_PROPOSAL_RATE
 from specmodel.algebra.experts import MAX_TOKENS_PER_SEQUENCE, TYPICAL_ROUTING_CORRELATION

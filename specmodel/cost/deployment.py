@@ -1,14 +1,14 @@
 """What runs where: a target, its drafter, GPUs and an engine."""
 
 from collections.abc import Hashable
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from specmodel.algebra.routing import check_popularity
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, check
@@ -35,8 +35,7 @@ TYPICAL_MEMORY_UTILIZATION = 0.9
 """Share of a GPU's memory that vLLM takes unless told otherwise [-]."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Deployment:
+class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """A target and its drafter on some GPUs under an engine: all that decides the times.
 
     Parameters

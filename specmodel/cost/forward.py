@@ -7,10 +7,10 @@ time is continuous in them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
+from msgspec.structs import replace
 
 from specmodel.algebra import ranks
 from specmodel.base.errors import InputError

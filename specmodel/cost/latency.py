@@ -1,17 +1,17 @@
 """Seconds of a draft-and-verify step: its passes on a deployment, drafting and rejection."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from math import log2
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from specmodel.algebra.acceptance import proposals
 from specmodel.algebra.overlap import exposed_share
 from specmodel.algebra.roofline import Value
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.attention import attention_walk
@@ -26,16 +26,14 @@ from specmodel.machines.engine import Hiding, Overheads
 from specmodel.models.architecture import Architecture
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class DraftTime:
+class DraftTime(Struct, frozen=True, eq=False):
     """Draft passes that are alike, and the time of each of them."""
 
     passes: DraftPasses
     each: PassTime
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Step:
+class Step(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """What decides the times of a step beside its passes and the engine's overheads.
 
     Parameters
@@ -66,8 +64,7 @@ class Step:
         return np.asarray(self.draft_length > 0)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class StepTimes:
+class StepTimes(Struct, frozen=True, eq=False, dict=True):
     """Times of one draft-and-verify step, and of the decode step it is compared with.
 
     Parameters
@@ -217,8 +214,7 @@ class KnownPasses(NamedTuple):
     draft_passes: tuple[DraftTime, ...] = ()
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class KernelErrors:
+class KernelErrors(Struct, frozen=True, eq=False):
     """Factors on kernels by kind and on `MESSAGES`, and one of the deployment on all of it [-]."""
 
     forward: Mapping[str, FloatArray]

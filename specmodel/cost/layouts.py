@@ -1,8 +1,9 @@
 """How many GPUs a deployment needs: the fewest that hold it and some requests, as degrees."""
 
 import math
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import format_si

@@ -1,17 +1,16 @@
 """Seconds of messages between GPUs."""
 
 import numpy as np
+from msgspec import Struct
 
 from specmodel.algebra.collectives import AllReduceParameters, all_reduce_time
 from specmodel.algebra.roofline import Value
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.layers.work import Work
 from specmodel.machines.hardware import HardwareProfile, Link, Network
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Links:
+class Links(Struct, frozen=True, eq=False):
     """What carries messages: links of a GPU, and how fast all-reduces are on them."""
 
     link: Link | None

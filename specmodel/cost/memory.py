@@ -1,11 +1,11 @@
 """Device memory of a deployment: weights, KV cache and drafter against capacity."""
 
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
-from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, Numeric, check
@@ -21,8 +21,7 @@ LOGGED_TOKENS = 8192
 """Tokens in flight that the startup log of vLLM to 0.25 counts with each request [token]."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class MemoryUse:
+class MemoryUse(Struct, frozen=True, eq=False, dict=True):
     """Memory of the fullest GPU; what the engine keeps for other uses comes on top.
 
     Parameters

@@ -12,8 +12,8 @@ state that is reserved, which of the prefix cache counts once a request fills a 
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.layers.parts import TokenMixer
 from specmodel.layers.states import NATIVE, StateKeeping
@@ -24,8 +24,7 @@ Mixed = tuple[TokenMixer, Stream, int, int]
 """A mixer, what its layers share, the GPUs that cut it, and its layers [-]."""
 
 
-@dataclass(frozen=True)
-class Pages:
+class Pages(Struct, frozen=True):
     """What decides the pages of a deployment, on each GPU.
 
     `layers` are those of a group, `recurrent` the groups of recurrent ones [-]; `token_bytes` is

@@ -1,16 +1,16 @@
 """Seconds of one pass from its work, by component, and why one pass takes longer than another."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, fields, replace
 from functools import cached_property
 from operator import add
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from specmodel.algebra.overlap import Demand, exposed_share, two_streams_time
 from specmodel.algebra.roofline import KernelParameters, Value, smooth_maximum
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.cost.links import communication_time, links_of
 from specmodel.layers.kinds import kernel_kind
@@ -22,8 +22,7 @@ MESSAGES = "messages"
 """What factors on the time of messages stand under, beside those on kernels by their kind."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ComponentTime:
+class ComponentTime(Struct, frozen=True, eq=False):
     """Times of one component [s]; computing and streaming overlap, the rest adds up.
 
     In a `TimeStack`, of several components along the first axis. `reading_time` is what all traffic
@@ -57,7 +56,7 @@ class ComponentTime:
         return np.asarray(self.total_time + self.hidden_time)
 
 
-_TIMES = tuple(field.name for field in fields(ComponentTime))
+_TIMES = ComponentTime.__struct_fields__
 _OF_KERNELS = (
     *("compute_time", "memory_time", "activation_time"),
     *("launch_time", "busy_time", "reading_time"),
@@ -65,8 +64,7 @@ _OF_KERNELS = (
 """Times that a factor on kernels scales."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class TimeStack:
+class TimeStack(Struct, frozen=True, eq=False):
     """Times of a pass's components that vary alike, stacked along the first axis of all arrays.
 
     `kinds` are their kinds of kernels, `causes` the causes named when their traffic grows.
@@ -160,8 +158,7 @@ def with_axes(array: FloatArray, axes: int) -> FloatArray:
     return array.reshape(array.shape[0], *(1,) * missing, *array.shape[1:]) if missing else array
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class PassTime:
+class PassTime(Struct, frozen=True, eq=False, dict=True):
     """Time of one pass, by component and on the host.
 
     Parameters

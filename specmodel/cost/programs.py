@@ -7,14 +7,14 @@ contexts often vary along an axis of their own.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from specmodel.algebra.roofline import KernelParameters, Value
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.cost.forward import work_at
 from specmodel.cost.links import Links, communication_time, links_of
@@ -58,7 +58,7 @@ _SENT = ("link_bytes", "network_bytes", "reduced_bytes")
 _MESSAGES = ("collectives", "reductions", "link_hops", "network_hops", "ranks")
 """Fields of `Work` that decide the time of messages: what a pass decides, and what it does not."""
 
-_PARAMETERS = tuple(KernelParameters.__dataclass_fields__)
+_PARAMETERS = tuple(KernelParameters.__struct_fields__)
 
 _MOST_TOGETHER = 2**12
 """Points beyond which components are evaluated one after another: a cache holds no more [-]."""
@@ -78,8 +78,7 @@ Sum: TypeAlias = tuple[FloatArray | None, tuple[tuple[Measure, FloatArray], ...]
 of arrays."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Stack:
+class Stack(Struct, frozen=True, eq=False, dict=True):
     """Components that are evaluated together, along the first axis of arrays.
 
     Plain numbers are those of all components: with them NumPy takes less time.
@@ -173,7 +172,7 @@ class Stack:
         values = [*(getattr(self.parameters, name) for name in _PARAMETERS), *self.peaks]
         links = self.links
         for part in (links.link, links.network, links.all_reduce) if links else ():
-            drawn = [] if part is None else vars(part).values()
+            drawn = [] if part is None else asdict(part).values()
             values += [value[None] for value in drawn if isinstance(value, np.ndarray)]
         return max(map(np.ndim, values))
 
@@ -220,8 +219,7 @@ def _times_kept(stack: Stack, asked: _Asked) -> TimeStack:
     return stack.times(asked.carried, asked.kernel_time)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class PassProgram:
+class PassProgram(Struct, frozen=True, eq=False, dict=True):
     """A pass of one model on one kind of GPU, whatever it carries.
 
     `works` is the work of its components in forms, and `kernels` how the GPU does it. `experts` are

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from specmodel.base import naming
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.records import is_path
 from specmodel.base.units import parse_seconds
@@ -51,8 +52,7 @@ class Manner(NamedTuple):
 USUAL = Manner()
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Where:
+class Where(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """What runs where, as it was named.
 
     Parameters

@@ -1,9 +1,10 @@
 """Published acceptance by name: what was measured of a target with its usual drafter."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError, nearest

@@ -9,10 +9,10 @@ from functools import cache, cached_property
 from itertools import groupby
 
 import numpy as np
+from msgspec import Struct
 
 from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance, acceptance_from_lengths, acceptance_of_blocks
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric
 from specmodel.drafters.names import named_drafters
@@ -28,8 +28,7 @@ _SHIFTS = np.linspace(-8, 8, 1601)
 """Shifts among which the one that meets a measurement is sought [-]."""
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """Tokens per step of a head on one kind of task, at the draft lengths measured [token].
 
     Harmonic means over data sets, as each has the same share of tokens. `where` names the data
@@ -42,8 +41,7 @@ class Measured:
     where: str
 
 
-@dataclass(frozen=True)
-class PublishedHead:
+class PublishedHead(Struct, frozen=True, dict=True):
     """A draft head with published acceptance.
 
     `name` is that by which it is taken for another target, `target` the beginning of a target's

@@ -5,13 +5,13 @@ here, the time that it takes on the host, and how often it proposes at all.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.records import unchecked
 from specmodel.base.units import LONGEST_TIME, FloatArray, Numeric, check
@@ -29,8 +29,7 @@ tokens from their probabilities; of a drafter, the projection of the target's fe
 projection, and keys and values of all layers made of it; or what a function says."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class DraftPasses:
+class DraftPasses(Struct, frozen=True, eq=False):
     """Passes of a draft that are alike: `count` of them in a step [-].
 
     A token sees those before it if the passes are causal, else all of its pass. `takes_host` says
@@ -209,8 +208,7 @@ def _width(gamma: FloatArray, drafted: FloatArray) -> FloatArray:
     return np.ones(()) if is_chain else np.maximum(drafted / depth, 1.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drafter:
+class Drafter(Struct, frozen=True, kw_only=True, dict=True):
     """How tokens are drafted.
 
     Parameters

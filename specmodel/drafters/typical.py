@@ -3,9 +3,9 @@
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from specmodel.algebra.acceptance import Acceptance, acceptance_from_lengths, acceptance_of_blocks
-from specmodel.base.classes import dataclass
 from specmodel.base.units import quantiles
 from specmodel.drafters.measured_heads import PublishedHead, acceptance_by_name, published_as
 from specmodel.drafters.names import named_drafters
@@ -20,8 +20,7 @@ _LEVELS = {True: ("lower quartile", "median", "upper quartile")}
 _LEVELS[False] = ("lowest", "median", "highest")
 
 
-@dataclass(frozen=True)
-class TypicalHeads:
+class TypicalHeads(Struct, frozen=True, dict=True):
     """Acceptance of published heads of one kind on a task, at three levels: low, middle and high.
 
     `max_draft_length` is the longest draft at which half of them were measured [token].

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from msgspec import Struct
+from msgspec.structs import replace
 
 from specmodel.algebra import ranks
-from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.records import as_table, build, toml_text
@@ -31,8 +31,7 @@ AGREEING = 0.25  # share of it by which halves of repeats differ at most if the 
 _FASTEST_PCIE = 7e10
 
 
-@dataclass(frozen=True)
-class Noise:
+class Noise(Struct, frozen=True):
     """How well repeats of a point agree: relative differences, medians over points [-]."""
 
     raw: float  # standard deviation of times
@@ -40,8 +39,7 @@ class Noise:
     split_half: float  # difference between the medians of odd and of even repeats
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Calibration:
+class Calibration(Struct, frozen=True, kw_only=True, eq=False):
     """A profile made of timings."""
 
     text: str  # in TOML

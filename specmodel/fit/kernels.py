@@ -1,16 +1,16 @@
 """Fit of the roofline's parameters to measured kernels, one kind and dtype at a time."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from specmodel.algebra.roofline import KernelParameters
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.records import build, read_mapping
 from specmodel.base.units import NORMAL_80, FloatArray
@@ -27,8 +27,7 @@ Bounds = Mapping[str, Sequence[float]]
 """Lower bound, upper bound and start of parameters [s] [-]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class KindFit:
+class KindFit(Struct, frozen=True, kw_only=True):
     """How the kernels of one kind are fitted.
 
     Parameters
@@ -85,8 +84,7 @@ _NO_WORSE = 1.01  # error over that of the fit with what points do not determine
 _FOLDS = 4
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class KernelFitting:
+class KernelFitting(Struct, frozen=True, kw_only=True, eq=False):
     """Fit of one kind of kernel at one dtype.
 
     Parameters
@@ -175,8 +173,7 @@ def fitted_stack(
     return build(FittedStack, data, "fitted")
 
 
-@dataclass(frozen=True, eq=False)
-class _Problem:
+class _Problem(Struct, frozen=True, eq=False):
     """What is fitted: parameters of one kind within bounds, the others held."""
 
     kind: str

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.machines.covariance import limited_covariance
 
@@ -17,8 +17,7 @@ _LOOSE = 3e-3
 _LOOSE_SHARE = 0.02
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class FitResult:
+class FitResult(Struct, frozen=True, kw_only=True, eq=False):
     """A fit: parameters, how well they are known, and what is left unexplained.
 
     Parameters

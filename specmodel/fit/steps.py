@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from itertools import zip_longest
 from typing import Any, get_args
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.cost.deploying import resolve
 from specmodel.cost.deployment import Deployment
@@ -36,8 +36,7 @@ _OF_STEPS = ("draft_length", "is_tree", "proposing", "chance", "lookup_time")
 """Fields of `Step` that differ by run; plain runs are taken to be of servers without a drafter."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class MeasuredSteps:
+class MeasuredSteps(Struct, frozen=True, kw_only=True, eq=False):
     """Runs of engines: what was measured, (runs,), and passes without the host, (runs, 4).
 
     Columns of passes: time of the GPU [s]; kernels that no CUDA graph holds, and passes of target
@@ -210,8 +209,7 @@ RUN_SPREAD = 0.06  # spread of a measured speedup or step [-]
 ONE_LOAD = 1.25  # batches and contexts that differ by a smaller factor are of one load [-]
 
 
-@dataclass(kw_only=True, eq=False)
-class SpeedupErrors:
+class SpeedupErrors(Struct, kw_only=True, eq=False):
     """Log predicted over measured speedups of one target [-], and the spreads of their runs [-]."""
 
     logs: list[float] = field(default_factory=list)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from msgspec import Struct
+from msgspec.structs import replace
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.text import Viewed
 from specmodel.base.units import FloatArray, format_si
@@ -64,8 +64,7 @@ MOST_UNLIKE = 3.0
 runs of a host like those known reach it in 5 % of cases; published hosts have 2.9 at most."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FitWarning:
+class FitWarning(Struct, frozen=True, kw_only=True):
     """A warning against a fit.
 
     Parameters
@@ -84,8 +83,7 @@ class FitWarning:
     is_refused: bool
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Moved:
+class Moved(Struct, frozen=True, kw_only=True, eq=False):
     """One overhead [s] or factor [-] before and after: likeliest value, spread of its log [-]."""
 
     name: str
@@ -96,8 +94,7 @@ class Moved:
     is_open: bool  # whether the runs said next to nothing of it
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class EngineUpdate(Viewed):
+class EngineUpdate(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     """An engine profile updated by measured runs.
 
     Parameters
@@ -234,8 +231,7 @@ def update_engine(
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Posterior:
+class _Posterior(Struct, frozen=True, kw_only=True, eq=False):
     """Posterior of the free parameters: values, covariance of logarithms, and fit."""
 
     values: FloatArray

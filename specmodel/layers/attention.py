@@ -3,15 +3,12 @@
 A pass reads the KV cache once per sequence, however many tokens it verifies.
 """
 
-from dataclasses import replace
-from typing import Literal
-
 import numpy as np
+from msgspec.structs import replace
 
-from specmodel.base.classes import dataclass
+from specmodel.base.bounds import Count, Size
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import field_names
-from specmodel.base.schemas import Count, Size
 from specmodel.layers.blocks import Heads, Tokens, attention, between, linear, prompt_attention
 from specmodel.layers.forms import Quantity, applied
 from specmodel.layers.messages import gathers, partial_outputs
@@ -21,11 +18,9 @@ from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work, wider_dtype
 
 
-@dataclass(frozen=True, kw_only=True)
-class LatentHeads(TokenMixer):
+class LatentHeads(TokenMixer, frozen=True, kw_only=True):
     """Heads, latents and matrices of attention over latents; fields as in `LatentAttention`."""
 
-    kind: str
     num_heads: Size
     kv_lora_rank: Size
     q_lora_rank: Count
@@ -66,7 +61,7 @@ class LatentHeads(TokenMixer):
     def for_head(self) -> ForHeads:
         """`ForHeads` of this mixer, with plain MLA of its sizes: no window, no gate."""
         sizes = {name: getattr(self, name) for name in field_names(LatentHeads)}
-        plain = LatentAttention(**sizes | {"kind": LatentAttention.kind, "gate_size": 0})
+        plain = LatentAttention(**sizes | {"gate_size": 0})
         return ForHeads(1, self, plain)
 
     def projections(self, run: Pass, layers: int) -> Work:
@@ -123,8 +118,7 @@ class LatentHeads(TokenMixer):
         return between(run, layers, values, kernels=4 if gated else 3)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LatentAttention(LatentHeads):
+class LatentAttention(LatentHeads, frozen=True, kw_only=True, tag="latent_attention"):
     """Multi-head latent attention (MLA), whose cache holds one latent a token.
 
     Decoding runs the absorbed form, in which all heads attend to the latent itself. Prompts make
@@ -133,8 +127,8 @@ class LatentAttention(LatentHeads):
 
     Parameters
     ----------
-    kind, num_heads
-        Name of the mixer in files; query heads [-].
+    num_heads
+        Query heads [-].
     kv_lora_rank, q_lora_rank
         Width of the latent of keys and values, and of that of queries (0: queries have none) [-].
     qk_nope_head_dim, qk_rope_head_dim, v_head_dim
@@ -154,7 +148,6 @@ class LatentAttention(LatentHeads):
     computes on 8-bit latents.
     """
 
-    kind: Literal["latent_attention"] = "latent_attention"
     window: Size | None = None
 
     @property

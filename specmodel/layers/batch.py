@@ -1,15 +1,15 @@
 """What a forward pass carries, over which GPUs, and what all layers of a model share."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
 from functools import cached_property, reduce
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from specmodel.algebra.ranks import busiest_share
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.layers.forms import Measure
@@ -29,8 +29,7 @@ SHORTEST_PROMPT = 256
 share, so that time has no step [token]."""
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """How one model is spread over GPUs.
 
     Parameters
@@ -102,8 +101,7 @@ SINGLE_GPU = Layout()
 """No parallelism."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class SequenceGroup:
+class SequenceGroup(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Sequences of a pass that are alike; all numbers broadcast and may be real-valued.
 
     Decoding is a group with one token each, verification one with several, a chunk of a prompt
@@ -202,8 +200,7 @@ def sequence_group(
     )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Batch:
+class Batch(Struct, frozen=True, eq=False, dict=True):
     """Groups of sequences that a pass, or kernels of one kind, take.
 
     `share` says how much of a kernel they take: below 1 where kernels for decoding and for prompts
@@ -293,8 +290,7 @@ def _of_busiest(group: SequenceGroup, share: FloatArray, replicas: int) -> Seque
     return replace(group, batch_size=size, speculating_share=most)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Routing:
+class Routing(Struct, frozen=True, eq=False):
     """How the tokens of a pass choose experts.
 
     `correlation` is that of two tokens of a sequence in the use of one expert, from 0 to 1 [-].

@@ -4,14 +4,13 @@ The indexer has a query head for each key-value head, and caches one 16-bit key 
 block scores as its best entry does.
 """
 
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
+from msgspec.structs import replace
 
-from specmodel.base.classes import dataclass
+from specmodel.base.bounds import Size
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.schemas import Size
 from specmodel.base.units import FloatArray
 from specmodel.layers.batch import SequenceGroup
 from specmodel.layers.blocks import linear
@@ -35,13 +34,12 @@ _TILE = 128
 """Entries that a kernel takes at once, though blocks are smaller: as was timed [token]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BlockSparseAttention(GroupedHeads):
+class BlockSparseAttention(GroupedHeads, frozen=True, kw_only=True, tag="block_sparse_attention"):
     """Grouped attention to the blocks of entries that an indexer selects (MSA).
 
     Parameters
     ----------
-    kind, num_heads, num_kv_heads, head_dim
+    num_heads, num_kv_heads, head_dim
         As in `GroupedAttention` [-].
     index_num_heads, index_head_dim
         Query heads of the indexer, as many as key-value heads or a multiple, and the width of each
@@ -71,7 +69,6 @@ class BlockSparseAttention(GroupedHeads):
     spread over GPUs by tokens, and index keys in 8 bits.
     """
 
-    kind: Literal["block_sparse_attention"] = "block_sparse_attention"
     index_num_heads: Size
     index_head_dim: Size
     block_size: Size

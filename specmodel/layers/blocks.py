@@ -5,10 +5,11 @@ sequence with few tokens is decoded, by kernels of attention that stream its cac
 a prompt, by kernels that compute whole blocks of queries and keys. In between, both do a share.
 """
 
-from dataclasses import replace
 from typing import NamedTuple
 
-from specmodel.base.classes import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.layers.forms import Quantity
 from specmodel.layers.run import Attended, Pass
@@ -171,8 +172,7 @@ BLOCK = 128
 """Queries, and keys, that a kernel for prompts computes together [token]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Heads:
+class Heads(Struct, frozen=True, kw_only=True):
     """Heads of attention on one GPU.
 
     `queries` share `groups` of keys and values; `sizes` are those of a key and of a value, and
@@ -266,8 +266,7 @@ class StateHeads(NamedTuple):
     sizes: tuple[Quantity, Quantity]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Updates:
+class Updates(Struct, frozen=True, kw_only=True):
     """Updates of recurrent states in one layer, over all sequences.
 
     Sequences, states read or written [-], bytes of token records moved [B], and, where they are

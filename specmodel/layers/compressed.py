@@ -5,15 +5,12 @@ every `ratio` tokens: a weighted mean of what a compressor makes of each. A toke
 few entries (HCA, ratio 128), and of many (CSA, ratio 4) to the best that an indexer selects.
 """
 
-from dataclasses import MISSING, fields, replace
-from typing import Literal
-
 import numpy as np
+from msgspec.structs import fields, replace
 
-from specmodel.base.classes import dataclass
+from specmodel.base.bounds import Count, Size
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
-from specmodel.base.schemas import Count, Size
 from specmodel.layers.attention import absorbed_dtype
 from specmodel.layers.blocks import linear
 from specmodel.layers.forms import Quantity, applied
@@ -37,14 +34,13 @@ HCA, in the place of 64 entries: 11,520 for 10,240 bytes of a token of CSA, 4,68
 _STATE_BYTES = BYTES_PER_ELEMENT["fp32"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompressedAttention(TokenMixer):
+class CompressedAttention(TokenMixer, frozen=True, kw_only=True, tag="compressed_attention"):
     """Attention to a window and to compressed entries (HCA, CSA), or to a window alone.
 
     Parameters
     ----------
-    kind, num_heads, head_dim, rotary_dim
-        Name of the mixer in files; query heads, the width of each and of the one key, and the part
+    num_heads, head_dim, rotary_dim
+        Query heads, the width of each and of the one key, and the part
         of it that is rotated, which stays in 16 bits where the rest has 8 [-].
     q_lora_rank, output_groups, output_lora_rank
         Width of the latent of queries; groups of heads, and the rank that a matrix brings each to
@@ -73,7 +69,6 @@ class CompressedAttention(TokenMixer):
     take 4 % more; index keys in 4 bits; the other kernels that prompts run, which do the same work.
     """
 
-    kind: Literal["compressed_attention"] = "compressed_attention"
     num_heads: Size
     head_dim: Size
     rotary_dim: Count
@@ -113,7 +108,7 @@ class CompressedAttention(TokenMixer):
     def for_head(self) -> ForHeads:
         """`ForHeads` with this mixer over its window alone, preferred after most other mixers."""
         # fields that have a default describe entries
-        of_heads = [field.name for field in fields(self) if field.default is MISSING]
+        of_heads = [field.name for field in fields(self) if field.required]
         own = type(self)(**{name: getattr(self, name) for name in of_heads})
         return ForHeads(2, own, fills_blocks=True)
 

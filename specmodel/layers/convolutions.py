@@ -1,10 +1,7 @@
 """Short convolutions over the last tokens, in place of a mixer or beside one."""
 
-from typing import Literal
-
-from specmodel.base.classes import dataclass
+from specmodel.base.bounds import Size
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.schemas import Size
 from specmodel.layers.blocks import between, linear
 from specmodel.layers.forms import Quantity
 from specmodel.layers.recurrent import RecurrentMixer
@@ -14,8 +11,7 @@ from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShortConvolution(RecurrentMixer):
+class ShortConvolution(RecurrentMixer, frozen=True, kw_only=True, tag="short_convolution"):
     """Convolution over the last tokens, channel by channel, between two gates.
 
     One matrix makes the input of the convolution and two gates, which multiply its input and its
@@ -23,8 +19,8 @@ class ShortConvolution(RecurrentMixer):
 
     Parameters
     ----------
-    kind, num_channels
-        Name of the mixer in files; width of the convolution [-].
+    num_channels
+        Width of the convolution [-].
     conv_kernel, state_dtype
         As in `GatedDeltaNet` [token].
 
@@ -34,7 +30,6 @@ class ShortConvolution(RecurrentMixer):
     it, with kernels of their own for the gates. Biases are left out.
     """
 
-    kind: Literal["short_convolution"] = "short_convolution"
     num_channels: Size
 
     moved_between = 6, 2
@@ -59,8 +54,7 @@ class ShortConvolution(RecurrentMixer):
         return 4 * self.num_channels / tensor_parallel, (hidden_size,)
 
 
-@dataclass(frozen=True, kw_only=True)
-class BesideAttention(RecurrentMixer):
+class BesideAttention(RecurrentMixer, frozen=True, kw_only=True, tag="beside_attention"):
     """Convolutions and relative positions that stand beside attention in a layer of Inkling.
 
     Keys, values, and the results of mixer and feed-forward block each pass a convolution over the
@@ -74,7 +68,6 @@ class BesideAttention(RecurrentMixer):
     that of keys and values.
     """
 
-    kind: Literal["beside_attention"] = "beside_attention"
     num_channels: Size
     num_heads: Size
     relative_size: Size

@@ -1,10 +1,7 @@
 """Dense feed-forward blocks, which every token passes through."""
 
-from typing import Literal
-
-from specmodel.base.classes import dataclass
+from specmodel.base.bounds import Size
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.schemas import Size
 from specmodel.layers.batch import Layout
 from specmodel.layers.blocks import BlockSizes, between, feed_forward
 from specmodel.layers.parts import FeedForwardBlock
@@ -13,19 +10,17 @@ from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 
 
-@dataclass(frozen=True, kw_only=True)
-class DenseFeedForward(FeedForwardBlock):
+class DenseFeedForward(FeedForwardBlock, frozen=True, kw_only=True, tag="dense"):
     """A feed-forward block that every token passes through.
 
     Parameters
     ----------
-    kind, ffn_size
-        Name of the block in files; width inside it [-].
+    ffn_size
+        Width inside it [-].
     is_gated
         Whether it has three matrices (gate, up, down) instead of two.
     """
 
-    kind: Literal["dense"] = "dense"
     ffn_size: Size
     is_gated: bool = True
 

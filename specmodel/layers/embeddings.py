@@ -6,16 +6,17 @@ head that scores clusters of the vocabulary reads some rows of its table for eac
 
 from typing import Annotated
 
-from specmodel.base.classes import dataclass
+from msgspec import Meta
+
+from specmodel.base.bounds import Size
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, StorageDtype
-from specmodel.base.schemas import FROM_LIST, Setting, Size
 from specmodel.layers.batch import Layout
 from specmodel.layers.blocks import Tokens, between, linear
 from specmodel.layers.extras import Around, Extra
 from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
-Rows = Annotated[int, Setting(ge=1, le=10**12)]
+Rows = Annotated[int, Meta(ge=1, le=10**12)]
 """Rows of tables, which n-grams make many [-]."""
 
 
@@ -25,8 +26,7 @@ def look_up(run: Pass, *, width: int, made: int, dtype: str) -> Work:
     return Work(activation_bytes=run.num_tokens * row, kernels=1, kind="elementwise", dtype=dtype)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayerInputs(Extra):
+class LayerInputs(Extra, frozen=True, kw_only=True):
     """An embedding of each token for each layer (PLE), beside the one that all layers share.
 
     One matrix makes as many values from the shared embedding, which are added. After each layer, a
@@ -84,8 +84,7 @@ class LayerInputs(Extra):
         return one, 2 * one + self.size
 
 
-@dataclass(frozen=True, kw_only=True)
-class NgramInputs(Extra):
+class NgramInputs(Extra, frozen=True, kw_only=True):
     """Embeddings of the last few tokens together, beside that of each token.
 
     Each of `num_tables` tables has a narrow row for a hash of the last tokens; they share the
@@ -138,8 +137,7 @@ class NgramInputs(Extra):
         return hidden_size // self.num_tables
 
 
-@dataclass(frozen=True, kw_only=True)
-class NgramMemory(Extra):
+class NgramMemory(Extra, frozen=True, kw_only=True):
     """Tables in which n-grams of the last tokens are looked up, beside some layers (Engram).
 
     For each of these layers (`num_rows` names the rows of each) a token reads `num_lookups` rows,
@@ -154,7 +152,7 @@ class NgramMemory(Extra):
     gathering what GPUs make of the rows.
     """
 
-    num_rows: Annotated[tuple[Rows, ...], Setting(min_length=1), FROM_LIST]
+    num_rows: Annotated[tuple[Rows, ...], Meta(min_length=1)]
     row_size: Size
     num_lookups: Size
     num_outputs: Size
@@ -196,8 +194,7 @@ _ROWS_MOVED = 3
 """Times that rows of an LM head are moved: read, copied, and read to be multiplied [-]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeadClusters(Extra):
+class HeadClusters(Extra, frozen=True, kw_only=True):
     """Equal clusters of the vocabulary, of which the LM head scores only a token's best.
 
     A small matrix scores clusters. The rows of the LM head in the best of them are copied for each

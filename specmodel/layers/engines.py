@@ -4,12 +4,13 @@ A row an engine in ``data/engines.toml``, each figure from its source.
 """
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from specmodel.base.classes import dataclass
-from specmodel.base.compiled import toml_tables
+from msgspec import Struct
+from msgspec.structs import replace
+
+from specmodel.base.files import toml_tables
 
 Exchange: TypeAlias = Literal["ranks", "copies", "gather"]
 """How tokens get to whole experts on other GPUs: once to each GPU that has any of theirs, once for
@@ -28,8 +29,7 @@ ByCapability: TypeAlias = tuple[tuple[str, Any], ...]
 """Pairs of a compute capability, as text, and a value; that of "other" holds for all others."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineCode:
+class EngineCode(Struct, frozen=True, kw_only=True):
     """What the code of an engine decides about the work of a pass.
 
     Parameters

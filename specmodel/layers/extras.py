@@ -6,7 +6,8 @@ found: it answers here for its weights and its work.
 
 from abc import abstractmethod
 
-from specmodel.base.classes import dataclass
+from msgspec import Struct
+
 from specmodel.base.records import Record
 from specmodel.layers.batch import Layout
 from specmodel.layers.run import Pass
@@ -14,8 +15,7 @@ from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 
 
-@dataclass(frozen=True)
-class Around:
+class Around(Struct, frozen=True):
     """Properties of a model that its extras depend on.
 
     `mixed_layers` and `mixed_blocks` count the layers that read the residual stream, and their
@@ -34,8 +34,7 @@ class Around:
         return self.stream.hidden_size
 
 
-@dataclass(frozen=True, kw_only=True)
-class Extra(Record):
+class Extra(Record, frozen=True, kw_only=True):
     """A part of a model that is neither a mixer nor a feed-forward block."""
 
     is_embedding = False

@@ -1,19 +1,18 @@
 """Routed experts, with shared ones, as a feed-forward block."""
 
-from dataclasses import replace
 from itertools import filterfalse
 from math import ceil
 from operator import attrgetter
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
+from msgspec.structs import replace
 
 from specmodel.algebra import experts, ranks
 from specmodel.algebra.routing import check_popularity, moments_of, rate_of, union_by_expert, use_of
-from specmodel.base.classes import dataclass
+from specmodel.base.bounds import Count, Size, Spread
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
-from specmodel.base.schemas import Count, Size, Spread
 from specmodel.base.units import FloatArray
 from specmodel.layers import messages
 from specmodel.layers.batch import ONE, ZERO, Batch, Carried, Layout, Routing
@@ -29,14 +28,13 @@ _ALWAYS = attrgetter("always_speculates")
 _TINY = 1e-300
 
 
-@dataclass(frozen=True, kw_only=True)
-class RoutedExperts(FeedForwardBlock):
+class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
     """Experts that tokens choose from, and experts that every token uses.
 
     Parameters
     ----------
-    kind, num_experts, experts_per_token, expert_size
-        Name of the block in files; routed experts, how many of them and of zero experts a token
+    num_experts, experts_per_token, expert_size
+        Routed experts, how many of them and of zero experts a token
         chooses, and the width of one [-].
     popularity_spread
         How unequally the tokens of what a server is asked use experts: the standard deviation of
@@ -57,7 +55,6 @@ class RoutedExperts(FeedForwardBlock):
         model's width [-].
     """
 
-    kind: Literal["experts"] = "experts"
     num_experts: Size
     experts_per_token: Size
     expert_size: Size

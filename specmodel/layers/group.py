@@ -4,16 +4,17 @@ The dtype of a part's weights is the `weight_dtype` of the stream that it is giv
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Union
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from specmodel.base.classes import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
+from specmodel.base.bounds import Count, Size
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, StorageDtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
-from specmodel.base.schemas import Count, Kinds, Size
 from specmodel.layers.batch import Layout
 from specmodel.layers.blocks import linear
 from specmodel.layers.parts import FeedForwardBlock, LayerPart, TokenMixer
@@ -31,17 +32,19 @@ def _kinds_of(base: type[LayerPart]) -> Any:
     found, seen = [], [base]
     for kind in seen:
         seen += kind.__subclasses__()
-        if isinstance(vars(kind).get("kind"), str):
+        if kind.__struct_config__.tag != kind.__name__:
             found.append(kind)
     return Union[tuple(sorted(found, key=lambda kind: kind.__module__))]  # noqa: UP007 - computed
 
 
-Mixer = Annotated[TokenMixer, Kinds(lambda: _kinds_of(TokenMixer))]
-FeedForward = Annotated[FeedForwardBlock, Kinds(lambda: _kinds_of(FeedForwardBlock))]
+if TYPE_CHECKING:
+    Mixer: TypeAlias = TokenMixer
+    FeedForward: TypeAlias = FeedForwardBlock
+else:
+    Mixer, FeedForward = _kinds_of(TokenMixer), _kinds_of(FeedForwardBlock)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayerGroup(Record):
+class LayerGroup(Record, frozen=True, kw_only=True):
     """Layers that are alike; a layer may have a mixer, a feed-forward block, or both.
 
     Parameters
@@ -80,8 +83,7 @@ class LayerGroup(Record):
         return self.count * (parts if self.num_norms is None else self.num_norms)
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """A mixer or feed-forward block, in the dtypes of its weights.
 
     `stream` is the model's, with the dtype of this part as `weight_dtype`; `output_dtype` is that

@@ -4,15 +4,12 @@ A pass reads the KV cache once per sequence, however many tokens it verifies. La
 may differ in heads, in the width of keys and of values, and in whose cache they read.
 """
 
-from dataclasses import replace
-from typing import Literal
-
 import numpy as np
+from msgspec.structs import replace
 
-from specmodel.base.classes import dataclass
+from specmodel.base.bounds import Size
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
-from specmodel.base.schemas import Size
 from specmodel.layers.blocks import Heads, attention, between, linear, prompt_attention
 from specmodel.layers.forms import Quantity, applied
 from specmodel.layers.messages import partial_outputs
@@ -22,11 +19,9 @@ from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupedHeads(TokenMixer):
+class GroupedHeads(TokenMixer, frozen=True, kw_only=True):
     """Query heads that share key-value heads; fields as in `GroupedAttention`."""
 
-    kind: str
     num_heads: Size
     num_kv_heads: Size
     head_dim: Size
@@ -71,14 +66,13 @@ class GroupedHeads(TokenMixer):
         return elements / self._kv_ranks(tensor_parallel)
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupedAttention(GroupedHeads):
+class GroupedAttention(GroupedHeads, frozen=True, kw_only=True, tag="attention"):
     """Attention whose query heads share key and value heads (MHA, GQA, MQA).
 
     Parameters
     ----------
-    kind, num_heads, num_kv_heads, head_dim, value_head_dim
-        Name of the mixer in files; query heads, key-value heads, the width of each, and that of a
+    num_heads, num_kv_heads, head_dim, value_head_dim
+        Query heads, key-value heads, the width of each, and that of a
         value head where it is another [-].
     window
         Last entries that a query sees; all of them if None. Attention in chunks counts as a
@@ -105,7 +99,6 @@ class GroupedAttention(GroupedHeads):
     counted once, as in checkpoints: 0.4 % of what a token of Gemma-4-26B-A4B reads.
     """
 
-    kind: Literal["attention"] = "attention"
     window: Size | None = None
     input_size: Size | None = None
     has_output_gate: bool = False

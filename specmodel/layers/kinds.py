@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from specmodel.base.classes import dataclass
-from specmodel.base.compiled import toml_tables
+from msgspec import Struct
+
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.files import toml_tables
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelKind:
+class KernelKind(Struct, frozen=True, kw_only=True):
     """One kind of kernels.
 
     Parameters

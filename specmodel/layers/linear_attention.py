@@ -3,9 +3,8 @@
 from typing import Literal
 
 from specmodel.algebra import ranks
-from specmodel.base.classes import dataclass
+from specmodel.base.bounds import Size
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.schemas import Size
 from specmodel.layers import messages
 from specmodel.layers.blocks import StateHeads
 from specmodel.layers.parts import check_divisor
@@ -14,8 +13,7 @@ from specmodel.layers.run import Pass
 from specmodel.layers.work import Work
 
 
-@dataclass(frozen=True, kw_only=True)
-class GatedDeltaNet(RecurrentMixer):
+class GatedDeltaNet(RecurrentMixer, frozen=True, kw_only=True, tag="gated_delta_net"):
     """Gated delta rule over a matrix of state for each value head, after a short convolution.
 
     The matrices before it make queries, keys, values, an output gate, and two numbers for each
@@ -23,8 +21,8 @@ class GatedDeltaNet(RecurrentMixer):
 
     Parameters
     ----------
-    kind, num_key_heads, num_value_heads
-        Name of the mixer in files; heads of queries and keys, and of values: each key head serves
+    num_key_heads, num_value_heads
+        Heads of queries and keys, and of values: each key head serves
         as many value heads [-].
     key_head_dim, value_head_dim
         Width of a head; a state is a matrix of these sizes for each value head [-].
@@ -37,7 +35,6 @@ class GatedDeltaNet(RecurrentMixer):
     2024.
     """
 
-    kind: Literal["gated_delta_net"] = "gated_delta_net"
     num_key_heads: Size
     num_value_heads: Size
     key_head_dim: Size
@@ -87,8 +84,7 @@ class GatedDeltaNet(RecurrentMixer):
         return StateHeads(self.num_key_heads / n, self.num_value_heads / n, sizes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class KimiDeltaAttention(SquareStates):
+class KimiDeltaAttention(SquareStates, frozen=True, kw_only=True, tag="kimi_delta_attention"):
     """Delta rule over a square matrix of state for each head, after a short convolution.
 
     Unlike gated delta nets, it has as many heads of queries and keys as of values, and what is
@@ -97,8 +93,8 @@ class KimiDeltaAttention(SquareStates):
 
     Parameters
     ----------
-    kind, num_heads, head_dim
-        Name of the mixer in files; heads, and the width of each and of its square state [-].
+    num_heads, head_dim
+        Heads, and the width of each and of its square state [-].
     has_low_rank_decay, has_low_rank_gate
         Whether two matrices make what is forgotten, and the output gate; the first is on each GPU.
     conv_kernel, state_dtype
@@ -114,7 +110,6 @@ class KimiDeltaAttention(SquareStates):
     Kimi Team, "Kimi Linear: An Expressive, Efficient Attention Architecture," 2025.
     """
 
-    kind: Literal["kimi_delta_attention"] = "kimi_delta_attention"
     has_low_rank_decay: bool = True
     has_low_rank_gate: bool = True
 
@@ -155,8 +150,7 @@ class KimiDeltaAttention(SquareStates):
         return self.has_low_rank_decay + self.has_low_rank_gate
 
 
-@dataclass(frozen=True, kw_only=True)
-class LightningAttention(SquareStates):
+class LightningAttention(SquareStates, frozen=True, kw_only=True, tag="lightning_attention"):
     """Linear attention over a square matrix of state for each head, which fades at a fixed rate.
 
     One matrix before it makes queries, keys and values of all heads, another an output gate; one
@@ -164,7 +158,7 @@ class LightningAttention(SquareStates):
 
     Parameters
     ----------
-    kind, num_heads, head_dim
+    num_heads, head_dim
         As in `KimiDeltaAttention` [-].
     conv_kernel, state_dtype
         1, as there is no convolution; dtype of the state [token].
@@ -180,7 +174,6 @@ class LightningAttention(SquareStates):
     MiniMax, "MiniMax-01: Scaling Foundation Models with Lightning Attention," 2025.
     """
 
-    kind: Literal["lightning_attention"] = "lightning_attention"
     conv_kernel: Literal[1] = 1
 
     moved_between = 9, 2
@@ -202,8 +195,7 @@ class LightningAttention(SquareStates):
         return without_delta(self.updates(run, layers, gates=0))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mamba2(RecurrentMixer):
+class Mamba2(RecurrentMixer, frozen=True, kw_only=True, tag="mamba2"):
     """State space with a matrix of state for each head, after a short convolution.
 
     One matrix before it makes an output gate, the values that are written to the state, two vectors
@@ -212,8 +204,8 @@ class Mamba2(RecurrentMixer):
 
     Parameters
     ----------
-    kind, num_state_heads, state_head_dim
-        Name of the mixer in files; heads, and the width of each [-].
+    num_state_heads, state_head_dim
+        Heads, and the width of each [-].
     num_state_groups, state_dim
         Groups of heads that share the vectors into and out of their states, and the width of these
         vectors; a state is a matrix of a head's width and this [-].
@@ -233,7 +225,6 @@ class Mamba2(RecurrentMixer):
     Structured State Space Duality," 2024.
     """
 
-    kind: Literal["mamba2"] = "mamba2"
     num_state_heads: Size
     state_head_dim: Size
     num_state_groups: Size

@@ -4,9 +4,8 @@ A small table and a small matrix make a bias from the token that was just chosen
 the logits of the next position: positions are chosen one after another.
 """
 
-from specmodel.base.classes import dataclass
+from specmodel.base.bounds import Size
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.schemas import Size
 from specmodel.layers.batch import Layout
 from specmodel.layers.blocks import between, linear
 from specmodel.layers.extras import Around, Extra
@@ -18,8 +17,7 @@ _LOGITS_MOVED = 4
 and read for the choice [-]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class MarkovHead(Extra):
+class MarkovHead(Extra, frozen=True, kw_only=True):
     """Bias of low `rank` on the logits of a position, from the token before it (DSpark).
 
     The table has an entry for each of `vocabulary_size` tokens that may come before, those of the

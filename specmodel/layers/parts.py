@@ -1,14 +1,15 @@
 """What a mixer or feed-forward block says of itself, beside its sizes; other rooms ask for no more.
 
 A new kind is a frozen record in a file of its own in this room, where `group` finds it by its base
-here and its default `kind`. It states what is abstract here. A matrix after a mixer's core is named
+here and its `tag`. It states what is abstract here. A matrix after a mixer's core is named
 by `output_size` and by the component that it is part of, `output_component`.
 """
 
 from abc import abstractmethod
 from typing import Any
 
-from specmodel.base.classes import dataclass
+from msgspec import Struct
+
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
@@ -27,8 +28,7 @@ ContextMatrices = tuple[float, float, bool]
 of a token, on each GPU [-], and whether engines run those of all layers as one product."""
 
 
-@dataclass(frozen=True)
-class ForHeads:
+class ForHeads(Struct, frozen=True):
     """Mixers that draft heads derive from a mixer of their target.
 
     Heads prefer the mixer with the least `place` [-]; `mixer` is its form in a layer of an MTP
@@ -51,11 +51,13 @@ def check_divisor(part: Record, name: str, whole: str) -> None:
         raise InputError(name, divisor, f"a divisor of {whole} = {number}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayerPart(Record):
+class LayerPart(Record, frozen=True, tag_field="kind"):
     """A mixer or a feed-forward block."""
 
-    kind: str
+    @property
+    def kind(self) -> str:
+        """Name of the kind, by which tables of files tell it from others."""
+        return str(self.__struct_config__.tag)
 
     is_mixer = False
 
@@ -80,7 +82,7 @@ class LayerPart(Record):
         return None
 
 
-class FeedForwardBlock(LayerPart):
+class FeedForwardBlock(LayerPart, frozen=True):
     """Part of a layer that processes each token by itself."""
 
     @property
@@ -106,7 +108,7 @@ class FeedForwardBlock(LayerPart):
         """Return the all-reduces that follow one layer [-]."""
 
 
-class TokenMixer(LayerPart):
+class TokenMixer(LayerPart, frozen=True):
     """Part of a layer that mixes the tokens of a sequence, such as attention."""
 
     is_mixer = True

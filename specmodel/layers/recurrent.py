@@ -4,13 +4,14 @@ A pass reads the state of each sequence once, and writes it as `StateKeeping` sa
 a sequence keeps a window of past tokens for a convolution.
 """
 
-from dataclasses import replace
 from operator import methodcaller
 from typing import Annotated, Any, Literal
 
-from specmodel.base.classes import dataclass
+from msgspec import Meta
+from msgspec.structs import replace
+
+from specmodel.base.bounds import Size
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.schemas import Setting, Size
 from specmodel.base.units import FloatArray
 from specmodel.layers.batch import Carried
 from specmodel.layers.blocks import StateHeads, Updates, between, linear, recurrence
@@ -25,11 +26,10 @@ StateDtype = Literal["fp32", "bf16", "fp16"]
 """Dtypes of a recurrent state."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecurrentMixer(TokenMixer):
+class RecurrentMixer(TokenMixer, frozen=True, kw_only=True):
     """A recurrent state, and before it a convolution over the last `conv_kernel` tokens."""
 
-    conv_kernel: Annotated[int, Setting(ge=1, le=1024)]
+    conv_kernel: Annotated[int, Meta(ge=1, le=1024)]
     state_dtype: StateDtype = "fp32"
 
     output_component = "recurrent_projections"
@@ -154,11 +154,9 @@ class RecurrentMixer(TokenMixer):
         return recurrence(run, layers, self.heads(n), updates, self.state_dtype, **told)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SquareStates(RecurrentMixer):
+class SquareStates(RecurrentMixer, frozen=True, kw_only=True):
     """Heads with a square matrix of state each; as many of queries and keys as of values."""
 
-    kind: str
     num_heads: Size
     head_dim: Size
 

@@ -5,15 +5,15 @@ write one row of the model's width for each token. What comes on top is done bes
 each block, with which engines fuse it, and each GPU has a copy of it.
 """
 
-from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
+from msgspec.structs import replace
 
-from specmodel.base.classes import dataclass
+from specmodel.base.bounds import Count
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
-from specmodel.base.schemas import BY_KIND, Count, Setting
 from specmodel.base.units import FloatArray
 from specmodel.layers.batch import Carried, Layout
 from specmodel.layers.blocks import between
@@ -39,8 +39,7 @@ def tokens_apart(carried: Carried, tokens: float) -> FloatArray:
     return carried.replica.num_tokens * share_apart(carried, tokens)
 
 
-@dataclass(frozen=True, kw_only=True)
-class HyperConnections(Extra):
+class HyperConnections(Extra, frozen=True, kw_only=True, tag_field="kind", tag="hyper_connections"):
     """Several residual streams, of which each block reads a sum and adds to all (mHC, iHC).
 
     Two small matrices a layer make, from all streams of a token, how much of each the block reads,
@@ -48,8 +47,8 @@ class HyperConnections(Extra):
 
     Parameters
     ----------
-    kind, num_streams
-        Name in files; residual streams [-].
+    num_streams
+        Residual streams [-].
     is_mixed, gate_rank
         Whether streams are mixed with each other; and, where each element of a stream has a gate
         of its own that says how much the block reads, the width between the two matrices that make
@@ -72,8 +71,7 @@ class HyperConnections(Extra):
 
     kernel_kind = "hyper_connections"
     """Kind of its kernels: their own."""
-    kind: Literal["hyper_connections"] = "hyper_connections"
-    num_streams: Annotated[int, Setting(ge=2, le=64)]
+    num_streams: Annotated[int, Meta(ge=2, le=64)]
     is_mixed: bool = True
     gate_rank: Count = 0
     has_head: bool = False
@@ -136,7 +134,7 @@ class HyperConnections(Extra):
             activation_bytes=num_tokens * (values * stream.residual_bytes),
             kernels=kernels * num_blocks,
             depth=num_blocks * wide,
-            kind=self.kind,
+            kind=self.kernel_kind,
         )
 
     @property
@@ -155,8 +153,9 @@ class HyperConnections(Extra):
         return stream.residual_bytes if self.gate_rank else BYTES_PER_ELEMENT[_MIXER_DTYPE]
 
 
-@dataclass(frozen=True, kw_only=True)
-class AttentionResiduals(Extra):
+class AttentionResiduals(
+    Extra, frozen=True, kw_only=True, tag_field="kind", tag="attention_residuals"
+):
     """Sums of `block_layers` layers each, of which every block reads a weighted mean (AttnRes).
 
     One kernel does it with the norm (``ops/attn_res.py`` of Kimi-K3 in vLLM 0.33): it reads the
@@ -165,8 +164,7 @@ class AttentionResiduals(Extra):
 
     kernel_kind = "elementwise"
     """Kind of its kernels: those of norms."""
-    kind: Literal["attention_residuals"] = "attention_residuals"
-    block_layers: Annotated[int, Setting(ge=1, le=10**6)]
+    block_layers: Annotated[int, Meta(ge=1, le=10**6)]
 
     def parameters(self, model: Around) -> int:
         """Return the weights: a norm and a row of scores for each block and for the LM head [-]."""
@@ -190,4 +188,4 @@ class AttentionResiduals(Extra):
         return {"norms": between(run, 1, read, kernels=0) + work}
 
 
-Residuals = Annotated[HyperConnections | AttentionResiduals, BY_KIND]
+Residuals = HyperConnections | AttentionResiduals

@@ -4,8 +4,8 @@ from functools import partial, reduce
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.layers.batch import Batch, Carried, Layout, SequenceGroup
 from specmodel.layers.engines import NO_ENGINE, EngineCode
@@ -19,8 +19,7 @@ Among: TypeAlias = Literal["everything", "replica", "decoding", "prompts"]
 for prompts take of these; names in `batch.Carried`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attended:
+class Attended(Struct, frozen=True, kw_only=True):
     """What queries of some sequences attend to in a layer, over all sequences [-].
 
     `share` says how much of a kernel these take, as in `batch.Batch`; `whole_tokens` are those that
@@ -38,8 +37,7 @@ class Attended:
     walked: Quantity = 0.0
 
 
-@dataclass(frozen=True)
-class Sequences:
+class Sequences(Struct, frozen=True):
     """Some of the sequences of a pass, whose numbers are measures.
 
     `share` says how much of a kernel they take, as in `batch.Batch`.
@@ -98,8 +96,7 @@ class Sequences:
         return measured(_summed, self.among, of, *told, has_context=True)
 
 
-@dataclass(frozen=True)
-class Pass:
+class Pass(Struct, frozen=True):
     """One forward pass as its layers see it.
 
     `taken_by` says which kernels take any of its sequences (`batch.Carried.taken_by`).

@@ -5,14 +5,13 @@ for every token; attention then reads the `index_topk` best entries of each toke
 indexer take what an earlier layer selected.
 """
 
-from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
-from specmodel.base.classes import dataclass
+from specmodel.base.bounds import Size
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.schemas import Size
 from specmodel.base.units import FloatArray
 from specmodel.layers.attention import LatentHeads, absorbed_dtype
 from specmodel.layers.batch import Carried, SequenceGroup
@@ -43,14 +42,11 @@ ROTARY = 64
 (``fp8_ds_mla`` in vLLM 0.33) [-]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SparseAttention(LatentHeads):
+class SparseAttention(LatentHeads, frozen=True, kw_only=True, tag="sparse_attention"):
     """Latent attention to the entries that an indexer selects (DSA).
 
     Parameters
     ----------
-    kind
-        Name of the mixer in files.
     num_heads, qk_nope_head_dim, qk_rope_head_dim, v_head_dim
         As in `LatentAttention` [-].
     q_lora_rank, kv_lora_rank, input_size, gate_size
@@ -72,7 +68,6 @@ class SparseAttention(LatentHeads):
     a buffer of some kilobytes.
     """
 
-    kind: Literal["sparse_attention"] = "sparse_attention"
     index_num_heads: Size
     index_head_dim: Size
     index_topk: Size

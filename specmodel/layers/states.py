@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 
 Rollback = Literal["native", "replay"]
@@ -23,8 +23,7 @@ REPLAY_RECORDS = 16.0
 """Records of tokens that engines keep room for, even if a pass verifies fewer tokens [token]."""
 
 
-@dataclass(frozen=True)
-class StateKeeping:
+class StateKeeping(Struct, frozen=True, dict=True):
     """What a pass does with recurrent states, and what is reserved for them.
 
     `rollback` "native" reads the state once and writes it after each verified token. "replay" reads

@@ -1,15 +1,15 @@
 """The stream between layers: its width, and the dtypes that all layers of a model share."""
 
-from dataclasses import replace
 from functools import cached_property
 
-from specmodel.base.classes import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.layers.work import wider_dtype
 
 
-@dataclass(frozen=True)
-class Stream:
+class Stream(Struct, frozen=True, dict=True):
     """Width of the residual stream, and dtypes, which all layers of a model share.
 
     `outer_dtype` is that of embedding, LM head and router; `expert_activation_dtype` that of what

@@ -1,12 +1,12 @@
 """What one component of a pass does on each GPU."""
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, fields, replace
 
-from specmodel.base.classes import dataclass
 from specmodel.base.dtypes import ARITHMETIC_BITS, kernel_dtype
 from specmodel.base.units import FloatArray
 from specmodel.layers.forms import Form, Measure, Quantity
@@ -25,8 +25,7 @@ CAUSES_OF_SOME = ("state", "index")
 """Causes that only some kinds of layers have: models without such layers do not name them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Walk:
+class Walk(Struct, frozen=True, kw_only=True):
     """How attention reads keys that it does not spread over blocks of threads.
 
     One block walks all keys of a head if its sequence carries more than `split_tokens` [token];
@@ -43,8 +42,7 @@ class Walk:
     processors: float = np.inf
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Work:
+class Work(Struct, frozen=True, kw_only=True, eq=False):
     """What one component of a pass does on each GPU.
 
     Parameters
@@ -113,12 +111,12 @@ class Work:
     @property
     def depends_on_context(self) -> bool:
         """Whether any form of the work depends on the context, the entries before the pass."""
-        forms = (value for value in vars(self).values() if isinstance(value, Form))
+        forms = (value for value in asdict(self).values() if isinstance(value, Form))
         return any(measure.has_context for form in forms for measure in form.terms)
 
     def at(self, values: Mapping[Measure, FloatArray]) -> "Work":
         """Return the work in numbers, for given values of measures."""
-        forms = {name: form for name, form in vars(self).items() if isinstance(form, Form)}
+        forms = {name: form for name, form in asdict(self).items() if isinstance(form, Form)}
         numbers: dict[str, Any] = {name: form.at(values) for name, form in forms.items()}
         return replace(self, **numbers)
 
@@ -131,8 +129,7 @@ class Work:
 _ADDITIVE = tuple(field.name for field in fields(Work) if field.default == 0.0)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class PassWork:
+class PassWork(Struct, frozen=True, eq=False):
     """Work of one pass.
 
     Parameters

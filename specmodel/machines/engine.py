@@ -1,18 +1,18 @@
 """Overheads of a serving stack: what a pass costs beyond its FLOPs and bytes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import numpy as np
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from specmodel.algebra.roofline import Value
 from specmodel.base import records
-from specmodel.base.classes import dataclass
+from specmodel.base.bounds import Day, Finite, Spread
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
-from specmodel.base.schemas import FROM_LIST, Day, Setting, Spread
 from specmodel.base.units import FloatArray, check
 from specmodel.layers.engines import Beside, Exchange
 from specmodel.layers.states import Slots
@@ -24,8 +24,7 @@ FOLDER = Path(__file__).parent / "data/engines"
 FIRST_TOKENS = Path(__file__).parent / "data/first_token.csv"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Overheads:
+class Overheads(Struct, frozen=True, kw_only=True, eq=False):
     """Overheads of an engine as `EngineProfile` names them; numbers, or arrays of draws [s] [-]."""
 
     kernel_time: FloatArray | float = 0.0
@@ -76,7 +75,7 @@ class Overheads:
 FACTORS = ("host_speed", "gpu_time_factor")
 """Factors on seconds, which are no overheads themselves."""
 
-OVERHEADS = tuple(name for name in Overheads.__dataclass_fields__ if name not in FACTORS)
+OVERHEADS = tuple(name for name in Overheads.__struct_fields__ if name not in FACTORS)
 """Overheads, which are seconds."""
 
 ON_HOST = tuple(name for name in OVERHEADS if name != "tree_time")
@@ -103,26 +102,25 @@ MODELS = ("model", "parallel model")
 
 _WHOLE_GRAPHS: dict[str, tuple[Drafting, ...]] = {"one_by_one": (), "in_pieces": ()}
 
-Ends = Annotated[tuple[Points, Points], FROM_LIST]
+Ends = tuple[Points, Points]
 
-Overhead = Annotated[float, Setting(ge=0, le=10)]
+Overhead = Annotated[float, Meta(ge=0, le=10)]
 """Seconds; no engine spends ten of them on a pass."""
 
 LARGEST_GRAPH = 1_000_000
-Captured = Annotated[int, Setting(ge=0, le=LARGEST_GRAPH)]
+Captured = Annotated[int, Meta(ge=0, le=LARGEST_GRAPH)]
 """Tokens or requests of a pass; 0 for none."""
 
-SplitTokens = Annotated[int, Setting(ge=1, le=1024)]
+SplitTokens = Annotated[int, Meta(ge=1, le=1024)]
 """Tokens of a sequence in a pass."""
 
 _LEAST_FACTOR, _MOST_FACTOR = 0.01, 100.0
 
-Factor = Annotated[float, Setting(ge=_LEAST_FACTOR, le=_MOST_FACTOR)]
+Factor = Annotated[float, Meta(ge=_LEAST_FACTOR, le=_MOST_FACTOR)]
 """How many times as fast, or as long; beyond, it is another unit."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FittedOn(Record):
+class FittedOn(Record, frozen=True, kw_only=True):
     """What an engine was measured on; elsewhere its overheads are extrapolated.
 
     Names of GPUs, kinds of drafters, and least and largest batch size and draft length.
@@ -135,8 +133,7 @@ class FittedOn(Record):
     draft_length: Ends
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineFit(Record):
+class EngineFit(Record, frozen=True, kw_only=True):
     """What an engine's overheads were fitted to, and how well [-].
 
     Errors are absolute, of predicted over measured less one; `left_out_error` is that of rows left
@@ -152,13 +149,12 @@ class EngineFit(Record):
     left_out_error: dict[str, Spread] = field(default_factory=dict)
     spread: Spread
     varied: list[str]
-    covariance: list[list[float]]
+    covariance: list[list[Finite]]
     outside_spread: Spread = 0.0
     fitted_on: FittedOn | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineProfile(Record):
+class EngineProfile(Record, frozen=True, kw_only=True):
     """Overheads of one serving stack, beyond what its kernels take.
 
     Parameters
@@ -259,16 +255,16 @@ class EngineProfile(Record):
     tree_time: Overhead = 0.0
     eager_kernel_time: Overhead = 0.0
     hides_host: Hiding = "none"
-    waits_for: Annotated[tuple[Drafting, ...], FROM_LIST] = ()
-    in_pieces: Annotated[tuple[Drafting, ...], FROM_LIST] = ()
-    one_by_one: Annotated[tuple[Drafting, ...], FROM_LIST] = ()
+    waits_for: tuple[Drafting, ...] = ()
+    in_pieces: tuple[Drafting, ...] = ()
+    one_by_one: tuple[Drafting, ...] = ()
     host_speed: Factor = 1.0
     gpu_time_factor: Factor = 1.0
     draft_model_first: Literal["one token", "verified", "verified and next"] = "one token"
     state_slots: Slots | None = None
     state_time_factor: Factor = 1.0
     exchange: Exchange | None = None
-    shared_beside: Annotated[tuple[Beside, ...], FROM_LIST] = ()
+    shared_beside: tuple[Beside, ...] = ()
     fuses_norms: bool = False
     fuses_all: bool = False
     all_reduces: Literal["sglang", "trtllm", "vllm"] | None = None
@@ -278,7 +274,7 @@ class EngineProfile(Record):
     flash_split_tokens: SplitTokens | None = None
     graphs: Literal["vllm", "vllm-512", "sglang"] | None = None
     graph_limit: Captured | None = None
-    graph_sizes: Annotated[tuple[Captured, ...], FROM_LIST] = ()
+    graph_sizes: tuple[Captured, ...] = ()
     fit: EngineFit | None = None
     stands_for: str = ""
 

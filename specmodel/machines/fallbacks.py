@@ -6,17 +6,18 @@ errors that were found.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
+from msgspec import Meta
+from msgspec.structs import replace
+
 from specmodel.base import records
-from specmodel.base.classes import dataclass
+from specmodel.base.bounds import Day, Spread
 from specmodel.base.dtypes import names_of_fits
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
-from specmodel.base.schemas import Day, Setting, Spread
 from specmodel.layers.kinds import FITTED_KINDS, kernel_kind
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import (
@@ -36,8 +37,7 @@ its own fit at the standard dtype of the kind."""
 _DATA = Path(__file__).parent / "data"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ranking(Record):
+class Ranking(Record, frozen=True, kw_only=True):
     """Candidates to replace a lacking fit, ordered by their error on tables left out [-].
 
     The error of a candidate is the median over tables of its mean error on a table left out, its
@@ -47,14 +47,13 @@ class Ranking(Record):
     order: list[Candidate]
     error: dict[Candidate, Spread]
     spread: dict[Candidate, Spread]
-    num_tables: Annotated[int, Setting(ge=1, le=10_000)]
+    num_tables: Annotated[int, Meta(ge=1, le=10_000)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rankings(Record):
+class Rankings(Record, frozen=True, kw_only=True):
     """Rankings by kind; kinds without one fall back to typical kernels alone."""
 
-    source: Annotated[str, Setting(min_length=3)]
+    source: Annotated[str, Meta(min_length=3)]
     date: Day
     kinds: dict[str, Ranking]
 

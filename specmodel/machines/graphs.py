@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
-from specmodel.base.classes import dataclass
 from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray
 from specmodel.machines.engine import EngineProfile
@@ -32,8 +32,7 @@ _REQUESTS_BY_MEMORY = (
 _MOST_REQUESTS = 512
 
 
-@dataclass(frozen=True, kw_only=True)
-class GraphLimit:
+class GraphLimit(Struct, frozen=True, kw_only=True):
     """Tokens or requests of the largest pass with a graph, on one replica.
 
     `option` is that of the engine which sets them, `default_of` the engine whose default they are,

@@ -1,20 +1,20 @@
 """Hardware profiles: data-sheet peaks of one GPU (or CPU), each with its source."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
+from msgspec import Meta, field
+
 from specmodel.algebra.collectives import AllReduceParameters
 from specmodel.base import records
-from specmodel.base.classes import dataclass
-from specmodel.base.compiled import toml_tables
+from specmodel.base.bounds import LEAST, Portion
 from specmodel.base.dtypes import NEXT_WIDER, Dtype
 from specmodel.base.errors import InputError
+from specmodel.base.files import toml_tables
 from specmodel.base.naming import letters_of, own_folder, spellings
-from specmodel.base.records import HIDDEN, Record
-from specmodel.base.schemas import LEAST, Portion, Setting
+from specmodel.base.records import Record
 from specmodel.base.units import LARGEST_NUMBER, LARGEST_RATE
 from specmodel.machines.kernels import TYPICAL, FittedStack
 
@@ -39,17 +39,16 @@ FP4_CAPABILITY = 10.0
 """Compute capability from which NVIDIA's GPUs compute in FP4. On older ones weights of NVFP4 meet
 activations of 16 bits, as in vLLM 0.33 (its Marlin kernels refuse NVFP4 with FP8)."""
 
-Source = Annotated[str, Setting(min_length=3)]
-Number = Annotated[int, Setting(ge=1, le=10**6)]
-Latency = Annotated[float, Setting(ge=0, le=1)]
-Efficiency = Annotated[float, Setting(ge=LEAST, le=2)]
-Error = Annotated[float, Setting(ge=0, le=10)]
-Rate = Annotated[float, Setting(ge=LEAST, le=LARGEST_RATE)]
-Capacity = Annotated[float, Setting(ge=LEAST, le=LARGEST_NUMBER)]
+Source = Annotated[str, Meta(min_length=3)]
+Number = Annotated[int, Meta(ge=1, le=10**6)]
+Latency = Annotated[float, Meta(ge=0, le=1)]
+Efficiency = Annotated[float, Meta(ge=LEAST, le=2)]
+Error = Annotated[float, Meta(ge=0, le=10)]
+Rate = Annotated[float, Meta(ge=LEAST, le=LARGEST_RATE)]
+Capacity = Annotated[float, Meta(ge=LEAST, le=LARGEST_NUMBER)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class DtypePeak(Record):
+class DtypePeak(Record, frozen=True, kw_only=True):
     """Dense peak arithmetic rate of one dtype [FLOP/s], and where the figure comes from.
 
     `sustained` is the share of the rate of kernels timed alone that long passes of them keep: their
@@ -58,11 +57,10 @@ class DtypePeak(Record):
 
     peak_flops_per_s: Rate
     source: Source
-    sustained: Annotated[float, Setting(ge=0.2, le=1)] = 1.0
+    sustained: Annotated[float, Meta(ge=0.2, le=1)] = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Memory(Record):
+class Memory(Record, frozen=True, kw_only=True):
     """Device memory: capacity [B], peak bandwidth [B/s], last-level cache [B] and technology.
 
     HBM is on accelerators of data centres, GDDR on other cards, LPDDR shared with the CPU; None
@@ -76,8 +74,7 @@ class Memory(Record):
     source: Source
 
 
-@dataclass(frozen=True, kw_only=True)
-class AllReduceFit(Record):
+class AllReduceFit(Record, frozen=True, kw_only=True):
     """All-reduces of a stack inside a node, as `algebra.collectives` describes their numbers.
 
     `version` names several stacks where their rows are fitted together. Small messages run in one
@@ -95,8 +92,8 @@ class AllReduceFit(Record):
     two_shot_latency: Latency
     two_shot_hop_latency: Latency
     two_shot_efficiency: Efficiency
-    contention: Annotated[float, Setting(ge=0, le=4)] = 0.0
-    num_points: Annotated[int, Setting(ge=0, le=10**9)]
+    contention: Annotated[float, Meta(ge=0, le=4)] = 0.0
+    num_points: Annotated[int, Meta(ge=0, le=10**9)]
     mean_error: Error
     median_error: Error
     spread: Error = 0.0
@@ -104,12 +101,11 @@ class AllReduceFit(Record):
     @property
     def parameters(self) -> AllReduceParameters:
         """Parameters of this fit for `all_reduce_time`."""
-        names = AllReduceParameters.__dataclass_fields__
+        names = AllReduceParameters.__struct_fields__
         return AllReduceParameters(**{name: getattr(self, name) for name in names})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Link(Record):
+class Link(Record, frozen=True, kw_only=True):
     """Link between GPUs: one direction of a GPU [B/s], and what a message takes at least [s].
 
     A message takes `collective_latency`, `hop_latency` for each hop that it waits for, and the time
@@ -153,8 +149,7 @@ class Link(Record):
         return AllReduceParameters(**fields)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Network(Record):
+class Network(Record, frozen=True, kw_only=True):
     """Network between nodes: share of one GPU in one direction [B/s], and time of a hop [s]."""
 
     peak_bytes_per_s: Rate
@@ -162,8 +157,7 @@ class Network(Record):
     source: Source
 
 
-@dataclass(frozen=True, kw_only=True)
-class HardwareProfile(Record):
+class HardwareProfile(Record, frozen=True, kw_only=True):
     """One accelerator as its data sheet gives it.
 
     Parameters
@@ -193,14 +187,16 @@ class HardwareProfile(Record):
         Kernels of serving stacks fitted to measurements, by stack; one of several is the default.
     """
 
+    hidden = ("reported_names",)
+
     schema_version: Literal[1]
     name: str
     kind: Literal["gpu", "cpu"]
     num_multiprocessors: Number
-    compute_capability: Annotated[float, Setting(ge=5, lt=100)] | None = None
-    reported_names: list[str] = field(default_factory=list, metadata=HIDDEN)
+    compute_capability: Annotated[float, Meta(ge=5, lt=100)] | None = None
+    reported_names: list[str] = field(default_factory=list)
     runs_gguf: bool = False
-    host_speed: Annotated[float, Setting(ge=0.1, le=10)] = 1.0
+    host_speed: Annotated[float, Meta(ge=0.1, le=10)] = 1.0
     memory: Memory
     link: Link | None = None
     network: Network | None = None

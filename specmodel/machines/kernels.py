@@ -2,22 +2,23 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import field, make_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
 
+from msgspec import Meta, Struct, defstruct, field
+from msgspec.structs import replace
+
 from specmodel.algebra.roofline import DATA_SHEET, KernelParameters
 from specmodel.base import records
-from specmodel.base.classes import dataclass
+from specmodel.base.bounds import LEAST, Day, Finite, Portion, Spread
 from specmodel.base.dtypes import FitDtype, StorageDtype, names_of_fits
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
-from specmodel.base.schemas import LEAST, Day, Portion, Setting, Spread
 from specmodel.layers.kinds import FITTED_KINDS, kernel_kind
 from specmodel.machines.covariance import check_covariance
 
-Points = Annotated[int, Setting(ge=0, le=10**9)]
+Points = Annotated[int, Meta(ge=0, le=10**9)]
 
 TYPICAL = "typical"
 """Name of the stack that is taken where nothing was fitted."""
@@ -37,8 +38,7 @@ def fitted_dtype(kind: str) -> StorageDtype:
     return STATE_DTYPE if kernel_kind(kind).follows == "state" else FITTED_DTYPE
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelFit(Record):
+class KernelFit(Record, frozen=True, kw_only=True):
     """Fitted parameters of one kind of kernel at one dtype of weights or KV.
 
     Parameters
@@ -66,20 +66,20 @@ class KernelFit(Record):
         Parameters that were fitted, and the covariance of their logarithms [-].
     """
 
-    launch_time: Annotated[float, Setting(ge=0, le=1)]
+    launch_time: Annotated[float, Meta(ge=0, le=1)]
     memory_efficiency: Portion
-    compute_efficiency: Annotated[float, Setting(ge=LEAST, le=100)] = 1.0
-    activation_efficiency: Annotated[float, Setting(ge=LEAST, le=100)] | None = None
-    sharpness: Annotated[float, Setting(ge=1, le=64)]
-    tile_rows: Annotated[float, Setting(ge=0, le=4096)] = 0.0
-    tile_growth: Annotated[float, Setting(ge=0, lt=1)] = 0.0
-    tile_width: Annotated[float, Setting(ge=0, le=4096)] = 0.0
-    reread_rows: Annotated[float, Setting(ge=0, le=4096)] = 0.0
-    result_terms: Annotated[float, Setting(ge=0, le=1e6)] = 0.0
-    group_time: Annotated[float, Setting(ge=0, le=1e-3)] = 0.0
-    ramp_time: Annotated[float, Setting(ge=0, le=1)] = 0.0
-    depth_time: Annotated[float, Setting(ge=0, le=1e-3)] = 0.0
-    depth_limit: Annotated[float, Setting(ge=1, le=1e9)] = 1e9
+    compute_efficiency: Annotated[float, Meta(ge=LEAST, le=100)] = 1.0
+    activation_efficiency: Annotated[float, Meta(ge=LEAST, le=100)] | None = None
+    sharpness: Annotated[float, Meta(ge=1, le=64)]
+    tile_rows: Annotated[float, Meta(ge=0, le=4096)] = 0.0
+    tile_growth: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    tile_width: Annotated[float, Meta(ge=0, le=4096)] = 0.0
+    reread_rows: Annotated[float, Meta(ge=0, le=4096)] = 0.0
+    result_terms: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
+    group_time: Annotated[float, Meta(ge=0, le=1e-3)] = 0.0
+    ramp_time: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    depth_time: Annotated[float, Meta(ge=0, le=1e-3)] = 0.0
+    depth_limit: Annotated[float, Meta(ge=1, le=1e9)] = 1e9
     arithmetic_dtype: str
     num_points: Points
     num_judged: Points
@@ -91,7 +91,7 @@ class KernelFit(Record):
     row_spread: Spread
     at_bound: list[str] = field(default_factory=list)
     varied: list[str]
-    covariance: list[list[float]]
+    covariance: list[list[Finite]]
 
     def __post_init__(self) -> None:
         check_covariance("", self.varied, self.covariance, _PARAMETERS)
@@ -113,12 +113,11 @@ class KernelFit(Record):
         return KernelParameters(**{name: getattr(self, name) for name in _PARAMETERS})
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Source(Record):
+class _Source(Record, frozen=True, kw_only=True):
     """Version of a stack, data set and device of its fits, their day, and if it is the default."""
 
     version: str
-    source: Annotated[str, Setting(min_length=3)]
+    source: Annotated[str, Meta(min_length=3)]
     date: Day
     lent_by: str = ""
     is_default: bool = False
@@ -128,16 +127,15 @@ class _Source(Record):
 if TYPE_CHECKING:
     _FitsByKind: TypeAlias = _Source
 else:  # a field for each kind of the table, so that errors name kinds as they name other fields
-    _FitsByKind = make_dataclass(
+    _FitsByKind = defstruct(
         "_FitsByKind",
         [(kind, dict[FitDtype, KernelFit], field(default_factory=dict)) for kind in FITTED_KINDS],
         bases=(_Source,),
-        frozen=True,
         kw_only=True,
     )
 
 
-class FittedStack(_FitsByKind):
+class FittedStack(_FitsByKind, frozen=True):
     """Kernels of one serving stack on one GPU, with the data set that they were fitted to.
 
     Each fitted kind of `layers.kinds` is a further field: its fits by dtype of weights, cache or
@@ -172,8 +170,7 @@ class FittedStack(_FitsByKind):
                 yield kind, dtype, fit
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Kernels:
+class Kernels(Struct, frozen=True, eq=False):
     """How the kernels of a deployment use their GPU.
 
     Parameters
@@ -302,4 +299,4 @@ def load_typical() -> FittedStack:
     return records.load(FittedStack, TYPICAL, Path(__file__).parent / "data/stacks", "stack")
 
 
-_PARAMETERS = tuple(KernelParameters.__dataclass_fields__)
+_PARAMETERS = tuple(KernelParameters.__struct_fields__)

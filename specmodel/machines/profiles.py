@@ -2,8 +2,9 @@
 
 import re
 import tomllib
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from specmodel.base import records
 from specmodel.base.errors import InputError

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from specmodel.base.compiled import toml_tables
+from specmodel.base.files import toml_tables
 
 _NAME = re.compile(r"(?P<engine>[a-z]+)\s*(?:==|[-@ :])\s*v?(?P<version>\d+\.\d+[\w.+-]*)")
 

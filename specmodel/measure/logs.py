@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+from msgspec import Struct
 
 from specmodel.algebra.acceptance import conditional_acceptance, mean_tokens_per_step
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
-from specmodel.base.classes import dataclass
-from specmodel.base.compiled import toml_tables
 from specmodel.base.errors import InputError
+from specmodel.base.files import toml_tables
 from specmodel.measure.arguments import proposal_share
 
 _TABLES: dict[str, dict[str, list[str]]] = toml_tables(Path(__file__).parent / "data/logs.toml")
@@ -56,8 +56,7 @@ _MOST = 1e15
 """Largest figure that is read."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoggedAcceptance:
+class LoggedAcceptance(Struct, frozen=True, kw_only=True):
     """Acceptance as an engine or a benchmark printed it, over all lines that tell it.
 
     Parameters

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from specmodel.algebra.acceptance import Acceptance, conditional_acceptance, mean_tokens_per_step
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import whole_of
 from specmodel.base.records import read_text
@@ -37,8 +37,7 @@ Sums = dict[str, dict[str, float]]
 """Other values by model and name, summed over engines."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class MeasuredAcceptance:
+class MeasuredAcceptance(Struct, frozen=True, kw_only=True, eq=False):
     """Acceptance as an engine counted it, by steps that had a draft.
 
     Parameters

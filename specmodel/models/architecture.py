@@ -22,7 +22,7 @@ _MOST_CUTS = 1025
 """Degrees of parallelism below this are offered where one does not do [-]."""
 
 
-class Architecture(Shape):
+class Architecture(Shape, frozen=True):
     """Shape of one decoder: its groups of layers in order, what is around them, and dtypes.
 
     Parameter counts leave out biases and rotary tables (below 0.1 % in every model that ships).

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from specmodel.base.compiled import toml_tables
+from specmodel.base.files import toml_tables
 from specmodel.base.naming import is_id
 
 _NAMES: dict[str, dict[str, str]] = toml_tables(Path(__file__).parent / "data/checkpoints.toml")

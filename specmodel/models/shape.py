@@ -1,15 +1,16 @@
 """The record of a decoder: its fields, what makes sense of them, and what its layers hold."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Literal, TypeVar
 
-from specmodel.base.classes import dataclass
+from msgspec import Meta
+from msgspec.structs import replace
+
+from specmodel.base.bounds import Count, Size
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, Dtype, StorageDtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record, field_names
-from specmodel.base.schemas import FROM_LIST, Count, Setting, Size
 from specmodel.layers.embeddings import HeadClusters, LayerInputs, NgramInputs, NgramMemory
 from specmodel.layers.extras import Around, Extra
 from specmodel.layers.feed_forward import RoutedExperts
@@ -25,8 +26,7 @@ EXTRAS = ("residuals", "layer_inputs", "ngram_inputs", "ngram_memory", "markov",
 """Fields of what a model may have beside its layers, embedding and LM head."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shape(Record):
+class Shape(Record, frozen=True, kw_only=True):
     """The fields of an `Architecture`, whose docstring describes them, and views of its layers."""
 
     schema_version: Literal[2]
@@ -38,7 +38,7 @@ class Shape(Record):
     has_tied_embeddings: bool = False
     embedding_size: Size | None = None
     max_positions: Count = 0
-    max_context_length: Annotated[int, Setting(ge=1, le=10**9)] | None = None
+    max_context_length: Annotated[int, Meta(ge=1, le=10**9)] | None = None
     input_projection_size: Count = 0
     weight_dtype: StorageDtype = "bf16"
     attention_dtype: StorageDtype | None = None
@@ -61,8 +61,8 @@ class Shape(Record):
     residuals: Residuals | None = None
     markov: MarkovHead | None = None
     head_clusters: HeadClusters | None = None
-    ignored_config_keys: Annotated[tuple[str, ...], FROM_LIST] | None = None
-    layers: Annotated[tuple[LayerGroup, ...], Setting(min_length=1), FROM_LIST]
+    ignored_config_keys: tuple[str, ...] | None = None
+    layers: Annotated[tuple[LayerGroup, ...], Meta(min_length=1)]
 
     def __post_init__(self) -> None:
         selecting = {mixer.selects for mixer in self.mixers}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from specmodel.algebra.acceptance import (
     ACCEPTANCE_SPREAD,
@@ -17,7 +18,6 @@ from specmodel.algebra.acceptance import (
     typed_rates,
 )
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import Numeric, check
 from specmodel.cost.deployment import Deployment
@@ -38,8 +38,7 @@ OF_ACCEPTANCE = (*ACCEPTANCE, "task", "measured_draft_length", "acceptance_sprea
 _OTHERS = (*OF_ACCEPTANCE[len(ACCEPTANCE) :], "draft_length", "max_draft_length")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Accepted:
+class Accepted(Struct, frozen=True, kw_only=True, eq=False):
     """An acceptance as it was given.
 
     Parameters

@@ -7,14 +7,14 @@ Commands and Python come through here alike. Whatever was not given is taken as 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, refuse_given, refuse_unknown
 from specmodel.base.notes import Note
 from specmodel.base.units import Numeric, check
@@ -43,8 +43,7 @@ _OF_POINTS = {*POINTS, *OF_ACCEPTANCE, "draft_length", "max_draft_length"}
 _KNOWN = {*_OF_POINTS, *ARGUMENTS}
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Case:
+class Case(Struct, frozen=True, kw_only=True, eq=False):
     """One question, as it was resolved.
 
     Parameters

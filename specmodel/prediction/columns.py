@@ -1,10 +1,10 @@
 """The columns of a prediction, each declared once: name, unit, meaning, value, how it prints."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec.structs import replace
 
 from specmodel.prediction.evaluate import LIMITS, Evaluation
 from specmodel.prediction.table import Column, Row

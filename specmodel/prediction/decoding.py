@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
+from msgspec.structs import replace
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.units import Numeric

@@ -1,18 +1,11 @@
-"""The random numbers that intervals are made of, drawn in one place.
-
-Those of the usual seed are kept as shipped records are: an answer then needs no random generator,
-whose import takes as long as the answer.
-"""
+"""The random numbers that intervals are made of, drawn in one place."""
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from specmodel.base.compiled import compiled
 from specmodel.base.units import FloatArray
 
 INTERVAL_SEED = 0
@@ -48,17 +41,7 @@ def draws_of(
 
     `generator` is None for the numbers of the usual seed, `overheads` of an engine without a fit.
     """
-    if generator is not None:
-        return _drawn(generator, count, overheads, kinds)
-    kept = Path(__file__).with_name(f"draws_{count}_{overheads}_{kinds}")
-    return compiled(kept, [Path(__file__)], partial(_of_seed, count, overheads, kinds))
-
-
-def _of_seed(count: int, overheads: int | None, kinds: int) -> Draws:
-    return _drawn(np.random.default_rng(INTERVAL_SEED), count, overheads, kinds)
-
-
-def _drawn(generator: np.random.Generator, count: int, overheads: int | None, kinds: int) -> Draws:
+    generator = generator or np.random.default_rng(INTERVAL_SEED)
     of_engine = generator.standard_normal((count, overheads or 0))
     ground = _even(generator, count)
     first = generator.standard_normal((5, FIRST_KINDS, count)).swapaxes(0, 1)

@@ -6,15 +6,15 @@ Predictions, intervals, sensitivity, sweeps and long lists of points all come th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property, reduce
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance, mean_tokens_per_step
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.blocks import FEW, MANY, MOST, BlockedTimes, keep_memory
@@ -64,8 +64,7 @@ class Prompt(NamedTuple):
     added: PassTime
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Evaluation:
+class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Times and tokens of operating points, and what follows from them; arrays broadcast.
 
     `points` has batch size [request], draft length, verify tokens and context length [token] by

@@ -1,13 +1,13 @@
 """How sure a gain is at some points of a prediction: interval of the speedup, and chance."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from specmodel.algebra.acceptance import FORMS, Acceptance
-from specmodel.base.classes import dataclass
 from specmodel.prediction.columns import COLUMNS
 from specmodel.prediction.ground import LIKELY
 from specmodel.prediction.intervals import (
@@ -21,8 +21,7 @@ from specmodel.prediction.outcome import Prediction
 _COORDINATES = ("batch_size", "draft_length", "context_length")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gain:
+class Gain(Struct, frozen=True, kw_only=True):
     """Ends of the 80 % interval of a speedup, and the chance that it is above 1 [-]."""
 
     low: float
@@ -50,7 +49,7 @@ def gains_at(prediction: Prediction, rows: Sequence[Mapping[str, Any]]) -> list[
     if not prediction.states_errors or not rows:
         return [None] * len(rows)
     found = _interval_at(prediction, rows, "speedup")
-    ends = zip(*(np.ravel(part).tolist() for part in vars(found).values()), strict=True)
+    ends = zip(*(np.ravel(part).tolist() for part in asdict(found).values()), strict=True)
     return [Gain(low=low, high=high, chance=chance) for low, high, chance in ends]
 
 

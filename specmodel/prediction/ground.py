@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
 from specmodel.drafters.published import rows_of
@@ -68,8 +68,7 @@ class Shares(NamedTuple):
     loss: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ground:
+class Ground(Struct, frozen=True, kw_only=True):
     """Published runs of a cell, and how they were predicted with their hosts left out.
 
     Parameters
@@ -101,8 +100,7 @@ class Ground:
         return self.rows >= LEAST_ROWS and self.hosts >= LEAST_HOSTS
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """Where a deployment stands among published runs.
 
     Parameters

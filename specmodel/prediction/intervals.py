@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, quantiles
 from specmodel.cost.deployment import Deployment
@@ -67,8 +67,7 @@ _FIRST_KINDS = (EXPERTS, "gemm", "attention")
 """Kinds that are drawn whether a model runs them or not; others follow only where it does."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Interval:
+class Interval(Struct, frozen=True, eq=False):
     """Lower and upper end of a central interval, and of a speedup the chance of a gain.
 
     Arrays of the shape of the points; `chance` is the share of the draws that are above 1 [-].

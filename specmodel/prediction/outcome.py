@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
-from specmodel.base.classes import dataclass
 from specmodel.base.fronts import SHOWN
 from specmodel.base.notes import Note
 from specmodel.base.text import Printed
@@ -52,8 +52,7 @@ class ViewSettings(TypedDict, total=False):
     components: bool
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Turned:
+class Turned(Struct, frozen=True, kw_only=True, eq=False):
     """Acceptance from which drafting pays at each point, and speedups with published heads.
 
     Points are those of a prediction at the draft length that is best with the median head, or,
@@ -77,8 +76,7 @@ class Turned:
     speedups: dict[str, FloatArray]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Prediction(Printed):
+class Prediction(Printed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """What speculation gains at each operating point.
 
     Every column is an attribute, an array of one shape for all, such as `speedup`,
@@ -222,7 +220,7 @@ class Prediction(Printed):
             if self.intervals and name in self.intervals:
                 found |= {
                     f"{name}_{part}": np.ravel(values)
-                    for part, values in vars(self.intervals[name]).items()
+                    for part, values in asdict(self.intervals[name]).items()
                     if values is not None
                 }
         return found

@@ -1,6 +1,6 @@
 """What tokens cost, beside the throughput of a prediction."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from specmodel.algebra.money import cost_per_million_tokens
 from specmodel.base.errors import InputError

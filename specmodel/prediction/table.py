@@ -8,7 +8,8 @@ from operator import attrgetter
 from string import Formatter
 from typing import Any
 
-from specmodel.base.classes import dataclass
+from msgspec import Struct
+
 from specmodel.base.text import Columns, align, table_width, wrap
 
 Row = dict[str, Any]
@@ -24,8 +25,7 @@ _FORMS = {"s": "s", "B": "B", "token/s": ".0f"}
 """How numbers read by their unit; others with three digits."""
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Struct, frozen=True, dict=True):
     """One column of an answer, wherever columns appear: attributes, tables, JSON, CSV, sweeps.
 
     In a column of `words`, values are indices into these. `title` heads it in tables; predictions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from specmodel.answers.curves import break_even_rows, easiest_points, published_tokens
 from specmodel.base.text import SCREEN

@@ -176,7 +176,7 @@ _TO_FILL_IN = """\
 
 def template_text(gpu: specmodel.HardwareProfile) -> str:
     """Return a GPU as lines that a person changes into another one, without its own fits."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from specmodel.base.records import toml_text
     from specmodel.machines.kernels import TYPICAL

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
+from msgspec.structs import asdict
+
 from specmodel.base.facts import (
     Fact as Fact,
     Facts as Facts,
@@ -18,7 +20,7 @@ from specmodel.prediction.table import Row, seconds
 from specmodel.show.columns import duration, units
 
 
-class _Told(Fact):
+class _Told(Fact, frozen=True):
     def __format__(self, form: str) -> str:
         """Return the value as text: "x" a speedup with its interval, "s" seconds, "at" by place.
 
@@ -67,7 +69,7 @@ def picked(name: str, row: Row, column: str, **others: str) -> dict[str, Fact]:
 
 def lines(templates: Iterable[str], facts: Facts) -> list[str]:
     """Return the templates that have all their facts, filled in: ``"Most: {most:x}."``."""
-    have = {name: _Told(**vars(fact)) for name, fact in known(facts.items()).items()}
+    have = {name: _Told(**asdict(fact)) for name, fact in known(facts.items()).items()}
     filled = []
     for template in templates:
         with suppress(KeyError):

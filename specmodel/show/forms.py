@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import Struct, field
+from msgspec.structs import asdict
+
 from specmodel import __version__
-from specmodel.base.classes import dataclass
 from specmodel.base.text import VERBOSE, Columns, Printed, align, align_blocks
 from specmodel.prediction.table import Form, Row, columns_of, filler, text_table as _text_table
 from specmodel.show.facts import Facts, as_fields
@@ -26,8 +27,7 @@ text_table = partial(_text_table, remedy="--json has them")
 """Return rows as a table of text, as commands print them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer(Printed):
+class Answer(Printed, Struct, frozen=True, kw_only=True):
     """The answer to a question in all forms; its text is made only when it is asked for.
 
     `facts` are what it tells, by name, and `paste` what an engine is started with, where it tells
@@ -100,9 +100,9 @@ def as_csv(answer: Answer) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def plain_fields(record: object) -> dict[str, Any]:
+def plain_fields(record: Struct) -> dict[str, Any]:
     """Return the fields of a record for JSON, arrays as lists."""
-    return {n: v.tolist() if hasattr(v, "tolist") else v for n, v in vars(record).items()}
+    return {n: v.tolist() if hasattr(v, "tolist") else v for n, v in asdict(record).items()}
 
 
 def records(frame: DataFrame) -> list[Row]:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from specmodel.base.ranges import among
 from specmodel.base.text import VERBOSE, wrap
 from specmodel.prediction.table import Form, Row, varies
@@ -296,12 +298,10 @@ def case_fields(case: Case) -> dict[str, Any]:
 
 def deployment_fields(deployment: Deployment) -> dict[str, Any]:
     """Return every setting of a deployment, so that saved files can be told apart."""
-    from dataclasses import fields
-
     from specmodel.cost.deploying import PART_DTYPES
 
     d = deployment
-    own = {field.name: getattr(d, field.name) for field in fields(d)}
+    own = asdict(d)
     if d.recurrent_model is None:
         del own["state_rollback"]
     return {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from specmodel.answers import sensitivity
 from specmodel.base.text import SCREEN, wrap

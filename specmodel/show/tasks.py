@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from specmodel.answers.curves import cases_by_task, ends_at_context
 from specmodel.prediction.case import Case

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from specmodel.answers.advice import BetterLayout, Verdict, better_layout, gain_of, start_options
 from specmodel.answers.decision import Decision, decide
 from specmodel.answers.within import LargestBatches
-from specmodel.base.classes import dataclass
 from specmodel.base.ranges import spans
 from specmodel.base.text import TABLE, VERBOSE, wrap
 from specmodel.prediction.gains import sources_at
@@ -94,8 +95,7 @@ def _decided_within(
     return decision, decision.prediction if decision else kept, within
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Shown:
+class _Shown(Struct, frozen=True, kw_only=True, eq=False):
     """What the page of a prediction tells: its rows, and what was made of them.
 
     `every` are all that have room, `kept` those of them within a target, `judged` those of them

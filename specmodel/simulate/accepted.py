@@ -5,6 +5,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict
 
 from specmodel.algebra.acceptance import Acceptance, conditional_acceptance
 from specmodel.base.errors import InputError
@@ -99,7 +100,7 @@ def of_trace(
     if proposes:
         known["proposed"] = np.ascontiguousarray(trace.proposed_tokens)
     if noise is not None:
-        known |= {name: np.ascontiguousarray(own) for name, own in vars(noise).items()}
+        known |= {name: np.ascontiguousarray(own) for name, own in asdict(noise).items()}
     return Outcomes(**NOTHING | known, longest=1, classes=1)
 
 

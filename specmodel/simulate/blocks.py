@@ -9,14 +9,14 @@ from __future__ import annotations
 import itertools
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.simulate.choices import Choice, policy_maker
@@ -42,8 +42,7 @@ BLOCK_POSITIONS = 5_000_000
 """Most output positions of a block of several requests, to bound the memory [token]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sample:
+class Sample(Struct, frozen=True, kw_only=True):
     """Requests drawn from acceptance processes in turn, block by block, never all in memory.
 
     Parameters

@@ -7,11 +7,11 @@ runs at several rates tell the capacity under any common factor of the predicted
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.simulate.outcome import Run, are_steady
@@ -32,8 +32,7 @@ _FALLING = 0.995
 those of requests that seldom meet [-]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Targets:
+class Targets(Struct, frozen=True, kw_only=True):
     """What requests should meet, and how many of them.
 
     Parameters
@@ -73,8 +72,7 @@ class Targets:
         return np.asarray(found)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Load:
+class Load(Struct, frozen=True, kw_only=True, eq=False):
     """What requests met at one rate over all replications.
 
     Parameters
@@ -116,8 +114,7 @@ class Load:
         return float(np.partition(slowness, place)[place])
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Capacity:
+class Capacity(Struct, frozen=True, kw_only=True, eq=False):
     """The largest rate that passes below the first that fails, and what was found on the way.
 
     Parameters

@@ -7,15 +7,15 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import whole_of
 from specmodel.base.records import read_text
@@ -41,8 +41,7 @@ Planner = Callable[[Trace, ReplayTimes], NDArray[np.uint8]]
 """Gives draft lengths by position of a trace, from the trace itself."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True):
     """A policy: a schedule by batch size, a planner, or a factory that makes one that learns.
 
     `schedule` is as `scheduled_draft_lengths` takes it; `settings` are arguments of the factory;
@@ -61,13 +60,8 @@ class Choice:
     state: str = "request"
     notes: tuple[str, ...] = ()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | ({"factory": None} if self.folder else {})
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        if self.folder:
-            vars(self)["factory"] = choose(self.name, self.folder).factory
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (asdict(self) | ({"factory": None} if self.folder else {}),)
 
     def kept_by(self, state: Any) -> "Choice":
         """Return the policy with a state for each request or server; unchanged if `state` is None.
@@ -95,6 +89,12 @@ class Choice:
     def learns(self) -> bool:
         """Whether the policy adapts its draft lengths during a replay."""
         return self.factory is not None
+
+
+def _unpickled(values: dict[str, Any]) -> Choice:
+    folder = values["folder"]
+    made = {"factory": choose(values["name"], folder).factory} if folder else {}
+    return Choice(**values | made)
 
 
 PolicyLike = str | Callable[..., Policy] | Choice

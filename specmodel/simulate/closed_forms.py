@@ -7,9 +7,9 @@ random share steps: with x prompts a step in the mean, a step has as many as Poi
 from functools import partial
 
 import numpy as np
+from msgspec import Struct
 
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.simulate.requests import Requests
 from specmodel.simulate.service import Service
@@ -21,8 +21,7 @@ _COUNTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 32, 64])
 """Prompts of a step whose time is computed; others lie between, or follow in a line [request]."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LoadCurves:
+class LoadCurves(Struct, frozen=True, kw_only=True, eq=False):
     """Times of a request by how many run, itself included: the input of the closed forms.
 
     Parameters
@@ -51,8 +50,7 @@ class LoadCurves:
         return self.prefill + (self.output_tokens - 1) * self.tpot
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SteadyState:
+class SteadyState(Struct, frozen=True, kw_only=True, eq=False):
     """Time averages at each request rate; NaN where the server cannot keep up with it.
 
     Parameters

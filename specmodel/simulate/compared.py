@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack
+
+from msgspec.structs import asdict, replace
 
 from specmodel.answers.alternatives import Alternatives, alternatives
 from specmodel.base.errors import given, refuse_given
@@ -103,4 +104,4 @@ def compared(
             notes.append(f"{name}: {trial.study.prefill_told}.")
     with searching(2 * len(trials)) as how:
         carried = carried_by(trials, every.prices, **how)
-    return replace(every, targets=vars(trial.targets), carried=carried, notes=notes)
+    return replace(every, targets=asdict(trial.targets), carried=carried, notes=notes)

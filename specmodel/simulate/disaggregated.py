@@ -5,8 +5,8 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from msgspec import Struct
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
@@ -15,8 +15,7 @@ from specmodel.simulate.requests import Requests, Whole
 from specmodel.simulate.tables import TabulatedTimes
 
 
-@dataclass(frozen=True, kw_only=True)
-class DisaggregatedPrefill:
+class DisaggregatedPrefill(Struct, frozen=True, kw_only=True):
     """Servers that prefill, each one prompt at a time, first come first served.
 
     Parameters

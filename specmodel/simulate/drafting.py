@@ -1,13 +1,13 @@
 """Draft lengths of a server: policies by name, as the loop over steps reads them."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.simulate.accepted import survival
 from specmodel.simulate.choices import VERIFICATION, Choice, choose, policy_maker
@@ -17,8 +17,7 @@ from specmodel.simulate.state import BY_BATCH, BY_STEP, OWN, SHARED, Server
 from specmodel.simulate.tables import TabulatedTimes
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drafting:
+class Drafting(Struct, frozen=True, kw_only=True):
     """What decides the draft length of a step; by default nothing is drafted.
 
     Parameters

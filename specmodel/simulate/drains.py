@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.prediction.intervals import states_errors
@@ -75,8 +75,7 @@ def answers(
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Drain:
+class Drain(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """A set of prompts that servers answer to the end; the slowest decides.
 
     Parameters

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import asdict
+
 from specmodel.base.facts import Fact, known, with_ends
 from specmodel.prediction.table import Row, seconds
 
@@ -67,7 +69,7 @@ def capacity_facts(trial: Trial, rows: list[Row]) -> dict[str, Fact]:
     others = (row for row in rows if row is not best and low)
     alike = [row["policy"] for row in others if (row["simulated_high"] or 0) >= low]
     facts = {
-        "within": Fact(within_targets(**vars(trial.targets))),
+        "within": Fact(within_targets(**asdict(trial.targets))),
         "carries_most": Fact(named(best["policy"])),
         "capacity": Fact(rate, "request/s", best["predicted_low"], best["predicted_high"]),
         "as_good": Fact(", ".join(alike)),

@@ -2,10 +2,10 @@
 
 import operator
 from collections.abc import Callable
-from dataclasses import field
 from typing import Any
 
-from specmodel.base.classes import dataclass
+from msgspec import Struct, field
+
 from specmodel.base.errors import InputError
 from specmodel.simulate.policies.policy import Step
 
@@ -79,8 +79,7 @@ class PolicyAdapter:
         self._position += emitted_tokens
 
 
-@dataclass()
-class Policies:
+class Policies(Struct):
     """Policies by number of the request, made when the loop comes to it, or kept by servers.
 
     Those of users' own are `adapted` to the loop; `current` is the last one that it came to.

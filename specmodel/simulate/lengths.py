@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from specmodel.base.errors import InputError, given, nearest, refuse_given
 from specmodel.base.units import check, single
 from specmodel.prediction.predicting import plain_points
 from specmodel.simulate.arguments import FileArguments
-from specmodel.simulate.requests import LONGEST, WORKLOADS, Lengths, Requests
+from specmodel.simulate.requests import (
+    LONGEST,
+    LONGEST_DRAWN,
+    MOST_TOGETHER,
+    WORKLOADS,
+    Lengths,
+    Requests,
+)
 
 OF_FILES = tuple(FileArguments.__annotations__)
 _USUAL = "chat"
@@ -30,14 +38,14 @@ def lengths_asked(
         (prompt, prompt_spread), (output, output_spread) = laws.values()
         # log-normal ones are cut to the context that is left
         fixed = [int(mean or 0) for mean, spread in laws.values() if not spread]
-        left = min(Lengths.longest, (positions or LONGEST) - sum(fixed)) if len(fixed) < 2 else 1
+        left = min(LONGEST_DRAWN, (positions or LONGEST) - sum(fixed)) if len(fixed) < 2 else 1
         typed = Lengths(
             prompt_tokens=prompt or 0,
             output_tokens=output or 0,
             prompt_spread=prompt_spread,
             output_spread=output_spread,
             longest=max(left, *fixed, 1),
-            together=positions if positions and len(fixed) < 2 else Lengths.together,
+            together=positions if positions and len(fixed) < 2 else MOST_TOGETHER,
         )
         return typed, {}
     if not isinstance(name, str | Path) or not Path(name).suffix:
@@ -55,7 +63,7 @@ def lengths_asked(
     told, file = dict[str, Any](), str(name).removeprefix("lognormal:")
     found = read_requests(file, **given(asked, OF_FILES))
     if file != str(name):
-        law = replace(Lengths.fitted(found), together=positions or Lengths.together)
+        law = replace(Lengths.fitted(found), together=positions or MOST_TOGETHER)
         told["workload"] = (
             f"log-normal as in the file: prompts of {law.prompt_tokens:.0f} tokens (spread"
             f" {law.prompt_spread:.2f}), outputs of {law.output_tokens:.0f}"
@@ -84,5 +92,5 @@ def _law_of(name: str, value: Any) -> tuple[float | None, float]:
         expected = "tokens, or lognormal:MEAN:SPREAD, such as lognormal:4000:1"
         raise InputError(name, value, expected) from None
     check(name, spread, minimum=0, maximum=5)
-    most = Lengths.longest if spread else LONGEST
+    most = LONGEST_DRAWN if spread else LONGEST
     return round(float(check(name, mean, minimum=1, maximum=most))), spread

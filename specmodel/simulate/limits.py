@@ -1,8 +1,9 @@
 """Limits of a server: what its scheduler takes in a step, and what its memory holds."""
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.cost.deployment import Deployment
@@ -13,8 +14,7 @@ from specmodel.simulate.requests import Requests
 from specmodel.simulate.state import Limits
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scheduler:
+class Scheduler(Struct, frozen=True, kw_only=True):
     """What a step may take: vLLM's options, in all replicas of a data-parallel server together.
 
     Parameters
@@ -71,7 +71,7 @@ def limits_for(
         size, block_bytes, fixed = 10**9, high, 0.0
     blocks = int(max(free, 0.0) // block_bytes) * deployment.layout.replicas
     held = {"blocks": blocks, "fixed_blocks": int(np.ceil(fixed / block_bytes))}
-    return Limits(**vars(scheduler) | held | {"block_size": size})
+    return Limits(**asdict(scheduler) | held | {"block_size": size})
 
 
 def check_fits(limits: Limits, max_draft_length: int, requests: Requests) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.base.ranges import parse_numbers, parse_values, whole_of
 from specmodel.base.text import Viewed
@@ -62,8 +62,7 @@ _DRAWN, _DRAWN_TOKENS = 500, 1000
 """Requests drawn from each preset of acceptance [request], and their tokens [token]."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Loaded(Viewed):
+class Loaded(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     """What `load` is asked, resolved, and what a server does then.
 
     Parameters
@@ -105,8 +104,7 @@ class Loaded(Viewed):
         return replace(self, rows=rows)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Drained(Loaded):
+class Drained(Loaded, frozen=True, kw_only=True):
     """A drain that `load` is asked about; its study has the lengths of all answers."""
 
     room = "drains"

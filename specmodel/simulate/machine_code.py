@@ -9,12 +9,13 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import is_dataclass
 from functools import cache
 from types import FunctionType
 from typing import Any, cast
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 Function = Callable[..., Any]
@@ -111,13 +112,14 @@ def records(objects: Sequence[Any]) -> NDArray[Any]:
 
 def _fields(objects: Sequence[Any]) -> list[tuple[Any, ...]]:
     fields: list[tuple[Any, ...]] = []
-    for name, value in vars(objects[0]).items():
+    first = objects[0]
+    for name, value in (asdict(first) if isinstance(first, Struct) else vars(first)).items():
         if isinstance(value, list):
             longest = max(len(getattr(each, name)) for each in objects)
             fields.append((name, type(value[0]), 1 << max(3, (longest - 1).bit_length())))
         elif isinstance(value, bool | int | float):
             fields.append((name, type(value)))
-        elif is_dataclass(value):
+        elif isinstance(value, Struct):
             fields.append((name, _fields([value])))
     return fields
 
@@ -127,7 +129,7 @@ def _fill(record: Any, given: Any) -> None:
         value = getattr(given, name)
         if isinstance(value, list):
             record[name][: len(value)] = value
-        elif is_dataclass(value):
+        elif isinstance(value, Struct):
             _fill(record[name], value)
         else:
             record[name] = value

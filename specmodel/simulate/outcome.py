@@ -1,14 +1,13 @@
 """What a run of the simulator recorded, and what follows from that."""
 
 from collections.abc import Sequence
-from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.simulate.requests import Requests
 from specmodel.simulate.state import Limits, State
@@ -21,8 +20,7 @@ BATCHES = 20
 """Means that a run is cut into to judge whether it is steady [-]."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Run:
+class Run(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """What a run recorded.
 
     Parameters
@@ -57,9 +55,9 @@ class Run:
     throughput: float
     tokens_per_step: float
     drafted_per_step: float
-    state: State = field(repr=False)
-    log: NDArray[Any] = field(repr=False)
-    limits: Limits = field(repr=False)
+    state: State
+    log: NDArray[Any]
+    limits: Limits
 
     @cached_property
     def ttft(self) -> FloatArray:

@@ -7,15 +7,15 @@ among what was assumed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Required, TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, given, refuse_given, refuse_unknown
 from specmodel.base.notes import Note
 from specmodel.base.text import Viewed
@@ -46,7 +46,7 @@ from specmodel.simulate.traces import Trace
 LONGEST_REPLAYED = 7
 """Longest draft that policies may choose where none is given, as Cascade's paper has it [token]."""
 DEFAULT_CONTEXT_LENGTH = 1024
-VARIATION = tuple(vars(Variation()))
+VARIATION = Variation.__struct_fields__
 
 
 class _OfReplays(TypedDict, total=False):
@@ -98,8 +98,7 @@ OF_REPLAYS = tuple(_OfReplays.__annotations__)
 """Arguments of a question of policies beside those of a deployment."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Replayed(Viewed):
+class Replayed(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     """What `replayed` is asked, resolved, and what each policy makes of the same requests.
 
     Parameters

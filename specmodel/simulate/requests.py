@@ -1,13 +1,13 @@
 """Requests that arrive at a server: when they do, with how long prompts and outputs."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.notes import Note
 from specmodel.base.records import read_mapping
@@ -28,8 +28,11 @@ Process = Literal["poisson", "gamma", "bursts"]
 Whole = NDArray[np.int64]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arrivals:
+LONGEST_DRAWN, MOST_TOGETHER = 32768, 2 * LONGEST
+"""Longest prompt or output of a law, and of both together, unless told otherwise [token]."""
+
+
+class Arrivals(Struct, frozen=True, kw_only=True):
     """When requests come: as a process with a rate, or from users who wait for their answers.
 
     Parameters
@@ -74,8 +77,7 @@ class Arrivals:
         return np.repeat(np.cumsum(intervals), self.burst)[:count] / self.request_rate
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lengths:
+class Lengths(Struct, frozen=True, kw_only=True):
     """How long prompts and outputs are: fixed, or log-normal by mean and spread.
 
     Parameters
@@ -96,8 +98,8 @@ class Lengths:
     prompt_spread: float = 0.0
     output_spread: float = 0.0
     correlation: float = 0.0
-    longest: int = 32768
-    together: int = 2 * LONGEST
+    longest: int = LONGEST_DRAWN
+    together: int = MOST_TOGETHER
 
     def __post_init__(self) -> None:
         for name in ("prompt_tokens", "output_tokens"):
@@ -148,8 +150,7 @@ WORKLOADS = {name: Lengths(**law) for name, law in read_mapping(_FILE, "workload
 8,192 tokens): means, spreads and correlations, taken as log-normal."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Requests:
+class Requests(Struct, frozen=True, kw_only=True, eq=False):
     """What is asked of a server, in the order of arrival.
 
     Parameters

@@ -6,9 +6,10 @@ and differ only by their own decisions.
 """
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray, check
 from specmodel.simulate.traces import Trace
 
@@ -22,8 +23,7 @@ def stream(seed: int, purpose: int, *numbers: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Variation:
+class Variation(Struct, frozen=True, kw_only=True):
     """How much the times of steps vary around those of the model; the defaults are our own.
 
     Parameters
@@ -40,12 +40,11 @@ class Variation:
     step_expert_spread: float = 0.05
 
     def __post_init__(self) -> None:
-        for name, spread in vars(self).items():
+        for name, spread in asdict(self).items():
             check(name, spread, minimum=0, maximum=0.2)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Noise:
+class Noise(Struct, frozen=True, kw_only=True, eq=False):
     """What was drawn for a trace: one byte by position for each quantity, and what bytes stand for.
 
     `experts` is the relative change, by request, of the experts loaded beyond those of one token

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
+
+from msgspec.structs import asdict, replace
 
 from specmodel.answers.config_formats import (
     ConfigFormat,
@@ -100,7 +101,7 @@ def scheduled(
         prediction=replace(plan.prediction, assumptions={**plan.assumptions, **notes}),
         schedule=best,
         freed=None,
-        targets=vars(trial.targets),
+        targets=asdict(trial.targets),
         carried=rows,
     )
 

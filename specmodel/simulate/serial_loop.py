@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.simulate.accepted import of_trace
@@ -112,8 +112,7 @@ def replay_request(
     return steps, tested, drafted, total, expected
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class DrawnBlock:
+class DrawnBlock(Struct, frozen=True, kw_only=True, eq=False):
     """Requests from number `first` on, with times and noise that all policies meet alike."""
 
     trace: Trace

@@ -1,16 +1,16 @@
 """A server ready to run, and a run of requests through the simulator."""
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
 from specmodel.cost.deployment import Deployment
@@ -33,8 +33,7 @@ WORTH_COMPILING = 1_000_000
 for them, and numba half of one to be ready, 5 the very first time [token]."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Service:
+class Service(Struct, frozen=True, kw_only=True, eq=False):
     """A server ready to run.
 
     Parameters

@@ -1,15 +1,15 @@
 """A deployment under load: the same requests under several policies."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from specmodel.algebra.acceptance import Acceptance, acceptance_from_lengths
 from specmodel.algebra.money import cost_per_million_tokens
-from specmodel.base.classes import dataclass
 from specmodel.base.notes import Note
 from specmodel.base.units import LARGEST_PRICE, FloatArray, check
 from specmodel.cost.deployment import NO_DRAFTER, Deployment
@@ -39,8 +39,7 @@ _MOST_POSITIONS = 16
 """Positions of a trace whose acceptance closed forms take [-]."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Study:
+class Study(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """What is compared: a deployment with its drafter, and the same one without any.
 
     Parameters

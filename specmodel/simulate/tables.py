@@ -3,8 +3,8 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray, Numeric
 
 
@@ -35,8 +35,7 @@ class Tables(NamedTuple):
     at_seen: Any
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TabulatedTimes:
+class TabulatedTimes(Struct, frozen=True, kw_only=True, eq=False):
     """Times of mixed steps at nodes, between which they are interpolated.
 
     Parameters

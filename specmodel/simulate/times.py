@@ -12,11 +12,11 @@ nothing but prompts drafts for one request. Where graphs end at a number of toke
 jumps with the tokens of the step, so that it is tabulated on both sides.
 """
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment

@@ -1,14 +1,14 @@
 """Seconds of a step at batch size 1 by what it verifies, tabulated once for all steps replayed."""
 
 import math
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.tables import need_columns, numbers, read_table
 from specmodel.base.units import FloatArray, check
@@ -32,8 +32,7 @@ FASTEST, SLOWEST = 1e-9, 1e6
 _ARGUMENT = "step_times"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ReplayTimes:
+class ReplayTimes(Struct, frozen=True, kw_only=True, eq=False):
     """Times of the steps of one request, where it begins, and later on if they grow with context.
 
     Parameters

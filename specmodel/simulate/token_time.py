@@ -12,10 +12,10 @@ from collections import Counter, deque
 from heapq import heappop, heappush
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray
 from specmodel.simulate.accepted import spread_survival, survival
 from specmodel.simulate.requests import Requests
@@ -27,8 +27,7 @@ _ALIKE = 1e-6
 """Requests whose ends are no farther apart end with the same step [token]."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Course:
+class Course(Struct, frozen=True, kw_only=True, eq=False):
     """What came of the requests of a server.
 
     Parameters
@@ -42,8 +41,7 @@ class Course:
     done: FloatArray
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Timeline:
+class Timeline(Struct, frozen=True, kw_only=True, eq=False):
     """Spans of token time in which the same requests run.
 
     Parameters
@@ -65,8 +63,7 @@ class Timeline:
     done: NDArray[np.int64]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Pace:
+class Pace(Struct, frozen=True, kw_only=True, eq=False):
     """Tokens per step by draft length [token]: mean, variance over mean, and mean overshoot.
 
     The overshoot `beyond` is of the last step, past the end of an output. `lengths` are draft

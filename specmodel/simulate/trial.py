@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
-from specmodel.base.classes import dataclass
 from specmodel.base.units import check
 from specmodel.simulate.capacity import NOTHING, Capacity, Load, Targets, load_of, search, widened
 from specmodel.simulate.closed_forms import LoadCurves, chain_state
@@ -34,8 +33,7 @@ RUNS = {True: (5, 2000), False: (2, 500)}
 """Usual runs at each rate [-] and their requests [request], with numba or not."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Trial:
+class Trial(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """The same requests for all rates and policies, in replications with others.
 
     Parameters

@@ -1,10 +1,9 @@
 """All-reduces send what their algorithms send, and take longer with bytes and GPUs."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 
 from specmodel.algebra.collectives import AllReduceParameters, all_reduce_time
 

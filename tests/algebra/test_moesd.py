@@ -1,10 +1,9 @@
 """MoESD's published model: its equations by hand, and its limits."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 from printed import refused
 
 from specmodel import InputError
@@ -57,15 +56,13 @@ def test_speedup_is_equation_4_not_line_11():
 
 
 def test_free_drafts_and_free_verification_give_tokens_per_step():
-    free = dataclasses.replace(
-        PARAMETERS, k1=0, k2=0, k3=0, draft_bias=0, draft_k=0, reject_bias=0, reject_k=0
-    )
+    free = replace(PARAMETERS, k1=0, k2=0, k3=0, draft_bias=0, draft_k=0, reject_bias=0, reject_k=0)
     gain = moesd.speedup([1, 64], 4, 0.9, free, ridge_point=150, **QWEN2)
     np.testing.assert_allclose(gain, 4.5, rtol=1e-12)
 
 
 def test_bad_input_names_the_argument():
     refused(r"^base: got", moesd.growth, 1, 2000, 2)
-    refused(r"^s: got", dataclasses.replace, PARAMETERS, s=0.9)
+    refused(r"^s: got", replace, PARAMETERS, s=0.9)
     with pytest.raises(InputError, match=r"^step_efficiency: got"):
         moesd.speedup(1, 4, 1.2, PARAMETERS, ridge_point=150, **QWEN2)

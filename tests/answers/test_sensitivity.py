@@ -1,9 +1,8 @@
 """Sensitivities against `predict` with changed records, closed forms and scipy."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from printed import refused
 from rows import each_row, faults, slow
 from scipy import stats

@@ -47,8 +47,7 @@ class Crossing:
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
         file = frame.f_code.co_filename
-        is_own = file.startswith(PACKAGE) and not file.endswith("base/classes.py")  # of records
-        if not is_own or event not in ("call", "return"):
+        if not file.startswith(PACKAGE) or event not in ("call", "return"):
             return
         file = file.removeprefix(PACKAGE)
         if event == "return":

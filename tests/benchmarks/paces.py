@@ -4,7 +4,7 @@ Run by hand: python tests/benchmarks/paces.py [OTHER ...] [--rounds N] [--only N
 OTHER are folders of checkouts, such as clones of earlier commits; runs alternate, each in a process
 of its own. Times are CPU seconds, of commands wall seconds, memory that of the process at its peak.
 All are printed over a yardstick of the same machine: NumPy's exp of as many doubles, importing
-NumPy and pydantic, or starting Python; those of this checkout in milliseconds too. Workloads are
+NumPy, or starting Python; those of this checkout in milliseconds too. Workloads are
 those of two deployments, an MoE with a small draft model and one with an n-gram look-up: batch
 sizes of 1 to 256, draft lengths of 1 to 7, contexts of 100 to 8,000 tokens.
 """
@@ -116,8 +116,8 @@ PREDICT = (
     " --context-length 512"
 )
 COMMANDS = {
-    "cold predict": (PREDICT, "import numpy; from pydantic import BaseModel"),
-    "two words": ("predict qwen3.5-397b h200", "import numpy, pydantic"),
+    "cold predict": (PREDICT, "import numpy"),
+    "two words": ("predict qwen3.5-397b h200", "import numpy"),
     "--help": ("--help", "pass"),
     "list hardware": ("list hardware", "pass"),
 }

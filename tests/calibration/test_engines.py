@@ -1,6 +1,7 @@
 """Profiles of engines as `engines.py` writes them."""
 
 import pytest
+from msgspec.structs import asdict
 
 import engines
 from specmodel import load_engine
@@ -10,6 +11,6 @@ from specmodel import load_engine
 def test_what_no_run_tells_is_written_as_it_ships(name: str) -> None:
     """All but seconds and the record of the fit, which a fit gives."""
     shipped = load_engine(name)
-    given = {field: getattr(shipped, field) for field in vars(shipped.overheads)}
+    given = {field: getattr(shipped, field) for field in asdict(shipped.overheads)}
     own = engines._bare(name).with_changes("engine", given)
-    assert vars(own) | {"fit": shipped.fit} == vars(shipped)
+    assert asdict(own) | {"fit": shipped.fit} == asdict(shipped)

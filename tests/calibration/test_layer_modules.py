@@ -4,12 +4,13 @@ Of sparse, block-sparse and compressed attention, and of residual streams.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec.structs import asdict, replace
 from printed import refused
 from rows import cases, slow
 from shapes import without_fields
@@ -98,7 +99,7 @@ def test_the_fit_gives_what_ships(form: str, stack: str) -> None:
             assert getattr(fitting.fit, name) == getattr(shipped, name)
         for name in ("mean_error", "shape_spread", "row_spread"):
             assert getattr(fitting.fit, name) == pytest.approx(getattr(shipped, name), rel=1e-2)
-        for name, known in vars(shipped.parameters).items():  # those that are held, too
+        for name, known in asdict(shipped.parameters).items():  # those that are held, too
             if not isinstance(known, frozenset):  # what follows from them
                 found = getattr(fitting.fit.parameters, name)
                 assert found == (known and pytest.approx(known, rel=1e-2)), name

@@ -1,10 +1,9 @@
 """Fits of all-reduces: planted ones are found, published ones that were left out are met."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 from printed import refused
 from rows import cases, each_row, slow
 

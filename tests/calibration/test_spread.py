@@ -1,10 +1,9 @@
 """The spread of a deployment's factor, found again in tables of engines made with one."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
 import interval_judge
 from specmodel.fit.measured import judge_serving, read_serving

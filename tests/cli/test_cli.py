@@ -7,13 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
 import click
 import pytest
+from msgspec.structs import replace
 from printed import commands, widest
 from rows import cases, each_row, one_case
 from shapes import CONFIG
@@ -272,7 +272,7 @@ def test_help_imports_nothing_heavy(arguments):
         "import sys\n"
         "from specmodel.cli import main\n"
         f"status = main({arguments!r})\n"
-        "heavy = {'numpy', 'pydantic', 'pandas', 'scipy', 'matplotlib', 'torch'}\n"
+        "heavy = {'numpy', 'pandas', 'scipy', 'matplotlib', 'torch'}\n"
         "raise SystemExit(status or repr(sorted(heavy & set(sys.modules))).strip('[]') or 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -36,12 +36,12 @@ READING = {
 """Functions and methods that open a file or pass one on to what does."""
 OF_ITS_OWN = {
     *("unions.measured_unions", "published.rows_of", "engine.first_token_constants"),
-    *("family._read", "keys.table", "modules._table", "records._shipped"),
+    *("family._read", "keys.table", "modules._table"),
     *("collectives.time_all_reduces", "device._lines", "device._last_level_cache"),
     *("__init__._open_closed_streams", "commands.carry_out"),
     *("files.sweep_to_file", "parameters.identity_of"),  # parts, and files that were read
     *("commands._versions", "figures._published", "pages.static_page", "glossary._read"),
-    *("columns._rows", "compiled._parsed"),
+    *("columns._rows", "files.toml_tables"),
     *("tables.parse_csv", "tables._read_parquet"),  # which are given files that are open
 }
 """What reads files of the package, of the system or of its own making only."""

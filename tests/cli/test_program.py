@@ -97,7 +97,7 @@ def test_errors_are_one_short_line(command: str, strange: str, capsys) -> None:
 
 
 def test_the_package_is_the_program_and_imports_nothing_of_the_folder(tmp_path) -> None:
-    (tmp_path / "tomllib.py").write_text("raise SystemExit(9)")
+    (tmp_path / "tomli.py").write_text("raise SystemExit(9)")
     command = [sys.executable, "-m", "specmodel", *shlex.split(PREDICT)]
     folder = str(Path(specmodel.__file__).parents[1])
     environment = os.environ | {"PYTHONPATH": folder}

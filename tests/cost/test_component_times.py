@@ -1,10 +1,10 @@
 """Time of one component from its work, by hand: what kernels add to bytes and FLOPs."""
 
-import dataclasses
 import math
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from one_by_one import pass_time
 from scipy import stats
 
@@ -101,7 +101,7 @@ def test_messages_wait_for_hops_and_bytes():
     in_node += 1e6 / (link.peak_bytes_per_s * link.efficiency)
     between = 6 * network.hop_latency + 3e6 / network.peak_bytes_per_s
     assert seconds(work) == pytest.approx(in_node + between, rel=1e-12)
-    alone = dataclasses.replace(work, collectives=0.0)
+    alone = replace(work, collectives=0.0)
     assert seconds(alone) == pytest.approx(between, rel=1e-12)
 
 

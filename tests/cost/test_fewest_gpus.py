@@ -1,8 +1,7 @@
 """The fewest GPUs that hold a deployment: by its own memory, and what is said where none do."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from printed import refused
 from rows import cases
 

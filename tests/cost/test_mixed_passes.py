@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import asdict
 from printed import refused
 
 from specmodel import load_architecture
@@ -121,7 +122,7 @@ def test_group_cut_in_two_is_the_same_work(name, layout, exponent):
     cut = pass_work(model, parts, **routing)
     np.testing.assert_allclose(cut.active_experts, whole.active_experts, rtol=1e-12)
     for component, work in whole.components.items():
-        for field, value in vars(work).items():
+        for field, value in asdict(work).items():
             if field != "walk" and not isinstance(value, str):
                 other = getattr(cut.components[component], field)
                 np.testing.assert_allclose(other, value, rtol=1e-12)

@@ -1,8 +1,7 @@
 """Orders that look wrong and are right, as kernels were timed and engines read; and an ideal's."""
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 from random_points import random_names, random_points
 from rows import each_row
 

@@ -1,11 +1,11 @@
 """Models spread over GPUs: the busiest rank by Monte Carlo, what is sent, and what is refused."""
 
-import dataclasses
 import math
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 from printed import refused
 from rows import cases, each_row, faults, one_case
 from strategies import pass_of
@@ -349,7 +349,7 @@ def test_hardware_without_a_link_stays_alone():
         deploy(target="mixtral-8x7b", drafter="ngram", hardware=alone, tensor_parallel=2)
     deployment, _ = deploy(target="mixtral-8x7b", drafter="ngram", hardware=alone)
     with pytest.raises(InputError, match=r"^draft_tensor_parallel: got 2"):
-        dataclasses.replace(deployment, draft_tensor_parallel=2)
+        replace(deployment, draft_tensor_parallel=2)
 
 
 @cases(
@@ -367,7 +367,7 @@ def test_norms_in_all_reduces_launch_nothing_up_to_a_limit(engine, target, hardw
     where = {"target": target, "hardware": hardware, "tensor_parallel": gpus}
     sizes = np.array([1, 64, 300, 700, 3000, 5000])
     plain = load_engine(engine)
-    engines = plain, dataclasses.replace(plain, fuses_norms=False)
+    engines = plain, replace(plain, fuses_norms=False)
     own, others = (
         decode(**where, engine=e, batch_size=sizes).times.forward.work().components["norms"]
         for e in engines

@@ -1,9 +1,8 @@
 """Programs of passes against their work in numbers, timed one component after another."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from one_by_one import pass_time
 from rows import each_row
 

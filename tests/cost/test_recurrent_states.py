@@ -1,10 +1,9 @@
 """What verifying costs where layers keep a state: traffic, memory, trees, and published figures."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hybrids import hybrid
+from msgspec.structs import replace
 from printed import refused
 from strategies import pass_of
 

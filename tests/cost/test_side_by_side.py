@@ -1,9 +1,8 @@
 """Components on a second stream share the GPU with those that they run beside."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import specmodel
 from specmodel import InputError, load_engine

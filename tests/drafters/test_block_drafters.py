@@ -1,10 +1,10 @@
 """Drafters that draft a block in one pass: parameters, bytes and passes by hand, and limits."""
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from printed import refused
 from rows import cases, each_row
 

@@ -1,9 +1,8 @@
 """Heads for multi-token prediction: what they weigh, which passes they make, in which dtypes."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from printed import refused
 from rows import each_row
 from strategies import draft_bytes

@@ -2,12 +2,12 @@
 
 import ast
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from engine_modules import own_source
+from msgspec.structs import replace
 from printed import refused
 from rows import each_row, faults
 

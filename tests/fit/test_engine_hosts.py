@@ -1,12 +1,12 @@
 """Engines and hosts fitted to runs: planted ones, the shipped ones, and a user's own files."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from printed import refused
 
 import engines

@@ -1,11 +1,11 @@
 """Fits recover what was planted, say what the data do not determine, and refuse bad tables."""
 
-from dataclasses import fields
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec.structs import fields
 from planted import H200, planted
 from printed import refused
 

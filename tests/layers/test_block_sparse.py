@@ -1,10 +1,9 @@
 """Block-sparse attention: sizes of MiniMax-M3 by hand, what a pass reads, and what tokens share."""
 
-from dataclasses import replace
-
 import configs
 import pytest
 from configs import CONFIGS
+from msgspec.structs import replace
 from printed import refused
 from rows import one_case
 from strategies import pass_of

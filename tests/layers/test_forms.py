@@ -1,9 +1,8 @@
 """Sums of measures: arithmetic of forms, and what a formula of work must not do with them."""
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from printed import refused
 from rows import cases
 
@@ -55,8 +54,7 @@ def test_what_depends_on_values_otherwise_is_named(formula, what):
 
 
 def test_a_layer_that_branches_is_named():
-    @dataclass(frozen=True, kw_only=True)
-    class Hasty(GroupedAttention):
+    class Hasty(GroupedAttention, frozen=True, tag="attention"):
         def work(self, run, layers):
             return super().work(run, layers if run.num_tokens < 8 else 2 * layers)
 

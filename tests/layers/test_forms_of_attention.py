@@ -1,9 +1,8 @@
 """Grouped attention whose values are narrower, or keys, or those of an earlier layer: by hand."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from rows import cases, each_row
 
 from specmodel import InputError, load_architecture

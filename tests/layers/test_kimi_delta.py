@@ -1,9 +1,8 @@
 """Kimi delta attention: weights, states and work by hand."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from specmodel import Architecture, InputError
 from specmodel.base import as_table, build

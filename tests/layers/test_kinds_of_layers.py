@@ -1,10 +1,8 @@
 """A kind of layer that is not attention: a record of its own, and nothing else knows it."""
 
-from dataclasses import dataclass, replace
-from typing import Literal
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from printed import refused
 
 from specmodel import InputError, eagle_drafter, load_architecture, mtp_drafter
@@ -13,11 +11,9 @@ from specmodel.layers import LayerGroup, Layout, Work, sequence_group
 from specmodel.layers.parts import TokenMixer
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recurrence(TokenMixer):
+class Recurrence(TokenMixer, frozen=True, kw_only=True, tag="recurrence"):
     """Channels with a state of their own, whatever the context, cut over GPUs one by one."""
 
-    kind: Literal["recurrence"] = "recurrence"
     channels: int = 512
     for_head = None
 

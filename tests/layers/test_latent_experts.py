@@ -8,14 +8,14 @@ from specmodel.layers import Layout, RoutedExperts
 
 H, LATENT, WIDTH, SHARED, EXPERTS, USED = 4096, 1024, 2688, 5376, 512, 22
 FIELDS = {
-    "kind": "experts", "num_experts": EXPERTS, "experts_per_token": USED, "expert_size": WIDTH,
+    "num_experts": EXPERTS, "experts_per_token": USED, "expert_size": WIDTH,
     "num_shared_experts": 1, "shared_expert_size": SHARED, "is_gated": False,
 }  # fmt: skip
 LAYER = RoutedExperts(**FIELDS, latent_size=LATENT)
 
 
 def model(latent_size=LATENT, **changes):
-    block = FIELDS | {"latent_size": latent_size}
+    block = FIELDS | {"kind": "experts", "latent_size": latent_size}
     shape = {"hidden_size": H, "layers": [{"count": 3, "feed_forward": block}]}
     return load_architecture("llama-3.1-8b").with_changes("model", shape | changes)
 

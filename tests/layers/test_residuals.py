@@ -1,9 +1,8 @@
 """Residual streams that are mixed (mHC) or attended to (AttnRes): weights and traffic by hand."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from printed import refused
 from rows import each_row
 from strategies import pass_of

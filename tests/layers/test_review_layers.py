@@ -5,9 +5,9 @@ import os
 import pickle
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from printed import refused
 from rows import one_case
 
@@ -34,7 +34,7 @@ def test_fault_of_a_layer_is_one_line_that_names_file_key_and_value(tmp_path, ol
 def test_fault_of_a_change_carries_the_name_that_was_changed():
     for name, key, value, expected in (
         ("mixtral-8x7b", "num_kv_heads", 3, "a divisor"),
-        ("mixtral-8x7b", "num_layers", 0, "greater than"),
+        ("mixtral-8x7b", "num_layers", 0, "a whole number >= 1"),
         ("mixtral-8x7b", "kind", "dense", "a field"),
         ("deepseek-v3", "num_layers", 10, ".*not all alike"),
         ("deepseek-v3", "shared_expert_size", 0, "a width above 0, as num_shared_experts = 1"),
@@ -58,7 +58,9 @@ def test_what_was_computed_makes_no_difference_to_equality():
 def test_the_hash_of_a_model_is_not_taken_to_a_process_with_another_seed():
     model = load_architecture("gpt-oss-20b")
     assert hash(model) == hash(replace(model))
-    read = "import pickle, sys; from dataclasses import replace; m = pickle.load(sys.stdin.buffer)"
+    read = (
+        "import pickle, sys; from msgspec.structs import replace; m = pickle.load(sys.stdin.buffer)"
+    )
     code = f"{read}; sys.exit({{replace(m): 1}}.get(m) != 1)"
     for seed in ("1", "2"):
         environment = os.environ | {"PYTHONHASHSEED": seed}

@@ -1,9 +1,9 @@
 """Rows that ranks send for experts, routers, and gates of mixers, all counted by hand."""
 
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from rows import each_row, one_case
 from strategies import pass_of
 

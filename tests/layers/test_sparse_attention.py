@@ -1,10 +1,9 @@
 """Sparse attention: sizes of published models, what a pass reads, and what tokens share."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 from rows import cases, one_case
 from strategies import pass_of
 

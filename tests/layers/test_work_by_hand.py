@@ -1,9 +1,8 @@
 """Work of single components, counted by hand or from what engines and checkpoints publish."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from rows import each_row, one_case
 from strategies import pass_of
 

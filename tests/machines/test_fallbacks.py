@@ -1,9 +1,9 @@
 """Whose fit is taken where a stack lacks one."""
 
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from specmodel import deploy, load_hardware
 from specmodel.base.notes import Note

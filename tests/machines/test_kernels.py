@@ -1,9 +1,8 @@
 """Kernels of a stack by kind: what the table of kinds lacks, and what nobody fitted."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from one_by_one import pass_time
 from printed import refused
 

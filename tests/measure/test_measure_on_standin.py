@@ -3,12 +3,12 @@
 import json
 import threading
 import time
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("filelock")

@@ -4,10 +4,10 @@ import json
 import random
 import re
 from collections import Counter, defaultdict
-from dataclasses import replace
 
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("filelock")
 

@@ -1,10 +1,10 @@
 """Keys of a config.json that nobody knows: named and refused, or ignored where asked to."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from configs import flat
+from msgspec.structs import replace
 from printed import refused
 from rows import faults, one_case
 

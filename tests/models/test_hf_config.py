@@ -4,12 +4,12 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from configs import CONFIGS, flat, plain, read
+from msgspec.structs import replace
 from printed import refused
 from rows import each_row, one_case
 

@@ -1,37 +1,34 @@
 """Records: frozen, built in Python as they are, and checked at the door where users' files come in.
 
-The messages are those of pydantic, in one line that names the table and the key.
+A fault is told in one line that names the table and the key.
 """
 
 import math
 import re
 import tomllib
-from dataclasses import FrozenInstanceError, dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Literal
 
 import numpy as np
 import pytest
+from msgspec import Meta, field
+from msgspec.structs import replace
 from printed import refused
 from rows import each_row, faults
 
 from specmodel import InputError
 from specmodel.base import Record, as_table, build
-from specmodel.base.records import HIDDEN, toml_text, unchecked
-from specmodel.base.schemas import BY_KIND, FROM_LIST, Day, Setting
+from specmodel.base.bounds import Day, Finite
+from specmodel.base.records import toml_text, unchecked
 
-Length = Annotated[float, Setting(gt=0, le=10)]
+Length = Annotated[float, Meta(gt=0, le=10)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Square(Record):
-    kind: Literal["square"] = "square"
+class Square(Record, frozen=True, kw_only=True, tag_field="kind", tag="square"):
     side: Length
 
 
-@dataclass(frozen=True, kw_only=True)
-class Disc(Record):
-    kind: Literal["disc"] = "disc"
+class Disc(Record, frozen=True, kw_only=True, tag_field="kind", tag="disc"):
     radius: Length
     hole: Length | None = None
 
@@ -44,24 +41,23 @@ class Disc(Record):
         return math.pi * (self.radius**2 - (self.hole or 0) ** 2)
 
 
-Part = Annotated[Square | Disc, BY_KIND]
+Part = Square | Disc
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drawing(Record):
+class Drawing(Record, frozen=True, kw_only=True):
+    hidden = ("secrets",)
+
     schema_version: Literal[1] = 1
-    name: Annotated[str, Setting(min_length=3)]
+    name: Annotated[str, Meta(min_length=3)]
     day: Day = "2026-01-31"
-    copies: Annotated[int, Setting(ge=1, lt=100)] = 1
+    copies: Annotated[int, Meta(ge=1, lt=100)] = 1
     is_filled: bool = False
-    parts: Annotated[tuple[Part, ...], Setting(min_length=1), FROM_LIST]
-    origin: Annotated[tuple[float, float], FROM_LIST] = (0.0, 0.0)
-    widths: Annotated[list[Length], Setting(min_length=0, max_length=2)] = field(
-        default_factory=list
-    )
+    parts: Annotated[tuple[Part, ...], Meta(min_length=1)]
+    origin: tuple[Finite, Finite] = (0.0, 0.0)
+    widths: Annotated[list[Length], Meta(min_length=0, max_length=2)] = field(default_factory=list)
     frame: Square | None = None
     pens: dict[Literal["thin", "thick"], Length] = field(default_factory=dict)
-    secrets: list[str] = field(default_factory=list, metadata=HIDDEN)
+    secrets: list[str] = field(default_factory=list)
 
 
 TEXT = """
@@ -96,16 +92,17 @@ def test_a_fault_is_one_line_with_argument_key_and_value(changes, message):
 
 def test_what_is_missing_or_no_table_is_named():
     for table, argument, message in (
-        ({"parts": [{"kind": "disc"}]}, "drawing", r": got None; .*: name, parts\[0\]\.radius$"),
+        ({"parts": [{"kind": "disc"}]}, "drawing", r"\.parts\[0\]\.radius: got None; .*this field"),
+        ({}, "drawing", r": got None; .*: name, parts$"),
         ({"nam": "House"}, "drawing", r"\.nam: got 'House'; .*: name; not given: name, parts$"),
-        ([], "drawing", r": got \[\]; expected a valid dictionary or"),
+        ([], "drawing", r": got \[\]; expected a table"),
         (TABLE | {"name": 1}, "", r"name: got 1; "),
     ):
         refused(f"^{argument}{message}", build, Drawing, table, argument)
 
 
 def test_a_record_cannot_be_changed_but_copied():
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         HOUSE.name = "Mine"
     disc = HOUSE.parts[1]
     assert disc.area == pytest.approx(math.pi * 1.25)
@@ -135,5 +132,5 @@ def test_a_record_is_written_as_it_is_read():
     assert "secrets" not in as_table(HOUSE)
     assert build(Drawing, as_table(HOUSE), "drawing") == replace(HOUSE, secrets=[])
     assert build(Drawing, tomllib.loads(toml_text(HOUSE)), "drawing") == replace(HOUSE, secrets=[])
-    assert toml_text(HOUSE.parts[1], "a.b") == "\n[a.b]\nradius = 1.5\nhole = 1.0"
+    assert toml_text(HOUSE.parts[1], "a.b") == '\n[a.b]\nkind = "disc"\nradius = 1.5\nhole = 1.0'
     assert toml_text(Drawing(name="Bare", parts=()), "a") == '\n[a]\nname = "Bare"\nparts = []'

@@ -1,9 +1,8 @@
 """Where memory ends drafts, and what a loaded drafter costs: against each length alone."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from specmodel import Acceptance, deploy, predict
 from specmodel.prediction.cautions import notes_at_best

@@ -1,10 +1,8 @@
 """The factor that all passes of a deployment share: closed forms, by hand, synthetic engines."""
 
-import dataclasses
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from scipy import stats
 
 from specmodel import Acceptance, deploy, load_engine
@@ -39,8 +37,8 @@ def exact(deployment):
         kind: {dtype: replace(fit, **known) for dtype, fit in own.items()}
         for kind, own in deployment.kernels.fits.items()
     }
-    kernels = dataclasses.replace(deployment.kernels, fits=fits)
-    return dataclasses.replace(deployment, kernels=kernels)
+    kernels = replace(deployment.kernels, fits=fits)
+    return replace(deployment, kernels=kernels)
 
 
 def drawn(deployment, *, points=POINTS | LOAD, spread=None):
@@ -87,8 +85,8 @@ def test_with_exact_kernels_times_take_the_deciles_of_the_factor(spread):
 def test_host_time_is_not_drawn_and_leaves_ratios_a_part_of_the_factor():
     """A step of f g + h over a decode step of f p, at both deciles of f."""
     deployment = exact(deployed(drafter="ngram"))
-    drafter = dataclasses.replace(deployment.drafter, lookup_time=2e-3, proposal_rate=1.0)
-    deployment = dataclasses.replace(deployment, drafter=drafter)
+    drafter = replace(deployment.drafter, lookup_time=2e-3, proposal_rate=1.0)
+    deployment = replace(deployment, drafter=drafter)
     points = POINTS | {"batch_size": np.asarray(1.0)}
     found, told = drawn(deployment, points=points, spread=0.2), evaluate(deployment, points, RATE)
     assert told.times.draft_time == pytest.approx(2e-3)

@@ -1,10 +1,10 @@
 """How sure a gain is: intervals and chances at points of a prediction, and the words for them."""
 
-from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from specmodel import Acceptance, load_engine, predict
 from specmodel.algebra.speculation import expected_tokens_per_step

@@ -1,9 +1,8 @@
 """The ground of a prediction: which published runs are like it, and what they allow to be said."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from specmodel import load_engine, predict
 from specmodel.prediction import ground

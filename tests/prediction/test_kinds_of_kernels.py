@@ -1,10 +1,8 @@
 """Kinds of kernels: whose fits and errors stand in where a stack has none of a kind."""
 
-import dataclasses
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from rows import each_row
 
 from specmodel import Acceptance, deploy, list_architectures, load_architecture, load_hardware
@@ -40,7 +38,7 @@ def deployed(record, target="deepseek-v3"):
     if record:
         every = {k: {"bf16": FIT} for k in ("experts", "gemm", "elementwise")}
         kernels = stack_kernels("made", replace(record, **every))
-    return dataclasses.replace(deployment, kernels=kernels)
+    return replace(deployment, kernels=kernels)
 
 
 def test_latent_attention_takes_the_attention_of_its_stack_and_then_its_own():

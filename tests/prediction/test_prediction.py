@@ -1,12 +1,11 @@
 """Prediction end to end: identities, drafters, memory, and the forms of acceptance."""
 
-import dataclasses
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 from printed import refused
 from rows import each_row, faults
 from strategies import pass_of, with_windows
@@ -190,7 +189,7 @@ def test_batches_where_some_propose_against_enumeration():
         time = pass_time(work, deployment.hardware).total_time
         chance = math.comb(batch, proposing) * rate**proposing * (1 - rate) ** (batch - proposing)
         exact += chance * float(time)
-    some = dataclasses.replace(deployment, drafter=drafters.ngram_drafter(proposal_rate=rate))
+    some = replace(deployment, drafter=drafters.ngram_drafter(proposal_rate=rate))
     mean = step_times(
         some, batch_size=batch, draft_length=length, verify_tokens=length + 1, context_length=512
     ).verify_time
@@ -294,11 +293,11 @@ def test_intervals_are_those_of_errors_left_out_and_count_nothing_twice(monkeypa
     loose = {"covariance": (0.2 * np.eye(len(wide.varied))).tolist()}
     wide = replace(wide, **{"shape_spread": 0.3, "row_spread": 0.4} | loose)
     fits = {**fits, "gemm": {"bf16": wide}, "attention": {"bf16": known}}
-    kernels = dataclasses.replace(deployment.kernels, fits=fits)
+    kernels = replace(deployment.kernels, fits=fits)
     point = {"batch_size": 4.0, "draft_length": 0.0, "verify_tokens": 1.0, "context_length": 512.0}
     points = {name: np.asarray(value) for name, value in point.items()}
     found = intervals.central_intervals(
-        dataclasses.replace(deployment, kernels=kernels),
+        replace(deployment, kernels=kernels),
         points,
         Acceptance(acceptance_rate=0.5),
         np.random.default_rng(3),

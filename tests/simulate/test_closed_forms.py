@@ -1,10 +1,10 @@
 """Closed forms beside textbooks, beside each other, and beside the simulator."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from rows import slow
 
 from specmodel import Acceptance, deploy

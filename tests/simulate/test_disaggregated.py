@@ -1,10 +1,9 @@
 """Disaggregated prefill: queues, order, and steps that carry none."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from constant_steps import constant_times
+from msgspec.structs import replace
 from printed import refused
 
 from specmodel.simulate import Arrivals, Lengths, Requests, Service, draw_requests

@@ -1,10 +1,9 @@
 """The simulator beside queueing theory, and beside `predict` in its limits."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from constant_steps import constant_times
+from msgspec.structs import replace
 from rows import each_row, slow
 
 import specmodel

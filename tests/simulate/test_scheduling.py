@@ -1,6 +1,5 @@
 """What holds of every run: Little's law, conservation, memory, order, the same with numba."""
 
-from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -9,6 +8,7 @@ from constant_steps import constant_times
 from engine_rules import AdaptiveServer
 from hypothesis import given, strategies as st
 from made_traces import make_trace
+from msgspec.structs import replace
 from printed import refused
 
 from specmodel import Acceptance, deploy

@@ -1,13 +1,13 @@
 """The simulator: identities, the oracle, both forms of a replay, noise, workers."""
 
 from copy import deepcopy
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 import pytest
 from made_traces import iid_process, make_trace
+from msgspec.structs import replace
 from printed import refused
 from rows import cases
 

@@ -2,12 +2,12 @@
 
 import csv
 import itertools
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from made_traces import iid_process, position_process
+from msgspec.structs import replace
 from printed import refused
 from rows import cases, each_row, slow
 

@@ -1,10 +1,9 @@
 """Step times: those of the program, and the table beside the program."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from engine_rules import verified_drafts
+from msgspec.structs import replace
 
 import under_load
 from specmodel import Acceptance, deploy

@@ -3,11 +3,11 @@
 import json
 import os
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from made_traces import make_trace
+from msgspec.structs import replace
 from printed import refused
 from rows import cases, each_row, faults
 
@@ -286,7 +286,7 @@ def test_writing_is_refused(name, tmp_path):
 
 def test_metadata_that_would_not_read_is_not_written(tmp_path):
     trace = make_trace([[1]], [[1]], 1, {"seed": 1})  # no text
-    with pytest.raises(InputError, match=r"^trace.metadata.seed: got 1; expected a valid string"):
+    with pytest.raises(InputError, match=r"^trace.metadata.seed: got 1; expected a text"):
         write_trace(trace, tmp_path / "mine.jsonl")
     assert not list(tmp_path.iterdir())
 

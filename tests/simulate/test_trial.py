@@ -1,10 +1,10 @@
 """What policies carry by simulation: runs long enough, queues by hand, the same for any order."""
 
-from dataclasses import replace
 from functools import cache
 
 import pytest
 from constant_steps import constant_times
+from msgspec.structs import replace
 from printed import refused
 
 from specmodel import Acceptance, InputError, deploy

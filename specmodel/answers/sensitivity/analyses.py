@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
-from specmodel.answers.sensitivity.indices import NO_VARIATION, SobolIndices, sobol_indices
+from specmodel.answers.sensitivity.indices import NO_VARIATION, sobol_indices
 from specmodel.answers.sensitivity.inputs import (
     OUTPUTS,
     Input,
@@ -19,7 +20,6 @@ from specmodel.answers.sensitivity.inputs import (
     list_inputs,
 )
 from specmodel.answers.sensitivity.uncertainty import Range, uncertain_ranges
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.facts import Fact
 from specmodel.base.notes import Note
@@ -46,8 +46,7 @@ _STEP = 1e-5
 about 1e-16 / step, and of curvature, about the square of the step, are equally large."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Sensitivity(Viewed):
+class Sensitivity(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     """Three analyses of one operating point, and what they rest on.
 
     Parameters
@@ -333,7 +332,7 @@ def sobol(
     )
     tables = []
     for i, output in enumerate(outputs):
-        columns = {field.name: getattr(indices, field.name)[i] for field in fields(SobolIndices)}
+        columns = {name: values[i] for name, values in asdict(indices).items()}
         table = pd.DataFrame({"input": list(inputs), "output": output, **columns})
         tables.append(_largest_first(table, table["total"]))
     return pd.concat(tables, ignore_index=True)

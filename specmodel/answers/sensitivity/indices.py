@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 
@@ -23,8 +23,7 @@ _BATCHES = 256
 """Most batches of rows that are resampled [-]."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SobolIndices:
+class SobolIndices(Struct, frozen=True, kw_only=True, eq=False):
     """Indices and ends of their confidence intervals; arrays of shape (outputs, inputs).
 
     Parameters

@@ -1,14 +1,14 @@
 """The continuous inputs of a deployment at one point, and what comes out for arrays of any."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import Record, unchecked
 from specmodel.base.units import FloatArray, Numeric, check
@@ -54,8 +54,7 @@ minimum of None is an open one at 0. Sharpness of kernels is left out: it is cho
 continuously."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class OperatingPoint:
+class OperatingPoint(Struct, frozen=True, kw_only=True, eq=False):
     """One operating point of a deployment; drafts are chains.
 
     Parameters
@@ -99,8 +98,7 @@ class OperatingPoint:
         return Acceptance(acceptance_rate=float(rate))
 
 
-@dataclass(frozen=True)
-class Input:
+class Input(Struct, frozen=True):
     """One continuous input: its value, its unit and the values it can have.
 
     Parameters

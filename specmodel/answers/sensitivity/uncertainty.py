@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
 
 from specmodel.algebra.acceptance import between_tasks
 from specmodel.algebra.experts import PLAUSIBLE_POPULARITY_SPREADS
 from specmodel.answers.sensitivity.inputs import OperatingPoint, find_input, list_inputs
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.units import NORMAL_80, FloatArray
 from specmodel.cost.deployment import Deployment
@@ -29,8 +29,7 @@ _KNOWN = 1e-6
 """Relative spread below which a fitted number is taken as known [-]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Range:
+class Range(Struct, frozen=True, kw_only=True):
     """What is known of an input: two ends, and the law of the values between and beyond them.
 
     Parameters

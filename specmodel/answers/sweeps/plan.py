@@ -3,15 +3,15 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from specmodel.algebra.acceptance import FORMS, ONE_FOR_ALL, Acceptance
 from specmodel.answers.sweeps import parameters
 from specmodel.answers.sweeps.parameters import POINT_AXES
-from specmodel.base.classes import dataclass
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import MemoryUse
@@ -30,8 +30,7 @@ _LENGTHS_AT_ONCE = 16
 """Times as few points a part has where all draft lengths are tried at each [-]."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Part:
+class Part(Struct, frozen=True, eq=False):
     """A piece of a sweep: one deployment on a block of the grid.
 
     `name` tells it from parts of all sweeps, `labels` are its constant columns, `words` what these
@@ -81,8 +80,7 @@ class Part:
         return np.asarray(getattr(interval, end)) if interval else prediction.value(name)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Plan:
+class Plan(Struct, frozen=True, eq=False, dict=True):
     """A sweep that was checked and not yet computed.
 
     Parameters

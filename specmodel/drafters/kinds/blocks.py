@@ -3,7 +3,7 @@
 They are small models of the target's width whose cache is made of features of the target.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from specmodel.base.errors import InputError
 from specmodel.drafters.heads import dense_size, derived_head, one_head, own_attention

@@ -1,6 +1,6 @@
 """EAGLE heads: a dense layer that reads features of the target; drafting in turn or all at once."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from specmodel.drafters import heads, passes
 from specmodel.drafters.names import NamedDrafter

@@ -1,8 +1,9 @@
 """Multi-token prediction: a layer like the target's, and assistants, which stand in for one."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
@@ -195,7 +195,7 @@ def host_speeds(rows: Sequence[Served]) -> pd.DataFrame:
 def _errors_by_speed(rows: Sequence[Served]) -> np.ndarray:
     """Return errors, shape (speeds, rows) [-]."""
     engines = [resolve(row.deployment)[0].engine.overheads for row in rows]
-    names = Overheads.__dataclass_fields__
+    names = Overheads.__struct_fields__
     own = {name: np.array([getattr(engine, name) for engine in engines]) for name in names}
     overheads, steps = Overheads(**own), measured_steps(rows)
     tried = [replace(overheads, host_speed=overheads.host_speed * speed) for speed in SPEEDS]

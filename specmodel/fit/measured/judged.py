@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
+from msgspec import Struct
 
-from specmodel.base.classes import dataclass
 from specmodel.base.facts import Fact, known
 from specmodel.base.text import Viewed
 from specmodel.fit.measured.aliases import stack_of
@@ -21,8 +21,7 @@ from specmodel.fit.measured.judge import (
 from specmodel.fit.measured.tables import read_serving
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class JudgedEngines(Viewed):
+class JudgedEngines(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     """Predictions of a table of measured engines, and their errors.
 
     Parameters

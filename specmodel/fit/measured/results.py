@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from specmodel.algebra.acceptance import conditional_acceptance, mean_tokens_per_step
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.records import read_mapping
 from specmodel.base.tables import as_number
@@ -29,8 +29,7 @@ FORMATS = (
 """The accepted formats, for messages."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Format:
+class _Format(Struct, frozen=True, kw_only=True):
     """Where the result of a tool has what a run needs; a dot leads to a key within another."""
 
     marks: Sequence[str]  # keys that tell whose result it is

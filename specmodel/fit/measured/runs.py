@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.naming import is_id
 from specmodel.base.units import LARGEST_NUMBER
@@ -34,8 +34,7 @@ _LEAST = {
 """The least that a field of a run may be, of a whole number where it is one, and in words."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
+class Run(Struct, frozen=True, kw_only=True):
     """One run of a benchmark, with or without speculation; an InputError if a number is impossible.
 
     Parameters

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.tables import as_number, need_columns, read_table
 from specmodel.base.units import LARGEST_NUMBER
@@ -24,8 +24,7 @@ LEAST_MILLISECONDS = 0.2  # no engine makes a token of a large model in less: su
 PLAUSIBLE = (1e-3, 1e6)  # least and most of a measured time in milliseconds
 
 
-@dataclass(frozen=True)
-class Cells:
+class Cells(Struct, frozen=True):
     """A row of a table, or the result of a tool; `prefix` stands before names in errors."""
 
     values: Mapping[str, Any]
@@ -112,8 +111,7 @@ _TEXTS = (
 _DATA_PARALLEL = ("dp attention", "dp", "data parallel")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Served:
+class Served(Struct, frozen=True, kw_only=True):
     """One row: the deployment and point that ran, and the measured quantity."""
 
     row: str  # its name or number
@@ -129,8 +127,7 @@ class Served:
     notes: tuple[str, ...] = ()  # what is to be known of the run
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServingTable:
+class ServingTable(Struct, frozen=True, kw_only=True):
     """Rows of a table that can be predicted, and why the others cannot.
 
     Parameters

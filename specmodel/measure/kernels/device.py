@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from specmodel.base.classes import dataclass
+from msgspec import Struct
+
 from specmodel.base.errors import InputError, import_extra
 from specmodel.machines.hardware import profiles_by_reported_name
 from specmodel.measure.kernels.operators import NO_MORE, Timed
@@ -20,8 +21,7 @@ _THROTTLED = {0x8: "slowdown", 0x20: "hot", 0x40: "hot", 0x80: "power brake"}
 _DEFAULT_CACHE = 2**25
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceInfo:
+class DeviceInfo(Struct, frozen=True, kw_only=True):
     """The device that is measured, and the software that measures it."""
 
     kind: Device

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from msgspec import Struct
 from torch import Tensor
 
-from specmodel.base.classes import dataclass
 from specmodel.measure.kernels.operators import BASE, Operator, extent
 
 NORM_EPSILON = 1e-6
@@ -24,8 +24,7 @@ Take = Callable[..., Tensor]
 _MASKED = -1e30
 
 
-@dataclass(frozen=True, eq=False)
-class ExpertWeights:
+class ExpertWeights(Struct, frozen=True, eq=False):
     """Weights of one MoE layer: router (E, h), gate and up (E, 2w, h), down (E, h, w).
 
     The latter are what their products take: quantised ones come with their scales.
@@ -36,8 +35,7 @@ class ExpertWeights:
     down: Any
 
 
-@dataclass(frozen=True, eq=False)
-class Span:
+class Span(Struct, frozen=True, eq=False):
     """Positions of the tokens of a pass, and what attention derives from them once a pass."""
 
     positions: Tensor  # of each token, shape (batch, tokens)

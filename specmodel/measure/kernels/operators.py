@@ -4,9 +4,7 @@ Neither is needed to tell.
 """
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from math import ceil, prod
@@ -14,9 +12,11 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from specmodel.base.classes import dataclass
+from msgspec import Struct, field
+
 from specmodel.base.dtypes import BYTES_PER_ELEMENT, check_dtype, kernel_dtype
 from specmodel.base.errors import InputError, in_one_line
+from specmodel.base.files import toml_tables
 
 BASE = "base"
 """Stands for the dtype of activations of the device under test."""
@@ -28,8 +28,7 @@ TORCH = "torch"
 """The stack whose operators are timed where no engine's are asked for, or where it has none."""
 
 _TABLES, _OF_ENGINES = (
-    tomllib.loads((Path(__file__).parent / f"data/{name}.toml").read_text(encoding="utf-8"))
-    for name in ("operators", "stacks")
+    toml_tables(Path(__file__).parent / f"data/{name}.toml") for name in ("operators", "stacks")
 )
 _REASONS: dict[str, str] = _TABLES["reasons"]
 STACKS: dict[str, dict[str, Any]] = _OF_ENGINES["stacks"]
@@ -49,8 +48,7 @@ def extent(text: str | int, sizes: Mapping[str, int]) -> int:
     return prod(ceil(size / to) * to for size, to in divided)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stack:
+class Stack(Struct, frozen=True, kw_only=True):
     """Whose kernels are timed, in which version, and whether its operators are registered."""
 
     name: str = TORCH
@@ -94,8 +92,7 @@ def find_stack(name: str, *, imports: bool = True) -> Stack:
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timed:
+class Timed(Struct, frozen=True, kw_only=True):
     """Which kernels are timed on a device, and why others are not.
 
     Parameters

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from specmodel.base.classes import dataclass
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.files import toml_tables
 from specmodel.measure.kernels.operators import NO_MORE, Timed
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ Sizes = dict[str, float]
 Shape = Sequence[int]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Point:
+class Point(Struct, frozen=True, kw_only=True, eq=False):
     """One workload, and the reference that is timed right before and after each of its repeats.
 
     Component and role are as in `measurements.COLUMNS` and `ROLES`. The columns in `fixed` hold for
@@ -79,8 +79,7 @@ def plain(value: float) -> str:
     return str(int(value)) if value == int(value) else str(value)
 
 
-_FILE = Path(__file__).parent / "data/suite.toml"
-SUITES = tomllib.loads(_FILE.read_text(encoding="utf-8"))  # helps need it, without NumPy
+SUITES = toml_tables(Path(__file__).parent / "data/suite.toml")  # helps need it, without NumPy
 for _device in ("xpu", "mps"):
     for _table in (SUITES, SUITES["repeats"], SUITES["pace"]):
         _table[_device] = _table["cuda"]
@@ -136,7 +135,8 @@ def shapes_of(target: Architecture) -> dict[str, list[list[int]]]:
     """Return the shapes of each kind in the layers of a model, by the names of its fields."""
     found = dict[str, list[list[Any]]]()
     for group in target.layers:
-        sizes = vars(target) | vars(group.mixer) | vars(group.feed_forward)
+        parts = (part for part in (target, group.mixer, group.feed_forward) if part)
+        sizes = {name: size for part in parts for name, size in asdict(part).items()}
         for kind, row in SUITES["components"].items():
             names = [name for name in row["shape"] if name not in ("batch_size", "context_length")]
             shape = [sizes.get(name) for name in names]

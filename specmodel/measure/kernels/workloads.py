@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 import torch
 import torch.nn.functional as F
+from msgspec import Struct
 from torch import Tensor
 
 from specmodel.algebra.routing import sample_routing, zipf_popularity
-from specmodel.base.classes import dataclass
 from specmodel.measure.kernels import layers
 from specmodel.measure.kernels.operators import BASE, Operator
 from specmodel.measure.kernels.suite import COPY, LAUNCH, Sizes
@@ -27,8 +27,7 @@ _ALIGNED = 128  # start of each view [B]
 _NO_NAN = 0xBF  # bits of each byte, so that none is one of fp8's values that are no numbers
 
 
-@dataclass(frozen=True, eq=False)
-class Workload:
+class Workload(Struct, frozen=True, eq=False):
     """A point that is ready to run."""
 
     call: Call

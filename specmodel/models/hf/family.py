@@ -1,16 +1,15 @@
 """The columns of ``data/families.toml``: what a row says of a family's ``config.json``."""
 
 from collections.abc import Mapping
-from dataclasses import field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from specmodel.base.classes import dataclass
+from msgspec import field
+
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import Record, build, field_names, read_mapping
-from specmodel.base.schemas import FROM_LIST
 from specmodel.models.hf.keys import DATA, table
 
 FULL, LINEAR = "full_attention", "linear_attention"
@@ -24,11 +23,10 @@ BLOCKS = "minimax_m3_sparse"
 
 FAMILIES_FILE = DATA / "families.toml"
 
-_Names = Annotated[tuple[str, ...], FROM_LIST]
+_Names = tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Family(Record):
+class Family(Record, frozen=True, kw_only=True):
     """A row of ``families.toml``: how one family names the parts of its shape.
 
     A column that ends on "key" in its description holds a key of ``config.json``. None says that

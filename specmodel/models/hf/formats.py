@@ -5,10 +5,11 @@ not known here is refused by name.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import field, replace
 from typing import Any, NamedTuple
 
-from specmodel.base.classes import dataclass
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from specmodel.base.errors import InputError
 from specmodel.models.hf.keys import table
 
@@ -23,8 +24,7 @@ class Format(NamedTuple):
 Targets = tuple[tuple[str, list[Any], Format], ...]
 
 
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(Struct, frozen=True):
     """What a record of quantisation says: which matrices get which formats."""
 
     every: Format | None = None

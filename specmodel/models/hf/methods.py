@@ -5,8 +5,9 @@ As vLLM 0.33 reads the first three (``model_executor/layers/quantization``). It 
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from specmodel.models.hf import formats
 from specmodel.models.hf.formats import (

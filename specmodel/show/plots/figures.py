@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specmodel.base.classes import dataclass
+from msgspec import Struct
+
 from specmodel.base.errors import InputError, import_extra
 from specmodel.base.files import check_writable, write_bytes
 from specmodel.show.plots import batches, curves, frames, maps, passes, rows
@@ -32,8 +33,7 @@ _SHARED = ("timeline", "load")
 _LEAST_HEIGHT = 1.7
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """A kind of figure, and the height that it wants without the legends above, in inches.
 
     Where the vertical axis numbers rows, each adds `row_height`, up to `most_height` in all.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
-from specmodel.base.classes import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from specmodel.base.errors import InputError, given, nearest
 from specmodel.base.naming import counted, is_id, known_name
 from specmodel.base.ranges import whole_of
@@ -58,8 +59,7 @@ def choices() -> dict[str, list[str]]:
     return {"target": models, "hardware": list_hardware(), **more}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Address:
+class Address(Struct, frozen=True, kw_only=True):
     """The fields of an address, and what they ask.
 
     Parameters

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from io import BytesIO
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
+from msgspec.structs import replace
 
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.machines.hardware import load_hardware

@@ -8,10 +8,11 @@ References
 
 from typing import Annotated, Any, Literal, Self
 
-from specmodel.base.classes import dataclass
+from msgspec import Meta
+
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record, build, field_names
-from specmodel.base.schemas import Setting
+from specmodel.base.units import LARGEST_NUMBER
 from specmodel.simulate.policies.policy import LearningPolicy
 
 PHASES = ("baseline", "test", "set")
@@ -26,11 +27,10 @@ MOST = 10**9
 """Largest whole number in the settings [-], so that the product of two fits in 64 bits."""
 
 
-Whole = Annotated[int, Setting(ge=1, le=MOST)]
+Whole = Annotated[int, Meta(ge=1, le=MOST)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CascadeSettings(Record):
+class CascadeSettings(Record, frozen=True, kw_only=True):
     """Every number of the policy; "paper" marks those that the paper states, "ours" the others.
 
     Parameters
@@ -70,7 +70,7 @@ class CascadeSettings(Record):
     trial_iterations: Whole = 4
     max_trials: Whole = 4
     set_iterations: Whole = 16
-    tolerance: Annotated[float, Setting(ge=0)] = 0.10
+    tolerance: Annotated[float, Meta(ge=0, le=LARGEST_NUMBER)] = 0.10
     backoff_factor: Whole = 2
     plain_competes: bool = True
     climb: bool = True
@@ -218,7 +218,7 @@ class Cascade(LearningPolicy):
         A longer ``max_draft_length`` is refused if it was given, and cut if it is the default.
         """
         longest = len(step_time) - 1
-        asked = settings.get("max_draft_length", min(CascadeSettings.max_draft_length, longest))
+        asked = settings.get("max_draft_length", min(CascadeSettings().max_draft_length, longest))
         if isinstance(asked, int) and asked > longest:
             expected = f"at most {longest}, the longest draft considered"
             raise InputError("cascade.max_draft_length", asked, expected)

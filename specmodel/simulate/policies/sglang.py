@@ -12,25 +12,25 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from specmodel.base.classes import dataclass
+from msgspec import Meta
+
+from specmodel.base.bounds import Finite, Portion
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import whole_of
 from specmodel.base.records import Record, build, field_names, read_mapping
-from specmodel.base.schemas import Portion, Setting
 from specmodel.simulate.policies.policy import LearningPolicy, learn_nothing
 
 
-@dataclass(frozen=True, kw_only=True)
-class Slot(Record):
+class Slot(Record, frozen=True, kw_only=True):
     """Settings of a slot: its candidates [token], and how their choice follows the average [-]."""
 
-    candidate_steps: Annotated[list[Annotated[int, Setting(ge=0, le=255)]], Setting(min_length=1)]
+    candidate_steps: Annotated[list[Annotated[int, Meta(ge=0, le=255)]], Meta(min_length=1)]
     ema_alpha: Portion = 0.2
-    update_interval: Annotated[int, Setting(ge=1, le=10**9)] = 5
-    warmup_batches: Annotated[int, Setting(ge=0, le=10**9)] = 10
-    up_hysteresis: float = 0.0
-    down_hysteresis: float = -0.25
-    ceiling_coeff: float = 0.0
+    update_interval: Annotated[int, Meta(ge=1, le=10**9)] = 5
+    warmup_batches: Annotated[int, Meta(ge=0, le=10**9)] = 10
+    up_hysteresis: Finite = 0.0
+    down_hysteresis: Finite = -0.25
+    ceiling_coeff: Finite = 0.0
 
 
 DEFAULT: dict[str, Any] = {

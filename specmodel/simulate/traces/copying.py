@@ -14,11 +14,11 @@ import math
 from typing import Annotated, Literal
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
-from specmodel.base.classes import dataclass
+from specmodel.base.bounds import LEAST, Portion
 from specmodel.base.records import Record
-from specmodel.base.schemas import LEAST, Portion, Setting
 from specmodel.base.units import FloatArray
 from specmodel.simulate.traces.record import LONGEST_DRAFT, Counts
 from specmodel.simulate.traces.statistics import TraceStatistics
@@ -30,13 +30,12 @@ STRATUM = 16
 LEVELS = 1 << 16
 """Resolution of the chance that a position of a gap has a proposal [-]."""
 
-Share = Annotated[float, Setting(ge=0, le=1)]
-Positive = Annotated[float, Setting(ge=LEAST, le=1e6)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Positive = Annotated[float, Meta(ge=LEAST, le=1e6)]
 Whole = NDArray[np.int64]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CopyRuns(Record):
+class CopyRuns(Record, frozen=True, kw_only=True):
     """The numbers of the process; see the module.
 
     Parameters
@@ -63,8 +62,7 @@ class CopyRuns(Record):
     wrong_at_end: Share = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class CopyProcess(Record):
+class CopyProcess(Record, frozen=True, kw_only=True):
     """Random process of a look-up that traces are drawn from: gaps and copied runs.
 
     Parameters
@@ -81,7 +79,7 @@ class CopyProcess(Record):
     schema_version: Literal[1] = 1
     name: str
     source: str = ""
-    max_draft_length: Annotated[int, Setting(ge=1, le=LONGEST_DRAFT)] = 20
+    max_draft_length: Annotated[int, Meta(ge=1, le=LONGEST_DRAFT)] = 20
     runs: CopyRuns
     measured: TraceStatistics | None = None
 

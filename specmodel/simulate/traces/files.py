@@ -10,18 +10,17 @@ import itertools
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta
+from msgspec.structs import replace
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.files import check_readable, refusing, write_bytes
 from specmodel.base.records import Record, build
-from specmodel.base.schemas import Setting
 from specmodel.simulate.traces.record import (
     COLUMNS,
     LONGEST_DRAFT,
@@ -54,14 +53,13 @@ Rows = Iterator[tuple[str, Any]]
 """Pairs of a place in a file, as errors name it, and the value that is there."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Header(Record):
+class Header(Record, frozen=True, kw_only=True):
     """First line of a trace: the longest draft recorded [token], requests [request], metadata."""
 
     schema: Literal["specmodel-trace"] = SCHEMA
     schema_version: Literal[1]
-    max_draft_length: Annotated[int, Setting(ge=1, le=LONGEST_DRAFT)]
-    num_requests: Annotated[int, Setting(ge=1, le=MAX_POSITIONS)]
+    max_draft_length: Annotated[int, Meta(ge=1, le=LONGEST_DRAFT)]
+    num_requests: Annotated[int, Meta(ge=1, le=MAX_POSITIONS)]
     metadata: Mapping[str, str]
 
 

@@ -7,13 +7,13 @@ writes a block at once makes them, what is accepted is recorded by the length as
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 
 LONGEST_DRAFT = 255
@@ -27,8 +27,7 @@ COLUMNS = ("proposed_tokens", "accepted_tokens")
 """What is known of each position."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Trace:
+class Trace(Struct, frozen=True, kw_only=True, eq=False):
     """Acceptance of many requests, position by position.
 
     Parameters
@@ -47,13 +46,13 @@ class Trace:
         first tokens of longer ones; a length in between is the beginning of the next one [token].
     """
 
-    proposed_tokens: Counts = field(repr=False)
-    accepted_tokens: Counts = field(repr=False)
-    output_tokens: NDArray[np.int64] = field(repr=False)
+    proposed_tokens: Counts
+    accepted_tokens: Counts
+    output_tokens: NDArray[np.int64]
     max_draft_length: int
     metadata: Mapping[str, str] = field(default_factory=dict)
-    prompt_tokens: NDArray[np.int64] | None = field(repr=False, default=None)
-    accepted_at: Mapping[int, Counts] = field(repr=False, default_factory=dict)
+    prompt_tokens: NDArray[np.int64] | None = None
+    accepted_at: Mapping[int, Counts] = field(default_factory=dict)
 
     @property
     def num_requests(self) -> int:

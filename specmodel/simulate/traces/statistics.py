@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from specmodel.base.classes import dataclass
+from specmodel.base.bounds import Count, Finite
 from specmodel.base.records import Record
 from specmodel.base.units import FloatArray, check
 from specmodel.simulate.traces.record import Trace
@@ -17,8 +17,7 @@ REFERENCE_LENGTH = 3
 """Draft length at which all other figures are published [token]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TraceStatistics(Record):
+class TraceStatistics(Record, frozen=True, kw_only=True):
     """Figures of a trace, or those that a study measured; None stands for an unknown figure.
 
     Tokens per step are means over the steps of all requests at fixed draft lengths [token]; the
@@ -29,15 +28,15 @@ class TraceStatistics(Record):
     of all requests pooled, and as the mean of the correlations within requests [-].
     """
 
-    num_requests: int
-    draft_lengths: list[int]
-    tokens_per_step: list[float]
-    proposing_steps: float | None = None
-    request_spread: float | None = None
-    pooled_autocorrelation: float | None = None
-    autocorrelation_within: float | None = None
-    proposal_share: float | None = None
-    wrong_endings: float | None = None
+    num_requests: Count
+    draft_lengths: list[Count]
+    tokens_per_step: list[Finite]
+    proposing_steps: Finite | None = None
+    request_spread: Finite | None = None
+    pooled_autocorrelation: Finite | None = None
+    autocorrelation_within: Finite | None = None
+    proposal_share: Finite | None = None
+    wrong_endings: Finite | None = None
 
 
 def trace_statistics(trace: Trace, draft_lengths: Sequence[int] = DRAFT_LENGTHS) -> TraceStatistics:

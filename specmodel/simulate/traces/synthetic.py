@@ -19,13 +19,12 @@ from statistics import NormalDist
 from typing import Annotated, Literal
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from specmodel.base import records
-from specmodel.base.classes import dataclass
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
-from specmodel.base.schemas import Setting
 from specmodel.base.units import check
 from specmodel.simulate.traces.copying import CopyProcess, Share, Whole
 from specmodel.simulate.traces.record import LONGEST_DRAFT, Counts, Trace
@@ -39,12 +38,11 @@ CHUNK = 1 << 16
 MAX_POSITIONS = 10**9
 """Most positions of one trace, of two bytes each [token]."""
 
-Survival = Annotated[list[Share], Setting(min_length=1, max_length=LONGEST_DRAFT)]
+Survival = Annotated[list[Share], Meta(min_length=1, max_length=LONGEST_DRAFT)]
 Latent = NDArray[np.float32]
 
 
-@dataclass(frozen=True, kw_only=True)
-class AcceptanceProcess(Record):
+class AcceptanceProcess(Record, frozen=True, kw_only=True):
     """Random process that acceptance traces are drawn from; see the module for its equations.
 
     Parameters
@@ -74,7 +72,7 @@ class AcceptanceProcess(Record):
     proposal_share: Share = 1.0
     request_share: Share = 0.0
     regime_share: Share = 0.0
-    regime_tokens: Annotated[float, Setting(ge=1, le=1e5)] = 1.0
+    regime_tokens: Annotated[float, Meta(ge=1, le=1e5)] = 1.0
     measured: TraceStatistics | None = None
 
     def __post_init__(self) -> None:
