@@ -31,7 +31,7 @@ REQUESTS = 200
 @click.option("--requests", type=int, default=REQUESTS, show_default=True, help="A task's.")
 @click.option(
     "--engine",
-    default=SuiteSettings.engine,
+    default=SuiteSettings().engine,
     show_default=True,
     metavar="NAME|PATH",
     help="Whose host overheads.",
@@ -40,7 +40,7 @@ REQUESTS = 200
 @click.option(
     "--context-length",
     type=int,
-    default=SuiteSettings.context_length,
+    default=SuiteSettings().context_length,
     show_default=True,
     help="KV entries before a step.",
 )

@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 from constant_steps import constant_times
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 from printed import refused
 
 from specmodel import Acceptance, InputError, deploy
@@ -58,8 +58,8 @@ def on_constant_times(tried, limits, requests):
     """Return a trial on a server whose steps take a second, whatever they carry."""
     times = constant_times(1.0, 1.0, limits.max_running)
     own = Service(times=times, limits=limits)
-    fixed = {"plain_service": own, "first_token_time": 0.0, "num_requests": requests}
-    tried.study.__dict__.update(fixed)
+    tried.study.__dict__.update(plain_service=own, first_token_time=0.0)
+    force_setattr(tried.study, "num_requests", requests)
     return tried
 
 
