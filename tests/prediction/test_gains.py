@@ -5,6 +5,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from test_deployment_factor import exact
 
 from specmodel import Acceptance, load_engine, predict
 from specmodel.algebra.speculation import expected_tokens_per_step
@@ -12,13 +13,9 @@ from specmodel.prediction import intervals
 from specmodel.prediction.gains import gains_at, peak_at, sources_at
 
 POINT = {
-    "target": "qwen3-30b-a3b",
-    "drafter": "eagle3",
-    "hardware": "h100_sxm",
-    "engine": "vllm",
-    "draft_length": 3,
-    "acceptance": 0.6,
-}
+    "target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h100_sxm", "engine": "vllm",
+    "draft_length": 3, "acceptance": 0.6,
+}  # fmt: skip
 
 
 def predicted(**changes):
@@ -57,15 +54,7 @@ def with_known_host(name="vllm", spread=0.1):
 
 def with_exact_kernels(p):
     """A prediction whose kernels have no errors."""
-    deployment = p.deployment
-    exact = {
-        kind: {d: replace(fit, shape_spread=0.0, row_spread=0.0) for d, fit in fits.items()}
-        for kind, fits in deployment.kernels.fits.items()
-    }
-    kernels = replace(deployment.kernels, fits=exact)
-    return replace(
-        p, evaluation=replace(p.evaluation, deployment=replace(deployment, kernels=kernels))
-    )
+    return replace(p, evaluation=replace(p.evaluation, deployment=exact(p.deployment)))
 
 
 def test_the_chance_is_that_of_the_law_that_is_drawn():
