@@ -49,7 +49,7 @@ def test_union_against_monte_carlo():
     rng = np.random.default_rng(3)
     E, k, t, trials = 64, 8, 5, 4000
     chosen = rng.random((trials, t, E)).argpartition(k, axis=-1)[..., :k].reshape(trials, -1)
-    distinct = np.array([np.unique(row).size for row in chosen])
+    distinct = 1 + (np.diff(np.sort(chosen)) > 0).sum(axis=1)
     error = distinct.std() / np.sqrt(trials)
     assert abs(distinct.mean() - experts.active_experts(t, E, k)) < 4 * error
 
@@ -165,17 +165,3 @@ def test_correlated_and_skewed_unions_against_their_generative_form(batch, s, ex
 )
 def test_popularity_that_cannot_be(popularity, given):
     refused(rf"^popularity: got '?{given}", routing.check_popularity, popularity, 4, 1)
-
-
-@cases(
-    "call argument",
-    (lambda: experts.active_experts(-1, 64, 8), "num_tokens"),
-    (lambda: experts.active_experts(1, 0, 8), "num_experts"),
-    (lambda: experts.active_experts(1, 64, 65), "experts_per_token"),
-    (lambda: experts.tokens_per_expert(0, 64, 8), "num_tokens"),
-    (lambda: experts.saturation_tokens(64, 8, share=1), "share"),
-    (lambda: experts.correlated_active_experts(0, 4, 64, 8, 0.1), "batch_size"),
-    (lambda: experts.correlated_active_experts(1, 4, 64, 8, 1.1), "routing_correlation"),
-)
-def test_bad_input_names_the_argument(call, argument):
-    refused(f"^{argument}: got", call)

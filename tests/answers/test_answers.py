@@ -10,7 +10,7 @@ import pytest
 from hybrids import hybrid
 from hypothesis import given, settings, strategies as st
 from printed import refused
-from rows import each_row, one_case
+from rows import each_row, faults, one_case
 
 from specmodel import ngram_drafter, predict
 from specmodel.algebra import experts
@@ -80,14 +80,7 @@ def test_a_sweet_spot_is_what_looking_at_every_range_finds(steps):
     assert found == brute_spot(batch, gain)
 
 
-@one_case(
-    "batch_size speedup match",
-    ([2, 1], [1.0, 1.0], r"batch_size: got \[2.0, 1.0\]; expected .*rising"),
-    ([1, 2], [1.0], r"speedup: got 'shape \(1,\)'; expected one for each of 2"),
-    ([0, 1], [1.0, 1.0], "batch_size: got 0"),
-    ([1, 2], [1.0, float("nan")], "speedup: got"),
-    ([], [], "batch_size"),
-)
+@each_row(("batch_size", "speedup", "match"), faults("curves"))
 def test_curves_that_are_none_are_refused(batch_size, speedup, match):
     refused(match, sweet_spot, batch_size, speedup)
 

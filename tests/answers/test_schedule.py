@@ -11,7 +11,7 @@ import pytest
 from engine_modules import own_module
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from printed import refused
-from rows import one_case
+from rows import each_row, faults
 
 from specmodel import InputError
 from specmodel.answers import Schedule, config_format, draft_length_schedule, draft_ranges
@@ -140,15 +140,7 @@ def test_runs_are_the_longest_that_give_the_lengths_back(lengths):
     assert len(found) == len(list(itertools.groupby(lengths)))
 
 
-@one_case(
-    "speedup tolerance culprit",
-    ([[1.2]], -0.01, "tolerance: got -0.01"),
-    ([[1.2]], 1, "tolerance: got 1; expected a number from 0 to below 1"),
-    ([[1.2]], math.nan, "tolerance: got nan"),
-    ([1.2, 1.3], 0.01, "speedup: got 'shape"),
-    ([[]], 0.01, "speedup"),
-    ([[1.2, 0.0]], 0.01, "speedup: got 0.0; expected finite numbers above 0"),
-)
+@each_row(("speedup", "tolerance", "culprit"), faults("schedules"))
 def test_bad_input_is_named(speedup, tolerance, culprit):
     refused(re.escape(culprit), draft_length_schedule, speedup, tolerance=tolerance)
 

@@ -140,20 +140,20 @@ FOUR = {"num_hidden_layers": 4, "attention_chunk_size": 1024}
 
 @one_case(
     "config changes expected",
-(QWEN3, {"use_sliding_window": True, "sliding_window": 512}, {512: 64 - 28}),
-(QWEN3, {"use_sliding_window": True, "max_window_layers": 60}, {4096: 4}),
-*((config, {"sliding_window": 1024}, {1024: 32}) for config in (MISTRAL, MIXTRAL, PHIMOE)),
-(MISTRAL | {"sliding_window": None}, {}, {}),
-(MIXTRAL, {}, {}),
-(MISTRAL, {"num_hidden_layers": 3, "layer_types": [SLIDING, FULL, SLIDING],
-           "sliding_window": 256}, {256: 2}),
-(GPT_OSS, {"layer_types": [SLIDING] * 3 + [FULL] * 21, "sliding_window": 256}, {256: 3}),
-(LLAMA4, {}, {8192: 36}),
-(LLAMA4, FOUR | {"no_rope_layers": None, "no_rope_layer_interval": 2}, {1024: 2}),
-(LLAMA4, FOUR | {"no_rope_layers": [0] * 4}, {}),
-(LLAMA4, FOUR | {"no_rope_layers": None, "layer_types": [FULL] * 3 + [CHUNKED]}, {1024: 1}),
-(LLAMA4, FOUR | {"no_rope_layers": [1, 1, 0, 1],
-                 "layer_types": [CHUNKED, CHUNKED, FULL, CHUNKED]}, {1024: 3}),
+    (QWEN3, {"use_sliding_window": True, "sliding_window": 512}, {512: 64 - 28}),
+    (QWEN3, {"use_sliding_window": True, "max_window_layers": 60}, {4096: 4}),
+    *((config, {"sliding_window": 1024}, {1024: 32}) for config in (MISTRAL, MIXTRAL, PHIMOE)),
+    (MISTRAL | {"sliding_window": None}, {}, {}),
+    (MIXTRAL, {}, {}),
+    (MISTRAL, {"num_hidden_layers": 3, "layer_types": [SLIDING, FULL, SLIDING],
+               "sliding_window": 256}, {256: 2}),
+    (GPT_OSS, {"layer_types": [SLIDING] * 3 + [FULL] * 21, "sliding_window": 256}, {256: 3}),
+    (LLAMA4, {}, {8192: 36}),
+    (LLAMA4, FOUR | {"no_rope_layers": None, "no_rope_layer_interval": 2}, {1024: 2}),
+    (LLAMA4, FOUR | {"no_rope_layers": [0] * 4}, {}),
+    (LLAMA4, FOUR | {"no_rope_layers": None, "layer_types": [FULL] * 3 + [CHUNKED]}, {1024: 1}),
+    (LLAMA4, FOUR | {"no_rope_layers": [1, 1, 0, 1],
+                     "layer_types": [CHUNKED, CHUNKED, FULL, CHUNKED]}, {1024: 3}),
 )  # fmt: skip
 def test_windows_by_keys_lists_and_defaults(config, changes, expected):
     assert windows(read(config, **changes)) == expected
@@ -189,11 +189,11 @@ def test_nested_text_config():
 
 @one_case(
     "config message",
-*((nested(text), "text_config: got") for text in (None, [], LLAMA, MIXTRAL)),
-(nested(LLAMA4 | {"torch_dtype": "bfloat16"}, torch_dtype="float16"), "text_config.torch"),
-(nested(LLAMA4 | {"quantization_config": MXFP4}, quantization_config=FP8),
- r" quantization_config: got .*text_config\.quantization_config"),
-(nested(LLAMA4, compression_config={"format": "dense"}), "compression_config"),
+    *((nested(text), "text_config: got") for text in (None, [], LLAMA, MIXTRAL)),
+    (nested(LLAMA4 | {"torch_dtype": "bfloat16"}, torch_dtype="float16"), "text_config.torch"),
+    (nested(LLAMA4 | {"quantization_config": MXFP4}, quantization_config=FP8),
+     r" quantization_config: got .*text_config\.quantization_config"),
+    (nested(LLAMA4, compression_config={"format": "dense"}), "compression_config"),
 )  # fmt: skip
 def test_wrappers_that_contradict_what_they_hold(config, message):
     assert re.search(message, refusal(config))

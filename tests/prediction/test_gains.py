@@ -17,6 +17,8 @@ POINT = {
     "draft_length": 3, "acceptance": 0.6,
 }  # fmt: skip
 
+KNOWN_ROUTING = {"popularity": "equal", "routing_correlation": 0.2}
+
 
 def predicted(**changes):
     return predict(**(POINT | {"batch_size": [1, 4, 64]} | changes))
@@ -92,7 +94,7 @@ def test_the_peak_lies_where_a_direct_monte_carlo_of_the_law_has_it():
 
 def test_without_an_error_of_a_point_the_peak_has_one_place():
     """A factor that all batch sizes share moves no peak."""
-    asked = {"batch_size": range(1, 129), "popularity": "equal", "routing_correlation": 0.2}
+    asked = {"batch_size": range(1, 129), **KNOWN_ROUTING}
     p = with_exact_kernels(predicted(engine=with_known_host(spread=0.3), **asked))
     assert peak_at(p, p.rows()) == (p.speedup.argmax() + 1,) * 2
 
@@ -110,12 +112,7 @@ def test_sources_of_an_interval_share_the_variance_of_the_law_that_is_drawn():
     spread, of_rate = 0.1, 0.05
     acceptance = Acceptance(acceptance_rate=0.6, spread=of_rate)
     p = with_exact_kernels(
-        predicted(
-            engine=with_known_host(),
-            acceptance=acceptance,
-            popularity="equal",
-            routing_correlation=0.2,
-        )
+        predicted(engine=with_known_host(), acceptance=acceptance, **KNOWN_ROUTING)
     )
     rows = p.rows()
     slope = np.log(expected_tokens_per_step(0.605, 3) / expected_tokens_per_step(0.595, 3)) / 0.01
@@ -125,9 +122,7 @@ def test_sources_of_an_interval_share_the_variance_of_the_law_that_is_drawn():
         assert sum(shares.values()) == pytest.approx(1)
         assert shares["acceptance"] == pytest.approx(expected, abs=0.06)
         assert shares["kernels"] == pytest.approx(0, abs=0.01)
-    exact = with_exact_kernels(
-        predicted(engine=with_known_host(), popularity="equal", routing_correlation=0.2)
-    )
+    exact = with_exact_kernels(predicted(engine=with_known_host(), **KNOWN_ROUTING))
     assert sources_at(exact, exact.rows()[0])["host"] == pytest.approx(1, abs=1e-6)
     assert sources_at(predicted(engine="ideal"), rows[0]) == {}
 
@@ -157,7 +152,7 @@ def test_what_no_model_sees_slows_its_share_of_steps_by_an_exponential_law(monke
     monkeypatch.setattr(intervals, "UNSEEN_CHANCE", 0.5)
     engine = with_known_host(spread=0.0)
     engine = replace(engine, fit=replace(engine.fit, left_out_error={"host": 0.1}))
-    p = predicted(engine=engine, popularity="equal", routing_correlation=0.2)
+    p = predicted(engine=engine, **KNOWN_ROUTING)
     rows = p.rows()
     for gain, row in zip(gains_at(with_exact_kernels(p), rows), rows, strict=True):
         if row["speedup"] > 1:
