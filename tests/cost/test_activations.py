@@ -56,7 +56,7 @@ def test_sglang_narrows_caches_of_sparse_attention(hardware, stack, given, dtype
 
 @cases(
     "hardware gpus alone sixteen prefill",
-("h200", 8, 3.03, 12.44, 662), ("b200", 8, 2.30, 6.84, 334), ("gb300", 4, 2.78, 8.53, 393),
+    ("h200", 8, 3.03, 12.44, 662), ("b200", 8, 2.30, 6.84, 334), ("gb300", 4, 2.78, 8.53, 393),
 )  # fmt: skip
 def test_a_benchmark_in_lockstep(hardware, gpus, alone, sixteen, prefill):
     """GLM-5.2 in blocks of fp8 by SGLang 0.5.13, five MTP drafts, TPOT and TTFT published [ms].

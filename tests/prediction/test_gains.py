@@ -73,9 +73,9 @@ def test_the_chance_is_that_of_the_law_that_is_drawn():
 def test_the_peak_lies_where_a_direct_monte_carlo_of_the_law_has_it():
     """The speed of the host as only error, log-normal: of each draw a prediction of its own.
 
-    Ends are those of 400 draws, beside another 150: four standard errors of both.
+    Ends are those of 400 draws, beside another 90: four standard errors of both.
     """
-    spread, draws, curve = 0.5, 150, {"batch_size": np.arange(1, 129)}
+    spread, draws, curve = 0.5, 90, {"batch_size": np.arange(1, 129)}
     engine, known = load_engine("vllm"), with_known_host()
     varied = {"varied": ["host_speed"], "covariance": [[spread**2]]}
     p = predicted(engine=replace(engine, fit=replace(known.fit, **varied)), **curve)

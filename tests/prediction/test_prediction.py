@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from printed import refused
 from rows import cases, faults, one_case
 from strategies import pass_of, with_windows
@@ -66,6 +66,7 @@ def test_overheads_add_up_as_stated(stack):
     )
 
 
+@settings(max_examples=15)
 @given(st.floats(0.05, 0.95), st.integers(1, 8))
 def test_every_form_of_acceptance_gives_the_same_speedup(rate, length):
     by_rate = qwen2(acceptance=rate, draft_length=length)
