@@ -39,11 +39,6 @@ def test_vllm_reads_no_file_and_is_told_so(run, document):
     assert f"Contexts 1024-8192: a step takes up to {growth:.2f}x as long" in words
 
 
-def test_several_contexts_are_tables_but_no_file_of_sglang(run):
-    told = run(SGLANG + SMALL + " --context-length 1,2", one_line=True)
-    assert "SGLang's table knows one context; --csv has all." in told
-
-
 def test_batches_that_do_not_fit_are_marked_at_their_context(run, rows):
     command = VLLM + " --batch-size 1,200 --context-length 1024,8192"
     beyond = [row for row in rows(command) if not row["fits"]]
