@@ -29,6 +29,14 @@ def plain(name: str) -> dict[str, Any]:
     return {key: value for key, value in flat(name).items() if key not in left_out}
 
 
+def kinds(model: Architecture) -> dict[str, int]:
+    """Return the number of layers with each kind of mixer."""
+    counts: dict[str, int] = {}
+    for mixer, count in model.mixers.items():
+        counts[mixer.kind] = counts.get(mixer.kind, 0) + count
+    return counts
+
+
 def read(config: dict[str, Any], beside: Any = None, **changes: Any) -> Architecture:
     """Return the model of a configuration with changes, of which None takes a key away.
 

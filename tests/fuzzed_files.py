@@ -1,7 +1,6 @@
 """Valid files of every kind that commands read, and what may be wrong with them."""
 
 import contextlib
-import io
 import os
 import random
 import re
@@ -14,8 +13,9 @@ import benched
 import pandas as pd
 import pytest
 from planted import planted
+from printed import output_of
 
-from specmodel import InputError, cli
+from specmodel import InputError
 from specmodel.measure.kernels.device import DeviceInfo
 
 _DATA = Path(__file__).parent / "data"
@@ -41,7 +41,7 @@ def write_files(folder: Path) -> None:
     shown = {"hardware": "list l40s", "model": "list mixtral-8x7b", "engine": "list sglang"}
     commands = {f"{n}.toml": c for n, c in (shown | {"preset": "list code-ngram"}).items()}
     commands |= {f"{name}.csv": f"{command} --csv" for name, command in _PRINTED.items()}
-    made = {name: _printed(command) for name, command in commands.items()}
+    made = {name: output_of(command) for name, command in commands.items()}
     made["alone.toml"] = re.sub(r"(?ms)^\[link.*?(?=^\[(?!link)|\Z)", "", made["hardware.toml"])
     made["kernels.csv"] = planted("gemm").iloc[::4].to_csv(index=False)
     for name, text in made.items():
@@ -51,11 +51,11 @@ def write_files(folder: Path) -> None:
         shutil.copy(_DATA / "benchmarks" / f"{name}.json", folder)
     shutil.copy(_DATA / "benchmarks/sglang.jsonl", folder)
     where = shlex.quote(str(folder))
-    _printed(f"trace sample code-ngram {DRAWN} --output {where}/trace.jsonl")
+    output_of(f"trace sample code-ngram {DRAWN} --output {where}/trace.jsonl")
     pd.DataFrame({"accepted_tokens": [3, 2, 0, 1]}).to_parquet(folder / "trace.parquet")
     planted("gemm").iloc[::4].to_parquet(folder / "kernels.parquet")
     with quick_bench():
-        _printed(f"calibrate --device cpu --tiny --output {where}/mine.toml")
+        output_of(f"calibrate --device cpu --tiny --output {where}/mine.toml")
 
 
 @contextlib.contextmanager
@@ -71,13 +71,6 @@ def quick_bench() -> Iterator[None]:
         benched.put(benched.FakeBench, patch)
         patch.setattr("specmodel.measure.kernels.device.find_device", found)
         yield
-
-
-def _printed(command: str) -> str:
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-        assert cli.main(shlex.split(command)) == 0, command
-    return out.getvalue()
 
 
 Kept = dict[str, bytes]

@@ -49,6 +49,8 @@ QUOTED = re.compile(r"got '?[-+]?\w+'?;")
 """What a row that was not taken has."""
 OUTPUTS = ("--output", "--figure", "--records", "--timeline")
 """Options that name what is written."""
+_SEARCHED = dict.fromkeys((True, False), (1, 50))
+"""Replications and requests [-] at each rate of a search that is told neither."""
 
 
 class Hangs(BaseException):
@@ -98,6 +100,7 @@ def run(words: list[str]) -> Ended:
             quick_bench(),
             patch.dict(os.environ, HF_HUB_CACHE="hub"),
             patch("specmodel.cli.output._LINES", math.inf),  # how far it is, on a busy machine
+            patch("specmodel.simulate.load_question.RUNS", _SEARCHED),
             _limited(),
         ):
             warnings.simplefilter("error")

@@ -1,6 +1,9 @@
 """What a command printed, read strictly, and the one line in which it refuses."""
 
+import contextlib
+import io
 import json
+import shlex
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
@@ -43,6 +46,16 @@ def typed_wrong(section: str, **words: str) -> list[tuple[str, list[str]]]:
 def commands(section: str, **words: str) -> list[str]:
     """Commands of a section of `data/commands.txt`."""
     return [command for command, _ in filled("commands.txt", section, words)]
+
+
+def output_of(command: str) -> str:
+    """Run a command line that must succeed, where no test's `run` is; return what it prints."""
+    from specmodel import cli  # which the core's tests run without
+
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+        assert cli.main(shlex.split(command)) == 0, command
+    return out.getvalue()
 
 
 def widest(text: str) -> str:

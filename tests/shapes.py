@@ -43,6 +43,6 @@ def plain_shape(
     return {"schema_version": 2, "name": "made up", "source": "tests", "layers": layers, **fields}
 
 
-def without_fields(record: Record, names: Collection[str]) -> dict[str, Any]:
-    """Fields of a record as in a file, but those named."""
+def without_fields(record: Record, names: Collection[str] = ("name", "source")) -> dict[str, Any]:
+    """Fields of a record as in a file, but those named: its labels."""
     return {name: value for name, value in as_table(record).items() if name not in names}

@@ -44,17 +44,6 @@ def test_one_ramp_more_takes_longer_but_no_more_than_a_ramp(seconds, kernels, ra
 # depths
 
 
-@cases(
-    "depth kernels walk",
-    (4096.0, 1.0, 4096e-10),  # one product over 4,096, a tenth of a nanosecond a step
-    (4 * 4096.0, 4.0, 4 * 4096e-10),  # four of them
-    (6144.0, 2.0, 2 * 3072e-10),
-)
-def test_a_walk_takes_its_steps(depth, kernels, walk):
-    k = KernelParameters(depth_time=1e-10, depth_limit=1e15)
-    assert float(np.asarray(k.walked(0.0, depth, kernels))) == pytest.approx(walk, rel=1e-9)
-
-
 @pytest.mark.parametrize("kernels", [1.0, 7.0])
 def test_no_kernel_walks_more_than_the_limit(kernels):
     k = KernelParameters(depth_time=1e-9, depth_limit=1000.0)

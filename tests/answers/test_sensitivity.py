@@ -34,12 +34,8 @@ ENGINE = load_engine(MOESD).with_changes(
 CASES = {
     "head": WHERE | {"target": "qwen3-30b-a3b", "drafter": "eagle", "engine": MOESD},
     "model": {
-        "target": "qwen2-57b-a14b",
-        "drafter": "qwen2-0.5b",
-        "hardware": "a800_sxm_80gb",
-        "engine": ENGINE,
-        "stack": "sglang",
-        "tensor_parallel": 2,
+        "target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "a800_sxm_80gb",
+        "engine": ENGINE, "stack": "sglang", "tensor_parallel": 2,
     },
     "look-up": WHERE
     | {"target": "mixtral-8x7b", "drafter": ngram_drafter(lookup_time=1e-4, proposal_rate=0.4)}
@@ -50,7 +46,7 @@ CASES = {
     | {"expert_parallel": 16, "kv_dtype": "fp8"},
     "parallel head": WHERE | {"target": "olmoe-1b-7b", "drafter": "parallel"},
     "dense": WHERE | {"target": "llama-3.1-8b", "drafter": "llama-3.2-1b", "hardware": "l40s"},
-}
+}  # fmt: skip
 SHAPE = {"batch_size": 8, "draft_length": 3, "acceptance": 0.7, "context_length": 2048}
 POINT = OperatingPoint(**SHAPE)
 AXES = {"batch_size": 9.0, "context_length": 3000.0, "draft_length": 5.0}

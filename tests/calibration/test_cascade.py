@@ -43,12 +43,9 @@ def pairs():
 
 def test_the_suite_reports_every_claim() -> None:
     settings = SuiteSettings(
-        look_ups=("3..7", "1..3 bound"),
-        routing_correlations=(0.18,),
-        output_tokens=(96,),
-        first_draft_lengths=(1, 3),
-        num_requests=20,
-    )
+        look_ups=("3..7", "1..3 bound"), routing_correlations=(0.18,), output_tokens=(96,),
+        first_draft_lengths=(1, 3), num_requests=20,
+    )  # fmt: skip
     pairs = cascade_suite(settings)
     assert len(pairs.drop_duplicates(["model", "workload"])) == 35
     claims, choices = suite_claims(pairs), suite_choices(pairs)

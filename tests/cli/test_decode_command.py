@@ -1,23 +1,8 @@
 """Plain decoding as a view of predict, and lengths of prompts and outputs in predict."""
 
-from printed import widest
-
 WHERE = "--target qwen3-30b-a3b --hardware h200_sxm --tensor-parallel 2"
 PLAIN = f"predict --view plain {WHERE}"
 LOAD = "--prompt-length 2048 --output-length 256"
-
-
-def test_decode_tells_of_a_pass_and_of_no_drafter(document, run):
-    found = document(f"{PLAIN} --batch-size 1:64:x4 {LOAD}")
-    assert found["units"]["prefill_time"] == "s"
-    assert found["deployment"]["drafter"] is None
-    assert found["assumptions"]["context_length"] == 2048 + 128
-    text = run(f"{PLAIN} --batch-size 8,16 --components")
-    assert ", mostly overhead." in text
-    assert "attention_core" in text
-    assert "verify" not in text
-    assert "acceptance" not in text
-    assert len(widest(text)) <= 80
 
 
 def test_predict_takes_lengths_of_prompts_and_outputs(rows):

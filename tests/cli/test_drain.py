@@ -2,7 +2,6 @@
 
 import pytest
 from printed import in_one_line, widest
-from rows import one_case
 
 from specmodel.show.columns import meanings
 
@@ -17,18 +16,6 @@ def test_the_page_begins_with_what_to_do_and_has_80_columns(run):
     assert verdict.startswith("Run ")
     assert ": 32 prompts x 4 in " in in_one_line(verdict)
     assert len(widest(page)) <= 80
-
-
-@one_case(
-    "policy told",
-    ("none,fixed:3", "Run fixed:3: 32 prompts x 1 in "),
-    ("none", "Run plain decoding: 32 prompts x 1 in "),
-    ("fixed:3", "Run fixed:3: 32 prompts x 1 in "),
-    ("none,below:31:3", "Run below:31:3: 32 prompts x 1 in "),
-)
-def test_the_verdict_names_the_policy(run, policy, told):
-    page = run(f"load {WHERE} --drain 32 {LENGTHS} --policy {policy}", one_line=True)
-    assert page.startswith(told)
 
 
 def test_the_makespan_is_that_of_the_formula_and_all_columns_have_a_meaning(document):

@@ -4,12 +4,11 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from printed import in_one_line, typed_wrong, widest
-from rows import each_row
+from rows import cases, each_row
 
 from specmodel import load_engine
 
@@ -20,7 +19,7 @@ VLLM = "fit engine plain.json eagle3.json --drafter eagle3 --hardware h200"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A folder of a user with two files of SGLang, each of one run, and two of vLLM."""
     for kind in ("plain", "eagle3"):
         first, *_ = (FILES / f"specforge_{kind}.jsonl").read_text().splitlines()
@@ -31,10 +30,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def do(folder: Path, ended: Any) -> Any:
+def do(folder, ended):
     """Run a command that must end so; return its page, or the one line of its error."""
 
-    def done(command: str, status: int = 0) -> str:
+    def done(command, status=0):
         found, out, err = ended(command)
         assert found == status, err
         assert len(err.splitlines()) == (status > 0)
@@ -43,7 +42,7 @@ def do(folder: Path, ended: Any) -> Any:
     return done
 
 
-def test_two_files_move_a_profile_to_the_host_that_ran_them(do: Any) -> None:
+def test_two_files_move_a_profile_to_the_host_that_ran_them(do):
     out = do(FIT)
     text = in_one_line(out)
     assert "Started from the profile SGLang spec v1." in text
@@ -69,14 +68,14 @@ def test_two_files_move_a_profile_to_the_host_that_ran_them(do: Any) -> None:
     assert told in in_one_line(do(f"{whole} ./new.toml"))
 
 
-def test_vllm_s_files_start_from_its_profile_and_say_what_ran(do: Any) -> None:
+def test_vllm_s_files_start_from_its_profile_and_say_what_ran(do):
     text = in_one_line(do(f"{VLLM} --output mine.toml --name ours"))
     assert "Started from the profile vLLM." in text
     assert re.search(r"plain\.json +1\.58 ", text)
     assert load_engine("mine.toml").name == "ours"
 
 
-def test_a_drafter_is_asked_for_only_where_runs_draft(do: Any) -> None:
+def test_a_drafter_is_asked_for_only_where_runs_draft(do):
     told = "--target gpt-oss-120b --hardware h200_sxm"
     assert "\nmoved " in do(f"fit engine plain.json {told}")
     for none in ("", "--drafter none"):
@@ -84,7 +83,7 @@ def test_a_drafter_is_asked_for_only_where_runs_draft(do: Any) -> None:
 
 
 @pytest.mark.parametrize("drafter", ["", "--drafter eagle3"])
-def test_plain_runs_are_fitted_to_no_drafter(drafter: str, do: Any) -> None:
+def test_plain_runs_are_fitted_to_no_drafter(drafter, do):
     shutil.copy("plain.json", "plain2.json")
     out = do(f"fit engine plain.json plain2.json --hardware h200 {drafter} --output mine.toml")
     fitted_on = load_engine("mine.toml").fit.fitted_on
@@ -93,7 +92,7 @@ def test_plain_runs_are_fitted_to_no_drafter(drafter: str, do: Any) -> None:
     assert " hosts like this, " in do(printed.removeprefix("specmodel "))
 
 
-def test_a_table_of_pairs_starts_from_vllm_s_profile_unless_another_is_named(do: Any) -> None:
+def test_a_table_of_pairs_starts_from_vllm_s_profile_unless_another_is_named(do):
     names = "draft_length,tokens_per_step,concurrency,base_tpot_ms,speedup"
     Path("pairs.csv").write_text(f"{names}\n3,1.86,1,4.46,0.72\n")
     command = f"fit engine pairs.csv {WHERE}"
@@ -104,7 +103,7 @@ def test_a_table_of_pairs_starts_from_vllm_s_profile_unless_another_is_named(do:
     assert "Started from the profile SGLang spec v1." in text
 
 
-def test_what_the_noise_of_repeats_allows_is_said(do: Any) -> None:
+def test_what_the_noise_of_repeats_allows_is_said(do):
     names = "engine,draft_length,tokens_per_step,concurrency,step_ms,step_spread,repeats"
     plain, drafted = "sglang,0,1,1,4.46,0.02,4", "sglang,3,1.86,1,11.6,1.06,3"
     Path("served.csv").write_text("\n".join([names, plain, drafted]) + "\n")
@@ -114,14 +113,14 @@ def test_what_the_noise_of_repeats_allows_is_said(do: Any) -> None:
     assert "Noise" not in do(FIT)
 
 
-def changed(name: str, **values: Any) -> str:
+def changed(name, **values):
     """Return a copy of a file with other values, under another name."""
     own = json.loads(Path(name).read_text())
     Path(f"odd_{name}").write_text(json.dumps(own | values) + "\n")
     return f"odd_{name}"
 
 
-def test_runs_faster_than_their_kernels_are_refused_unless_forced(do: Any, ended: Any) -> None:
+def test_runs_faster_than_their_kernels_are_refused_unless_forced(do, ended):
     """Both files are of a GPU that is four times as fast as the one that was named."""
     command = FIT.replace("h100_sxm", "l4")
     status, out, line = ended(command)
@@ -139,12 +138,12 @@ def test_runs_faster_than_their_kernels_are_refused_unless_forced(do: Any, ended
     assert load_engine("mine.toml").gpu_time_factor < 0.7
 
 
-def uncertainties(path: str) -> np.ndarray:
+def uncertainties(path):
     """The standard deviations of what was fitted."""
     return np.sqrt(np.diagonal(load_engine(path).fit.covariance))
 
 
-def test_runs_that_take_three_times_as_long_are_written_with_a_warning(do: Any) -> None:
+def test_runs_that_take_three_times_as_long_are_written_with_a_warning(do):
     """A slow server may be true: its owner gets an engine, less certain, and likely causes."""
     do(FIT)
     before = uncertainties("mine.toml")
@@ -162,9 +161,7 @@ def test_runs_that_take_three_times_as_long_are_written_with_a_warning(do: Any) 
 
 
 @pytest.mark.parametrize(("ran", "named", "kind"), [(4, 1, "shorter"), (1, 4, "longer")])
-def test_the_number_of_gpus_that_ran_is_found(
-    ran: int, named: int, kind: str, do: Any, ended: Any
-) -> None:
+def test_the_number_of_gpus_that_ran_is_found(ran, named, kind, do, ended):
     load = "--batch-size 16 --draft-length 3 --tokens-per-step 2.4 --context-length 1000 --json"
     told = do(f"predict qwen3-30b-a3b {ran}xh100 --drafter eagle3 {load}")
     (row,) = json.loads(told)["rows"]
@@ -178,7 +175,7 @@ def test_the_number_of_gpus_that_ran_is_found(
     assert "Likely causes" not in do(f"{command} {ran}xh100")
 
 
-def test_a_profile_that_is_there_is_kept(do: Any) -> None:
+def test_a_profile_that_is_there_is_kept(do):
     Path("mine.toml").write_text("mine\n")
     line = do(FIT.removesuffix(" --overwrite"), 2)
     assert "--output: got 'mine.toml'; expected another name" in line
@@ -186,7 +183,7 @@ def test_a_profile_that_is_there_is_kept(do: Any) -> None:
     assert Path("mine.toml").read_text() == "mine\n"
 
 
-def test_without_an_output_the_fit_is_shown(do: Any, folder: Path) -> None:
+def test_without_an_output_the_fit_is_shown(do, folder):
     before = sorted(folder.iterdir())
     text = in_one_line(do(VLLM))
     assert "\ngpt-oss-120b + EAGLE-3 head on NVIDIA H200 SXM\n" in do(VLLM)  # as the files say
@@ -197,7 +194,7 @@ def test_without_an_output_the_fit_is_shown(do: Any, folder: Path) -> None:
     assert "their model ours/tuned does not ship" in line
 
 
-def test_the_command_printed_last_predicts_what_was_measured(do: Any) -> None:
+def test_the_command_printed_last_predicts_what_was_measured(do):
     """Place, options and acceptance are those of the runs; the prediction is the fit's."""
     own = "--routing-correlation 0.1 --set target.experts_per_token=6 --set engine.tree_time=0.0"
     out = do(f"{FIT} {own}")
@@ -215,7 +212,7 @@ def test_the_command_printed_last_predicts_what_was_measured(do: Any) -> None:
     assert [1e3 * row["forward_time"], 1e3 * row["tpot"]] == pytest.approx(now, rel=0.01)
 
 
-def test_speedups_stand_beside_those_of_the_model(do: Any) -> None:
+def test_speedups_stand_beside_those_of_the_model(do):
     out = do(VLLM)
     ((measured, now),) = re.findall(r"^eagle3\.json .*% +([\d.]+) +([\d.]+)$", out, re.M)
     assert float(measured) == pytest.approx(5.1167 / 3.3, abs=0.005)  # mean TPOT of both files
@@ -223,16 +220,12 @@ def test_speedups_stand_beside_those_of_the_model(do: Any) -> None:
     assert float(now) == pytest.approx(times[0] / times[1], rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype", "target"),
-    [
-        ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", "fp8_block", ""),
-        ("nvidia/Qwen3-30B-A3B-NVFP4", "fp4", "--target qwen3-30b"),
-    ],
+@cases(
+    "name dtype target",
+    ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", "fp8_block", ""),
+    ("nvidia/Qwen3-30B-A3B-NVFP4", "fp4", "--target qwen3-30b"),
 )
-def test_weights_have_the_dtype_of_the_name_in_the_files(
-    name: str, dtype: str, target: str, do: Any
-) -> None:
+def test_weights_have_the_dtype_of_the_name_in_the_files(name, dtype, target, do):
     """Also where the shape was typed and one of two files tells; --weight-dtype goes before."""
     drafted, plain = Path("eagle3.jsonl"), Path("plain.jsonl")
     drafted.write_text(drafted.read_text().replace("Qwen/Qwen3-30B-A3B", name))
@@ -246,7 +239,7 @@ def test_weights_have_the_dtype_of_the_name_in_the_files(
     assert "expected runs of weights of one dtype" in do(fit, 2)
 
 
-def test_acceptance_reads_the_same_files(do: Any) -> None:
+def test_acceptance_reads_the_same_files(do):
     text = do("acceptance plain.json eagle3.json")
     lines = text.splitlines()
     assert "eagle3.json" in lines[2]
@@ -261,7 +254,5 @@ def test_acceptance_reads_the_same_files(do: Any) -> None:
 
 
 @each_row(("command", "fragments"), typed_wrong("fit_engine", fit=FIT))
-def test_faults_of_the_command_are_one_line(
-    command: str, fragments: list[str], folder: Path, refuse: Any
-) -> None:
+def test_faults_of_the_command_are_one_line(command, fragments, folder, refuse):
     refuse(command, *fragments)

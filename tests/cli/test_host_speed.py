@@ -8,8 +8,6 @@ from rows import each_row
 from specmodel import load_engine
 from specmodel.cli.commands import main_group
 
-ENGINE = " --hardware h200_sxm --engine vllm"
-WHERE = " --target mixtral-8x7b --drafter eagle3" + ENGINE
 COMMANDS = commands("engine")
 
 
@@ -31,12 +29,6 @@ def test_the_host_decides(run, command):
     assert len(widest(out)) <= 80 or command.startswith("sweep")
 
 
-def test_trees_take_tokens_per_step(run):
-    for name in ("predict", "sweep"):
-        point = "--tokens-per-step 2 --batch-size 1 --draft-length 3 --tree-width 4"
-        assert run(f"{name}{WHERE} {point}")
-
-
 @pytest.mark.parametrize(("engine", "of"), [("vllm", "host"), ("vllm-moesd-2025", "target")])
 def test_how_wrong_an_engine_is_is_said(run, engine, of):
     command = COMMANDS[0].replace("--engine vllm", f"--engine {engine} --verbose")
@@ -46,9 +38,3 @@ def test_how_wrong_an_engine_is_is_said(run, engine, of):
     said = f"Engine: {record.fit.fitted_on.version}, fitted; {told}."
     assert said in run(command, one_line=True)
     assert told in run("list engines", one_line=True)
-
-
-def test_the_newest_version_whose_code_was_read_is_named(run):
-    listed = run("list engines", one_line=True)
-    for version in ("vLLM 0.33", "SGLang 0.5.23"):
-        assert f"; code read: {version}" in listed

@@ -4,14 +4,11 @@ import csv
 import io
 import json
 import re
-import shlex
 
 import pytest
-from click.testing import CliRunner
-from printed import in_one_line, typed_wrong, widest
+from printed import in_one_line, output_of, typed_wrong, widest
 from rows import each_row
 
-from specmodel.cli.commands import main_group
 from specmodel.simulate.load_question import RUNS
 
 pytestmark = pytest.mark.search
@@ -22,10 +19,7 @@ WHERE = "qwen3-30b-a3b h100 --requests 60 --replications 2 --prompt-length 100 -
 def found():
     """The rows of a search as JSON and CSV."""
     line = f"load {WHERE} --tpot-target 12ms --gpu-hour-price 3 --for-rate 200"
-    document, tried = (
-        CliRunner().invoke(main_group, [*shlex.split(line), form]).stdout
-        for form in ("--json", "--csv")
-    )
+    document, tried = (output_of(f"{line} {form}") for form in ("--json", "--csv"))
     return json.loads(document), list(csv.DictReader(io.StringIO(tried)))
 
 

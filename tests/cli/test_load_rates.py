@@ -5,6 +5,7 @@ import re
 
 import pytest
 from printed import in_one_line, widest
+from rows import cases
 
 from specmodel.simulate.study import not_carried
 
@@ -73,14 +74,12 @@ def test_policies_that_see_the_batch(rows, policy):
 
 
 @pytest.mark.search
-@pytest.mark.parametrize(
+@cases(
     "more",
-    [
-        "--token-budget 1 --prefill disaggregated:1",
-        "--token-budget 2 --prompt-length 1 --output-length 1",
-        "--arrivals bursts:1000",
-        "--request-rate 1 --prompt-length 1 --output-length 1",
-    ],
+    "--token-budget 1 --prefill disaggregated:1",
+    "--token-budget 2 --prompt-length 1 --output-length 1",
+    "--arrivals bursts:1000",
+    "--request-rate 1 --prompt-length 1 --output-length 1",
 )
 def test_loads_at_the_ends_of_what_is_taken_have_times_that_can_be(rows, more):
     line = f"load {WHERE} --requests 20 --request-rate 0.1 --policy none,fixed:2 {more}"
@@ -131,20 +130,10 @@ def test_given_loads_have_shares_within_targets_and_costs(rows, load):
 
 
 @pytest.mark.parametrize(("more", "kind"), [("--request-rate 1,4", "load"), ("", "capacity")])
-def test_rates_are_drawn_as_a_load_or_as_a_capacity(run, tmp_path, more, kind, monkeypatch):
-    pytest.importorskip("matplotlib")
-    drawn = []
-    monkeypatch.setattr(
-        "specmodel.show.plots.figures.save_figure", lambda kind, *_: drawn.append(kind)
-    )
+def test_rates_are_drawn_as_a_load_or_as_a_capacity(run, tmp_path, more, kind, drawn):
     line = f"{WHERE} --tpot-target 20ms --prompt-length 100 --output-length 20 --policy none"
     run(f"load {line} {more} --figure {tmp_path / 'drawn.svg'}")
-    assert drawn == [kind]
-
-
-@pytest.mark.parametrize("name", ["serve", "capacity"])
-def test_the_names_of_before_tell_the_new_one(refuse, name):
-    refuse(f"{name} qwen3-30b-a3b h100", f"got '{name}'; expected specmodel load ..., its new name")
+    assert [each for each, *_ in drawn] == [kind]
 
 
 @pytest.mark.parametrize(

@@ -81,18 +81,6 @@ def test_keys_that_change_nothing_are_passed_over_and_named(said):
     assert one["assumptions"] == other["assumptions"]
 
 
-@one_case(
-    "more words tokens",
-    ({"synthetic_acceptance_length": 2.83}, "", 2.83),
-    ({"synthetic_acceptance_length": 2.83}, " --acceptance-rate 0.5", 1.875),
-    ({"synthetic_acceptance_rates": [0.8, 0.5, 0.3]}, "", 2.6),
-)
-def test_a_synthetic_acceptance_is_taken_unless_one_is_typed(said, more, words, tokens):
-    config = {"method": "eagle3", "num_speculative_tokens": 3}
-    (row,) = said(f"minimax-m3 8xb200{words}", config | more)["rows"]
-    assert row["tokens_per_step"] == pytest.approx(tokens)
-
-
 def test_dtypes_of_a_drafter_are_read(said):
     config = {"method": "eagle3", "num_speculative_tokens": 3, "kv_cache_dtype": "auto"}
     words = "qwen3-8b h100 --acceptance-rate 0.7"
@@ -152,18 +140,6 @@ def test_an_assistant_gains_what_it_was_seen_to_gain(rows):
     assert row["speedup_low"] < 132.5 / 39.7 < row["speedup_high"]
 
 
-@one_case(
-    "words length tokens",
-    ("qwen3.6-27b h100", 6, 3.09),
-    ("qwen3-32b h100 --drafter eagle3", 5, 2.208),
-    ("kimi-k2.5 8xh200 --weight-dtype int4 --drafter mtp", 3, 1.60),
-)
-def test_drafts_longer_than_published_are_answered_and_said(document, words, length, tokens):
-    found = document(f"predict {words} --draft-length {length} --batch-size 1")
-    assert found["rows"][0]["tokens_per_step"] == pytest.approx(tokens, abs=0.006)
-    assert "drafted on the last rate measured is assumed" in found["assumptions"]["acceptance"]
-
-
 @each_row(("tokens", "gain"), [(6.65, 3.72), (5.263, 3.02), (4.337, 2.49), (3.448, 2.01)])
 def test_two_dgx_sparks_are_joined_by_their_network(rows, tokens, gain):
     """NVIDIA's checkpoint, whose attention has 16 bits, as reported without CUDA graphs."""
@@ -171,31 +147,6 @@ def test_two_dgx_sparks_are_joined_by_their_network(rows, tokens, gain):
     (row,) = rows(f"{line} --draft-length 7 --tokens-per-step {tokens} --batch-size 1")
     assert row["speedup"] == pytest.approx(gain, rel=0.14)
     assert 1 / row["forward_time"] == pytest.approx(20.3, rel=0.05)
-
-
-def test_sglang_drafts_a_block_in_one_step(rows):
-    words = "predict qwen3-8b b200 --speculative_algorithm DFLASH --speculative-num-steps 1"
-    words += " --speculative-eagle-topk 1 --speculative-num-draft-tokens 16 --batch-size 1"
-    (row,) = rows(f"{words} --speculative-draft-model z-lab/Qwen3-8B-DFlash-b16")
-    assert row["draft_length"] == 15
-
-
-@one_case(
-    "flags length told",
-    ("NEXTN --speculative-num-steps 2 --speculative-num-draft-tokens 2", 2, "steps + 1, 3"),
-    ("NEXTN --speculative-num-steps 4 --speculative-num-draft-tokens 24", 4, "steps + 1, 5"),
-    ("NEXTN --speculative-num-steps 3 --speculative-num-draft-tokens 4", 3, ""),
-    ("NGRAM --speculative-num-steps 3 --speculative-num-draft-tokens 12", 11, ""),
-)
-def test_sglang_verifies_one_more_than_the_steps_of_a_chain(document, flags, length, told):
-    """It sets the tokens so, with a warning, where top-k is 1 (``arg_groups``, 0.5.23)."""
-    words = (
-        "predict deepseek-v3 8xh200 --acceptance-rate 0.7 --batch-size 1 --speculative-algorithm"
-    )
-    found = document(f"{words} {flags} --speculative-eagle-topk 1")
-    assert found["rows"][0]["draft_length"] == length
-    names = found["assumptions"].get("names", "")
-    assert (told in names) if told else not names
 
 
 @each_row(("words", "model", "other"), pasted("heads"))

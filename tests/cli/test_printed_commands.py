@@ -21,7 +21,7 @@ from specmodel.cli.commands import main_group
 
 DATA = Path(__file__).parents[1] / "data"
 POPULAR = (DATA / "popular.txt").read_text(encoding="utf-8").splitlines()
-_OFTEN = ("deepseek-v3 8xh200", "qwen3-235b h200 --drafter eagle3", "llama-3.1-8b h100")
+_OFTEN = ("qwen3-235b h200 --drafter eagle3", "llama-3.1-8b h100")
 _SLOW = pytest.mark.slow
 DEPLOYMENTS = [pytest.param(p, marks=[] if p in _OFTEN else _SLOW) for p in POPULAR]
 
@@ -115,9 +115,9 @@ def test_commands_of_answers_run(deployment, ended, request):
 def examples():
     """Command lines of the examples in each help, those of subcommands after their group's."""
     context = click.Context(main_group)
-    for name in main_group.list_commands(context):
-        command = main_group.get_command(context, name)
-        inner = command.commands.values() if isinstance(command, click.Group) else ()
+    for name in ("", *main_group.list_commands(context)):
+        command = main_group.get_command(context, name) if name else main_group
+        inner = command.commands.values() if name and isinstance(command, click.Group) else ()
         helps = "\n".join(each.help or "" for each in (command, *inner))
         lines = _EXAMPLE.findall(helps.replace("\\\n", " "))
         yield [in_one_line(line) for line in lines if not _SERVES.match(line)]
@@ -127,33 +127,50 @@ _EXAMPLE = re.compile(r"^ +specmodel (.+)$", flags=re.MULTILINE)
 _SERVES = re.compile(r"explore(?!.*--output)")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("lines", [pytest.param(e, id=e[0]) for e in examples() if e])
-def test_examples_of_helps_run(lines, ended, tmp_path, monkeypatch):
-    """In turn, on files of their names, as a user has who follows them."""
-    for extra in ("numba", "jinja2", "torch"):
-        pytest.importorskip(extra)
-    monkeypatch.chdir(tmp_path)
-    own = tmp_path / "own/specmodel"
-    own.mkdir(parents=True)
-    shutil.copy(Path(__file__).parents[2] / "hw_profiles/h200_sxm.toml", own / "mine.toml")
-    monkeypatch.setenv("XDG_DATA_HOME", str(own.parent))
-    write_files(tmp_path)
-    for kind in ("plain", "eagle3"):
-        shutil.copy(f"vllm_{kind}.json", f"{kind}.json")
-    shutil.copy("kernels.csv", "h200.csv")
-    Path("my_module.py").write_text(
+NEEDS = {"load": "numba", "explore": "jinja2", "calibrate": "torch", "fit": "scipy"}
+"""What commands need that is not always installed; loads take minutes without."""
+
+
+@pytest.fixture(scope="module")
+def of_a_user(tmp_path_factory):
+    """A folder with files of the names that examples have, and a profile of the user's own."""
+    folder = tmp_path_factory.mktemp("user")
+    write_files(folder)
+    (folder / "own/specmodel").mkdir(parents=True)
+    h200 = Path(__file__).parents[2] / "hw_profiles/h200_sxm.toml"
+    shutil.copy(h200, folder / "own/specmodel/mine.toml")
+    for name, other in {"plain": "vllm_plain", "eagle3": "vllm_eagle3"}.items():
+        shutil.copy(folder / f"{other}.json", folder / f"{name}.json")
+    shutil.copy(folder / "kernels.csv", folder / "h200.csv")
+    (folder / "my_module.py").write_text(
         "class MyPolicy:\n    def propose(self):\n        return 3\n"
         "    def observe(self, emitted_tokens, step_time):\n        pass\n"
     )
+    return folder
+
+
+@pytest.mark.parametrize("lines", [pytest.param(e, id=e[0]) for e in examples() if e])
+def test_examples_of_helps_run(lines, of_a_user, ended, tmp_path, monkeypatch):
+    """In turn, on files of their names, as a user has who follows them; searches are short."""
+    for line in lines:
+        pytest.importorskip(NEEDS.get(line.split()[0], "numpy"))
+    shutil.copytree(of_a_user, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
+    short = dict.fromkeys((True, False), (1, 200))
+    monkeypatch.setattr("specmodel.simulate.load_question.RUNS", short)
     for line in lines:
         first, *pipe = line.split(" | specmodel ")
         first += " --dry-run" if first.startswith("calibrate") else ""  # minutes otherwise
         is_on_gpu = "--device cuda" in line
-        for output in re.findall(r"--output (\S+)", "" if is_on_gpu else line):
+        is_written = not is_on_gpu and "--dry-run" not in first
+        outputs = re.findall(r"--output (\S+)", first) if is_written else []
+        for output in outputs:
             Path(output).unlink(missing_ok=True)
         status, out, err = ended(first)
         assert status == 0 or (is_on_gpu and "--device: got 'cuda'" in err), (line, err)
+        assert out or status
+        assert all(Path(output).stat().st_size for output in outputs)
         for command in pipe:
             monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(out.encode())))
             assert ended(command)[0] == 0, line

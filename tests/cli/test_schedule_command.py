@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 from printed import commands, in_one_line, widest
-from rows import each_row
+from rows import cases, each_row
 
 WHERE = " --target qwen3-30b-a3b --hardware h200_sxm"
 EAGLE = WHERE + " --drafter eagle3 --acceptance-rate 0.7"
@@ -69,13 +69,11 @@ def test_speedups_are_those_of_predict(rows):
         assert row["speedup"] == pytest.approx(chosen, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("command", "engine", "seats"),
-    [
-        (SMALL, "vLLM", "--max-num-seqs"),
-        (TENSORRT, "TensorRT-LLM", "max_batch_size"),
-        (CONTEXTS, "SGLang", "--max-running-requests"),
-    ],
+@cases(
+    "command engine seats",
+    (SMALL, "vLLM", "--max-num-seqs"),
+    (TENSORRT, "TensorRT-LLM", "max_batch_size"),
+    (CONTEXTS, "SGLang", "--max-running-requests"),
 )
 def test_fragment_alone_is_the_fragment_and_what_the_engine_makes_of_it(
     command, engine, seats, ended, document
@@ -98,15 +96,6 @@ def test_what_happens_above_the_last_batch_size_is_said_where_no_command_ends_th
     assert "--max-num-seqs 64" in run(SMALL)
 
 
-def test_the_graphs_that_were_typed_are_in_what_starts_the_engine(run, document):
-    """Of the engine that the schedule is for, whose option differs."""
-    assert "--max-num-seqs 64 --max-cudagraph-capture-size 300" in run(SMALL + " --graph-limit 300")
-    assert "cudagraph" not in run(SMALL).partition("vllm serve")[2]
-    place = document(SGLANG + " --graph-limit 40")["place"]
-    assert place.endswith("FILE --cuda-graph-max-bs-decode 40")
-    assert "cuda-graph" not in document(SMALL + " --graph-limit 40 --engine sglang")["place"]
-
-
 def test_what_else_must_be_set_is_said(document):
     sglang = document(SGLANG)
     longest = max(row["draft_length"] for row in sglang["rows"])
@@ -122,10 +111,7 @@ def test_what_else_must_be_set_is_said(document):
     assert free["place"].endswith("between single quotes")
 
 
-def test_where_nothing_pays_it_says_to_leave_it_off(run, ended, document):
-    assert run(HOPELESS).startswith("Leave it off: speculation pays at no batch size up to 64.\n")
-    answer = document(HOPELESS)
-    assert answer["fragment"] is answer["place"] is None
+def test_where_nothing_pays_a_program_is_told_to_leave_it_off(ended):
     told = "specmodel: warning: Leave it off: speculation pays at no batch size up to 64\n"
     assert ended(HOPELESS + " --fragment-only")[1:] == ("", told)
 
@@ -178,23 +164,6 @@ def test_largest_batch_is_what_fits_in_memory(run, document, rows):
     beyond = document(f"{command} --max-batch-size {most + 1}")
     assert len(beyond["rows"]) == most + 1
     assert "largest batch that fits" in " ".join(beyond["warnings"])
-
-
-@each_row(
-    ("options", "engine"),
-    [
-        ("", "vllm"),
-        ("--engine vllm-0.24", "vllm"),
-        ("--engine sglang-v1", "sglang"),
-        ("--engine tensorrt-llm", "tensorrt-llm"),
-        ("--speculative-algo EAGLE3", "sglang"),
-        ("--for vllm --engine ideal", "vllm"),
-    ],
-)
-def test_the_engine_predicted_is_the_one_that_is_configured(options, engine, document):
-    drafter = "" if "EAGLE3" in options else "--drafter eagle3"
-    typed = f"schedule qwen3-30b-a3b h200 {options} {drafter} --max-batch-size 8"
-    assert document(typed)["for"] == engine
 
 
 def told_to_pay(text):

@@ -5,7 +5,7 @@ import io
 
 import pytest
 from printed import commands, widest
-from rows import each_row
+from rows import cases, each_row
 
 COMMAND = (
     "sensitivity --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm --batch-size 8"
@@ -38,12 +38,10 @@ def test_people_see_80_columns_programs_all(command, run, document):
     assert len(rows) == len(by_key) == count
 
 
-@pytest.mark.parametrize(
-    ("question", "length"),
-    [
-        ("qwen3-30b-a3b h100 --drafter eagle3 --batch-size 16", 5),
-        ("qwen3-30b-a3b h100 --acceptance-by-position 0.8,0.7 --batch-size 4", 2),
-    ],
+@cases(
+    "question length",
+    ("qwen3-30b-a3b h100 --drafter eagle3 --batch-size 16", 5),
+    ("qwen3-30b-a3b h100 --acceptance-by-position 0.8,0.7 --batch-size 4", 2),
 )
 def test_predict_and_sensitivity_agree_on_the_best_draft(question, length, document, rows):
     found = document(f"sensitivity {question} --samples 64")
@@ -54,13 +52,6 @@ def test_predict_and_sensitivity_agree_on_the_best_draft(question, length, docum
     for name in ("speedup", "target_efficiency"):
         assert found[name] == pytest.approx(predicted[name], rel=1e-12)
         assert found["tornado"][0][f"{name}_nominal"] == pytest.approx(found[name], rel=1e-12)
-
-
-def test_where_none_pays_the_shortest_draft_is_taken_and_said(document):
-    question = "llama-3.1-8b h100 --drafter ngram --acceptance-rate 0.02 --batch-size 128"
-    found = document(f"sensitivity {question} --samples 64")
-    assert found["point"]["draft_length"] == 1
-    assert found["assumptions"]["draft_length"] == "1 (the shortest, as none pays here)"
 
 
 def test_inputs_without_a_range_are_named(run, document):
@@ -90,10 +81,3 @@ def test_what_no_range_moves_is_said(run, document):
     command = DATA_SHEET + " --range acceptance_rate=0.6:0.8"
     assert "No range moves the target efficiency." in run(command)
     assert {row["output"] for row in document(command)["sobol"]} == {"speedup"}
-
-
-def test_a_point_that_does_not_fit_is_called_so_first_and_warned_of(run, ended):
-    command = COMMAND + " --batch-size 4000"
-    assert run(command).startswith("Nothing fits in memory. If it did: speedup ")
-    told = "specmodel: warning: batch size 4000 needs"
-    assert ended(f"{command} --csv")[2].startswith(told)

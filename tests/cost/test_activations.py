@@ -7,13 +7,11 @@ mxfp8 in any case); SGLang 0.5.23, ``quantization/mxfp4.py`` (mxfp8 on Blackwell
 
 import pytest
 from printed import refused
-from rows import cases
+from rows import cases, each_row, values_of
 
 import specmodel
 from specmodel import deploy
 from specmodel.cost import resolve
-
-HOPPER, BLACKWELL = "h200_sxm", "b200"
 
 
 def deployed(target, hardware, **given):
@@ -28,23 +26,13 @@ def computed(deployment):
     return tuple(gpu.compute_dtype(found[name]) for name in ("expert_dtype", "weight_dtype"))
 
 
-@cases(
-    "target hardware given expected",
-    ("qwen3-235b-a22b", HOPPER, {"weight_dtype": "fp4"}, ("bf16", "bf16")),
-    ("qwen3-235b-a22b", BLACKWELL, {"weight_dtype": "fp4"}, ("fp4", "fp4")),
-    ("qwen3-235b-a22b", HOPPER, {"expert_dtype": "mxfp4"}, ("bf16", "bf16")),
-    ("qwen3-235b-a22b", BLACKWELL, {"expert_dtype": "mxfp4"}, ("fp8", "bf16")),
-    ("deepseek-v3", HOPPER, {"expert_dtype": "fp4"}, ("bf16", "fp8")),
-    ("deepseek-v3", BLACKWELL, {"expert_dtype": "fp4"}, ("fp4", "fp8")),
-    ("deepseek-v4-flash", HOPPER, {}, ("bf16", "fp8")),
-    ("deepseek-v4-flash", BLACKWELL, {}, ("fp8", "fp8")),
-    ("gpt-oss-120b", HOPPER, {}, ("bf16", "bf16")),
-    ("gpt-oss-120b", BLACKWELL, {}, ("fp8", "bf16")),
-    ("gpt-oss-120b", BLACKWELL, {"activation_dtype": "bf16"}, ("bf16", "bf16")),
-    ("qwen3-235b-a22b", "a100_sxm_80gb", {"weight_dtype": "fp8"}, ("bf16", "bf16")),
+@each_row(
+    ("target", "hardware", "given", "experts", "dense"), values_of("engines.txt", "activations")
 )
-def test_activations_are_what_kernels_multiply_the_weights_with(target, hardware, given, expected):
-    assert computed(deployed(target, hardware, **given)) == expected
+def test_activations_are_what_kernels_multiply_the_weights_with(
+    target, hardware, given, experts, dense
+):
+    assert computed(deployed(target, hardware, **given)) == (experts, dense)
 
 
 @cases(
@@ -54,27 +42,10 @@ def test_activations_are_what_kernels_multiply_the_weights_with(target, hardware
 )
 def test_pairs_that_no_kernel_multiplies_are_refused(given):
     message = r"^activation_dtype: got '\w+'; expected one of .* kernel"
-    refused(message, deployed, "qwen3-235b-a22b", BLACKWELL, **given)
+    refused(message, deployed, "qwen3-235b-a22b", "b200", **given)
 
 
-@cases(
-    "target engine given expected",
-    ("gpt-oss-120b", "vllm", {}, ("bf16", "bf16")),
-    ("gpt-oss-120b", "vllm", {"activation_dtype": "mxfp8"}, ("fp8", "bf16")),
-    ("gpt-oss-120b", "sglang", {}, ("fp8", "bf16")),
-    ("deepseek-v4-flash", "vllm", {}, ("fp8", "fp8")),
-)
-def test_vllm_keeps_16_bits_unless_its_option_is_set(target, engine, given, expected):
-    assert computed(deployed(target, BLACKWELL, engine=engine, **given)) == expected
-
-
-@cases(
-    "hardware stack given dtype",
-    ("b200", "sglang", {}, "fp8"),
-    ("h200", "sglang", {}, "bf16"),
-    ("b200", "vllm", {}, "bf16"),
-    ("b200", "sglang", {"kv_dtype": "bf16"}, "bf16"),
-)
+@each_row(("hardware", "stack", "given", "dtype"), values_of("engines.txt", "narrowed caches"))
 def test_sglang_narrows_caches_of_sparse_attention(hardware, stack, given, dtype):
     where = {"tensor_parallel": 8, "engine": stack} | given
     deployment, _ = resolve(where | {"target": "glm-5.2", "hardware": hardware})
@@ -83,11 +54,9 @@ def test_sglang_narrows_caches_of_sparse_attention(hardware, stack, given, dtype
     assert dense.target.kv_dtype == "bf16"
 
 
-@pytest.mark.parametrize(
-    ("hardware", "gpus", "alone", "sixteen", "prefill"),
-    [
-        ("h200", 8, 3.03, 12.44, 662), ("b200", 8, 2.30, 6.84, 334), ("gb300", 4, 2.78, 8.53, 393),
-    ],
+@cases(
+    "hardware gpus alone sixteen prefill",
+    ("h200", 8, 3.03, 12.44, 662), ("b200", 8, 2.30, 6.84, 334), ("gb300", 4, 2.78, 8.53, 393),
 )  # fmt: skip
 def test_a_benchmark_in_lockstep(hardware, gpus, alone, sixteen, prefill):
     """GLM-5.2 in blocks of fp8 by SGLang 0.5.13, five MTP drafts, TPOT and TTFT published [ms].

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 from printed import refused
-from rows import cases
+from rows import cases, values_of
 
 from specmodel import InputError, deploy, predict
 from specmodel.cost import MemoryUse
@@ -57,13 +57,11 @@ def test_what_no_layout_holds_says_how_many_would_do(target, hardware, count):
     assert (count - 1) * one.capacity_bytes < needed <= count * one.capacity_bytes
 
 
-@pytest.mark.parametrize(
-    ("asked", "count"),
-    [
-        ({"batch_size": 1, "context_length": 512}, 1),
-        ({"batch_size": [1, 64], "context_length": 8192}, 4),
-        ({}, 4),
-    ],
+@cases(
+    "asked count",
+    ({"batch_size": 1, "context_length": 512}, 1),
+    ({"batch_size": [1, 64], "context_length": 8192}, 4),
+    ({}, 4),
 )
 def test_gpus_hold_what_was_asked(asked, count):
     """One card for one request; several are counted where they share a slow link."""
@@ -73,17 +71,7 @@ def test_gpus_hold_what_was_asked(asked, count):
     assert ("link" in p.assumptions) == (count > 1)
 
 
-@pytest.mark.parametrize(
-    ("target", "hardware", "checkpoint"),
-    [
-        ("glm-5", "8xh200", "zai-org/GLM-5-FP8"),
-        ("glm-5", "h200", "zai-org/GLM-5-FP8"),
-        ("glm-5.2", "8xb200", "zai-org/GLM-5.2-FP8"),
-        ("glm-5.3", "4xb200", "nvidia/GLM-5.3-NVFP4"),
-        ("glm-5", "16xh200", None),
-        ("qwen3-30b-a3b", "h100", None),
-    ],
-)
+@cases("target hardware checkpoint", *values_of("engines.txt", "checkpoints that fit"))
 def test_where_16_bits_do_not_fit_a_published_checkpoint_is_taken(target, hardware, checkpoint):
     p = predict(target, hardware, drafter="ngram", acceptance=0.7, batch_size=[1, 16])
     assert p.fits.all()

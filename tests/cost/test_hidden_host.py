@@ -2,11 +2,10 @@
 
 import math
 
-import numpy as np
 import pytest
 from rows import cases
 
-from specmodel import deploy, load_engine, ngram_drafter, predict
+from specmodel import deploy, load_engine, ngram_drafter
 from specmodel.cost import step_times
 
 HOST = {"pass_time": 2e-3, "draft_pass_time": 5e-4, "reject_time": 1e-3}
@@ -62,23 +61,6 @@ def test_a_slower_gpu_takes_longer_in_all_passes_and_the_host_does_not():
     found = times("none", gpu_time_factor=1.25)
     assert float(found.forward_time) == pytest.approx(float(1.25 * GPU.forward_time + 2e-3))
     assert float(found.step_time) == pytest.approx(float(1.25 * GPU.step_time + HOST_OF_STEP))
-
-
-def test_intervals_hold_the_spread_of_hosts():
-    fit = {"date": "2026-11-22", "num_points": 2, "mean_error": 0.0, "spread": 0.0}
-    fit |= {"varied": ["host_speed"], "covariance": [[0.25]]}
-    known = {"version": "one", "hardware": ["NVIDIA H200 SXM"], "drafters": ["EAGLE-3 head"]}
-    known |= {"batch_size": [1, 8], "draft_length": [3, 3]}
-    on = {**fit, "fitted_on": known}
-
-    def ends(speed=None):
-        own = engine("all", fit=on)
-        p = predict(**WHERE, engine=own, host_speed=speed, batch_size=[8, 16], draft_length=3,
-                    acceptance=0.7, interval=True)  # fmt: skip
-        found = p.intervals["speedup"]
-        return np.log(found.high / found.low)
-
-    assert (ends() > ends(1.0)).all()
 
 
 STEP = {**WHERE, "engine": "vllm-0.24"}

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from carried import added_by_prompt
-from rows import each_row
+from rows import cases, each_row, slow
 from test_parallel import assert_mean, busiest, draw_counts, uniform_counts, work_of
 
 from specmodel import decode, deploy, load_architecture, load_hardware
@@ -77,17 +77,23 @@ def test_every_group_is_the_busiest_if_every_token_uses_all_experts():
         assert part.width == 14336 * spread / gpus
 
 
-@pytest.mark.slow
-@each_row(
-    ("cut", "replicas", "spread", "exponent", "c", "sequences"),
-    [
-        (*cut, *law, (2, 16, 128)[(i + j) % 3])
-        for i, cut in enumerate([(8, 1, 2), (1, 8, 4), (2, 8, 4)])
-        for j, law in enumerate([(0.0, 0.0), (0.0, 0.3), (0.5, 0.2)])
-    ],
+LAWS = ((0.0, 0.3, 4), (0.5, 0.0, 16), (0.5, 0.2, 4), (0.5, 0.2, 128), (0.8, 0.1, 16))
+"""Exponent of popularities, correlation, and sequences of four tokens [-]."""
+OF_GROUPS = [
+    (*cut, *law, (2, 16, 128)[(i + j) % 3])
+    for i, cut in enumerate([(8, 1, 2), (1, 8, 4), (2, 8, 4)])
+    for j, law in enumerate([(0.0, 0.0), (0.0, 0.3), (0.5, 0.2)])
+]
+
+
+@cases(
+    "cut replicas spread exponent c sequences",
+    *((1, 8, 8, *law) for law in LAWS),
+    *slow(*OF_GROUPS),
 )
 def test_busiest_group_against_monte_carlo(cut, replicas, spread, exponent, c, sequences):
     """Experts are dealt to groups at random; all GPUs of a group do a share of its work."""
+    max_error = 0.02 if spread == 8 else 0.03
     rng, s, trials = np.random.default_rng(9), 4, 300
     popularity = routing.zipf_popularity(128, 8, exponent)
     if exponent == c == 0:
@@ -100,8 +106,8 @@ def test_busiest_group_against_monte_carlo(cut, replicas, spread, exponent, c, s
         context_length=0, routing_correlation=c, popularity=popularity,
     ).components[ROUTED]  # fmt: skip
     sliced = 48 * 3 * 2048 * 768 * spread / (cut * replicas)
-    assert_mean(part.weight_bytes / (2 * sliced), most_experts, max_error=0.03)
-    assert_mean(part.flop / (2 * sliced), most_tokens, max_error=0.03)
+    assert_mean(part.weight_bytes / (2 * sliced), most_experts, max_error)
+    assert_mean(part.flop / (2 * sliced), most_tokens, 0.07 if exponent > 0.5 else max_error)
 
 
 def test_tokens_of_replicas_are_gathered_and_sums_scattered():

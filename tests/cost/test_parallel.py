@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 from printed import refused
-from rows import cases, each_row, faults, one_case
+from rows import cases, each_row, faults, one_case, values_of
 from strategies import pass_of
 
 from specmodel import (
@@ -19,7 +19,7 @@ from specmodel import (
     load_hardware,
     predict,
 )
-from specmodel.algebra import experts, routing
+from specmodel.algebra import experts
 from specmodel.algebra.acceptance import proposals
 from specmodel.algebra.collectives import all_reduce_time
 from specmodel.algebra.ranks import busiest_experts, busiest_share, busiest_tokens
@@ -70,32 +70,6 @@ def test_busiest_rank_against_monte_carlo(E, k, ranks, tokens):
     assert_mean(busiest_experts(active, E, ranks), most_experts, max_error)
     mean, variance = (np.asarray(tokens * k / E * x) for x in (1, 1 - k / E))
     assert_mean(busiest_tokens(mean, variance, variance, E, ranks), most_tokens, max_error)
-
-
-@pytest.mark.parametrize(
-    ("exponent", "c", "sequences"),
-    [(0.0, 0.3, 4), (0.5, 0.0, 16), (0.5, 0.2, 4), (0.5, 0.2, 128), (0.8, 0.1, 16)],
-)
-def test_busiest_rank_with_skew_and_correlation(exponent, c, sequences):
-    """Experts are dealt to the ranks at random; sequences of 4 tokens."""
-    rng, ranks, s = np.random.default_rng(7), 8, 4
-    popularity = routing.zipf_popularity(128, 8, exponent)
-    counts = draw_counts(rng, popularity, sequences, s, c, trials=200)
-    dealt = rng.permuted(counts, axis=1)
-    most_experts, most_tokens = busiest(dealt, ranks)
-    deployment, _ = deploy(
-        target="qwen3-30b-a3b", hardware="h200_sxm", drafter="ngram", expert_parallel=ranks,
-        routing_correlation=c, popularity=popularity,
-    )  # fmt: skip
-    work = pass_of(
-        deployment.target, batch_size=sequences, tokens_per_sequence=s, context_length=0,
-        routing_correlation=c, popularity=popularity, layout=deployment.layout,
-    )  # fmt: skip
-    one_expert = 48 * 3 * 2048 * 768
-    loaded = work.components[ROUTED].weight_bytes / (2 * one_expert)
-    pairs = work.components[ROUTED].flop / (2 * one_expert)
-    assert_mean(loaded, most_experts, max_error=0.02)
-    assert_mean(pairs, most_tokens, max_error=0.02 if exponent <= 0.5 else 0.07)
 
 
 @each_row("rate", [0.28, 0.44, 0.63, 0.95])
@@ -352,16 +326,8 @@ def test_hardware_without_a_link_stays_alone():
         replace(deployment, draft_tensor_parallel=2)
 
 
-@cases(
-    "engine target hardware gpus limit",
-    ("vllm", "qwen3-32b", "b200", 8, 2**20 / (2 * 5120)),
-    ("vllm", "qwen3-32b", "h200", 4, 2**21 / (2 * 5120)),
-    ("sglang", "qwen3-30b-a3b", "h200", 2, 2048),
-    ("tensorrt-llm", "llama-3.1-70b", "h100", 4, 8e6 / (2 * 8192)),
-    ("vllm", "qwen3-32b", "a100", 4, 0),  # neither Hopper nor Blackwell
-    ("vllm", "qwen3-32b", "b200", 1, 0),
-    ("vllm-0.14", "qwen3-32b", "b200", 8, 0),
-    ("sglang", "qwen3-32b", "h200", 2, 0),  # none of its models that do
+@each_row(
+    ("engine", "target", "hardware", "gpus", "limit"), values_of("engines.txt", "fused norms")
 )
 def test_norms_in_all_reduces_launch_nothing_up_to_a_limit(engine, target, hardware, gpus, limit):
     where = {"target": target, "hardware": hardware, "tensor_parallel": gpus}
@@ -380,16 +346,7 @@ def test_norms_in_all_reduces_launch_nothing_up_to_a_limit(engine, target, hardw
     np.testing.assert_allclose(others.activation_bytes - own.activation_bytes, read)
 
 
-@cases(
-    "hardware engine timed",  # microseconds of 8 and 64 KB on 2, 4 and 8 GPUs:
-    # aiconfigurator-core, SGLang 0.5.9, 0.5.14
-    ("b200", "sglang-0.5.9", [[7.0, 7.8], [7.1, 8.0], [7.5, 8.6]]),
-    ("b300", "sglang-0.5.11", [[7.0, 7.8], [7.0, 8.2], [7.5, 8.7]]),
-    ("h100_sxm", "sglang-0.5.9", [[4.7, 4.7], [4.8, 5.2], [5.2, 6.5]]),
-    ("h200_sxm", "sglang-v1", [[4.3, 4.6], [4.5, 5.1], [4.9, 6.4]]),
-    ("b200", "sglang-0.5.12", [[3.9, 4.7], [4.6, 5.5], [5.1, 6.2]]),
-    ("h200_sxm", "sglang", [[2.5, 2.9], [2.8, 3.5], [3.6, 5.0]]),
-)
+@each_row(("hardware", "engine", "timed"), values_of("engines.txt", "all-reduces"))
 def test_sglang_before_0_5_12_sums_by_the_kernel_of_vllm(hardware, engine, timed):
     own, _ = deploy(target="qwen3-32b", hardware=hardware, engine=engine)
     links = links_of(own.hardware, own.kernels.link_stack)

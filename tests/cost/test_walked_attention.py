@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from printed import refused
+from rows import each_row, values_of
 
 from specmodel import load_engine, predict
 from specmodel.cost.attention import attention_walk
@@ -22,26 +23,10 @@ def core(passed):
     return float(passed.components["attention_core"].busy_time)
 
 
-@pytest.mark.parametrize(("changes", "tokens"), [
-    ({}, 8),
-    ({"hardware": "rtx_pro_6000"}, 8),  # 12.0, for which there is no FlashAttention 4
-    ({"hardware": "h100_sxm"}, None),
-    ({"engine": "sglang"}, 1),  # its choice for Gemma 4
-    ({"engine": "sglang", "hardware": "b200"}, None),
-    ({"engine": "sglang", "target": "qwen3-32b"}, None),
-    (QWEN, 1),  # FlashAttention 2
-    (QWEN | {"kv_dtype": "fp8"}, None),  # FlashInfer
-    (QWEN | {"hardware": "h100_sxm"}, None),
-    (QWEN | {"hardware": "v100_sxm_32gb"}, None),
-    (QWEN | {"engine": OWN_BUILD}, 64),
-    (QWEN | {"attention_backend": "FLASHINFER"}, None),
-    (QWEN | {"attention_backend": "FLASH_ATTN"}, 1),
-    (QWEN | {"attention_backend": "TRITON_ATTN"}, 8),
-    (QWEN | {"attention_backend": "triton", "engine": "sglang", "hardware": "h100_sxm"}, 1),
-])  # fmt: skip
-def test_who_walks_keys_of_more_than_so_many_tokens(changes, tokens):
-    given = GEMMA | {"batch_size": 1, "draft_length": 1, "acceptance": 0.7} | changes
-    deployment = predict(**given).deployment
+@each_row(("deployed", "tokens"), values_of("engines.txt", "walked keys"))
+def test_who_walks_keys_of_more_than_so_many_tokens(deployed, tokens):
+    point = {"drafter": "ngram", "batch_size": 1, "draft_length": 1, "acceptance": 0.7}
+    deployment = predict(**point, **deployed).deployment
     walk = attention_walk(deployment, deployment.target)
     assert (walk.split_tokens if walk else None) == tokens
 

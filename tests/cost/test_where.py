@@ -1,8 +1,7 @@
 """What runs where, as it was named: one record for the same names, and words that end there."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from specmodel import InputError
 from specmodel.cost.usual import deployed

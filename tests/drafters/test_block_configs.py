@@ -26,10 +26,8 @@ KIMI |= {"target_hidden_size": 7168, "intermediate_size": 18_432, "block_size": 
 
 
 def same(one, other):
-    labels = {"name", "source"}
-    return [without_fields(m, labels) for m in one.architectures] == [
-        without_fields(m, labels) for m in other.architectures
-    ]
+    first, second = ([*map(without_fields, each.architectures)] for each in (one, other))
+    return first == second
 
 
 def queries(drafter, length):

@@ -36,12 +36,9 @@ def deployed(drafter, **given):
 
 def steps(deployment, draft_length, batch_size=4.0, context_length=1000.0):
     return step_times(
-        deployment,
-        batch_size=np.asarray(batch_size),
-        draft_length=np.asarray(float(draft_length)),
-        verify_tokens=np.asarray(draft_length + 1.0),
-        context_length=np.asarray(context_length),
-    )
+        deployment, batch_size=np.asarray(batch_size), draft_length=np.asarray(float(draft_length)),
+        verify_tokens=np.asarray(draft_length + 1.0), context_length=np.asarray(context_length),
+    )  # fmt: skip
 
 
 # Parameters and bytes

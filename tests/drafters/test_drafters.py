@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from printed import refused
-from rows import each_row, one_case
+from rows import each_row, one_case, values_of
 from strategies import draft_bytes
 
 from specmodel import deploy, load_architecture
@@ -98,17 +98,7 @@ def test_eagle3_reads_the_embedding_beside_the_features():
     assert (plain.weights(2048), block.ffn_size) == (18_874_368, 3.5 * 2048)
 
 
-@one_case(
-    "name published",
-    ("qwen3-30b-a3b", 12_288),
-    ("qwen3-235b-a22b", 24_576),
-    ("qwen3-coder-480b-a35b", 16_384),
-    ("gpt-oss-120b", 17_280),
-    ("llama-4-scout", 32_768),
-    ("deepseek-r1", 40_960),
-    ("llama-3.1-70b", 28_672),
-    ("qwen3-32b", 25_600),
-)
+@each_row(("name", "published"), values_of("engines.txt", "eagle3 widths"))
 def test_width_of_eagle3_heads_as_published(name, published):
     """Of the heads that SpecForge publishes, by the shape of their targets."""
     names = {"target": name, "hardware": "b200", "tensor_parallel": 8}

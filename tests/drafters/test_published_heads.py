@@ -9,7 +9,7 @@ from rows import each_row
 from strategies import draft_bytes
 
 from specmodel import deploy, eagle3_drafter, list_architectures, load_architecture, load_drafter
-from specmodel.drafters import drafter_kind, load_acceptance
+from specmodel.drafters import load_acceptance
 from specmodel.drafters.measured_heads import acceptance_by_name, published_head_of
 from specmodel.drafters.names import named_drafters
 from specmodel.drafters.published import rows_of, taken_drafter, usual_drafter
@@ -21,9 +21,6 @@ PUBLISHED = [  # billions of parameters as published, and how near is reached
     ("kimi-k2.6", "eagle3", 3.0, 0.05),
     ("glm-5.2", "dspark", 3.807, 0.02),
     ("gemma-4-31b", "dspark", 2.959, 0.02),
-    ("gemma-4-26b-a4b", "mtp", 0.420, 0.02),
-    ("gemma-4-12b", "mtp", 0.423, 0.01),
-    ("gemma-4-e4b", "mtp", 0.0788, 0.01),
     ("deepseek-v4-flash", "dflash", 1.804, 0.02),
 ]
 
@@ -59,16 +56,6 @@ def test_a_target_without_a_row_has_a_derived_head():
     assert "draft_head" not in told
     assert told["draft_ffn_size"] == "18432 (6 x hidden_size)"
     assert deployment.drafter.architectures[0].source == "derived from the target"
-
-
-def test_an_assistant_stands_in_for_mtp_modules():
-    """It keeps no cache and shares no weight."""
-    target = load_architecture("gemma-4-26b-a4b")
-    drafter = load_drafter("mtp", target)
-    assert drafter_kind(drafter, target) == "assistant"
-    deployment, _ = deploy(target=target, drafter=drafter, hardware="h200_sxm")
-    (head,) = drafter.architectures
-    assert draft_bytes(deployment) == pytest.approx(2 * head.total_parameters, rel=1e-9)
 
 
 def test_a_reduced_vocabulary_leaves_the_embedding_whole_but_shared():

@@ -1,9 +1,7 @@
 """Gated delta nets and lightning attention: weights, states and work, counted by hand."""
 
-import configs
 import numpy as np
 import pytest
-from configs import CONFIGS
 from hybrids import hybrid
 from printed import refused
 from rows import cases
@@ -88,11 +86,6 @@ TEXT_01 = load_architecture("minimax-text-01")
 LAYER = next(mixer for mixer in TEXT_01.mixers if isinstance(mixer, LightningAttention))
 H, HEADS, WIDTH = 6144, 64, 128
 STATE = HEADS * WIDTH * WIDTH
-CONFIG = CONFIGS["MiniMaxAI--MiniMax-Text-01"]
-
-
-def read(**changes):
-    return configs.read(CONFIG, **changes)
 
 
 @pytest.mark.parametrize("degree", [1, 64])
@@ -122,7 +115,3 @@ def test_nobody_timed_it_so_that_errors_are_larger():
 
 
 # Configurations
-
-
-def test_width_of_a_head_that_is_null_follows_from_the_models():
-    assert {mixer.head_dim for mixer in read(head_dim=None).mixers} == {6144 // 64}

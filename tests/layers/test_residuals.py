@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from printed import refused
-from rows import each_row
+from rows import each_row, faults
 from strategies import pass_of
 
 from specmodel import decode, load_architecture, mtp_drafter
@@ -107,11 +107,6 @@ def test_parts_beside_others_read_no_residual():
     assert model.around.mixed_blocks == 2 * group.count
 
 
-@each_row(("residuals", "message"), [
-    ({"kind": "hyper_connections", "num_streams": 1}, "num_streams: got 1"),
-    ({"kind": "attention_residuals", "block_layers": 0}, "block_layers: got 0"),
-    (HYPER | {"gate_rank": 8}, "gate_rank: got 8"),
-    ({"kind": "hyper"}, "kind: got .*'hyper'.*hyper_connections"),
-])  # fmt: skip
+@each_row(("residuals", "message"), faults("residuals"))
 def test_bad_sizes_are_named(residuals, message):
     refused(message, with_residuals, **residuals)

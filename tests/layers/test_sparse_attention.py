@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
-from rows import cases, one_case
+from rows import each_row, one_case, values_of
 from strategies import pass_of
 
 from specmodel import Architecture, InputError, load_architecture
@@ -188,15 +188,7 @@ def test_reads_between_whole_numbers_are_interpolated():
     np.testing.assert_allclose(found, [2.0, 2.0, 2.0])
 
 
-@cases(
-    "stack capability reads",
-    ("vllm", 9.0, [1, 1, 3, 1, 8]),
-    ("sglang", 9.0, [1, 2, 3, 4, 8]),
-    ("vllm", 10.0, [1, 1, 1, 1, 1]),
-    ("sglang", 10.3, [1, 1, 1, 1, 1]),
-    ("sglang", 12.0, [1, 2, 3, 4, 8]),
-    ("vllm", 12.0, [1, 1, 3, 4, 8]),
-)
+@each_row(("stack", "capability", "reads"), values_of("engines.txt", "index keys"))
 def test_engines_share_index_keys_as_their_code_says(stack, capability, reads):
     tokens = np.array([1.0, 2.0, 3.0, 4.0, 8.0])
     together = engine_code(stack).rows_together(capability)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from rows import each_row, one_case
+from rows import each_row, values_of
 from strategies import pass_of
 
 from specmodel import decode, load_architecture
@@ -125,14 +125,7 @@ def test_absorbed_matrices_have_16_bits_beside_those_of_the_checkpoint(name, cut
     assert mixer.widened_bytes(wide.stream, cut) == 0  # views of what the checkpoint holds
 
 
-@one_case(
-    "engine hardware cut sides",
-    ("vllm", "b200", 1, (3072, 2944)),
-    ("vllm", "b200", 8, (3072, 384)),
-    ("sglang", "b200", 8, (2944, 384)),
-    ("vllm", "h200_sxm", 4, (2880, 768)),
-    ("tensorrt-llm", "b200", 8, (2880, 360)),
-)
+@each_row(("engine", "hardware", "cut", "sides"), values_of("engines.txt", "padded experts"))
 def test_experts_of_mxfp4_are_padded_in_memory(engine, hardware, cut, sides):
     """gpt-oss-120b: 36 layers of 128 experts of 2,880 by 2,880, in 4.25 bits."""
     where = {"target": "gpt-oss-120b", "hardware": hardware, "engine": engine}

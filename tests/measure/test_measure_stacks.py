@@ -1,13 +1,13 @@
 """An engine's own kernels: called as its wheels have them, on a stand-in for a GPU and for it."""
 
 import sys
-from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import ModuleType
 
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("filelock")

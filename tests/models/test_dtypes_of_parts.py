@@ -163,13 +163,11 @@ def test_every_dtype_with_a_size_has_kernels_and_arithmetic():
         assert ARITHMETIC_BITS[kernel_dtype(dtype)] == ARITHMETIC_BITS[dtype]
 
 
-@each_row(
-    ("dtype", "bits"),
-    [
-        ("int4_g32", 4.5), ("int4_g64", 4.25), ("int4_g128", 4.125), ("int4", 4.15625),
-        ("fp4", 4.5), ("mxfp4", 4.25), ("mxfp8", 8.25), ("int8_g128", 8.125), ("fp8", 8),
-        ("fp8_block", 8 + 32 / 128**2),
-    ],
+@one_case(
+    "dtype bits",
+    ("int4_g32", 4.5), ("int4_g64", 4.25), ("int4_g128", 4.125), ("int4", 4.15625),
+    ("fp4", 4.5), ("mxfp4", 4.25), ("mxfp8", 8.25), ("int8_g128", 8.125), ("fp8", 8),
+    ("fp8_block", 8 + 32 / 128**2),
 )  # fmt: skip
 def test_bits_of_a_weight(dtype, bits):
     assert BYTES_PER_ELEMENT[dtype] * 8 == bits

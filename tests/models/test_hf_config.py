@@ -138,24 +138,22 @@ SLIDING, FULL, CHUNKED = "sliding_attention", "full_attention", "chunked_attenti
 FOUR = {"num_hidden_layers": 4, "attention_chunk_size": 1024}
 
 
-@each_row(
-    ("config", "changes", "expected"),
-    [
-        (QWEN3, {"use_sliding_window": True, "sliding_window": 512}, {512: 64 - 28}),
-        (QWEN3, {"use_sliding_window": True, "max_window_layers": 60}, {4096: 4}),
-        *((config, {"sliding_window": 1024}, {1024: 32}) for config in (MISTRAL, MIXTRAL, PHIMOE)),
-        (MISTRAL | {"sliding_window": None}, {}, {}),
-        (MIXTRAL, {}, {}),
-        (MISTRAL, {"num_hidden_layers": 3, "layer_types": [SLIDING, FULL, SLIDING],
-                   "sliding_window": 256}, {256: 2}),
-        (GPT_OSS, {"layer_types": [SLIDING] * 3 + [FULL] * 21, "sliding_window": 256}, {256: 3}),
-        (LLAMA4, {}, {8192: 36}),
-        (LLAMA4, FOUR | {"no_rope_layers": None, "no_rope_layer_interval": 2}, {1024: 2}),
-        (LLAMA4, FOUR | {"no_rope_layers": [0] * 4}, {}),
-        (LLAMA4, FOUR | {"no_rope_layers": None, "layer_types": [FULL] * 3 + [CHUNKED]}, {1024: 1}),
-        (LLAMA4, FOUR | {"no_rope_layers": [1, 1, 0, 1],
-                         "layer_types": [CHUNKED, CHUNKED, FULL, CHUNKED]}, {1024: 3}),
-    ],
+@one_case(
+    "config changes expected",
+    (QWEN3, {"use_sliding_window": True, "sliding_window": 512}, {512: 64 - 28}),
+    (QWEN3, {"use_sliding_window": True, "max_window_layers": 60}, {4096: 4}),
+    *((config, {"sliding_window": 1024}, {1024: 32}) for config in (MISTRAL, MIXTRAL, PHIMOE)),
+    (MISTRAL | {"sliding_window": None}, {}, {}),
+    (MIXTRAL, {}, {}),
+    (MISTRAL, {"num_hidden_layers": 3, "layer_types": [SLIDING, FULL, SLIDING],
+               "sliding_window": 256}, {256: 2}),
+    (GPT_OSS, {"layer_types": [SLIDING] * 3 + [FULL] * 21, "sliding_window": 256}, {256: 3}),
+    (LLAMA4, {}, {8192: 36}),
+    (LLAMA4, FOUR | {"no_rope_layers": None, "no_rope_layer_interval": 2}, {1024: 2}),
+    (LLAMA4, FOUR | {"no_rope_layers": [0] * 4}, {}),
+    (LLAMA4, FOUR | {"no_rope_layers": None, "layer_types": [FULL] * 3 + [CHUNKED]}, {1024: 1}),
+    (LLAMA4, FOUR | {"no_rope_layers": [1, 1, 0, 1],
+                     "layer_types": [CHUNKED, CHUNKED, FULL, CHUNKED]}, {1024: 3}),
 )  # fmt: skip
 def test_windows_by_keys_lists_and_defaults(config, changes, expected):
     assert windows(read(config, **changes)) == expected
@@ -189,15 +187,13 @@ def test_nested_text_config():
     assert (model.weight_dtype, model.has_tied_embeddings) == ("fp16", True)
 
 
-@each_row(
-    ("config", "message"),
-    [
-        *((nested(text), "text_config: got") for text in (None, [], LLAMA, MIXTRAL)),
-        (nested(LLAMA4 | {"torch_dtype": "bfloat16"}, torch_dtype="float16"), "text_config.torch"),
-        (nested(LLAMA4 | {"quantization_config": MXFP4}, quantization_config=FP8),
-         r" quantization_config: got .*text_config\.quantization_config"),
-        (nested(LLAMA4, compression_config={"format": "dense"}), "compression_config"),
-    ],
+@one_case(
+    "config message",
+    *((nested(text), "text_config: got") for text in (None, [], LLAMA, MIXTRAL)),
+    (nested(LLAMA4 | {"torch_dtype": "bfloat16"}, torch_dtype="float16"), "text_config.torch"),
+    (nested(LLAMA4 | {"quantization_config": MXFP4}, quantization_config=FP8),
+     r" quantization_config: got .*text_config\.quantization_config"),
+    (nested(LLAMA4, compression_config={"format": "dense"}), "compression_config"),
 )  # fmt: skip
 def test_wrappers_that_contradict_what_they_hold(config, message):
     assert re.search(message, refusal(config))
@@ -290,7 +286,9 @@ def test_next_token_layers_are_left_out():
 
 def test_head_dim_missing_or_null():
     """Of Qwen3, whose 64 heads make 80; rounded down in GLM, as engines and transformers do."""
-    for config, head_dim in ((LLAMA, 128), (QWEN2, 64), (QWEN3, 128), (GLM4_MOE, 4096 // 96)):
+    text_01 = CONFIGS["MiniMaxAI--MiniMax-Text-01"], 6144 // 64
+    widths = (LLAMA, 128), (QWEN2, 64), (QWEN3, 128), (GLM4_MOE, 4096 // 96), text_01
+    for config, head_dim in widths:
         missing = read(without(config, "head_dim"))
         assert first_mixer(missing).head_dim == head_dim
         assert read(config | {"head_dim": None}) == missing

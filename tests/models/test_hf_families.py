@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from configs import TABLE, flat, read
+from configs import TABLE, flat, kinds, read
 from printed import refused
 from rows import each_row, one_case
 from shapes import without_fields
@@ -153,9 +153,7 @@ PAIRS = [(outer, inner) for outer, inners in WRAPPERS.items() for inner in inner
 @each_row(("outer", "inner"), PAIRS)
 def test_wrapped_and_plain_are_one_shape(outer, inner):
     config = plain(inner)
-    labels = {"name", "source"}
-    wrapped, bare = read(nested(outer, inner, config)), read(config)
-    assert without_fields(wrapped, labels) == without_fields(bare, labels)
+    assert without_fields(read(nested(outer, inner, config))) == without_fields(read(config))
 
 
 @each_row("outer", WRAPPERS)
@@ -181,19 +179,12 @@ def test_a_number_for_each_layer_must_be_the_same_in_all(key):
 # Plans of layers
 
 
-def mixers_by_kind(model):
-    counts = {}
-    for mixer, count in model.mixers.items():
-        counts[mixer.kind] = counts.get(mixer.kind, 0) + count
-    return counts
-
-
 def test_one_layer_in_four_attends():
-    assert mixers_by_kind(read(QWEN_35)) == {"gated_delta_net": 30, "attention": 10}
+    assert kinds(read(QWEN_35)) == {"gated_delta_net": 30, "attention": 10}
     stored = {getattr(m, "state_dtype", None) for m in read(QWEN_35, mamba_ssm_dtype=None).mixers}
     assert stored == {"fp32", None}
     halves = read(QWEN_35, layer_types=None, full_attention_interval=2)
-    assert mixers_by_kind(halves) == {"gated_delta_net": 20, "attention": 20}
+    assert kinds(halves) == {"gated_delta_net": 20, "attention": 20}
 
 
 def dense_layers(model):

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from configs import CONFIGS, flat, read
+from configs import CONFIGS, flat, kinds, read
 from printed import refused
 from rows import each_row
 from strategies import pass_of
@@ -12,10 +12,6 @@ from specmodel import Architecture
 from specmodel.layers import Layout
 
 KIMI, LING = CONFIGS["transformers--kimi_linear"], CONFIGS["transformers--bailing_hybrid"]
-
-
-def kinds(model):
-    return {mixer.kind: count for mixer, count in model.mixers.items()}
 
 
 def test_names_that_transformers_writes():

@@ -7,14 +7,9 @@ from scipy import stats
 from specmodel import Acceptance, predict
 
 WHERE = {
-    "target": "qwen3-30b-a3b",
-    "drafter": "eagle3",
-    "hardware": "h100_sxm",
-    "engine": "vllm",
-    "batch_size": 16,
-    "draft_length": 3,
-    "interval": True,
-}
+    "target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h100_sxm", "engine": "vllm",
+    "batch_size": 16, "draft_length": 3, "interval": True,
+}  # fmt: skip
 
 
 def ends(acceptance):

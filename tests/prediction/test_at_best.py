@@ -17,15 +17,11 @@ def each_length(rate):
     """Return speedups, whether they fit and bytes at lengths of 0 to the longest, one by one."""
     found = [
         predict(
-            **WHERE,
-            **LAYOUT,
-            batch_size=SIZES,
-            context_length=CONTEXTS,
-            draft_length=length,
+            **WHERE, **LAYOUT, batch_size=SIZES, context_length=CONTEXTS, draft_length=length,
             acceptance=rate,
         )
         for length in range(LONGEST + 1)
-    ]
+    ]  # fmt: skip
     return [np.stack([getattr(p, n) for p in found]) for n in ("speedup", "fits", "memory_bytes")]
 
 

@@ -5,6 +5,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from test_deployment_factor import exact
 
 from specmodel import Acceptance, load_engine, predict
 from specmodel.algebra.speculation import expected_tokens_per_step
@@ -12,13 +13,11 @@ from specmodel.prediction import intervals
 from specmodel.prediction.gains import gains_at, peak_at, sources_at
 
 POINT = {
-    "target": "qwen3-30b-a3b",
-    "drafter": "eagle3",
-    "hardware": "h100_sxm",
-    "engine": "vllm",
-    "draft_length": 3,
-    "acceptance": 0.6,
-}
+    "target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h100_sxm", "engine": "vllm",
+    "draft_length": 3, "acceptance": 0.6,
+}  # fmt: skip
+
+KNOWN_ROUTING = {"popularity": "equal", "routing_correlation": 0.2}
 
 
 def predicted(**changes):
@@ -57,15 +56,7 @@ def with_known_host(name="vllm", spread=0.1):
 
 def with_exact_kernels(p):
     """A prediction whose kernels have no errors."""
-    deployment = p.deployment
-    exact = {
-        kind: {d: replace(fit, shape_spread=0.0, row_spread=0.0) for d, fit in fits.items()}
-        for kind, fits in deployment.kernels.fits.items()
-    }
-    kernels = replace(deployment.kernels, fits=exact)
-    return replace(
-        p, evaluation=replace(p.evaluation, deployment=replace(deployment, kernels=kernels))
-    )
+    return replace(p, evaluation=replace(p.evaluation, deployment=exact(p.deployment)))
 
 
 def test_the_chance_is_that_of_the_law_that_is_drawn():
@@ -82,9 +73,9 @@ def test_the_chance_is_that_of_the_law_that_is_drawn():
 def test_the_peak_lies_where_a_direct_monte_carlo_of_the_law_has_it():
     """The speed of the host as only error, log-normal: of each draw a prediction of its own.
 
-    Ends are those of 400 draws, beside another 150: four standard errors of both.
+    Ends are those of 400 draws, beside another 90: four standard errors of both.
     """
-    spread, draws, curve = 0.5, 150, {"batch_size": np.arange(1, 129)}
+    spread, draws, curve = 0.5, 90, {"batch_size": np.arange(1, 129)}
     engine, known = load_engine("vllm"), with_known_host()
     varied = {"varied": ["host_speed"], "covariance": [[spread**2]]}
     p = predicted(engine=replace(engine, fit=replace(known.fit, **varied)), **curve)
@@ -103,7 +94,7 @@ def test_the_peak_lies_where_a_direct_monte_carlo_of_the_law_has_it():
 
 def test_without_an_error_of_a_point_the_peak_has_one_place():
     """A factor that all batch sizes share moves no peak."""
-    asked = {"batch_size": range(1, 129), "popularity": "equal", "routing_correlation": 0.2}
+    asked = {"batch_size": range(1, 129), **KNOWN_ROUTING}
     p = with_exact_kernels(predicted(engine=with_known_host(spread=0.3), **asked))
     assert peak_at(p, p.rows()) == (p.speedup.argmax() + 1,) * 2
 
@@ -121,12 +112,7 @@ def test_sources_of_an_interval_share_the_variance_of_the_law_that_is_drawn():
     spread, of_rate = 0.1, 0.05
     acceptance = Acceptance(acceptance_rate=0.6, spread=of_rate)
     p = with_exact_kernels(
-        predicted(
-            engine=with_known_host(),
-            acceptance=acceptance,
-            popularity="equal",
-            routing_correlation=0.2,
-        )
+        predicted(engine=with_known_host(), acceptance=acceptance, **KNOWN_ROUTING)
     )
     rows = p.rows()
     slope = np.log(expected_tokens_per_step(0.605, 3) / expected_tokens_per_step(0.595, 3)) / 0.01
@@ -136,9 +122,7 @@ def test_sources_of_an_interval_share_the_variance_of_the_law_that_is_drawn():
         assert sum(shares.values()) == pytest.approx(1)
         assert shares["acceptance"] == pytest.approx(expected, abs=0.06)
         assert shares["kernels"] == pytest.approx(0, abs=0.01)
-    exact = with_exact_kernels(
-        predicted(engine=with_known_host(), popularity="equal", routing_correlation=0.2)
-    )
+    exact = with_exact_kernels(predicted(engine=with_known_host(), **KNOWN_ROUTING))
     assert sources_at(exact, exact.rows()[0])["host"] == pytest.approx(1, abs=1e-6)
     assert sources_at(predicted(engine="ideal"), rows[0]) == {}
 
@@ -168,7 +152,7 @@ def test_what_no_model_sees_slows_its_share_of_steps_by_an_exponential_law(monke
     monkeypatch.setattr(intervals, "UNSEEN_CHANCE", 0.5)
     engine = with_known_host(spread=0.0)
     engine = replace(engine, fit=replace(engine.fit, left_out_error={"host": 0.1}))
-    p = predicted(engine=engine, popularity="equal", routing_correlation=0.2)
+    p = predicted(engine=engine, **KNOWN_ROUTING)
     rows = p.rows()
     for gain, row in zip(gains_at(with_exact_kernels(p), rows), rows, strict=True):
         if row["speedup"] > 1:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from printed import refused
 
-from specmodel import Acceptance, InputError, decode, deploy, load_engine, predict
+from specmodel import Acceptance, InputError, deploy, load_engine, predict
 from specmodel.base.notes import Note
 from specmodel.machines.engine import ON_HOST
 
@@ -42,33 +42,11 @@ def test_a_host_that_is_given_is_known():
     assert (known.high - known.low < unknown.high - unknown.low).all()
 
 
-@pytest.mark.parametrize("bad", [0, float("nan"), "x", 1e9, True])
-def test_what_is_no_speed_is_refused(bad):
-    refused(r"^host_speed: got .*; expected .*number", predicted, host_speed=bad)
-    refused(r"^host_speed: got .*", decode, **WHERE, engine="vllm", batch_size=1, host_speed=bad)
-
-
 def test_a_speed_that_decides_nothing_is_refused():
     expected = r"^host_speed: got 2\.0; expected an engine with overheads.*: ideal has none$"
     refused(expected, predicted, engine="ideal", host_speed=2)
     own = load_engine("ideal").with_changes("engine", {"pass_time": 1e-3})
     assert (predicted(engine=own, host_speed=2).tpot < predicted(engine=own).tpot).all()
-
-
-@pytest.mark.parametrize("bad", [0, -1, 1.5, float("nan"), "x", 1e9, True])
-def test_what_is_no_width_is_refused(bad):
-    refused(r"^tree_width: got .*; expected .*number", predicted, tree_width=bad)
-
-
-@pytest.mark.parametrize("drafted", [1, 3])
-def test_a_tree_takes_more_on_the_gpu_of_an_engine_that_hides_nothing(drafted):
-    seconds = load_engine("sglang-v1")
-    given = {"engine": "sglang-v1", "draft_length": drafted, "verify_tokens": drafted + 1}
-    chain, tree = (predicted(**given, tree_width=width) for width in (1, 4))
-    np.testing.assert_allclose(tree.draft_time - chain.draft_time, seconds.tree_time, rtol=1e-9)
-    np.testing.assert_allclose(tree.verify_time, chain.verify_time, rtol=1e-12)
-    assert np.isnan(tree.best_draft_length).all()
-    assert (predicted(tree_width=4).step_time > predicted(tree_width=1).step_time).all()
 
 
 @pytest.mark.parametrize("form", ["acceptance_rate", "accepted_fraction"])

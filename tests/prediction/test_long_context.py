@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from rows import each_row
+from rows import one_case
 
 import specmodel
 from specmodel import InputError
@@ -54,16 +54,14 @@ def test_contexts_outside_those_measured_are_named():
     assert not noted(kind, context_length=[2048, 32_768], **BY_CONTEXT)
 
 
-@each_row(
-    ("given", "expected"),
-    [
-        ({32_768: 1.57, 2048: 2.87}, "rising contexts from 0 on, each with tokens from 1 to 4"),
-        ({-1: 2.87}, "rising contexts from 0 on"),
-        ({2048: 0.9}, "tokens from 1 to 4"),
-        ({}, "at least one number"),
-        ("2048:2.87,32768", "such as 2048:3.2,32768:2.1"),
-        ({2048: float("nan")}, "finite numbers"),
-    ],
+@one_case(
+    "given expected",
+    ({32_768: 1.57, 2048: 2.87}, "rising contexts from 0 on, each with tokens from 1 to 4"),
+    ({-1: 2.87}, "rising contexts from 0 on"),
+    ({2048: 0.9}, "tokens from 1 to 4"),
+    ({}, "at least one number"),
+    ("2048:2.87,32768", "such as 2048:3.2,32768:2.1"),
+    ({2048: float("nan")}, "finite numbers"),
 )
 def test_what_is_no_acceptance_by_context_is_said_in_one_line(given, expected):
     with pytest.raises(InputError, match="acceptance_by_context: got") as caught:

@@ -3,27 +3,11 @@
 import numpy as np
 import pytest
 
-from specmodel import Acceptance, deploy, predict
+from specmodel import Acceptance, predict
 from specmodel.drafters.typical import typical_heads
-from specmodel.prediction.predicting import best_lengths
 
 WHERE = {"target": "mixtral-8x7b", "hardware": "h100_sxm", "tensor_parallel": 2}
 SIZES = np.array([1, 4, 16, 64, 256])
-
-
-@pytest.mark.parametrize("rate", [0.6, 0.3, 0.15])
-def test_the_best_length_of_each_batch_is_that_of_the_grid(rate):
-    """None included, whose step a loaded drafter makes longer: where all lose, the least loss."""
-    deployment = deploy(**WHERE, drafter="eagle3")
-    acceptance = Acceptance(acceptance_rate=rate)
-    found = best_lengths(*deployment, acceptance, 6, {"batch_size": SIZES})
-    lengths = np.arange(7)[:, None]
-    grid = predict(
-        **WHERE, drafter="eagle3", batch_size=SIZES, draft_length=lengths, acceptance=rate
-    )
-    assert (grid.speedup[0] < 1).all()
-    assert (found.draft_length == grid.speedup.argmax(axis=0)).all()
-    np.testing.assert_allclose(found.speedup, grid.speedup.max(axis=0), rtol=1e-12)
 
 
 @pytest.mark.parametrize("drafter", ["eagle3", "dflash"])
@@ -72,12 +56,9 @@ def test_what_is_needed_is_at_the_best_length_or_without_heads_the_least(drafter
     found = predict(**WHERE, drafter=drafter, batch_size=SIZES, draft_length=lengths)
     turned = found.turned
     grid = predict(
-        **WHERE,
-        drafter=drafter,
-        batch_size=SIZES,
-        draft_length=np.array(lengths)[:, None],
+        **WHERE, drafter=drafter, batch_size=SIZES, draft_length=np.array(lengths)[:, None],
         acceptance=0.5,
-    )
+    )  # fmt: skip
     rates = np.nan_to_num(grid.break_even_acceptance_rate, nan=np.inf)
     told = np.nan_to_num(turned.rate_needed, nan=np.inf)
     assert np.isfinite(told).any()

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
 from printed import refused
-from rows import each_row, faults
+from rows import cases, faults, one_case
 from strategies import pass_of, with_windows
 
 from specmodel import (
@@ -32,12 +32,9 @@ ENGINE = EngineProfile(
     draft_pass_time=1e-4, reject_time=2e-4, reject_time_per_request=1e-6,
 )  # fmt: skip
 QWEN2 = {
-    "target": "qwen2-57b-a14b",
-    "drafter": "qwen2-0.5b",
-    "hardware": "a800_sxm_80gb",
-    "tensor_parallel": 2,
-    "context_length": 512,
-}
+    "target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "a800_sxm_80gb",
+    "tensor_parallel": 2, "context_length": 512,
+}  # fmt: skip
 BY_POSITION = Acceptance(acceptance_by_position=[0.8, 0.6, 0.4])
 MEASURED = Acceptance(tokens_per_step=4.7)
 
@@ -68,6 +65,7 @@ def test_overheads_add_up_as_stated(stack):
     )
 
 
+@settings(max_examples=15)
 @given(st.floats(0.05, 0.95), st.integers(1, 8))
 def test_every_form_of_acceptance_gives_the_same_speedup(rate, length):
     by_rate = qwen2(acceptance=rate, draft_length=length)
@@ -166,26 +164,18 @@ def test_batches_where_some_propose_against_enumeration():
     """The mean over how many of 6 sequences have a proposal, each number run as its own pass."""
     rate, batch, length = 0.4, 6, 3
     deployment = Deployment(
-        target=load_architecture("mixtral-8x7b"),
-        drafter=drafters.ngram_drafter(),
-        hardware=load_hardware("h100_sxm"),
-        engine=load_engine("ideal"),
-        tensor_parallel=2,
+        target=load_architecture("mixtral-8x7b"), drafter=drafters.ngram_drafter(),
+        hardware=load_hardware("h100_sxm"), engine=load_engine("ideal"), tensor_parallel=2,
         routing_correlation=0.2,
-    )
+    )  # fmt: skip
     from one_by_one import pass_time
 
     exact = 0.0
     for proposing in range(batch + 1):
         work = pass_of(
-            deployment.target,
-            batch_size=batch,
-            tokens_per_sequence=length + 1,
-            context_length=512,
-            routing_correlation=0.2,
-            speculating_share=proposing / batch,
-            layout=deployment.layout,
-        )
+            deployment.target, batch_size=batch, tokens_per_sequence=length + 1, context_length=512,
+            routing_correlation=0.2, speculating_share=proposing / batch, layout=deployment.layout,
+        )  # fmt: skip
         time = pass_time(work, deployment.hardware).total_time
         chance = math.comb(batch, proposing) * rate**proposing * (1 - rate) ** (batch - proposing)
         exact += chance * float(time)
@@ -237,6 +227,8 @@ def test_beyond_memory_warns_with_figures():
     assert note.values["largest"] == p.max_batch_size.min()
     sizes = [note.values[f"{name}_bytes"] / 1e9 for name in ("usable", "capacity")]
     assert sizes == pytest.approx([77.3, 85.9], abs=0.05)
+    assert p.warnings == (str(note),)
+
     too_small = predict("mixtral-8x7b", "1xt4", drafter="ngram", batch_size=1, acceptance=0.5)
     assert not too_small.notes[0].values["do_weights_fit"]
     assert too_small.max_batch_size[()] == 0
@@ -259,12 +251,10 @@ def test_dtypes_move_bytes_and_arithmetic():
     assert on_a800.assumptions["arithmetic"].values == {"dtype": "bf16", "lacking": "fp8"}
 
 
-@each_row(
-    ("changes", "argument"),
-    [
-        *faults("prediction"),
-        ({"acceptance": Acceptance(acceptance_by_position=[0.5])}, "acceptance_by_position"),
-    ],
+@one_case(
+    "changes argument",
+    *faults("prediction"),
+    ({"acceptance": Acceptance(acceptance_by_position=[0.5])}, "acceptance_by_position"),
 )
 def test_bad_input_names_the_argument(changes, argument):
     refused(f"^{argument}: got", qwen2, **changes)
@@ -334,19 +324,17 @@ def test_a_prediction_is_a_table_of_80_columns():
     assert len(many) < 70
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"drafter": "mtp", "draft_length": 1, "max_draft_length": 1}, None),
-        ({"drafter": "mtp", "draft_length": 3}, ("beyond_measured", 1, False)),
-        ({"drafter": "mtp", "draft_length": 3, "acceptance": BY_POSITION}, None),
-        ({"drafter": "eagle3", "draft_length": 3}, None),
-        ({"draft_length": 4, "acceptance": MEASURED, "max_draft_length": 4}, None),
-        ({"draft_length": 4, "acceptance": MEASURED}, ("beyond_measured", 4, True)),
-        ({"drafter": "ngram", "draft_length": 3}, None),
-        ({"drafter": drafters.ngram_drafter(), "draft_length": 3}, ("every_step_proposes",)),
-        ({"drafter": drafters.ngram_drafter(proposal_rate=0.4), "draft_length": 3}, None),
-    ],
+@cases(
+    "given told",
+    ({"drafter": "mtp", "draft_length": 1, "max_draft_length": 1}, None),
+    ({"drafter": "mtp", "draft_length": 3}, ("beyond_measured", 1, False)),
+    ({"drafter": "mtp", "draft_length": 3, "acceptance": BY_POSITION}, None),
+    ({"drafter": "eagle3", "draft_length": 3}, None),
+    ({"draft_length": 4, "acceptance": MEASURED, "max_draft_length": 4}, None),
+    ({"draft_length": 4, "acceptance": MEASURED}, ("beyond_measured", 4, True)),
+    ({"drafter": "ngram", "draft_length": 3}, None),
+    ({"drafter": drafters.ngram_drafter(), "draft_length": 3}, ("every_step_proposes",)),
+    ({"drafter": drafters.ngram_drafter(proposal_rate=0.4), "draft_length": 3}, None),
 )
 def test_what_was_not_measured_is_said(given, told):
     notes = qwen2(batch_size=1, **{"acceptance": 0.85} | given).notes

@@ -4,8 +4,6 @@ import re
 from pathlib import Path
 
 import specmodel
-from specmodel import predict
-from specmodel.base.notes import Note
 from specmodel.show import notes
 
 SOURCES = [
@@ -20,14 +18,3 @@ def test_kinds_are_those_that_have_words():
     assert len(made) > 15
     assert made <= notes._WORDS.keys()
     assert all(any(f'"{kind}"' in text for text in SOURCES) for kind in notes._WORDS)
-
-
-def test_a_prediction_has_its_warnings_as_data():
-    p = predict("mixtral-8x7b", "h100_sxm", drafter="ngram", acceptance=0.4, batch_size=[1, 10**6])
-    (note,) = (note for note in p.notes if note.kind == "beyond_memory")
-    assert note.values["batch_size"] == 10**6
-    assert note == Note("beyond_memory", dict(note.values))
-    assert str(note).startswith("batch size 1000000 needs ")
-    assert p.warnings == tuple(map(str, p.notes))
-    assert p.assumptions["gpus"].values["count"] == p.deployment.layout.num_gpus
-    assert str(p.assumptions["gpus"]).startswith(f"{p.deployment.layout.num_gpus} (the fewest that")

@@ -2,14 +2,12 @@
 
 import json
 import re
-import shlex
 
 import pytest
-from rows import each_row, values_of
+from rows import cases, each_row, values_of
 
 from specmodel import deploy, predict
 from specmodel.base.notes import Note
-from specmodel.cli.commands import carry_out
 from specmodel.show.behind import behind
 
 
@@ -26,37 +24,6 @@ def test_of_an_engine_that_is_not_modelled_no_answer_is_sure(asked, kind):
     assert any(sure) != bool(kind)
     is_sure = not kind and p.facts["ground_kind"].value == "known"
     assert ("Turn it on" in views[0], "may pay: " in views[0]) == (is_sure, not is_sure)
-
-
-@pytest.mark.parametrize("command", [
-    "load {} --request-rate 0.1 --requests 20 --prompt-length 500 --output-length 20",
-    "sensitivity {} --samples 64",
-    "compare {} --batch-size 1",
-    "predict {} --interval --verbose --batch-size 1,4",
-])  # fmt: skip
-def test_each_command_says_that_llama_cpp_is_not_modelled(command, capsys):
-    where = "qwen3.8-27b rtx_3090 --weight-dtype q4_0 --acceptance-rate 0.7"
-    assert carry_out(shlex.split(command.format(where))) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "llama.cpp, if it runs, is not modelled" in told
-    assert "22.1, 16.5 and 26.4 tokens/s with MTP" in told
-    assert not re.search(r"\bsurely\b|published cases|of hosts left out", told)
-
-
-@pytest.mark.parametrize(("rate", "size", "words"), [
-    (0.1, "4", "Leave it off: "),
-    (0.5, "4", "Too close to call, it pays from "),
-    (0.9, "4,8", "Turn it on: "),
-    (0.5, "1:64:x4", "Pays: batch sizes 16-64."),
-])  # fmt: skip
-def test_a_gain_is_called_one_where_its_interval_is_above_1(rate, size, words, capsys):
-    line = "predict --target qwen3-30b-a3b --drafter eagle3 --hardware h100_sxm --engine vllm"
-    line += f" --draft-length 3 --acceptance-rate {rate} --batch-size {size}"
-    assert carry_out(shlex.split(line)) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert words in told
-    assert ("chance of a gain" in told) == ("close" in words)
-    assert re.search(r"\(80 % interval [\d.]+ to [\d.]+", told)
 
 
 def test_answers_say_what_was_read_and_the_tokens_of_the_other_way():
@@ -93,15 +60,13 @@ GRAPHS |= {"option": "--cuda-graph-max-bs-decode"}
 WALKED = {"split_tokens": 8, "context": 90_000.0, "way_out": "split_tokens=64", "cache_helps": True}
 
 
-@pytest.mark.parametrize(
-    ("note", "words"),
-    [
-        (Note("beyond_graphs", GRAPHS), "at batch size 514 steps are larger than any CUDA graph"),
-        (Note("beyond_graphs", GRAPHS), "(256 requests, SGLang's default)"),
-        (Note("beyond_graphs", GRAPHS), "decode 257 avoids that, here --graph-limit 257"),
-        (Note("walked_keys", WALKED), "an 8-bit KV cache (--kv-dtype fp8) or an engine"),
-        (Note("dtypes", {"dtypes": ("fp8", "bf16")}), "fp8 and bf16"),
-    ],
+@cases(
+    "note words",
+    (Note("beyond_graphs", GRAPHS), "at batch size 514 steps are larger than any CUDA graph"),
+    (Note("beyond_graphs", GRAPHS), "(256 requests, SGLang's default)"),
+    (Note("beyond_graphs", GRAPHS), "decode 257 avoids that, here --graph-limit 257"),
+    (Note("walked_keys", WALKED), "an 8-bit KV cache (--kv-dtype fp8) or an engine"),
+    (Note("dtypes", {"dtypes": ("fp8", "bf16")}), "fp8 and bf16"),
 )
 def test_notes_name_options(note, words):
     assert words in str(note)

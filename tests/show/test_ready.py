@@ -5,6 +5,7 @@ import re
 import sys
 from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -71,6 +72,15 @@ def moved_engine(hardware):
     return update_engine(rows, specmodel.load_engine("vllm"), date="2026-11-29")
 
 
+def judged_pairs():
+    """Every eighth row of the table of measured engines, judged."""
+    head, *rows = PAIRS.read_text(encoding="utf-8").splitlines(keepends=True)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "pairs.csv"
+        path.write_text("".join([head, *rows[::8]]), encoding="utf-8")
+        return measured.judged_engines(path)
+
+
 ANSWERS = {
     "predict": lambda: specmodel.predict(**MTP).view(),
     "predict, given lengths": lambda: specmodel.predict(**MOE, **DRAWN).view(),
@@ -107,7 +117,7 @@ ANSWERS = {
     ),
     "fit engine": lambda: moved_engine("h200").view(),
     "fit engine, doubted": lambda: moved_engine("l4").view(),
-    "fit check": lambda: measured.judged_engines(PAIRS).view(),
+    "fit check": lambda: judged_pairs().view(),
     "acceptance, results": lambda: accepted.of_benchmarks(
         measured.read_benchmarks([FILES / "vllm_eagle3.json"])
     ),
@@ -132,8 +142,16 @@ ANSWERS = {
 }
 
 
+WITH_FACTS = ("fit engine", "fit engine, doubted", "fit check", "acceptance, a log", "sensitivity")
+FIRST_SCREENS = ("predict", "predict, requests", "predict, given lengths")
+ABOVE_TABLES = (
+    *("break-even", "peak", "compare", "compare, a target", "compare, a load", "schedule"),
+    *("schedule, contexts", "schedule, a load", "load, rates", "load, a target", "drain"),
+)
+
+
 @pytest.mark.parametrize("name", ANSWERS)
-def test_a_ready_answer_computes_nothing(name):
+def test_a_ready_answer_computes_nothing_and_its_numbers_are_facts(name):
     answer = ANSWERS[name]()
 
     def render():
@@ -143,21 +161,19 @@ def test_a_ready_answer_computes_nothing(name):
         assert answer.table()
 
     assert counted(render) == {}
+    told = json.loads(json.dumps(answer.to_dict()))
+    if name in WITH_FACTS:
+        facts = {each: fact.to_dict() for each, fact in answer.facts.items()}
+        assert told["facts"] == json.loads(json.dumps(facts)) != {}
+    if name in FIRST_SCREENS:
+        prose = re.sub(r"\n\nbatch .*?\n\n", "\n\n", answer.report(), flags=re.DOTALL)
+        numbers_are_known(prose, told, (1,))
+    if name in ABOVE_TABLES:  # times by their unit; the 0.1 of a template is none
+        numbers_are_known(answer.report().partition("\n\n")[0], told, (1, 100, 1e3), "0.1")
 
 
 def test_listings_compute_nothing():
     assert counted(lambda: all(map(catalog.listing, catalog.ROWS))) == {}
-
-
-@pytest.mark.parametrize(
-    "name", ["fit engine", "fit engine, doubted", "fit check", "acceptance, a log", "sensitivity"]
-)
-def test_facts_are_in_json(name):
-    answer = ANSWERS[name]()
-    told = answer.to_dict()["facts"]
-    assert told.keys() == answer.facts.keys() != set()
-    for fact_name, fact in answer.facts.items():
-        assert json.loads(json.dumps(told[fact_name])) == json.loads(json.dumps(fact.to_dict()))
 
 
 def numbers(value):
@@ -171,32 +187,11 @@ def numbers(value):
         yield float(value)
 
 
-@pytest.mark.parametrize("name", ["predict", "predict, requests", "predict, given lengths"])
-def test_numbers_of_the_first_screen_are_facts(name):
-    answer = ANSWERS[name]()
-    prose = re.sub(r"\n\nbatch .*?\n\n", "\n\n", answer.report(), flags=re.DOTALL)
-    told = answer.to_dict()
-    known = np.array([*numbers({"facts": told["facts"], "rest": told})])
+def numbers_are_known(prose, told, units, *left_out):
+    """Each number of a text is one of JSON in some unit, as far as it has digits."""
+    known = np.array([*numbers(told)])
     for text, share in re.findall(r"(?<![\w.])(\d+(?:\.\d+)?)(?![\w.]*\d)( ?%)?", prose):
-        digits = len(text.partition(".")[2])
-        ways = (known, 100 * known) if share else (known,)
-        near = [np.abs(each - float(text)).min() <= 0.5001 * 10.0**-digits for each in ways]
-        assert any(near) or text == "80", f"{text} of {prose}"
-
-
-PLANNED = (
-    *("break-even", "peak", "compare", "compare, a target", "compare, a load", "schedule"),
-    *("schedule, contexts", "schedule, a load", "load, rates", "load, a target", "drain"),
-)
-
-
-@pytest.mark.parametrize("name", PLANNED)
-def test_numbers_of_the_lines_above_a_table_are_facts(name):
-    """Those of times and shares by their unit; the 0.1 of a template is none."""
-    answer = ANSWERS[name]()
-    words = answer.report().partition("\n\n")[0]
-    known = np.array([*numbers(json.loads(json.dumps(answer.to_dict())))])
-    for text in re.findall(r"(?<![\w.])(\d+(?:\.\d+)?)(?![\w.]*\d)", words):
-        digits = len(text.partition(".")[2])
-        near = [np.abs(unit * known - float(text)).min() for unit in (1, 100, 1e3)]
-        assert min(near) <= 0.5001 * 10.0**-digits or text in ("80", "0.1"), f"{text} of {words}"
+        most = 0.5001 * 10.0 ** -len(text.partition(".")[2])
+        ways = {*units, 100} if share else units
+        near = [np.abs(unit * known - float(text)).min() for unit in ways]
+        assert min(near) <= most or text in ("80", *left_out), f"{text} of {prose}"

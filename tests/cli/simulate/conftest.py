@@ -47,15 +47,3 @@ def run(ended):
         return in_one_line(out) if one_line else out
 
     return run
-
-
-@pytest.fixture
-def drawn(monkeypatch):
-    """Tables that would be drawn."""
-    pytest.importorskip("matplotlib")
-    tables = []
-    monkeypatch.setattr(
-        "specmodel.show.plots.figures.save_figure",
-        lambda kind, table, *_, **__: tables.append(table),
-    )
-    return tables

@@ -7,6 +7,7 @@ import sys
 
 import pandas as pd
 import pytest
+from rows import cases
 from simulated import MEASURED, MINE, NAMES, PREDICTED, listing, typed
 
 from specmodel.simulate import read_replay_times, simulate
@@ -94,28 +95,17 @@ def test_records_are_a_row_for_each_policy_and_request(document, tmp_path):
     assert [*tmp_path.iterdir()] == [path]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", ["none", "oracle", f"{MINE}:Given"])
-def test_timeline_of_one_request(policy, run, tmp_path):
-    pytest.importorskip("matplotlib")
-    path = tmp_path / "request.png"
-    run(f"{MEASURED} --timeline {path} --policy {policy} --request 11")
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert path.stat().st_size > 3000
-
-
-@pytest.mark.parametrize(
-    ("policies", "chosen"),
-    [
-        ("none,cascade,oracle", "cascade"),
-        ("fixed:2,cascade:climb=false", "cascade:climb=false"),
-        (f"none,{MINE}:Fixed", "fixed:2"),
-    ],
+@cases(
+    "policies chosen",
+    ("none,cascade,oracle", "cascade"),
+    ("fixed:2,cascade:climb=false", "cascade:climb=false"),
+    (f"none,{MINE}:Fixed", "fixed:2"),
 )
 def test_the_policy_drawn_is_cascade_or_the_last(policies, chosen, run, drawn):
     run(f"{MEASURED} --policy {policies} --timeline a.png")
     run(f"{MEASURED} --policy {chosen} --timeline a.png")
-    assert drawn[0]["draft_length"].tolist() == drawn[1]["draft_length"].tolist()
+    one, other = (table["draft_length"].tolist() for _, table, _ in drawn)
+    assert one == other
 
 
 def test_the_request_drawn_is_as_it_was_replayed(run, drawn, tmp_path):
@@ -124,10 +114,11 @@ def test_the_request_drawn_is_as_it_was_replayed(run, drawn, tmp_path):
         run(f"{command} --request {request}")
         records = pd.read_csv(tmp_path / "a.csv")
         row = records[(records["policy"] == "cascade") & (records["request"] == request)].iloc[0]
-        assert len(drawn[-1]) == row["steps"]
-        assert drawn[-1]["step_time"].sum() == pytest.approx(row["time"], rel=1e-5)
+        table = drawn[-1][1]
+        assert len(table) == row["steps"]
+        assert table["step_time"].sum() == pytest.approx(row["time"], rel=1e-5)
     run(command)
-    assert drawn[-1].equals(drawn[0])
+    assert drawn[-1][1].equals(drawn[0][1])
 
 
 # what ends a replay
@@ -143,28 +134,15 @@ def test_nothing_is_written_if_a_policy_fails_on_the_way(option, folder, refuse)
     assert listing(folder) == before
 
 
-@pytest.mark.parametrize(
-    ("policy", "told"),
-    [
-        ("Dies", "expected fewer workers, or more memory"),
-        ("Returns:what=object", "--policy Returns: got 'object'"),
-    ],
+@cases(
+    "policy told",
+    ("Dies", "expected fewer workers, or more memory"),
+    ("Returns:what=object", "--policy Returns: got 'object'"),
 )
 def test_what_workers_cannot_do(policy, told, refuse, monkeypatch):
     monkeypatch.setattr("specmodel.simulate.blocks.BLOCK_REQUESTS", 500)
     sizes = "--trace code-ngram --requests 1200 --output-tokens 1"
     refuse(f"{MEASURED} {sizes} --policy {MINE}:{policy} --workers 2", told)
-
-
-def test_interrupt_is_silent(folder, monkeypatch, ended):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("specmodel.simulate.replays.replay_blocks", interrupt)
-    before = listing(folder)
-    status, out, err = ended(f"{MEASURED} --records kept.csv")
-    assert (status, (out + err).strip()) == (130, "")
-    assert listing(folder) == before
 
 
 @pytest.mark.parametrize("where", ["init", "observe"])

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from printed import commands, in_one_line, widest
-from rows import each_row
+from rows import each_row, one_case
 from simulated import HEAD, LONG, MEASURED, MINE, NAMES, PREDICTED, typed
 
 WORDS = {"head": HEAD, "measured": MEASURED, "predicted": PREDICTED}
@@ -66,13 +66,6 @@ def test_whose_state_is_said(run, document):
     assert [a == b for a, b in zip(*found, strict=True)] == [True, False, False, True]
 
 
-def test_what_an_engine_would_refuse_is_a_warning(document):
-    assert document(f"{HEAD} --policy sglang")["warnings"] == []
-    assert document(f"{PREDICTED} --policy none,sglang")["warnings"] == [
-        "SGLang would keep a static draft length: it adapts eagle, eagle3, mtp only, not ngram"
-    ]
-
-
 def test_answer_comes_first_then_the_policies_then_what_was_assumed(run):
     out = run(MEASURED)
     heading = "\nTimes of times.csv; trace.jsonl, 12 requests\nA decode step takes 10ms;"
@@ -117,14 +110,12 @@ def test_what_does_not_pay_or_cannot_be_deployed_is_said(run):
     assert "bounds, nothing to deploy" in run(MEASURED + " --policy best-fixed,oracle")
 
 
-@each_row(
-    ("name", "option"),
-    [
-        ("routing_correlation", "--routing-correlation 0"),
-        ("drafter_upkeep", "--set drafter_upkeep=0"),
-        ("timing_noise", "--set timing_noise=0"),
-        ("step_expert_spread", "--set step_expert_spread=0"),
-    ],
+@one_case(
+    "name option",
+    ("routing_correlation", "--routing-correlation 0"),
+    ("drafter_upkeep", "--set drafter_upkeep=0"),
+    ("timing_noise", "--set timing_noise=0"),
+    ("step_expert_spread", "--set step_expert_spread=0"),
 )
 def test_assumed_unless_given(name, option, document):
     assert name in document(HEAD)["assumptions"]
@@ -132,12 +123,10 @@ def test_assumed_unless_given(name, option, document):
     assert name not in document(MEASURED)["assumptions"] or name == "timing_noise"
 
 
-@each_row(
-    ("drafter", "trace", "named"),
-    [
-        ("eagle", "code-ngram", "code-ngram"),
-        ("ngram", "code-eagle+code-ngram+math-eagle", "code-eagle, math-eagle"),
-    ],
+@one_case(
+    "drafter trace named",
+    ("eagle", "code-ngram", "code-ngram"),
+    ("ngram", "code-eagle+code-ngram+math-eagle", "code-eagle, math-eagle"),
 )
 def test_acceptance_of_another_kind_of_drafter_warns(drafter, trace, named, document, ended):
     command = f"{PREDICTED} --drafter {drafter} --trace {trace} --policy none,fixed:1"

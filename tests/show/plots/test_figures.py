@@ -29,12 +29,9 @@ from specmodel.show.plots.figures import (
 
 LONG = "Qwen3-Coder-480B-A35B-Instruct-FP8 with a drafter of its own"
 SIZES = {
-    "one": [7],
-    "neighbours": list(range(33, 41)),
-    "sixteen": list(range(1000, 1016)),
-    "many": list(range(1, 513)),
-    "huge and near": [1, 999_000_000, 10**9],
-}
+    "one": [7], "neighbours": list(range(33, 41)), "sixteen": list(range(1000, 1016)),
+    "many": list(range(1, 513)), "huge and near": [1, 999_000_000, 10**9],
+}  # fmt: skip
 
 
 def deployment(**changes):
@@ -80,20 +77,14 @@ def carried(policies, rates):
     """What a search of capacities tries, the first policy carrying nothing."""
     rows = [
         {
-            "policy": name,
-            "request_rate": rate,
-            "tpot_p90": 0.01 + rate / 1000,
-            "ttft_p90": 0.1 * (1 + rate),
-            "goodput": 1 / (1 + rate),
-            "capacity": 4.0 * i,
-            "predicted_low": 3.0 * i or None,
-            "predicted_high": 5.5 * i or None,
-            "simulated_low": 3.9 * i,
-            "simulated_high": 4.1 * i,
+            "policy": name, "request_rate": rate, "tpot_p90": 0.01 + rate / 1000,
+            "ttft_p90": 0.1 * (1 + rate), "goodput": 1 / (1 + rate), "capacity": 4.0 * i,
+            "predicted_low": 3.0 * i or None, "predicted_high": 5.5 * i or None,
+            "simulated_low": 3.9 * i, "simulated_high": 4.1 * i,
         }
         for i, name in enumerate(policies)
         for rate in rates
-    ]
+    ]  # fmt: skip
     return pd.DataFrame(rows).astype({"predicted_low": float, "predicted_high": float})
 
 

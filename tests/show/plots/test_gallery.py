@@ -26,8 +26,8 @@ STORED = Path(__file__).parent / "capacity.csv"
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory):
-    """The table of each kind that the commands draw, and its settings."""
+def tables(tmp_path_factory, pytestconfig):
+    """The table of each kind that the commands draw, and its settings: two unless in a study."""
     drawn = {}
 
     def record(kind, table, path, argument="figure", **settings):
@@ -40,7 +40,7 @@ def tables(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(figures, "save_figure", record)
-        for line in GALLERY["commands"]():
+        for line in GALLERY["commands"]()[: None if pytestconfig.getoption("slow") else 2]:
             if "--tpot-target" in line and " load " in line:
                 GALLERY["run"](f"specmodel plot load {STORED} --output load.png")
                 GALLERY["run"](f"specmodel plot capacity {STORED} --output capacity.png")

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from printed import refused
-from rows import each_row, faults
+from rows import cases, each_row, faults
 
 pytest.importorskip("matplotlib")
 
@@ -94,13 +94,11 @@ def test_what_does_not_fit_is_pale(limit):
     assert "does not fit in memory" not in str(plots.speedup(table[:2], ax()).get_legend())
 
 
-@pytest.mark.parametrize(
-    ("columns", "told", "labels"),
-    [
-        ({"context_length": [512, 4096]}, "context length (tokens)", ["512", "4096"]),
-        ({"target": ["a", "b"]}, "target", ["a", "b"]),
-        ({"acceptance_rate": [0, 1], "tokens_per_step": [1, 3]}, "acceptance rate", ["0", "1"]),
-    ],
+@cases(
+    "columns told labels",
+    ({"context_length": [512, 4096]}, "context length (tokens)", ["512", "4096"]),
+    ({"target": ["a", "b"]}, "target", ["a", "b"]),
+    ({"acceptance_rate": [0, 1], "tokens_per_step": [1, 3]}, "acceptance rate", ["0", "1"]),
 )  # fmt: skip
 def test_lines_are_told_apart_by_what_varies_and_no_result(columns, told, labels):
     one = pd.DataFrame(
@@ -254,12 +252,10 @@ SWINGS = pd.DataFrame({"input": ["a", "b"], "low": [0.1, 2], "high": [0.2, 3]}).
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("outcome", "spans", "order"),
-    [
-        ("speedup", [(1.5, 0.5), (1.2, 1.1)], ["b\n2 to 3", "a\n0.1 to 0.2"]),
-        ("target_efficiency", [(0.2, 0.9), (0.3, 0.4)], ["a\n0.1 to 0.2", "b\n2 to 3"]),
-    ],
+@cases(
+    "outcome spans order",
+    ("speedup", [(1.5, 0.5), (1.2, 1.1)], ["b\n2 to 3", "a\n0.1 to 0.2"]),
+    ("target_efficiency", [(0.2, 0.9), (0.3, 0.4)], ["a\n0.1 to 0.2", "b\n2 to 3"]),
 )
 def test_tornado_draws_both_ends_the_largest_swing_first(outcome, spans, order):
     drawn = plots.tornado(SWINGS, ax(), outcome=outcome)
