@@ -35,7 +35,7 @@ def single(argument: str, value: Any, expected: str) -> Any:
     if value is None:
         return None
     if np.size(value) != 1:
-        raise InputError(argument, value, expected)
+        raise InputError(argument, np.ravel(value).tolist(), expected)
     return np.ravel(value).tolist()[0]
 
 

@@ -95,7 +95,7 @@ def test_work_by_hand(tokens, degree):
 
 
 def test_memory_of_drafted_tokens_is_a_row_each():
-    target = deploy(target=read(SMALL), hardware="b200", drafter="ngram")[0]
+    target = deploy(target=read(SMALL), hardware="b200", drafter="ngram", engine="ideal")[0]
     kept = [float(MemoryUse(target, 0.0, tokens).bytes_per_request) for tokens in (1.0, 4.0)]
     rows = FULL_KV + 5 * LOCAL_KV + 6 * 2 * H
     assert kept[0] == ((KERNEL - 1) * rows + FULL_KV + 5 * LOCAL_KV) * 2

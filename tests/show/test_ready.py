@@ -12,7 +12,7 @@ import pytest
 from planted import H200, planted
 
 import specmodel
-from specmodel import answers, measure, simulate
+from specmodel import measure, simulate
 from specmodel.answers.sensitivity import analyse
 from specmodel.fit import fit_kernels, measured, update_engine
 from specmodel.fit.measured import judge_serving
@@ -108,9 +108,6 @@ ANSWERS = {
     "sensitivity": lambda: analyse("qwen3-30b-a3b", "h200", samples=64, **SURE).view(),
     "simulate": lambda: simulate.replayed(
         "qwen3-30b-a3b", "h200", trace="code-eagle", requests=9, output_tokens=64
-    ).view(),
-    "cost table": lambda: answers.step_costs(
-        "qwen3-30b-a3b", "h200", drafter="parallel", max_draft_length=3, batch_size=[1, 4]
     ).view(),
     "fit kernels": lambda: fitted.kernels(
         fit_kernels(measure.check_measurements(planted("attention")), H200)
