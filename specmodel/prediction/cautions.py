@@ -91,7 +91,7 @@ def is_modelled(d: Deployment, context_length: FloatArray | float = 0.0) -> bool
 
 def notes_of_times(e: Evaluation) -> tuple[Note, ...]:
     """Return the notes on memory and times, which do not depend on acceptance."""
-    sizes, tokens = _that_fit(e, "batch_size", "verify_tokens")
+    sizes, tokens = _that_fit(e, e.running, e.points["verify_tokens"])
     return (
         *e.memory.warnings(e.points["batch_size"], e.points["draft_length"]),
         *e.deployment.graph_warnings(sizes, tokens),
@@ -99,14 +99,13 @@ def notes_of_times(e: Evaluation) -> tuple[Note, ...]:
     )
 
 
-def _that_fit(evaluation: Evaluation, *names: str) -> list[FloatArray]:
-    """Return coordinates of the points that fit in memory, or of all points if none fits."""
-    found = [evaluation.points[name] for name in names]
+def _that_fit(evaluation: Evaluation, *found: FloatArray) -> tuple[FloatArray, ...]:
+    """Return values of the points that fit in memory, or of all points if none fits."""
     fits = evaluation.points["batch_size"] <= evaluation.memory.max_batch_size
     if fits.all() or not fits.any():
         return found
-    fits, *found = np.broadcast_arrays(fits, *found)
-    return [values[fits] for values in found]
+    fits, *every = np.broadcast_arrays(fits, *found)
+    return tuple(values[fits] for values in every)
 
 
 def _of_memory(e: Evaluation) -> list[Note]:

@@ -28,7 +28,7 @@ def _throughputs(row: Row) -> str:
 
 
 def _in_graph(e: Evaluation) -> Array:
-    limit, batch_size = e.deployment.graph_limit, e.points["batch_size"]
+    limit, batch_size = e.deployment.graph_limit, e.running
     if limit is None:
         return np.ones((), dtype=bool)
     tokens = batch_size * e.points["verify_tokens"]

@@ -97,6 +97,11 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         """Shape to which points and acceptance broadcast."""
         return np.broadcast_shapes(*map(np.shape, self.points.values()), self.acceptance.shape)
 
+    @property
+    def running(self) -> FloatArray:
+        """Requests that run at once [request]."""
+        return self.at_once.drafting if self.at_once else self.points["batch_size"]
+
     @cached_property
     def prefill(self) -> PassTime | None:
         """The pass over a prompt, with the host time it waits for."""

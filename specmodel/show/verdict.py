@@ -199,7 +199,7 @@ def _kind(shown: _Shown, prediction: Prediction) -> str:
     """Return the kind of headline, by its name in ``pages.toml``."""
     judged = shown.judged
     if not any(row["fits"] for row in judged.rows):
-        return "unfit"
+        return "turns" if prediction.evaluation.at_once else "unfit"
     if not judged.has_drafts:
         if any(row["best_draft_length"] for row in judged.rows):
             return "idle"
