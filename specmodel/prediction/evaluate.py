@@ -369,7 +369,8 @@ def evaluate(
     if prompt is None and "prompt_length" in points:
         alone = prompt_pass(deployment, points["prompt_length"])
         alone = alone.scaled(errors.verify, errors.deployment) if errors else alone
-        prompt = Prompt(alone, added_at(deployment, running, errors))
+        plain = points | ({"batch_size": at_once.plain} if at_once else {})
+        prompt = Prompt(alone, added_at(deployment, plain, errors))
     draft_prefill = None
     if "prompt_length" in points:
         draft_prefill = draft_prefill_pass(deployment, points["prompt_length"])
