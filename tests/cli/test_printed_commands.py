@@ -134,6 +134,7 @@ NEEDS = {"load": "numba", "explore": "jinja2", "calibrate": "torch", "fit": "sci
 @pytest.fixture(scope="module")
 def of_a_user(tmp_path_factory):
     """A folder with files of the names that examples have, and a profile of the user's own."""
+    pytest.importorskip("pyarrow")
     folder = tmp_path_factory.mktemp("user")
     write_files(folder)
     (folder / "own/specmodel").mkdir(parents=True)
