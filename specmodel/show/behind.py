@@ -131,7 +131,8 @@ def _kernels(deployment: Deployment) -> str:
             f"Kernels: none were fitted on {deployment.hardware.name}"
             f"{'' if own else f' in these dtypes by {name}'};"
             f" {lent or 'typical ones are assumed'},"
-            f" off by {errors.replace(' (typical)', '')} on a GPU left out."
+            f" off by {errors.replace(' (typical)', '')} on a GPU left out"
+            " (specmodel calibrate times yours)."
         )
     judged = "shapes not fitted" if all(own) else "what was fitted"
     if kernels.measured_here:
