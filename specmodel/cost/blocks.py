@@ -19,7 +19,9 @@ from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import (
     DraftTime,
+    KnownPasses,
     StepTimes,
+    decode_pass,
     draft_pass,
     drafting_sequences,
     sequences_of,
@@ -27,7 +29,7 @@ from specmodel.cost.latency import (
     target_pass,
 )
 from specmodel.cost.passes import PassTime
-from specmodel.layers.batch import LONGEST_DECODE
+from specmodel.layers.batch import LONGEST_DECODE, SequenceGroup
 
 BLOCK = 2**15
 """Points that are computed at a time [-]: their arrays fit in a cache, and Python's own time is
@@ -160,11 +162,13 @@ def distinct(points: Points) -> Distinct:
 class BlockedTimes(Struct, frozen=True, eq=False, dict=True):
     """Times of steps as `StepTimes` has them, computed in blocks of many points.
 
-    `points` has what `step_times` takes, by name.
+    `points` has what `step_times` takes, by name; `plain` the requests of the decode step where
+    they are others than those of steps with a draft [request].
     """
 
     deployment: Deployment
     points: Mapping[str, FloatArray]
+    plain: FloatArray | None = None
 
     @cached_property
     def _taken(self) -> dict[str, Any]:
@@ -186,15 +190,25 @@ class BlockedTimes(Struct, frozen=True, eq=False, dict=True):
 
     def _of_blocks(self, of: Callable[[StepTimes], dict[str, FloatArray]]) -> dict[str, FloatArray]:
         """Return arrays of all points from the times of each block."""
-        return self._cuts.whole(lambda block: of(step_times(self.deployment, **self._cut(block))))
+        return self._cuts.whole(lambda block: of(self._timed(lambda a: self._cuts.cut(a, block))))
+
+    def _timed(self, cut: Callable[[FloatArray], FloatArray]) -> StepTimes:
+        """Return the times at the points that `cut` takes of arrays of all."""
+        own: Any = {name: cut(array) for name, array in self._taken.items()}
+        if self.plain is None:
+            return step_times(self.deployment, **own)
+        plain = SequenceGroup(batch_size=cut(self.plain), context_length=own["context_length"])
+        known = KnownPasses(decode_pass(self.deployment, plain))
+        return step_times(self.deployment, **own, known=known)
 
     def _cut(self, block: slice) -> dict[str, Any]:
         return {name: self._cuts.cut(array, block) for name, array in self._taken.items()}
 
     @cached_property
     def _totals(self) -> dict[str, FloatArray]:
-        if self._distinct.points["verify_tokens"].max() >= LONGEST_DECODE / 2:
-            return self._of_blocks(_totals)  # prompts, whose launches depend on contexts
+        is_prompt = self.points["verify_tokens"].max() >= LONGEST_DECODE / 2
+        if is_prompt or self.plain is not None:
+            return self._of_blocks(_totals)  # launches, or requests, depend on contexts
         return self._cuts.whole(self._totals_of)
 
     def _totals_of(self, block: slice) -> dict[str, FloatArray]:
@@ -232,12 +246,17 @@ class BlockedTimes(Struct, frozen=True, eq=False, dict=True):
     @property
     def active_experts(self) -> FloatArray:
         """Distinct experts per layer in a decode step [-]."""
-        return self._distinct.all(self._free.active_experts)
+        return self._experts("active_experts")
 
     @property
     def active_experts_verify(self) -> FloatArray:
         """Distinct experts per layer in the mean target pass of a step [-]."""
-        return self._distinct.all(self._free.active_experts_verify)
+        return self._experts("active_experts_verify")
+
+    def _experts(self, name: str) -> FloatArray:
+        if self.plain is not None:
+            return self._of_blocks(lambda times: {name: getattr(times, name)})[name]
+        return self._distinct.all(getattr(self._free, name))
 
     def growth_by_cause(self) -> dict[str, FloatArray]:
         """Return what the steps take beyond a decode step, by cause; sums exactly [s]."""
@@ -249,7 +268,7 @@ class BlockedTimes(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def _whole(self) -> StepTimes:
-        return step_times(self.deployment, **self._taken)
+        return self._timed(np.asarray)
 
     def __getattr__(self, name: str) -> Any:
         return self._totals[name] if name in TOTALS else getattr(self._whole, name)

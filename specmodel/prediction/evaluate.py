@@ -413,8 +413,8 @@ def _times(
     if errors or size > FEW:
         keep_memory()
     is_long = size > MANY and np.broadcast(*pairs).size > MANY
-    if not (errors or at_once) and (is_long or size > MOST):
-        return BlockedTimes(deployment, running)
+    if not errors and (is_long or size > MOST):
+        return BlockedTimes(deployment, running, at_once.plain if at_once else None)
     if at_once and known:
         known = known._replace(draft_passes=())
     elif at_once:

@@ -9,6 +9,7 @@ from strategies import pass_of
 
 from specmodel import InputError, deploy, load_architecture, load_engine, ngram_drafter, predict
 from specmodel.cost import MemoryUse, pass_work, step_times
+from specmodel.cost.blocks import BlockedTimes
 from specmodel.layers import GatedDeltaNet, Layout, sequence_group
 from specmodel.layers.states import StateKeeping
 
@@ -262,3 +263,16 @@ def test_what_is_done_with_states_is_said_only_where_there_are_any():
     assert assumed["state_rollback"] == "native"
     _, assumed = deploy(target="mixtral-8x7b", hardware="h200_sxm", drafter="ngram")
     assert not {"state_rollback", "state_slots"} & assumed.keys()
+
+
+def test_requests_that_wait_are_timed_in_blocks_as_one_by_one():
+    points = {"batch_size": np.arange(1, 1001, 9)[:, None], "context_length": 64 * np.arange(1, 61)}
+    asked = {"draft_length": 3, "acceptance_rate": 0.8}
+    whole = predict("qwen3.5-397b", "h200", **points, **asked)
+    assert isinstance(whole.evaluation.times, BlockedTimes)
+    assert not whole.fits.all()
+    for row, column in ((0, 0), (40, 30), (110, 59)):
+        batch, context = points["batch_size"][row, 0], points["context_length"][column]
+        one = predict("qwen3.5-397b", "h200", batch_size=batch, context_length=context, **asked)
+        for name in ("speedup", "forward_time", "step_time", "active_experts_verify"):
+            assert getattr(whole, name)[row, column] == pytest.approx(getattr(one, name), rel=1e-12)
