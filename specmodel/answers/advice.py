@@ -10,7 +10,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from specmodel.algebra.speculation import expected_tokens_per_step
-from specmodel.answers.config_formats import one_length, takes_length
+from specmodel.answers.config_formats import (
+    config_format,
+    format_of_engine,
+    one_length,
+    takes_length,
+)
 from specmodel.base.facts import Fact, known
 from specmodel.base.ranges import spans
 from specmodel.cost.deploying import GPU_DEGREES
@@ -174,11 +179,12 @@ def taken_length(deployment: Deployment, longest: int) -> int:
     return next(taken, 0)
 
 
-def start_options(prediction: Prediction, length: int) -> tuple[str, str]:
+def start_options(prediction: Prediction, length: int, most: int | None = None) -> tuple[str, str]:
     """Return an engine's start options for a draft length, and the program that takes them.
 
-    DRAFTER stands for a path that was not given. Both are empty for trees, as options are of
-    chains, and for engines that are not modelled or take none.
+    DRAFTER stands for a path that was not given; `most` requests run, as many as the engine lets if
+    None. Both are empty for trees, as options are of chains, and for engines that are not modelled
+    or take none.
     """
     d = prediction.deployment
     if not length or d.tree_width > 1 or d.engine.stands_for:
@@ -189,13 +195,27 @@ def start_options(prediction: Prediction, length: int) -> tuple[str, str]:
         path = None if is_in_checkpoint(d.target, kind) else ""
         path = "DRAFTER" if d.drafter.is_made_up else path  # of a module that no checkpoint has
     options, program = one_length(d.engine.stack or "", kind, length, modules, path)
-    return (f"{options}{graph_option(d)}", program) if program else ("", "")
+    if not program:
+        return "", ""
+    return f"{options}{graph_option(d)}{requests_option(prediction, most)}", program
 
 
 def graph_option(deployment: Deployment) -> str:
     """Return the engine's option for the CUDA graphs of a deployment, if their size was given."""
     limit = deployment.graph_limit
     return f" {limit.typed}" if limit and not limit.default_of else ""
+
+
+def requests_option(prediction: Prediction, most: int | None = None) -> str:
+    """Return the engine's option for `most` requests, or for all asked if it would let fewer run.
+
+    SGLang runs 48 requests with any drafter where `--max-running-requests` is not given.
+    """
+    config = config_format(format_of_engine(prediction.deployment.engine))
+    asked = int(prediction.batch_size.max())
+    requests = most or (asked if 0 < config.drafting_requests < asked else 0)
+    replicas = prediction.deployment.layout.replicas
+    return f" {config.requests_option(requests, replicas)}" if requests else ""
 
 
 class BetterLayout(Struct, frozen=True, kw_only=True):
@@ -329,13 +349,13 @@ def _end(plan: Plan) -> dict[str, Fact]:
     beyond = (plan.whole or plan.schedule).speedup[plan.paying :]
     if not beyond.size:
         return {}
-    seats = plan.paying // plan.deployment.layout.replicas
+    replicas = plan.deployment.layout.replicas
     return {
         "stops_paying_above": Fact(plan.paying, "request"),
         "beyond": Fact([[plan.paying + 1, plan.paying + beyond.size]], "request"),
         "beyond_least": Fact(float(beyond.min())),
         "beyond_most": Fact(float(beyond.max())),
-        "seats_option": Fact(f"{plan.config.most_requests} {seats}"),
+        "seats_option": Fact(plan.config.requests_option(plan.paying, replicas)),
     }
 
 

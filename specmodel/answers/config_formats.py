@@ -35,8 +35,10 @@ class ConfigFormat(Struct, frozen=True, kw_only=True):
     drafters, longest_first
         Kinds of drafters whose draft length it can change, any if empty; whether no draft may be
         longer than that at batch size 1.
-    most_requests
-        Its option for the most requests that are decoded together.
+    most_requests, is_of_replica, drafting_requests
+        Its option for the most requests that are decoded together, whether each data-parallel
+        replica counts its own, and how many it lets run with a drafter where the option is not
+        given; 0 where a drafter changes nothing [request].
     keeps_last
         Whether the last length holds above the last batch size too; else nothing is drafted there.
     since, start
@@ -51,6 +53,8 @@ class ConfigFormat(Struct, frozen=True, kw_only=True):
     drafters: Sequence[str] = ()
     longest_first: bool = False
     most_requests: str
+    is_of_replica: bool = True
+    drafting_requests: int = 0
     keeps_last: bool = True
     since: str = ""
     start: str = ""
@@ -63,6 +67,11 @@ class ConfigFormat(Struct, frozen=True, kw_only=True):
             expected = f"{', '.join(self.drafters)} with `config_format='{engine}'`"
             expected += ", which varies no other's length"
             raise InputError("drafter", case.where.named.get("drafter", kind), expected)
+
+    def requests_option(self, requests: int, replicas: int) -> str:
+        """Return the option under which so many requests of all replicas are decoded together."""
+        each = max(requests // replicas, 1) if self.is_of_replica else requests
+        return f"{self.most_requests} {each}"
 
     def fragment(
         self, schedule: Schedule, drafter: str = "", num_modules: int = 1, path: str | None = ""

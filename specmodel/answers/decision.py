@@ -9,7 +9,13 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from specmodel.answers.advice import LOSS, graph_option, start_options, taken_length
+from specmodel.answers.advice import (
+    LOSS,
+    graph_option,
+    requests_option,
+    start_options,
+    taken_length,
+)
 from specmodel.answers.config_formats import config_format, format_of_engine
 from specmodel.answers.plans import Plan, plan_schedule
 from specmodel.answers.schedule import IntArray
@@ -89,18 +95,13 @@ class Decision(Struct, frozen=True, kw_only=True, eq=False):
     def paste(self) -> tuple[str, str]:
         """What an engine is started with, and where that goes; "" for engines that take none."""
         if self.plan is None:
-            options, program = start_options(self.prediction, self.length)
-        elif start := self.plan.config.start:
-            graphs = graph_option(self.prediction.deployment)
-            options = f"--speculative-config '{' '.join(self.plan.fragment.split())}'{graphs}"
-            program = f"{start}, {self.plan.config.since} or newer"
-        else:
-            return self.plan.fragment, self.plan.place
-        if self.most_requests and options:
-            config = config_format(format_of_engine(self.prediction.deployment.engine))
-            each = max(self.most_requests // self.prediction.deployment.layout.replicas, 1)
-            options += f" {config.most_requests} {each}"
-        return options, program
+            return start_options(self.prediction, self.length, self.most_requests)
+        sizes = graph_option(self.prediction.deployment)
+        sizes += requests_option(self.prediction, self.most_requests)
+        if not (start := self.plan.config.start):
+            return self.plan.fragment, self.plan.place_with(sizes)
+        options = f"--speculative-config '{' '.join(self.plan.fragment.split())}'{sizes}"
+        return options, f"{start}, {self.plan.config.since} or newer"
 
 
 def decide(prediction: Prediction, largest: int | None = None) -> Decision | None:

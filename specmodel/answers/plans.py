@@ -156,16 +156,20 @@ class Plan(Viewed, Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @property
     def place(self) -> str:
         """Where the fragment goes and which options it needs, as text; "" without a fragment."""
+        return self.place_with(self._graphs)
+
+    def place_with(self, sizes: str) -> str:
+        """Return `place` with the options of so many graphs and requests, where a file is read."""
         told = self.config.place(self.schedule, self._kind, self._path) if self.fragment else ""
-        return told if self.config.start or not told else f"{told}{self._graphs}"
+        return told if self.config.start or not told else f"{told}{sizes}"
 
     @property
     def limits(self) -> str:
         """The engine's options for the largest batch of one replica, as on its command line."""
         requests = min(self.schedule.batch_size.size, self.largest or MAX_VALUES)
-        each = max(requests // self.deployment.layout.replicas, 1)
         graphs = self._graphs if self.config.start else ""  # else in `place`
-        return f"{self.config.most_requests} {each}{graphs}"
+        replicas = self.deployment.layout.replicas
+        return f"{self.config.requests_option(requests, replicas)}{graphs}"
 
     @property
     def caveats(self) -> Sequence[str]:

@@ -1,6 +1,7 @@
 """What people paste: names of checkpoints and GPUs, and the flags of their start commands."""
 
 import json
+import re
 import shlex
 
 import pytest
@@ -163,6 +164,23 @@ def test_what_was_given_is_what_is_to_be_pasted():
     for engine, kind in (("vllm", "eagle3"), ("sglang", "eagle3"), ("sglang", "mtp")):
         assert "a/b" in one_length(engine, kind, 3, path="a/b")[0]
     assert "DRAFTER" not in one_length("sglang", "mtp", 3)[0]
+
+
+@each_row(("layout", "sizes", "requests"), [
+    ("", "1,48", None),
+    ("", "16,128", 128),
+    ("--tensor-parallel 2 --data-parallel 4 --expert-parallel 8", "512", 512),
+])  # fmt: skip
+def test_sglang_is_told_to_run_more_requests_than_it_does_with_a_drafter(
+    document, layout, sizes, requests
+):
+    """Each algorithm in ``arg_groups/speculative_hook.py`` of 0.5.23; one number for all ranks."""
+    words = f"predict qwen3.5-397b 8xh200 --engine sglang --acceptance-rate 0.7 {layout}"
+    facts = document(f"{words} --batch-size {sizes}")["facts"]
+    paste = f"{facts['engine_option']} {facts['paste_into']}"
+    found = re.search(r"--max-running-requests (\d+)", paste)
+    assert not re.search(r"-max-bs-decode \d{4}", paste)  # which counts requests, not tokens
+    assert (found and int(found[1])) == requests
 
 
 def test_a_checkpoint_in_fp32_runs_in_16_bits_unless_told_not_to(document, refuse, tmp_path):
