@@ -1,8 +1,9 @@
 """Cascade's evaluation, redone: 5 MoEs, 7 workloads, fixed draft lengths against the policy [1]_.
 
-`cascade_suite` runs it, `suite_claims` sets our figures beside those of the paper. What the paper
-does not state is varied: how far tokens share experts, output lengths, the very first draft
-length, and how few last tokens the look-up asks for. Nothing here was fitted to its results.
+`cascade_suite` runs it, `suite_claims` sets our figures beside those of the paper, `suite_terms`
+takes the speedups of fixed lengths apart. What the paper does not state is varied: how far tokens
+share experts, output lengths, the very first draft length, how few last tokens the look-up asks
+for, and in which texts. Nothing here was fitted to its results.
 
 References
 ----------
@@ -20,6 +21,7 @@ import pandas as pd
 from msgspec import Struct
 from msgspec.structs import replace
 
+from answer_traces import answers_trace
 from specmodel.answers.sweeps.workers import results
 from specmodel.base.units import check
 from specmodel.cost.deploying import deploy
@@ -65,12 +67,30 @@ three, by the numbers of last tokens that are looked up [-]: as exact look-ups i
 have it, in the middle of four tasks for i = 1 to 3, and falling on as they do; or none right, the
 worst case. None where nothing is added."""
 
+_ASKED = {"math": "gsm8k", "extraction": "mt_bench_extraction"}
+ANSWERS = {
+    "answers": {"code": "humaneval_chat", **_ASKED},
+    "bare code": {"code": "humaneval_bare", **_ASKED},
+}
+"""Exact look-ups of 1 to 3 tokens in answers (`answer_traces`): by name, the trace of each task.
+Code is that of HumanEval's own solutions, behind its repeated prompt, as chats answer, or bare."""
+
+TEXTS = {
+    "code, chat": ("answers", "code"),
+    "code, bare": ("bare code", "code"),
+    "math": ("answers", "math"),
+    "extraction": ("answers", "extraction"),
+}
+"""Which look-up and task each kind of answers is found under."""
+
 WORKLOADS = {
     "+".join(tasks): tasks for size in (1, 2, 3) for tasks in itertools.combinations(TASKS, size)
 }
 """Tasks and their mixes, of equal parts."""
 
 FIXED = ("fixed:1", "fixed:2", "fixed:3")
+LONGEST_FIXED = "fixed:7"
+"""The longest draft that the paper shows the cost of."""
 VARIANTS = {
     "cascade": "",
     "no back-off": ":backoff_factor=1",
@@ -117,19 +137,23 @@ PAPER = {
 about a target and a task is the gain of a policy on it; a claim about a target alone is the mean
 gain over its seven workloads."""
 
+WORST_FIXED = {n: float(PAPER[f"worst slowdown, fixed:{n}"]) / 100 for n in (1, 2, 3)}
+"""The paper's worst slowdowns, by draft length [-]."""
+
 SETTING = ["look_up", "routing_correlation", "output_tokens"]
 """What the paper leaves open of its runs."""
 
 
 class SuiteSettings(Struct, frozen=True, kw_only=True):
-    """What the suite runs: names in `LOOK_UPS`, and values of all that the paper leaves open.
+    """What the suite runs: names in `LOOK_UPS` and `ANSWERS`, and all that the paper leaves open.
 
     ``first_draft_lengths`` are those of Cascade's very first trial; ``num_requests`` are of each
-    task; ``engine`` gives the overheads of the serving stack, on a host ``host_speed`` times as
+    task, and published answers are taken over and over and end after ``output_tokens`` at the
+    latest; ``engine`` gives the overheads of the serving stack, on a host ``host_speed`` times as
     fast.
     """
 
-    look_ups: Sequence[str] = tuple(LOOK_UPS)
+    look_ups: Sequence[str] = (*LOOK_UPS, *ANSWERS)
     routing_correlations: Sequence[float] = (0.0, 0.18, 0.3)
     output_tokens: Sequence[int] = (256, 512, 1024)
     first_draft_lengths: Sequence[int] = (1, 2, 3)
@@ -160,11 +184,12 @@ class SuiteSettings(Struct, frozen=True, kw_only=True):
 def cascade_suite(
     settings: SuiteSettings, *, workers: int = 1, progress: Callable[[int], None] | None = None
 ) -> pd.DataFrame:
-    """Return how every policy did on every target and workload: speedup, slowdown and test_share.
+    """Return how every policy did on every target and workload.
 
     A row for each look_up, routing_correlation, output_tokens, model, workload and policy, by the
-    policy's name in `simulate`. `progress` is called with the number of simulations done since its
-    last call.
+    policy's name in `simulate`, with its speedup, slowdown, test_share, tokens_per_step and
+    drafted_tokens_per_step. `progress` is called with the number of simulations done since its last
+    call.
     """
     sums = list[pd.DataFrame]()
     for _, table in results(_cases(settings), _run, workers, processes=True):
@@ -182,6 +207,8 @@ def cascade_suite(
         speedup=speedup,
         slowdown=np.maximum(0, 1 / speedup - 1),
         test_share=table["test_steps"] / table["steps"],
+        tokens_per_step=table["emitted_tokens"] / table["steps"],
+        drafted_tokens_per_step=table["drafted_tokens"] / table["steps"],
     )
 
 
@@ -193,10 +220,13 @@ def suite_policy(variant: str, first_draft_length: int) -> str:
 def task_trace(
     task: str, look_up: str, num_requests: int, output_tokens: int, generator: np.random.Generator
 ) -> Trace:
-    """Return requests of a task: its preset, with what shorter matches add and lose.
+    """Return requests of a task: published answers, or its preset with what shorter matches do.
 
-    A position without a proposal gets one with the chance that makes their share that of the task.
+    In a preset a position without a proposal gets one with the chance that makes their share that
+    of the task.
     """
+    if look_up in ANSWERS:
+        return answers_trace(ANSWERS[look_up][task], num_requests, output_tokens)
     trace = sample_trace(load_preset(TASKS[task]), num_requests, output_tokens, generator)
     survival = LOOK_UPS[look_up]
     if survival is None:
@@ -216,7 +246,7 @@ def task_trace(
 def _cases(settings: SuiteSettings) -> Iterator[dict[str, Any]]:
     """Yield the arguments of `_run` for each simulation: a target at a setting, on all tasks."""
     longest = min(process.max_draft_length for process in map(load_preset, TASKS.values()))
-    policies = ["none", *FIXED]
+    policies = ["none", *FIXED, LONGEST_FIXED]
     for first in settings.first_draft_lengths:
         policies += [suite_policy(variant, first) for variant in VARIANTS.values()]
     choices = [suite_policy(setting, DEFAULT_FIRST) for setting in CHOICES.values()]
@@ -257,8 +287,9 @@ def _run(case: dict[str, Any]) -> pd.DataFrame:
     trace = join_traces(tasks)
     records = simulate(trace, case["times"], case["policies"], seed=seed)
     records["task"] = np.array(list(TASKS))[records["request"] // size]
-    names = ["time", "plain_time", "steps", "test_steps"]
-    sums = records.groupby(["policy", "task"], observed=True)[names].sum().reset_index()
+    names = ["time", "plain_time", "steps", "test_steps", "drafted_tokens"]
+    sums = records.groupby(["policy", "task"], observed=True)[[*names, "output_tokens"]].sum()
+    sums = sums.rename(columns={"output_tokens": "emitted_tokens"}).reset_index()
     return sums.assign(policy=sums["policy"].astype(str), model=case["model"], **setting)
 
 
@@ -308,6 +339,29 @@ def _claims(speedup: pd.DataFrame, first: int) -> dict[str, float]:
         "OLMoE, cascade": mean["olmoe-1b-7b"][own],
         "DeepSeekMoE, cascade": mean["deepseek-moe-16b"][own],
     }
+
+
+def suite_terms(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return what fixed draft lengths gain and cost on each task, term by term.
+
+    By look_up, routing_correlation, output_tokens, model, task and draft_length: proposing_steps,
+    the share of steps with a proposal; tokens_per_step; relative_step_time, the mean cost of a step
+    in plain ones; verify_cost, that of a step with a proposal; and the speedup, tokens per step
+    over the mean cost.
+    """
+    is_fixed = pairs["policy"].isin([*FIXED, LONGEST_FIXED]) & pairs["workload"].isin([*TASKS])
+    part = pairs[is_fixed].rename(columns={"workload": "task"})
+    length = part["policy"].str.removeprefix("fixed:").astype(int)
+    proposing = part["drafted_tokens_per_step"] / length
+    cost = part["tokens_per_step"] / part["speedup"]
+    return part[[*SETTING, "model", "task"]].assign(
+        draft_length=length,
+        proposing_steps=proposing,
+        tokens_per_step=part["tokens_per_step"],
+        relative_step_time=cost,
+        verify_cost=1 + (cost - 1) / proposing,
+        speedup=part["speedup"],
+    )
 
 
 def suite_choices(pairs: pd.DataFrame) -> pd.DataFrame:

@@ -138,7 +138,7 @@ def trace_of(texts: list[Recorded], look_up: str) -> Trace:
 
 
 def write_table(trace: Trace, path: Path) -> None:
-    """Write a trace as a table with a row for each position."""
+    """Write a trace as a table with a row for each position, its metadata in the file's head."""
     lengths, prompts = trace.output_tokens, np.asarray(trace.prompt_tokens, np.int32)
     columns = {
         "request": np.repeat(np.arange(trace.num_requests, dtype=np.int16), lengths),
@@ -146,7 +146,9 @@ def write_table(trace: Trace, path: Path) -> None:
         "proposed_tokens": trace.proposed_tokens,
         "accepted_tokens": trace.accepted_tokens,
     }
-    pd.DataFrame(columns).to_parquet(path)
+    table = pd.DataFrame(columns)
+    table.attrs.update(trace.metadata)
+    table.to_parquet(path, compression="zstd")
 
 
 def main(words: list[str]) -> None:

@@ -4,8 +4,10 @@ import csv
 import functools
 import io
 import re
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from printed import parse
 from rows import cases
@@ -13,15 +15,18 @@ from rows import cases
 import cascade
 from cascade_suite import (
     CHOICES,
+    FIXED,
     LOOK_UPS,
     LOST_SHARES,
     PAPER,
     SHORT_SHARES,
     TASKS,
+    TEXTS,
     SuiteSettings,
     cascade_suite,
     suite_choices,
     suite_claims,
+    suite_terms,
     task_trace,
 )
 
@@ -90,6 +95,63 @@ def test_shorter_look_ups_propose_more_and_get_little_more_accepted(task) -> Non
         assert (short.accepted_tokens[added] >= i).mean() == pytest.approx(right, abs=0.01)
 
 
+def test_fixed_lengths_are_taken_apart_into_proposals_acceptance_and_cost(pairs) -> None:
+    terms = suite_terms(pairs).set_index(["look_up", "model", "task", "draft_length"])
+    for name, (look_up, task) in TEXTS.items():
+        trace = task_trace(task, look_up, 3, 64, np.random.default_rng(1))
+        for length in (1, 2, 3, 7):
+            row = terms.loc[look_up, "mixtral-8x7b", task, length]
+            steps, proposing = steps_of(trace, length)
+            assert row["tokens_per_step"] == len(trace.accepted_tokens) / steps, name
+            assert row["proposing_steps"] == pytest.approx(proposing / steps), name
+            assert row["speedup"] == pytest.approx(
+                row["tokens_per_step"] / (1 + row["proposing_steps"] * (row["verify_cost"] - 1))
+            )
+    costs = terms["verify_cost"].xs("mixtral-8x7b", level="model").unstack("draft_length")
+    assert (np.diff(costs.to_numpy()) > 0).all()
+
+
+def steps_of(trace, draft_length):
+    """Steps at a fixed length, and those with a proposal, walked one by one."""
+    steps = proposing = 0
+    for start, tokens in zip(trace.starts, trace.output_tokens, strict=True):
+        at, end = start, start + tokens
+        while at < end:
+            steps += 1
+            proposing += trace.proposed_tokens[at] > 0
+            at += 1 + min(draft_length, int(trace.accepted_tokens[at]))
+    return steps, proposing
+
+
+ROOT = Path(cascade.__file__).parents[1]
+COLUMNS = [("1..3", 0.18), ("answers", 0.18), ("answers", 0.0), ("bare code", 0.0)]
+ON_PAGE = {
+    "pairs slowed": ["pairs a fixed length slows"],
+    "worst slowdown of lengths": [f"worst slowdown, {name}" for name in FIXED],
+    "Cascade over these": [f"mean gain over {name}" for name in FIXED],
+    "worst slowdown of Cascade": ["worst slowdown, cascade", "worst slowdown, no back-off"],
+    "Mixtral code": ["Mixtral code, cascade", "Mixtral code, fixed:3"],
+    "Mixtral math": ["Mixtral math, best fixed", "Mixtral extraction, best fixed"],
+    "Mixtral: Cascade": ["Mixtral, over best fixed"],
+    "OLMoE": ["OLMoE, cascade", "OLMoE, fixed:2", "OLMoE, fixed:3"],
+    "DeepSeekMoE": ["DeepSeekMoE, cascade"],
+}
+
+
+def test_the_page_has_the_figures_that_are_kept() -> None:
+    claims = pd.read_csv(ROOT / "calibration/results/cascade/claims.csv")
+    own = claims.query("output_tokens == 512 and first_draft_length == 2")
+    kept = own.set_index(["look_up", "routing_correlation"])
+    _, section = (ROOT / "docs/accuracy.md").read_text().split("## Cascade: paper and ours\n")
+    rows = [line.strip("| ").split(" | ") for line in section.split("**Answers.**")[0].splitlines()]
+    for start, names in ON_PAGE.items():
+        (cells,) = [cells for cells in rows if cells[0].startswith(start)]
+        for column, cell in zip(COLUMNS, cells[2:], strict=True):
+            values = [kept.loc[column, name] for name in names]
+            scale = 1 if start == "pairs slowed" else 100
+            assert cell == ", ".join(f"{round(scale * value)}" for value in values), start
+
+
 WORDS = "--requests 3 --seed 1"
 
 
@@ -100,9 +162,10 @@ def test_suite_for_people_and_programs(small, pairs, do, monkeypatch):
     claims = {row["look_up"]: row for row in document["claims"]}
     assert len(document["choices"]) == len(claims) * len(CHOICES)
     for claim, paper in document["paper"].items():
-        cells = re.split(r"  +", next(line for line in out.splitlines() if claim in line))
-        assert cells[1] == paper
-        for look_up, cell in zip(SuiteSettings().look_ups, cells[2:], strict=True):
+        lines = [re.split(r"  +", line) for line in out.splitlines() if line.startswith(claim)]
+        assert [cells[1] for cells in lines] == [paper] * 2  # drawn acceptance, and answers
+        cells = [cell for _, _, *found in lines for cell in found]
+        for look_up, cell in zip(SuiteSettings().look_ups, cells, strict=True):
             value, is_count = claims[look_up][claim], "pairs" in claim or "times" in claim
             scale = 1 if is_count else 100
             printed = None if cell == "-" else float(cell.split()[0]) / scale

@@ -77,6 +77,73 @@ def test_ngram_traces_equal_the_definition(most, match):
         assert trace.max_draft_length == most
 
 
+AS_VLLM_0_6_6 = {"min_ngram": 1, "max_ngram": 3, "match": "first", "is_filled": True}
+PROPOSED = 7
+
+
+def sampler_output(ids, length):
+    """What vLLM 0.6.6 proposes after a context, as vllm/spec_decode/ngram_worker.py has it."""
+    for n in range(min(3, len(ids) - 1), 0, -1):
+        windows = [ids[i : i + n] for i in range(len(ids) - n + 1)]
+        matches = [window == ids[-n:] for window in windows[:-1]]
+        if any(matches):
+            start = matches.index(True) + n
+            return [ids[min(start + j, len(ids) - 1)] for j in range(length)]
+    return []
+
+
+def test_filled_look_ups_are_those_of_vllm_0_6_6():
+    prompts, outputs = random_requests(np.random.default_rng(66), 400)
+    trace = ngram_trace(prompts, outputs, **AS_VLLM_0_6_6, max_proposal=PROPOSED)
+    expected = []
+    for prompt, output in zip(prompts, outputs, strict=True):
+        for p in range(len(output)):
+            proposal, coming = sampler_output(prompt + output[:p], PROPOSED), output[p:]
+            pairs = zip(proposal, coming, strict=False)
+            held = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+            most = min(len(proposal), len(coming))
+            expected.append((len(proposal), most if held is None else held))
+    assert pairs_of(trace) == expected
+
+
+TEXT = [*range(100, 140)]  # no token twice
+
+
+def filled(prompt, output):
+    trace = ngram_trace([prompt], [output], **AS_VLLM_0_6_6, max_proposal=PROPOSED)
+    return trace.proposed_tokens.tolist(), trace.accepted_tokens.tolist()
+
+
+def test_a_text_without_repeats_has_no_proposal():
+    assert filled(TEXT[:20], TEXT[20:]) == ([0] * 20, [0] * 20)
+    assert filled([], TEXT) == ([0] * 40, [0] * 40)
+
+
+def test_an_answer_that_copies_its_prompt_is_proposed_from_its_second_token_on():
+    """The last token of the prompt stands nowhere before; each token of the answer does."""
+    left = [min(PROPOSED, 40 - p) for p in range(40)]
+    assert filled(TEXT, TEXT) == ([0, *[PROPOSED] * 39], [0, *left[1:]])
+
+
+@each_row("period", [2, 3, 8, 13])
+def test_a_text_that_repeats_is_proposed_from_its_second_period_on(period):
+    """As far as it was written: the first match is at most two periods back, less what fills up."""
+    size = 5 * period
+    proposed, accepted = filled([], TEXT[:period] * 5)
+    first = period + 1  # its first token has come again
+    assert proposed == [0] * first + [PROPOSED] * (size - first)
+    for p in range(first, size):
+        n = min(3, p - period)  # last tokens that stood there before
+        source = (p - n) % period + n
+        assert accepted[p] == min(PROPOSED, p - source, size - p)
+
+
+def test_a_token_over_and_over_is_filled_up_rightly():
+    """One token is there to propose at first, and the rest of the proposal repeats it."""
+    left = [min(PROPOSED, 12 - p) for p in range(12)]
+    assert filled([], [7] * 12) == ([0, 0, *[PROPOSED] * 10], [0, 0, *left[2:]])
+
+
 @each_row(("changes", "culprit"), faults("look-up"))
 def test_look_up_refuses(changes, culprit):
     arguments = {"prompts": [[1]], "outputs": [[1]]} | changes

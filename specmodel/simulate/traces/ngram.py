@@ -37,6 +37,7 @@ def ngram_trace(
     max_ngram: int = 5,
     match: str = "first",
     max_proposal: int = 20,
+    is_filled: bool = False,
     metadata: Mapping[str, str] | None = None,
 ) -> Trace:
     """Return what a prompt-lookup drafter would propose at each output position, and what holds.
@@ -45,6 +46,10 @@ def ngram_trace(
     are looked for earlier in the context, then one token less, and so on down to `min_ngram`; the
     tokens that follow the first hit are the proposal. The defaults are our own: the benchmark that
     the n-gram presets were fitted to looks for 7 to 3 tokens, first match, at most 20 proposed.
+    vLLM 0.6.6 takes the first match and fills the proposal (``vllm/spec_decode/ngram_worker.py``:
+    `first_match` is where ``matches.max(dim=-1)`` finds the first of the largest, and
+    ``spec_indices.clamp_`` stops at the last token of the context); it looks for `max_ngram` tokens
+    down to 1 unless told otherwise, and leaves `max_ngram` to its user.
 
     Parameters
     ----------
@@ -56,6 +61,8 @@ def ngram_trace(
     match, metadata
         "first" takes the earliest of several occurrences, "last" the latest; where the tokens come
         from, to which the options are added.
+    is_filled
+        Whether the last token of the context stands for those that a shorter proposal lacks.
 
     Examples
     --------
@@ -83,10 +90,12 @@ def ngram_trace(
         ids = [*head.tolist(), *tail.tolist()]
         sources = _sources(ids, min_ngram, max_ngram, match)
         places = range(len(head), len(ids))
-        counts += (_compared(ids, at, sources[at], max_proposal) for at in places)
+        counts += (_compared(ids, at, sources[at], max_proposal, is_filled) for at in places)
     proposed, accepted = np.array(counts, dtype=np.uint8).T.copy()
     options = {"min_ngram": min_ngram, "max_ngram": max_ngram, "match": match}
     said = {name: str(value) for name, value in options.items()}
+    if is_filled:
+        said["filled"] = "with the last token"
     return Trace(
         proposed_tokens=proposed,
         accepted_tokens=accepted,
@@ -113,13 +122,15 @@ def _sources(ids: list[int], min_ngram: int, max_ngram: int, match: str) -> list
     return sources
 
 
-def _compared(ids: list[int], at: int, source: int, max_proposal: int) -> tuple[int, int]:
+def _compared(
+    ids: list[int], at: int, source: int, max_proposal: int, is_filled: bool
+) -> tuple[int, int]:
     """Return the length of a proposal and how much of it is the output's own [token]."""
     if source < 0:
         return 0, 0
-    proposed = min(max_proposal, at - source)
+    proposed = max_proposal if is_filled else min(max_proposal, at - source)
     most, held = min(proposed, len(ids) - at), 0
-    while held < most and ids[source + held] == ids[at + held]:
+    while held < most and ids[min(source + held, at - 1)] == ids[at + held]:
         held += 1
     return proposed, held
 
