@@ -5,23 +5,16 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from specmodel.answers.curves import break_even_rows, easiest_points, published_tokens
-from specmodel.base.text import SCREEN
 from specmodel.prediction.predicting import with_known_intervals
 from specmodel.prediction.table import Row, varies
 from specmodel.show import forms, operator, report
-from specmodel.show.columns import chosen
+from specmodel.show.columns import of_table
 from specmodel.show.facts import Fact, picked
 from specmodel.show.glossary import PAGES
 
 _KINDS = {"break_even_tokens_per_step": "pays", "sure_tokens_per_step": "surely pays"}
 """What holds from there on, by column."""
 _DASH = "-: no acceptance rate pays, or the batch does not fit in memory."
-_COLUMNS = (
-    *("batch_size", "context_length", "break_even_tokens_per_step", "sure_tokens_per_step"),
-    *("break_even_acceptance_rate", "sure_acceptance_rate", "speedup_per_token", "speedup"),
-)
-"""Of one draft length."""
-
 _LINES = PAGES["break_even"]["lines"]
 _NONE = "No acceptance rate makes speculation pay."
 
@@ -59,8 +52,7 @@ def answer(prediction: report.Prediction) -> forms.Answer:
 
     def tables() -> list[str]:
         title = f"speedup\nat {tokens:.2f}" if tokens else "speedup\nat yours"
-        columns = chosen(_COLUMNS, break_even_acceptance_rate="or rate\npays", speedup=title)
-        cells = forms.text_table(at_usual, columns, width=SCREEN.get())
+        cells = forms.text_table(at_usual, of_table("break_even", speedup=title))
         if varies("draft_length", kept):
             cells = f"With {usual} drafted:\n{cells}\n\n{_by_length(kept)}"
         dash = f"\n{_DASH}" * ("-" in cells.split())

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from specmodel import fit
-from specmodel.base.text import TABLE, wrap
+from specmodel.base.text import wrap
 from specmodel.prediction.table import Row
 from specmodel.show import report
 from specmodel.show.behind import behind
-from specmodel.show.columns import ERRORS, MOVED, RUNS
 from specmodel.show.facts import lines
 from specmodel.show.forms import Answer, text_table
 from specmodel.show.glossary import PAGES
@@ -30,9 +29,9 @@ def answer(update: fit.EngineUpdate) -> Answer:
 
     def page() -> str:
         parts = [
-            text_table(runs, RUNS, width=TABLE.get(), left=("run",)),
+            text_table(runs, "runs"),
             "\n".join(causes),
-            "" if is_refused else text_table(moved, MOVED, left=("moved",)),
+            "" if is_refused else text_table(moved, "moved"),
         ]
         d, words = update.deployment, lines(_TEXTS["lines"], facts)
         heading, rests_on = report.heading(d), behind(d)
@@ -57,7 +56,6 @@ def kernels(fits: Mapping[tuple[str, str], fit.KernelFitting]) -> Answer:
         for row in rows:
             values = [f"{name}\xa0=\xa0{value:.4g}" for name, value in row["parameters"].items()]
             notes.append(f"{row['component']} {row['dtype']}: {', '.join(values)}")
-        table = text_table(rows, ERRORS, left=("component", "dtype"))
-        return "\n".join([table, "", *(wrap(line, "  ") for line in notes)])
+        return "\n".join([text_table(rows, "errors"), "", *(wrap(line, "  ") for line in notes)])
 
     return Answer(page=page, fields={"rows": rows}, rows=rows, warnings=warnings)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from specmodel.base.text import SCREEN, wrap
+from specmodel.base.text import wrap
 from specmodel.fit import measured
 from specmodel.prediction.table import Row
 from specmodel.show import forms
-from specmodel.show.columns import ERRORS, JUDGED
 from specmodel.show.facts import lines
 from specmodel.show.forms import Answer, records, text_table
 from specmodel.show.glossary import PAGES
 
-_LEFT = ("row", "model", "what", "component", "dtype", "group", "value", "host")
 _MOST_ROWS = 20
 """Rows that are printed one by one [-]."""
 _TEXTS = PAGES["judged"]
@@ -33,8 +31,8 @@ def answer(judged: measured.JudgedEngines) -> Answer:
     fields |= {"not_taken": not_taken, "assumptions": dict(judged.assumed)}
 
     def page() -> str:
-        tables = [text_table(few, JUDGED, width=SCREEN.get(), left=_LEFT)] if few else []
-        tables += [text_table(part, ERRORS, left=_LEFT) for part in (groups, hosts) if part]
+        tables = [text_table(few, "judged")] if few else []
+        tables += [text_table(part, "errors") for part in (groups, hosts) if part]
         texts = (_TEXTS["lines"], _TEXTS["notes"])
         words, notes = ("\n".join(map(wrap, lines(each, facts))) for each in texts)
         return "\n\n".join([words, *tables, notes])
@@ -45,9 +43,8 @@ def answer(judged: measured.JudgedEngines) -> Answer:
 def kernels(errors: forms.DataFrame, name: str) -> Answer:
     """Return the errors of the kernels of a profile in all forms."""
     rows = records(errors)
-    table = text_table(rows, ERRORS, left=(*_LEFT, "rows"))
     fields = {"hardware": name, "rows": rows}
-    return Answer(page=lambda: f"{name}\n\n{table}", fields=fields, rows=rows)
+    return Answer(page=lambda: f"{name}\n\n{text_table(rows, 'errors')}", fields=fields, rows=rows)
 
 
 def _known(row: Row) -> Row:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specmodel.base.text import command_lines, wrap
-from specmodel.show import loads, report
-from specmodel.show.columns import RANGES, units
+from specmodel.show import report
+from specmodel.show.columns import units
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, text_table
 from specmodel.show.glossary import PAGES
@@ -32,7 +32,8 @@ def answer(plan: Plan) -> Answer:
     off = [] if plan.schedule.max_draft_length else [headline.removesuffix(".")]
     if plan.largest < plan.schedule.batch_size[-1]:
         headline = report.if_it_fitted(headline, plan.largest, counted(plan))
-    words = [*lines(loads.CARRIED, facts), headline, *lines(_TEXTS["lines"], facts)]
+    words = lines(PAGES["loads"]["lines"]["capacity"], facts)
+    words += [headline, *lines(_TEXTS["lines"], facts)]
     words += ground_lines(facts)
     warnings = [*plan.warnings, *off]
     fields = report.case_fields(plan) | {
@@ -50,7 +51,7 @@ def answer(plan: Plan) -> Answer:
     given = (f"for {plan.config.name}, {plan.place}", f"made for {plan.limits}", *plan.caveats)
 
     return Answer(
-        page=lambda: report.page(plan, words, _for_engine(plan), text_table(ranges, RANGES)),
+        page=lambda: report.page(plan, words, _for_engine(plan), text_table(ranges, "ranges")),
         facts=facts,
         paste=plan.fragment,
         fields=fields,

@@ -6,33 +6,25 @@ from specmodel.answers.advice import gain_of
 from specmodel.answers.curves import curve_of, sweet_spots_with_ends
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import spans
-from specmodel.base.text import TABLE
 from specmodel.prediction.table import Row
-from specmodel.show import forms, report
-from specmodel.show.columns import chosen
+from specmodel.show import report
 from specmodel.show.facts import AT, Fact, picked
+from specmodel.show.forms import Answer, text_table
 from specmodel.show.glossary import PAGES
 from specmodel.show.views import case as case_of
 
 _LINES = PAGES["sweet_spots"]["lines"]
-_COLUMNS = (
-    *("context_length", "peak_speedup", "peak_speedup_low", "peak_batch_size"),
-    *("peak_batch_size_low", "near_peak_first", "paying", "surely_paying"),
-)
-_LEFT = ("speedup\nabove 1 at", "surely\npays at")
 
 
-def answer(prediction: report.Prediction, *, interval: bool | None = None) -> forms.Answer:
+def answer(prediction: report.Prediction, *, interval: bool | None = None) -> Answer:
     """Return where speculation pays, and where most, in all forms."""
     p = report.with_ends(prediction, interval)
     if case_of(p).draft_length is not None and not p.draft_length.all():
         raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
     spots = sweet_spots_with_ends(p)
-
-    def tables() -> list[str]:
-        return [forms.text_table(spots, chosen(_COLUMNS), width=TABLE.get(), left=_LEFT)]
-
-    return report.answer(p, spots, _LINES, tables, _facts(spots, p))
+    return report.answer(
+        p, spots, _LINES, lambda: [text_table(spots, "sweet_spots")], _facts(spots, p)
+    )
 
 
 def _facts(spots: list[Row], prediction: report.Prediction) -> dict[str, Fact]:

@@ -9,16 +9,11 @@ from specmodel.prediction.case import Case
 from specmodel.prediction.predicting import predicted
 from specmodel.prediction.table import Row
 from specmodel.show import forms, operator, report
-from specmodel.show.columns import chosen
 from specmodel.show.facts import Fact
 from specmodel.show.glossary import PAGES
 from specmodel.show.views import case as case_of
 
 _LINES = PAGES["tasks"]["lines"]
-_COLUMNS = (
-    *("task", "batch_size", "tokens_per_step", "speedup", "speedup_low", "alike"),
-    *("ends_at_context", "fits"),
-)
 
 
 def answer(prediction: report.Prediction, *, interval: bool | None = None) -> forms.Answer:
@@ -28,7 +23,7 @@ def answer(prediction: report.Prediction, *, interval: bool | None = None) -> fo
     others = {k: v for k, v in prediction.assumptions.items() if k != "acceptance"}
     prediction = replace(prediction, assumptions=others)
 
-    tables = [forms.text_table(rows, chosen(_COLUMNS), left=["task"])]
+    tables = [forms.text_table(rows, "tasks")]
     return report.answer(prediction, rows, _LINES, lambda: tables, _facts(rows))
 
 

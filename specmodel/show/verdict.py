@@ -13,7 +13,7 @@ from specmodel.answers.advice import BetterLayout, Verdict, better_layout, gain_
 from specmodel.answers.decision import Decision, decide
 from specmodel.answers.within import LargestBatches
 from specmodel.base.ranges import spans
-from specmodel.base.text import TABLE, VERBOSE, wrap
+from specmodel.base.text import VERBOSE, wrap
 from specmodel.prediction.gains import sources_at
 from specmodel.prediction.ground import place_of
 from specmodel.prediction.outcome import Prediction
@@ -173,7 +173,7 @@ def _page(
     words = [*shown.met[:1], *words, *shown.met[1:]]
     rows = shown.kept
     how: dict[str, Any] = {"columns": columns, "target": shown.within and shown.within.target}
-    parts = [operator.table(rows, width=TABLE.get(), **how)] if rows else []
+    parts = [operator.table(rows, **how)] if rows else []
     parts += [component_tables(prediction)] if components else []
     is_long = VERBOSE.get() and not columns
     notes = [glossary.limits_told({row["limited_by"] for row in rows} if is_long else set())]

@@ -17,7 +17,7 @@ from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predicted
 from specmodel.prediction.table import Column, Row, columns_of, seconds, with_values
 from specmodel.show import report
-from specmodel.show.columns import chosen
+from specmodel.show.columns import of_table
 from specmodel.show.facts import Fact
 from specmodel.show.forms import Answer
 from specmodel.show.views import case as of_prediction, view
@@ -40,17 +40,6 @@ SCENARIOS = {
     "&context_length=131072&batch_size=2",
 }
 """Addresses to start from."""
-_COLUMNS = (
-    *("batch_size", "alternative", "context_length", "tpot", "throughput", "speedup"),
-    *("speedup_low", "draft_length", "best_draft_length", "limited_by"),
-)
-"""Columns of the table of an answer, in their order."""
-_TURNED = (
-    *("batch_size", "alternative", "context_length", "forward_time", "draft_length"),
-    *("break_even_tokens_per_step", "break_even_acceptance_rate"),
-)
-"""The same where acceptance is not known; what published heads would gain follows."""
-_TITLES = {"alternative": "setting", "forward_time": "TPOT plain"}
 _KEPT = 32
 """Settings and curves that are kept, as most controls leave either as it is [-]."""
 _LENGTH = 3
@@ -156,8 +145,8 @@ def _tables(settings: Sequence[Mapping[str, Any]]) -> list[Table]:
     turned = [row for row in rows if "speedup" not in row]
     names = dict.fromkeys(n for row in turned for n in row if n.startswith("speedup_"))
     heads = (Column(n, "-", "", n.replace("speedup_", "heads' "), ".2f") for n in names)
-    columns = chosen([*_TURNED, *heads, "limited_by"], **_TITLES)
-    return [_cells(known, chosen(_COLUMNS, **_TITLES)), _cells(turned, columns)]
+    *first, limit = of_table("web_turned")
+    return [_cells(known, of_table("web")), _cells(turned, [*first, *heads, limit])]
 
 
 def _cells(rows: Sequence[Row], columns: Iterable[Column]) -> Table:
@@ -178,7 +167,7 @@ def _schedule(address: Address, prediction: Prediction) -> dict[str, Any]:
         {"batch_size": ranges_text([(a, b)]), "draft_length": n, "speedup": gains[a - 1 : b].mean()}
         for a, b, n in plan.schedule.ranges
     ]
-    columns = chosen(["batch_size", "draft_length", "speedup"], speedup="mean speedup")
+    columns = of_table("web_schedule")
     return {"table": _cells(rows, columns), "plan": plan}
 
 
