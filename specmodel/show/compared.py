@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from specmodel.prediction.table import Row
 from specmodel.show import forms, report
 from specmodel.show.behind import FOR_PROGRAMS, behind
-from specmodel.show.facts import Fact
+from specmodel.show.facts import Fact, lines
 from specmodel.show.glossary import PAGES
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ _TEXTS = PAGES["compared"]
 def answer(found: Alternatives) -> forms.Answer:
     """Return a comparison in all forms."""
     from specmodel.answers.ranking import carried_facts
-    from specmodel.show.within import most_within
     from specmodel.simulate.facts import within_targets
 
     predictions, ranking, carried = found.predictions, found.ranking, found.within
@@ -31,7 +30,7 @@ def answer(found: Alternatives) -> forms.Answer:
     if carried:
         facts |= carried_facts(carried, ranking.deployments, found.targets)
         facts["within"] = Fact(within_targets(**found.targets))
-        words = most_within(facts)
+        words = lines(PAGES["within"]["alternatives"], facts) or [PAGES["within"]["none"]]
     is_alone = len(ranking.numbers) == 1 and not any("Left out" in note for note in found.notes)
     fits = any(row["fits"] for row in ranking.best)
     words += [_TEXTS["alone"]] if is_alone else report.opening(_TEXTS["lines"], facts, fits)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from specmodel.base.facts import Fact
+from specmodel.base.facts import Fact, Facts
 from specmodel.base.text import VERBOSE
 from specmodel.show.facts import lines
 from specmodel.show.glossary import PAGES
@@ -44,7 +44,7 @@ def ground_facts(evaluation: Evaluation) -> dict[str, Fact]:
     }
 
 
-def ground_lines(facts: dict[str, Any]) -> list[str]:
+def ground_lines(facts: Facts) -> list[str]:
     """Return the line on the ground, with its cell if `VERBOSE`; none where it is not known."""
     kind = facts.get("ground_kind")
     if kind is None:
