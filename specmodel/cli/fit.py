@@ -20,7 +20,7 @@ from specmodel.base.text import command_lines
 from specmodel.cli import settings
 from specmodel.cli.helping import GroupedCommand, WholeList
 from specmodel.cli.positionals import where_options
-from specmodel.cli.settings import OVERWRITE, check_free, refuse_inputs
+from specmodel.cli.settings import check_free, refuse_inputs
 from specmodel.fit import measured
 from specmodel.show import fitted, forms, judged
 from specmodel.show.accepted import as_options
@@ -50,7 +50,6 @@ def fit_group() -> None:
 @fit_group.command(context_settings=settings.SETTINGS, cls=GroupedCommand)
 @click.argument("measurements")
 @settings.options_of("kernels")
-@OVERWRITE
 def kernels(measurements: str, output: str, overwrite: bool, **options: str | None) -> None:
     """Fit kernels of a stack to a table of timings, and add them to a profile.
 
@@ -77,11 +76,8 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
 @fit_group.command(context_settings=settings.SETTINGS, cls=GroupedCommand)
 @click.argument("measurements", nargs=-1, required=True)
 @settings.options_of("engine")
-@OVERWRITE
 @where_options(required=False, engine="by the files, else vllm", has_words=False)
 @settings.options_of("runs")
-@settings.options("tree_width", "verify_tokens")
-@settings.detail_options()
 def engine(
     measurements: tuple[str, ...], output: str | None, overwrite: bool, **options: Any
 ) -> None:
@@ -290,7 +286,6 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
     if most is not None:
         check_number("max_error", most, minimum=0)
     asked = options | {"profile": profile}
-    asked = {name: value for name, value in asked.items() if value is not False}
     if options["serving"] is not None:
         refuse_given(asked, ["profile", "stack"], "none with --serving")
         drawn, answer, error = _judge_engines(options)

@@ -28,11 +28,7 @@ _OF_SCHEDULES = ("max_batch_size", "tolerance")
 @settings.command()
 @settings.options_of("schedule")
 @where_options(engine="that of --for, or vllm", has_start=True)
-@settings.acceptance_options(one_length=False)
-@settings.options_of("sizes")
-@settings.LENGTHS
-@settings.options_of(*FOR_LOAD)
-@settings.detail_options()
+@settings.options_of("sizes", *FOR_LOAD, "details")
 @answering(rows=", a row a batch size", fragment="Print the engine's configuration only.")
 def schedule(**options: Any) -> Answer:
     """Schedule draft lengths for an engine, or tabulate what its steps take.
@@ -75,7 +71,7 @@ def _costs(options: dict[str, Any]) -> dict[str, Any]:
     from specmodel.cli.options import arguments_from, manner_from
 
     refuse_given(options, _OF_SCHEDULES, f"none with --format {FORMAT}")
-    refuse_given(options, ["for_load"] if options["for_load"] else [], f"no --format {FORMAT}")
+    refuse_given(options, ["for_load"], f"no --format {FORMAT}")
     refuse_without_load(options)
     if options["config_format"] != "sglang":
         expected = "schedule, or `config_format='sglang'`, as no other engine reads such a file"

@@ -11,7 +11,7 @@ import click
 from specmodel.base.errors import InputError
 from specmodel.base.text import wrap
 from specmodel.cli.helping import WholeList
-from specmodel.cli.settings import OVERWRITE, SETTINGS, check_free, options_of, refuse_inputs
+from specmodel.cli.settings import SETTINGS, check_free, options_of, refuse_inputs
 from specmodel.prediction.table import Column
 from specmodel.show.columns import of_table
 from specmodel.show.forms import text_table
@@ -40,7 +40,6 @@ def trace() -> None:
 @trace.command(context_settings=SETTINGS)
 @click.argument("input_", metavar="INPUT.jsonl")
 @options_of("ngram")
-@OVERWRITE
 def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any) -> None:
     """Compute the exact trace of a prompt-lookup drafter.
 
@@ -76,7 +75,6 @@ def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any)
 @trace.command(context_settings=SETTINGS)
 @click.argument("preset")
 @options_of("sample")
-@OVERWRITE
 def sample(
     preset: str, output: str, requests: int, output_tokens: int, seed: int, overwrite: bool
 ) -> None:

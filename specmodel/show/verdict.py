@@ -82,7 +82,8 @@ def answer(
     def page() -> str:
         """Return the verdict, the table, what to paste, and what it rests on."""
         told = {**facts, **known(texts.items())}
-        words = _words(kind, told) + [why] * (judged.has_drafts and VERBOSE.get())
+        words = _words(kind, told)
+        words += [why] if judged.has_drafts and VERBOSE.get() else []
         met = lines(PAGES["within"]["lines"], facts)
         parts = [operator.table(shown, columns=columns, target=tpot_target)] if shown else []
         parts += [component_tables(prediction)] if components else []
