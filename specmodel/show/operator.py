@@ -19,7 +19,7 @@ from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.table import Row, filler, seconds
 from specmodel.show import report
 from specmodel.show.columns import of_table
-from specmodel.show.defaults import has_tasks, tokens_of_tasks
+from specmodel.show.defaults import between_tasks
 from specmodel.show.forms import text_table
 
 
@@ -90,8 +90,8 @@ def _chosen(columns: str, rows: Sequence[Row]) -> list[str]:
 def risk_cause(row: Row, prediction: Prediction) -> str:
     """Return as text what a loss at a row would come of, where its gain is not sure."""
     needed = tokens_needed(row)
-    low, _ = tokens_of_tasks(row, prediction) if has_tasks(row, prediction) else (0.0, 0.0)
-    if needed and 0 < low < needed:
+    least, *_ = between_tasks(row, prediction) or [0.0]
+    if needed and 0 < least < needed:
         return f"acceptance below {needed:.2f} tokens a step of {row['draft_length']} drafted"
     if not row["in_graph"]:
         return "a step beyond CUDA graphs"

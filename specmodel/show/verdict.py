@@ -77,13 +77,14 @@ def answer(
     }
     facts = known(told.items())
     texts = _texts(kind, judged, len(every)) | _beside(decision)
-    why = report.why(judged.best, judged.rows, prediction, texts["most_place"].value)
+    texts |= {"best_at": Fact(best["batch_size"]), **report.behind_speedup(judged.best, prediction)}
 
     def page() -> str:
         """Return the verdict, the table, what to paste, and what it rests on."""
         told = {**facts, **known(texts.items())}
         words = _words(kind, told)
-        words += [why] if judged.has_drafts and VERBOSE.get() else []
+        if judged.has_drafts and VERBOSE.get():
+            words.append(f"{''.join(lines(_TEXTS['why'], told))}.")
         met = lines(PAGES["within"]["lines"], facts)
         parts = [operator.table(shown, columns=columns, target=tpot_target)] if shown else []
         parts += [component_tables(prediction)] if components else []
@@ -95,9 +96,10 @@ def answer(
             limits = {row["limited_by"] for row in shown} if VERBOSE.get() else set()
             notes = [*lines([_TEXTS["layout"]], facts), glossary.limits_told(limits)]
         stated = defaults.with_tokens(prediction, best, is_told="one_length" in facts)
-        tasks = defaults.tasks_told(prediction, best)
+        vary = "speedup_by_task" in facts and "acceptance_spread" not in facts
+        tasks = lines([_TEXTS["between_tasks"]], told) if vary else []
         words = [*met[:1], *words, *met[1:]]
-        return report.page(stated, words, *parts, notes=filter(None, notes), tasks=tasks)
+        return report.page(stated, words, *parts, notes=filter(None, notes), tasks="".join(tasks))
 
     fields = fields_of(prediction, kept, components=components)
     rows = operator.chosen_rows(prediction, fields["rows"], columns)
@@ -227,7 +229,8 @@ def _facts(judged: Verdict, prediction: Prediction, best: Row) -> dict[str, Fact
     """Return what is judged, by name, and what acceptance it rests on at row `best`."""
     sizes = sorted({row["batch_size"] for row in judged.rows})
     gain = gain_of(judged.best)
-    tokens = defaults.tokens_by_task(prediction, best)
+    between = defaults.between_tasks(best, prediction)
+    speedups = [best["speedup"] / best["tokens_per_step"] * tokens for tokens in between]
 
     def where(rows: Sequence[Row]) -> Fact:
         those = {row["batch_size"] for row in rows}
@@ -246,10 +249,10 @@ def _facts(judged: Verdict, prediction: Prediction, best: Row) -> dict[str, Fact
         "loses_at": where(judged.lost),
         "loses_down_to": Fact(min((row["speedup"] for row in judged.lost), default=None)),
         "deployment": Fact(report.heading(prediction.deployment)),
-        "tokens_per_step": Fact(best["tokens_per_step"], "token", *tokens),
+        "tokens_per_step": Fact(best["tokens_per_step"], "token", *between),
         "tokens_by_task": Fact(defaults.tokens_on_tasks(prediction, best) or None, "token"),
         "acceptance_spread": Fact(prediction.evaluation.acceptance.spread or None),
-        "speedup_by_task": Fact(defaults.speedups_by_task(prediction, best)),
+        "speedup_by_task": Fact(speedups),
     }
 
 
