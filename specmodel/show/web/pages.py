@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from specmodel.algebra.acceptance import between_tasks
 from specmodel.answers.decision import decide
 from specmodel.base.errors import InputError
-from specmodel.base.ranges import ranges_text
 from specmodel.models.architecture import load_architecture
 from specmodel.prediction.accepted import published_or_none, task_spread
 from specmodel.prediction.case import Case, case_of
@@ -18,7 +17,7 @@ from specmodel.prediction.predicting import predicted
 from specmodel.prediction.table import Column, Row, columns_of, seconds, with_values
 from specmodel.show import report
 from specmodel.show.columns import of_table
-from specmodel.show.facts import Fact
+from specmodel.show.facts import in_words
 from specmodel.show.forms import Answer
 from specmodel.show.views import case as of_prediction, view
 from specmodel.show.web import figures
@@ -162,13 +161,7 @@ def _schedule(address: Address, prediction: Prediction) -> dict[str, Any]:
     """Return the schedule for the engine of a prediction: its ranges, and what the engine reads."""
     asked = {n: v for n, v in address.arguments().items() if n != "draft_length"}
     plan = schedule(config_format=prediction.deployment.engine.stack or "vllm", **asked)
-    gains = plan.schedule.speedup
-    rows = [
-        {"batch_size": ranges_text([(a, b)]), "draft_length": n, "speedup": gains[a - 1 : b].mean()}
-        for a, b, n in plan.schedule.ranges
-    ]
-    columns = of_table("web_schedule")
-    return {"table": _cells(rows, columns), "plan": plan}
+    return {"table": _cells(plan.ranges(), of_table("ranges")), "plan": plan}
 
 
 @lru_cache(_KEPT)
@@ -220,17 +213,5 @@ def _template(name: str) -> Template:
 
     loader = PackageLoader("specmodel.show.web", "static")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"fact": _in_words, "seconds": seconds}
+    environment.filters |= {"fact": in_words, "seconds": seconds}
     return environment.get_template(name)
-
-
-def _in_words(fact: Fact, form: str) -> str:
-    """Return the value of a fact in a form, or its ranges, and its interval."""
-    if isinstance(fact.value, list):
-        pairs = fact.value if isinstance(fact.value[0], list) else [fact.value]
-        return ranges_text((first, last) for first, last in pairs)
-    if isinstance(fact.value, dict):
-        return "; ".join(f"{name} {form.format(own)}" for name, own in fact.value.items())
-    told = form.format(fact.value)
-    ends = "" if fact.low is None else f" ({form.format(fact.low)}-{form.format(fact.high)})"
-    return told + ends
