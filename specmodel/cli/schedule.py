@@ -15,7 +15,7 @@ from specmodel.cli.load import FOR_LOAD, arguments_of_load, refuse_without_load,
 from specmodel.cli.output import answering
 from specmodel.cli.positionals import where_options
 from specmodel.cli.start_command import FLAGS
-from specmodel.show import costs, schedules
+from specmodel.show import schedules
 from specmodel.show.forms import Answer
 
 SGLANG_FLAGS = FLAGS[1:]
@@ -55,7 +55,7 @@ def schedule(**options: Any) -> Answer:
         is_sglang = options["engine"] is None and given(typed, SGLANG_FLAGS)
         options["config_format"] = format_of_engine("sglang" if is_sglang else options["engine"])
     if options["format"] == FORMAT:
-        return costs.answer(_costs(options))
+        return schedules.cost_table(_costs(options))
     refuse_given(options, ["batch_size"], "none of a schedule, which has all up to the largest")
     refuse_without_load(options)
     config = config_format(options["config_format"])

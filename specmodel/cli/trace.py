@@ -11,7 +11,7 @@ import click
 from specmodel.base.errors import InputError
 from specmodel.base.text import wrap
 from specmodel.cli.helping import WholeList
-from specmodel.cli.settings import SETTINGS, check_free, options_of, refuse_inputs
+from specmodel.cli.settings import check_free, options_of, refuse_inputs
 from specmodel.prediction.table import Column
 from specmodel.show.columns import of_table
 from specmodel.show.forms import text_table
@@ -19,7 +19,7 @@ from specmodel.show.glossary import PAGES
 from specmodel.simulate import traces
 
 
-@click.group(cls=WholeList, context_settings=SETTINGS)
+@click.group(cls=WholeList)
 def trace() -> None:
     """Make and describe acceptance traces: what a drafter gets accepted, position by position.
 
@@ -37,7 +37,7 @@ def trace() -> None:
     """
 
 
-@trace.command(context_settings=SETTINGS)
+@trace.command()
 @click.argument("input_", metavar="INPUT.jsonl")
 @options_of("ngram")
 def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any) -> None:
@@ -72,7 +72,7 @@ def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any)
     click.echo(f"Written: {output}")
 
 
-@trace.command(context_settings=SETTINGS)
+@trace.command()
 @click.argument("preset")
 @options_of("sample")
 def sample(
@@ -93,7 +93,7 @@ def sample(
     click.echo(f"{requests} requests of {output_tokens} tokens\nWritten: {output}")
 
 
-@trace.command(context_settings=SETTINGS)
+@trace.command()
 @click.argument("names", metavar="FILE|PRESET...", nargs=-1, required=True)
 def describe(names: tuple[str, ...]) -> None:
     """Show tokens per step and how acceptance clusters, of traces or presets, step by step.

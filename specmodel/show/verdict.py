@@ -20,7 +20,7 @@ from specmodel.show import defaults, forms, glossary, operator, report
 from specmodel.show.components import component_rows, component_tables, fields_of
 from specmodel.show.facts import Fact, Facts, known, lines, with_ends
 from specmodel.show.glossary import PAGES
-from specmodel.show.grounds import ground_facts, ground_lines
+from specmodel.show.grounds import ground_facts, ground_texts
 
 _TEXTS = PAGES["verdict"]
 _ADVISED = {"on", "on where it pays", "off", "off below", "close", "depends", "typed"}
@@ -81,7 +81,7 @@ def answer(
 
     def page() -> str:
         """Return the verdict, the table, what to paste, and what it rests on."""
-        told = {**facts, **known(texts.items())}
+        told = facts | texts
         words = _words(kind, told)
         if judged.has_drafts and VERBOSE.get():
             words.append(f"{''.join(lines(_TEXTS['why'], told))}.")
@@ -197,8 +197,8 @@ def _words(kind: str, told: Facts) -> list[str]:
         most, *_ = lines(_TEXTS["most"], told)
         headline += "; ".join([most, *lines(_TEXTS["gain"], told)])
     fewest = f" {told['fewest_gpus'].value}" if "fewest_gpus" in told else ""
-    first = lines([_TEXTS["measure_first"]], told)
-    return [f"{headline}.{fewest}", *lines(_TEXTS["lines"], told), *ground_lines(told), *first]
+    below = [*_TEXTS["lines"], *ground_texts(told), _TEXTS["measure_first"]]
+    return [f"{headline}.{fewest}", *lines(below, told)]
 
 
 def _texts(kind: str, judged: Verdict, num_points: int) -> dict[str, Fact]:
