@@ -241,6 +241,11 @@ class BetterLayout(Struct, frozen=True, kw_only=True):
         named = zip(("TP", "DP", "EP"), self.degrees.values(), strict=True)
         return " ".join(f"{letters}{n}" for letters, n in named if n > 1)
 
+    def facts(self) -> dict[str, Fact]:
+        """Return its name, and how much more it carries where."""
+        more, at = Fact(self.more), Fact(self.batch_size, "request")
+        return {"layout": Fact(self.name), "layout_carries_more": more, "layout_at": at}
+
 
 def better_layout(prediction: Prediction, rows: Sequence[Row]) -> BetterLayout | None:
     """Return a layout with more tokens/s at the largest batch size of `rows` that fits, or None.

@@ -20,6 +20,7 @@ from specmodel.answers.config_formats import config_format, format_of_engine
 from specmodel.answers.plans import Plan, plan_schedule
 from specmodel.answers.schedule import IntArray
 from specmodel.base.errors import InputError
+from specmodel.base.facts import Fact
 from specmodel.base.units import FloatArray
 from specmodel.drafters.by_name import drafter_kind
 from specmodel.drafters.published import recipe_lengths
@@ -35,6 +36,10 @@ _LARGEST_CAPTURED = 8192
 """Tokens of a step at most: vLLM clips larger graphs to them [token]."""
 _MOST_JUDGED = 4096
 """Batch sizes that are judged at most [-]."""
+
+
+_TOLD = 0.005
+"""Least share of the best speedup whose loss is told [-]."""
 
 
 class Graphs(Struct, frozen=True, kw_only=True):
@@ -102,6 +107,26 @@ class Decision(Struct, frozen=True, kw_only=True, eq=False):
             return self.plan.fragment, self.plan.place_with(sizes)
         options = f"--speculative-config '{' '.join(self.plan.fragment.split())}'{sizes}"
         return options, f"{start}, {self.plan.config.since} or newer"
+
+    def facts(self) -> dict[str, Fact]:
+        """Return what is pasted, what it gives away, and what larger CUDA graphs avoid."""
+        graphs, first, last = self.graphs, *self.as_good
+        starts = graphs.first if graphs and graphs.first < graphs.batch_size else None
+        return {
+            "one_length": Fact(None if self.plan else self.length, "token"),
+            "longest_of_schedule": Fact(self.length if self.plan else None, "token"),
+            "schedule": Fact([*map(list, self.plan.schedule.ranges)] if self.plan else []),
+            "as_good": Fact([[first, last]] if first < last else None, "token"),
+            "gives_away": Fact(self.gives_away if self.gives_away >= _TOLD else None),
+            "no_room_at": Fact([[size, size] for size in self.no_room_at], "request"),
+            "graphs_option": Fact(graphs.option if graphs else None),
+            "graphs_from": Fact(starts, "request"),
+            "without_graphs": Fact(graphs.speedup if graphs else None),
+            "without_graphs_at": Fact(graphs.batch_size if graphs else None, "request"),
+            "most_requests": Fact(self.most_requests, "request"),
+            "recipe": Fact([[*self.recipe]] if self.recipe else None, "token"),
+            "recipe_gain": Fact(self.recipe_gain if self.recipe else None),
+        }
 
 
 def decide(prediction: Prediction, largest: int | None = None) -> Decision | None:

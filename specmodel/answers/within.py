@@ -113,9 +113,9 @@ class LargestBatches(Struct, frozen=True, kw_only=True, dict=True):
         """Return the target, the largest batches in it, and what the next larger one does."""
         fitting = [row for row in self.every if row["fits"]]
         largest, plain = self.largest, self.plain
-        facts = {"tpot_target": Fact(self.target, "s")}
         if not fitting:
-            return facts
+            return {}
+        facts = {"tpot_target": Fact(self.target, "s")}
         if largest:
             facts |= {
                 "largest_batch": Fact(_size(largest), "request", *self.ends(fitting, "tpot")),

@@ -16,9 +16,6 @@ _LONGEST = 8
 @settings.command()
 @where_options(has_start=True)
 @settings.options_of("break-even")
-@settings.options("acceptance_by_context", "measured_draft_length")
-@settings.options("proposal_rate", "context_length")
-@settings.detail_options()
 @answering()
 def break_even(**options: Any) -> forms.Answer:
     """Find the acceptance that is needed.

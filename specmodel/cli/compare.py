@@ -10,7 +10,6 @@ from specmodel.cli import settings
 from specmodel.cli.load import FOR_LOAD, arguments_of_load, refuse_without_load, searching
 from specmodel.cli.output import answering
 from specmodel.cli.positionals import where_options
-from specmodel.cli.predict import BATCH_SIZES
 from specmodel.show import compared, forms
 
 _LISTS = (
@@ -22,15 +21,7 @@ _LISTS = (
 
 @settings.command()
 @where_options(has_start=True)
-@settings.option("batch_size", default=BATCH_SIZES)
-@settings.options_of("compare")
-@settings.option("task")
-@settings.option("proposal_rate")
-@settings.SPREAD
-@settings.LENGTHS
-@settings.option("max_draft_length")
-@settings.detail_options(lists=settings.COMPARED)
-@settings.options_of(*FOR_LOAD)
+@settings.options_of("compare", *FOR_LOAD)
 @answering()
 def compare(**options: Any) -> forms.Answer:
     """Compare models, GPUs, layouts, dtypes, engines, drafters or draft lengths.

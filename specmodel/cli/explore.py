@@ -9,7 +9,7 @@ import click
 
 from specmodel.base.errors import InputError, given, import_extra
 from specmodel.cli.positionals import two_words
-from specmodel.cli.settings import OVERWRITE, check_free, command, options, options_of
+from specmodel.cli.settings import check_free, command, options, options_of
 
 _OWN = ("127.0.0.1", "localhost")
 """Names by which a machine calls itself."""
@@ -19,7 +19,6 @@ _NEEDED = ("starlette", "uvicorn", "jinja2", "matplotlib")
 @command()
 @options(two_words(required=False), "target", "hardware")
 @options_of("explore")
-@OVERWRITE
 def explore(
     host: str | None,
     port: int | None,

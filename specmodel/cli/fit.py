@@ -20,9 +20,9 @@ from specmodel.base.text import command_lines
 from specmodel.cli import settings
 from specmodel.cli.helping import GroupedCommand, WholeList
 from specmodel.cli.positionals import where_options
-from specmodel.cli.settings import OVERWRITE, check_free, refuse_inputs
+from specmodel.cli.settings import check_free, refuse_inputs
 from specmodel.fit import measured
-from specmodel.show import fitted, forms, judged
+from specmodel.show import fitted, forms
 from specmodel.show.accepted import as_options
 
 _UNTOLD = "what the files do not tell: a name or path"
@@ -34,7 +34,7 @@ _NOT_TYPED_ON = (
 _DRAFTING = ("draft_length", "tree_width", "verify_tokens")
 
 
-@click.group("fit", cls=WholeList, context_settings=settings.SETTINGS)
+@click.group("fit", cls=WholeList)
 def fit_group() -> None:
     """Fit kernels or an engine to measurements, or check what was fitted.
 
@@ -47,10 +47,9 @@ def fit_group() -> None:
     """
 
 
-@fit_group.command(context_settings=settings.SETTINGS, cls=GroupedCommand)
+@fit_group.command(cls=GroupedCommand)
 @click.argument("measurements")
 @settings.options_of("kernels")
-@OVERWRITE
 def kernels(measurements: str, output: str, overwrite: bool, **options: str | None) -> None:
     """Fit kernels of a stack to a table of timings, and add them to a profile.
 
@@ -74,14 +73,11 @@ def kernels(measurements: str, output: str, overwrite: bool, **options: str | No
     click.echo(f"{fitted.kernels(fits)}\n\nWritten: {output}, [fitted.{stack}]")
 
 
-@fit_group.command(context_settings=settings.SETTINGS, cls=GroupedCommand)
+@fit_group.command(cls=GroupedCommand)
 @click.argument("measurements", nargs=-1, required=True)
 @settings.options_of("engine")
-@OVERWRITE
 @where_options(required=False, engine="by the files, else vllm", has_words=False)
 @settings.options_of("runs")
-@settings.options("tree_width", "verify_tokens")
-@settings.detail_options()
 def engine(
     measurements: tuple[str, ...], output: str | None, overwrite: bool, **options: Any
 ) -> None:
@@ -261,7 +257,7 @@ def _lengths(runs: Sequence[measured.Run]) -> list[str]:
     return [as_options(means)]
 
 
-@fit_group.command(context_settings=settings.SETTINGS, cls=GroupedCommand)
+@fit_group.command(cls=GroupedCommand)
 @click.argument("profile", required=False)
 @click.argument("measurements", required=False)
 @settings.options_of("check")
@@ -290,7 +286,6 @@ def check(profile: str | None, measurements: str | None, **options: Any) -> None
     if most is not None:
         check_number("max_error", most, minimum=0)
     asked = options | {"profile": profile}
-    asked = {name: value for name, value in asked.items() if value is not False}
     if options["serving"] is not None:
         refuse_given(asked, ["profile", "stack"], "none with --serving")
         drawn, answer, error = _judge_engines(options)
@@ -318,7 +313,7 @@ def _judge_kernels(
     rows = predict_measured(measure.read_measurements(measurements), hardware, options["stack"])
     errors = error_table(rows)
     most = float(errors[errors["rows"] == ALL_ROWS]["mean_error"].max())
-    return rows, judged.kernels(errors, hardware.name), most
+    return rows, fitted.judged_kernels(errors, hardware.name), most
 
 
 def _judge_engines(options: dict[str, Any]) -> tuple[forms.DataFrame, forms.Answer, float]:
@@ -326,4 +321,4 @@ def _judge_engines(options: dict[str, Any]) -> tuple[forms.DataFrame, forms.Answ
     found = measured.judged_engines(options["serving"], ttft=options["ttft"])
     drawn = found.rows[found.rows["quantity"] != "speedup"]
     drawn = drawn.rename(columns={"measured": "latency", "model": "component"})
-    return drawn, judged.answer(found), float(found.rows["error"].abs().mean())
+    return drawn, fitted.judged(found), float(found.rows["error"].abs().mean())

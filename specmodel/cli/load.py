@@ -33,12 +33,7 @@ def refuse_without_load(options: Mapping[str, Any], *spared: str) -> None:
 
 @settings.command()
 @where_options()
-@settings.options_of("load", "traffic", "largest")
-@settings.PRICE
-@settings.acceptance_options()
-@settings.options_of("search", "server")
-@settings.detail_options(of="load")
-@settings.SEED
+@settings.options_of("load", "traffic", "largest", "search", "server")
 @answering(rows=": a row for each rate, those tried included", figure="load, capacity or drain")
 def load(**options: Any) -> Answer:
     """Simulate a server under load: what rates do, or the largest rate within targets.

@@ -14,7 +14,7 @@ from specmodel.algebra.acceptance import typed_contexts, typed_rates
 from specmodel.base.errors import InputError, given
 from specmodel.base.ranges import check_points, parse_numbers, parse_values
 from specmodel.base.units import parse_seconds
-from specmodel.cli.settings import OPTIONS, TABLES, flag
+from specmodel.cli.settings import SHARED, flag
 from specmodel.cost.where import ARGUMENTS, Manner, literal, what_ifs
 from specmodel.prediction.accepted import OF_ACCEPTANCE
 from specmodel.prediction.case import LONGEST_SEARCHED, Case, case_of
@@ -82,7 +82,7 @@ def axes_from(options: dict[str, Any]) -> dict[str, Any]:
 
 def parsed(name: str, text: str) -> Any:
     """Return the values of a list that is typed for an option, read by its kind."""
-    kind, *_ = (OPTIONS | TABLES["shared"]).get(name, ["words"])
+    kind, *_ = SHARED.get(name, ["words"])
     return _PARSERS.get(kind, words)(name, text)
 
 

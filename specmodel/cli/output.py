@@ -31,8 +31,7 @@ def answering(
     """
     flags = [
         *([settings.own("fragment_only", "flag", fragment)] if fragment else []),
-        settings.option("verbose", of="shared"),
-        settings.option("json", of="shared"),
+        settings.options("verbose", "json"),
         *([] if rows is None else [settings.own("csv", "flag", f"Print CSV{rows}.", to="as_csv")]),
         *([settings.own("figure", "FILE", _FIGURE.format(figure))] if figure else []),
     ]

@@ -36,7 +36,7 @@ def where_options(
     more = (option("engine", f"  [default: {engine}]"), "host_speed", "stack")
     start = [start_flags()] if has_start else []
     where = options(words, "target", drafter, "hardware", *more, ignore, *start)
-    return options(where, option("force", of="shared", default=None))
+    return options(where, option("force"))
 
 
 def two_words(*, required: bool = True) -> Add:

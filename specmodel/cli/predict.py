@@ -27,22 +27,13 @@ _HOW = {
 """Options that say how each view is told."""
 _TOLD = [name for name in VIEWS if name != "break-even"]  # which has a command of its own
 _VIEW = f"{'; '.join(f'{name}: {VIEWS[name][1]}' for name in _TOLD)}."
-_BATCHES = f"  [default: {BATCH_SIZES}; peak: {_SIZES['peak']}, terms: {_SIZES['terms']}]"
 
 
 @settings.command()
 @where_options(has_start=True)
-@settings.option("batch_size", _BATCHES)
-@settings.option("draft_length", "  [default: the best of each batch size]")
-@settings.acceptance_options()
-@settings.SPREAD
-@settings.options("context_length", "prompt_length", "output_length")
-@settings.option("lockstep", default=None)
-@settings.options("verify_tokens", "tree_width", "max_draft_length")
-@settings.detail_options()
-@settings.own("view", _TOLD, _VIEW, default="verdict")
 @settings.options_of("predict")
-@settings.PRICE
+@settings.own("view", _TOLD, _VIEW, default="verdict")
+@settings.options_of("views")
 @answering()
 def predict(*, view: str, **options: Any) -> forms.Answer:
     """Predict whether speculation pays, by batch size.

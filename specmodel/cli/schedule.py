@@ -15,7 +15,7 @@ from specmodel.cli.load import FOR_LOAD, arguments_of_load, refuse_without_load,
 from specmodel.cli.output import answering
 from specmodel.cli.positionals import where_options
 from specmodel.cli.start_command import FLAGS
-from specmodel.show import costs, schedules
+from specmodel.show import schedules
 from specmodel.show.forms import Answer
 
 SGLANG_FLAGS = FLAGS[1:]
@@ -28,11 +28,7 @@ _OF_SCHEDULES = ("max_batch_size", "tolerance")
 @settings.command()
 @settings.options_of("schedule")
 @where_options(engine="that of --for, or vllm", has_start=True)
-@settings.acceptance_options(one_length=False)
-@settings.options_of("sizes")
-@settings.LENGTHS
-@settings.options_of(*FOR_LOAD)
-@settings.detail_options()
+@settings.options_of("sizes", *FOR_LOAD, "details")
 @answering(rows=", a row a batch size", fragment="Print the engine's configuration only.")
 def schedule(**options: Any) -> Answer:
     """Schedule draft lengths for an engine, or tabulate what its steps take.
@@ -59,7 +55,7 @@ def schedule(**options: Any) -> Answer:
         is_sglang = options["engine"] is None and given(typed, SGLANG_FLAGS)
         options["config_format"] = format_of_engine("sglang" if is_sglang else options["engine"])
     if options["format"] == FORMAT:
-        return costs.answer(_costs(options))
+        return schedules.cost_table(_costs(options))
     refuse_given(options, ["batch_size"], "none of a schedule, which has all up to the largest")
     refuse_without_load(options)
     config = config_format(options["config_format"])
@@ -75,7 +71,7 @@ def _costs(options: dict[str, Any]) -> dict[str, Any]:
     from specmodel.cli.options import arguments_from, manner_from
 
     refuse_given(options, _OF_SCHEDULES, f"none with --format {FORMAT}")
-    refuse_given(options, ["for_load"] if options["for_load"] else [], f"no --format {FORMAT}")
+    refuse_given(options, ["for_load"], f"no --format {FORMAT}")
     refuse_without_load(options)
     if options["config_format"] != "sglang":
         expected = "schedule, or `config_format='sglang'`, as no other engine reads such a file"

@@ -16,10 +16,6 @@ from specmodel.show.forms import Answer
 @settings.command()
 @where_options(has_start=True)
 @settings.options_of("sensitivity")
-@settings.acceptance_options()
-@settings.options("context_length", type=int, metavar=None)
-@settings.detail_options()
-@settings.SEED
 @answering(figure="tornado")
 def sensitivity(**options: Any) -> Answer:
     """Tell what the speedup depends on most.

@@ -58,12 +58,11 @@ TABLES: dict[str, dict[str, Any]] = toml_tables(Path(__file__).with_name("option
 """By table of ``options.toml``: of each option the kind of value, the help, other settings."""
 OPTIONS = TABLES["case"] | TABLES["acceptance"] | TABLES["detail"]
 """Those that say what runs where, and how drafts fare."""
+SHARED = OPTIONS | TABLES["shared"]
+"""Options of several commands."""
 _TYPES = {"int": int, "float": float, "text": str, "share": _Share(), "sizes": _Sizes()}
 
-COMPARED = (
-    *("tensor_parallel", "data_parallel", "expert_parallel", "weight_dtype", "expert_dtype"),
-    "kv_dtype",
-)
+COMPARED: tuple[str, ...] = (*TABLES["compare"]["[detail]"]["lists"],)
 """Options of detail that may be lists where alternatives are compared."""
 Add = Callable[[Any], Any]
 """A decorator that adds options to a command."""
@@ -90,7 +89,7 @@ def own(name: str, kind: str | list[str], words: str, *, to: str = "", **changes
     settings: dict[str, Any] = {"help": words, "show_default": changes.get("default") is not None}
     typed = flag(name)
     if kind == "flag":
-        settings = {"help": words, "is_flag": True}
+        settings = {"help": words, "is_flag": True, "default": None}
     elif kind == "switch":
         typed, to = f"{typed}/--no-{name}", to or name
         settings |= {"default": None}
@@ -103,10 +102,10 @@ def own(name: str, kind: str | list[str], words: str, *, to: str = "", **changes
     return click.option(typed, *to.split(), **settings | changes)
 
 
-def option(name: str, more: str = "", *, of: str = "", **changes: Any) -> Add:
-    """Add an option of the table `of`, or of `OPTIONS`; `more` is added to its help."""
-    kind, words, *settings = (TABLES[of] if of else OPTIONS)[name]
-    lists = [] if of else NAMES["completed"].get(name, "").split()
+def option(name: str, more: str = "", **changes: Any) -> Add:
+    """Add a shared option; `more` is added to its help."""
+    kind, words, *settings = SHARED[name]
+    lists = NAMES["completed"].get(name, "").split()
 
     def complete(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
         names = (each for listed in lists for each in getattr(specmodel, listed)())
@@ -118,7 +117,7 @@ def option(name: str, more: str = "", *, of: str = "", **changes: Any) -> Add:
 
 
 def options(*names: str | Add, **changes: Any) -> Add:
-    """Add options in this order; those given by name are of `OPTIONS`, with changes as in `own`."""
+    """Add options in this order; those given by name are shared, with changes as in `own`."""
     adding = [option(name, **changes) if isinstance(name, str) else name for name in names]
 
     def add(command: Any) -> Any:
@@ -130,9 +129,25 @@ def options(*names: str | Add, **changes: Any) -> Add:
     return add
 
 
-def options_of(*tables: str) -> Add:
-    """Add all options of tables."""
-    return options(*(option(name, of=table) for table in tables for name in TABLES[table]))
+def options_of(*tables: str, **more: str) -> Add:
+    """Add all options of tables, with `more` help by name.
+
+    A text in place of an option is a shared one, to whose help it is added; in brackets stands
+    another table.
+    """
+    declared = (entry for table in tables for entry in TABLES[table].items())
+    return options(*(_declared(name, how, more.get(name, "")) for name, how in declared))
+
+
+def _declared(name: str, how: Any, more: str) -> Add:
+    if name == "[detail]":
+        return detail_options(**how)
+    if name.startswith("["):
+        return options_of(name.strip("[]"), **how)
+    if isinstance(how, str):
+        return option(name, how)
+    kind, words, *settings = how
+    return own(name, kind, words + more, **dict(*settings))
 
 
 def changed(change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> Add:
@@ -163,30 +178,9 @@ def ignore_option(*names: str) -> Add:
             with ignoring(ignore_config_key):
                 return command(**options)
 
-        return option("ignore_config_key", of="shared")(run)
+        return option("ignore_config_key")(run)
 
     return add
-
-
-PRICE, SEED, SPREAD, OVERWRITE = (
-    option(name, of="shared")
-    for name in ("gpu_hour_price", "seed", "acceptance_spread", "overwrite")
-)
-"""The price of a GPU, the seed of what a command draws, how far acceptance differs, where a command
-has intervals, and the option without which `check_free` keeps a file that is there."""
-
-
-LENGTHS = options("prompt_length", "output_length", type=int, metavar="TOKENS")
-"""The lengths of prompts and outputs where a command takes one of each."""
-
-
-def acceptance_options(*, one_length: bool = True) -> Add:
-    """Add the forms of acceptance.
-
-    If the command has one draft length, acceptance counts as measured there unless told otherwise.
-    """
-    more = {"measured_draft_length": "  [default: --draft-length]"} if one_length else {}
-    return options(*(option(name, more.get(name, "")) for name in TABLES["acceptance"]))
 
 
 def detail_options(*, lists: Iterable[str] = (), of: str = "") -> Add:

@@ -11,7 +11,7 @@ from specmodel.base.errors import InputError, given, refuse_given
 from specmodel.cli import settings
 from specmodel.cli.output import answering, told_progress
 from specmodel.cli.positionals import where_options
-from specmodel.cli.settings import own, refuse_inputs
+from specmodel.cli.settings import refuse_inputs
 from specmodel.show import replayed
 from specmodel.show.forms import Answer
 
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 @settings.command()
 @where_options(required=False)
 @settings.options_of("simulate")
-@own("fixed_context", "flag", "Context does not grow in a request.", default=None)
-@settings.detail_options(of="simulate")
-@settings.SEED
-@own("workers", "int", "Processes.", default=1)
 @answering()
 def simulate(**options: Any) -> Answer:
     """Replay draft-length policies over an acceptance trace, at batch size 1.

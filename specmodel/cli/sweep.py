@@ -35,8 +35,6 @@ def _axis(name: str) -> settings.Add:
 @settings.command()
 @settings.options(two_words(), *map(_axis, OPTIONS), settings.ignore_option("target", "drafter"))
 @settings.options_of("sweep")
-@settings.PRICE
-@settings.OVERWRITE
 def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> None:
     """Predict every combination of lists and ranges, at any size.
 

@@ -11,15 +11,15 @@ import click
 from specmodel.base.errors import InputError
 from specmodel.base.text import wrap
 from specmodel.cli.helping import WholeList
-from specmodel.cli.settings import OVERWRITE, SETTINGS, check_free, options_of, refuse_inputs
-from specmodel.prediction.table import Form
-from specmodel.show.columns import TRACES
-from specmodel.show.forms import table
+from specmodel.cli.settings import check_free, options_of, refuse_inputs
+from specmodel.prediction.table import Column
+from specmodel.show.columns import of_table
+from specmodel.show.forms import text_table
 from specmodel.show.glossary import PAGES
 from specmodel.simulate import traces
 
 
-@click.group(cls=WholeList, context_settings=SETTINGS)
+@click.group(cls=WholeList)
 def trace() -> None:
     """Make and describe acceptance traces: what a drafter gets accepted, position by position.
 
@@ -37,10 +37,9 @@ def trace() -> None:
     """
 
 
-@trace.command(context_settings=SETTINGS)
+@trace.command()
 @click.argument("input_", metavar="INPUT.jsonl")
 @options_of("ngram")
-@OVERWRITE
 def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any) -> None:
     """Compute the exact trace of a prompt-lookup drafter.
 
@@ -73,10 +72,9 @@ def ngram(input_: str, output: str, ngram: str, overwrite: bool, **options: Any)
     click.echo(f"Written: {output}")
 
 
-@trace.command(context_settings=SETTINGS)
+@trace.command()
 @click.argument("preset")
 @options_of("sample")
-@OVERWRITE
 def sample(
     preset: str, output: str, requests: int, output_tokens: int, seed: int, overwrite: bool
 ) -> None:
@@ -95,7 +93,7 @@ def sample(
     click.echo(f"{requests} requests of {output_tokens} tokens\nWritten: {output}")
 
 
-@trace.command(context_settings=SETTINGS)
+@trace.command()
 @click.argument("names", metavar="FILE|PRESET...", nargs=-1, required=True)
 def describe(names: tuple[str, ...]) -> None:
     """Show tokens per step and how acceptance clusters, of traces or presets, step by step.
@@ -123,15 +121,15 @@ def _statistics_table(rows: list[tuple[str, traces.statistics.TraceStatistics]])
     """Return a row for each trace, and what its columns mean."""
     from specmodel.simulate.traces.statistics import DRAFT_LENGTHS
 
-    columns: dict[str, Form] = {"trace": "{trace}"}
-    columns |= {f"\n{n}": f"{{at_{n}:.2f}}" for n in DRAFT_LENGTHS}
-    columns |= {column.title: column.form for column in TRACES}
+    known = of_table("traces")
+    lengths = [Column(f"at_{n}", "-", "", f"\n{n}", ".2f") for n in DRAFT_LENGTHS]
     told = []
     for name, found in rows:
         by_length = dict(zip(found.draft_lengths, found.tokens_per_step, strict=True))
         row = {f"at_{length}": by_length.get(length) for length in DRAFT_LENGTHS}
-        told.append({"trace": name[:18]} | row | {c.name: getattr(found, c.name) for c in TRACES})
-    return f"{table(told, columns, left=['trace'])}\n\n{wrap(PAGES['traces']['note'])}"
+        told.append({"trace": name[:18]} | row | {c.name: getattr(found, c.name) for c in known})
+    cells = text_table(told, [Column("trace", "-", ""), *lengths, *known])
+    return f"{cells}\n\n{wrap(PAGES['traces']['note'])}"
 
 
 def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> traces.Trace:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from operator import attrgetter
 from string import Formatter
@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from specmodel.base.text import Columns, align, table_width, wrap
+from specmodel.base.text import TABLE, Columns, align, table_width, wrap
 
 Row = dict[str, Any]
 """Values by column."""
@@ -65,24 +65,25 @@ class Column(Struct, frozen=True, dict=True):
         """The title, or what the name gives for one."""
         return self.title or "\n".join(self.name.rsplit("_", 1))
 
+    def has_texts(self, rows: Iterable[Row]) -> bool:
+        """Return whether its values are texts, which no template makes."""
+        is_made = isinstance(self.form, str) and self.form
+        return not is_made and any(isinstance(row.get(self.name), str) for row in rows)
+
 
 def text_table(
-    rows: Sequence[Row],
-    columns: Iterable[Column],
-    *,
-    width: int = 80,
-    remedy: str,
-    left: Collection[str] = ("limited\nby", "largest\nshare"),
+    rows: Sequence[Row], columns: Iterable[Column], *, width: int | None = None, remedy: str
 ) -> str:
     """Return rows as a table of text, without coordinates that do not vary and empty columns.
 
-    Columns are dropped until it fits the width [-] and named below it, with the `remedy`; those
-    titled in `left` are aligned left.
+    Columns are dropped until it fits the width [-], by default that of the screen, and named below
+    it, with the `remedy`. Texts are aligned left, unless a template makes them.
     """
     shown = with_values(rows, columns)
     cells = columns_of(rows, ((column.heading, column.cell) for column in shown))
     spare = sorted((column.spare, column.heading) for column in shown if column.spare)
-    kept, dropped = fitted(cells, (title for _, title in spare), width)
+    kept, dropped = fitted(cells, (title for _, title in spare), width or TABLE.get())
+    left = [column.heading for column in shown if column.has_texts(rows)]
     return align(kept, left) + left_out_told(dropped, remedy)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from specmodel import measure
 from specmodel.base.text import command_lines, wrap
 from specmodel.fit import measured
-from specmodel.show.columns import BENCHMARKS, LENGTHS, POSITIONS
+from specmodel.show.columns import of_table
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, plain_fields, text_table
 from specmodel.show.glossary import PAGES
@@ -32,7 +32,7 @@ _TO_PREDICT = "To predict; words in capitals are yours to give, as no file tells
 
 def of_benchmarks(drafted: Sequence[measured.Run]) -> Answer:
     """Return the acceptance of runs that drafted, from the result files of a benchmark."""
-    names = [column.name for column in BENCHMARKS[1:]]
+    names = [column.name for column in of_table("benchmarks")[1:]]
     told = [{name: getattr(run, name) for name in names} for run in drafted]
     rows = [{"run": Path(run.source).name} | own for run, own in zip(drafted, told, strict=True)]
     kinds: dict[Any, list[measured.Run]] = {}
@@ -46,7 +46,7 @@ def of_benchmarks(drafted: Sequence[measured.Run]) -> Answer:
         forms += options
         model, sizes = measured.named_model(runs), [run.batch_size for run in runs]
         commands.append(_command(model, gpus, sizes, options))
-    table = text_table(rows, BENCHMARKS, left=("run",))
+    table = text_table(rows, "benchmarks")
     page = "\n\n".join([table, f"{_TO_PREDICT}\n{commands[0]}", *commands[1:]])
     facts = {"tokens_per_step": Fact({r["run"]: r["tokens_per_step"] for r in rows}, "token")}
     fields = {"runs": rows, "predict": forms}
@@ -79,7 +79,7 @@ def of_counts(found: measure.MeasuredAcceptance | measure.LoggedAcceptance) -> A
     def page() -> str:
         parts = [
             "\n".join(map(wrap, lines(_LINES, facts))),
-            text_table(rows, POSITIONS) if rows else "",
+            text_table(rows, "positions") if rows else "",
             *(wrap(f"Warning: {warning}.") for warning in warnings),
             f"{_TO_PREDICT}\n{_command(model, 'GPU', sizes, options)}",
         ]
@@ -104,7 +104,7 @@ def of_lengths(tables: Mapping[str, Mapping[int, float]]) -> Answer:
         forms.append(as_options(measure.acceptance_arguments(made[-1], [*rates])[0]))
         model = measured.named_checkpoint(name.partition(" ")[0])[0]
         commands.append(f"{name}\n{_command(model, 'GPU', [], forms[-1:])}".strip())
-    page = "\n\n".join([text_table(rows, LENGTHS, left=("table",)), _TO_PREDICT, *commands])
+    page = "\n\n".join([text_table(rows, "lengths"), _TO_PREDICT, *commands])
     return Answer(page=lambda: page, fields={"rows": rows, "predict": forms}, rows=rows)
 
 

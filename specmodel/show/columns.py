@@ -10,11 +10,16 @@ import csv
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
 from specmodel.prediction.table import Column, Row, seconds
+from specmodel.show.glossary import PAGES
+
+
+def _last(name: str) -> str:
+    """Return the column of the other end of a range."""
+    return name.replace("_low", "_high") if "_low" in name else name.replace("first", "last")
 
 
 def duration(value: float) -> str:
@@ -38,20 +43,14 @@ def _long(name: str, row: Row) -> str:
 def _sizes(name: str, row: Row) -> str:
     from specmodel.base.ranges import ranges_text
 
-    last = name.replace("_low", "_high").replace("_first", "_last")
-    is_told = row.get(name) and (name == "peak_batch_size_low" or row["peak_speedup"] > 1)
+    last = _last(name)
+    is_told = row.get(name) and (name != "near_peak_first" or row["peak_speedup"] > 1)
     return ranges_text([(int(row[name]), int(row[last]))]) if is_told else "-"
 
 
 def _ends(name: str, row: Row) -> str:
-    ends = row[name], row[name.replace("_low", "_high")]
+    ends = row[name], row[_last(name)]
     return "-" if None in ends or not row["capacity"] else "{:.3g}-{:.3g}".format(*ends)
-
-
-def _first_to_last(_name: str, row: Row) -> str:
-    from specmodel.base.ranges import ranges_text
-
-    return ranges_text([(row["first_batch_size"], row["last_batch_size"])])
 
 
 def _in_its_unit(name: str, row: Row) -> str:
@@ -77,7 +76,7 @@ def _parameter(name: str, row: Row) -> str:
 
 
 def _ends_of_parameter(name: str, row: Row) -> str:
-    ends = (_parameter(end, row) for end in (name, name.replace("_low", "_high")))
+    ends = (_parameter(end, row) for end in (name, _last(name)))
     return "left open" if row["is_open"] else " to ".join(ends)
 
 
@@ -93,7 +92,6 @@ _FUNCTIONS: dict[str, Callable[[str, Row], str]] = {
     "duration": _long,
     "sizes": _sizes,
     "ends": _ends,
-    "first to last": _first_to_last,
     "last letters": _last_letters,
     "in its unit": _in_its_unit,
     "quantity": lambda name, row: _QUANTITIES[row[name]],
@@ -103,13 +101,13 @@ _FUNCTIONS: dict[str, Callable[[str, Row], str]] = {
     "ends of parameter": _ends_of_parameter,
     "share": _share,
     "ends of share": lambda name, row: "-".join(
-        _share(end, row, "") for end in (name, name.replace("_low", "_high"))
+        _share(end, row, "") for end in (name, _last(name))
     ),
-    _WHERE_IT_VARIES: lambda name, row: row[name],
     "text": lambda name, row: row[name] or "-",
     "yes or no": lambda name, row: "yes" if row[name] else "no",
     "or none": lambda name, row: f"{row[name]:.3g}" if row[name] else "none",
     "per tenth": lambda name, row: f"+{row[name] / 10:.3f}",
+    "costs": lambda name, row: f"{row[name] * row['speedup']:.3g}>{row[name]:.3g}",
 }
 """How cells read that no format or template makes."""
 
@@ -120,37 +118,40 @@ def _rows() -> list[dict[str, str]]:
     return [*csv.DictReader(line for line in lines if not line.startswith("#"))]
 
 
-def _of(answer: str) -> tuple[Column, ...]:
-    """Return the columns of an answer."""
-    return tuple(_column(row) for row in _rows() if row["of"] == answer)
+def _column(row: dict[str, str], known: Column | None = None) -> Column:
+    """Return the column that a row declares, or what a table changes of one that is known."""
+    name, form = row["name"], row["form"]
+    make = _FUNCTIONS.get(form)
+    told = {
+        "unit": row["unit"],
+        "meaning": row["meaning"],
+        "title": row["title"].replace("|", "\n"),
+        "form": partial(make, name) if make else form.removeprefix(_WHERE_IT_VARIES),
+        "spare": int(row["spare"] or 0),
+        "is_coordinate": form == _WHERE_IT_VARIES,
+    }
+    base = (not row["unit"] and known) or Column(name, "-", "")
+    return replace(base, **{key: value for key, value in told.items() if value})
 
 
-def _column(row: dict[str, str]) -> Column:
-    make = _FUNCTIONS.get(row["form"])
-    form: Any = partial(make, row["name"]) if make else row["form"]
-    return Column(
-        *(row["name"], row["unit"], row["meaning"], row["title"].replace("|", "\n"), form),
-        spare=int(row["spare"] or 0),
-        is_coordinate=row["form"] == _WHERE_IT_VARIES,
-    )
+_DOCUMENTED = (
+    *("compared", "break_even", "sweet_spots", "loads", "drains", "replayed", "schedules"),
+    "tasks",
+)
+"""Answers whose columns JSON and CSV have; others are of tables for people alone."""
 
 
-ALTERNATIVES, LOADS, DRAINS, REPLAYS = map(_of, ("alternatives", "loads", "drains", "replays"))
-_ROOMS = (ALTERNATIVES, *map(_of, ("break even", "peaks")), LOADS, DRAINS, REPLAYS)
-_ROOMS = (*_ROOMS, *map(_of, ("schedules", "tasks")))
-ERRORS, POSITIONS, BENCHMARKS, RUNS = map(_of, ("errors", "positions", "benchmarks", "runs"))
-LENGTHS = _of("lengths")
-RANGES, ELASTICITIES, SWINGS, TRACES = map(_of, ("ranges", "elasticities", "swings", "traces"))
-JUDGED, MOVED, SHARES = map(_of, ("judged", "moved", "shares"))
-"""Of tables for people alone."""
-
-
-def by_name(*first: tuple[Column, ...]) -> dict[str, Column]:
-    """Return all columns by name; where several answers have one, that in `first` counts."""
+@cache
+def by_name(table: str = "") -> dict[str, Column]:
+    """Return all columns by name, those of `table` as it has them."""
     from specmodel.prediction.columns import COLUMNS, DECODE_COLUMNS, LOAD_COLUMNS, interval_of
 
-    rooms = (*first, COLUMNS, LOAD_COLUMNS, DECODE_COLUMNS, (interval_of("speedup"),), *_ROOMS)
-    return {column.name: column for room in reversed(rooms) for column in room}
+    declared = [row for row in _rows() if row["of"] in _DOCUMENTED and row["unit"]]
+    rooms = (COLUMNS, LOAD_COLUMNS, DECODE_COLUMNS, (interval_of("speedup"),))
+    known = {row["name"]: _column(row) for row in reversed(declared)}
+    known |= {column.name: column for room in reversed(rooms) for column in room}
+    own = (row for row in _rows() if row["of"] == table)
+    return known | {row["name"]: _column(row, known.get(row["name"])) for row in own}
 
 
 def meanings() -> dict[str, str]:
@@ -161,21 +162,21 @@ def meanings() -> dict[str, str]:
     }
 
 
-def chosen(
-    names: Iterable[str | Column], *first: tuple[Column, ...], **titles: str
-) -> list[Column]:
-    """Return columns by name, under other titles where an answer has its own."""
-    known = by_name(*first)
+def of_table(table: str, names: Iterable[str] = (), **titles: str) -> list[Column]:
+    """Return the columns of a table: those that ``pages.toml`` lists, else all declared for it.
 
-    def of_name(name: str) -> Column:
-        own = name if name in known else name.rpartition("_")[0]  # whose interval ends there
-        return known[own] if own == name else Column(name, known[own].unit, known[own].meaning)
-
-    columns = (of_name(name) if isinstance(name, str) else name for name in names)
+    Or those of `names`; under other titles where these are given.
+    """
+    known = by_name(table)
+    listed = names or PAGES["tables"].get(table, "").split()
+    listed = listed or [row["name"] for row in _rows() if row["of"] == table]
+    ends = {n: n.rpartition("_")[0] for n in listed if n not in known}  # of intervals
+    known = known | {n: Column(n, known[of].unit, "") for n, of in ends.items()}
+    columns = (known[name] for name in listed)
     return [replace(c, title=titles[c.name]) if c.name in titles else c for c in columns]
 
 
-def units(names: Iterable[str], *first: tuple[Column, ...]) -> dict[str, str]:
+def units(names: Iterable[str], table: str = "") -> dict[str, str]:
     """Return the units of columns that are known."""
-    known = by_name(*first)
+    known = by_name(table)
     return {name: known[name].unit for name in names if name in known}

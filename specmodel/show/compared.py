@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from specmodel.prediction.table import Column, Row
+from specmodel.prediction.table import Row
 from specmodel.show import forms, report
 from specmodel.show.behind import FOR_PROGRAMS, behind
-from specmodel.show.columns import ALTERNATIVES, LOADS, chosen
-from specmodel.show.facts import Fact
+from specmodel.show.facts import Fact, lines
 from specmodel.show.glossary import PAGES
 
 if TYPE_CHECKING:
@@ -19,22 +18,11 @@ if TYPE_CHECKING:
 
 _CELLS = "{tpot:s} {speedup:.2f} ({best_draft_length})"
 _TEXTS = PAGES["compared"]
-_FASTEST = (
-    *("batch_size", "fastest", "as_fast"),
-    Column("tpot", "s", "", "TPOT\nplain>with", "{tpot_plain:s}>{tpot:s}"),
-    *("throughput_per_gpu", "speedup", "speedup_low", "best_draft_length"),
-)
-_CARRIED = (
-    *("alternative", "largest_batch_size", "throughput_per_gpu_within", "capacity_plain"),
-    *("capacity", "capacity_per_gpu", "cost_per_million_tokens"),
-)
-"""Columns of tables for people."""
 
 
 def answer(found: Alternatives) -> forms.Answer:
     """Return a comparison in all forms."""
     from specmodel.answers.ranking import carried_facts
-    from specmodel.show.within import most_within
     from specmodel.simulate.facts import within_targets
 
     predictions, ranking, carried = found.predictions, found.ranking, found.within
@@ -42,15 +30,14 @@ def answer(found: Alternatives) -> forms.Answer:
     if carried:
         facts |= carried_facts(carried, ranking.deployments, found.targets)
         facts["within"] = Fact(within_targets(**found.targets))
-        words = most_within(facts)
+        words = lines(PAGES["within"]["alternatives"], facts) or [PAGES["within"]["none"]]
     is_alone = len(ranking.numbers) == 1 and not any("Left out" in note for note in found.notes)
     fits = any(row["fits"] for row in ranking.best)
     words += [_TEXTS["alone"]] if is_alone else report.opening(_TEXTS["lines"], facts, fits)
     layouts = {(p.deployment.layout, p.deployment.expert_parallel) for p in predictions.values()}
-    columns = chosen(_CARRIED, ALTERNATIVES, LOADS, capacity="requests/s\nat best")
 
     def page() -> str:
-        parts = [forms.text_table(carried, columns, left=["alternative"])] if carried else []
+        parts = [forms.text_table(carried, "carried")] if carried else []
         is_best = any(case.draft_length is None for case in found.cases.values())
         parts += [tables(ranking, found.rooms, " with 1 drafted" * is_best)]
         return _page(found, words, parts, [_TEXTS["layouts"]] * (len(layouts) > 1))
@@ -74,9 +61,7 @@ def tables(ranking: Ranking, rooms: Mapping[str, int], drafted: str = "") -> str
         | {"as_fast": ranking.close([row, *others]) or None}
         for row, *others in ranking.by_size.values()
     ]
-    columns = chosen(_FASTEST, best_draft_length="draft\nlength")
-    cells = forms.text_table(fastest, columns, left=["as fast"])
-    cells += report.left_out(ranking.best)
+    cells = forms.text_table(fastest, "fastest") + report.left_out(ranking.best)
     if not are_several:
         return cells
     groups: dict[str, list[Row]] = {}

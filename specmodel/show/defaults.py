@@ -38,8 +38,8 @@ def with_tokens(prediction: Prediction, best: Row, *, is_told: bool = False) -> 
         told += "" if is_told else f" with {length} drafted"
         if by_task := tokens_on_tasks(prediction, best):
             told += _on_task(prediction.case, by_task)
-        elif prediction.evaluation.acceptance.spread and has_tasks(best, prediction):
-            told += " ({:.2f} to {:.2f} by task)".format(*tokens_of_tasks(best, prediction))
+        elif prediction.evaluation.acceptance.spread and (ends := between_tasks(best, prediction)):
+            told += " ({:.2f} to {:.2f} by task)".format(*ends)
         assumed.pop("acceptance_by_position", None)
         source = assumed.get("acceptance")
         if source and by_task and not VERBOSE.get() and is_of_pair(prediction.case):
@@ -68,50 +68,23 @@ def is_of_pair(case: Case | None) -> bool:
     return case is not None and case.accepted.form.get("acceptance", PRESET) == PRESET
 
 
-def tasks_told(prediction: Prediction, best: Row) -> str:
-    """Return as text the speedups that 80 % of tasks have at row `best`.
+def between_tasks(row: Row, prediction: Prediction) -> list[float]:
+    """Return the tokens per step between which 80 % of the tasks of a head lie, for a row.
 
-    "" where acceptance has a spread between tasks already, or `has_tasks` is false.
+    [] where the gain does not vary by task: of look-ups, trees and prefill.
     """
-    if prediction.evaluation.acceptance.spread or not has_tasks(best, prediction):
-        return ""
-    tokens = tokens_of_tasks(best, prediction)
-    least, most = speedups_by_task(prediction, best)
-    told = f"In 80 % of tasks a head has {tokens[0]:.2f} to {tokens[1]:.2f}"
-    return f"{told}: {least:.2f}x to {most:.2f}x at batch size {best['batch_size']}"
-
-
-def speedups_by_task(prediction: Prediction, best: Row) -> list[float]:
-    """Return the speedups between which 80 % of the tasks of a head lie, at row `best`; or []."""
-    if not has_tasks(best, prediction):
-        return []
-    scale = best["speedup"] / best["tokens_per_step"]
-    return [scale * tokens for tokens in tokens_of_tasks(best, prediction)]
-
-
-def tokens_by_task(prediction: Prediction, best: Row) -> tuple[float | None, float | None]:
-    """Return the tokens per step of 80 % of the tasks at row `best`; None where none are known."""
-    return tokens_of_tasks(best, prediction) if has_tasks(best, prediction) else (None, None)
-
-
-def has_tasks(row: Row, prediction: Prediction) -> bool:
-    """Return whether the gain of a row varies by task: not for look-ups, trees or prefill."""
-    e = prediction.evaluation
-    is_other = e.deployment.drafter.is_lookup or e.prefill or not e.is_chain.all()
-    return bool(row["draft_length"]) and not is_other
-
-
-def tokens_of_tasks(row: Row, prediction: Prediction) -> tuple[float, float]:
-    """Return the tokens per step between which 80 % of the tasks of a head lie, for a row."""
-    from specmodel.algebra.acceptance import between_tasks
+    from specmodel.algebra import acceptance
     from specmodel.algebra.speculation import expected_tokens_per_step, solve_acceptance_rate
     from specmodel.prediction.accepted import task_spread
 
-    length, e = row["draft_length"], prediction.evaluation
+    e, length = prediction.evaluation, row["draft_length"]
+    if not length or e.deployment.drafter.is_lookup or e.prefill or not e.is_chain.all():
+        return []
     rate = float(solve_acceptance_rate(row["tokens_per_step"], length))
-    low, high = between_tasks(rate, e.acceptance.spread or task_spread(e.deployment))
-    least, most = expected_tokens_per_step([max(low, 0.0), min(high, 1.0)], length)
-    return float(least), float(most)
+    spread = e.acceptance.spread or task_spread(e.deployment)
+    low, high = acceptance.between_tasks(rate, spread)
+    ends = expected_tokens_per_step([max(low, 0.0), min(high, 1.0)], length)
+    return [float(end) for end in ends]
 
 
 def _typed(prediction: Prediction, length: int) -> str:

@@ -40,6 +40,12 @@ class _Told(Fact, frozen=True):
         return f" (80 % interval {low} to {high})"
 
 
+def in_words(fact: Fact, form: str) -> str:
+    """Return a fact in a form such as ``{:.2f}x``, with its interval."""
+    told = _Told(**asdict(fact))
+    return form.format(told) + told.ends
+
+
 def _text(value: Any, unit: str, form: str) -> str:
     if isinstance(value, dict):
         pair, form = ("{1} at {0}", "") if form == "at" else ("{0} {1}", form)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct, field
@@ -15,16 +14,21 @@ from msgspec.structs import asdict
 
 from specmodel import __version__
 from specmodel.base.text import VERBOSE, Columns, Printed, align, align_blocks
-from specmodel.prediction.table import Form, Row, columns_of, filler, text_table as _text_table
+from specmodel.prediction.table import (
+    Column,
+    Form,
+    Row,
+    columns_of,
+    filler,
+    text_table as _text_table,
+)
+from specmodel.show.columns import of_table
 from specmodel.show.facts import Facts, as_fields
 
 if TYPE_CHECKING:
     from pandas import DataFrame as DataFrame
 
 JSON_SCHEMA_VERSION = 1
-
-text_table = partial(_text_table, remedy="--json has them")
-"""Return rows as a table of text, as commands print them."""
 
 
 class Answer(Printed, Struct, frozen=True, kw_only=True):
@@ -109,6 +113,14 @@ def records(frame: DataFrame) -> list[Row]:
     """Return a dict for each row of a table, with None in place of NaN."""
     plain = frame.astype(object).where(frame.notna(), None)
     return cast(list[Row], plain.to_dict("records"))
+
+
+def text_table(
+    rows: Sequence[Row], columns: str | Iterable[Column], remedy: str = "--json has them"
+) -> str:
+    """Return rows as commands print them, in the columns of a table by its name, or in these."""
+    of = of_table(columns) if isinstance(columns, str) else columns
+    return _text_table(rows, of, remedy=remedy)
 
 
 def table(rows: Sequence[Row], forms: Mapping[str, Form], left: Collection[str] = ()) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from specmodel.base.facts import Fact
+from specmodel.base.facts import Fact, Facts
 from specmodel.base.text import VERBOSE
-from specmodel.show.facts import lines
 from specmodel.show.glossary import PAGES
 
 if TYPE_CHECKING:
@@ -44,13 +43,12 @@ def ground_facts(evaluation: Evaluation) -> dict[str, Fact]:
     }
 
 
-def ground_lines(facts: dict[str, Any]) -> list[str]:
-    """Return the line on the ground, with its cell if `VERBOSE`; none where it is not known."""
-    kind = facts.get("ground_kind")
-    if kind is None:
+def ground_texts(facts: Facts) -> list[str]:
+    """Return the template on the ground, with its cell if `VERBOSE`; none where it is not known."""
+    if "ground_kind" not in facts:
         return []
-    told = [_TEXTS["lines"][kind.value], *([_TEXTS["verbose"]] if VERBOSE.get() else [])]
-    return lines(told, facts)
+    of_kind = _TEXTS["lines"][facts["ground_kind"].value]
+    return [of_kind, _TEXTS["verbose"]] if VERBOSE.get() else [of_kind]
 
 
 def cell_text(cell: Cell) -> str:

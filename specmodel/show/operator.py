@@ -16,10 +16,11 @@ from specmodel.base.text import SCREEN, wrap
 from specmodel.cost.layouts import HELD, num_gpus, smallest_layout
 from specmodel.prediction.best import alike_places
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.table import Column, Row, filler, seconds, text_table
+from specmodel.prediction.table import Row, filler, seconds
 from specmodel.show import report
-from specmodel.show.columns import chosen
-from specmodel.show.defaults import has_tasks, tokens_of_tasks
+from specmodel.show.columns import of_table
+from specmodel.show.defaults import between_tasks
+from specmodel.show.forms import text_table
 
 
 def _times(target: float, row: Row) -> str:
@@ -29,20 +30,6 @@ def _times(target: float, row: Row) -> str:
     """
     is_near = seconds(row["tpot"]) != seconds(row["tpot"], target)
     return filler("{forward_time:s}>{tpot:s5}" if is_near else "{forward_time:s}>{tpot:s}")(row)
-
-
-def _costs(row: Row) -> str:
-    """Return the cost of a million tokens, without and with speculation."""
-    cost, gain = row["cost_per_million_tokens"], row["speedup"]
-    return f"{cost * gain:.3g}>{cost:.3g}"
-
-
-_USUAL = (
-    *("batch_size", "context_length", "tpot", "throughput"),
-    Column("cost_per_million_tokens", "-", "", title="$/M tokens\nplain>with", form=_costs),
-    *("speedup", "speedup_low", "draft_length", "alike", "fits", "limited_by"),
-)
-"""Columns of the table in their order."""
 
 
 def with_alike(prediction: Prediction, rows: Sequence[Row]) -> list[Row]:
@@ -64,20 +51,19 @@ def with_alike(prediction: Prediction, rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-def table(rows: Sequence[Row], *, width: int, columns: str | None, target: float | None) -> str:
+def table(rows: Sequence[Row], *, columns: str | None, target: float | None) -> str:
     """Return rows as an operator reads them, or the columns that were asked for.
 
     What has no room is named below. Times that would read as the `target` have more digits [s].
     """
-    names = _chosen(columns, rows) if columns else _USUAL
-    shown = chosen(names, alike="best\nlength")
+    shown = of_table("verdict", _chosen(columns, rows) if columns else ())
     if target is not None:
         shown = [replace(c, form=partial(_times, target)) if c.name == "tpot" else c for c in shown]
     if columns:  # all of them, however wide
         shown = [replace(c, spare=0, is_coordinate=False) for c in shown]
     elif "alike" in rows[0]:  # beside which a length for all batch sizes says nothing
         shown = [replace(c, is_coordinate=True) if c.name == "draft_length" else c for c in shown]
-    return text_table(rows, shown, width=width, remedy="--columns chooses")
+    return text_table(rows, shown, remedy="--columns chooses")
 
 
 def chosen_rows(prediction: Prediction, rows: Sequence[Row], columns: str | None) -> list[Row]:
@@ -104,8 +90,8 @@ def _chosen(columns: str, rows: Sequence[Row]) -> list[str]:
 def risk_cause(row: Row, prediction: Prediction) -> str:
     """Return as text what a loss at a row would come of, where its gain is not sure."""
     needed = tokens_needed(row)
-    low, _ = tokens_of_tasks(row, prediction) if has_tasks(row, prediction) else (0.0, 0.0)
-    if needed and 0 < low < needed:
+    least, *_ = between_tasks(row, prediction) or [0.0]
+    if needed and 0 < least < needed:
         return f"acceptance below {needed:.2f} tokens a step of {row['draft_length']} drafted"
     if not row["in_graph"]:
         return "a step beyond CUDA graphs"

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from specmodel import simulate
 from specmodel.base.text import SCREEN
-from specmodel.prediction.table import Column, Row
+from specmodel.prediction.table import Row
 from specmodel.show import report
 from specmodel.show.behind import behind
-from specmodel.show.columns import REPLAYS, chosen
 from specmodel.show.facts import Fact, Facts, known, picked
 from specmodel.show.forms import Answer, plain_fields, records, text_table
 from specmodel.show.glossary import PAGES
@@ -25,10 +24,6 @@ _BEST = "Best at batch size 1: {best}, {best_speedup:.2f}x."
 _NONE = "Speculation does not pay at batch size 1 under any of these policies."
 _BOUNDS = "Policies that know the trace only: bounds, nothing to deploy."
 _LINES = PAGES["replayed"]["lines"]
-_OVER = Column(
-    *("time_over_best_low", "-", "time over that of the best, over the same requests"),
-    *("time over\nbest, 95 %", "{time_over_best_low:.3f}-{time_over_best_high:.3f}"),
-)
 _LONGEST_LABEL = 20
 
 
@@ -94,8 +89,6 @@ def _table(rows: list[Row], labels: dict[str, str]) -> str:
         by_text.setdefault(text, []).append(row["policy"])
     notes = [f"{label}: {name}" for name, label in labels.items() if label != name]
     notes += [f"{', '.join(names)}: {text}." for text, names in by_text.items() if text]
-    columns = chosen(["policy", *(column.name for column in REPLAYS), _OVER], REPLAYS)
-    table = text_table(rows, columns, width=SCREEN.get(), left=("policy",))
     # longer words than a line, which users type, are cut
     filled = (textwrap.fill(note, SCREEN.get(), break_on_hyphens=False) for note in notes)
-    return "\n".join([table, *filled])
+    return "\n".join([text_table(rows, "replayed"), *filled])

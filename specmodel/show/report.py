@@ -17,7 +17,7 @@ from specmodel.base.text import VERBOSE, wrap
 from specmodel.prediction.table import Form, Row, varies
 from specmodel.show.behind import assumed_text, behind, briefly, what_if_text
 from specmodel.show.columns import units
-from specmodel.show.facts import Facts, known, lines as lines_of
+from specmodel.show.facts import Fact, Facts, known, lines as lines_of
 from specmodel.show.forms import Answer, by_batch_size
 from specmodel.show.notes import in_words
 
@@ -90,24 +90,17 @@ def with_ends(prediction: Prediction, interval: bool | None) -> Prediction:
     return (with_intervals if interval else with_known_intervals)(prediction)
 
 
-def why(row: Row, rows: list[Row], prediction: Prediction, where: str = "") -> str:
-    """Return a sentence with the figures behind a row's speedup, such as target efficiency.
-
-    `where` names the point; by default `place` does.
-    """
-    parts = [f"At {where or place(row, rows)}: target efficiency {row['target_efficiency']:.2f}"]
-    if prediction.deployment.target.is_moe:
-        total = prediction.deployment.target.num_experts
-        loaded = "{active_experts:.0f} -> {active_experts_verify:.0f}".format_map(row)
-        parts.append(f"experts loaded per layer {loaded} of {total}")
-    if row["break_even_acceptance_rate"] is not None:
-        parts.append(f"break-even acceptance rate {row['break_even_acceptance_rate']:.2f}")
-    if row["best_draft_length"] not in (None, row["draft_length"]):
-        parts.append(f"best draft length {row['best_draft_length']}")
-        if row["best_draft_length"] == prediction.max_draft_length:
-            parts[-1] += " (the longest considered)"
-    limit = "" if row["limited_by"] == "none" else f"; limited by {row['limited_by']}"
-    return ", ".join(parts) + f"{limit}."
+def behind_speedup(row: Row, prediction: Prediction) -> dict[str, Fact]:
+    """Return the figures behind a row's speedup, such as target efficiency."""
+    target, best = prediction.deployment.target, row["best_draft_length"]
+    names = ("target_efficiency", "active_experts", "active_experts_verify")
+    told = {name: row[name] for name in (*names, "break_even_acceptance_rate")}
+    told["num_experts"] = target.num_experts if target.is_moe else None
+    if best not in (None, row["draft_length"]):
+        is_longest = best == prediction.max_draft_length
+        told["best_length"] = f"{best} (the longest considered)" if is_longest else best
+    told["limited_by"] = None if row["limited_by"] == "none" else row["limited_by"]
+    return {name: Fact(value) for name, value in told.items()}
 
 
 def place(row: Row, rows: list[Row]) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from specmodel.base.text import command_lines, wrap
-from specmodel.show import loads, report
-from specmodel.show.columns import RANGES, units
+from specmodel.show import report
+from specmodel.show.columns import units
 from specmodel.show.facts import Fact, known, lines
 from specmodel.show.forms import Answer, text_table
 from specmodel.show.glossary import PAGES
-from specmodel.show.grounds import ground_facts, ground_lines
+from specmodel.show.grounds import ground_facts, ground_texts
 from specmodel.simulate.facts import carried_facts
 
 if TYPE_CHECKING:
@@ -32,8 +34,8 @@ def answer(plan: Plan) -> Answer:
     off = [] if plan.schedule.max_draft_length else [headline.removesuffix(".")]
     if plan.largest < plan.schedule.batch_size[-1]:
         headline = report.if_it_fitted(headline, plan.largest, counted(plan))
-    words = [*lines(loads.CARRIED, facts), headline, *lines(_TEXTS["lines"], facts)]
-    words += ground_lines(facts)
+    words = lines(PAGES["loads"]["lines"]["capacity"], facts)
+    words += [headline, *lines([*_TEXTS["lines"], *ground_texts(facts)], facts)]
     warnings = [*plan.warnings, *off]
     fields = report.case_fields(plan) | {
         "warnings": warnings,
@@ -50,7 +52,7 @@ def answer(plan: Plan) -> Answer:
     given = (f"for {plan.config.name}, {plan.place}", f"made for {plan.limits}", *plan.caveats)
 
     return Answer(
-        page=lambda: report.page(plan, words, _for_engine(plan), text_table(ranges, RANGES)),
+        page=lambda: report.page(plan, words, _for_engine(plan), text_table(ranges, "ranges")),
         facts=facts,
         paste=plan.fragment,
         fields=fields,
@@ -86,3 +88,27 @@ def _command(plan: Plan) -> str:
     words += ["--enable-expert-parallel"] if plan.deployment.expert_parallel > 1 else []
     words += [plan.limits, "--speculative-config '"]
     return f"{command_lines([f'{plan.config.start} {plan.served}', *words])}\n{plan.fragment}'"
+
+
+def cost_table(costs: Mapping[str, Any]) -> Answer:
+    """Return the times of steps in all forms."""
+    fragment, place, caveat = costs_text(costs), *PAGES["costs"].values()
+    parts = {"batch_size": ("bs_probes", "alpha_seconds"), "tokens": ("m_probes", "theta_seconds")}
+    rows = [
+        {"of": of, "probe": probe, "seconds": seconds}
+        for of, names in parts.items()
+        for probe, seconds in zip(*(costs[name] for name in names), strict=True)
+    ]
+    return Answer(
+        page=lambda: f"{fragment}\n\n{wrap(f'For SGLang, {place}. {caveat}')}",
+        fields={"fragment": fragment, "place": place, "caveats": [caveat], "costs": costs},
+        rows=rows,
+        fragment=fragment,
+        caveats=[caveat],
+    )
+
+
+def costs_text(costs: Mapping[str, Any]) -> str:
+    """Return JSON with a key a line."""
+    lines = [f'"{key}": {json.dumps(value, allow_nan=False)}' for key, value in costs.items()]
+    return "{" + ",\n ".join(lines) + "}"

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from msgspec.structs import replace
-
 from specmodel.answers import sensitivity
-from specmodel.base.text import SCREEN, wrap
-from specmodel.prediction.table import Column, Row
+from specmodel.base.text import wrap
+from specmodel.prediction.table import Row
 from specmodel.show import report
-from specmodel.show.columns import ELASTICITIES, SHARES, SWINGS
+from specmodel.show.columns import of_table
 from specmodel.show.facts import lines
 from specmodel.show.forms import Answer, records, text_table
 from specmodel.show.glossary import PAGES
@@ -36,8 +32,8 @@ def answer(found: sensitivity.Sensitivity) -> Answer:
     def page() -> str:
         of_output = {name: [r for r in indices if r["output"] == name] for name in found.outcome}
         tables = [
-            _table(elasticities, ELASTICITIES),
-            _table(swings, SWINGS),
+            text_table(elasticities[:_MOST_ROWS], "elasticities"),
+            text_table(swings[:_MOST_ROWS], "swings"),
             *(_shares(rows, name.replace("_", " ")) for name, rows in of_output.items()),
         ]
         return report.page(found, words, *tables, notes=lines(_TEXTS["notes"], facts))
@@ -56,11 +52,6 @@ def _shares(rows: list[Row], words: str) -> str:
     """Return the shares of the variance of an output that are visible."""
     if not rows:
         return wrap(f"No range moves the {words}.")
-    first, *others = SHARES
     visible = [row for row in rows if row["total"] >= _VISIBLE] or rows[:1]
-    return _table(visible, [replace(first, title=first.title.format(words)), *others])
-
-
-def _table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
-    left = (columns[0].title,)
-    return text_table(rows[:_MOST_ROWS], columns, width=SCREEN.get(), left=left)
+    columns = of_table("shares", input=f"share of the variance\nof {words}")
+    return text_table(visible[:_MOST_ROWS], columns)

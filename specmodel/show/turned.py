@@ -6,25 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from msgspec.structs import replace
 
 from specmodel.answers.advice import start_options, taken_length
 from specmodel.answers.decision import Decision, decide
 from specmodel.base.errors import refuse_given
-from specmodel.base.text import TABLE
 from specmodel.prediction.outcome import Prediction, Turned
 from specmodel.prediction.predicting import predicted
-from specmodel.prediction.table import Column, Row, text_table
+from specmodel.prediction.table import Column, Row
 from specmodel.show import forms, operator, report
-from specmodel.show.columns import chosen, units
+from specmodel.show.columns import of_table, units
 from specmodel.show.facts import Fact, known, lines
+from specmodel.show.forms import text_table
 from specmodel.show.glossary import PAGES
 from specmodel.show.views import case as case_of
 
 _NEEDED, _RATE = "break_even_tokens_per_step", "break_even_acceptance_rate"
 _FIRST = ("batch_size", "draft_length", "context_length", "forward_time")
-_SPARE = {"limited_by": 1, _RATE: 2, "forward_time": 3, "fits": 4}
-"""Columns that are dropped from a table that is too wide, in this order."""
 _LINES = PAGES["turned"]["lines"]
 _NONE = "No acceptance makes speculation pay at any of these points."
 
@@ -133,14 +130,9 @@ def _published(prediction: Prediction, turned: Turned) -> dict[str, Fact]:
 
 def _table(rows: Sequence[Row], turned: Turned) -> str:
     """Return the table of a question turned round."""
-    needed = f"{{{_NEEDED}:.2f}} of {{draft_length:.0f}}"
-    pays = Column(_NEEDED, "", "", "pays from\ntokens/step", needed)
     heads = [
         Column(_column(level), "-", "", level.replace(" ", "\n"), ".2f", spare=6 + i)
         for i, level in enumerate(turned.speedups)
     ]
-    names: list[str | Column] = ["batch_size", "context_length", "forward_time", pays, _RATE]
-    titles = {"forward_time": "TPOT\nplain", _RATE: "or rate"}
-    columns = chosen([*names, *heads, "fits", "limited_by"], **titles)
-    columns = [replace(c, spare=_SPARE.get(c.name, c.spare)) for c in columns]
-    return text_table(rows, columns, width=TABLE.get(), remedy="--csv has all")
+    *first, fits, limit = of_table("turned")
+    return text_table(rows, [*first, *heads, fits, limit], remedy="--csv has all")

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from specmodel.answers.advice import BetterLayout, Verdict, better_layout, gain_of, start_options
+from specmodel.answers.advice import Verdict, better_layout, gain_of, start_options
 from specmodel.answers.decision import Decision, decide
 from specmodel.answers.within import LargestBatches
 from specmodel.base.ranges import spans
-from specmodel.base.text import TABLE, VERBOSE, wrap
+from specmodel.base.text import VERBOSE, wrap
 from specmodel.prediction.gains import sources_at
 from specmodel.prediction.ground import place_of
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.table import Row
 from specmodel.show import defaults, forms, glossary, operator, report
 from specmodel.show.components import component_rows, component_tables, fields_of
-from specmodel.show.facts import Fact, known, lines, with_ends
+from specmodel.show.facts import Fact, Facts, known, lines, with_ends
 from specmodel.show.glossary import PAGES
-from specmodel.show.grounds import ground_facts, ground_lines
-from specmodel.show.within import told_within
+from specmodel.show.grounds import ground_facts, ground_texts
 
 _TEXTS = PAGES["verdict"]
-_MOST, _DRAFTED, _ENDS = "{most:.2f}x at {most_place}", " with {one_length} drafted", "{most.ends}"
-"""Of the gain that a headline has, its draft length and its interval."""
 _ADVISED = {"on", "on where it pays", "off", "off below", "close", "depends", "typed"}
 """Headlines that advise, beside which it stands how sure they are."""
 
@@ -49,23 +44,69 @@ def answer(
     if prediction.turned:
         from specmodel.show.turned import turned_answer
 
-        judged = {"tpot_target": tpot_target, "columns": columns}
-        return turned_answer(prediction, prediction.turned, judged, components=components)
+        asked = {"tpot_target": tpot_target, "columns": columns}
+        return turned_answer(prediction, prediction.turned, asked, components=components)
     at_best = prediction
     decision, prediction, within = _decided_within(prediction, tpot_target, interval is not False)
     prediction = report.with_ends(prediction, interval)
+    kept: Callable[[Sequence[Row]], list[Row]] = within.kept if within else list
+    every = report.with_room(operator.with_alike(prediction, prediction.rows()), prediction)
+    shown = kept(every)
+    every = shown or every
+    judged = _judged(prediction, report.fitting(every))
+    best = max(every, key=lambda row: (row["fits"], row["speedup"]))
+    kind = _kind(judged, prediction, decision)
+    paste = _paste(prediction, shown, decision)
+    is_known = report.verbs(prediction)[0] == "pays" and any(row["fits"] for row in every)
+    layout = better_layout(at_best, shown) if report.is_at_best(at_best) else None
+    told = {
+        "advice": Fact(_advice(judged, decision) if is_known else None),
+        "how_sure": Fact(judged.word),
+        "share_held": Fact(judged.share_held if is_known else None),
+        **_facts(judged, prediction, best),
+        **(decision.facts() if decision else {}),
+        "engine_option": Fact(paste[0]),
+        "paste_into": Fact(paste[1]),
+        **(layout.facts() if layout else {}),
+        "risk": Fact(operator.risk_cause(judged.risk, prediction) if judged.risk else None),
+        "risk_at": Fact(judged.risk["batch_size"] if judged.risk else None, "request"),
+        "fewest_gpus": Fact(operator.would_hold(prediction).strip()),
+        **ground_facts(prediction.evaluation),
+        **_measured_first(judged, prediction),
+        **(within.facts() if within else {}),
+    }
+    facts = known(told.items())
+    texts = _texts(kind, judged, len(every)) | _beside(decision)
+    texts |= {"best_at": Fact(best["batch_size"]), **report.behind_speedup(judged.best, prediction)}
 
-    def kept(rows: list[Row]) -> list[Row]:
-        return rows if within is None else within.kept(rows)
+    def page() -> str:
+        """Return the verdict, the table, what to paste, and what it rests on."""
+        told = facts | texts
+        words = _words(kind, told)
+        if judged.has_drafts and VERBOSE.get():
+            words.append(f"{''.join(lines(_TEXTS['why'], told))}.")
+        met = lines(PAGES["within"]["lines"], facts)
+        parts = [operator.table(shown, columns=columns, target=tpot_target)] if shown else []
+        parts += [component_tables(prediction)] if components else []
+        notes = []
+        if not columns:
+            length = "; ".join(lines(_TEXTS["length"], told))
+            length = wrap(f"{length}.") if length else ""
+            parts += ["\n".join(filter(None, [length, operator.pasted(*paste)]))]
+            limits = {row["limited_by"] for row in shown} if VERBOSE.get() else set()
+            notes = [*lines([_TEXTS["layout"]], facts), glossary.limits_told(limits)]
+        stated = defaults.with_tokens(prediction, best, is_told="one_length" in facts)
+        vary = "speedup_by_task" in facts and "acceptance_spread" not in facts
+        tasks = lines([_TEXTS["between_tasks"]], told) if vary else []
+        words = [*met[:1], *words, *met[1:]]
+        return report.page(stated, words, *parts, notes=filter(None, notes), tasks="".join(tasks))
 
-    shown = _shown(prediction, kept, decision, within, at_best)
-    facts = _facts(shown, prediction)
     fields = fields_of(prediction, kept, components=components)
     rows = operator.chosen_rows(prediction, fields["rows"], columns)
     return forms.Answer(
-        page=lambda: _page(shown, prediction, facts, columns, components=components),
+        page=page,
         facts=facts,
-        paste=shown.paste[0],
+        paste=paste[0],
         fields=fields,
         rows=component_rows(prediction) if components else rows,
         header=() if rows else operator.chosen_rows(prediction, prediction.rows(1), columns)[0],
@@ -95,54 +136,14 @@ def _decided_within(
     return decision, decision.prediction if decision else kept, within
 
 
-class _Shown(Struct, frozen=True, kw_only=True, eq=False):
-    """What the page of a prediction tells: its rows, and what was made of them.
-
-    `every` are all that have room, `kept` those of them within a target, `judged` those of them
-    that fit.
-    """
-
-    every: Sequence[Row]
-    kept: Sequence[Row]
-    judged: Verdict
-    decision: Decision | None
-    paste: tuple[str, str]
-    layout: BetterLayout | None
-    within: LargestBatches | None
-    met: list[str]
-    best: Row
-
-
-def _shown(
-    prediction: Prediction,
-    kept: Callable[[list[Row]], list[Row]],
-    decision: Decision | None,
-    within: LargestBatches | None,
-    at_best: Prediction,
-) -> _Shown:
-    """Return what the page tells of a prediction, whose layouts are compared `at_best` lengths."""
-    rows = operator.with_alike(prediction, prediction.rows())
-    rows = report.with_room(rows, prediction)
-    shown = kept(rows)
-    every = shown or rows
-    is_typed = not prediction.evaluation.acceptance.spread
-    return _Shown(
-        every=every,
-        kept=shown,
-        judged=Verdict(
-            rows=report.fitting(every),
-            is_typed=is_typed,
-            place=place_of(
-                prediction.deployment, prediction.evaluation.points["context_length"].max()
-            ),
-            is_published=bool(prediction.evaluation.acceptance.source),
-        ),
-        decision=decision,
-        paste=_paste(prediction, shown, decision),
-        layout=better_layout(at_best, shown) if report.is_at_best(at_best) else None,
-        within=within,
-        met=told_within(within.facts()) if within else [],
-        best=max(every, key=lambda row: (row["fits"], row["speedup"])),
+def _judged(prediction: Prediction, rows: list[Row]) -> Verdict:
+    """Return where the rows that fit pay and lose."""
+    acceptance, points = prediction.evaluation.acceptance, prediction.evaluation.points
+    return Verdict(
+        rows=rows,
+        is_typed=not acceptance.spread,
+        place=place_of(prediction.deployment, points["context_length"].max()),
+        is_published=bool(acceptance.source),
     )
 
 
@@ -160,33 +161,6 @@ def _paste(
     return start_options(prediction, max(lengths)) if is_given and gains else ("", "")
 
 
-def _page(
-    shown: _Shown,
-    prediction: Prediction,
-    facts: dict[str, Fact],
-    columns: str | None,
-    *,
-    components: bool,
-) -> str:
-    """Return the page: the verdict, the table, what to paste, and what it rests on."""
-    words = _verdict(shown, prediction, facts)
-    words = [*shown.met[:1], *words, *shown.met[1:]]
-    rows = shown.kept
-    how: dict[str, Any] = {"columns": columns, "target": shown.within and shown.within.target}
-    parts = [operator.table(rows, width=TABLE.get(), **how)] if rows else []
-    parts += [component_tables(prediction)] if components else []
-    is_long = VERBOSE.get() and not columns
-    notes = [glossary.limits_told({row["limited_by"] for row in rows} if is_long else set())]
-    if not columns:
-        length = "; ".join(lines(_TEXTS["length"], facts | _beside(shown.decision)))
-        length = wrap(f"{length}.") if length else ""
-        parts += ["\n".join(filter(None, [length, operator.pasted(*shown.paste)]))]
-        notes = [*lines([_TEXTS["layout"]], facts), *notes]
-    told = defaults.with_tokens(prediction, shown.best, is_told="one_length" in facts)
-    tasks = defaults.tasks_told(prediction, shown.best)
-    return report.page(told, words, *parts, notes=filter(None, notes), tasks=tasks)
-
-
 def _beside(decision: Decision | None) -> dict[str, Fact]:
     """Return by how much recipes are slower or faster."""
     gain = round(decision.recipe_gain, 2) if decision else 0.0
@@ -195,9 +169,8 @@ def _beside(decision: Decision | None) -> dict[str, Fact]:
     return {"faster" if gain > 0 else "slower": Fact(abs(gain))}
 
 
-def _kind(shown: _Shown, prediction: Prediction) -> str:
+def _kind(judged: Verdict, prediction: Prediction, decision: Decision | None) -> str:
     """Return the kind of headline, by its name in ``pages.toml``."""
-    judged = shown.judged
     if not any(row["fits"] for row in judged.rows):
         return "turns" if prediction.evaluation.at_once else "unfit"
     if not judged.has_drafts:
@@ -207,75 +180,64 @@ def _kind(shown: _Shown, prediction: Prediction) -> str:
         return "no room" if held else "no draft"
     if report.verbs(prediction)[0] != "pays":
         return "may" if round(judged.best["speedup"], 2) > 1 else "may not"
-    advice = _advice(shown)
+    advice = _advice(judged, decision)
     return "typed" if advice == "depends" and judged.is_typed else advice
 
 
-def _advice(shown: _Shown) -> str:
+def _advice(judged: Verdict, decision: Decision | None) -> str:
     """Return the advice of the verdict; where a loss ends the batch, that it pays up to there."""
-    ends = shown.decision is not None and shown.decision.most_requests is not None
-    return "on where it pays" if ends and shown.judged.advice == "on" else shown.judged.advice
+    ends = decision is not None and decision.most_requests is not None
+    return "on where it pays" if ends and judged.advice == "on" else judged.advice
 
 
-def _verdict(shown: _Shown, prediction: Prediction, facts: dict[str, Fact]) -> list[str]:
-    """Return the headline, the facts beside it, a line each, and why if `VERBOSE`."""
-    judged, points, kind = shown.judged, shown.judged.rows, _kind(shown, prediction)
-    gain, best = gain_of(judged.best), judged.best
+def _words(kind: str, told: Facts) -> list[str]:
+    """Return the headline and the facts beside it, a line each."""
+    (headline,) = lines([_TEXTS["headlines"][kind]], told)
+    if headline.endswith(" "):
+        most, *_ = lines(_TEXTS["most"], told)
+        headline += "; ".join([most, *lines(_TEXTS["gain"], told)])
+    fewest = f" {told['fewest_gpus'].value}" if "fewest_gpus" in told else ""
+    below = [*_TEXTS["lines"], *ground_texts(told), _TEXTS["measure_first"]]
+    return [f"{headline}.{fewest}", *lines(below, told)]
+
+
+def _texts(kind: str, judged: Verdict, num_points: int) -> dict[str, Fact]:
+    """Return what the page alone tells: places as text, and how often cases told so came true."""
+    points, best, risk, gain = judged.rows, judged.best, judged.risk, gain_of(judged.best)
     is_several = judged.has_drafts and len(points) > 1
     full = [row for row in points if row["limited_by"] == "memory" and judged.has_drafts]
-    sure, unsure, lost = judged.where("pays"), judged.where("open"), judged.lost
-    where = {"pays": sure if len(sure) < len(points) else [], "may_pay": unsure}
-    where |= {"loses": lost, "no_draft": full}
+    sure = judged.where("pays")
+    where = {"pays": sure if len(sure) < len(points) else [], "may_pay": judged.where("open")}
+    where |= {"loses": judged.lost, "no_draft": full}
     told = {
         "most_place": operator.place(best, points),
         "most_length": best["draft_length"],
         "least_place": operator.place(judged.worst, points) if is_several else None,
         "open_chance": gain.chance if gain and gain.is_open else None,
-        "how_often": _how_often(judged) if kind in _ADVISED else None,
-        "points_that_fit": len(points) if len(points) < len(shown.every) else None,
-        "points": len(shown.every),
-        "risk_place": operator.place(judged.risk, points) if judged.risk else None,
+        "points_that_fit": len(points) if len(points) < num_points else None,
+        "points": num_points,
+        "risk_place": operator.place(risk, points) if risk else None,
         **{f"{n}_where": operator.places(rows, points) for n, rows in where.items() if rows},
     }
-    named = known({**facts, **{name: Fact(value) for name, value in told.items()}}.items())
-    (headline,) = lines([_TEXTS["headlines"][kind]], named)
-    if headline.endswith(" "):
-        most = _MOST + _DRAFTED * ("one_length" in facts) + _ENDS
-        headline += "; ".join(lines([most, *_TEXTS["gain"]], named))
-    fewest = f" {facts['fewest_gpus'].value}" if "fewest_gpus" in facts else ""
-    first = lines([_TEXTS["measure_first"]], named)
-    is_told = judged.has_drafts and VERBOSE.get()
-    why = [report.why(best, points, prediction, told["most_place"])] if is_told else []
-    labelled = [*lines(_TEXTS["lines"], named), *ground_lines(named), *first]
-    return [f"{headline}.{fewest}", *labelled, *why]
+    if gain and kind in _ADVISED:
+        of = "lost" if gain.chance < 0.5 else "may_gain" if judged.word == "may" else "gained"
+        told[f"share_that_{of}"] = judged.share_held
+    return {name: Fact(value) for name, value in told.items()}
 
 
-def _how_often(judged: Verdict) -> str | None:
-    """Return how often published cases told the same came true, if any were."""
-    gain, share = gain_of(judged.best), judged.share_held
-    if gain is None or share is None:
-        return None
-    kind = "loss" if gain.chance < 0.5 else "may" if judged.word == "may" else "gain"
-    return str(_TEXTS["how_often"][kind]).format(word=judged.word, share=share)
-
-
-def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
-    """Return what the page tells, by name."""
-    judged = shown.judged
+def _facts(judged: Verdict, prediction: Prediction, best: Row) -> dict[str, Fact]:
+    """Return what is judged, by name, and what acceptance it rests on at row `best`."""
     sizes = sorted({row["batch_size"] for row in judged.rows})
+    gain = gain_of(judged.best)
+    between = defaults.between_tasks(best, prediction)
+    speedups = [best["speedup"] / best["tokens_per_step"] * tokens for tokens in between]
 
     def where(rows: Sequence[Row]) -> Fact:
         those = {row["batch_size"] for row in rows}
         ends = spans(sizes, (size in those for size in sizes))
         return Fact([*map(list, ends)], "request")
 
-    is_known = report.verbs(prediction)[0] == "pays" and any(row["fits"] for row in shown.every)
-    gain, risk, layout = gain_of(judged.best), judged.risk, shown.layout
-    tokens = defaults.tokens_by_task(prediction, shown.best)
-    facts = {
-        "advice": Fact(_advice(shown) if is_known else None),
-        "how_sure": Fact(judged.word),
-        "share_held": Fact(judged.share_held if is_known else None),
+    return {
         "chance": Fact(gain.chance if gain else None),
         "needed_tokens_per_step": Fact(judged.needed if judged.has_drafts else None, "token"),
         "most": with_ends(judged.best, "speedup"),
@@ -287,29 +249,16 @@ def _facts(shown: _Shown, prediction: Prediction) -> dict[str, Fact]:
         "loses_at": where(judged.lost),
         "loses_down_to": Fact(min((row["speedup"] for row in judged.lost), default=None)),
         "deployment": Fact(report.heading(prediction.deployment)),
-        "tokens_per_step": Fact(shown.best["tokens_per_step"], "token", *tokens),
-        "tokens_by_task": Fact(defaults.tokens_on_tasks(prediction, shown.best) or None, "token"),
+        "tokens_per_step": Fact(best["tokens_per_step"], "token", *between),
+        "tokens_by_task": Fact(defaults.tokens_on_tasks(prediction, best) or None, "token"),
         "acceptance_spread": Fact(prediction.evaluation.acceptance.spread or None),
-        "speedup_by_task": Fact(defaults.speedups_by_task(prediction, shown.best)),
-        **(_decided(shown.decision) if shown.decision else {}),
-        "engine_option": Fact(shown.paste[0]),
-        "paste_into": Fact(shown.paste[1]),
-        "layout": Fact(layout.name if layout else None),
-        "layout_carries_more": Fact(layout.more if layout else None),
-        "layout_at": Fact(layout.batch_size if layout else None, "request"),
-        "risk": Fact(operator.risk_cause(risk, prediction) if risk else None),
-        "risk_at": Fact(risk["batch_size"] if risk else None, "request"),
-        "fewest_gpus": Fact(operator.would_hold(prediction).strip()),
-        **ground_facts(prediction.evaluation),
-        **(_measured_first(judged, prediction) if gain else {}),
+        "speedup_by_task": Fact(speedups),
     }
-    facts |= shown.within.facts() if shown.within else {}
-    return known(facts.items())
 
 
 def _measured_first(judged: Verdict, prediction: Prediction) -> dict[str, Fact]:
     """Return what most of the interval of the most comes of, and the command that measures it."""
-    is_told = judged.place.kind != "own" and judged.best["draft_length"]
+    is_told = gain_of(judged.best) and judged.place.kind != "own" and judged.best["draft_length"]
     sources = sources_at(prediction, judged.best) if is_told else {}
     if not sources:
         return {}
@@ -318,25 +267,4 @@ def _measured_first(judged: Verdict, prediction: Prediction) -> dict[str, Fact]:
         "measure_first": Fact(name),
         "measure_first_share": Fact(sources[name]),
         "measure_with": Fact(_TEXTS["measures"][name]),
-    }
-
-
-def _decided(decision: Decision) -> dict[str, Fact]:
-    """Return the facts of what is pasted."""
-    graphs, first, last = decision.graphs, *decision.as_good
-    starts = graphs.first if graphs and graphs.first < graphs.batch_size else None
-    return {
-        "one_length": Fact(None if decision.plan else decision.length, "token"),
-        "longest_of_schedule": Fact(decision.length if decision.plan else None, "token"),
-        "schedule": Fact([*map(list, decision.plan.schedule.ranges)] if decision.plan else []),
-        "as_good": Fact([[first, last]] if first < last else None, "token"),
-        "gives_away": Fact(decision.gives_away if decision.gives_away >= 0.005 else None),
-        "no_room_at": Fact([[size, size] for size in decision.no_room_at], "request"),
-        "graphs_option": Fact(graphs.option if graphs else None),
-        "graphs_from": Fact(starts, "request"),
-        "without_graphs": Fact(graphs.speedup if graphs else None),
-        "without_graphs_at": Fact(graphs.batch_size if graphs else None, "request"),
-        "most_requests": Fact(decision.most_requests, "request"),
-        "recipe": Fact([[*decision.recipe]] if decision.recipe else None, "token"),
-        "recipe_gain": Fact(decision.recipe_gain if decision.recipe else None),
     }

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 VIEWS = {
     "verdict": ("verdict", "whether it pays, by batch size"),
-    "lengths": ("lengths", "the speedup of each draft length"),
-    "peak": ("sweet_spots", "at which batch sizes it pays, and where most"),
+    "lengths": ("points:lengths", "the speedup of each draft length"),
+    "peak": ("points:peak", "at which batch sizes it pays, and where most"),
     "terms": ("terms", "what takes how much from target efficiency and speedup"),
-    "break-even": ("break_even", "the acceptance that is needed"),
-    "tasks": ("tasks", "the best draft length by kind of task, such as code and chat"),
-    "plain": ("plain", "decoding without a draft: TPOT, throughput, memory"),
+    "break-even": ("points:break_even", "the acceptance that is needed"),
+    "tasks": ("points:tasks", "the best draft length by kind of task, such as code and chat"),
+    "plain": ("points:plain", "decoding without a draft: TPOT, throughput, memory"),
 }
-"""Module of each view, whose function `answer` makes it, and what it tells."""
+"""Module of each view, its function if that is not `answer`, and what it tells."""
 
 
 def view(prediction: Prediction, name: str = "", **how: Any) -> Answer:
@@ -60,13 +60,15 @@ def answer(room: str, shown: object, **how: Any) -> Answer:
     Parameters
     ----------
     room
-        The module here that shows it.
+        The module here that shows it, or module:function.
     shown
         The answer of a room below, such as a schedule.
     **how
         Settings of the view.
     """
-    found: Answer = import_module(f"specmodel.show.{room}").answer(shown, **how)
+    module, _, function = room.partition(":")
+    show = getattr(import_module(f"specmodel.show.{module}"), function or "answer")
+    found: Answer = show(shown, **how)
     return found
 
 

@@ -107,8 +107,6 @@ class Loaded(Viewed, Struct, frozen=True, kw_only=True, eq=False):
 class Drained(Loaded, frozen=True, kw_only=True):
     """A drain that `load` is asked about; its study has the lengths of all answers."""
 
-    room = "drains"
-
     drain: Drain
 
     def answered(self, progress: Callable[[int], object] = lambda done: None, **_: Any) -> Drained:

@@ -12,7 +12,7 @@ from specmodel import deploy
 from specmodel.answers import sglang_costs, step_costs
 from specmodel.answers.cost_tables import MOST_STEPS, verify_times
 from specmodel.prediction import decode_deployed, predict_deployed
-from specmodel.show.costs import costs_text
+from specmodel.show.schedules import costs_text
 
 DEPLOYMENTS = {
     "moe": {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "engine": "sglang"},

@@ -35,7 +35,7 @@ class JudgedEngines(Viewed, Struct, frozen=True, kw_only=True, eq=False):
         What was assumed where the table says nothing.
     """
 
-    room = "judged"
+    room = "fitted:judged"
 
     rows: pd.DataFrame
     errors: pd.DataFrame

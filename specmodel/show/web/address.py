@@ -34,11 +34,15 @@ START = {"target": "qwen3.5-397b-a17b", "hardware": "h200_sxm"}
 """What is asked where an address says nothing."""
 
 _NAMES: dict[str, Callable[[], list[str]]] = {
+    "target": list_architectures,
+    "hardware": list_hardware,
+    "drafter": lambda: [*list_drafters(), *list_architectures()],
     "engine": list_engines,
     "acceptance": lambda: [*TYPICAL, RATE],
     "task": lambda: [*TASKS, MIXTURE],
     "view": lambda: ["schedule"],
 }
+"""Names that ship, by the field that takes them."""
 _OF_CASE = (
     *(*_OF_SECOND, "acceptance", "acceptance_rate", "task"),
     *("draft_length", "context_length", "prompt_length", "output_length", "graph_limit"),
@@ -54,9 +58,7 @@ _LONGEST = 200
 
 def choices() -> dict[str, list[str]]:
     """Return the names that ship, by the field that takes them; an address takes no path."""
-    models = list_architectures()
-    more = {"drafter": [*list_drafters(), *models], "engine": list_engines()}
-    return {"target": models, "hardware": list_hardware(), **more}
+    return {name: names() for name, names in _NAMES.items()}
 
 
 class Address(Struct, frozen=True, kw_only=True):
@@ -91,17 +93,7 @@ class Address(Struct, frozen=True, kw_only=True):
             return text
         if len(text) > _LONGEST:
             raise InputError(own, f"{text[:_LONGEST]}...", f"at most {_LONGEST} characters")
-        if own in ("target", "hardware", "drafter"):
-            return _named(own, text)
-        if own == "tpot_target":
-            return parse_seconds(own, text)
-        if own not in _NAMES:
-            return _number(own, text)
-        known = _NAMES[own]()
-        found = known_name(text, known, own)
-        if found is None:
-            raise InputError(own, text, f"one of {', '.join(known)}")
-        return found
+        return _READERS.get(own, _whole)(own, text)
 
     def arguments(self, *, is_second: bool = False) -> dict[str, Any]:
         """Return the arguments of `predict` for the first setting, or for the second."""
@@ -156,26 +148,45 @@ def _named(argument: str, text: str) -> str:
     return name
 
 
-def _number(name: str, text: str) -> float:
-    """Return a rate, or the whole number that any other field is."""
-    if name != "acceptance_rate":
-        whole = whole_of(text)
-        if whole is None or (whole == 0 and name in ("num_gpus", "batch_size")):
-            raise InputError(name, text, "a whole number")
-        return whole
+def _known(argument: str, text: str) -> str:
+    known = _NAMES[argument]()
+    found = known_name(text, known, argument)
+    if found is None:
+        raise InputError(argument, text, f"one of {', '.join(known)}")
+    return found
+
+
+def _rate(argument: str, text: str) -> float:
     try:
         return float(text.encode("ascii"))
     except ValueError:
-        raise InputError(name, text, "a number from 0 to 1") from None
+        raise InputError(argument, text, "a number from 0 to 1") from None
+
+
+def _whole(argument: str, text: str) -> int:
+    whole = whole_of(text)
+    if whole is None or (whole == 0 and argument in ("num_gpus", "batch_size")):
+        raise InputError(argument, text, "a whole number")
+    return whole
+
+
+_READERS: dict[str, Callable[[str, str], Any]] = {
+    **dict.fromkeys(_NAMES, _known),
+    **dict.fromkeys(("target", "hardware", "drafter"), _named),
+    "acceptance_rate": _rate,
+    "tpot_target": parse_seconds,
+}
+"""How the text of a field is read; others are whole numbers."""
 
 
 def command_of(arguments: Mapping[str, Any]) -> str:
     """Return the command line that asks the same as arguments of `predict`."""
     words, told = _apart(arguments)
+    if "tpot_target" in told:
+        told["tpot_target"] = f"{1000 * told['tpot_target']:.12g}ms"
     for option, value in told.items():
-        time = f"{1000 * value:.12g}ms" if option == "tpot_target" else ""
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-        words += [f"--{option.replace('_', '-')}", time or text]
+        words += [f"--{option.replace('_', '-')}", text]
     return shlex.join(["specmodel", "predict", *words])
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from specmodel.algebra.acceptance import between_tasks
 from specmodel.answers.decision import decide
 from specmodel.base.errors import InputError
-from specmodel.base.ranges import ranges_text
 from specmodel.models.architecture import load_architecture
 from specmodel.prediction.accepted import published_or_none, task_spread
 from specmodel.prediction.case import Case, case_of
@@ -17,8 +16,8 @@ from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import predicted
 from specmodel.prediction.table import Column, Row, columns_of, seconds, with_values
 from specmodel.show import report
-from specmodel.show.columns import chosen
-from specmodel.show.facts import Fact
+from specmodel.show.columns import of_table
+from specmodel.show.facts import in_words
 from specmodel.show.forms import Answer
 from specmodel.show.views import case as of_prediction, view
 from specmodel.show.web import figures
@@ -40,17 +39,6 @@ SCENARIOS = {
     "&context_length=131072&batch_size=2",
 }
 """Addresses to start from."""
-_COLUMNS = (
-    *("batch_size", "alternative", "context_length", "tpot", "throughput", "speedup"),
-    *("speedup_low", "draft_length", "best_draft_length", "limited_by"),
-)
-"""Columns of the table of an answer, in their order."""
-_TURNED = (
-    *("batch_size", "alternative", "context_length", "forward_time", "draft_length"),
-    *("break_even_tokens_per_step", "break_even_acceptance_rate"),
-)
-"""The same where acceptance is not known; what published heads would gain follows."""
-_TITLES = {"alternative": "setting", "forward_time": "TPOT plain"}
 _KEPT = 32
 """Settings and curves that are kept, as most controls leave either as it is [-]."""
 _LENGTH = 3
@@ -156,8 +144,8 @@ def _tables(settings: Sequence[Mapping[str, Any]]) -> list[Table]:
     turned = [row for row in rows if "speedup" not in row]
     names = dict.fromkeys(n for row in turned for n in row if n.startswith("speedup_"))
     heads = (Column(n, "-", "", n.replace("speedup_", "heads' "), ".2f") for n in names)
-    columns = chosen([*_TURNED, *heads, "limited_by"], **_TITLES)
-    return [_cells(known, chosen(_COLUMNS, **_TITLES)), _cells(turned, columns)]
+    *first, limit = of_table("web_turned")
+    return [_cells(known, of_table("web")), _cells(turned, [*first, *heads, limit])]
 
 
 def _cells(rows: Sequence[Row], columns: Iterable[Column]) -> Table:
@@ -173,13 +161,7 @@ def _schedule(address: Address, prediction: Prediction) -> dict[str, Any]:
     """Return the schedule for the engine of a prediction: its ranges, and what the engine reads."""
     asked = {n: v for n, v in address.arguments().items() if n != "draft_length"}
     plan = schedule(config_format=prediction.deployment.engine.stack or "vllm", **asked)
-    gains = plan.schedule.speedup
-    rows = [
-        {"batch_size": ranges_text([(a, b)]), "draft_length": n, "speedup": gains[a - 1 : b].mean()}
-        for a, b, n in plan.schedule.ranges
-    ]
-    columns = chosen(["batch_size", "draft_length", "speedup"], speedup="mean speedup")
-    return {"table": _cells(rows, columns), "plan": plan}
+    return {"table": _cells(plan.ranges(), of_table("ranges")), "plan": plan}
 
 
 @lru_cache(_KEPT)
@@ -231,17 +213,5 @@ def _template(name: str) -> Template:
 
     loader = PackageLoader("specmodel.show.web", "static")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"fact": _in_words, "seconds": seconds}
+    environment.filters |= {"fact": in_words, "seconds": seconds}
     return environment.get_template(name)
-
-
-def _in_words(fact: Fact, form: str) -> str:
-    """Return the value of a fact in a form, or its ranges, and its interval."""
-    if isinstance(fact.value, list):
-        pairs = fact.value if isinstance(fact.value[0], list) else [fact.value]
-        return ranges_text((first, last) for first, last in pairs)
-    if isinstance(fact.value, dict):
-        return "; ".join(f"{name} {form.format(own)}" for name, own in fact.value.items())
-    told = form.format(fact.value)
-    ends = "" if fact.low is None else f" ({form.format(fact.low)}-{form.format(fact.high)})"
-    return told + ends

@@ -1,0 +1,206 @@
+"""Views of a prediction's points: lengths, the peak, break-even, tasks, and plain decoding."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from specmodel.answers.advice import gain_of
+from specmodel.answers.curves import (
+    break_even_rows,
+    cases_by_task,
+    curve_of,
+    easiest_points,
+    ends_at_context,
+    published_tokens,
+    sweet_spots_with_ends,
+)
+from specmodel.answers.ranking import lengths_by_size
+from specmodel.base.errors import InputError
+from specmodel.base.ranges import spans
+from specmodel.base.text import TABLE, wrap
+from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.predicting import at_all_lengths, predicted, with_known_intervals
+from specmodel.prediction.table import Row, varies
+from specmodel.show import operator, report
+from specmodel.show.columns import of_table
+from specmodel.show.components import component_rows, component_tables, fields_of
+from specmodel.show.facts import AT, Fact, picked
+from specmodel.show.forms import Answer, text_table
+from specmodel.show.glossary import PAGES
+from specmodel.show.views import case as case_of
+
+_KINDS = {"break_even_tokens_per_step": "pays", "sure_tokens_per_step": "surely pays"}
+"""What holds from there on, by column."""
+_DASH = "-: no acceptance rate pays, or the batch does not fit in memory."
+_NONE = "No acceptance rate makes speculation pay."
+_USUAL = 3
+"""Draft length at which published acceptance is told, or the nearest considered [token]."""
+_REMEDY = "to_frame(), --csv and --json have all"
+"""What has the columns of plain decoding that have no room."""
+
+
+def lengths(prediction: Prediction, *, interval: bool | None = None) -> Answer:
+    """Return the speedup of each length, none included, by batch size and context, in all forms."""
+    p = report.with_ends(at_all_lengths(case_of(prediction)), interval)
+    names = PAGES["tables"]["lengths_by_size"].split()
+    every = {tuple(row[name] for name in names[:3]): row for row in p.rows()}.values()
+    rows = [{name: row[name] for name in names if name in row} for row in every]
+    best = report.fitting([r for r in every if r["draft_length"] == r["best_draft_length"]])
+    marked = [r | {"mark": "*" * (r["draft_length"] == r["best_draft_length"])} for r in rows]
+    cells = report.by_length(marked, "Speedup (*: the best)", "{mark}{speedup:.2f}")
+    tables = (cells + report.left_out(rows), wrap(report.ended(best, p)))
+
+    top = max(best, key=lambda row: float(row["speedup"]))
+    drafted, longest = [row["draft_length"] for row in best], p.max_draft_length
+    facts = {
+        "best_lengths": Fact(lengths_by_size(best), "token"),
+        **picked("most", _placed(top, best), "speedup", **AT, length="draft_length"),
+        "no_gain_points": Fact(drafted.count(0) or None),
+        "points": Fact(len(best)),
+        "longest_considered": Fact(longest if longest in drafted else None, "token"),
+    }
+    return report.answer(p, rows, PAGES["lengths"]["lines"], lambda: tables, facts)
+
+
+def peak(prediction: Prediction, *, interval: bool | None = None) -> Answer:
+    """Return the batch sizes at which speculation pays, and where most, in all forms."""
+    p = report.with_ends(prediction, interval)
+    if case_of(p).draft_length is not None and not p.draft_length.all():
+        raise InputError("draft_length", p.draft_length.tolist(), "at least 1")
+    spots, (pays, denial) = sweet_spots_with_ends(p), report.verbs(p)
+    best = max(spots, key=lambda row: row["peak_speedup"])
+    curve = curve_of(best, p)
+    sizes = [row["batch_size"] for row in curve]
+    gains = [gain_of(row) if row["draft_length"] else None for row in curve]
+    top = curve[sizes.index(best["peak_batch_size"])]
+    gain = gain_of(top)
+    is_open, has_gain = bool(gain and gain.is_open), round(best["peak_speedup"], 2) > 1
+    surely = [bool(g and g.low > 1) for g in gains] if gain else [r["speedup"] > 1 for r in curve]
+    where = report.place(best | {"batch_size": best["peak_batch_size"]}, spots)
+    facts = {
+        "advice": Fact(("may pay or not" if is_open else pays) if has_gain else denial),
+        **picked("most", top | {"where": where}, "speedup", **AT, length="draft_length"),
+        "pays_at": Fact(spans(sizes, surely), "request"),
+        "may_pay_at": Fact(spans(sizes, (bool(g and g.is_open) for g in gains)), "request"),
+        "largest_considered": Fact(best["largest_batch_size"], "request"),
+    }
+    texts = PAGES["sweet_spots"]["lines"]
+    return report.answer(p, spots, texts, lambda: [text_table(spots, "sweet_spots")], facts)
+
+
+def tasks(prediction: Prediction, *, interval: bool | None = None) -> Answer:
+    """Return the best length of each kind of task that acceptance is published of, in all forms."""
+    rows = list[Row]()
+    for task, case in cases_by_task(case_of(prediction)).items():
+        p = report.with_ends(predicted(case), interval)
+        of_task = zip(operator.with_alike(p, p.rows()), ends_at_context(case), strict=True)
+        for row, end in of_task:
+            alike = {"alike": str(row["draft_length"])}
+            rows.append({"task": task} | alike | row | {"ends_at_context": end})
+    others = {k: v for k, v in prediction.assumptions.items() if k != "acceptance"}
+    prediction = replace(prediction, assumptions=others)
+
+    size = min(row["batch_size"] for row in rows)
+    least = [row for row in rows if row["batch_size"] == size]
+    facts = {
+        "batch_size": Fact(size, "request"),
+        "best_lengths": Fact({row["task"]: row["alike"] for row in least}, "token"),
+        "speedups": Fact({row["task"]: row["speedup"] for row in least}),
+    }
+    texts = PAGES["tasks"]["lines"]
+    return report.answer(prediction, rows, texts, lambda: [text_table(rows, "tasks")], facts)
+
+
+def plain(prediction: Prediction, *, components: bool = False) -> Answer:
+    """Return a prediction of plain decoding in all forms, with its components if asked for."""
+    rows = prediction.rows()
+    fitting = [row for row in rows if row["batch_size"] <= row["max_batch_size"]]
+    points = fitting or rows
+    least = min(points, key=lambda row: row["tpot"])
+    most = max(points, key=lambda row: row["throughput"])
+    of = {"at": "batch_size", "where": "where", "share": "largest_share"}
+    facts = picked("least_tpot", _placed(least, points), "tpot", **of)
+    facts |= picked("most_throughput", _placed(most, points), "throughput", **of)
+    words = report.opening(PAGES["plain"]["lines"], facts, fitting)
+
+    def page() -> str:
+        parts = [prediction.to_text(TABLE.get(), remedy=_REMEDY)]
+        parts += [component_tables(prediction)] if components else []
+        return report.page(prediction, words, *parts)
+
+    return Answer(
+        page=page,
+        facts=facts,
+        fields=fields_of(prediction, list, components=components),
+        rows=component_rows(prediction) if components else rows,
+        warnings=prediction.warnings,
+    )
+
+
+def break_even(prediction: Prediction) -> Answer:
+    """Return the acceptance from which speculation pays, and surely pays, in all forms.
+
+    Whatever acceptance it was predicted with changes nothing, unless it is by context.
+    """
+    p = with_known_intervals(prediction)
+    least = break_even_rows(p)
+    kept, is_own = report.fitting(least), "speedup" in least[0]
+    near = p.evaluation.acceptance.measured_draft_length if is_own else _USUAL
+    usual = min({row["draft_length"] for row in least}, key=lambda length: abs(length - near))
+    at_usual = [row for row in kept if row["draft_length"] == usual]
+    tokens, source = (0.0, "") if is_own else published_tokens(p, usual)
+    worth = [row["speedup_per_token"] / 10 for row in at_usual]
+    gains = [row["speedup"] > 1 for row in at_usual if is_own]
+    facts = {
+        "verb": Fact(report.verbs(prediction)[0]),
+        "usual_length": Fact(usual, "token"),
+        "tenth_adds": Fact([(min(worth), max(worth))]),
+        **_needed(kept, "break_even", "pays"),
+        **_needed(kept, "sure", "surely"),
+        "yours_pays": Fact(sum(gains) if is_own else None),
+        "published": Fact(tokens or None, "token"),
+        "published_by": Fact(report.brief_source(source)),
+    }
+    if tokens:
+        at_usual = [row | {"speedup": tokens * row["speedup_per_token"]} for row in at_usual]
+    words = PAGES["break_even"]["lines"] if "pays_from" in facts else [_NONE]
+
+    def tables() -> list[str]:
+        title = f"speedup\nat {tokens:.2f}" if tokens else "speedup\nat yours"
+        cells = text_table(at_usual, of_table("break_even", speedup=title))
+        if varies("draft_length", kept):
+            by_length = [
+                report.by_length(kept, f"Tokens a step from which it {pays}", f"{{{name}:.2f}}")
+                for name, pays in _KINDS.items()
+                if name in kept[0]
+            ]
+            cells = "\n\n".join([f"With {usual} drafted:\n{cells}", *by_length])
+        dash = f"\n{_DASH}" * ("-" in cells.split())
+        return [cells + dash + report.left_out(least)]
+
+    found = report.answer(p, least, words, tables, facts)
+    return found if is_own else replace(found, case=report.heading(p.deployment))
+
+
+def _needed(kept: list[Row], kind: str, name: str) -> dict[str, Fact]:
+    """Return the least acceptance of `kind`, at the easiest and at the hardest point, by `name`.
+
+    `kind` is "break_even" or "sure".
+    """
+    rate = f"{kind}_acceptance_rate"
+    others = {"rate": rate, "length": "draft_length", "where": "where"}
+    if rate not in kept[0]:
+        return {}
+    easiest = easiest_points(kept, rate)
+    able = [row for row in easiest if row[rate] is not None]
+    nowhere = Fact(len(easiest) - len(able) or None)
+    facts = {"points": Fact(len(easiest)), f"{name}_nowhere": nowhere}
+    for end, row in zip(("from", "everywhere"), [*able[:1], *able[1:][-1:]], strict=False):
+        column = f"{kind}_tokens_per_step"
+        facts |= picked(f"{name}_{end}", _placed(row, easiest), column, **others)
+    return facts
+
+
+def _placed(row: Row, rows: list[Row]) -> Row:
+    """Return a row with its place among others."""
+    return row | {"where": operator.place(row, rows)}
