@@ -14,7 +14,7 @@ from specmodel.show.views import case as case_of
 _COLUMNS = (
     *("batch_size", "context_length", "draft_length", "best_draft_length", "tokens_per_step"),
     *("speedup", "speedup_low", "speedup_high", "tpot", "tpot_low", "tpot_high"),
-    *("throughput", "limited_by", "in_graph", "fits"),
+    *("throughput", "limited_by", "in_graph", "max_graph_batch_size", "fits"),
 )
 _LINES = PAGES["lengths"]["lines"]
 
