@@ -105,11 +105,7 @@ def over_batch_size(
     if measured is None and frames.MEASURED in rows:
         measured = rows[rows[frames.MEASURED].notna()]
     if measured is not None:
-        found = frames.measured(measured, quantity)
-        shared = [name for name in names if name in found]
-        for i, (_, part) in enumerate(lines if shared else lines[:1]):
-            own = found.merge(part[shared].drop_duplicates()) if shared else found
-            ax.plot(own["batch_size"], own["value"], **style.crosses(i if shared else 5))
+        _crosses(ax, frames.measured(measured, quantity), names, lines)
         handles.append(style.key("measured", **style.crosses(5)))
     if quantity in _AT_1:
         style.unity(ax)
@@ -124,6 +120,16 @@ def over_batch_size(
         handles.append(style.key("does not fit in memory", **pale))
     style.name_lines(ax, title, named, handles)
     return ax
+
+
+def _crosses(
+    ax: Axes, found: pd.DataFrame, names: Sequence[str], lines: Sequence[tuple[str, pd.DataFrame]]
+) -> None:
+    """Draw what was measured: of each line those that agree with it; all in black if none is named."""
+    shared = [name for name in names if name in found]
+    for i, (_, part) in enumerate(lines if shared else lines[:1]):
+        own = found.merge(part[shared].drop_duplicates()) if shared else found
+        ax.plot(own["batch_size"], own["value"], **style.crosses(i if shared else 5))
 
 
 def _axes(ax: Axes, rows: pd.DataFrame, quantity: str) -> None:

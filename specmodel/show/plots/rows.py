@@ -28,8 +28,6 @@ MOST_POLICIES = 24
 """Policies that a figure compares [-]."""
 
 _WIDTH = 24
-_SHORT = {"batch_size": "batch", "draft_length": "drafted", "context_length": "context"}
-"""Names of points above their waterfalls."""
 _LEAST_WRITTEN = 0.005
 """Least term that does not round to 0 [-]."""
 _TERMS = TABLES["terms"]
@@ -75,7 +73,7 @@ def waterfalls(
     terms = list(moving[moving].index)
     points = own.groupby(list(frames.POINT), sort=False)
     for ax, (_, part) in zip(axes, points, strict=True):
-        told = [f"{_SHORT[name]} {part[name].iloc[0]:g}" for name in varying]
+        told = [f"{frames.words(name)} {part[name].iloc[0]:g}" for name in varying]
         told += [] if frames.fits(part).all() else ["does not fit"]
         _waterfall(ax, part.set_index("term")["value"].reindex(terms, fill_value=0.0))
         ax.set_title("\n".join(told), size=SMALL, loc="left", pad=3)

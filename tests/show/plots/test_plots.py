@@ -301,7 +301,7 @@ def test_waterfalls_lead_from_the_ideal_to_the_predicted():
     for outcome in values:
         drawn = plots.waterfalls(table, [ax(), ax()], outcome=outcome)
         spans[outcome] = [sorted((x, x + width)) for each in drawn for x, _, width, _ in bars(each)]
-        assert [each.get_title(loc="left") for each in drawn] == ["batch 1", "batch 8"]
+        assert [each.get_title(loc="left") for each in drawn] == ["batch size 1", "batch size 8"]
     assert spans["target_efficiency"] == [[0, 1], [0.75, 1], [0, 0.75]] * 2
     assert spans["speedup"] == [[0, 4], [3, 4], [2.5, 3], [0, 2.5]] * 2
     words = ["loading more experts", "the drafter's passes", "predicted"]
