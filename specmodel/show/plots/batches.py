@@ -125,7 +125,7 @@ def over_batch_size(
 def _crosses(
     ax: Axes, found: pd.DataFrame, names: Sequence[str], lines: Sequence[tuple[str, pd.DataFrame]]
 ) -> None:
-    """Draw what was measured: of each line those that agree with it; all in black if none is named."""
+    """Draw what was measured: of each line those that agree with it, or all in black."""
     shared = [name for name in names if name in found]
     for i, (_, part) in enumerate(lines if shared else lines[:1]):
         own = found.merge(part[shared].drop_duplicates()) if shared else found
