@@ -136,3 +136,14 @@ def test_the_peaks_of_moesd_are_those_that_its_engine_is_fitted_to():
     fitted = pd.read_csv(ROOT / "calibration/tables/moesd_vllm_a800.csv", comment="#")
     fitted = fitted.rename(columns={"value": "speedup"})
     pd.testing.assert_frame_equal(shown.drop(columns="table"), fitted[list(shown)[1:]])
+
+
+def test_what_is_said_of_moesd_is_what_its_notebook_finds():
+    """Numbers with decimals, each of which is the paper's or printed by a cell."""
+    page = (ROOT / "docs/accuracy.md").read_text(encoding="utf-8")
+    section = page.partition("\n## MoESD: paper and ours\n")[2].partition("\n## ")[0]
+    code = cells_of(ROOT / "notebooks/moesd.ipynb", "code")
+    shown = str(texts_of([cell["outputs"] for cell in code]))
+    said = set(re.findall(r"\d\.\d+", section))
+    assert len(said) > 15
+    assert {number for number in said if number not in shown} == set()
