@@ -31,8 +31,7 @@ def shown_by(path: Path) -> tuple[list[list[dict[str, Any]]], list[str]]:
         if written.getvalue():
             shown.append({"name": "stdout", "output_type": "stream", "text": lines(written)})
         if isinstance(value, Figure):
-            faults += cut_off(value)
-            shown.append(picture(value))
+            faults.append(f"{path.name}[{number}] ends with a figure: Jupyter shows pyplot's alone")
         elif value is not None and not source.rstrip().endswith(";"):
             shown.append(result(value, number + 1))
         for figure in map(plt.figure, plt.get_fignums()):

@@ -110,7 +110,9 @@ def identities(p):
     plain, step = p.forward_time, p.step_time
     growth, takes_turns = p.times.growth_by_cause(), p.evaluation.at_once is not None
     total = np.broadcast_to(sum(growth.values()), gamma.shape)
-    finite = [np.isfinite(p.values[name]) for name in p.units() if "break_even" not in name]
+    may_lack = ("break_even_acceptance_rate", "max_graph_batch_size")
+    known = [name for name in p.units() if not name.startswith(may_lack)]
+    finite = [np.isfinite(p.values[name]) for name in known]
     return {
         "utility is speedup": p.utility == p.speedup,
         "speedup": same(p.speedup, p.tokens_per_step * plain / step),

@@ -16,7 +16,7 @@ from notebook_run import texts_of
 from rows import slow
 
 NEEDS = {"policies_recorded": "pyarrow", "capacity": "numba", "rollouts": "numba"}
-SHORT = ("sweet_spot",)
+SHORT = ("moesd",)
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LONG = [path.stem for path in NOTEBOOKS if path.stem not in SHORT]
@@ -64,9 +64,9 @@ def test_a_notebook_is_short(path):
 
 
 def typed_numbers(text):
-    """Numbers in a text, but those in code, in names such as H200, and of figures cited."""
+    """Numbers in a text, but those in code, in names such as H200, and of what is cited."""
     text = re.sub(r"`[^`]*`", "", text)
-    text = re.sub(r"arXiv:\S+|#\d+|Figures? \d+((,| and) \d+)*", "", text)
+    text = re.sub(r"arXiv:\S+|#\d+|NeurIPS \d+|(Figure|Table)s? \d+((,| and) \d+)*", "", text)
     return re.findall(r"\S*\d\S*", re.sub(r"[\w.+/-]*[^\W\d][\w.+/-]*", "", text))
 
 
@@ -126,3 +126,24 @@ def test_the_evaluation_that_a_notebook_reads_is_the_one_of_the_results():
     pd.testing.assert_frame_equal(
         shown, own.loc[list(shown), list(shown.index)].T, check_names=False
     )
+
+
+def test_the_peaks_of_moesd_are_those_that_its_engine_is_fitted_to():
+    """What the notebook calls Table 1."""
+    import pandas as pd
+
+    shown = pd.read_csv(ROOT / "notebooks/data/moesd_peaks.csv", comment="#").query("table == 1")
+    fitted = pd.read_csv(ROOT / "calibration/tables/moesd_vllm_a800.csv", comment="#")
+    fitted = fitted.rename(columns={"value": "speedup"})
+    pd.testing.assert_frame_equal(shown.drop(columns="table"), fitted[list(shown)[1:]])
+
+
+def test_what_is_said_of_moesd_is_what_its_notebook_finds():
+    """Numbers with decimals, each of which is the paper's or printed by a cell."""
+    page = (ROOT / "docs/accuracy.md").read_text(encoding="utf-8")
+    section = page.partition("\n## MoESD: paper and ours\n")[2].partition("\n## ")[0]
+    code = cells_of(ROOT / "notebooks/moesd.ipynb", "code")
+    shown = str(texts_of([cell["outputs"] for cell in code]))
+    said = set(re.findall(r"\d\.\d+", section))
+    assert len(said) > 15
+    assert {number for number in said if number not in shown} == set()

@@ -259,8 +259,9 @@ def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
     pandas.DataFrame
         A row for each alternative and point: alternative, batch_size, context_length,
         best_draft_length; speedup, target_efficiency, tpot, throughput and limited_by with it;
-        tpot_plain and throughput_plain without speculation; fits, and throughput_per_gpu; with
-        intervals speedup_low and speedup_high, None where nothing is drafted.
+        tpot_plain and throughput_plain without speculation; fits, throughput_per_gpu and
+        max_graph_batch_size; with intervals speedup_low and speedup_high, None where nothing is
+        drafted.
     """
     import pandas as pd
 
@@ -286,6 +287,7 @@ def compared_rows(predictions: Mapping[str, Prediction]) -> list[Row]:
             "throughput_plain": p.batch_size / p.forward_time,
             "fits": p.fits,
             "throughput_per_gpu": p.batch_size / p.tpot / p.deployment.layout.num_gpus,
+            "max_graph_batch_size": p.max_graph_batch_size,
         }
         if all(each.intervals for each in predictions.values()):
             gain, none = (p.intervals or {})["speedup"], np.array(None)

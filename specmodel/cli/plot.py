@@ -50,28 +50,45 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
           | specmodel plot speedup - --output ./speedup.pdf
       specmodel plot active-experts --output unions.svg
     """
+    from specmodel.base.tables import read_table
     from specmodel.show.plots import KINDS
-    from specmodel.show.plots.figures import COLUMN_WIDTH, check_figure, kind_of, save_figure
+    from specmodel.show.plots.figures import check_figure, kind_of, save_figure
+    from specmodel.show.plots.frames import TEXT
 
     name = kind.replace("-", "_")
     drawn = kind_of(name)
     if drawn is None:
         known = nearest(kind.replace("_", "-"), [known.replace("_", "-") for known in KINDS])
         raise InputError("kind", kind, f"one of {known}")
-    choices = given(options, ("outcome", "marks"))
+    choices = given(options, ("outcome", "marks", "measured"))
     taken = signature(drawn.draw).parameters
     refuse_given(options, choices.keys() - taken.keys(), f"none with {kind}")
     if "outcome" in choices:
         choices["outcome"] = choices["outcome"].replace("-", "_")
-    width = options["width"]
-    inches = COLUMN_WIDTH if width is None else width
-    if not LEAST_WIDTH <= inches <= MOST_WIDTH:
-        raise InputError("width", width, f"inches from {LEAST_WIDTH:g} to {MOST_WIDTH:g}")
+    inches = _width(options["width"])
+    if "measured" in choices:
+        choices["measured"] = read_table(choices["measured"], TEXT, "measured")
     check_figure("output", output)
     rows = _chosen(_table(name, table), where)
     has_title = options["has_title"]
     save_figure(name, rows, output, "output", width=inches, has_title=has_title, **choices)
     click.echo(f"Wrote {output}.")
+
+
+def _width(told: str | None) -> float:
+    """Return the width of a figure: that of one column of a paper, of both, or so many inches."""
+    from specmodel.show.plots.figures import WIDTHS
+
+    if told is None or told in WIDTHS:
+        return WIDTHS[told or "column"]
+    expected = f"column, page, or inches from {LEAST_WIDTH:g} to {MOST_WIDTH:g}"
+    try:
+        inches = float(told)
+    except ValueError:
+        raise InputError("width", told, expected) from None
+    if not LEAST_WIDTH <= inches <= MOST_WIDTH:
+        raise InputError("width", told, expected)
+    return inches
 
 
 def _table(kind: str, path: str | None) -> "pd.DataFrame":

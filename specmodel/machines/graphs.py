@@ -67,9 +67,24 @@ class GraphLimit(Struct, frozen=True, kw_only=True):
 
     def _next(self, size: float, each: float) -> float:
         """Return the least captured size that holds a pass, of so many tokens a request."""
-        rounded = [-(-own // each) * each for own in self.sizes]
-        captured = [own for own in rounded if own <= self.count] or [each]
+        captured = self._captured(each)
         return min((own for own in captured if size <= own <= self.count), default=np.inf)
+
+    def _captured(self, each: float) -> list[float]:
+        """Return the sizes that are captured of those given, of so many tokens a request."""
+        rounded = [-(-own // each) * each for own in self.sizes]
+        return [own for own in rounded if own <= self.count] or [each]
+
+    def most_requests(self, verify_tokens: FloatArray, replicas: int) -> FloatArray:
+        """Return the most requests of all replicas whose pass a graph holds [request].
+
+        `verify_tokens` are those of each request [token].
+        """
+        each = verify_tokens if self.unit == "token" else np.ones_like(verify_tokens)
+        counts = np.full_like(each, self.count)
+        if self.sizes:
+            counts = np.vectorize(lambda own: max(self._captured(own)), otypes=[float])(each)
+        return np.asarray(counts // each * replicas * (counts <= self.count))
 
     @property
     def typed(self) -> str:

@@ -35,6 +35,13 @@ def _in_graph(e: Evaluation) -> Array:
     return ~limit.is_beyond(batch_size, tokens, e.deployment.layout.replicas)
 
 
+def _max_graph_batch_size(e: Evaluation) -> Array:
+    limit, verify_tokens = e.deployment.graph_limit, e.points["verify_tokens"].astype(float)
+    if limit is None:
+        return np.full(verify_tokens.shape, np.nan)
+    return limit.most_requests(verify_tokens, e.deployment.layout.replicas)
+
+
 COLUMNS = (
     _point("batch_size", "request", "sequences decoded together", "batch\nsize"),
     _point(
@@ -131,6 +138,12 @@ COLUMNS = (
         "-",
         "whether a CUDA graph of the engine holds the verify pass, where it has any",
         source=_in_graph,
+    ),
+    Column(
+        "max_graph_batch_size",
+        "request",
+        "largest batch whose verify pass a CUDA graph holds; NaN without a limit",
+        source=_max_graph_batch_size,
     ),
     Column(
         "break_even_acceptance_rate",

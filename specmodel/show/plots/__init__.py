@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from specmodel.show.plots.maps import (
         best_draft_length as best_draft_length,
         break_even as break_even,
+        speedup_map as speedup_map,
     )
     from specmodel.show.plots.passes import components as components, roofline as roofline
     from specmodel.show.plots.rows import (
         capacity as capacity,
         policies as policies,
+        policy_bars as policy_bars,
         sobol as sobol,
         tornado as tornado,
         waterfalls as waterfalls,

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+_ROOM = 0.2
+"""Inches from one batch size to the next along a front."""
 _MANY, _MOST_CHARACTERS = 300, 36
 _LAWS = {"law": "-", "independent": "--"}
+_LAWS_TOLD = {"law": "with routing correlation, fitted", "independent": "independent routing"}
 _PHASES = {"baseline": "0.72", "test": "0.93"}
-_MET = {"tpot_p90": "TPOT, p90 (ms)", "ttft_p90": "TTFT, p90", "goodput": "in targets (%)"}
+_MET = {"tpot_p90": "TPOT, p90 (ms)", "ttft_p90": "TTFT, p90 (ms)", "goodput": "in targets (%)"}
 _RATES = ("throughput_per_gpu", "throughput")
 _LOADS = {"request_rate": "rate of requests (requests/s)", "users": "users (requests)"}
 
@@ -46,7 +49,7 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
         dots = style.points(i, mfc="none", label=label)
         handles += ax.plot(part["tokens"], part["measured"], **dots)
     black: Style = {"color": "black", "linewidth": 1}
-    handles += [style.key(law, linestyle=dashes, **black) for law, dashes in _LAWS.items()]
+    handles += [style.key(_LAWS_TOLD[law], linestyle=d, **black) for law, d in _LAWS.items()]
     ax.set(xlabel="tokens of one sequence in a pass", ylabel="experts loaded per layer")
     ax.set_ylim(0, None)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -176,23 +179,52 @@ def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
     frames.need_positive(rows, "tpot", plain)
     frames.need_single(rows, "context_length")
     rows = rows[frames.fits(rows)]
-    for i, (name, time) in enumerate({"plain": plain, "with speculation": "tpot"}.items()):
+    is_front = {}
+    for i, (name, time) in enumerate({"plain decoding": plain, "speculative": "tpot"}.items()):
         points = rows.assign(user=1 / rows[time], rate=rows[rate] * rows["tpot"] / rows[time])
-        ax.plot(points["user"], points["rate"], **style.points(i, markersize=1.5))
+        ax.plot(points["user"], points["rate"], **style.points(i, markersize=1.5, alpha=0.5))
         front = points.sort_values(["user", "rate"], ascending=False)
         front = front[front["rate"] > front["rate"].cummax().shift(fill_value=0.0)]
         ax.plot(front["user"], front["rate"], **style.series(i, label=name))
+        is_front[name] = front
+    _batch_sizes(ax, is_front["speculative"])
     for told, target in frames.targets(rows).items():
         line: Style = {"color": "black", "linestyle": ":", "linewidth": 0.8}
         ax.axvline(1 / target, label=f"{told} {seconds(target)}", **line)
-    ax.set(xlim=(0, None), ylim=(0, None), xlabel="tokens/s of a user")
-    ax.set_ylabel("tokens/s of a GPU" if rate == _RATES[0] else "tokens/s of all GPUs")
-    style.legend_above(ax)
+    ax.set(xlim=(0, None), ylim=(0, None), xlabel="output tokens/s/user")
+    ax.set_ylabel("output tokens/s/GPU" if rate == _RATES[0] else "output tokens/s of all GPUs")
+    handles = ax.get_legend_handles_labels()[0]
+    if "alternative" in rows and rows["alternative"].nunique() > 1:
+        handles.append(style.key("other layouts", color=style.GREY, marker="o", ms=1.5, ls=""))
+    style.legend_above(ax, handles=handles)
     return ax
 
 
+def _batch_sizes(ax: Axes, front: pd.DataFrame) -> None:
+    """Write batch sizes beside the points of a front, where those before have left room."""
+    last = None
+    for _, row in front.iterrows():
+        place = ax.transData.transform((row["user"], row["rate"]))
+        if last is None or np.hypot(*(place - last)) > _ROOM * ax.figure.dpi:
+            told = f"B={row['batch_size']:g}" if last is None else f"{row['batch_size']:g}"
+            ax.annotate(
+                told,
+                (row["user"], row["rate"]),
+                (3, 3),
+                textcoords="offset points",
+                size=style.SMALL,
+            )
+            last = place
+
+
+def load_panels(table: pd.DataFrame) -> int:
+    """Return the panels of `load`: two where there were no targets."""
+    has_targets = "goodput" not in table or table["goodput"].notna().any()
+    return 3 if has_targets else 2
+
+
 def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
-    """Draw TPOT, TTFT and the share of requests within targets over the rate, a line a policy.
+    """Draw TPOT, TTFT and, if there are targets, the share within them over the rate by policy.
 
     Parameters
     ----------
@@ -201,31 +233,29 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         and goodput, which is missing where there was no target; at most six policies. Lines stand
         at tpot_target and ttft_target where there are such columns.
     axes
-        Three, that share the horizontal axis.
+        As many as `load_panels` says, that share the horizontal axis.
     """
     x = next((name for name in _LOADS if name in table and table[name].notna().any()), "users")
     x = x if {*_LOADS} & {*table} else "request_rate"
     rows = frames.checked(table, (x, *_MET), ("policy",), may_lack=["goodput"])
     frames.need_positive(rows, x, "tpot_p90", "ttft_p90")
     policies = frames.parts(rows, ["policy"], x, "policies")
-    for ax, (met, label) in zip(axes, _MET.items(), strict=True):
+    for ax, (met, label) in zip(axes, _MET.items(), strict=False):
         for i, ((name,), part) in enumerate(policies):
             line = style.series(i, label=style.shortened(str(name), 30))
             ax.plot(part[x], part[met], **line)
-        ax.set(xscale="log", ylabel=label)
-        style.si_axis(ax.xaxis)
-    times, firsts, shares = axes
+        ax.set(ylabel=label, ylim=(0, None))
+        style.counts_axis(ax, rows[x], "")
+    times, firsts, *shares = axes
     for told, target in frames.targets(rows).items():
         ax = times if told == "TPOT" else firsts
         ax.axhline(target, color="black", linestyle=":", linewidth=0.8, zorder=1)
-    times.set_ylim(0, None)
-    firsts.set_yscale("log")
-    style.si_axis(firsts.yaxis, "s")
-    style.in_milliseconds(times.yaxis)
-    shares.set(xlabel=_LOADS[x], ylim=(-0.05, 1.05))
-    style.in_percent(shares.yaxis)
-    if rows["goodput"].isna().all():
-        shares.text(0.5, 0.5, "no targets given", ha="center", transform=shares.transAxes)
+    for ax in (times, firsts):
+        style.in_milliseconds(ax.yaxis)
+    for ax in shares:
+        ax.set_ylim(-0.05, 1.05)
+        style.in_percent(ax.yaxis)
+    axes[-1].set_xlabel(_LOADS[x])
     handles = times.get_legend_handles_labels()[0]
     if frames.targets(rows):
         handles.append(style.key("target", color="black", linestyle=":", linewidth=0.8))

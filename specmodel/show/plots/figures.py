@@ -23,10 +23,12 @@ COLUMN_WIDTH = 3.3
 """Width of a column of a paper, in inches."""
 TWO_COLUMNS = 6.8
 """Width of two columns and the gap between them, in inches."""
+WIDTHS = {"column": COLUMN_WIDTH, "page": TWO_COLUMNS}
 FONT_SIZE = 8
 """Size of labels in points; the smallest text, in ticks and legends, has 6.7."""
 
 _DPI = 300
+_DATES = {"svg": "Date", "pdf": "CreationDate"}
 _CHARACTERS_AN_INCH = 19
 _SHARED = ("timeline", "load")
 """Kinds whose panels share the horizontal axis."""
@@ -37,13 +39,15 @@ class Kind(Struct, frozen=True):
     """A kind of figure, and the height that it wants without the legends above, in inches.
 
     Where the vertical axis numbers rows, each adds `row_height`, up to `most_height` in all.
+    `panels` says how many share an axis, one above the other or, `is_across`, side by side.
     """
 
     draw: Callable[..., Any]
     height: float
     row_height: float = 0.0
     most_height: float = 8.0
-    panels: int = 1
+    panels: Callable[[pd.DataFrame], int] | None = None
+    is_across: bool = False
 
 
 KINDS = {
@@ -54,19 +58,21 @@ KINDS = {
         Kind(curves.active_experts, 2.1),
         Kind(maps.best_draft_length, 0.8, 0.2, most_height=3.5),
         Kind(maps.break_even, 0.8, 0.2, most_height=3.5),
+        Kind(maps.speedup_map, 0.8, 0.2, most_height=3.5),
         Kind(passes.roofline, 2.4),
         Kind(passes.components, 2.3),
-        Kind(rows.waterfalls, 0.8, 0.36),
+        Kind(rows.waterfalls, 0.8, 0.24, panels=rows.num_points, is_across=True),
         Kind(rows.tornado, 0.85, 0.36),
         Kind(rows.sobol, 1.0, 0.3),
         Kind(curves.predicted_against_measured, 3.2),
         Kind(curves.closed_loop, 2.2),
-        Kind(curves.timeline, 2.8, panels=2),
+        Kind(curves.timeline, 2.8, panels=lambda _: 2),
         Kind(rows.policies, 0.6, 0.25),
         Kind(curves.pareto, 2.4),
-        Kind(curves.load, 4.2, panels=3),
+        Kind(rows.policy_bars, 2.3),
+        Kind(curves.load, 4.2, panels=curves.load_panels),
         Kind(rows.capacity, 0.8, 0.3),
-        Kind(curves.drain, 3.8, panels=2),
+        Kind(curves.drain, 3.8, panels=lambda _: 2),
     )
 }
 """Kinds of figures by the names of the functions that draw them."""
@@ -97,9 +103,12 @@ def save_figure(
     from matplotlib import rc_context
 
     # TrueType fonts in PDF, as some venues refuse Type 3, and text in SVG
-    with rc_context({"font.size": FONT_SIZE, "pdf.fonttype": 42, "svg.fonttype": "none"}):
+    look: Any = {"font.size": FONT_SIZE, "pdf.fonttype": 42, "svg.fonttype": "none"}
+    suffix = Path(path).suffix[1:]
+    undated = {_DATES[suffix]: None} if suffix in _DATES else None
+    with rc_context(look | {"svg.hashsalt": kind}):  # the same table gives the same bytes
         drawn = BytesIO()
-        draw_figure(kind, table, **settings).savefig(drawn, format=Path(path).suffix[1:])
+        draw_figure(kind, table, **settings).savefig(drawn, format=suffix, metadata=undated)
     write_bytes(path, drawn.getvalue(), argument)
 
 
@@ -108,7 +117,7 @@ def draw_figure(
     table: pd.DataFrame,
     *,
     width: float = COLUMN_WIDTH,
-    has_title: bool = True,
+    has_title: bool = False,
     **settings: Any,
 ) -> Figure:
     """Draw a kind that `kind_of` knows, as high as need be, on a figure that is not pyplot's."""
@@ -119,10 +128,14 @@ def draw_figure(
     draft = chosen.most_height if chosen.row_height else chosen.height
     figure = Figure(figsize=(width, draft), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
-    axes = figure.subplots(chosen.panels, squeeze=False, sharex=kind in _SHARED)[:, 0]
-    chosen.draw(table, axes if chosen.panels > 1 else axes[0], **settings)
+    count = chosen.panels(table) if chosen.panels else 1
+    shape = (1, count) if chosen.is_across else (count, 1)
+    shared: Any = {"sharex": kind in _SHARED, "sharey": chosen.is_across}
+    axes = figure.subplots(*shape, squeeze=False, **shared).ravel()
+    chosen.draw(table, axes if chosen.panels else axes[0], **settings)
     above = _title(figure, table) if has_title else 0.0
-    num_rows = sum(abs(ax.get_ylim()[1] - ax.get_ylim()[0]) for ax in axes)
+    ends = [ax.get_ylim() for ax in axes[: 1 if chosen.is_across else None]]
+    num_rows = sum(abs(high - low) for low, high in ends)
     wanted = chosen.height + chosen.row_height * num_rows
     height = min(max(wanted, _LEAST_HEIGHT), chosen.most_height)
     legends = [legend for ax in figure.axes if (legend := ax.get_legend())]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError, in_one_line
 from specmodel.base.tables import as_numbers, need_columns
 from specmodel.prediction.columns import COLUMN_UNITS, with_interval
 from specmodel.show.columns import by_name
+from specmodel.show.glossary import TABLES
 from specmodel.show.plots.style import MOST_LINES
 
 ARGUMENT = "table"
@@ -17,6 +19,9 @@ ARGUMENT = "table"
 
 POINT = ("batch_size", "draft_length", "context_length")
 """Columns that tell points of a prediction apart."""
+
+GRAPHS = "max_graph_batch_size"
+"""Column of the batch size up to which CUDA graphs hold a row's steps."""
 
 MEASURED = "measured"
 """Column of what was measured of the quantity of a figure."""
@@ -34,10 +39,11 @@ TEXT = (
 )
 """Columns that are read as text even if they look like numbers."""
 
+AXES = TABLES["axes"]
 _UNITS = {"token": "tokens", "request": "requests", "s": "ms", "token/s": "tokens/s", "B": "B"}
 _NEVER_NEGATIVE = ("spread", "time")
 """Columns of numbers from 0: others may fall below, or have axes that say so themselves."""
-RATIOS = {"speedup": "×", "utility": "×", "target_efficiency": "ratio"}
+RATIOS = {"speedup": "×", "utility": "×", "target_efficiency": ""}
 _LAST = ("draft_length", "verify_tokens", "tokens_per_step")
 """Columns that tell lines apart only if nothing else does."""
 _RESULTS = {
@@ -122,11 +128,34 @@ def parts(
     return [(key, part.sort_values(x, kind="stable")) for key, part in groups]
 
 
-def lines(table: pd.DataFrame, x: str, quantity: str) -> tuple[str, list[tuple[str, pd.DataFrame]]]:
-    """Return the legend's title, and the label of each line with its points by rising `x`."""
+def lines(
+    table: pd.DataFrame, x: str, quantity: str
+) -> tuple[str, list[str], list[tuple[str, pd.DataFrame]]]:
+    """Return what tells lines apart: a title, the columns, and each name with its points.
+
+    Points are by rising `x`. Names such as "experts_per_token=8" that all start alike are values of
+    one thing, which is then the title.
+    """
     names = _coordinates(table, x, quantity)
     found = parts(table, names, x, f"lines, by {', '.join(map(words, names))}")
-    return titled(names), [(", ".join(map(plain, key)), part) for key, part in found]
+    told, title = [", ".join(map(plain, key)) for key, _ in found], titled(names)
+    starts = {name.partition("=")[0] for name in told}
+    if len(starts) == 1 < len(told) and all("=" in name for name in told):
+        title, told = words(*starts), [name.partition("=")[2] for name in told]
+    return title, names, [(name, part) for name, (_, part) in zip(told, found, strict=True)]
+
+
+def measured(table: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    """Return what was measured of a quantity over the batch size, as its column ``value``."""
+    name = MEASURED if MEASURED in table else quantity
+    need_columns(table, ["batch_size", name], argument=MEASURED)
+    rows = table.assign(batch_size=as_numbers(table["batch_size"]), value=as_numbers(table[name]))
+    is_finite = np.isfinite(rows[["batch_size", "value"]].to_numpy()).all(axis=1)
+    wrong = ~is_finite | (rows["batch_size"] <= 0)
+    if rows.empty or wrong.any():
+        value = "no rows" if rows.empty else rows.loc[wrong, ["batch_size", name]].iloc[0].tolist()
+        raise InputError(MEASURED, value, "rows with a batch size above 0 and a number")
+    return rows
 
 
 def _of_memory(table: pd.DataFrame) -> tuple[str, ...]:
@@ -165,8 +194,8 @@ def unit(name: str) -> str:
 
 
 def words(name: str) -> str:
-    """Return the name of a column or input for a reader: blanks for "_", ": " for "."."""
-    return in_one_line(name.replace("_", " ").replace(".", ": "))
+    """Return the field's name of a column or input, else its own: blanks for "_", ": " for "."."""
+    return AXES.get(name) or in_one_line(name.replace("_", " ").replace(".", ": "))
 
 
 def plain(value: object) -> str:

@@ -9,14 +9,16 @@ import numpy as np
 import pandas as pd
 
 from specmodel.show.plots import frames
-from specmodel.show.plots.style import SMALL, Style, count_label, label_room
+from specmodel.show.plots.style import SMALL, Style, count_label, folded, label_room
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import XAxis, YAxis
-    from matplotlib.collections import QuadMesh
 
+_ACCEPTANCES = ("acceptance_rate", "accepted_fraction", "tokens_per_step")
 _MOST_EDGED = 20
+_PALER = 1.5
+"""Range of colours over that of numbers, so that black is read on all of them [-]."""
 _STEPS = [n * 10**power for power in range(6) for n in (1, 2, 3, 5)]
 """Every how manyth cell may be numbered."""
 
@@ -39,8 +41,8 @@ def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
     if "draft_length" in rows and rows["context_length"].nunique() == 1:
         rows = frames.checked(rows, ("draft_length", "speedup"))
         rows["speedup"] = rows["speedup"].mask(rows["hatched"])
-        title = f"speedup, framed: the best{note}"
-        _draw(ax, rows, ("speedup", "draft_length"), lambda value: f"{value:.1f}", title)
+        title = f"speedup, framed: the best, 0: the drafter stays loaded{note}"
+        _draw(ax, rows, ("speedup", "draft_length"), _two_digits, title)
         _frame(ax, rows)
         return ax
     if "draft_length" in rows:
@@ -48,6 +50,28 @@ def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
     title = f"best draft length (tokens){note}"
     _draw(ax, rows, (best, "context_length"), lambda value: f"{value:g}", title)
     return ax
+
+
+def speedup_map(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw the speedup over batch size and acceptance, and where it breaks even.
+
+    Parameters
+    ----------
+    table, ax
+        Columns batch_size, speedup, and acceptance_rate or else tokens_per_step, as a sweep has
+        them, a row for each pair. What does not fit is hatched.
+    """
+    y = next((name for name in _ACCEPTANCES if name in table), _ACCEPTANCES[0])
+    rows = frames.checked(table, ("batch_size", y, "speedup"))
+    hatched = ~frames.fits(rows)
+    rows = rows.assign(hatched=hatched, speedup=rows["speedup"].mask(hatched))
+    note = ", hatched: does not fit" if hatched.any() else ""
+    _draw(ax, rows, ("speedup", y), _two_digits, f"speedup{note}")
+    return ax
+
+
+def _two_digits(value: float) -> str:
+    return f"{value:.2f}"
 
 
 def _frame(ax: Axes, rows: pd.DataFrame) -> None:
@@ -103,26 +127,61 @@ def _draw(
     cells = rows.pivot(index=y, columns="batch_size", values=quantity)
     hatched = rows[rows["hatched"]].pivot(index=y, columns="batch_size", values="hatched")
     edges = "white" if max(cells.shape) <= _MOST_EDGED else "none"
-    mesh = ax.pcolormesh(cells.to_numpy(), cmap="cividis", edgecolors=edges, linewidth=0.2)
+    mesh = ax.pcolormesh(cells, edgecolors=edges, linewidth=0.2, **_colours(quantity, cells))
+    if quantity == "speedup" and _border(ax, cells.to_numpy()):
+        title += ", dashed: break-even"
+    beyond = rows[rows["batch_size"] > rows.get(frames.GRAPHS, np.inf)]
+    if len(beyond):
+        sizes, others = pd.Index(beyond["batch_size"]), pd.Index(beyond[y])
+        x, y_ = cells.columns.get_indexer(sizes) + 0.9, cells.index.get_indexer(others) + 0.12
+        ax.plot(x, y_, ".", color="black", markersize=2)
+        title += ", dots: beyond CUDA graphs"
     lines: Style = {"facecolor": "none", "edgecolor": "0.6", "hatch": "//////", "linewidth": 0}
     ax.pcolor(hatched.reindex_like(cells).to_numpy(dtype=float), **lines)
     ax.tick_params(length=2, labelsize=SMALL)
     _number(ax.xaxis, cells.columns)
     _number(ax.yaxis, cells.index)
     if _has_room(ax, cells, write):
-        _write(ax, mesh, cells, write)
+        own: Style = {"ha": "center", "va": "center", "size": SMALL}
+        for (i, j), value in np.ndenumerate(cells.to_numpy()):
+            if not np.isnan(value):
+                ax.text(j + 0.5, i + 0.5, write(value), **own)
     else:
         bar = ax.figure.colorbar(mesh, ax=ax, pad=0.02)
         bar.ax.tick_params(labelsize=SMALL)
         if (rows[quantity] % 1 == 0).all():
             bar.locator = MaxNLocator(integer=True)
-    ax.set_title(title, size=SMALL, loc="left", pad=3)
+    width = int(ax.bbox.width / label_room(ax.xaxis, "0"))
+    ax.set_title(folded(title, max(width, len(title) // 2 + 9)), size=SMALL, loc="left", pad=3)
     ax.set(xlabel=frames.titled(["batch_size"]), ylabel=frames.titled([y]))
+
+
+def _colours(quantity: str, cells: pd.DataFrame) -> Style:
+    """Return the colours of a map: of a speedup from loss to gain, pale at 1; else from 0."""
+    from matplotlib.colors import Normalize, TwoSlopeNorm
+
+    most = _PALER * float(np.nanmax(cells.to_numpy(), initial=0.1))
+    if quantity != "speedup":
+        return {"cmap": "Blues", "norm": Normalize(0, most)}
+    # as pale at a half as at twice, and so on
+    return {"cmap": "RdBu", "norm": TwoSlopeNorm(1, 1 / max(most, 2), max(most, 2))}
+
+
+def _border(ax: Axes, values: np.ndarray[Any, np.dtype[np.float64]]) -> bool:
+    """Draw a line between cells that gain and cells that lose; return whether there are both."""
+    gains = np.where(np.isnan(values), np.nan, values >= 1)
+    line: Style = {"color": "black", "linewidth": 1, "linestyle": (0, (2, 1)), "zorder": 2}
+    across, down = np.diff(gains, axis=1), np.diff(gains, axis=0)
+    for i, j in np.argwhere(np.nan_to_num(across)):
+        ax.plot([j + 1, j + 1], [i, i + 1], **line)
+    for i, j in np.argwhere(np.nan_to_num(down)):
+        ax.plot([j, j + 1], [i + 1, i + 1], **line)
+    return bool(np.nanmin(gains) < np.nanmax(gains))
 
 
 def _number(axis: XAxis | YAxis, counts: pd.Index[Any]) -> None:
     """Label the cells along an axis, every n-th where the labels of all have no room."""
-    labels = [count_label(float(count)) for count in counts]
+    labels = [count_label(round(float(count), 4)) for count in counts]
     cell = getattr(axis.axes.bbox, "width" if axis.axis_name == "x" else "height") / len(counts)
     room = label_room(axis, labels)
     step = next(n for n in _STEPS if n * cell > room or n >= len(counts))
@@ -141,14 +200,3 @@ def _has_room(ax: Axes, cells: pd.DataFrame, write: Callable[[float], str]) -> b
     text.remove()
     across, down = ax.bbox.width / columns, ax.bbox.height / rows
     return bool(box.width < 0.8 * across and 1.4 * box.height < down)
-
-
-def _write(ax: Axes, mesh: QuadMesh, cells: pd.DataFrame, write: Callable[[float], str]) -> None:
-    """Write each number, black on light cells, white on dark ones."""
-    style: Style = {"ha": "center", "va": "center", "size": SMALL}
-    for (i, j), value in np.ndenumerate(cells.to_numpy()):
-        if not np.isnan(value):
-            # perceived lightness of a colour: the weights of red, green and blue of ITU-R BT.601
-            is_light = np.dot(mesh.to_rgba(value)[:3], (0.3, 0.59, 0.11)) > 0.46
-            colour = "black" if is_light else "white"
-            ax.text(j + 0.5, i + 0.5, write(value), color=colour, **style)

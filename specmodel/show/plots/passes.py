@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,8 +52,11 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
     low, high = intensity.min() / 2, 3 * max(intensity.max(), peaks.max())
     colours = {k: COLOURS[i % MOST_LINES] for k, i in style.kind_numbers(rows["kind"]).items()}
     handles = _roofs(ax, rows, np.geomspace(low, high, 200), colours)
-    markers = itertools.cycle(style.MARKERS)
-    for (name, part), marker in zip(rows.groupby("component", sort=False), markers, strict=False):
+    markers, named = itertools.cycle(style.MARKERS), list[Any]()
+    largest_first = rows.sort_values("time", ascending=False)
+    for (name, part), marker in zip(
+        largest_first.groupby("component", sort=False), markers, strict=False
+    ):
         colour = colours[part["kind"].iloc[0]]
         shape: Style = {"color": colour, "marker": marker, "markersize": 4, "linestyle": ""}
         x, y = part.sort_values("pass")[place].to_numpy().T
@@ -61,15 +65,33 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
             dot = part[part["pass"] == pass_]
             ax.plot(dot[place[0]], dot[place[1]], mfc=face, label="_", **shape)
         label = style.shortened(frames.words(str(name)), 24)
-        handles += ax.plot([], [], label=label, **shape)
+        named.append((label, x[-1], y[-1], shape))
     bottom, top = 0.4 * rows["flops_per_s"].min(), 3 * rows["peak_flops_per_s"].max()
     ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top))
     for axis in (ax.xaxis, ax.yaxis):
         style.si_axis(axis)
     note = "" if frames.fits(rows).all() else "\nof a batch that does not fit in memory"
     ax.set(xlabel="arithmetic intensity (FLOP/B)" + note, ylabel="attained (FLOP/s)")
+    handles += [
+        ax.plot([], [], label=label, **shape)[0] for label, *_, shape in _crowded(ax, named)
+    ]
     style.legend_above(ax, "hollow: decode step, filled: verify pass", handles, side="right")
     return ax
+
+
+def _crowded(ax: Axes, named: Sequence[tuple[str, float, float, Style]]) -> list[Any]:
+    """Name points beside them, in the order given; return those that have no room for it."""
+    taken, left = list[Any](), []
+    for label, x, y, shape in named:
+        own: Style = {"textcoords": "offset points", "size": SMALL, "color": shape["color"]}
+        text = ax.annotate(label, (x, y), (4, -6), **own)
+        box = text.get_window_extent()
+        if box.x1 > ax.bbox.x1 or any(box.overlaps(other) for other in taken):
+            text.remove()
+            left.append((label, x, y, shape))
+        else:
+            taken.append(box)
+    return left
 
 
 def components(table: pd.DataFrame, ax: Axes) -> Axes:
@@ -126,7 +148,7 @@ def _looks(rows: pd.DataFrame, names: list[str]) -> dict[str, Style]:
 
 
 def _roofs(ax: Axes, rows: pd.DataFrame, x: Any, colours: dict[str, str]) -> list[Any]:
-    """Draw the roofs of the data sheet by dtype, and dashed those of fitted kernels by kind."""
+    """Draw the roofs of the data sheet by dtype, and dashed that of the kernels that take most."""
     handles = []
     sheet = rows.drop_duplicates(["peak_flops_per_s", "peak_bytes_per_s"])
     for i, (_, row) in enumerate(sheet.iterrows()):
@@ -136,9 +158,9 @@ def _roofs(ax: Axes, rows: pd.DataFrame, x: Any, colours: dict[str, str]) -> lis
         handles += ax.plot(x, np.minimum(peak, x * slope), label=label, **solid)
         ridge: Style = {"label": f"ridge, {peak / slope:.0f} FLOP/B", "linestyle": ":"}
         handles.append(ax.axvline(peak / slope, **(solid | ridge | {"linewidth": 0.7})))
-    fitted = rows.sort_values("time", ascending=False).drop_duplicates([*_ROOFS[2:]])
+    fitted = rows.sort_values("time", ascending=False).dropna(subset=[*_ROOFS[2:]])
     drawn = set(zip(sheet["peak_flops_per_s"], sheet["peak_bytes_per_s"], strict=True))
-    for _, row in fitted.dropna(subset=[*_ROOFS[2:]]).iterrows():
+    for _, row in fitted[:1].iterrows():
         peak, slope = row["fitted_flops_per_s"], row["fitted_bytes_per_s"]
         if (peak, slope) not in drawn:
             label = frames.words(row["kind"]) + ("" if len(sheet) == 1 else f" {row['dtype']}")

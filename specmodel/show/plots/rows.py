@@ -28,8 +28,6 @@ MOST_POLICIES = 24
 """Policies that a figure compares [-]."""
 
 _WIDTH = 24
-_MOST_WRITTEN = 2
-"""Points side by side whose bars have room for their values [-]."""
 _LEAST_WRITTEN = 0.005
 """Least term that does not round to 0 [-]."""
 _TERMS = TABLES["terms"]
@@ -40,7 +38,15 @@ _HINDSIGHT = ("best-fixed", "oracle")
 _QUANTITIES = ("target_efficiency", "speedup")
 
 
-def waterfalls(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
+def num_points(table: pd.DataFrame) -> int:
+    """Return how many points a table has, one at least [-]."""
+    names = [name for name in frames.POINT if name in table]
+    return max(len(table[names].drop_duplicates()), 1)
+
+
+def waterfalls(
+    table: pd.DataFrame, axes: Sequence[Axes], *, outcome: str = "speedup"
+) -> Sequence[Axes]:
     """Draw the losses from the ideal to the predicted speedup, or target efficiency.
 
     Parameters
@@ -49,33 +55,34 @@ def waterfalls(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Ax
         As `answers.Explanation.to_frame` returns it: batch_size, draft_length, context_length,
         quantity, term and value, of at most four points. Terms that are 0 throughout are left
         out.
-    ax, outcome
+    axes
+        One for each point, side by side.
+    outcome
         As for `tornado`.
     """
     _check_outcome(outcome)
     rows = frames.checked(table, (*frames.POINT, "value"), ("quantity", "term"))
     frames.need_distinct(rows, (*frames.POINT, "quantity", "term"))
     varying = [name for name in frames.POINT if rows[name].nunique() > 1]
-    points = list(rows.groupby(list(frames.POINT), sort=False))
-    frames.need_at_most(MOST_POINTS, len(points), "points")
+    frames.need_at_most(MOST_POINTS, num_points(rows), "points")
     own = rows[rows["quantity"] == outcome]
     if own.empty:
         found = ", ".join(rows["quantity"].unique())
         raise InputError(f"{frames.ARGUMENT}.quantity", found, f"rows of {outcome}")
     moving = own.groupby("term", sort=False)["value"].apply(lambda v: bool(v.abs().max() > 0))
     terms = list(moving[moving].index)
-    for i, (_, part) in enumerate(points):
-        label = ", ".join(f"{part[name].iloc[0]:g}" for name in varying)
-        is_inside = bool(frames.fits(part).all())
-        label += "" if is_inside else f"{' ' * bool(label)}(does not fit in memory)"
-        part = part[part["quantity"] == outcome]
-        values = part.set_index("term")["value"].reindex(terms, fill_value=0.0)
-        _waterfall(ax, values, (i, len(points)), label, is_inside=is_inside)
-    style.rows_axis(ax, [style.folded(_TERMS.get(str(t), str(t)), _WIDTH) for t in terms])
-    # on the right the values beside bars that end there
-    ax.set(xlim=(0, 1.25 * max(ax.get_xlim()[1], 1)), xlabel=frames.titled([outcome]))
-    style.legend_above(ax, frames.titled(varying), side="right")
-    return ax
+    points = own.groupby(list(frames.POINT), sort=False)
+    for ax, (_, part) in zip(axes, points, strict=True):
+        told = [f"{frames.words(name)} {part[name].iloc[0]:g}" for name in varying]
+        told += [] if frames.fits(part).all() else ["does not fit"]
+        _waterfall(ax, part.set_index("term")["value"].reindex(terms, fill_value=0.0))
+        ax.set_title("\n".join(told), size=SMALL, loc="left", pad=3)
+        ax.set_xlim(0, 1.25 * max(own["value"].max(), 1))  # values stand beside their bars
+        ax.locator_params(axis="x", nbins=3)
+        ax.tick_params(axis="y", length=0)
+    style.rows_axis(axes[0], [style.folded(_TERMS.get(str(t), str(t)), _WIDTH) for t in terms])
+    axes[len(axes) // 2].set_xlabel(frames.titled([outcome]))
+    return axes
 
 
 def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
@@ -105,10 +112,9 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     shown = _name_inputs(ax, rows, swings, frames.titled([outcome]))
     places = np.arange(len(shown))
     low, high, nominal = shown[ends[0]], shown[ends[1]], rows[ends[2]].iloc[0]
-    ax.barh(places, high - low, 0.55, low, color="0.85", edgecolor="none")
+    for i, (end, label) in enumerate(((high, "high end of the range"), (low, "low end"))):
+        ax.barh(places, end - nominal, 0.6, nominal, label=label, **style.filled(i, i))
     ax.axvline(nominal, color="black", linewidth=0.8, label=f"nominal, {nominal:.2f}")
-    ax.plot(low, places, label="low end", **style.points(0, mfc="white"))
-    ax.plot(high, places, label="high end of the range", **style.points(0))
     ax.use_sticky_edges = False
     ax.margins(x=0.08)
     style.legend_above(ax, side="right")
@@ -135,15 +141,17 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     if rows.empty:
         expected = f"rows of {outcome}, which no range moves"
         raise InputError(f"{frames.ARGUMENT}.output", outcome, expected)
-    label = f"share of the variance\nof {frames.words(outcome)} (of 1)"
+    label = f"share of the variance of the {frames.words(outcome)}"
     shown = _name_inputs(ax, rows.assign(under=""), rows["total"], label)
     for i, (name, told) in enumerate(indices.items()):
         value, low = shown[name].clip(lower=0), shown[f"{name}_low"].clip(lower=0)
-        bars = style.filled(i, i) | {"error_kw": {"linewidth": 0.6, "ecolor": "0.2"}}
+        bars = style.filled(i, i) | {"error_kw": {"linewidth": 0.9, "capsize": 2}}
         bars["xerr"] = _reach(value, low, shown[f"{name}_high"])
         ax.barh(np.arange(len(shown)) + (i - 0.5) * 0.36, value, 0.34, label=told, **bars)
     ax.set_xlim(0, None)
-    style.legend_above(ax, "95 % intervals (sampling)", side="right")
+    handles = ax.get_legend_handles_labels()[0]
+    handles.append(style.key("95 % interval of sampling", color="black", linewidth=0.9))
+    style.legend_above(ax, handles=handles, side="right")
     return ax
 
 
@@ -173,8 +181,38 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
     ax.grid(axis="y", linewidth=0.3, color="0.85")
     ax.set_axisbelow(True)
     note = "" if inside else "\ndoes not fit in memory"
-    ax.set_xlabel(f"{frames.titled(['speedup'])}\n95 % interval (requests){note}")
-    style.legend_above(ax, side="right")
+    ax.set(xlabel=f"{frames.titled(['speedup'])}{note}", ylabel="policy")
+    handles = ax.get_legend_handles_labels()[0]
+    if rows[ends[0]].notna().any():
+        handles.append(style.key("95 % interval of requests", color=COLOURS[0], linewidth=0.8))
+    style.legend_above(ax, handles=handles, side="right")
+    return ax
+
+
+def policy_bars(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw the speedup of each policy as a bar, in a group for each workload.
+
+    Parameters
+    ----------
+    table, ax
+        Columns workload, policy and speedup, a row for each pair; at most six policies.
+    """
+    rows = frames.checked(table, ("speedup",), ("workload", "policy"))
+    frames.need_distinct(rows, ("workload", "policy"))
+    workloads, policies = ([*rows[name].unique()] for name in ("workload", "policy"))
+    frames.need_at_most(style.MOST_LINES, len(policies), "policies")
+    cells = rows.pivot(index="workload", columns="policy", values="speedup").loc[workloads]
+    width, places = 0.85 / len(policies), np.arange(len(workloads))
+    for i, name in enumerate(policies):
+        at = places + (i - (len(policies) - 1) / 2) * width
+        label = style.shortened(str(name), _WIDTH)
+        ax.bar(at, cells[name], width, label=label, **style.filled(i, i))
+    style.unity(ax)
+    told = [style.folded(str(name), max(4, 40 // len(workloads))) for name in workloads]
+    ax.set_xticks(places, told, size=SMALL)
+    ax.tick_params(axis="x", length=0)
+    ax.set(ylabel=frames.titled(["speedup"]), ylim=(0, None))
+    style.legend_above(ax)
     return ax
 
 
@@ -224,30 +262,25 @@ def _reach(values: pd.Series[float], low: pd.Series[float], high: pd.Series[floa
     return reach.clip(min=0)
 
 
-def _waterfall(
-    ax: Axes, values: pd.Series[float], place: tuple[int, int], label: str, *, is_inside: bool
-) -> None:
+def _waterfall(ax: Axes, values: pd.Series[float]) -> None:
     """Draw the ends as bars from 0, and the terms as bars from where the one before ended.
 
-    Bars of a point that does not fit in memory are hollow. Each ends in a line, by which one too
-    short for its colour is seen.
+    Each ends in a line, by which one too short for its colour is seen.
     """
-    i, count = place
     is_end = np.isin(values.index, ["ideal", "predicted"])
     inner = np.where(is_end, 0.0, values)
     start = np.where(is_end, 0.0, values.iloc[0] + np.cumsum(inner) - inner)
-    height = 0.8 / count
-    at = np.arange(len(values)) + (i - (count - 1) / 2) * height
-    look = style.filled(i, i, is_hollow=not is_inside)
-    ax.barh(at, values, height, start, label=label or "_", **look)
+    at = np.arange(len(values))
+    colours = np.where(is_end, COLOURS[0], np.where(values < 0, COLOURS[1], COLOURS[2]))
+    ax.barh(at, values, 0.7, start, color=colours)
     own: Style = {"textcoords": "offset points", "va": "center", "size": SMALL}
-    own["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.2}
     for y, x, value, is_total in zip(at, start + inner.clip(0), values, is_end, strict=True):
-        if count <= _MOST_WRITTEN and abs(value) >= _LEAST_WRITTEN:
+        if abs(value) >= _LEAST_WRITTEN:
             told = f"{value:.2f}" if is_total else f"{value:+.2f}"
             ax.annotate(told, (x + value * is_total, y), (2, 0), **own)
-    reached, ends = start + values.to_numpy(), np.stack([at - height / 2, at + height / 2])
-    ax.plot([reached, reached], np.where(values, ends, np.nan), color=COLOURS[i], linewidth=0.8)
+    reached = start + values.to_numpy()
+    for y, x, colour in zip(at, reached, colours, strict=True):
+        ax.plot([x, x], [y - 0.35, y + 0.35], color=colour, linewidth=0.8)
     ax.plot([reached[:-1]] * 2, [at[:-1], at[1:]], color=style.GREY, linewidth=0.4, zorder=0)
 
 
@@ -283,7 +316,7 @@ def _name_inputs(
     """Return the rows with the largest effects: those that can be seen and have room, or one.
 
     Acceptance is one of them if it can be seen. Their names, with what stands under them, are
-    beside the axes; below is said how many are not drawn, and how little they do.
+    beside the axes; the last says how many are not drawn, and how little they do.
     """
     frames.need_distinct(rows, ("input",))
     names = [style.folded(frames.words(name), _WIDTH) for name in rows["input"]]
@@ -294,11 +327,11 @@ def _name_inputs(
     kept = seen[: min(MOST_INPUTS, style.rows_that_fit(ax, lines))]
     known = seen[rows["input"].loc[seen] == "acceptance_rate"].difference(kept)
     shown = rows.loc[[*kept[: len(kept) - len(known) or 1], *known]]
-    style.rows_axis(ax, list(labels[shown.index]))
-    rest = effects.drop(shown.index)
+    told, rest = list(labels[shown.index]), effects.drop(shown.index)
     if not rest.empty:
         share = 100 * rest.max() / (effects.max() or 1)
-        label += f"\n{len(rest)} more, at most\n{np.ceil(share).clip(1):.0f} % of the largest"
+        told.append(f"{len(rest)} others: each\n≤ {np.ceil(share).clip(1):.0f} % of the largest")
+    style.rows_axis(ax, told)
     ax.set_xlabel(label)
     return shown
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import XAxis, YAxis
     from matplotlib.legend import Legend
     from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
 COLOURS = ("#114a98", "#ef7f1a", "#178446", "#4f0a38", "#79d3fb", "#000000")
 """Blue, orange, green, plum, sky and black, as light as 32, 65, 48, 16, 81 and 0 of 100: any two
@@ -29,6 +30,10 @@ DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (9
 _HATCHES = ("", "/////", "xxxxx", ".....", "-----", "+++++", "ooo")
 
 MOST_LINES = len(COLOURS)
+MOST_BESIDE = 4
+"""Lines that are named beside their ends [-]."""
+_MOST_BESIDE = 10
+"""Characters of a name that is written there [-]."""
 SMALL = "small"
 """Smallest size of text: 6.7 points where labels have 8."""
 
@@ -56,6 +61,14 @@ def points(i: int, **changes: Any) -> Style:
     return series(i) | {"linestyle": "", "markersize": 4} | changes
 
 
+def crosses(i: int) -> Style:
+    """Return the style of what was measured, which stands out from lines."""
+    from matplotlib.patheffects import withStroke
+
+    own: Style = {"marker": "x", "markersize": 5, "markeredgewidth": 1.2, "zorder": 4}
+    return points(i) | own | {"path_effects": [withStroke(linewidth=3, foreground="white")]}
+
+
 def filled(i: int, hatch: int, *, is_hollow: bool = False) -> Style:
     """Return the style of a bar, told from others by colour or by hatch, on which lines are seen.
 
@@ -75,6 +88,59 @@ def key(label: str, **look: Any) -> Line2D:
     from matplotlib.lines import Line2D
 
     return Line2D([], [], label=label, **look)
+
+
+def swatch(label: str, colour: str) -> Patch:
+    """Return a legend entry for a band."""
+    from matplotlib.patches import Patch
+
+    return Patch(label=label, color=colour, alpha=0.2, linewidth=0)
+
+
+class End(NamedTuple):
+    """A line of a figure: what it is called, the height at which it ends, and how it looks."""
+
+    name: str
+    height: float
+    look: Style
+
+
+def name_lines(ax: Axes, title: str, ends: Sequence[End], handles: Sequence[Any]) -> None:
+    """Name lines beside their ends if they are few and their names short, else in a legend.
+
+    `title` says what tells them apart, and `handles` are entries of the legend in any case.
+    """
+    named = [end for end in ends if end.name]
+    are_short = all(len(end.name) <= _MOST_BESIDE for end in named)
+    if named and are_short and len(named) <= MOST_BESIDE:
+        _write_beside(ax, title, named)
+        title, named = "", []
+    legend_above(ax, title, [*(key(end.name, **end.look) for end in named), *handles])
+
+
+def _write_beside(ax: Axes, title: str, ends: Sequence[End]) -> None:
+    """Write names on the right of an axes, apart from one another, below what they are of."""
+    from matplotlib.font_manager import FontProperties
+
+    to_axes = ax.transData + ax.transAxes.inverted()
+    size = FontProperties(size=SMALL).get_size_in_points()
+    apart = 1.3 * size * ax.figure.dpi / 72 / (0.8 * ax.bbox.height)
+    x = ax.get_xlim()[1]
+    found = sorted((float(to_axes.transform((x, end.height))[1]), end) for end in ends)
+    heights = np.array([height for height, _ in found])
+    places = heights.copy()
+    for i in range(1, len(places)):  # upwards, then all back by what that moved them in the mean
+        places[i] = max(places[i], places[i - 1] + apart)
+    places -= (places - heights).mean()
+    places += max(0.0, apart / 2 - places[0]) - max(0.0, places[-1] - 1 + apart)
+    write: Style = {"transform": ax.transAxes, "size": SMALL, "va": "center"}
+    for place, (_, end) in zip(places, found, strict=True):
+        ax.text(1.02, place, end.name, color=end.look["color"], **write)
+    if title:
+        # on lines of a word each, as narrow as the names below
+        told = title.partition(" (")[0].replace(" ", "\n")
+        write["va"] = "bottom"
+        ax.text(1.02, max(places[-1] + apart, 1 - apart / 2), told, color=GREY, **write)
 
 
 def kind_numbers(kinds: Iterable[str]) -> dict[str, int]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _LARGEST = 512
 """Largest batch size of a curve [request]."""
 _SIZES = {round(2 ** (i / 4)) for i in range(37)}
-_OF_SEVERAL = ["batch_size", "speedup", "in_graph", "fits"]
+_OF_SEVERAL = ["batch_size", "speedup", "max_graph_batch_size", "fits"]
 _DRAWN = (*_OF_SEVERAL, "draft_length")
 _SAME, _OTHER = "same GPUs", "other GPUs"
 _FONT_SIZE = 10
@@ -104,6 +104,9 @@ def speedup(settings: Mapping[str, Prediction], memory: int | None, dots: pd.Dat
     ax.set_ylim(min(0.0, low), max(high, 1.05 * dots["speedup"].max()) if len(dots) else high)
     if legend and handles:
         legend = style.legend_above(ax, "", [*legend.legend_handles, *handles])
+    beyond = max((text.get_window_extent().x1 for text in ax.texts), default=0) - figure.bbox.width
+    if beyond > 0:  # names beside the ends of lines
+        figure.subplots_adjust(right=0.95 - beyond / figure.bbox.width)
     if legend:  # as high as its lines
         figure.subplots_adjust(top=0.97 - legend.get_window_extent().height / figure.bbox.height)
     return figure

@@ -1,5 +1,6 @@
 """Files of figures: nothing cut off, no text over another or too small, nothing global touched."""
 
+import os
 import re
 import subprocess
 import sys
@@ -154,13 +155,31 @@ def test_files_hold_text_and_no_type_3_fonts(tmp_path):
     assert re.search(rb"<text[^>]*>batch size \(requests\)</text>", svg)
 
 
-def test_a_title_says_what_all_rows_share_and_can_be_left_out():
+def test_the_same_table_gives_the_same_bytes(tmp_path):
+    """In processes whose hashes differ, as of two days."""
+    code = """if True:
+        import sys, pandas as pd
+        from specmodel.show.plots.figures import save_figure
+        table = pd.DataFrame({"batch_size": [1, 2], "speedup": [1.0, 1.5], "speedup_low": 0.9})
+        for suffix in ("svg", "pdf", "png"):
+            save_figure("speedup", table.assign(speedup_high=2), f"{sys.argv[1]}.{suffix}")
+    """
+    for name, seed in (("a", "1"), ("b", "2")):
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, "-c", code, tmp_path / name], env=environment, check=True)
+    for suffix in ("svg", "pdf", "png"):
+        first, second = ((tmp_path / f"{name}.{suffix}").read_bytes() for name in "ab")
+        assert first == second, suffix
+
+
+def test_a_title_says_what_all_rows_share_if_asked():
     table = explain(points([16], [3])).to_frame().assign(case="a on b")
     told = "a on b\nbatch size 16, draft length 3, context length 1024"
-    assert draw_figure("waterfalls", table).get_suptitle() == told
-    assert draw_figure("waterfalls", table, has_title=False).get_suptitle() == ""
+    titled = partial(draw_figure, "waterfalls", has_title=True)
+    assert titled(table).get_suptitle() == told
+    assert draw_figure("waterfalls", table).get_suptitle() == ""
     several = explain(points([16, 32], [3])).to_frame()
-    assert draw_figure("waterfalls", several).get_suptitle().startswith("draft length 3")
+    assert titled(several).get_suptitle().startswith("draft length 3")
 
 
 def test_drawing_needs_no_pyplot_and_importing_no_matplotlib():

@@ -54,9 +54,11 @@ def test_a_line_for_each_draft_length_and_one_at_1(kind):
     assert [line.get_label() for line in named] == ["3", "5"]
     assert data(named) == [[[1, 1.1], [4, 1.4]], [[1, 0.9], [4, 1.6]]]
     assert [[0, 1], [1, 1]] in data(drawn.lines)
-    assert drawn.get_legend().get_title().get_text() == "draft length (tokens)"
+    assert [text.get_text() for text in drawn.texts] == ["3", "5", "draft\nlength"]
+    assert [text.get_color() for text in drawn.texts[:2]] == [line.get_color() for line in named]
+    assert legend(drawn) == [{"speedup": "break-even"}.get(kind, "verifying is free")]
     assert drawn.get_xlabel() == "batch size (requests)"
-    assert drawn.get_ylabel() == {"speedup": "speedup (×)"}.get(kind, "target efficiency (ratio)")
+    assert drawn.get_ylabel() == {"speedup": "speedup (×)"}.get(kind, "target efficiency")
     assert drawn.get_xscale() == "log"
     assert [tick.get_text() for tick in drawn.get_xticklabels()] == ["1", "4"]
 
@@ -69,8 +71,54 @@ def test_bands_span_the_intervals():
     corners = {tuple(point) for point in band.get_paths()[0].vertices.tolist()}
     assert corners == {(1, 1.1), (2, 1.3), (1, 1.4), (2, 1.9)}
     assert "80 % interval" in legend(drawn)
-    _, swatch, _ = drawn.get_legend().legend_handles
+    swatch, _ = drawn.get_legend().legend_handles
     assert swatch.get_facecolor() == tuple(band.get_facecolor()[0])
+    both = pd.concat([table.assign(draft_length=1), table.assign(draft_length=3, speedup=1)])
+    assert len(plots.speedup(both, ax()).collections) == 2
+
+
+def test_a_line_breaks_where_cuda_graphs_end_and_both_parts_reach_it():
+    """By doublings: 1.0, 1.2, 1.4 inside, of which 16 would have 1.6; 0.8 and 0.6 beyond."""
+    table = pd.DataFrame({"batch_size": [2, 4, 8, 32, 64], "max_graph_batch_size": 16})
+    drawn = plots.speedup(table.assign(speedup=[1.0, 1.2, 1.4, 0.8, 0.6]), ax())
+    inside, beyond, fall, _unity, edge = drawn.lines
+    assert np.allclose(inside.get_xydata(), [[2, 1], [4, 1.2], [8, 1.4], [16, 1.6]])
+    assert np.allclose(beyond.get_xydata(), [[16, 1.0], [32, 0.8], [64, 0.6]])
+    assert np.allclose(fall.get_xydata(), [[16, 1.6], [16, 1.0]])
+    assert [inside.get_markevery(), beyond.get_markevery()] == [[0, 1, 2], [1, 2]]
+    assert "CUDA graphs end" in legend(drawn)
+    assert edge.get_xdata() == [16, 16]
+    alone = plots.speedup(table[:3].assign(speedup=1), ax())
+    assert len(alone.lines) == 2, "a line and break-even"
+
+
+@each_row(("quantity", "plain"), [
+    ("tpot", [0.02, 0.04]), ("step_time", [0.02, 0.04]), ("throughput", [50, 200]),
+])  # fmt: skip
+def test_plain_decoding_stands_beside_times_and_rates(quantity, plain):
+    table = pd.DataFrame({"batch_size": [1, 8], "forward_time": [0.02, 0.04], quantity: [1, 2]})
+    drawn = plots.batches.over_batch_size(table, ax(), quantity)
+    assert [line.get_ydata().tolist() for line in drawn.lines] == [[1, 2], plain]
+    assert legend(drawn) == ["with speculation", "without speculation"]
+    assert drawn.get_yscale() == ("log" if quantity == "throughput" else "linear")
+
+
+def test_what_another_file_measured_belongs_to_the_lines_that_it_names():
+    table = curve(speedup=[1.4, 1.1, 0.9, 1.6])
+    told = pd.DataFrame({"batch_size": [2, 3], "draft_length": [5, 3], "speedup": [1.3, 1.2]})
+    for measured, found in (
+        (told, [[[3, 1.2]], [[2, 1.3]]]),
+        (told[["batch_size", "speedup"]], [[[2, 1.3], [3, 1.2]]]),
+    ):
+        drawn = plots.speedup(table, ax(), measured=measured)
+        assert data(line for line in drawn.lines if line.get_marker() == "x") == found
+    for wrong, said in (
+        (told.drop(columns="speedup"), "measured"),
+        (told[:0], "no rows"),
+        (told.assign(batch_size=0), "above 0"),
+    ):
+        with pytest.raises(InputError, match=said):
+            plots.speedup(table, ax(), measured=wrong)
 
 
 def test_what_was_measured_is_drawn_as_crosses():
@@ -106,8 +154,18 @@ def test_lines_are_told_apart_by_what_varies_and_no_result(columns, told, labels
     )
     table = pd.concat([one.assign(**{k: v[i] for k, v in columns.items()}) for i in (0, 1)])
     drawn = plots.speedup(table, ax())
-    assert drawn.get_legend().get_title().get_text() == told
-    assert legend(drawn) == [*labels, "break-even"]
+    *names, title = (text.get_text() for text in drawn.texts)
+    assert (sorted(names), title) == (sorted(labels), told.partition(" (")[0].replace(" ", "\n"))
+    assert legend(drawn) == ["break-even"]
+
+
+def test_alternatives_of_one_setting_are_named_by_its_values_and_long_names_in_a_legend():
+    table = pd.DataFrame(
+        {"batch_size": [1, 1], "speedup": [1.1, 1.2], "alternative": ["k=2", "k=4"]}
+    )
+    assert [text.get_text() for text in plots.speedup(table, ax()).texts] == ["2", "4", "k"]
+    table["alternative"] = ["a long name", "b"]
+    assert legend(plots.speedup(table, ax())) == ["a long name", "b", "break-even"]
 
 
 def written(drawn):
@@ -149,11 +207,23 @@ def test_of_one_context_the_speedup_of_each_length_is_drawn_and_the_best_framed(
     speedups = {"speedup": [1, 1.7, 0.9, 0.8], "best_draft_length": [2, 2, 0, 0]}
     table = pd.DataFrame(points | speedups | {"context_length": 512})
     drawn = plots.best_draft_length(table, ax())
-    assert written(drawn) == {(0.5, 0.5): "1.0", (0.5, 1.5): "1.7", (1.5, 0.5): "0.9"}
+    assert written(drawn) == {(0.5, 0.5): "1.00", (0.5, 1.5): "1.70", (1.5, 0.5): "0.90"}
     assert [frame.get_xy() for frame in drawn.patches] == [(0, 1), (1, 0)]
     longer = table.assign(context_length=4096, best_draft_length=0)
     drawn = plots.best_draft_length(pd.concat([table, longer]), ax())
     assert [text.get_text() for text in drawn.texts] == ["2", "0", "0", "0"]
+
+
+def test_a_map_of_speedup_has_its_border_between_gains_and_losses_and_dots_beyond_graphs():
+    table = pd.DataFrame({"batch_size": [1, 8, 1, 8], "acceptance_rate": [0.5, 0.5, 0.9, 0.9]})
+    table = table.assign(speedup=[0.8, 0.7, 1.5, 0.9], max_graph_batch_size=4)
+    drawn = plots.speedup_map(table, ax())
+    assert written(drawn)[0.5, 1.5] == "1.50"
+    *border, dots = drawn.lines
+    assert data(border) == [[[1, 1], [1, 2]], [[0, 1], [1, 1]]]
+    assert dots.get_xdata().tolist() == [1.9, 1.9]
+    mesh = drawn.collections[0]
+    assert [mesh.norm(value) for value in (1, 2)] == [0.5, pytest.approx(0.5 + 0.5 / 1.25)]
 
 
 def passes():
@@ -183,12 +253,8 @@ def test_roofline_draws_components_under_the_roofs():
         assert x[0] < 2
         assert x[-1] > 200
     assert drawn.lines[1].get_xdata() == [200, 200]
-    assert legend(drawn) == [
-        "data sheet, bf16",
-        "ridge, 200 FLOP/B",
-        "experts, fitted",
-        "routed experts",
-    ]
+    assert legend(drawn) == ["data sheet, bf16", "ridge, 200 FLOP/B", "experts, fitted"]
+    assert [text.get_text() for text in drawn.texts] == ["routed experts"]
 
 
 def test_components_stack_to_the_time_of_each_pass():
@@ -212,12 +278,15 @@ def test_fronts_hold_what_no_other_outdoes_plain_and_with_speculation():
         ("b", 0.1, 0.1, 900.0, False),
     ]
     names = ["alternative", "tpot", "tpot_plain", "throughput_per_gpu", "fits"]
-    drawn = plots.pareto(pd.DataFrame(rows, columns=names).assign(tpot_target=0.025), ax())
+    table = pd.DataFrame(rows, columns=names).assign(tpot_target=0.025, batch_size=[1, 8, 6, 9, 9])
+    drawn = plots.pareto(table, ax())
     by_name = {line.get_label(): line.get_xydata().tolist() for line in drawn.lines}
-    assert by_name["with speculation"] == [[100, 100], [50, 400], [20, 500]]
-    assert np.allclose(by_name["plain"], [[50, 50], [25, 150], [20, 500]])
+    assert by_name["speculative"] == [[100, 100], [50, 400], [20, 500]]
+    assert np.allclose(by_name["plain decoding"], [[50, 50], [25, 150], [20, 500]])
     assert by_name["TPOT 25ms"][0][0] == 40
-    assert (drawn.get_xlabel(), drawn.get_ylabel()) == ("tokens/s of a user", "tokens/s of a GPU")
+    assert drawn.get_xlabel() == "output tokens/s/user"
+    assert drawn.get_ylabel() == "output tokens/s/GPU"
+    assert drawn.texts[0].get_text() == "B=1"
 
 
 def test_waterfalls_lead_from_the_ideal_to_the_predicted():
@@ -230,19 +299,18 @@ def test_waterfalls_lead_from_the_ideal_to_the_predicted():
     table = table.assign(draft_length=3, context_length=9)
     spans = {}
     for outcome in values:
-        drawn = plots.waterfalls(table, ax(), outcome=outcome)
-        spans[outcome] = [sorted((x, x + width)) for x, _, width, _ in bars(drawn)]
-        assert legend(drawn) == ["1", "8"]
+        drawn = plots.waterfalls(table, [ax(), ax()], outcome=outcome)
+        spans[outcome] = [sorted((x, x + width)) for each in drawn for x, _, width, _ in bars(each)]
+        assert [each.get_title(loc="left") for each in drawn] == ["batch size 1", "batch size 8"]
     assert spans["target_efficiency"] == [[0, 1], [0.75, 1], [0, 0.75]] * 2
     assert spans["speedup"] == [[0, 4], [3, 4], [2.5, 3], [0, 2.5]] * 2
     words = ["loading more experts", "the drafter's passes", "predicted"]
-    assert [tick.get_text() for tick in drawn.get_yticklabels()][1:] == words
-    assert drawn.get_legend().get_title().get_text() == "batch size (requests)"
-    one = plots.waterfalls(table[table["batch_size"] == 8], ax())
+    assert [tick.get_text() for tick in drawn[0].get_yticklabels()][1:] == words
+    (one,) = plots.waterfalls(table[table["batch_size"] == 8], [ax()])
     assert [text.get_text() for text in one.texts] == ["4.00", "-1.00", "-0.50", "2.50"]
     assert [text.xy[0] for text in one.texts] == [4, 4, 3, 2.5]
     alone = table[table["quantity"] == "target_efficiency"]
-    refused(r"got 'target_efficiency'; expected rows of speedup", plots.waterfalls, alone, ax())
+    refused(r"got 'target_efficiency'; expected rows of speedup", plots.waterfalls, alone, [ax()])
 
 
 SWINGS = pd.DataFrame({"input": ["a", "b"], "low": [0.1, 2], "high": [0.2, 3]}).assign(
@@ -259,11 +327,12 @@ SWINGS = pd.DataFrame({"input": ["a", "b"], "low": [0.1, 2], "high": [0.2, 3]}).
 )
 def test_tornado_draws_both_ends_the_largest_swing_first(outcome, spans, order):
     drawn = plots.tornado(SWINGS, ax(), outcome=outcome)
-    nominal, low, high = drawn.lines
-    assert set(nominal.get_xdata()) == {SWINGS[f"{outcome}_nominal"].iloc[0]}
-    assert data([low, high]) == [[[pair[i], row] for row, pair in enumerate(spans)] for i in (0, 1)]
-    ends = [(x, x + width) for x, _, width, _ in bars(drawn)]
-    np.testing.assert_allclose(np.sort(ends), np.sort(spans), rtol=1e-12)
+    (nominal,) = drawn.lines
+    middle = SWINGS[f"{outcome}_nominal"].iloc[0]
+    assert set(nominal.get_xdata()) == {middle}
+    high, low = np.split(np.array([x + width for x, _, width, _ in bars(drawn)]), 2)
+    np.testing.assert_allclose(np.transpose([low, high]), spans, rtol=1e-12)
+    assert {x for x, *_ in bars(drawn)} == {middle}
     assert [tick.get_text() for tick in drawn.get_yticklabels()] == order
     assert drawn.get_xlabel().startswith(outcome.replace("_", " "))
     assert drawn.yaxis_inverted()
@@ -291,16 +360,29 @@ def test_sobol_draws_shares_with_intervals_the_largest_first():
     assert [[tuple(s[:, 0].round(9)) for s in part] for part in ends] == [
         [(0.5, 0.7), (0.05, 0.2)], [(0.6, 0.8), (0.1, 0.3)],
     ]  # fmt: skip
-    assert legend(drawn) == ["first-order index", "total index"]
+    told = ["first-order index", "total index", "95 % interval of sampling"]
+    assert legend(drawn) == told
     assert not drawn.texts, "no text among the bars"
-    note = "1 more, at most\n1 % of the largest"
-    assert drawn.get_xlabel() == f"share of the variance\nof speedup (of 1)\n{note}"
+    assert drawn.get_yticklabels()[-1].get_text() == "1 others: each\n≤ 1 % of the largest"
+    assert drawn.get_xlabel() == "share of the variance of the speedup"
+
+
+def test_policies_stand_in_a_group_for_each_workload():
+    rows = [(w, p, 1 + i + j / 10) for i, w in enumerate("ab") for j, p in enumerate(("x", "y"))]
+    table = pd.DataFrame(rows, columns=["workload", "policy", "speedup"])
+    drawn = plots.policy_bars(table, ax())
+    assert [height for *_, height in bars(drawn)] == [1.0, 2.0, 1.1, 2.1]
+    middles = [round(x + width / 2, 4) for x, _, width, _ in bars(drawn)]
+    assert middles == [-0.2125, 0.7875, 0.2125, 1.2125]
+    assert legend(drawn) == ["x", "y"]
+    refused("several rows at workload a, policy x", plots.policy_bars, pd.concat([table] * 2), ax())
 
 
 @each_row(("kind", "text", "fragments"), [(k, t, f) for k, t, *f in faults("figures")])
 def test_a_table_that_cannot_be_drawn_is_refused_by_name(kind, text, fragments):
+    axes = [ax()] if kind == "waterfalls" else ax()
     with pytest.raises(InputError) as caught:
-        getattr(plots, kind)(pd.read_csv(StringIO(text)), ax())
+        getattr(plots, kind)(pd.read_csv(StringIO(text)), axes)
     for fragment in fragments:
         assert fragment in str(caught.value)
 
