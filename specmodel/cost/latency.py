@@ -500,7 +500,7 @@ def _timed(
         gpu, taken, walk = d.hardware, carried.taken_by, attention_walk(d, model)
         how = (d.states, gpu.compute_capability, taken, part, walk, d.code)
         works = pass_components(model, layout, *how)
-        program = PassProgram(works, gpu, d.kernels, model.experts)
+        program = PassProgram.of(works, gpu, d.kernels, model.experts)
         d.programs[key] = model, program  # which keeps the model, and so its id
     time: PassTime = d.programs[key][1].time(carried, seconds, only)
     factor = d.engine_seconds.gpu_time_factor

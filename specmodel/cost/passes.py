@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from operator import add
-from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
@@ -13,7 +12,6 @@ from specmodel.algebra.overlap import Demand, exposed_share, two_streams_time
 from specmodel.algebra.roofline import KernelParameters, Value, smooth_maximum
 from specmodel.base.units import FloatArray
 from specmodel.cost.links import communication_time, links_of
-from specmodel.layers.kinds import kernel_kind
 from specmodel.layers.work import CAUSES, PassWork, Work
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import Kernels
@@ -104,12 +102,12 @@ def side_by_side(
         return found
     one, streams = next(iter(second.values())), [Demand(*np.zeros(3)), Demand(*np.zeros(3))]
     for stack in timed:
+        t, total = stack.times, stack.times.total_time
+        reading = np.broadcast_to(t.reading_time, total.shape)
         for i, name in enumerate(stack.names):
             is_own = name in second
             if is_own or name.startswith(one.beside):
-                t = stack.times
-                alone = t.busy_time[i] + _row(t.launch_time, i) + _row(t.link_time, i)
-                own = alone, _row(t.reading_time, i), t.compute_time[i]
+                own = total[i], reading[i], t.compute_time[i]
                 streams[is_own] = Demand(*map(add, streams[is_own], own))
     few = np.minimum(np.maximum(2 - tokens / one.beside_tokens, 0), 1)
     alone = streams[0].time + streams[1].time
@@ -131,16 +129,12 @@ def _partly_hidden(times: ComponentTime, rows: Sequence[int], share: FloatArray)
         if not isinstance(values, float):  # 0, where no component has any
             shown[name] = np.empty_like(hidden)
             shown[name][...] = values  # which takes less than a product of all rows
+    total = times.total_time
     for i in rows:
-        total = times.busy_time[i] + (_row(times.link_time, i) + _row(times.launch_time, i))
-        hidden[i] = total * share
+        hidden[i] = total[i] * share
         for values in shown.values():
             values[i] *= 1 - share
     return replace(times, hidden_time=hidden, **shown)
-
-
-def _row(values: Value, i: int) -> Value:
-    return values[i] if isinstance(values, np.ndarray) and values.ndim else values
 
 
 def stacked(values: Sequence[Value]) -> FloatArray:
@@ -335,11 +329,6 @@ def time_by_cause(time: PassTime) -> dict[str, FloatArray]:
     nothing = replace(time, names=(), timed=())
     causes = growth_by_cause(nothing, time)
     return causes | {"overhead": causes["overhead"] + time.host_time}
-
-
-def launches(works: Mapping[str, Work]) -> Any:
-    """Return how many kernels the host launches for `works`, as a number or a form [-]."""
-    return sum(work.kernels * kernel_kind(work.kind).launches for work in works.values())
 
 
 def kernels_taken(
