@@ -25,6 +25,7 @@ from specmodel.cost.latency import (
     draft_pass,
     drafting_sequences,
     sequences_of,
+    step_of,
     step_times,
     target_pass,
 )
@@ -198,7 +199,7 @@ class BlockedTimes(Struct, frozen=True, eq=False, dict=True):
         if self.plain is None:
             return step_times(self.deployment, **own)
         plain = SequenceGroup(batch_size=cut(self.plain), context_length=own["context_length"])
-        known = KnownPasses(decode_pass(self.deployment, plain))
+        known = KnownPasses(decode_pass(self.deployment, plain, plain.batch_size))
         return step_times(self.deployment, **own, known=known)
 
     def _cut(self, block: slice) -> dict[str, Any]:
@@ -234,12 +235,12 @@ class BlockedTimes(Struct, frozen=True, eq=False, dict=True):
             told = passes.architecture, sequences, passes.part, passes.host_passes
             return DraftTime(passes, joined(draft_pass(d, *told, "contexts"), part.each))
 
-        whole = StepTimes(
+        whole = step_of(
             joined(target_pass(d, plain, "contexts"), free.plain_pass),
             joined(target_pass(d, verified, "contexts"), free.verify_pass),
             tuple(map(drafted, free.draft_passes)),
             replace(free.step, **{name: cut(getattr(free.step, name)) for name in _OF_STEPS}),
-            free.engine,
+            d.engine_seconds,
         )
         return _totals(whole)
 

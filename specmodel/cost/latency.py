@@ -21,7 +21,6 @@ from specmodel.cost.passes import PassTime, growth_by_cause, time_by_cause
 from specmodel.cost.programs import Only, PassProgram
 from specmodel.drafters.passes import DraftPasses, Part
 from specmodel.layers.batch import Layout, Routing, SequenceGroup, carried_by
-from specmodel.layers.work import Work
 from specmodel.machines.engine import Hiding, Overheads
 from specmodel.models.architecture import Architecture
 
@@ -64,7 +63,7 @@ class Step(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return np.asarray(self.draft_length > 0)
 
 
-class StepTimes(Struct, frozen=True, eq=False, dict=True):
+class StepTimes(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Times of one draft-and-verify step, and of the decode step it is compared with.
 
     Parameters
@@ -72,56 +71,34 @@ class StepTimes(Struct, frozen=True, eq=False, dict=True):
     plain_pass, verify_pass, draft_passes
         Decode step, verify pass of a batch in which some sequence has a proposal, passes of each
         part of the drafter (none for a look-up), with all of the host's time.
-    step, engine
-        What else decides the times, and the seconds of the engine.
+    step
+        What else decides the times.
+    forward, speculating, drafting
+        The same passes with the host time that they wait for.
+    speculating_chance
+        Chance that any sequence has a proposal, 0 without a draft [-].
+    undrafted_time, verify_time
+        Target pass of a step in which nothing is proposed, and the mean of all target passes [s].
+    draft_time
+        All drafting [s].
+    rejection_time, reject_time
+        Rejection sampling, and whatever else the host does once a draft: all of it, and what the
+        step waits for [s].
     """
 
     plain_pass: PassTime
     verify_pass: PassTime
     draft_passes: tuple[DraftTime, ...]
     step: Step
-    engine: Overheads
-
-    @cached_property
-    def speculating_chance(self) -> FloatArray:
-        """Chance that any sequence has a proposal, 0 without a draft [-]."""
-        drafts, chance = self.step.drafts, self.step.chance
-        return chance if drafts.all() else np.where(drafts, chance, 0.0)
-
-    @cached_property
-    def waits(self) -> np.ndarray:
-        """Whether the next step is scheduled after this one for its draft, even an empty one."""
-        return self.step.drafts & (self.step.hides_host in ("plain", "drafts"))
-
-    @cached_property
-    def tree_time(self) -> FloatArray:
-        """Building and masking a tree on the GPU [s]."""
-        return np.asarray(self.step.is_tree * self.engine.tree_time * self.engine.gpu_time_factor)
-
-    @cached_property
-    def rejection_time(self) -> FloatArray:
-        """What else the host does for the draft of a step, beside its passes [s]."""
-        step, chance = self.step, np.where(self.waits, 1.0, self.step.chance)
-        time = self.engine.rejection_time(step.draft_length, step.proposing, chance)
-        runs = step.drafts | step.runs_idle_drafter
-        return time if runs.all() else np.where(runs, time, 0.0)
-
-    @cached_property
-    def forward(self) -> PassTime:
-        """Decode step, with the host time it waits for."""
-        is_beside = self.step.hides_host != "none"
-        return self.plain_pass.waiting() if is_beside else self.plain_pass.taking_turns()
-
-    @cached_property
-    def speculating(self) -> PassTime:
-        """Verify pass of a batch with some proposal, with the host time it waits for."""
-        return self._shown(self.verify_pass)
-
-    @cached_property
-    def drafting(self) -> tuple[DraftTime, ...]:
-        """Passes of the drafter, with the host time they wait for."""
-        own = self.draft_passes
-        return tuple(replace(p, each=self._shown(p.each, is_draft=True)) for p in own)
+    forward: PassTime
+    speculating: PassTime
+    drafting: tuple[DraftTime, ...]
+    speculating_chance: FloatArray
+    undrafted_time: FloatArray
+    verify_time: FloatArray
+    draft_time: FloatArray
+    rejection_time: FloatArray
+    reject_time: FloatArray
 
     @property
     def forward_time(self) -> FloatArray:
@@ -129,30 +106,9 @@ class StepTimes(Struct, frozen=True, eq=False, dict=True):
         return self.forward.total_time
 
     @cached_property
-    def undrafted_time(self) -> FloatArray:
-        """Target pass of a step in which nothing is proposed [s]."""
-        plain = self.forward.total_time
-        return plain + self.waits * (self.plain_pass.taking_turns().total_time - plain)
-
-    @cached_property
-    def verify_time(self) -> FloatArray:
-        """Target pass of a step, averaged over verify passes and steps without a proposal [s]."""
-        plain = self.undrafted_time
-        return plain + self.speculating_chance * (self.speculating.total_time - plain)
-
-    @cached_property
-    def draft_time(self) -> FloatArray:
-        """All drafting [s]."""
-        total = self.step.lookup_time + self.tree_time
-        for part in self.drafting:
-            total = total + part.passes.count * part.each.total_time
-        return np.asarray(total)
-
-    @property
-    def reject_time(self) -> FloatArray:
-        """Rejection sampling, and whatever else the host does once a draft [s]."""
-        hides = self.step.hides_host == "all"
-        return self.rejection_time * self._share if hides else self.rejection_time
+    def step_time(self) -> FloatArray:
+        """Drafting, verification and rejection [s]."""
+        return self.draft_time + self.verify_time + self.reject_time
 
     @property
     def active_experts(self) -> FloatArray:
@@ -164,11 +120,6 @@ class StepTimes(Struct, frozen=True, eq=False, dict=True):
         """Distinct experts per layer in the mean target pass of a step [-]."""
         plain = self.forward.active_experts
         return plain + self.speculating_chance * (self.speculating.active_experts - plain)
-
-    @cached_property
-    def step_time(self) -> FloatArray:
-        """Drafting, verification and rejection [s]."""
-        return self.draft_time + self.verify_time + self.reject_time
 
     @property
     def passes(self) -> dict[str, PassTime]:
@@ -188,23 +139,71 @@ class StepTimes(Struct, frozen=True, eq=False, dict=True):
         """Return what a decode step takes, by cause [s]."""
         return time_by_cause(self.forward)
 
-    def _shown(self, time: PassTime, *, is_draft: bool = False) -> PassTime:
-        """Return a pass of a step with a draft, with the host time it waits for."""
-        is_beside = self.step.hides_host == "all" or (self.step.hides_host == "drafts" and is_draft)
-        return time.waiting(self._share) if is_beside else time.taking_turns()
 
-    @cached_property
-    def _share(self) -> FloatArray:
-        """Share of the host's time beside the GPU that a step with a draft waits for [-]."""
-        gpu = self.verify_pass.gpu_time + self.tree_time
-        is_all = float(self.step.hides_host == "all")
-        host = is_all * (self.verify_pass.host_time + self.rejection_time)
-        launches = is_all * self.verify_pass.launch_time
-        for part in self.draft_passes:
-            gpu = gpu + part.passes.count * part.each.gpu_time
-            host = host + part.passes.count * part.each.host_time
-            launches = launches + part.passes.count * part.each.launch_time
-        return exposed_share(gpu, host, launches)
+def step_of(
+    plain: PassTime, verify: PassTime, drafts: tuple[DraftTime, ...], step: Step, engine: Overheads
+) -> StepTimes:
+    r"""Return the times of a step from its passes, of which each waits for the host in its way.
+
+    .. math:: T_\mathrm{step} = \sum_j n_j T_{D,j} + T_T(B, \gamma + 1) + T_\mathrm{reject}
+
+    Where host work of steps with a draft is beside the GPU, one share of it shows in all
+    passes of the step and in the rejection (`algebra.overlap.exposed_share`). Where the next step
+    is scheduled only after this one for its draft, even an empty one, all of it does.
+    """
+    hides = step.hides_host
+    waits = step.drafts & (hides in ("plain", "drafts"))
+    tree_time = np.asarray(step.is_tree * engine.tree_time * engine.gpu_time_factor)
+    chance = np.where(waits, 1.0, step.chance)
+    rejection = engine.rejection_time(step.draft_length, step.proposing, chance)
+    runs = step.drafts | step.runs_idle_drafter
+    rejection = rejection if runs.all() else np.where(runs, rejection, 0.0)
+    share = _share_shown(verify, drafts, tree_time, rejection, hides)
+    forward = plain.taking_turns() if hides == "none" else plain.waiting()
+    speculating = verify.waiting(share) if hides == "all" else verify.taking_turns()
+    is_beside = hides in ("all", "drafts")
+    drafting = tuple(
+        replace(p, each=p.each.waiting(share) if is_beside else p.each.taking_turns())
+        for p in drafts
+    )
+    undrafted = forward.total_time
+    undrafted = undrafted + waits * (plain.taking_turns().total_time - undrafted)
+    proposed = step.chance if step.drafts.all() else np.where(step.drafts, step.chance, 0.0)
+    of_drafts = (part.passes.count * part.each.total_time for part in drafting)
+    return StepTimes(
+        plain_pass=plain,
+        verify_pass=verify,
+        draft_passes=drafts,
+        step=step,
+        forward=forward,
+        speculating=speculating,
+        drafting=drafting,
+        speculating_chance=proposed,
+        undrafted_time=undrafted,
+        verify_time=undrafted + proposed * (speculating.total_time - undrafted),
+        draft_time=np.asarray(sum(of_drafts, step.lookup_time + tree_time)),
+        rejection_time=rejection,
+        reject_time=rejection * share if hides == "all" else rejection,
+    )
+
+
+def _share_shown(
+    verify: PassTime,
+    drafts: tuple[DraftTime, ...],
+    tree_time: FloatArray,
+    rejection: FloatArray,
+    hides: Hiding,
+) -> FloatArray | float:
+    """Return the share of the host's time beside the GPU that a step with a draft waits for [-]."""
+    if hides not in ("all", "drafts"):
+        return 1.0
+    gpu, is_all = verify.gpu_time + tree_time, float(hides == "all")
+    host, launches = is_all * (verify.host_time + rejection), is_all * verify.launch_time
+    for part in drafts:
+        gpu = gpu + part.passes.count * part.each.gpu_time
+        host = host + part.passes.count * part.each.host_time
+        launches = launches + part.passes.count * part.each.launch_time
+    return exposed_share(gpu, host, launches)
 
 
 class KnownPasses(NamedTuple):
@@ -277,10 +276,9 @@ def step_times(
     _check_chain(deployment, gamma, verify_tokens)
     tokens = check("verify_tokens", verify_tokens, minimum=1)
     plain, verified = sequences_of(d, B, tokens, context)
-    forward = known.plain_pass if known else _padded(d, plain, B, only)
-    forward = forward if known else launched(d, forward, B, B)
+    forward = known.plain_pass if known else decode_pass(d, plain, B, only)
     is_tree = (gamma > 0) & ((verify_tokens != gamma + 1) | (deployment.tree_width > 1))
-    speculating = launched(d, _padded(d, verified, B * tokens, only), B, B * tokens)
+    speculating = decode_pass(d, verified, B * tokens, only)
     is_idle, parts = gamma == 0, [*drafter.passes(gamma, verify_tokens)]
     if d.runs_idle_drafter and is_idle.any():
         parts.append(replace(drafter.idle_pass, count=np.asarray(is_idle, dtype=float)))
@@ -312,13 +310,7 @@ def step_times(
         hides_host=d.hides_host,
         runs_idle_drafter=d.runs_idle_drafter,
     )
-    return StepTimes(forward, speculating, tuple(drafting), step, d.engine_seconds)
-
-
-def decode_pass(deployment: Deployment, sequences: SequenceGroup) -> PassTime:
-    """Return a decode step with the host's launches, all of its time."""
-    B = sequences.batch_size
-    return launched(deployment, _padded(deployment, sequences, B, "all"), B, B)
+    return step_of(forward, speculating, tuple(drafting), step, d.engine_seconds)
 
 
 LAUNCHES_OF_PIECES = 4.0
@@ -361,42 +353,34 @@ def launched(
     pieces = in_pieces.num_layers * LAUNCHES_OF_PIECES if in_pieces else 0.0
     if not (pieces or is_beyond.any()):
         return time
-    more = 0.0 if is_prompt else _more_of_messages(time.work().components, is_eager)
-    each = time.launches() + more
-    each = each * (UNCOMPILED if limit.count == 0 else 1.0)
+    more: Value = 0.0
+    for work in time.work().components.values() if not is_prompt else ():
+        if work.kind == "message":
+            doubled = log2(max(work.ranks, 2)) if is_eager else 1.0
+            more = more + work.kernels * (LAUNCHES_OF_MESSAGES * doubled - 1)
+    each = (time.launches() + more) * (UNCOMPILED if limit.count == 0 else 1.0)
     launches = np.where(is_beyond, each, pieces)
     launch_time = deployment.engine_seconds.eager_time(launches)
     return replace(time, launch_time=np.asarray(launch_time))
 
 
-def _padded(
-    deployment: Deployment, sequences: SequenceGroup, tokens: FloatArray, only: Only
+def decode_pass(
+    deployment: Deployment, sequences: SequenceGroup, tokens: FloatArray, only: Only = "all"
 ) -> PassTime:
-    """Return a pass of the target, padded to the next graph where their sizes were given.
+    """Return a decode step or a verify pass of so many tokens, with the host's launches.
 
-    Padding has no context: what does not depend on contexts takes as long as that of the graph.
+    It is padded to the next graph where their sizes were given. Padding has no context: what does
+    not depend on contexts takes as long as that of the graph.
     """
-    limit, time = deployment.graph_limit, target_pass(deployment, sequences, only)
-    if limit is None or not limit.sizes or only == "contexts":
-        return time
-    B = sequences.batch_size
-    size = limit.padded(B, tokens, deployment.layout.replicas)
-    wider = replace(sequences, batch_size=np.where(np.isinf(size), B, size))
-    free = target_pass(deployment, wider, "free")
-    if only == "free":
-        return free
-    own = target_pass(deployment, sequences, "contexts")
-    return replace(time, timed=(*free.timed, *own.timed))
-
-
-def _more_of_messages(works: Mapping[str, Work], by_ranks: bool) -> Value:
-    """Return by how many launches messages take the host longer than kernels do [-]."""
-    more: Value = 0.0
-    for work in works.values():
-        if work.kind == "message":
-            doubled = log2(max(work.ranks, 2)) if by_ranks else 1.0
-            more = more + work.kernels * (LAUNCHES_OF_MESSAGES * doubled - 1)
-    return more
+    B, limit = sequences.batch_size, deployment.graph_limit
+    time = target_pass(deployment, sequences, only)
+    if limit and limit.sizes and only != "contexts":
+        size = limit.padded(B, tokens, deployment.layout.replicas)
+        wider = replace(sequences, batch_size=np.where(np.isinf(size), B, size))
+        free = target_pass(deployment, wider, "free")
+        own = target_pass(deployment, sequences, "contexts").timed if only == "all" else ()
+        time = replace(time if own else free, timed=(*free.timed, *own))
+    return launched(deployment, time, B, tokens)
 
 
 def sequences_of(

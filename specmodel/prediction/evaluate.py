@@ -419,7 +419,7 @@ def _times(
         known = known._replace(draft_passes=())
     elif at_once:
         plain = SequenceGroup(batch_size=at_once.plain, context_length=running["context_length"])
-        known = KnownPasses(decode_pass(deployment, plain))
+        known = KnownPasses(decode_pass(deployment, plain, at_once.plain))
     batch, gamma, tokens = pairs
     return step_times(
         deployment,
