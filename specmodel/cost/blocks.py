@@ -18,18 +18,16 @@ from msgspec.structs import replace
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import (
-    DraftTime,
     KnownPasses,
-    StepTimes,
     decode_pass,
     draft_pass,
     drafting_sequences,
     sequences_of,
-    step_of,
     step_times,
     target_pass,
 )
 from specmodel.cost.passes import PassTime
+from specmodel.cost.steps import DraftTime, StepTimes, step_of
 from specmodel.layers.batch import LONGEST_DECODE, SequenceGroup
 
 BLOCK = 2**15

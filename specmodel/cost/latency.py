@@ -1,7 +1,6 @@
-"""Seconds of a draft-and-verify step: its passes on a deployment, drafting and rejection."""
+"""Passes of a draft-and-verify step on a deployment, and their seconds."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from math import log2
 from typing import NamedTuple
 
@@ -10,200 +9,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from specmodel.algebra.acceptance import proposals
-from specmodel.algebra.overlap import exposed_share
 from specmodel.algebra.roofline import Value
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.attention import attention_walk
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_components
-from specmodel.cost.passes import PassTime, growth_by_cause, time_by_cause
+from specmodel.cost.passes import PassTime
 from specmodel.cost.programs import Only, PassProgram
+from specmodel.cost.steps import DraftTime, Step, StepTimes, step_of
 from specmodel.drafters.passes import DraftPasses, Part
 from specmodel.layers.batch import Layout, Routing, SequenceGroup, carried_by
-from specmodel.machines.engine import Hiding, Overheads
 from specmodel.models.architecture import Architecture
-
-
-class DraftTime(Struct, frozen=True, eq=False):
-    """Draft passes that are alike, and the time of each of them."""
-
-    passes: DraftPasses
-    each: PassTime
-
-
-class Step(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """What decides the times of a step beside its passes and the engine's overheads.
-
-    Parameters
-    ----------
-    draft_length, is_tree
-        Tokens drafted for each sequence, and whether drafts are trees [token].
-    proposing, chance
-        Sequences of a replica that have a proposal, and the chance that any has: below 1 for n-gram
-        look-up [-].
-    lookup_time
-        Host time of looking up drafts [s].
-    hides_host, runs_idle_drafter
-        Which steps have the host work beside the GPU, as in `EngineProfile`; whether the drafter
-        runs in steps without drafts.
-    """
-
-    draft_length: FloatArray
-    is_tree: np.ndarray
-    proposing: FloatArray
-    chance: FloatArray
-    lookup_time: FloatArray
-    hides_host: Hiding = "none"
-    runs_idle_drafter: bool = False
-
-    @cached_property
-    def drafts(self) -> np.ndarray:
-        """Whether anything is drafted."""
-        return np.asarray(self.draft_length > 0)
-
-
-class StepTimes(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """Times of one draft-and-verify step, and of the decode step it is compared with.
-
-    Parameters
-    ----------
-    plain_pass, verify_pass, draft_passes
-        Decode step, verify pass of a batch in which some sequence has a proposal, passes of each
-        part of the drafter (none for a look-up), with all of the host's time.
-    step
-        What else decides the times.
-    forward, speculating, drafting
-        The same passes with the host time that they wait for.
-    speculating_chance
-        Chance that any sequence has a proposal, 0 without a draft [-].
-    undrafted_time, verify_time
-        Target pass of a step in which nothing is proposed, and the mean of all target passes [s].
-    draft_time
-        All drafting [s].
-    rejection_time, reject_time
-        Rejection sampling, and whatever else the host does once a draft: all of it, and what the
-        step waits for [s].
-    """
-
-    plain_pass: PassTime
-    verify_pass: PassTime
-    draft_passes: tuple[DraftTime, ...]
-    step: Step
-    forward: PassTime
-    speculating: PassTime
-    drafting: tuple[DraftTime, ...]
-    speculating_chance: FloatArray
-    undrafted_time: FloatArray
-    verify_time: FloatArray
-    draft_time: FloatArray
-    rejection_time: FloatArray
-    reject_time: FloatArray
-
-    @property
-    def forward_time(self) -> FloatArray:
-        """Decode step [s]."""
-        return self.forward.total_time
-
-    @cached_property
-    def step_time(self) -> FloatArray:
-        """Drafting, verification and rejection [s]."""
-        return self.draft_time + self.verify_time + self.reject_time
-
-    @property
-    def active_experts(self) -> FloatArray:
-        """Distinct experts per layer in a decode step [-]."""
-        return self.forward.active_experts
-
-    @property
-    def active_experts_verify(self) -> FloatArray:
-        """Distinct experts per layer in the mean target pass of a step [-]."""
-        plain = self.forward.active_experts
-        return plain + self.speculating_chance * (self.speculating.active_experts - plain)
-
-    @property
-    def passes(self) -> dict[str, PassTime]:
-        """Each kind of pass by its name in tables."""
-        drafting = {part.passes.name: part.each for part in self.drafting}
-        return {"forward": self.forward, "verify": self.speculating} | drafting
-
-    def growth_by_cause(self) -> dict[str, FloatArray]:
-        """Return what the step takes beyond a decode step, by cause; sums exactly [s]."""
-        growth = growth_by_cause(self.forward, self.speculating)
-        growth = {cause: time * self.speculating_chance for cause, time in growth.items()}
-        waited = (1 - self.speculating_chance) * (self.undrafted_time - self.forward_time)
-        growth["overhead"] = growth["overhead"] + self.reject_time + waited
-        return growth | {"drafting": self.draft_time}
-
-    def plain_by_cause(self) -> dict[str, FloatArray]:
-        """Return what a decode step takes, by cause [s]."""
-        return time_by_cause(self.forward)
-
-
-def step_of(
-    plain: PassTime, verify: PassTime, drafts: tuple[DraftTime, ...], step: Step, engine: Overheads
-) -> StepTimes:
-    r"""Return the times of a step from its passes, of which each waits for the host in its way.
-
-    .. math:: T_\mathrm{step} = \sum_j n_j T_{D,j} + T_T(B, \gamma + 1) + T_\mathrm{reject}
-
-    Where host work of steps with a draft is beside the GPU, one share of it shows in all
-    passes of the step and in the rejection (`algebra.overlap.exposed_share`). Where the next step
-    is scheduled only after this one for its draft, even an empty one, all of it does.
-    """
-    hides = step.hides_host
-    waits = step.drafts & (hides in ("plain", "drafts"))
-    tree_time = np.asarray(step.is_tree * engine.tree_time * engine.gpu_time_factor)
-    chance = np.where(waits, 1.0, step.chance)
-    rejection = engine.rejection_time(step.draft_length, step.proposing, chance)
-    runs = step.drafts | step.runs_idle_drafter
-    rejection = rejection if runs.all() else np.where(runs, rejection, 0.0)
-    share = _share_shown(verify, drafts, tree_time, rejection, hides)
-    forward = plain.taking_turns() if hides == "none" else plain.waiting()
-    speculating = verify.waiting(share) if hides == "all" else verify.taking_turns()
-    is_beside = hides in ("all", "drafts")
-    drafting = tuple(
-        replace(p, each=p.each.waiting(share) if is_beside else p.each.taking_turns())
-        for p in drafts
-    )
-    undrafted = forward.total_time
-    undrafted = undrafted + waits * (plain.taking_turns().total_time - undrafted)
-    proposed = step.chance if step.drafts.all() else np.where(step.drafts, step.chance, 0.0)
-    of_drafts = (part.passes.count * part.each.total_time for part in drafting)
-    return StepTimes(
-        plain_pass=plain,
-        verify_pass=verify,
-        draft_passes=drafts,
-        step=step,
-        forward=forward,
-        speculating=speculating,
-        drafting=drafting,
-        speculating_chance=proposed,
-        undrafted_time=undrafted,
-        verify_time=undrafted + proposed * (speculating.total_time - undrafted),
-        draft_time=np.asarray(sum(of_drafts, step.lookup_time + tree_time)),
-        rejection_time=rejection,
-        reject_time=rejection * share if hides == "all" else rejection,
-    )
-
-
-def _share_shown(
-    verify: PassTime,
-    drafts: tuple[DraftTime, ...],
-    tree_time: FloatArray,
-    rejection: FloatArray,
-    hides: Hiding,
-) -> FloatArray | float:
-    """Return the share of the host's time beside the GPU that a step with a draft waits for [-]."""
-    if hides not in ("all", "drafts"):
-        return 1.0
-    gpu, is_all = verify.gpu_time + tree_time, float(hides == "all")
-    host, launches = is_all * (verify.host_time + rejection), is_all * verify.launch_time
-    for part in drafts:
-        gpu = gpu + part.passes.count * part.each.gpu_time
-        host = host + part.passes.count * part.each.host_time
-        launches = launches + part.passes.count * part.each.launch_time
-    return exposed_share(gpu, host, launches)
 
 
 class KnownPasses(NamedTuple):
@@ -233,22 +50,11 @@ def step_times(
     errors: KernelErrors | None = None,
     only: Only = "all",
 ) -> StepTimes:
-    r"""Return the times of a draft-and-verify step.
+    """Return the times of a draft-and-verify step, as `step_of` has them of its passes.
 
-    .. math:: T_\mathrm{step} = \sum_j n_j T_{D,j} + T_T(B, \gamma + 1) + T_\mathrm{reject}
-
-    Eq. 2 of MoESD, with each kind of the drafter's own passes in place of γ alike ones.
     The host looks up drafts one sequence after another, on each replica its own. Where only a share
     r of the sequences has a proposal, some sequence has one with chance ``1 - (1 - r)^B``; the
     others then carry one token in the same pass.
-
-    A step has four terms: what the GPU takes; what the host launches kernel by kernel, where no
-    graph holds a pass; what it takes by pass, step and request for scheduling and sampling; and
-    look-ups. Where the engine schedules the next step beside the GPU, launches and scheduling are
-    hidden but for a share (`algebra.overlap`) that is the same for all host work of a step; where
-    it waits (`EngineProfile.waits_for`), scheduling adds, in steps without a proposal too,
-    and launches are hidden by the GPU's work of their own pass. Look-ups are never hidden: they
-    need the tokens of the step before.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from specmodel.base.units import FloatArray
 from specmodel.cost.deploying import resolve
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import DraftTime, Step, StepTimes, step_of, step_times
+from specmodel.cost.latency import step_times
 from specmodel.cost.passes import PassTime
 from specmodel.cost.prefill import (
     added_by_prompts,
@@ -23,6 +23,7 @@ from specmodel.cost.prefill import (
     read_by_drafter,
     whole_prompts,
 )
+from specmodel.cost.steps import DraftTime, Step, StepTimes, step_of
 from specmodel.drafters.passes import DraftPasses
 from specmodel.fit.measured.tables import Served
 from specmodel.layers.batch import sequence_group

@@ -19,7 +19,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.blocks import FEW, MANY, MOST, BlockedTimes, keep_memory
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import KernelErrors, KnownPasses, StepTimes, decode_pass, step_times
+from specmodel.cost.latency import KernelErrors, KnownPasses, decode_pass, step_times
 from specmodel.cost.memory import MemoryUse
 from specmodel.cost.passes import PassTime
 from specmodel.cost.prefill import (
@@ -30,6 +30,7 @@ from specmodel.cost.prefill import (
     prompt_pass,
     waiting,
 )
+from specmodel.cost.steps import StepTimes
 from specmodel.layers.batch import SequenceGroup
 from specmodel.layers.work import CAUSES
 from specmodel.prediction.best import MORE, Best, Held

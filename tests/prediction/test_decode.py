@@ -8,7 +8,7 @@ from rows import each_row
 
 import specmodel
 from specmodel.cost import prefill_pass
-from specmodel.cost.passes import time_by_cause
+from specmodel.cost.causes import time_by_cause
 from specmodel.cost.prefill import draft_prefill_pass
 
 WHERE = {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "tensor_parallel": 2}
