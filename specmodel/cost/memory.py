@@ -47,7 +47,7 @@ class MemoryUse(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def weight_bytes(self) -> float:
         """Weights of the target and of the drafter [B]."""
-        return self._kept[0] + self._kept[1] * self.has_drafter
+        return self._kept[0]
 
     @cached_property
     def bytes_per_request(self) -> FloatArray:
@@ -58,16 +58,20 @@ class MemoryUse(Struct, frozen=True, eq=False, dict=True):
             shared = self.deployment.layout.decode_context_parallel
             return self._pages.request_bytes(self.deployment.states, entries / shared, tokens)
         values = _Values({_ENTRIES: entries, _TOKENS: tokens})
-        kept = self._kept[2] + self._kept[3] if self.has_drafter else self._kept[2]
-        return np.asarray(kept.at(values))
+        return np.asarray(self._kept[1].at(values))
 
     @cached_property
-    def _kept(self) -> tuple[float, float, Form, Form]:
-        """Weights of target and drafter, and what each keeps of a request as a form [B]."""
-        programs = self.deployment.programs
-        if "memory" not in programs:
-            programs["memory"] = _kept_by(self.deployment)
-        kept: tuple[float, float, Form, Form] = programs["memory"]
+    def _kept(self) -> tuple[float, Form]:
+        """Weights, and what is kept of a request as a form of its entries and tokens [B]."""
+        d, key = self.deployment, ("memory", self.has_drafter)
+        if key not in d.programs:
+            weights, drafted = float(d.target.weight_bytes(d.layout)), Form({})
+            if self.has_drafter:
+                weights += _draft_weight_bytes(d)
+                for model in d.drafter.architectures:
+                    drafted = drafted + _kept_of_request(model, d.states, d.draft_layout)
+            d.programs[key] = weights, _kept_of_request(d.target, d.states, d.layout) + drafted
+        kept: tuple[float, Form] = d.programs[key]
         return kept
 
     @property
@@ -117,8 +121,7 @@ class MemoryUse(Struct, frozen=True, eq=False, dict=True):
 
     def in_flight_bytes(self, tokens: int) -> FloatArray:
         """Return what `tokens` of a prompt hold in windows and compressors while it is read [B]."""
-        *_, own, drafted = self._kept  # as for tokens that are verified
-        each = own.terms.get(_TOKENS, 0.0) + self.has_drafter * drafted.terms.get(_TOKENS, 0.0)
+        each = self._kept[1].terms.get(_TOKENS, 0.0)  # as for tokens that are verified
         return np.asarray(each * np.minimum(tokens, self.context_length))
 
     def warnings(
@@ -198,15 +201,6 @@ class _Values(dict[Measure, FloatArray]):
 
     def __missing__(self, measure: Measure) -> FloatArray:
         return measure.rule(self, *measure.told)
-
-
-def _kept_by(deployment: Deployment) -> tuple[float, float, Form, Form]:
-    """Return weights of target and drafter, and what each keeps of a request as a form [B]."""
-    d, drafted = deployment, Form({})
-    for model in d.drafter.architectures:
-        drafted = drafted + _kept_of_request(model, d.states, d.draft_layout)
-    request = _kept_of_request(d.target, d.states, d.layout)
-    return d.target.weight_bytes(d.layout), _draft_weight_bytes(d), request, drafted
 
 
 def _mixed(model: Architecture, layout: Layout) -> list[Mixed]:

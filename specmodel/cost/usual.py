@@ -42,9 +42,11 @@ def deployed(where: Where, held: tuple[int, int] = HELD) -> tuple[Deployment, di
     held
         Requests that must fit, and the tokens of each [request] [token].
     """
-    if held not in where.deployments:
-        where.deployments[held] = _deployed(where, held)
-    deployment, assumed = where.deployments[held]
+    kept: dict[tuple[int, int], tuple[Deployment, dict[str, Any]]]
+    kept = vars(where).setdefault("deployments", {})
+    if held not in kept:
+        kept[held] = _deployed(where, held)
+    deployment, assumed = kept[held]
     return deployment, dict(assumed)
 
 
