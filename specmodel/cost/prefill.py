@@ -1,6 +1,7 @@
 """Seconds of a prompt's prefill, and how much of it steps carry for other requests."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -61,6 +62,30 @@ def read_by_target(
     return _launched(deployment, read, deployment.target, prompts, beside)
 
 
+class Prompt(NamedTuple):
+    """Passes that read a prompt on each replica.
+
+    `alone` is that of the target, host apart, and `by_drafter` that of the drafter, None if nothing
+    of it is on the GPU; `added` is what the prompt adds to a decode step.
+    """
+
+    alone: PassTime
+    added: PassTime
+    by_drafter: PassTime | None
+
+
+def prompt_read(
+    deployment: Deployment, points: Mapping[str, FloatArray], errors: KernelErrors | None
+) -> Prompt:
+    """Return what reads a prompt beside decode steps at points, `errors` as of `step_times`."""
+    alone = prompt_pass(deployment, points["prompt_length"])
+    draft = draft_prefill_pass(deployment, points["prompt_length"])
+    if errors:
+        alone = alone.scaled(errors.verify, errors.deployment)
+        draft = draft.scaled(errors.draft, errors.deployment) if draft else None
+    return Prompt(alone, _added_at(deployment, points, errors), draft)
+
+
 def added_by_prompts(
     deployment: Deployment,
     prompts: tuple[SequenceGroup, ...],
@@ -94,7 +119,7 @@ def added_time(added: PassTime, plain_time: FloatArray, hides_host: Hiding) -> F
     return both.waiting().total_time - plain_time
 
 
-def added_at(
+def _added_at(
     deployment: Deployment, points: Mapping[str, FloatArray], errors: KernelErrors | None
 ) -> PassTime:
     """Return what a prompt adds to a decode step, in blocks of many points."""
