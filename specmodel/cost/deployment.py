@@ -101,11 +101,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         if self.popularity is not None:
             experts, chosen = self.target.num_experts, self.target.mean_experts_per_token
             check_popularity(self.popularity, experts, chosen)
-        for name in ("tensor_parallel", "expert_parallel", "draft_tensor_parallel"):
-            degree = getattr(self, name) or 1
-            self._check_links(name, degree, degree)
-        if self.target.is_moe:
-            self._check_links("data_parallel", self.layout.replicas, self.layout.num_gpus)
+        self._check_links()
         self._check_drafter()
         self._check_graphs()
         _ = self.wider_dtypes
@@ -233,7 +229,8 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         degrees = self.tensor_parallel, self.expert_parallel
         multiples = self.code.padded_to(self.hardware.compute_capability)
         shared = self.decode_context_parallel
-        return Layout(*degrees, self._gpus_per_node, self.data_parallel, multiples, shared)
+        in_node = self.hardware.link.num_gpus if self.hardware.link else 1
+        return Layout(*degrees, in_node, self.data_parallel, multiples, shared)
 
     @cached_property
     def draft_layout(self) -> Layout:
@@ -241,7 +238,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         layout, shared = self.layout, self.decode_context_parallel
         if not self.drafter.is_head:
             degree = self.draft_tensor_parallel or self._draft_cut
-            own = Layout(degree, 1, self._gpus_per_node, layout.replicas)
+            own = Layout(degree, 1, layout.gpus_per_node, layout.replicas)
             layout = replace(own, decode_context_parallel=shared)
         cuts = (m.token_cuts(layout.tensor_parallel) for m in self.drafter.architectures)
         if all(shared in of_model for of_model in cuts):
@@ -285,10 +282,6 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def _models(self) -> tuple[Architecture, ...]:
         return self.target, *self.drafter.architectures
 
-    @property
-    def _gpus_per_node(self) -> int:
-        return self.hardware.link.num_gpus if self.hardware.link else 1
-
     def _check_drafter(self) -> None:
         self.drafter.check_target(self.target)
         if self.drafter.is_chain and self.tree_width > 1:
@@ -315,14 +308,19 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             expected = f"sizes up to {most}, as logits of more exceed the GPU's memory"
             raise InputError("graph_limit", limit.count, expected)
 
-    def _check_links(self, name: str, degree: int, gpus: int) -> None:
-        """Refuse a degree by which `gpus` GPUs exchange messages that nothing carries."""
-        if degree > 1 and self.hardware.link is None:
-            raise InputError(name, degree, f"1, as {self.hardware.name} has no link")
-        if gpus > self._gpus_per_node and self.hardware.network is None:
-            most = self._gpus_per_node * degree // gpus
-            expected = f"at most {most}, as more need a network, which {self.hardware.name} lacks"
-            raise InputError(name, degree, expected)
+    def _check_links(self) -> None:
+        """Refuse degrees by which GPUs exchange messages that nothing carries."""
+        layout, gpu, most = self.layout, self.hardware, self.layout.gpus_per_node
+        names = ("tensor_parallel", "expert_parallel", "draft_tensor_parallel")
+        degrees = {name: (getattr(self, name) or 1,) * 2 for name in names}
+        if self.target.is_moe:
+            degrees["data_parallel"] = layout.replicas, layout.num_gpus
+        for name, (degree, gpus) in degrees.items():
+            if degree > 1 and gpu.link is None:
+                raise InputError(name, degree, f"1, as {gpu.name} has no link")
+            if gpus > most and gpu.network is None:
+                expected = f"at most {most * degree // gpus}, as more need a network, which"
+                raise InputError(name, degree, f"{expected} {gpu.name} lacks")
 
 
 def state_slots_of(stack: str | None) -> Slots:

@@ -35,18 +35,8 @@ def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
     deployment, prompt_length
         What runs where, and the tokens of the prompt [token].
     """
-    return waiting(deployment, prompt_pass(deployment, prompt_length))
-
-
-def prompt_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
-    """Return the pass of `prefill_pass` with host and launch times apart from the GPU's."""
     tokens = check("prompt_length", prompt_length, minimum=1)
-    return read_by_target(deployment, (whole_prompts(deployment, tokens),))
-
-
-def draft_prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime | None:
-    """Return the time of the pass in which a drafter reads a prompt."""
-    return read_by_drafter(deployment, (whole_prompts(deployment, prompt_length),))
+    return waiting(deployment, read_by_target(deployment, (whole_prompts(deployment, tokens),)))
 
 
 def read_by_target(
@@ -78,8 +68,8 @@ def prompt_read(
     deployment: Deployment, points: Mapping[str, FloatArray], errors: KernelErrors | None
 ) -> Prompt:
     """Return what reads a prompt beside decode steps at points, `errors` as of `step_times`."""
-    alone = prompt_pass(deployment, points["prompt_length"])
-    draft = draft_prefill_pass(deployment, points["prompt_length"])
+    prompts = (whole_prompts(deployment, points["prompt_length"]),)
+    alone, draft = read_by_target(deployment, prompts), read_by_drafter(deployment, prompts)
     if errors:
         alone = alone.scaled(errors.verify, errors.deployment)
         draft = draft.scaled(errors.draft, errors.deployment) if draft else None
