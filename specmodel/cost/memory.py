@@ -10,7 +10,7 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.pages import Mixed, Pages, pages_of
+from specmodel.cost.pages import Pages, pages_of
 from specmodel.cost.prefill import most_running, step_tokens
 from specmodel.layers.batch import Layout
 from specmodel.layers.forms import Form, Measure
@@ -78,10 +78,16 @@ class MemoryUse(Struct, frozen=True, eq=False, dict=True):
     def _pages(self) -> Pages:
         d, key = self.deployment, ("pages", self.has_drafter)
         if key not in d.programs:
-            mixers = _mixed(d.target, d.layout)
-            for model in d.drafter.architectures if self.has_drafter else ():
-                mixers += _mixed(model, d.draft_layout)
-            d.programs[key] = pages_of(mixers)
+            drafting = d.drafter.architectures if self.has_drafter else ()
+            models = [(d.target, d.layout), *((model, d.draft_layout) for model in drafting)]
+            mixers = [
+                (mixer, model.stream, layout.tensor_parallel, layers)
+                for model, layout in models
+                for mixer, layers in model.mixers.items()
+            ]
+            d.programs[key] = pages_of(
+                [own for own in mixers if own[0].sequence_bytes(1, *own[1:3])]
+            )
         pages: Pages = d.programs[key]
         return pages
 
@@ -201,13 +207,6 @@ class _Values(dict[Measure, FloatArray]):
 
     def __missing__(self, measure: Measure) -> FloatArray:
         return measure.rule(self, *measure.told)
-
-
-def _mixed(model: Architecture, layout: Layout) -> list[Mixed]:
-    """Return the mixers of a model that keep anything of a request."""
-    n, stream = layout.tensor_parallel, model.stream
-    found = [(mixer, stream, n, layers) for mixer, layers in model.mixers.items()]
-    return [each for each in found if each[0].sequence_bytes(1, stream, n)]
 
 
 def _kept_of_request(model: Architecture, states: StateKeeping, layout: Layout) -> Form:

@@ -381,7 +381,8 @@ def _with_routing(
     exponents = [powers[name].reshape(draws) for name in varied]
 
     def moved_errors(known: Mapping[str, FloatArray], time: PassTime) -> dict[str, FloatArray]:
-        each = _of_experts(time)
+        own = (time.components[n].total_time for n, kind in time.kinds.items() if kind == EXPERTS)
+        each = np.asarray(np.sum([*own], axis=0))
         each = np.broadcast_to(each, np.broadcast_shapes(each.shape, axis))
         factors = map(pow, each[1:] / each[0], exponents)
         return {**known, EXPERTS: prod(factors, start=known[EXPERTS])}
@@ -389,8 +390,3 @@ def _with_routing(
     forward = moved_errors(errors.forward, times.plain_pass)
     verify = moved_errors(errors.verify, times.verify_pass)
     return replace(errors, forward=forward, verify=verify)
-
-
-def _of_experts(time: PassTime) -> FloatArray:
-    own = [name for name, kind in time.kinds.items() if kind == EXPERTS]
-    return np.asarray(np.sum([time.components[name].total_time for name in own], axis=0))
