@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from specmodel.algebra.routing import check_popularity
 from specmodel.base.errors import InputError
 from specmodel.base.notes import Note
+from specmodel.base.records import unchecked
 from specmodel.base.units import FloatArray, check
 from specmodel.drafters.passes import Drafter
 from specmodel.layers.batch import Layout
@@ -103,8 +104,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             check_popularity(self.popularity, experts, chosen)
         self._check_links()
         self._check_drafter()
-        self._check_graphs()
-        _ = self.wider_dtypes
+        _ = self.wider_dtypes, self.graph_limit  # which refuse what does not do
 
     @cached_property
     def wider_dtypes(self) -> dict[str, str]:
@@ -128,9 +128,10 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def with_draws(self, **changes: Any) -> "Deployment":
         """Return the deployment with fields replaced by random draws; programs are kept if valid.
 
-        Programs depend on kernels and GPU alone, as models and their layout do not change.
+        Programs depend on kernels and GPU alone, as models and their layout do not change; what was
+        checked of these holds.
         """
-        changed = replace(self, **changes)
+        changed = unchecked(self, changes)
         if changed.kernels is self.kernels and changed.hardware is self.hardware:
             vars(changed)["programs"] = self.programs
         return changed
@@ -191,8 +192,17 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def graph_limit(self) -> GraphLimit | None:
-        """The largest pass of a replica that the engine runs from a CUDA graph, if known."""
-        return graph_limit(self.engine, self.hardware, self.tensor_parallel)
+        """The largest pass of a replica that the engine runs from a CUDA graph, if known.
+
+        An InputError refuses a list of passes of which the last has logits beyond a GPU's memory.
+        """
+        limit = graph_limit(self.engine, self.hardware, self.tensor_parallel)
+        of_token = 4 * self.target.vocabulary_size / self.tensor_parallel
+        most = int(self.hardware.memory.capacity_bytes / of_token)
+        if limit and limit.sizes and limit.count > most:
+            expected = f"sizes up to {most}, as logits of more exceed the GPU's memory"
+            raise InputError("graph_limit", limit.count, expected)
+        return limit
 
     @cached_property
     def states(self) -> StateKeeping:
@@ -299,14 +309,6 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         if (self.draft_tensor_parallel or 1) > self.tensor_parallel:
             expected = f"at most tensor_parallel = {self.tensor_parallel}"
             raise InputError("draft_tensor_parallel", self.draft_tensor_parallel, expected)
-
-    def _check_graphs(self) -> None:
-        """Refuse a list of captured passes of which the last has logits beyond a GPU's memory."""
-        limit, of_token = self.graph_limit, 4 * self.target.vocabulary_size / self.tensor_parallel
-        most = int(self.hardware.memory.capacity_bytes / of_token)
-        if limit and limit.sizes and limit.count > most:
-            expected = f"sizes up to {most}, as logits of more exceed the GPU's memory"
-            raise InputError("graph_limit", limit.count, expected)
 
     def _check_links(self) -> None:
         """Refuse degrees by which GPUs exchange messages that nothing carries."""
