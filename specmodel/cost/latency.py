@@ -94,10 +94,9 @@ def step_times(
         if same and np.array_equal(tokens, same.passes.tokens_per_sequence):
             drafting.append(DraftTime(part, same.each))
             continue
-        model, sequences = part.architecture, drafting_sequences(part, plain)
-        each = draft_pass(d, model, sequences, part.part, part.host_passes, only)
-        has_layers = part.part == "layers"
-        pieces = model if has_layers and drafter.drafting in d.engine.in_pieces else None
+        each, has_layers = drafting_pass(d, part, plain, only), part.part == "layers"
+        is_in_pieces = has_layers and drafter.drafting in d.engine.in_pieces
+        pieces = part.architecture if is_in_pieces else None
         is_eager = has_layers and drafter.drafting in d.engine.one_by_one
         each = launched(d, each, B, B * tokens, in_pieces=pieces, is_eager=is_eager)
         drafting.append(DraftTime(part, each))
@@ -201,14 +200,18 @@ def sequences_of(
     return plain, verified
 
 
-def drafting_sequences(passes: DraftPasses, plain: SequenceGroup) -> SequenceGroup:
-    """Return the sequences of a draft pass, from those of a decode step."""
-    return replace(
+def drafting_pass(
+    deployment: Deployment, passes: DraftPasses, plain: SequenceGroup, only: Only = "all"
+) -> PassTime:
+    """Return the time of one of some draft passes, over the sequences of a decode step."""
+    sequences = replace(
         plain,
         tokens_per_sequence=passes.tokens_per_sequence,
         logits_per_sequence=passes.logits_per_sequence,
         is_causal=passes.is_causal,
     )
+    model, host_passes = passes.architecture, passes.host_passes
+    return draft_pass(deployment, model, sequences, passes.part, host_passes, only)
 
 
 def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numeric) -> None:
