@@ -86,6 +86,7 @@ def central_intervals(
     columns: Sequence[Column] = COLUMNS,
     *,
     deployment_spread: float | None = None,
+    own: Evaluation | None = None,
 ) -> dict[str, Interval]:
     """Return central 80 % intervals of times, target efficiency and speedup, by column name.
 
@@ -115,10 +116,11 @@ def central_intervals(
     How alike the tokens of a request choose experts, and how unequally experts are used, are drawn
     where they are assumed, the latter where it is not equal.
 
-    Acceptance is exact unless it has a `spread`: then its rate is normal, cut to 0 to 1.
+    Acceptance is exact unless it has a `spread`: then its rate is normal, cut to 0 to 1. `own` is
+    the evaluation of the points without errors, if there is one.
     """
     steps, shape, _ = _drawn_steps(deployment, points, acceptance, generator, deployment_spread)
-    own = evaluate(deployment, points, acceptance)
+    own = own or evaluate(deployment, points, acceptance)
     return {
         column.name: _interval(
             column.of(steps), column.of(own), shape, has_chance=column.name == "speedup"
