@@ -18,12 +18,14 @@ from msgspec.structs import asdict, replace
 from specmodel.algebra.roofline import KernelParameters, Value
 from specmodel.base.units import FloatArray
 from specmodel.cost.forward import work_at
-from specmodel.cost.links import Links, communication_time, links_of
 from specmodel.cost.passes import (
     ComponentTime,
+    Links,
     PassTime,
     TimeStack,
+    communication_time,
     kernels_taken,
+    links_of,
     side_by_side,
     stacked,
     time_on_gpu,
