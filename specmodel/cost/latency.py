@@ -1,6 +1,7 @@
 """Passes of a draft-and-verify step on a deployment, and their seconds."""
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from math import log2
 from typing import NamedTuple
 
@@ -88,17 +89,16 @@ def step_times(
     is_idle, parts = gamma == 0, [*drafter.passes(gamma, verify_tokens)]
     if d.runs_idle_drafter and is_idle.any():
         parts.append(replace(drafter.idle_pass, count=np.asarray(is_idle, dtype=float)))
-    before, drafting = list(known.draft_passes) if known else [], []
-    for place, part in enumerate(parts):
-        tokens, same = part.tokens_per_sequence, before[place] if place < len(before) else None
-        if same and np.array_equal(tokens, same.passes.tokens_per_sequence):
+    before, drafting = known.draft_passes if known else (), []
+    for part, same in zip_longest(parts, before[: len(parts)]):
+        if same and np.array_equal(part.tokens_per_sequence, same.passes.tokens_per_sequence):
             drafting.append(DraftTime(part, same.each))
             continue
-        each, has_layers = drafting_pass(d, part, plain, only), part.part == "layers"
-        is_in_pieces = has_layers and drafter.drafting in d.engine.in_pieces
-        pieces = part.architecture if is_in_pieces else None
-        is_eager = has_layers and drafter.drafting in d.engine.one_by_one
-        each = launched(d, each, B, B * tokens, in_pieces=pieces, is_eager=is_eager)
+        way = drafter.drafting if part.part == "layers" else None
+        pieces = part.architecture if way in d.engine.in_pieces else None
+        is_eager, rows = way in d.engine.one_by_one, B * part.tokens_per_sequence
+        each = drafting_pass(d, part, plain, only)
+        each = launched(d, each, B, rows, in_pieces=pieces, is_eager=is_eager)
         drafting.append(DraftTime(part, each))
     if errors:
         common = errors.deployment

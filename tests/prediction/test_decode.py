@@ -8,7 +8,7 @@ from rows import each_row
 
 import specmodel
 from specmodel.cost import prefill_pass
-from specmodel.cost.causes import time_by_cause
+from specmodel.cost.steps import time_by_cause
 
 WHERE = {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "tensor_parallel": 2}
 SIZES = np.array([1, 16, 128])
