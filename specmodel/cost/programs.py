@@ -135,11 +135,11 @@ class Stack(Struct, frozen=True, eq=False, dict=True):
         """Return the stack with at least `axes` axes: components, then points and draws."""
         if axes not in self._known:
             k, links = self.parameters, self.links
-            drawn = [*(getattr(k, name) for name in _PARAMETERS), *self.peaks]
+            drawn = [getattr(k, name) for name in _PARAMETERS]
             for part in (links.link, links.network, links.all_reduce) if links else ():
                 values = asdict(part).values() if part else ()
                 drawn += [value[None] for value in values if isinstance(value, np.ndarray)]
-            least = max(axes, *map(np.ndim, drawn))
+            least = max(axes, *map(np.ndim, drawn), *map(np.ndim, self.peaks))
             self._known[axes] = self._changed(lambda array: with_axes(array, least))
         return self._known[axes]
 
@@ -227,6 +227,9 @@ class PassProgram(Struct, frozen=True, eq=False):
         Those of the model's MoE layers, None for a dense one.
     launches
         Kernels that the host launches for the pass [-].
+    groups
+        Components in the order in which times add up, each with its name if it sends messages and
+        is therefore evaluated alone, else with whether it depends on contexts.
     """
 
     works: Mapping[str, Work]
@@ -235,6 +238,7 @@ class PassProgram(Struct, frozen=True, eq=False):
     kernels: Kernels
     experts: RoutedExperts | None
     launches: Form
+    groups: Mapping[str, str | bool]
     _known: dict[bool, tuple[Stack, ...]] = field(default_factory=dict)
 
     @classmethod
@@ -250,22 +254,20 @@ class PassProgram(Struct, frozen=True, eq=False):
         launches = Form({})
         for work in works.values():
             launches = launches + work.kernels * kernel_kind(work.kind).launches
-        return cls(works, second, hardware, kernels, experts, launches)
+        places = {name: (w.has_messages, w.depends_on_context) for name, w in works.items()}
+        groups = {
+            n: n if places[n][0] else places[n][1] for n in sorted(works, key=places.__getitem__)
+        }
+        return cls(works, second, hardware, kernels, experts, launches, groups)
 
     def stacks(self, *, is_few: bool) -> tuple[Stack, ...]:
-        """Return components evaluated together: for few points whatever they depend on.
-
-        For many, those that depend on contexts are apart; those that send messages are alone. Times
-        add up in one order, however many points there are.
-        """
+        """Return the `groups`, for few points one of all that send nothing."""
         if is_few not in self._known:
-            places = {n: (w.has_messages, w.depends_on_context) for n, w in self.works.items()}
-            groups: dict[bool | str, dict[str, Work]] = {}
-            for name in sorted(self.works, key=places.__getitem__):
-                has_messages, has_context = places[name]
-                group = name if has_messages else is_few or has_context
-                groups.setdefault(group, {})[name] = self.works[name]
-            each = (_stack(works, self.hardware, self.kernels) for works in groups.values())
+            found: dict[str | bool, dict[str, Work]] = {}
+            for name, group in self.groups.items():
+                group = group if isinstance(group, str) else is_few or group
+                found.setdefault(group, {})[name] = self.works[name]
+            each = (_stack(works, self.hardware, self.kernels) for works in found.values())
             self._known[is_few] = tuple(each)
         return self._known[is_few]
 
