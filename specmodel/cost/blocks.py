@@ -226,7 +226,7 @@ class BlockedTimes(Struct, frozen=True, eq=False, dict=True):
             joined(target_pass(d, verified, "contexts"), free.verify_pass),
             tuple(map(drafted, free.draft_passes)),
             replace(free.step, **{name: cut(getattr(free.step, name)) for name in _OF_STEPS}),
-            d.engine_seconds,
+            free.engine,
         )
         return _totals(whole)
 

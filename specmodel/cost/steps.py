@@ -61,8 +61,8 @@ class StepTimes(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     plain_pass, verify_pass, draft_passes
         Decode step, verify pass of a batch in which some sequence has a proposal, passes of each
         part of the drafter (none for a look-up), with all of the host's time.
-    step
-        What else decides the times.
+    step, engine
+        What else decides the times, and the seconds of the engine.
     forward, speculating, drafting
         The same passes with the host time that they wait for.
     speculating_chance
@@ -80,6 +80,7 @@ class StepTimes(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     verify_pass: PassTime
     draft_passes: tuple[DraftTime, ...]
     step: Step
+    engine: Overheads
     forward: PassTime
     speculating: PassTime
     drafting: tuple[DraftTime, ...]
@@ -110,6 +111,10 @@ class StepTimes(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         """Distinct experts per layer in the mean target pass of a step [-]."""
         plain = self.forward.active_experts
         return plain + self.speculating_chance * (self.speculating.active_experts - plain)
+
+    def with_passes(self, plain: PassTime, verify: PassTime) -> "StepTimes":
+        """Return the step with other passes of the target."""
+        return step_of(plain, verify, self.draft_passes, self.step, self.engine)
 
     @property
     def passes(self) -> dict[str, PassTime]:
@@ -171,6 +176,7 @@ def step_of(
         verify_pass=verify,
         draft_passes=drafts,
         step=step,
+        engine=engine,
         forward=forward,
         speculating=speculating,
         drafting=drafting,
