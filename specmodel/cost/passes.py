@@ -53,9 +53,8 @@ def communication_time(part: Work, links: Links) -> FloatArray:
 class ComponentTime(Struct, frozen=True, eq=False):
     """Times of one component [s]; computing and streaming overlap, the rest adds up.
 
-    In a `TimeStack`, of several components along the first axis. `reading_time` is what all traffic
-    takes at the bandwidth achieved, without latencies. `hidden_time` is in none of the others: what
-    a component takes besides, while the stream that it runs beside goes on.
+    In a `TimeStack`, of several components along the first axis. `reading_time` is that of all
+    traffic without latencies, `hidden_time` what a component takes besides, beside another stream.
     """
 
     compute_time: FloatArray
@@ -125,19 +124,19 @@ def side_by_side(
 ) -> list[TimeStack]:
     """Return times in which works on a `second` CUDA stream overlap with those of the first.
 
-    They overlap in full up to `beside_tokens` tokens, not from twice as many, partly in between.
+    They overlap in full up to `beside_tokens` tokens, partly up to twice as many.
     """
     found = list(timed)
     if not second:
         return found
     one, streams = next(iter(second.values())), [Demand(*np.zeros(3)), Demand(*np.zeros(3))]
     for stack in timed:
-        t, total = stack.times, stack.times.total_time
-        reading = np.broadcast_to(t.reading_time, total.shape)
+        t = stack.times
         for i, name in enumerate(stack.names):
             is_own = name in second
             if is_own or name.startswith(one.beside):
-                own = total[i], reading[i], t.compute_time[i]
+                alone = t.busy_time[i] + (_row(t.link_time, i) + _row(t.launch_time, i))
+                own = alone, _row(t.reading_time, i), t.compute_time[i]
                 streams[is_own] = Demand(*map(add, streams[is_own], own))
     few = np.minimum(np.maximum(2 - tokens / one.beside_tokens, 0), 1)
     alone = streams[0].time + streams[1].time
@@ -159,12 +158,16 @@ def _partly_hidden(times: ComponentTime, rows: Sequence[int], share: FloatArray)
         if not isinstance(values, float):  # 0, where no component has any
             shown[name] = np.empty_like(hidden)
             shown[name][...] = values  # which takes less than a product of all rows
-    total = times.total_time
     for i in rows:
-        hidden[i] = total[i] * share
+        total = times.busy_time[i] + (_row(times.link_time, i) + _row(times.launch_time, i))
+        hidden[i] = total * share
         for values in shown.values():
             values[i] *= 1 - share
     return replace(times, hidden_time=hidden, **shown)
+
+
+def _row(values: Value, i: int) -> Value:
+    return values[i] if isinstance(values, np.ndarray) and values.ndim else values
 
 
 def stacked(values: Sequence[Value]) -> FloatArray:
@@ -192,8 +195,8 @@ class PassTime(Struct, frozen=True, eq=False, dict=True):
     host_time
         Time of the host beside launches of kernels [s].
     loaded, work, launches
-        Return distinct experts that the pass loads per layer [-], its work, and its kernels as
-        `KernelKind.launches` counts them [-], kept or computed when they are called.
+        Return experts loaded per layer [-], its work, and kernels as `KernelKind.launches` has them
+        [-], when they are called.
     factors, common
         Factors on the time of kernels by kind and of `MESSAGES`, and one on all of the GPU's [-].
     beside
