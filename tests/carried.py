@@ -4,7 +4,7 @@ import numpy as np
 
 from specmodel.cost import target_pass
 from specmodel.cost.latency import launched
-from specmodel.cost.prefill import whole_prompts
+from specmodel.cost.prefill import read_by_drafter, whole_prompts
 from specmodel.layers import sequence_group
 
 
@@ -25,3 +25,8 @@ def added_by_prompt(deployment, plain_time, tokens, batch_size, context):
         deployment, both, size, size, in_pieces=deployment.target, is_prompt=True
     ).launch_time
     return np.asarray(np.hypot(gpu, launching) - plain_time)
+
+
+def draft_prefill_pass(deployment, tokens):
+    """Return the pass in which a drafter reads a prompt of each replica, None without any."""
+    return read_by_drafter(deployment, (whole_prompts(deployment, tokens),))

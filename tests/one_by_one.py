@@ -5,8 +5,9 @@ from msgspec.structs import fields, replace
 
 from specmodel import HardwareProfile
 from specmodel.cost import PassTime, component_time
-from specmodel.cost.passes import ComponentTime, TimeStack, kernels_taken, launches, side_by_side
+from specmodel.cost.passes import ComponentTime, TimeStack, kernels_taken, side_by_side
 from specmodel.layers import PassWork
+from specmodel.layers.kinds import kernel_kind
 from specmodel.machines import Kernels
 from specmodel.machines.engine import Overheads
 from specmodel.machines.kernels import DATA_SHEET_KERNELS
@@ -46,8 +47,9 @@ def pass_time(
         )  # fmt: skip
         times = ComponentTime(*(np.asarray(getattr(one, field))[None] for field in TIMES))
         stacks.append(TimeStack((name,), (part.kind,), (part.memory_cause,), times))
+    launches = sum(w.kernels * kernel_kind(w.kind).launches for w in work.components.values())
     return PassTime(
         names=tuple(work.components), timed=tuple(side_by_side(stacks, second, tokens)),
         host_time=overheads.pass_time, loaded=lambda: work.active_experts, work=lambda: work,
-        launches=lambda: launches(work.components),
+        launches=lambda: launches,
     )  # fmt: skip

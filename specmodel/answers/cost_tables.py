@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
-from msgspec.structs import replace
 
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.answers.config_formats import with_engine
@@ -120,7 +119,7 @@ def verify_times(
         deployment, **served, draft_length=draft_length, verify_tokens=draft_length + 1
     )
     passes = sequence_group(**served, tokens_per_sequence=np.arange(1.0, draft_length + 2))
-    return replace(times, verify_pass=target_pass(deployment, passes)).step_time
+    return times.with_passes(times.plain_pass, target_pass(deployment, passes)).step_time
 
 
 def sglang_costs(batch_size: np.ndarray, step_time: FloatArray) -> dict[str, Any]:

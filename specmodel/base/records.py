@@ -66,6 +66,7 @@ class Record(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields
 
 
 RecordType = TypeVar("RecordType", bound=Record)
+StructType = TypeVar("StructType", bound=Struct)
 
 
 def field_names(cls: type[Struct]) -> tuple[str, ...]:
@@ -102,7 +103,7 @@ def as_table(
     return kind | {name: plain(value) for name, value in values.items() if name not in hidden}
 
 
-def unchecked(record: RecordType, changes: Mapping[str, object]) -> RecordType:
+def unchecked(record: StructType, changes: Mapping[str, object]) -> StructType:
     """Return a copy with fields replaced by what no file may have, such as arrays of draws."""
     copied = copy(record)
     for name, value in changes.items():

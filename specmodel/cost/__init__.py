@@ -8,13 +8,10 @@ if TYPE_CHECKING:
     from specmodel.cost.deploying import deploy as deploy, resolve as resolve
     from specmodel.cost.deployment import Deployment as Deployment
     from specmodel.cost.forward import pass_work as pass_work
-    from specmodel.cost.latency import (
-        StepTimes as StepTimes,
-        step_times as step_times,
-        target_pass as target_pass,
-    )
+    from specmodel.cost.latency import step_times as step_times, target_pass as target_pass
     from specmodel.cost.memory import MemoryUse as MemoryUse
     from specmodel.cost.passes import PassTime as PassTime, component_time as component_time
     from specmodel.cost.prefill import prefill_pass as prefill_pass
+    from specmodel.cost.steps import StepTimes as StepTimes
 
 __getattr__, __dir__ = front(__name__)

@@ -9,9 +9,8 @@ import numpy as np
 from specmodel.algebra.acceptance import TYPICAL_PROPOSAL_RATE
 from specmodel.base.notes import Note
 from specmodel.base.units import NORMAL_80
-from specmodel.cost.activations import narrows_cache
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.kinds import kernels_of, places_taken
+from specmodel.cost.kinds import kernels_of, narrows_cache, places_taken
 from specmodel.drafters.passes import Drafter
 from specmodel.layers.kinds import FITTED_KINDS, KINDS, MAIN_KINDS
 from specmodel.layers.states import StateKeeping

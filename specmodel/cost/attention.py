@@ -47,8 +47,9 @@ def attention_walk(deployment: Deployment, model: Architecture) -> Walk | None:
     it prefills, so that each query head has a block that reads all keys (0.5.23,
     ``extend_attention_fwd``; sgl-project/sglang#39316).
     """
-    gpu, engine, kernels = deployment.hardware, deployment.engine, _kernels_of(deployment)
-    size, widest = BYTES_PER_ELEMENT[model.kv_dtype], _widest_head(deployment.target)
+    gpu, engine, mixers = deployment.hardware, deployment.engine, deployment.target.mixers
+    widest = max((mixer.cached[1] for mixer in mixers if mixer.cached), default=0)
+    kernels, size = _kernels_of(deployment, widest), BYTES_PER_ELEMENT[model.kv_dtype]
     if kernels == "triton":
         per_s = _TRITON_KEYS_PER_S * 2 * widest * size
         if engine.stack == "sglang":
@@ -65,15 +66,17 @@ def attention_walk(deployment: Deployment, model: Architecture) -> Walk | None:
     return Walk(split_tokens=split, bytes_per_flop=per_flop, processors=processors)
 
 
-def _kernels_of(deployment: Deployment) -> str | None:
+def _kernels_of(deployment: Deployment, widest: int) -> str | None:
     """Return whose kernels read the keys, None for those that spread them.
+
+    `widest` is the width of the widest head whose keys are cached, 0 if there is none [-].
 
     Where the engine is not told, vLLM runs FlashAttention 2 on GPUs of compute capability 8 and 12,
     and Triton for all layers of a model with heads above 256 there (``_get_backend_priorities``,
     ``fa_utils.py``, ``Gemma4Config``); SGLang by the target (``data/attention_backends.csv``).
     """
     target, told = deployment.target, deployment.engine.attention_backend
-    major, widest = int(deployment.hardware.compute_capability or 0), _widest_head(target)
+    major = int(deployment.hardware.compute_capability or 0)
     if not widest:  # latent attention, or none
         return None
     for row in rows_of("attention_backends.csv", _DATA) if major and not told else ():
@@ -89,8 +92,3 @@ def _kernels_of(deployment: Deployment) -> str | None:
     if major not in _FA2 or told not in (None, "flash_attn") or deployment.engine.stack == "sglang":
         return None
     return "triton" if widest > _WIDEST_HEAD else "flash_attn_2"
-
-
-def _widest_head(target: Architecture) -> int:
-    """Return the width of the widest head whose keys are cached, 0 if there is none [-]."""
-    return max((mixer.cached[1] for mixer in target.mixers if mixer.cached), default=0)

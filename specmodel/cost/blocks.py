@@ -18,17 +18,15 @@ from msgspec.structs import replace
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import (
-    DraftTime,
     KnownPasses,
-    StepTimes,
     decode_pass,
-    draft_pass,
-    drafting_sequences,
+    drafting_pass,
     sequences_of,
     step_times,
     target_pass,
 )
 from specmodel.cost.passes import PassTime
+from specmodel.cost.steps import DraftTime, StepTimes, step_of
 from specmodel.layers.batch import LONGEST_DECODE, SequenceGroup
 
 BLOCK = 2**15
@@ -44,9 +42,6 @@ TOTALS = ("forward_time", "verify_time", "draft_time", "reject_time", "step_time
 
 _OF_PASSES = ("batch_size", "draft_length", "verify_tokens")
 """What decides a step beside contexts."""
-
-_OF_TIMES = (*_OF_PASSES, "context_length")
-"""What decides the times of a step."""
 
 _OF_DRAFTS = ("tokens_per_sequence", "count", "logits_per_sequence")
 _OF_STEPS = ("draft_length", "is_tree", "proposing", "chance", "lookup_time")
@@ -171,12 +166,8 @@ class BlockedTimes(Struct, frozen=True, eq=False, dict=True):
     plain: FloatArray | None = None
 
     @cached_property
-    def _taken(self) -> dict[str, Any]:
-        return {name: self.points[name] for name in _OF_TIMES}
-
-    @cached_property
     def _cuts(self) -> Cuts:
-        return Cuts(np.broadcast_shapes(*map(np.shape, self._taken.values())))
+        return Cuts(np.broadcast_shapes(*map(np.shape, self.points.values())))
 
     @cached_property
     def _distinct(self) -> Distinct:
@@ -194,15 +185,12 @@ class BlockedTimes(Struct, frozen=True, eq=False, dict=True):
 
     def _timed(self, cut: Callable[[FloatArray], FloatArray]) -> StepTimes:
         """Return the times at the points that `cut` takes of arrays of all."""
-        own: Any = {name: cut(array) for name, array in self._taken.items()}
+        own: Any = {name: cut(array) for name, array in self.points.items()}
         if self.plain is None:
             return step_times(self.deployment, **own)
         plain = SequenceGroup(batch_size=cut(self.plain), context_length=own["context_length"])
-        known = KnownPasses(decode_pass(self.deployment, plain))
+        known = KnownPasses(decode_pass(self.deployment, plain, plain.batch_size))
         return step_times(self.deployment, **own, known=known)
-
-    def _cut(self, block: slice) -> dict[str, Any]:
-        return {name: self._cuts.cut(array, block) for name, array in self._taken.items()}
 
     @cached_property
     def _totals(self) -> dict[str, FloatArray]:
@@ -216,7 +204,8 @@ class BlockedTimes(Struct, frozen=True, eq=False, dict=True):
 
         All else is taken from `_free`, the times of the distinct points.
         """
-        d, free, own = self.deployment, self._free, self._cut(block)
+        d, free = self.deployment, self._free
+        own = {name: self._cuts.cut(array, block) for name, array in self.points.items()}
         context = check("context_length", own["context_length"], minimum=0)
         plain, verified = sequences_of(d, own["batch_size"], own["verify_tokens"], context)
 
@@ -230,11 +219,9 @@ class BlockedTimes(Struct, frozen=True, eq=False, dict=True):
         def drafted(part: DraftTime) -> DraftTime:
             taken = {name: cut(getattr(part.passes, name)) for name in _OF_DRAFTS}
             passes = replace(part.passes, **taken)
-            sequences = drafting_sequences(passes, plain)
-            told = passes.architecture, sequences, passes.part, passes.host_passes
-            return DraftTime(passes, joined(draft_pass(d, *told, "contexts"), part.each))
+            return DraftTime(passes, joined(drafting_pass(d, passes, plain, "contexts"), part.each))
 
-        whole = StepTimes(
+        whole = step_of(
             joined(target_pass(d, plain, "contexts"), free.plain_pass),
             joined(target_pass(d, verified, "contexts"), free.verify_pass),
             tuple(map(drafted, free.draft_passes)),

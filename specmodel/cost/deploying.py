@@ -17,10 +17,10 @@ from specmodel.base.naming import SWITCHES
 from specmodel.base.notes import Note
 from specmodel.base.records import read_numbers
 from specmodel.base.units import check
-from specmodel.cost.activations import with_usual_activations, with_usual_cache
 from specmodel.cost.arguments import DeploymentArguments, NamedArguments
 from specmodel.cost.assumptions import DTYPES, EQUAL, POPULARITY, assumptions
 from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
+from specmodel.cost.kinds import with_usual_activations, with_usual_cache
 from specmodel.cost.where import NAMES, NO_DRAFTER as UNNAMED, Where, by_record
 from specmodel.drafters.by_name import load_drafter
 from specmodel.drafters.kinds.models import model_drafter

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from specmodel.algebra.routing import check_popularity
 from specmodel.base.errors import InputError
 from specmodel.base.notes import Note
+from specmodel.base.records import unchecked
 from specmodel.base.units import FloatArray, check
 from specmodel.drafters.passes import Drafter
 from specmodel.layers.batch import Layout
@@ -101,14 +102,9 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         if self.popularity is not None:
             experts, chosen = self.target.num_experts, self.target.mean_experts_per_token
             check_popularity(self.popularity, experts, chosen)
-        for name in ("tensor_parallel", "expert_parallel", "draft_tensor_parallel"):
-            degree = getattr(self, name) or 1
-            self._check_links(name, degree, degree)
-        if self.target.is_moe:
-            self._check_links("data_parallel", self.layout.replicas, self.layout.num_gpus)
+        self._check_links()
         self._check_drafter()
-        self._check_graphs()
-        _ = self.wider_dtypes
+        _ = self.wider_dtypes, self.graph_limit  # which refuse what does not do
 
     @cached_property
     def wider_dtypes(self) -> dict[str, str]:
@@ -132,9 +128,10 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def with_draws(self, **changes: Any) -> "Deployment":
         """Return the deployment with fields replaced by random draws; programs are kept if valid.
 
-        Programs depend on kernels and GPU alone, as models and their layout do not change.
+        Programs depend on kernels and GPU alone, as models and their layout do not change; what was
+        checked of these holds.
         """
-        changed = replace(self, **changes)
+        changed = unchecked(self, changes)
         if changed.kernels is self.kernels and changed.hardware is self.hardware:
             vars(changed)["programs"] = self.programs
         return changed
@@ -195,8 +192,17 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def graph_limit(self) -> GraphLimit | None:
-        """The largest pass of a replica that the engine runs from a CUDA graph, if known."""
-        return graph_limit(self.engine, self.hardware, self.tensor_parallel)
+        """The largest pass of a replica that the engine runs from a CUDA graph, if known.
+
+        An InputError refuses a list of passes of which the last has logits beyond a GPU's memory.
+        """
+        limit = graph_limit(self.engine, self.hardware, self.tensor_parallel)
+        of_token = 4 * self.target.vocabulary_size / self.tensor_parallel
+        most = int(self.hardware.memory.capacity_bytes / of_token)
+        if limit and limit.sizes and limit.count > most:
+            expected = f"sizes up to {most}, as logits of more exceed the GPU's memory"
+            raise InputError("graph_limit", limit.count, expected)
+        return limit
 
     @cached_property
     def states(self) -> StateKeeping:
@@ -233,7 +239,8 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         degrees = self.tensor_parallel, self.expert_parallel
         multiples = self.code.padded_to(self.hardware.compute_capability)
         shared = self.decode_context_parallel
-        return Layout(*degrees, self._gpus_per_node, self.data_parallel, multiples, shared)
+        in_node = self.hardware.link.num_gpus if self.hardware.link else 1
+        return Layout(*degrees, in_node, self.data_parallel, multiples, shared)
 
     @cached_property
     def draft_layout(self) -> Layout:
@@ -241,7 +248,7 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         layout, shared = self.layout, self.decode_context_parallel
         if not self.drafter.is_head:
             degree = self.draft_tensor_parallel or self._draft_cut
-            own = Layout(degree, 1, self._gpus_per_node, layout.replicas)
+            own = Layout(degree, 1, layout.gpus_per_node, layout.replicas)
             layout = replace(own, decode_context_parallel=shared)
         cuts = (m.token_cuts(layout.tensor_parallel) for m in self.drafter.architectures)
         if all(shared in of_model for of_model in cuts):
@@ -285,10 +292,6 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def _models(self) -> tuple[Architecture, ...]:
         return self.target, *self.drafter.architectures
 
-    @property
-    def _gpus_per_node(self) -> int:
-        return self.hardware.link.num_gpus if self.hardware.link else 1
-
     def _check_drafter(self) -> None:
         self.drafter.check_target(self.target)
         if self.drafter.is_chain and self.tree_width > 1:
@@ -307,22 +310,19 @@ class Deployment(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             expected = f"at most tensor_parallel = {self.tensor_parallel}"
             raise InputError("draft_tensor_parallel", self.draft_tensor_parallel, expected)
 
-    def _check_graphs(self) -> None:
-        """Refuse a list of captured passes of which the last has logits beyond a GPU's memory."""
-        limit, of_token = self.graph_limit, 4 * self.target.vocabulary_size / self.tensor_parallel
-        most = int(self.hardware.memory.capacity_bytes / of_token)
-        if limit and limit.sizes and limit.count > most:
-            expected = f"sizes up to {most}, as logits of more exceed the GPU's memory"
-            raise InputError("graph_limit", limit.count, expected)
-
-    def _check_links(self, name: str, degree: int, gpus: int) -> None:
-        """Refuse a degree by which `gpus` GPUs exchange messages that nothing carries."""
-        if degree > 1 and self.hardware.link is None:
-            raise InputError(name, degree, f"1, as {self.hardware.name} has no link")
-        if gpus > self._gpus_per_node and self.hardware.network is None:
-            most = self._gpus_per_node * degree // gpus
-            expected = f"at most {most}, as more need a network, which {self.hardware.name} lacks"
-            raise InputError(name, degree, expected)
+    def _check_links(self) -> None:
+        """Refuse degrees by which GPUs exchange messages that nothing carries."""
+        layout, gpu, most = self.layout, self.hardware, self.layout.gpus_per_node
+        names = ("tensor_parallel", "expert_parallel", "draft_tensor_parallel")
+        degrees = {name: (getattr(self, name) or 1,) * 2 for name in names}
+        if self.target.is_moe:
+            degrees["data_parallel"] = layout.replicas, layout.num_gpus
+        for name, (degree, gpus) in degrees.items():
+            if degree > 1 and gpu.link is None:
+                raise InputError(name, degree, f"1, as {gpu.name} has no link")
+            if gpus > most and gpu.network is None:
+                expected = f"at most {most * degree // gpus}, as more need a network, which"
+                raise InputError(name, degree, f"{expected} {gpu.name} lacks")
 
 
 def state_slots_of(stack: str | None) -> Slots:

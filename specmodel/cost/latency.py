@@ -1,7 +1,7 @@
-"""Seconds of a draft-and-verify step: its passes on a deployment, drafting and rejection."""
+"""Passes of a draft-and-verify step on a deployment, and their seconds."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from itertools import zip_longest
 from math import log2
 from typing import NamedTuple
 
@@ -10,201 +10,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from specmodel.algebra.acceptance import proposals
-from specmodel.algebra.overlap import exposed_share
 from specmodel.algebra.roofline import Value
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.attention import attention_walk
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_components
-from specmodel.cost.passes import PassTime, growth_by_cause, time_by_cause
+from specmodel.cost.passes import PassTime
 from specmodel.cost.programs import Only, PassProgram
+from specmodel.cost.steps import DraftTime, Step, StepTimes, step_of
 from specmodel.drafters.passes import DraftPasses, Part
 from specmodel.layers.batch import Layout, Routing, SequenceGroup, carried_by
-from specmodel.layers.work import Work
-from specmodel.machines.engine import Hiding, Overheads
 from specmodel.models.architecture import Architecture
-
-
-class DraftTime(Struct, frozen=True, eq=False):
-    """Draft passes that are alike, and the time of each of them."""
-
-    passes: DraftPasses
-    each: PassTime
-
-
-class Step(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """What decides the times of a step beside its passes and the engine's overheads.
-
-    Parameters
-    ----------
-    draft_length, is_tree
-        Tokens drafted for each sequence, and whether drafts are trees [token].
-    proposing, chance
-        Sequences of a replica that have a proposal, and the chance that any has: below 1 for n-gram
-        look-up [-].
-    lookup_time
-        Host time of looking up drafts [s].
-    hides_host, runs_idle_drafter
-        Which steps have the host work beside the GPU, as in `EngineProfile`; whether the drafter
-        runs in steps without drafts.
-    """
-
-    draft_length: FloatArray
-    is_tree: np.ndarray
-    proposing: FloatArray
-    chance: FloatArray
-    lookup_time: FloatArray
-    hides_host: Hiding = "none"
-    runs_idle_drafter: bool = False
-
-    @cached_property
-    def drafts(self) -> np.ndarray:
-        """Whether anything is drafted."""
-        return np.asarray(self.draft_length > 0)
-
-
-class StepTimes(Struct, frozen=True, eq=False, dict=True):
-    """Times of one draft-and-verify step, and of the decode step it is compared with.
-
-    Parameters
-    ----------
-    plain_pass, verify_pass, draft_passes
-        Decode step, verify pass of a batch in which some sequence has a proposal, passes of each
-        part of the drafter (none for a look-up), with all of the host's time.
-    step, engine
-        What else decides the times, and the seconds of the engine.
-    """
-
-    plain_pass: PassTime
-    verify_pass: PassTime
-    draft_passes: tuple[DraftTime, ...]
-    step: Step
-    engine: Overheads
-
-    @cached_property
-    def speculating_chance(self) -> FloatArray:
-        """Chance that any sequence has a proposal, 0 without a draft [-]."""
-        drafts, chance = self.step.drafts, self.step.chance
-        return chance if drafts.all() else np.where(drafts, chance, 0.0)
-
-    @cached_property
-    def waits(self) -> np.ndarray:
-        """Whether the next step is scheduled after this one for its draft, even an empty one."""
-        return self.step.drafts & (self.step.hides_host in ("plain", "drafts"))
-
-    @cached_property
-    def tree_time(self) -> FloatArray:
-        """Building and masking a tree on the GPU [s]."""
-        return np.asarray(self.step.is_tree * self.engine.tree_time * self.engine.gpu_time_factor)
-
-    @cached_property
-    def rejection_time(self) -> FloatArray:
-        """What else the host does for the draft of a step, beside its passes [s]."""
-        step, chance = self.step, np.where(self.waits, 1.0, self.step.chance)
-        time = self.engine.rejection_time(step.draft_length, step.proposing, chance)
-        runs = step.drafts | step.runs_idle_drafter
-        return time if runs.all() else np.where(runs, time, 0.0)
-
-    @cached_property
-    def forward(self) -> PassTime:
-        """Decode step, with the host time it waits for."""
-        is_beside = self.step.hides_host != "none"
-        return self.plain_pass.waiting() if is_beside else self.plain_pass.taking_turns()
-
-    @cached_property
-    def speculating(self) -> PassTime:
-        """Verify pass of a batch with some proposal, with the host time it waits for."""
-        return self._shown(self.verify_pass)
-
-    @cached_property
-    def drafting(self) -> tuple[DraftTime, ...]:
-        """Passes of the drafter, with the host time they wait for."""
-        own = self.draft_passes
-        return tuple(replace(p, each=self._shown(p.each, is_draft=True)) for p in own)
-
-    @property
-    def forward_time(self) -> FloatArray:
-        """Decode step [s]."""
-        return self.forward.total_time
-
-    @cached_property
-    def undrafted_time(self) -> FloatArray:
-        """Target pass of a step in which nothing is proposed [s]."""
-        plain = self.forward.total_time
-        return plain + self.waits * (self.plain_pass.taking_turns().total_time - plain)
-
-    @cached_property
-    def verify_time(self) -> FloatArray:
-        """Target pass of a step, averaged over verify passes and steps without a proposal [s]."""
-        plain = self.undrafted_time
-        return plain + self.speculating_chance * (self.speculating.total_time - plain)
-
-    @cached_property
-    def draft_time(self) -> FloatArray:
-        """All drafting [s]."""
-        total = self.step.lookup_time + self.tree_time
-        for part in self.drafting:
-            total = total + part.passes.count * part.each.total_time
-        return np.asarray(total)
-
-    @property
-    def reject_time(self) -> FloatArray:
-        """Rejection sampling, and whatever else the host does once a draft [s]."""
-        hides = self.step.hides_host == "all"
-        return self.rejection_time * self._share if hides else self.rejection_time
-
-    @property
-    def active_experts(self) -> FloatArray:
-        """Distinct experts per layer in a decode step [-]."""
-        return self.forward.active_experts
-
-    @property
-    def active_experts_verify(self) -> FloatArray:
-        """Distinct experts per layer in the mean target pass of a step [-]."""
-        plain = self.forward.active_experts
-        return plain + self.speculating_chance * (self.speculating.active_experts - plain)
-
-    @cached_property
-    def step_time(self) -> FloatArray:
-        """Drafting, verification and rejection [s]."""
-        return self.draft_time + self.verify_time + self.reject_time
-
-    @property
-    def passes(self) -> dict[str, PassTime]:
-        """Each kind of pass by its name in tables."""
-        drafting = {part.passes.name: part.each for part in self.drafting}
-        return {"forward": self.forward, "verify": self.speculating} | drafting
-
-    def growth_by_cause(self) -> dict[str, FloatArray]:
-        """Return what the step takes beyond a decode step, by cause; sums exactly [s]."""
-        growth = growth_by_cause(self.forward, self.speculating)
-        growth = {cause: time * self.speculating_chance for cause, time in growth.items()}
-        waited = (1 - self.speculating_chance) * (self.undrafted_time - self.forward_time)
-        growth["overhead"] = growth["overhead"] + self.reject_time + waited
-        return growth | {"drafting": self.draft_time}
-
-    def plain_by_cause(self) -> dict[str, FloatArray]:
-        """Return what a decode step takes, by cause [s]."""
-        return time_by_cause(self.forward)
-
-    def _shown(self, time: PassTime, *, is_draft: bool = False) -> PassTime:
-        """Return a pass of a step with a draft, with the host time it waits for."""
-        is_beside = self.step.hides_host == "all" or (self.step.hides_host == "drafts" and is_draft)
-        return time.waiting(self._share) if is_beside else time.taking_turns()
-
-    @cached_property
-    def _share(self) -> FloatArray:
-        """Share of the host's time beside the GPU that a step with a draft waits for [-]."""
-        gpu = self.verify_pass.gpu_time + self.tree_time
-        is_all = float(self.step.hides_host == "all")
-        host = is_all * (self.verify_pass.host_time + self.rejection_time)
-        launches = is_all * self.verify_pass.launch_time
-        for part in self.draft_passes:
-            gpu = gpu + part.passes.count * part.each.gpu_time
-            host = host + part.passes.count * part.each.host_time
-            launches = launches + part.passes.count * part.each.launch_time
-        return exposed_share(gpu, host, launches)
 
 
 class KnownPasses(NamedTuple):
@@ -234,22 +51,11 @@ def step_times(
     errors: KernelErrors | None = None,
     only: Only = "all",
 ) -> StepTimes:
-    r"""Return the times of a draft-and-verify step.
+    """Return the times of a draft-and-verify step, as `step_of` has them of its passes.
 
-    .. math:: T_\mathrm{step} = \sum_j n_j T_{D,j} + T_T(B, \gamma + 1) + T_\mathrm{reject}
-
-    Eq. 2 of MoESD, with each kind of the drafter's own passes in place of γ alike ones.
     The host looks up drafts one sequence after another, on each replica its own. Where only a share
     r of the sequences has a proposal, some sequence has one with chance ``1 - (1 - r)^B``; the
     others then carry one token in the same pass.
-
-    A step has four terms: what the GPU takes; what the host launches kernel by kernel, where no
-    graph holds a pass; what it takes by pass, step and request for scheduling and sampling; and
-    look-ups. Where the engine schedules the next step beside the GPU, launches and scheduling are
-    hidden but for a share (`algebra.overlap`) that is the same for all host work of a step; where
-    it waits (`EngineProfile.waits_for`), scheduling adds, in steps without a proposal too,
-    and launches are hidden by the GPU's work of their own pass. Look-ups are never hidden: they
-    need the tokens of the step before.
 
     Parameters
     ----------
@@ -277,25 +83,22 @@ def step_times(
     _check_chain(deployment, gamma, verify_tokens)
     tokens = check("verify_tokens", verify_tokens, minimum=1)
     plain, verified = sequences_of(d, B, tokens, context)
-    forward = known.plain_pass if known else _padded(d, plain, B, only)
-    forward = forward if known else launched(d, forward, B, B)
+    forward = known.plain_pass if known else decode_pass(d, plain, B, only)
     is_tree = (gamma > 0) & ((verify_tokens != gamma + 1) | (deployment.tree_width > 1))
-    speculating = launched(d, _padded(d, verified, B * tokens, only), B, B * tokens)
+    speculating = decode_pass(d, verified, B * tokens, only)
     is_idle, parts = gamma == 0, [*drafter.passes(gamma, verify_tokens)]
     if d.runs_idle_drafter and is_idle.any():
         parts.append(replace(drafter.idle_pass, count=np.asarray(is_idle, dtype=float)))
-    before, drafting = list(known.draft_passes) if known else [], []
-    for place, part in enumerate(parts):
-        tokens, same = part.tokens_per_sequence, before[place] if place < len(before) else None
-        if same and np.array_equal(tokens, same.passes.tokens_per_sequence):
+    before, drafting = known.draft_passes if known else (), []
+    for part, same in zip_longest(parts, before[: len(parts)]):
+        if same and np.array_equal(part.tokens_per_sequence, same.passes.tokens_per_sequence):
             drafting.append(DraftTime(part, same.each))
             continue
-        model, sequences = part.architecture, drafting_sequences(part, plain)
-        each = draft_pass(d, model, sequences, part.part, part.host_passes, only)
-        has_layers = part.part == "layers"
-        pieces = model if has_layers and drafter.drafting in d.engine.in_pieces else None
-        is_eager = has_layers and drafter.drafting in d.engine.one_by_one
-        each = launched(d, each, B, B * tokens, in_pieces=pieces, is_eager=is_eager)
+        way = drafter.drafting if part.part == "layers" else None
+        pieces = part.architecture if way in d.engine.in_pieces else None
+        is_eager, rows = way in d.engine.one_by_one, B * part.tokens_per_sequence
+        each = drafting_pass(d, part, plain, only)
+        each = launched(d, each, B, rows, in_pieces=pieces, is_eager=is_eager)
         drafting.append(DraftTime(part, each))
     if errors:
         common = errors.deployment
@@ -312,13 +115,7 @@ def step_times(
         hides_host=d.hides_host,
         runs_idle_drafter=d.runs_idle_drafter,
     )
-    return StepTimes(forward, speculating, tuple(drafting), step, d.engine_seconds)
-
-
-def decode_pass(deployment: Deployment, sequences: SequenceGroup) -> PassTime:
-    """Return a decode step with the host's launches, all of its time."""
-    B = sequences.batch_size
-    return launched(deployment, _padded(deployment, sequences, B, "all"), B, B)
+    return step_of(forward, speculating, tuple(drafting), step, d.engine_seconds)
 
 
 LAUNCHES_OF_PIECES = 4.0
@@ -361,42 +158,34 @@ def launched(
     pieces = in_pieces.num_layers * LAUNCHES_OF_PIECES if in_pieces else 0.0
     if not (pieces or is_beyond.any()):
         return time
-    more = 0.0 if is_prompt else _more_of_messages(time.work().components, is_eager)
-    each = time.launches() + more
-    each = each * (UNCOMPILED if limit.count == 0 else 1.0)
+    more: Value = 0.0
+    for work in time.work().components.values() if not is_prompt else ():
+        if work.kind == "message":
+            doubled = log2(max(work.ranks, 2)) if is_eager else 1.0
+            more = more + work.kernels * (LAUNCHES_OF_MESSAGES * doubled - 1)
+    each = (time.launches() + more) * (UNCOMPILED if limit.count == 0 else 1.0)
     launches = np.where(is_beyond, each, pieces)
     launch_time = deployment.engine_seconds.eager_time(launches)
     return replace(time, launch_time=np.asarray(launch_time))
 
 
-def _padded(
-    deployment: Deployment, sequences: SequenceGroup, tokens: FloatArray, only: Only
+def decode_pass(
+    deployment: Deployment, sequences: SequenceGroup, tokens: FloatArray, only: Only = "all"
 ) -> PassTime:
-    """Return a pass of the target, padded to the next graph where their sizes were given.
+    """Return a decode step or a verify pass of so many tokens, with the host's launches.
 
-    Padding has no context: what does not depend on contexts takes as long as that of the graph.
+    It is padded to the next graph where their sizes were given. Padding has no context: what does
+    not depend on contexts takes as long as that of the graph.
     """
-    limit, time = deployment.graph_limit, target_pass(deployment, sequences, only)
-    if limit is None or not limit.sizes or only == "contexts":
-        return time
-    B = sequences.batch_size
-    size = limit.padded(B, tokens, deployment.layout.replicas)
-    wider = replace(sequences, batch_size=np.where(np.isinf(size), B, size))
-    free = target_pass(deployment, wider, "free")
-    if only == "free":
-        return free
-    own = target_pass(deployment, sequences, "contexts")
-    return replace(time, timed=(*free.timed, *own.timed))
-
-
-def _more_of_messages(works: Mapping[str, Work], by_ranks: bool) -> Value:
-    """Return by how many launches messages take the host longer than kernels do [-]."""
-    more: Value = 0.0
-    for work in works.values():
-        if work.kind == "message":
-            doubled = log2(max(work.ranks, 2)) if by_ranks else 1.0
-            more = more + work.kernels * (LAUNCHES_OF_MESSAGES * doubled - 1)
-    return more
+    B, limit = sequences.batch_size, deployment.graph_limit
+    time = target_pass(deployment, sequences, only)
+    if limit and limit.sizes and only != "contexts":
+        size = limit.padded(B, tokens, deployment.layout.replicas)
+        wider = replace(sequences, batch_size=np.where(np.isinf(size), B, size))
+        free = target_pass(deployment, wider, "free")
+        own = target_pass(deployment, sequences, "contexts").timed if only == "all" else ()
+        time = replace(time if own else free, timed=(*free.timed, *own))
+    return launched(deployment, time, B, tokens)
 
 
 def sequences_of(
@@ -411,14 +200,18 @@ def sequences_of(
     return plain, verified
 
 
-def drafting_sequences(passes: DraftPasses, plain: SequenceGroup) -> SequenceGroup:
-    """Return the sequences of a draft pass, from those of a decode step."""
-    return replace(
+def drafting_pass(
+    deployment: Deployment, passes: DraftPasses, plain: SequenceGroup, only: Only = "all"
+) -> PassTime:
+    """Return the time of one of some draft passes, over the sequences of a decode step."""
+    sequences = replace(
         plain,
         tokens_per_sequence=passes.tokens_per_sequence,
         logits_per_sequence=passes.logits_per_sequence,
         is_causal=passes.is_causal,
     )
+    model, host_passes = passes.architecture, passes.host_passes
+    return draft_pass(deployment, model, sequences, passes.part, host_passes, only)
 
 
 def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numeric) -> None:
@@ -500,7 +293,7 @@ def _timed(
         gpu, taken, walk = d.hardware, carried.taken_by, attention_walk(d, model)
         how = (d.states, gpu.compute_capability, taken, part, walk, d.code)
         works = pass_components(model, layout, *how)
-        program = PassProgram(works, gpu, d.kernels, model.experts)
+        program = PassProgram.of(works, gpu, d.kernels, model.experts)
         d.programs[key] = model, program  # which keeps the model, and so its id
     time: PassTime = d.programs[key][1].time(carried, seconds, only)
     factor = d.engine_seconds.gpu_time_factor

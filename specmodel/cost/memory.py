@@ -1,5 +1,6 @@
 """Device memory of a deployment: weights, KV cache and drafter against capacity."""
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -10,15 +11,82 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.notes import Note
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.pages import Mixed, Pages, pages_of
 from specmodel.cost.prefill import most_running, step_tokens
 from specmodel.layers.batch import Layout
 from specmodel.layers.forms import Form, Measure
-from specmodel.layers.states import StateKeeping
+from specmodel.layers.parts import TokenMixer
+from specmodel.layers.states import NATIVE, StateKeeping
+from specmodel.layers.stream import Stream
 from specmodel.models.architecture import Architecture
 
 LOGGED_TOKENS = 8192
 """Tokens in flight that the startup log of vLLM to 0.25 counts with each request [token]."""
+
+
+_ALIGNED, _MUCH_MORE, _ENDLESS = 16, 1.5, 1e15
+Mixed = tuple[TokenMixer, Stream, int, int]
+"""A mixer, what its layers share, the GPUs that cut it, and its layers [-]."""
+
+
+class Pages(Struct, frozen=True):
+    """Pages of a cache that attention shares with recurrent states on each GPU, as vLLM cuts it.
+
+    A page holds one state of a recurrent layer, or as many tokens of an attention layer as have no
+    fewer bytes, in 16s (``Platform._align_hybrid_block_size`` of 0.28 and 0.33). Layers of each
+    kind are grouped by as many as the rarest kind has, or the commonest if that has less than half
+    as many more (``_get_kv_cache_groups_uniform_page_size`` in ``v1/core/kv_cache_utils.py``). A
+    block is a page for each layer of a group, and each group of a request takes blocks of its own:
+    one for each state that is reserved, which of the prefix cache counts once a request fills a
+    block (``MambaManager`` in ``v1/core/single_type_kv_cache_manager.py``).
+
+    `layers` are those of a group, `recurrent` the groups of recurrent ones [-]; `token_bytes` is
+    what an attention layer keeps of a token, `state_bytes` what a recurrent one keeps without
+    drafts, and more for each drafted token [B]. Of each kind of attention, `attention` has the
+    groups [-], the bytes of a token, and the most that its window keeps [B].
+    """
+
+    layers: int
+    recurrent: int
+    token_bytes: float
+    state_bytes: tuple[float, float]
+    attention: tuple[tuple[int, float, float], ...]
+
+    def request_bytes(
+        self, states: StateKeeping, entries: FloatArray, tokens: FloatArray
+    ) -> FloatArray:
+        """Return what a request takes that has `entries` after a step over `tokens` tokens [B]."""
+        state, more = self.state_bytes
+        unit = _ALIGNED * self.token_bytes
+        page = unit * np.maximum(np.ceil((state + more * (tokens - 1)) / unit), 1)
+        is_short = (entries * self.token_bytes < page) & (states.slots == "aligned")
+        blocks = self.recurrent * (states.states(tokens) - is_short)
+        for groups, each, most in self.attention:
+            blocks = blocks + groups * np.ceil(np.minimum(entries * each, most) / page)
+        return np.asarray(blocks * self.layers * page)
+
+
+def pages_of(mixers: Sequence[Mixed]) -> Pages:
+    """Return the pages of the mixers of a target and of its drafter, if that is loaded."""
+    counts: dict[TokenMixer, int] = {}
+    for mixer, _, _, layers in mixers:
+        counts[mixer] = counts.get(mixer, 0) + layers
+    fewest, most = min(counts.values()), max(counts.values())
+    group = most if most < _MUCH_MORE * fewest else fewest
+    own = {mixer: (stream, n) for mixer, stream, n, _ in mixers}
+    groups = {mixer: -(-layers // group) for mixer, layers in counts.items()}
+    attending = [m for m in counts if not m.is_recurrent]
+    each, most_kept = (
+        [float(m.sequence_bytes(n, *own[m])) for m in attending] for n in (1.0, _ENDLESS)
+    )
+    kept = zip((groups[m] for m in attending), each, most_kept, strict=True)
+    reserved = [
+        [float(m.reserved_bytes(np.float64(n), NATIVE, *own[m])) / n for n in (1, 2)]
+        for m in counts
+        if m.is_recurrent
+    ]
+    first, second = max(reserved)
+    recurrent = sum(groups[m] for m in counts if m.is_recurrent)
+    return Pages(group, recurrent, max(each), (first, second - first), tuple(kept))
 
 
 class MemoryUse(Struct, frozen=True, eq=False, dict=True):
@@ -47,7 +115,7 @@ class MemoryUse(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def weight_bytes(self) -> float:
         """Weights of the target and of the drafter [B]."""
-        return self._kept[0] + self._kept[1] * self.has_drafter
+        return self._kept[0]
 
     @cached_property
     def bytes_per_request(self) -> FloatArray:
@@ -58,26 +126,36 @@ class MemoryUse(Struct, frozen=True, eq=False, dict=True):
             shared = self.deployment.layout.decode_context_parallel
             return self._pages.request_bytes(self.deployment.states, entries / shared, tokens)
         values = _Values({_ENTRIES: entries, _TOKENS: tokens})
-        kept = self._kept[2] + self._kept[3] if self.has_drafter else self._kept[2]
-        return np.asarray(kept.at(values))
+        return np.asarray(self._kept[1].at(values))
 
     @cached_property
-    def _kept(self) -> tuple[float, float, Form, Form]:
-        """Weights of target and drafter, and what each keeps of a request as a form [B]."""
-        programs = self.deployment.programs
-        if "memory" not in programs:
-            programs["memory"] = _kept_by(self.deployment)
-        kept: tuple[float, float, Form, Form] = programs["memory"]
+    def _kept(self) -> tuple[float, Form]:
+        """Weights, and what is kept of a request as a form of its entries and tokens [B]."""
+        d, key = self.deployment, ("memory", self.has_drafter)
+        if key not in d.programs:
+            weights, drafted = float(d.target.weight_bytes(d.layout)), Form({})
+            if self.has_drafter:
+                weights += _draft_weight_bytes(d)
+                for model in d.drafter.architectures:
+                    drafted = drafted + _kept_of_request(model, d.states, d.draft_layout)
+            d.programs[key] = weights, _kept_of_request(d.target, d.states, d.layout) + drafted
+        kept: tuple[float, Form] = d.programs[key]
         return kept
 
     @property
     def _pages(self) -> Pages:
         d, key = self.deployment, ("pages", self.has_drafter)
         if key not in d.programs:
-            mixers = _mixed(d.target, d.layout)
-            for model in d.drafter.architectures if self.has_drafter else ():
-                mixers += _mixed(model, d.draft_layout)
-            d.programs[key] = pages_of(mixers)
+            drafting = d.drafter.architectures if self.has_drafter else ()
+            models = [(d.target, d.layout), *((model, d.draft_layout) for model in drafting)]
+            mixers = [
+                (mixer, model.stream, layout.tensor_parallel, layers)
+                for model, layout in models
+                for mixer, layers in model.mixers.items()
+            ]
+            d.programs[key] = pages_of(
+                [own for own in mixers if own[0].sequence_bytes(1, *own[1:3])]
+            )
         pages: Pages = d.programs[key]
         return pages
 
@@ -117,8 +195,7 @@ class MemoryUse(Struct, frozen=True, eq=False, dict=True):
 
     def in_flight_bytes(self, tokens: int) -> FloatArray:
         """Return what `tokens` of a prompt hold in windows and compressors while it is read [B]."""
-        *_, own, drafted = self._kept  # as for tokens that are verified
-        each = own.terms.get(_TOKENS, 0.0) + self.has_drafter * drafted.terms.get(_TOKENS, 0.0)
+        each = self._kept[1].terms.get(_TOKENS, 0.0)  # as for tokens that are verified
         return np.asarray(each * np.minimum(tokens, self.context_length))
 
     def warnings(
@@ -198,22 +275,6 @@ class _Values(dict[Measure, FloatArray]):
 
     def __missing__(self, measure: Measure) -> FloatArray:
         return measure.rule(self, *measure.told)
-
-
-def _kept_by(deployment: Deployment) -> tuple[float, float, Form, Form]:
-    """Return weights of target and drafter, and what each keeps of a request as a form [B]."""
-    d, drafted = deployment, Form({})
-    for model in d.drafter.architectures:
-        drafted = drafted + _kept_of_request(model, d.states, d.draft_layout)
-    request = _kept_of_request(d.target, d.states, d.layout)
-    return d.target.weight_bytes(d.layout), _draft_weight_bytes(d), request, drafted
-
-
-def _mixed(model: Architecture, layout: Layout) -> list[Mixed]:
-    """Return the mixers of a model that keep anything of a request."""
-    n, stream = layout.tensor_parallel, model.stream
-    found = [(mixer, stream, n, layers) for mixer, layers in model.mixers.items()]
-    return [each for each in found if each[0].sequence_bytes(1, stream, n)]
 
 
 def _kept_of_request(model: Architecture, states: StateKeeping, layout: Layout) -> Form:

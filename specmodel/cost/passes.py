@@ -1,33 +1,60 @@
-"""Seconds of one pass from its work, by component, and why one pass takes longer than another."""
+"""Seconds of one pass from its work, by component, and of its messages between GPUs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from operator import add
-from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from specmodel.algebra.collectives import AllReduceParameters, all_reduce_time
 from specmodel.algebra.overlap import Demand, exposed_share, two_streams_time
 from specmodel.algebra.roofline import KernelParameters, Value, smooth_maximum
 from specmodel.base.units import FloatArray
-from specmodel.cost.links import communication_time, links_of
-from specmodel.layers.kinds import kernel_kind
-from specmodel.layers.work import CAUSES, PassWork, Work
-from specmodel.machines.hardware import HardwareProfile
+from specmodel.layers.work import PassWork, Work
+from specmodel.machines.hardware import HardwareProfile, Link, Network
 from specmodel.machines.kernels import Kernels
 
 MESSAGES = "messages"
 """What factors on the time of messages stand under, beside those on kernels by their kind."""
 
 
+class Links(Struct, frozen=True, eq=False):
+    """What carries messages: links of a GPU, and how fast all-reduces are on them."""
+
+    link: Link | None
+    network: Network | None
+    all_reduce: AllReduceParameters | None
+
+
+def links_of(hardware: HardwareProfile, stack: str | None) -> Links:
+    """Return the links of a GPU, with all-reduces of a serving stack."""
+    link = hardware.link
+    return Links(link, hardware.network, link.all_reduce_parameters(stack) if link else None)
+
+
+def communication_time(part: Work, links: Links) -> FloatArray:
+    """Return the time of a component's messages: latency plus transfer [s]."""
+    seconds: Value = 0.0
+    link, network = links.link, links.network
+    if part.collectives and link:
+        seconds = part.collectives * link.collective_latency + part.link_hops * link.hop_latency
+        seconds = seconds + part.link_bytes / (link.efficiency * link.peak_bytes_per_s)
+    if part.reductions and link and links.all_reduce:
+        sent, peak = (part.reduced_bytes, part.ranks), link.peak_bytes_per_s
+        seconds = seconds + all_reduce_time(*sent, peak, links.all_reduce, part.reductions)
+    if part.network_hops and network:
+        seconds = seconds + part.network_hops * network.hop_latency
+        seconds = seconds + part.network_bytes / network.peak_bytes_per_s
+    return np.asarray(seconds)
+
+
 class ComponentTime(Struct, frozen=True, eq=False):
     """Times of one component [s]; computing and streaming overlap, the rest adds up.
 
-    In a `TimeStack`, of several components along the first axis. `reading_time` is what all traffic
-    takes at the bandwidth achieved, without latencies. `hidden_time` is in none of the others: what
-    a component takes besides, while the stream that it runs beside goes on.
+    In a `TimeStack`, of several components along the first axis. `reading_time` is that of all
+    traffic without latencies, `hidden_time` what a component takes besides, beside another stream.
     """
 
     compute_time: FloatArray
@@ -97,18 +124,18 @@ def side_by_side(
 ) -> list[TimeStack]:
     """Return times in which works on a `second` CUDA stream overlap with those of the first.
 
-    They overlap in full up to `beside_tokens` tokens, not from twice as many, partly in between.
+    They overlap in full up to `beside_tokens` tokens, partly up to twice as many.
     """
     found = list(timed)
     if not second:
         return found
     one, streams = next(iter(second.values())), [Demand(*np.zeros(3)), Demand(*np.zeros(3))]
     for stack in timed:
+        t = stack.times
         for i, name in enumerate(stack.names):
             is_own = name in second
             if is_own or name.startswith(one.beside):
-                t = stack.times
-                alone = t.busy_time[i] + _row(t.launch_time, i) + _row(t.link_time, i)
+                alone = t.busy_time[i] + (_row(t.link_time, i) + _row(t.launch_time, i))
                 own = alone, _row(t.reading_time, i), t.compute_time[i]
                 streams[is_own] = Demand(*map(add, streams[is_own], own))
     few = np.minimum(np.maximum(2 - tokens / one.beside_tokens, 0), 1)
@@ -168,8 +195,8 @@ class PassTime(Struct, frozen=True, eq=False, dict=True):
     host_time
         Time of the host beside launches of kernels [s].
     loaded, work, launches
-        Return distinct experts that the pass loads per layer [-], its work, and its kernels as
-        `KernelKind.launches` counts them [-], kept or computed when they are called.
+        Return experts loaded per layer [-], its work, and kernels as `KernelKind.launches` has them
+        [-], when they are called.
     factors, common
         Factors on the time of kernels by kind and of `MESSAGES`, and one on all of the GPU's [-].
     beside
@@ -296,50 +323,6 @@ class PassTime(Struct, frozen=True, eq=False, dict=True):
         found = replace(self, host_time=host_time, launch_time=0.0)
         vars(found)["gpu_time"] = self.gpu_time  # which stays
         return found
-
-
-def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
-    """Return by cause how much longer one pass takes than another; the causes sum exactly [s].
-
-    This is the Shapley value of the causes of `CAUSES` but drafting. A pass is a sum over
-    components, in each of which only two causes act on the same time, traffic and arithmetic, so
-    that the mean over the two orders of changing them is exact.
-    """
-    growth = {cause: np.zeros(()) for cause in CAUSES if cause != "drafting"}
-    causes = after.causes | before.causes
-    for name in dict.fromkeys((*before.components, *after.components)):
-        old, new = _component(name, before, after), _component(name, after, before)
-        more_memory = smooth_maximum(old.compute_time, new.memory_time, old.sharpness)
-        more_compute = smooth_maximum(new.compute_time, old.memory_time, old.sharpness)
-        moved = new.activation_time - old.activation_time
-        grown = new.busy_time - old.busy_time - moved
-        crossed = more_memory - more_compute
-        by_memory, by_compute = (grown + crossed) / 2, (grown - crossed) / 2
-        cause = causes[name]
-        growth[cause] = growth[cause] + by_memory
-        growth["bandwidth"] = growth["bandwidth"] + moved
-        growth["compute"] = growth["compute"] + by_compute
-        growth["communication"] = growth["communication"] + new.link_time - old.link_time
-        growth["overhead"] = growth["overhead"] + new.launch_time - old.launch_time
-    growth["overhead"] = growth["overhead"] + (after.host_time - before.host_time)
-    return growth
-
-
-def _component(name: str, time: PassTime, other: PassTime) -> ComponentTime:
-    """Return a component of a pass, with times of 0 if the pass does not run it."""
-    return time.components.get(name) or other.components[name].scaled(0.0, 0.0)
-
-
-def time_by_cause(time: PassTime) -> dict[str, FloatArray]:
-    """Return what a pass takes by cause, beyond an empty one; the host's time is overhead [s]."""
-    nothing = replace(time, names=(), timed=())
-    causes = growth_by_cause(nothing, time)
-    return causes | {"overhead": causes["overhead"] + time.host_time}
-
-
-def launches(works: Mapping[str, Work]) -> Any:
-    """Return how many kernels the host launches for `works`, as a number or a form [-]."""
-    return sum(work.kernels * kernel_kind(work.kind).launches for work in works.values())
 
 
 def kernels_taken(

@@ -1,6 +1,7 @@
 """Seconds of a prompt's prefill, and how much of it steps carry for other requests."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,18 +35,8 @@ def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
     deployment, prompt_length
         What runs where, and the tokens of the prompt [token].
     """
-    return waiting(deployment, prompt_pass(deployment, prompt_length))
-
-
-def prompt_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
-    """Return the pass of `prefill_pass` with host and launch times apart from the GPU's."""
     tokens = check("prompt_length", prompt_length, minimum=1)
-    return read_by_target(deployment, (whole_prompts(deployment, tokens),))
-
-
-def draft_prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime | None:
-    """Return the time of the pass in which a drafter reads a prompt."""
-    return read_by_drafter(deployment, (whole_prompts(deployment, prompt_length),))
+    return waiting(deployment, read_by_target(deployment, (whole_prompts(deployment, tokens),)))
 
 
 def read_by_target(
@@ -59,6 +50,30 @@ def read_by_target(
     """
     read = _sustained(deployment, target_pass(deployment, prompts))
     return _launched(deployment, read, deployment.target, prompts, beside)
+
+
+class Prompt(NamedTuple):
+    """Passes that read a prompt on each replica.
+
+    `alone` is that of the target, host apart, and `by_drafter` that of the drafter, None if nothing
+    of it is on the GPU; `added` is what the prompt adds to a decode step.
+    """
+
+    alone: PassTime
+    added: PassTime
+    by_drafter: PassTime | None
+
+
+def prompt_read(
+    deployment: Deployment, points: Mapping[str, FloatArray], errors: KernelErrors | None
+) -> Prompt:
+    """Return what reads a prompt beside decode steps at points, `errors` as of `step_times`."""
+    prompts = (whole_prompts(deployment, points["prompt_length"]),)
+    alone, draft = read_by_target(deployment, prompts), read_by_drafter(deployment, prompts)
+    if errors:
+        alone = alone.scaled(errors.verify, errors.deployment)
+        draft = draft.scaled(errors.draft, errors.deployment) if draft else None
+    return Prompt(alone, _added_at(deployment, points, errors), draft)
 
 
 def added_by_prompts(
@@ -94,7 +109,7 @@ def added_time(added: PassTime, plain_time: FloatArray, hides_host: Hiding) -> F
     return both.waiting().total_time - plain_time
 
 
-def added_at(
+def _added_at(
     deployment: Deployment, points: Mapping[str, FloatArray], errors: KernelErrors | None
 ) -> PassTime:
     """Return what a prompt adds to a decode step, in blocks of many points."""

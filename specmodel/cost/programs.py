@@ -8,6 +8,7 @@ contexts often vary along an axis of their own.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
+from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -17,13 +18,14 @@ from msgspec.structs import asdict, replace
 from specmodel.algebra.roofline import KernelParameters, Value
 from specmodel.base.units import FloatArray
 from specmodel.cost.forward import work_at
-from specmodel.cost.links import Links, communication_time, links_of
 from specmodel.cost.passes import (
     ComponentTime,
+    Links,
     PassTime,
     TimeStack,
+    communication_time,
     kernels_taken,
-    launches,
+    links_of,
     side_by_side,
     stacked,
     time_on_gpu,
@@ -32,7 +34,8 @@ from specmodel.cost.passes import (
 from specmodel.layers.batch import Carried
 from specmodel.layers.feed_forward import RoutedExperts, active_experts_of
 from specmodel.layers.forms import Form, Measure
-from specmodel.layers.work import PassWork, Work
+from specmodel.layers.kinds import kernel_kind
+from specmodel.layers.work import Work
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import Kernels
 
@@ -91,8 +94,8 @@ class Stack(Struct, frozen=True, eq=False, dict=True):
         What each of `_QUANTITIES` is a sum of.
     parameters, peaks
         Of their kernels, and peak rates of memory [B/s] and of arithmetic [FLOP/s].
-    measures
-        All that the sums depend on.
+    has_context
+        Whether the times depend on how many entries came before the pass.
     messages, links
         Of a component that sends messages, which is then alone: how many and over how many GPUs,
         by field of `Work`, and what carries them.
@@ -104,7 +107,7 @@ class Stack(Struct, frozen=True, eq=False, dict=True):
     sums: Mapping[str, Sum]
     parameters: KernelParameters
     peaks: tuple[Value, Value]
-    measures: tuple[Measure, ...]
+    has_context: bool
     messages: Mapping[str, Any] = field(default_factory=dict)
     links: Links | None = None
     _known: dict[int, "Stack"] = field(default_factory=dict)
@@ -130,26 +133,28 @@ class Stack(Struct, frozen=True, eq=False, dict=True):
 
     def with_axes(self, axes: int) -> "Stack":
         """Return the stack with at least `axes` axes: components, then points and draws."""
-        axes = max(axes, self._least_axes)
         if axes not in self._known:
-            self._known[axes] = self._changed(lambda array: with_axes(array, axes))
+            k, links = self.parameters, self.links
+            drawn = [getattr(k, name) for name in _PARAMETERS]
+            for part in (links.link, links.network, links.all_reduce) if links else ():
+                values = asdict(part).values() if part else ()
+                drawn += [value[None] for value in values if isinstance(value, np.ndarray)]
+            least = max(axes, *map(np.ndim, drawn), *map(np.ndim, self.peaks))
+            self._known[axes] = self._changed(lambda array: with_axes(array, least))
         return self._known[axes]
-
-    @cached_property
-    def has_context(self) -> bool:
-        """Whether the times depend on how many entries came before the pass."""
-        return any(measure.has_context for measure in self.measures)
 
     @cached_property
     def single(self) -> "tuple[Stack, ...]":
         """Each component by itself."""
-        count = len(self.names)
-        return tuple(self._row(i) for i in range(count)) if count > 1 else (self,)
-
-    def _row(self, i: int) -> "Stack":
-        own = slice(i, i + 1)
-        names = {name: getattr(self, name)[own] for name in ("names", "kinds", "causes")}
-        return replace(self._changed(lambda array: array[own]), **names)
+        return tuple(
+            replace(
+                self._changed(itemgetter(own)),
+                names=self.names[own],
+                kinds=self.kinds[own],
+                causes=self.causes[own],
+            )
+            for own in (slice(i, i + 1) for i in range(len(self.names)))
+        )
 
     def _changed(self, of_array: Callable[[FloatArray], FloatArray]) -> "Stack":
         """Return the stack with `of_array` applied to each of its arrays."""
@@ -163,18 +168,8 @@ class Stack(Struct, frozen=True, eq=False, dict=True):
         }
         parameters = {name: change(getattr(self.parameters, name)) for name in _PARAMETERS}
         peaks = change(self.peaks[0]), change(self.peaks[1])
-        changed = replace(self, sums=sums, parameters=KernelParameters(**parameters), peaks=peaks)
-        return replace(changed, _known={})
-
-    @cached_property
-    def _least_axes(self) -> int:
-        """Axes of the parameters, which may be draws [-]."""
-        values = [*(getattr(self.parameters, name) for name in _PARAMETERS), *self.peaks]
-        links = self.links
-        for part in (links.link, links.network, links.all_reduce) if links else ():
-            drawn = [] if part is None else asdict(part).values()
-            values += [value[None] for value in drawn if isinstance(value, np.ndarray)]
-        return max(map(np.ndim, values))
+        changed = {"sums": sums, "parameters": KernelParameters(**parameters), "peaks": peaks}
+        return replace(self, **changed, _known={})
 
 
 class _Asked:
@@ -219,46 +214,62 @@ def _times_kept(stack: Stack, asked: _Asked) -> TimeStack:
     return stack.times(asked.carried, asked.kernel_time)
 
 
-class PassProgram(Struct, frozen=True, eq=False, dict=True):
+class PassProgram(Struct, frozen=True, eq=False):
     """A pass of one model on one kind of GPU, whatever it carries.
 
-    `works` is the work of its components in forms, and `kernels` how the GPU does it. `experts` are
-    those of the model's MoE layers, None for a dense one.
+    Parameters
+    ----------
+    works, second
+        The work of its components in forms, and those of them on a second stream.
+    hardware, kernels
+        The GPU, and how it does the work.
+    experts
+        Those of the model's MoE layers, None for a dense one.
+    launches
+        Kernels that the host launches for the pass [-].
+    groups
+        Components in the order in which times add up, each with its name if it sends messages and
+        is therefore evaluated alone, else with whether it depends on contexts.
     """
 
     works: Mapping[str, Work]
+    second: Mapping[str, Work]
     hardware: HardwareProfile
     kernels: Kernels
-    experts: RoutedExperts | None = None
+    experts: RoutedExperts | None
+    launches: Form
+    groups: Mapping[str, str | bool]
+    _known: dict[bool, tuple[Stack, ...]] = field(default_factory=dict)
 
-    @cached_property
-    def stacks(self) -> tuple[Stack, ...]:
-        """Components evaluated together, those that depend on contexts apart."""
-        return (*map(self._stack, self._groups[0]), *self._sending)
+    @classmethod
+    def of(
+        cls,
+        works: Mapping[str, Work],
+        hardware: HardwareProfile,
+        kernels: Kernels,
+        experts: RoutedExperts | None = None,
+    ) -> "PassProgram":
+        """Return the program of components by their work in forms."""
+        second = {name: work for name, work in works.items() if work.beside}
+        launches = Form({})
+        for work in works.values():
+            launches = launches + work.kernels * kernel_kind(work.kind).launches
+        places = {name: (w.has_messages, w.depends_on_context) for name, w in works.items()}
+        groups = {
+            n: n if places[n][0] else places[n][1] for n in sorted(works, key=places.__getitem__)
+        }
+        return cls(works, second, hardware, kernels, experts, launches, groups)
 
-    @cached_property
-    def of_few(self) -> tuple[Stack, ...]:
-        """The components in fewer stacks, which takes less time for few points."""
-        whole = {name: work for group in self._groups[0] for name, work in group.items()}
-        return (*([self._stack(whole)] if whole else []), *self._sending)
-
-    @cached_property
-    def _sending(self) -> tuple[Stack, ...]:
-        # last, so that times add up in one order, however many points there are
-        return tuple(map(self._stack, self._groups[1]))
-
-    @cached_property
-    def _groups(self) -> tuple[list[dict[str, Work]], list[dict[str, Work]]]:
-        """Works evaluated together, and works that send messages, each by itself."""
-        silent: dict[bool, dict[str, Work]] = {}
-        for name, work in self.works.items():
-            if not work.has_messages:
-                silent.setdefault(work.depends_on_context, {})[name] = work
-        sending = [{name: work} for name, work in self.works.items() if work.has_messages]
-        return list(silent.values()), sending
-
-    def _stack(self, works: Mapping[str, Work]) -> Stack:
-        return _stack(works, self.hardware, self.kernels)
+    def stacks(self, *, is_few: bool) -> tuple[Stack, ...]:
+        """Return the `groups`, for few points one of all that send nothing."""
+        if is_few not in self._known:
+            found: dict[str | bool, dict[str, Work]] = {}
+            for name, group in self.groups.items():
+                group = group if isinstance(group, str) else is_few or group
+                found.setdefault(group, {})[name] = self.works[name]
+            each = (_stack(works, self.hardware, self.kernels) for works in found.values())
+            self._known[is_few] = tuple(each)
+        return self._known[is_few]
 
     def time(self, carried: Carried, seconds: tuple[Value, Value], only: Only = "all") -> PassTime:
         """Return the time of the pass for what it carries.
@@ -267,8 +278,7 @@ class PassProgram(Struct, frozen=True, eq=False, dict=True):
         """
         kernel_time, host_time = seconds
         times, known = [], {True: _Asked(carried, kernel_time, has_context=True)}
-        is_few = only == "all" and known[True].size <= _FEW
-        for stack in self.of_few if is_few else self.stacks:
+        for stack in self.stacks(is_few=only == "all" and known[True].size <= _FEW):
             has_context = stack.has_context
             if only != "all" and has_context == (only == "free"):
                 continue
@@ -283,30 +293,14 @@ class PassProgram(Struct, frozen=True, eq=False, dict=True):
         if self.second and only != "contexts":
             times = side_by_side(times, self.second, carried.replica.num_tokens)
         active = active_experts_of(self.experts) if self.experts else None
-        loaded = partial(carried.__getitem__, active) if active else partial(np.ones, ())
         return PassTime(
             names=tuple(self.works),
             timed=tuple(times),
             host_time=host_time,
-            loaded=loaded,
-            work=partial(self.work, carried),
+            loaded=partial(carried.__getitem__, active) if active else partial(np.ones, ()),
+            work=partial(work_at, self.works, carried, self.experts),
             launches=partial(self.launches.at, carried),
         )
-
-    @cached_property
-    def second(self) -> dict[str, Work]:
-        """Works on a second stream, by name."""
-        return {name: work for name, work in self.works.items() if work.beside}
-
-    @cached_property
-    def launches(self) -> Form:
-        """Kernels that the host launches for the pass [-]."""
-        own: Form = Form({}) + launches(self.works)
-        return own
-
-    def work(self, carried: Carried) -> PassWork:
-        """Return the work of the pass for what it carries, in numbers."""
-        return work_at(self.works, carried, self.experts)
 
 
 def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernels) -> Stack:
@@ -335,7 +329,7 @@ def _stack(works: Mapping[str, Work], hardware: HardwareProfile, kernels: Kernel
         sums=sums,
         parameters=KernelParameters(**parameters),
         peaks=(_common_or_stacked(memory), _common_or_stacked(arithmetic)),
-        measures=tuple({measure: None for _, terms in sums.values() for measure, _ in terms}),
+        has_context=any(m.has_context for _, terms in sums.values() for m, _ in terms),
         messages=sent,
         links=links_of(hardware, kernels.link_stack) if sent else None,
     )

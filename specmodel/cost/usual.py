@@ -3,6 +3,7 @@
 Whatever is taken stands among what was assumed, by the name of what was not given, with the reason.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from operator import attrgetter
@@ -42,9 +43,11 @@ def deployed(where: Where, held: tuple[int, int] = HELD) -> tuple[Deployment, di
     held
         Requests that must fit, and the tokens of each [request] [token].
     """
-    if held not in where.deployments:
-        where.deployments[held] = _deployed(where, held)
-    deployment, assumed = where.deployments[held]
+    kept: dict[tuple[int, int], tuple[Deployment, dict[str, Any]]]
+    kept = vars(where).setdefault("deployments", {})
+    if held not in kept:
+        kept[held] = _deployed(where, held)
+    deployment, assumed = kept[held]
     return deployment, dict(assumed)
 
 
@@ -133,22 +136,20 @@ def _degrees(
         return _counted_degrees(deployment, where.num_gpus, typed), None
     if typed or deployment.hardware.kind == "cpu":
         return {}, None
-    with suppress(InputError):
-        degrees = smallest_layout(deployment, held)
-        if num_gpus(degrees) <= _ONE_NODE:
-            return degrees, _gpus_told(deployment, degrees, held)
-    try:  # long requests take several nodes no more than the model does
-        degrees = smallest_layout(deployment, HELD)
-    except InputError:
-        if where.manner.may_not_fit:
-            return {}, None
-        raise
-    return degrees, _gpus_told(deployment, degrees, HELD)
-
-
-def _gpus_told(deployment: Deployment, degrees: Degrees, held: tuple[int, int]) -> Note:
-    told = {"requests": held[0], "tokens": held[1], "has_drafter": deployment.has_drafter}
-    return Note("gpus", {"count": num_gpus(degrees), **told})
+    fault = None
+    # long requests take several nodes no more than the model does
+    for (requests, tokens), most in ((held, _ONE_NODE), (HELD, math.inf)):
+        try:
+            degrees = smallest_layout(deployment, (requests, tokens))
+        except InputError as error:
+            fault = error
+            continue
+        if num_gpus(degrees) <= most:
+            told = {"count": num_gpus(degrees), "requests": requests, "tokens": tokens}
+            return degrees, Note("gpus", told | {"has_drafter": deployment.has_drafter})
+    if fault is None or where.manner.may_not_fit:
+        return {}, None
+    raise fault
 
 
 def _counted_degrees(deployment: Deployment, count: int, typed: Degrees) -> Degrees:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -17,7 +17,6 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import is_path
 from specmodel.base.units import parse_seconds
 from specmodel.cost.arguments import NamedArguments
-from specmodel.cost.deployment import Deployment
 from specmodel.drafters.by_name import list_drafters
 from specmodel.machines.hardware import full_name, known_hardware
 from specmodel.models.architecture import list_architectures
@@ -91,11 +90,6 @@ class Where(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         named = self.manner.head or self.named.get("drafter")
         path = str(named).removesuffix("/config.json") if isinstance(named, str | Path) else ""
         return path if "/" in path else ""
-
-    @cached_property
-    def deployments(self) -> dict[tuple[int, int], tuple[Deployment, dict[str, Any]]]:
-        """Cache of what was deployed, and what was assumed, by what it must hold."""
-        return {}
 
 
 def where_of(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Where:

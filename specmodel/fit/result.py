@@ -8,7 +8,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from specmodel.base.units import FloatArray
-from specmodel.machines.covariance import limited_covariance
+from specmodel.machines.kernels import limited_covariance
 
 ROBUST_SCALE = 0.05  # error from which a point counts less, in fits with a soft-L1 loss [-]
 _ASIDE = 0.3  # distance of a second start from the first, as a logarithm, down and up in turn [-]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from specmodel.base.units import FloatArray
 from specmodel.cost.deploying import resolve
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import DraftTime, Step, StepTimes, step_times
+from specmodel.cost.latency import step_times
 from specmodel.cost.passes import PassTime
 from specmodel.cost.prefill import (
     added_by_prompts,
@@ -23,6 +23,7 @@ from specmodel.cost.prefill import (
     read_by_drafter,
     whole_prompts,
 )
+from specmodel.cost.steps import DraftTime, Step, StepTimes, step_of
 from specmodel.drafters.passes import DraftPasses
 from specmodel.fit.measured.tables import Served
 from specmodel.layers.batch import sequence_group
@@ -78,7 +79,7 @@ class MeasuredSteps(Struct, frozen=True, kw_only=True, eq=False):
         for hides in get_args(Hiding):
             if (is_so := self.hides_host == hides).any():
                 step = replace(self.step, hides_host=hides)
-                times = StepTimes(plain, verify, drafts, step, on_tree)
+                times = step_of(plain, verify, drafts, step, on_tree)
                 added = added_time(read, times.forward_time, hides)
                 found = np.where(is_so, self._measured(times, added, by_draft), found)
         return found

@@ -16,8 +16,7 @@ from specmodel.base.records import Record
 from specmodel.base.units import FloatArray, check
 from specmodel.layers.engines import Beside, Exchange
 from specmodel.layers.states import Slots
-from specmodel.machines.covariance import check_covariance
-from specmodel.machines.kernels import Points
+from specmodel.machines.kernels import Points, check_covariance
 from specmodel.machines.versions import named_version, of_version
 
 FOLDER = Path(__file__).parent / "data/engines"

@@ -151,7 +151,12 @@ def stack_kernels(
     borrowed = {} if others is None else _borrowed(own, others, typical, ranked)
     for (kind, dtype), (fit, _) in borrowed.items():
         fits[kind][dtype] = fit
-    lacking = [kind for kind in FITTED_KINDS if name != TYPICAL and _takes_typical(kind, fits)]
+    lacking = []
+    for kind in FITTED_KINDS if name != TYPICAL else ():
+        row = kernel_kind(kind)
+        has_fallback = row.own_fallback_first and fits[row.fallback]
+        if fitted_dtype(kind) not in fits[kind] and not has_fallback:
+            lacking.append(kind)
     for kind in lacking:
         fits[kind] = {**typical.of_kind(kind), **fits[kind]}
     return Kernels(
@@ -187,10 +192,3 @@ def _borrowed(
                 fit = known[best].fit.with_errors(ranking.error[best], ranking.spread[best])
                 found[kind, dtype] = Fallback(fit, known[best].name)
     return found
-
-
-def _takes_typical(kind: str, fits: Mapping[str, Mapping[str, KernelFit]]) -> bool:
-    """Return whether typical kernels fill in for a kind of a stack with these fits."""
-    row = kernel_kind(kind)
-    is_fitted = fitted_dtype(kind) in fits[kind]
-    return not is_fitted and not (row.own_fallback_first and fits[row.fallback])

@@ -251,13 +251,10 @@ def _held(where: Where, points: Mapping[str, Numeric]) -> tuple[int, int]:
     asked = [np.asarray(points.get(name, least)) for name, least in _HELD_BY.items()]
     if any(each.dtype.kind not in "iuf" for each in asked) or {*GPU_DEGREES} & where.named.keys():
         return HELD
-    requests, tokens = (int(min(max(each.max(initial=1), 1), _MOST_HELD)) for each in asked)
-    return min(_rounded(requests), HELD[0]), _rounded(tokens)
-
-
-def _rounded(count: int) -> int:
-    """Return the next power of 2, so that few deployments are made."""
-    return 1 << (count - 1).bit_length()
+    largest = (int(min(max(each.max(initial=1), 1), _MOST_HELD)) for each in asked)
+    # the next powers of 2, so that few deployments are made
+    requests, tokens = (1 << (count - 1).bit_length() for count in largest)
+    return min(requests, HELD[0]), tokens
 
 
 def _checked_longest(asked: int) -> int:

@@ -1,25 +1,16 @@
-"""The columns of a prediction, each declared once: name, unit, meaning, value, how it prints."""
+"""The columns of a prediction: declared once each in ``columns.toml``, with their values here."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from msgspec.structs import replace
 
-from specmodel.prediction.evaluate import LIMITS, Evaluation
+from specmodel.base.files import toml_tables
+from specmodel.prediction.evaluate import LIMITS, LOAD, Evaluation
 from specmodel.prediction.table import Column, Row
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_Source: TypeAlias = Callable[[Evaluation], Array] | None
-
-
-def _point(name: str, unit: str, meaning: str, title: str = "", **shown: Any) -> Column:
-    how: dict[str, Any] = {"source": lambda e: e.points[name], "is_whole": True, **shown}
-    return Column(name, unit, meaning, title, **how)
-
-
-def _uncertain(name: str, unit: str, meaning: str, source: _Source = None, **shown: Any) -> Column:
-    return Column(name, unit, meaning, source=source, has_interval=True, **shown)
 
 
 def _throughputs(row: Row) -> str:
@@ -42,162 +33,60 @@ def _max_graph_batch_size(e: Evaluation) -> Array:
     return limit.most_requests(verify_tokens, e.deployment.layout.replicas)
 
 
-COLUMNS = (
-    _point("batch_size", "request", "sequences decoded together", "batch\nsize"),
-    _point(
-        "draft_length",
-        "token",
-        "drafted per sequence and step",
-        "draft\nlength",
-        form=lambda row: str(row["draft_length"] or "none"),
-        spare=10,
-    ),
-    _point("verify_tokens", "token", "of each sequence in the verify pass"),
-    _point(
-        "context_length",
-        "token",
-        "KV entries of each sequence before the step",
-        "context",
-        is_coordinate=True,
-    ),
-    Column("tokens_per_step", "token", "emitted per sequence and step, the target's own included"),
-    Column(
-        "step_efficiency",
-        "-",
-        "tokens per step over draft length + 1, MoESD's σ",
-        source=lambda e: e.tokens_per_step / (e.points["draft_length"] + 1),
-    ),
-    Column(
-        "active_experts",
-        "-",
-        "distinct experts per layer that a decode step loads",
-        source=lambda e: e.times.active_experts,
-        title="experts\nloaded",
-        form="{active_experts:.0f}>{active_experts_verify:.0f}",
-        spare=1,
-    ),
-    Column(
-        "active_experts_verify",
-        "-",
-        "distinct experts per layer that a verify pass loads",
-        source=lambda e: e.times.active_experts_verify,
-    ),
-    _uncertain(
-        "forward_time", "s", "decode step, which is the time per output token without speculation"
-    ),
-    _uncertain("verify_time", "s", "verify pass"),
-    _uncertain("draft_time", "s", "all drafting of a step, and what it waits for the host"),
-    Column("reject_time", "s", "rejection sampling of a step"),
-    _uncertain("step_time", "s", "drafting, verification and rejection"),
-    _uncertain(
-        "target_efficiency",
-        "-",
-        "decode step over verify pass: 1 = verifying is free",
-        title="target\neff.",
-        form=".3f",
-        spare=3,
-    ),
-    _uncertain("relative_step_time", "-", "step over decode step, Cascade's cost"),
-    _uncertain("utility", "-", "tokens per step over relative step time", lambda e: e.speedup),
-    _uncertain(
-        "speedup",
-        "-",
-        "time without over time with speculation for the same tokens",
-        title="speedup",
-        form=".2f",
-    ),
-    _uncertain(
-        "tpot",
-        "s",
-        "time per output token of a request",
-        lambda e: e.step_time / e.tokens_per_step,
-        title="TPOT\nplain>with",
-        form="{forward_time:s}>{tpot:s}",
-        spare=7,
-    ),
-    _uncertain(
-        "throughput",
-        "token/s",
-        "output tokens of all requests",
-        lambda e: e.points["batch_size"] * e.tokens_per_step / e.step_time,
-        title="tokens/s\nplain>with",
-        form=_throughputs,
-        spare=6,
-    ),
-    Column(
-        "limited_by",
-        "-",
-        "what lengthens the step most, by Shapley value",
-        source=lambda e: e.limit,
-        words=LIMITS,
-        title="limited\nby",
-        spare=5,
-    ),
-    Column(
-        "in_graph",
-        "-",
-        "whether a CUDA graph of the engine holds the verify pass, where it has any",
-        source=_in_graph,
-    ),
-    Column(
-        "max_graph_batch_size",
-        "request",
-        "largest batch whose verify pass a CUDA graph holds; NaN without a limit",
-        source=_max_graph_batch_size,
-    ),
-    Column(
-        "break_even_acceptance_rate",
-        "-",
-        "rate from which speculation pays; NaN where none does",
-        title="break\neven",
-        form=".2f",
-        spare=2,
-    ),
-    Column(
-        "best_draft_length",
-        "token",
-        "draft length with the largest speedup, 0 for none",
-        is_whole=True,
-        title="best\ndraft",
-        spare=4,
-    ),
-    Column(
-        "memory_bytes",
-        "B",
-        "memory needed on the fullest GPU",
-        source=lambda e: e.memory.total_bytes(e.points["batch_size"]),
-    ),
-    Column(
-        "max_batch_size",
-        "request",
-        "largest batch that fits in memory",
-        source=lambda e: e.memory.max_batch_size,
-        is_whole=True,
-    ),
-    Column(
-        "fits",
-        "-",
-        "whether the batch fits in memory",
-        source=lambda e: np.asarray(e.points["batch_size"] <= e.memory.max_batch_size),
-        title="fits",
-        form=lambda row: "yes" if row["fits"] else "no",
-        spare=9,
-    ),
-)
+def _point(name: str) -> Callable[[Evaluation], Array]:
+    return lambda e: e.points[name]
+
+
+_POINTS = ("batch_size", "draft_length", "verify_tokens", "context_length", *LOAD)
+_SOURCES: dict[str, Callable[[Evaluation], Array]] = {
+    **{name: _point(name) for name in _POINTS},
+    "step_efficiency": lambda e: e.tokens_per_step / (e.points["draft_length"] + 1),
+    "active_experts": lambda e: e.times.active_experts,
+    "active_experts_verify": lambda e: e.times.active_experts_verify,
+    "utility": lambda e: e.speedup,
+    "tpot": lambda e: e.step_time / e.tokens_per_step,
+    "throughput": lambda e: e.points["batch_size"] * e.tokens_per_step / e.step_time,
+    "limited_by": lambda e: e.limit,
+    "in_graph": _in_graph,
+    "max_graph_batch_size": _max_graph_batch_size,
+    "memory_bytes": lambda e: e.memory.total_bytes(e.points["batch_size"]),
+    "max_batch_size": lambda e: e.memory.max_batch_size,
+    "fits": lambda e: np.asarray(e.points["batch_size"] <= e.memory.max_batch_size),
+    "prefill_time": lambda e: e.prefill.total_time if e.prefill else np.full((), np.nan),
+    "largest_share": lambda e: e.largest_of_plain,
+}
+"""Values of columns that are no attribute of an evaluation."""
+
+_FORMS: dict[str, Callable[[Row], str]] = {
+    "draft_length": lambda row: str(row["draft_length"] or "none"),
+    "throughput": _throughputs,
+    "fits": lambda row: "yes" if row["fits"] else "no",
+}
+"""Cells that no template makes."""
+
+_WORDS = dict.fromkeys(("limited_by", "largest_share"), LIMITS)
+_TABLES = toml_tables(Path(__file__).with_suffix(".toml"))
+
+
+def _columns(table: str) -> tuple[Column, ...]:
+    """Return the columns of a table of ``columns.toml``."""
+    rows = {n: _TABLES["predicted"].get(n, {}) | own for n, own in _TABLES[table].items()}
+    return tuple(
+        Column(
+            n, source=_SOURCES.get(n), words=_WORDS.get(n, ()), **{"form": _FORMS.get(n, ""), **row}
+        )
+        for n, row in rows.items()
+    )
+
+
+COLUMNS = _columns("predicted")
 """In the order of tables."""
 
-LOAD_COLUMNS = (
-    _point("prompt_length", "token", "of a prompt that is prefilled", "prompt", is_coordinate=True),
-    _point("output_length", "token", "made by each request", "output", is_coordinate=True),
-    _uncertain(
-        "prefill_time",
-        "s",
-        "pass of one prompt; steps carry their shares of it",
-        lambda e: e.prefill.total_time if e.prefill else np.full((), np.nan),
-        title="prefill",
-    ),
-)
+LOAD_COLUMNS = _columns("load")
 """Further columns of an answer where steps carry prefill."""
+
+DECODE_COLUMNS = _columns("decoded")
+"""Columns of decoding without speculation, in the order of tables."""
 
 
 def with_interval(name: str) -> tuple[str, ...]:
@@ -221,32 +110,6 @@ def interval_of(name: str, *, is_time: bool = False) -> Column:
     meaning = "ends of the central 80 % interval"
     return Column(low, "s" if is_time else "-", meaning, title="80 %\ninterval", form=form, spare=8)
 
-
-def _plain(name: str, **changes: Any) -> Column:
-    column = next(column for column in COLUMNS if column.name == name)
-    return replace(column, **changes)
-
-
-DECODE_COLUMNS = (
-    _plain("batch_size"),
-    _plain("context_length"),
-    _plain("active_experts", form=".0f", meaning="distinct experts per layer that a pass loads"),
-    _plain("tpot", title="TPOT", form="", spare=0),
-    _plain("throughput", title="tokens/s", form=""),
-    Column(
-        "largest_share",
-        "-",
-        "what takes most of a decode step",
-        source=lambda e: e.largest_of_plain,
-        words=LIMITS,
-        title="largest\nshare",
-        spare=5,
-    ),
-    _plain("memory_bytes", title="memory"),
-    _plain("max_batch_size", title="largest\nbatch"),
-    _plain("fits", is_coordinate=True),
-)
-"""Columns of decoding without speculation, in the order of tables."""
 
 WITH_INTERVAL = tuple(column.name for column in (*COLUMNS, *LOAD_COLUMNS) if column.has_interval)
 """Columns that have a central interval where intervals are asked for."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property, reduce
-from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -17,22 +16,16 @@ from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance, mean_tokens_per_step
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
-from specmodel.cost.blocks import FEW, MANY, MOST, BlockedTimes, keep_memory
+from specmodel.cost.blocks import BlockedTimes
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import KernelErrors, KnownPasses, StepTimes, decode_pass, step_times
+from specmodel.cost.latency import KernelErrors, KnownPasses
 from specmodel.cost.memory import MemoryUse
 from specmodel.cost.passes import PassTime
-from specmodel.cost.prefill import (
-    added_at,
-    added_time,
-    carried_prefill,
-    draft_prefill_pass,
-    prompt_pass,
-    waiting,
-)
-from specmodel.layers.batch import SequenceGroup
+from specmodel.cost.prefill import Prompt, added_time, carried_prefill, prompt_read, waiting
+from specmodel.cost.steps import StepTimes
 from specmodel.layers.work import CAUSES
 from specmodel.prediction.best import MORE, Best, Held
+from specmodel.prediction.turns import AtOnce, all_at_once, times_of
 
 LIMITS = (*CAUSES, "none", "memory")
 """What `limited_by` may say."""
@@ -50,20 +43,6 @@ COORDINATES = ("batch_size", "context_length", *LOAD, LOCKSTEP)
 """Coordinates that drafts of all lengths have in common."""
 
 
-class AtOnce(NamedTuple):
-    """Requests that run at once with a drafter, and without it; the others wait [request]."""
-
-    drafting: FloatArray
-    plain: FloatArray
-
-
-class Prompt(NamedTuple):
-    """The pass of a prompt on each replica, host apart, and what it adds to a decode step."""
-
-    alone: PassTime
-    added: PassTime
-
-
 class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Times and tokens of operating points, and what follows from them; arrays broadcast.
 
@@ -71,12 +50,12 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     name, and those of `LOAD` where steps carry prefill. `acceptance` is that of steps with a
     proposal. `times` are without the prefill that steps carry. `step_error` is a factor on steps
     with a draft, for errors of an engine [-]. `max_draft_length` is the longest draft considered
-    that acceptance is known for and the drafter makes [token]. `prompt` and `draft_prefill` are
-    passes of one prompt on each replica. `chains` are the same
-    points at all `lengths_considered`, where these were evaluated. `is_chain` says where drafts are
-    chains, not trees. `at_once` says how many requests run where memory lacks room for the states
-    of some, which take turns: `times` are of a step of those that run, all others of one turn of
-    all requests.
+    that acceptance is known for and the drafter makes [token]. `memory` is that of the fullest GPU,
+    `prompt` what reads a prompt on each replica. `chains` are the same points at all
+    `lengths_considered`, where these were evaluated. `is_chain` says where drafts are chains, not
+    trees. `at_once` says how many requests run where memory lacks room for the states of some,
+    which take turns: `times` are of a step of those that run, all others of one turn of all
+    requests.
     """
 
     deployment: Deployment
@@ -85,10 +64,10 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     times: StepTimes | BlockedTimes
     tokens_per_step: FloatArray
     is_chain: np.ndarray
+    memory: MemoryUse
     step_error: FloatArray | float = 1.0
     max_draft_length: int = 1
     prompt: Prompt | None = None
-    draft_prefill: PassTime | None = None
     chains: Evaluation | None = None
     at_once: AtOnce | None = None
 
@@ -123,7 +102,7 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @cached_property
     def carried_by_draft(self) -> FloatArray | float:
         """Prefill by the drafter for each token, in steps that draft [s]."""
-        draft = self.draft_prefill
+        draft = self.prompt.by_drafter if self.prompt else None
         carried = self._carried(draft.total_time) if draft else 0.0
         return np.where(self.points["draft_length"] > 0, carried, 0.0)
 
@@ -157,7 +136,7 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def draft_time(self) -> FloatArray:
         """All drafting of a step, with the prefill by the drafter [s]."""
         draft = self._drafting(self.times.draft_time)
-        if self.draft_prefill is None:
+        if not (self.prompt and self.prompt.by_drafter):
             return draft
         return draft + self.tokens_per_step * self.carried_by_draft
 
@@ -197,12 +176,6 @@ class Evaluation(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def speedup(self) -> FloatArray:
         """Tokens per step over relative step time: the utility of speculation [-]."""
         return self.tokens_per_step / self.relative_step_time
-
-    @cached_property
-    def memory(self) -> MemoryUse:
-        """Memory of the fullest GPU."""
-        points = self.points
-        return MemoryUse(self.deployment, points["context_length"], points["verify_tokens"])
 
     @property
     def break_even_acceptance_rate(self) -> FloatArray:
@@ -363,19 +336,11 @@ def evaluate(
     `step_times`.
     """
     points = {"verify_tokens": points["draft_length"] + 1} | dict(points)
-    at_once = _at_once(deployment, points)
-    running = points | ({"batch_size": at_once.drafting} if at_once else {})
-    times = _times(deployment, running, at_once, known, errors)
+    memory = MemoryUse(deployment, points["context_length"], points["verify_tokens"])
+    at_once = all_at_once(memory, points)
     if prompt is None and "prompt_length" in points:
-        alone = prompt_pass(deployment, points["prompt_length"])
-        alone = alone.scaled(errors.verify, errors.deployment) if errors else alone
         plain = points | ({"batch_size": at_once.plain} if at_once else {})
-        prompt = Prompt(alone, added_at(deployment, plain, errors))
-    draft_prefill = None
-    if "prompt_length" in points:
-        draft_prefill = draft_prefill_pass(deployment, points["prompt_length"])
-        if draft_prefill and errors:
-            draft_prefill = draft_prefill.scaled(errors.draft, errors.deployment)
+        prompt = prompt_read(deployment, plain, errors)
     has_branches = (deployment.tree_width > 1) & (points["draft_length"] > 0)
     is_chain = np.asarray((points["verify_tokens"] == points["draft_length"] + 1) & ~has_branches)
     tokens = (
@@ -383,70 +348,19 @@ def evaluate(
         if is_chain.all()
         else _tokens_with_trees(points, acceptance, deployment.tree_width, is_chain)
     )
-    rate = deployment.drafter.proposal_rate
     return Evaluation(
         deployment=deployment,
         points=points,
         acceptance=acceptance,
-        times=times,
-        tokens_per_step=mean_tokens_per_step(tokens, rate),
+        times=times_of(deployment, points, at_once, known, errors),
+        tokens_per_step=mean_tokens_per_step(tokens, deployment.drafter.proposal_rate),
         is_chain=is_chain,
+        memory=memory,
         step_error=step_error,
         max_draft_length=max_draft_length,
         prompt=prompt,
-        draft_prefill=draft_prefill,
         at_once=at_once,
     )
-
-
-def _times(
-    deployment: Deployment,
-    running: Mapping[str, FloatArray],
-    at_once: AtOnce | None,
-    known: KnownPasses | None,
-    errors: KernelErrors | None,
-) -> StepTimes | BlockedTimes:
-    """Return times of steps of requests that run at once, in blocks where there are many."""
-    pairs = [running[name] for name in ("batch_size", "draft_length", "verify_tokens")]
-    # short axes of a grid are as good as blocks, until what it has of contexts is large
-    size = np.broadcast(*pairs, running["context_length"]).size
-    if errors or size > FEW:
-        keep_memory()
-    is_long = size > MANY and np.broadcast(*pairs).size > MANY
-    if not errors and (is_long or size > MOST):
-        return BlockedTimes(deployment, running, at_once.plain if at_once else None)
-    if at_once and known:
-        known = known._replace(draft_passes=())
-    elif at_once:
-        plain = SequenceGroup(batch_size=at_once.plain, context_length=running["context_length"])
-        known = KnownPasses(decode_pass(deployment, plain))
-    batch, gamma, tokens = pairs
-    return step_times(
-        deployment,
-        batch_size=batch,
-        draft_length=gamma,
-        verify_tokens=tokens,
-        context_length=running["context_length"],
-        known=known,
-        errors=errors,
-    )
-
-
-def _at_once(deployment: Deployment, points: Mapping[str, FloatArray]) -> AtOnce | None:
-    """Return how many requests run at once, as memory has room for their states; None if all do.
-
-    Where it has room for none, all are taken to run.
-    """
-    if not deployment.recurrent_model:
-        return None
-    batch, is_loaded = points["batch_size"], deployment.runs_idle_drafter
-    memory = MemoryUse(deployment, points["context_length"], points["verify_tokens"])
-    if (batch <= memory.max_batch_size).all():
-        return None  # as then all run without a drafter too
-    drafting, plain = memory.max_batch_size, memory.without_drafter.max_batch_size
-    drafting = np.where((points["draft_length"] > 0) | is_loaded, drafting, plain)
-    first, second = (np.where(n < 1, batch, np.minimum(batch, n)) for n in (drafting, plain))
-    return AtOnce(first, second)
 
 
 def lengths_considered(deployment: Deployment, longest: int, axes: int) -> FloatArray:

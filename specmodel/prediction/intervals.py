@@ -86,6 +86,7 @@ def central_intervals(
     columns: Sequence[Column] = COLUMNS,
     *,
     deployment_spread: float | None = None,
+    own: Evaluation | None = None,
 ) -> dict[str, Interval]:
     """Return central 80 % intervals of times, target efficiency and speedup, by column name.
 
@@ -115,10 +116,11 @@ def central_intervals(
     How alike the tokens of a request choose experts, and how unequally experts are used, are drawn
     where they are assumed, the latter where it is not equal.
 
-    Acceptance is exact unless it has a `spread`: then its rate is normal, cut to 0 to 1.
+    Acceptance is exact unless it has a `spread`: then its rate is normal, cut to 0 to 1. `own` is
+    the evaluation of the points without errors, if there is one.
     """
     steps, shape, _ = _drawn_steps(deployment, points, acceptance, generator, deployment_spread)
-    own = evaluate(deployment, points, acceptance)
+    own = own or evaluate(deployment, points, acceptance)
     return {
         column.name: _interval(
             column.of(steps), column.of(own), shape, has_chance=column.name == "speedup"
@@ -381,7 +383,8 @@ def _with_routing(
     exponents = [powers[name].reshape(draws) for name in varied]
 
     def moved_errors(known: Mapping[str, FloatArray], time: PassTime) -> dict[str, FloatArray]:
-        each = _of_experts(time)
+        own = (time.components[n].total_time for n, kind in time.kinds.items() if kind == EXPERTS)
+        each = np.asarray(np.sum([*own], axis=0))
         each = np.broadcast_to(each, np.broadcast_shapes(each.shape, axis))
         factors = map(pow, each[1:] / each[0], exponents)
         return {**known, EXPERTS: prod(factors, start=known[EXPERTS])}
@@ -389,8 +392,3 @@ def _with_routing(
     forward = moved_errors(errors.forward, times.plain_pass)
     verify = moved_errors(errors.verify, times.verify_pass)
     return replace(errors, forward=forward, verify=verify)
-
-
-def _of_experts(time: PassTime) -> FloatArray:
-    own = [name for name, kind in time.kinds.items() if kind == EXPERTS]
-    return np.asarray(np.sum([time.components[name].total_time for name in own], axis=0))

@@ -15,7 +15,7 @@ from specmodel.base.text import Printed
 from specmodel.base.units import FloatArray
 from specmodel.cost.blocks import BlockedTimes
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import StepTimes
+from specmodel.cost.steps import StepTimes
 from specmodel.drafters.typical import TypicalHeads
 from specmodel.prediction.case import Case
 from specmodel.prediction.cautions import (

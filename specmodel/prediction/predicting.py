@@ -298,7 +298,8 @@ def predict_deployed(
 def with_intervals(prediction: Prediction) -> Prediction:
     """Return a prediction with central 80 % intervals, by a Monte Carlo with a fixed seed."""
     e = prediction.evaluation
-    found = central_intervals(e.deployment, e.points, e.acceptance, columns=prediction.shown)
+    shown = prediction.shown
+    found = central_intervals(e.deployment, e.points, e.acceptance, columns=shown, own=e)
     return replace(prediction, intervals=found)
 
 

@@ -81,10 +81,14 @@ def text_table(
     """
     shown = with_values(rows, columns)
     cells = columns_of(rows, ((column.heading, column.cell) for column in shown))
-    spare = sorted((column.spare, column.heading) for column in shown if column.spare)
-    kept, dropped = fitted(cells, (title for _, title in spare), width or TABLE.get())
     left = [column.heading for column in shown if column.has_texts(rows)]
-    return align(kept, left) + left_out_told(dropped, remedy)
+    room, dropped = width or TABLE.get(), list[str]()
+    for _, title in sorted((column.spare, column.heading) for column in shown if column.spare):
+        if table_width(cells) > room:
+            cells = [cell for cell in cells if cell[0] != title]
+            dropped.append(" ".join(title.replace("-\n", "-").split()))
+    told = wrap(f"Columns without room here: {', '.join(dropped)} ({remedy}).") if dropped else ""
+    return align(cells, left) + (told and f"\n{told}")
 
 
 def with_values(rows: Sequence[Row], columns: Iterable[Column]) -> list[Column]:
@@ -108,25 +112,6 @@ def columns_of(rows: Sequence[Row], forms: Iterable[tuple[str, Form]]) -> Column
     return [(title, list(map(filler(form), rows))) for title, form in forms]
 
 
-def fitted(columns: Columns, spare: Iterable[str], width: int = 80) -> tuple[Columns, list[str]]:
-    """Drop columns until a table fits the width [-]; return the rest, and the dropped titles.
-
-    `spare` are the titles of columns that may be dropped, in this order.
-    """
-    left_out: list[str] = []
-    for title in spare:
-        if title in dict(columns) and table_width(columns) > width:
-            columns = [column for column in columns if column[0] != title]
-            left_out.append(title)
-    return columns, left_out
-
-
-def left_out_told(titles: Iterable[str], remedy: str) -> str:
-    """Return a line below a table that names columns without room, and what shows them; or ""."""
-    told = ", ".join(" ".join(title.replace("-\n", "-").split()) for title in titles)
-    return f"\n{wrap(f'Columns without room here: {told} ({remedy}).')}" if told else ""
-
-
 def varies(name: str, rows: Iterable[Row]) -> bool:
     """Return whether the rows have several values in a column."""
     return len({row[name] for row in rows}) > 1
@@ -140,36 +125,33 @@ def seconds(value: float, beside: float | None = None) -> str:
 
 
 def filler(form: Form) -> Callable[[Row], str]:
-    """Return a function from row to cell; a cell is a dash if one of its values is None or NaN."""
+    """Return a function from row to cell; a cell is a dash if one of its values is None or NaN.
+
+    ``a>b`` shows a unit that both share once, at the end.
+    """
     if not isinstance(form, str):
         return form
-    fields = [(name, spec or "") for _, name, spec, _ in Formatter().parse(form) if name]
-    has_units = any(spec.startswith(_UNITS) for _, spec in fields)
+    fields = [(between, name, spec or "") for between, name, spec, _ in Formatter().parse(form)]
 
     def filled(row: Row) -> str:
-        values = [row[name] for name, _ in fields]
+        values = [row[name] for _, name, _ in fields if name]
         if any(value is None or value != value for value in values):
             return "-"
-        return _with_units(form, row) if has_units else form.format_map(row)
+        parts: list[str] = []
+        unit = ""
+        for between, name, spec in fields:
+            text, last, unit = "", unit, ""
+            if name and spec.startswith(_UNITS):
+                text = _with_prefix(row[name], spec)
+                unit = text.lstrip("0123456789.e+-")
+            elif name:
+                text = format(row[name], spec)
+            if between == ">" and unit == last:
+                parts[-1] = parts[-1].removesuffix(unit)
+            parts += [between, text]
+        return "".join(parts)
 
     return filled
-
-
-def _with_units(form: str, row: Row) -> str:
-    """Fill a template with units; ``a>b`` shows a unit that both share once, at the end."""
-    parts: list[str] = []
-    unit = ""
-    for between, name, spec, _ in Formatter().parse(form):
-        text, last, unit = "", unit, ""
-        if name and spec and spec.startswith(_UNITS):
-            text = _with_prefix(row[name], spec)
-            unit = text.lstrip("0123456789.e+-")
-        elif name:
-            text = format(row[name], spec or "")
-        if between == ">" and unit == last:
-            parts[-1] = parts[-1].removesuffix(unit)
-        parts += [between, text]
-    return "".join(parts)
 
 
 def _with_prefix(value: float, spec: str) -> str:

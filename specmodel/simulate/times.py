@@ -60,7 +60,7 @@ def mixed_step_time(
         added = added_by_prompts(deployment, prompts, decoding, tokens)
         both = time.gpu_time + added.gpu_time
         passes.append(PassTime.of(both, time.host_time, added.launch_time))
-    mixed = replace(times, plain_pass=passes[0], verify_pass=passes[1])
+    mixed = times.with_passes(*passes)
     return mixed.step_time + _read_by_drafter(deployment, prompts)
 
 

@@ -25,9 +25,9 @@ from specmodel.cost import where
 
 PACKAGE = f"{Path(specmodel.__file__).parent}/"
 BOUNDS = {
-    "new deployment": {"functions": 532, "files": 72, "depth": 24, "calls": 12000},
-    "known deployment": {"functions": 174, "files": 32, "depth": 19, "calls": 1130},
-    "predict MODEL GPU": {"functions": 660, "files": 98, "depth": 34, "calls": 22000},
+    "new deployment": {"functions": 510, "files": 72, "depth": 24, "calls": 12200},
+    "known deployment": {"functions": 166, "files": 32, "depth": 19, "calls": 1100},
+    "predict MODEL GPU": {"functions": 645, "files": 98, "depth": 34, "calls": 21500},
 }
 COMMON = {"engine": "vllm", "hardware": "h100_sxm", "draft_length": 3, "acceptance": 0.7}
 CASES = (

@@ -25,7 +25,7 @@ from specmodel.algebra.collectives import all_reduce_time
 from specmodel.algebra.ranks import busiest_experts, busiest_share, busiest_tokens
 from specmodel.base import BYTES_PER_ELEMENT, as_table
 from specmodel.cost import MemoryUse
-from specmodel.cost.links import links_of
+from specmodel.cost.passes import links_of
 from specmodel.drafters import ngram_drafter
 from specmodel.layers import LatentAttention, Layout
 

@@ -5,11 +5,11 @@ a whole prompt, none of a chunk with more to come, each of a verified draft and 
 """
 
 import pytest
+from carried import draft_prefill_pass
 from rows import cases
 
 from specmodel import deploy, load_architecture
 from specmodel.cost import pass_work, prefill_pass, target_pass
-from specmodel.cost.prefill import draft_prefill_pass
 from specmodel.layers import Layout, sequence_group
 
 H, VOCABULARY, LAYERS = 4096, 128256, 32

@@ -16,7 +16,7 @@ from specmodel.algebra.speculation import step_efficiency
 from specmodel.fit.kernels import fit_kernels, normal_spreads
 from specmodel.fit.result import ROBUST_SCALE, best_of_starts, log_fit_result
 from specmodel.layers.blocks import DRAWN
-from specmodel.machines.covariance import check_covariance
+from specmodel.machines.kernels import check_covariance
 from specmodel.measure import check_measurements
 
 NAMES = [field.name for field in fields(MoESDParameters)]

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from carried import added_by_prompt
+from carried import added_by_prompt, draft_prefill_pass
 from printed import refused
 from rows import each_row
 
 import specmodel
 from specmodel.cost import prefill_pass
-from specmodel.cost.passes import time_by_cause
-from specmodel.cost.prefill import draft_prefill_pass
+from specmodel.cost.steps import time_by_cause
 
 WHERE = {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "tensor_parallel": 2}
 SIZES = np.array([1, 16, 128])

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from carried import draft_prefill_pass
 from engine_rules import verified_drafts
 from msgspec.structs import replace
 
 import under_load
 from specmodel import Acceptance, deploy
 from specmodel.cost import prefill_pass, step_times
-from specmodel.cost.prefill import draft_prefill_pass
 from specmodel.layers import sequence_group
 from specmodel.simulate import tables, times
 from specmodel.simulate.accepted import survival
