@@ -7,14 +7,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 from msgspec import Struct
 
 from specmodel.algebra.acceptance import conditional_acceptance, mean_tokens_per_step
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError
 from specmodel.base.files import toml_tables
-from specmodel.measure.arguments import proposal_share
+from specmodel.measure.arguments import proposal_share, shares_reached
 
 _TABLES: dict[str, dict[str, list[str]]] = toml_tables(Path(__file__).parent / "data/logs.toml")
 _ENGINES = _TABLES["engines"]
@@ -300,8 +299,7 @@ def _sum(kinds: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
 def _shares(told: dict[str, list[float]], where: str) -> tuple[float, ...]:
     """Return the shares of drafts of which the first 1, 2, ... tokens were accepted [-]."""
     if any(told.get("histogram", ())):
-        counts = np.array(told["histogram"])
-        return tuple(counts[::-1].cumsum()[-2::-1] / counts.sum())
+        return tuple(shares_reached(told["histogram"]))
     at = {int(name[8:]): values[0] for name, values in told.items() if name.startswith("position")}
     if at and sorted(at) != [*range(first := min(min(at), 1), first + len(at))]:
         raise InputError(where, f"rates at {', '.join(map(str, at))}", "those of all positions")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,10 @@ class Cells(Struct, frozen=True):
     def find(self, path: str) -> Any:
         """Return the value of a name, None if there is none.
 
-        A dot leads to a name within a value, of lists within the last entry.
+        A dot leads to a name within a value, of lists within the last entry; of a list before a *,
+        the values within all entries that have one are a list.
         """
-        found: Any = self.values
-        for key in path.split("."):
-            found = found[-1] if isinstance(found, list) and found else found
-            found = found.get(key) if isinstance(found, dict) else None
-        return found
+        return _within(self.values, path.split("."))
 
     def text(self, path: str) -> str:
         """Return a text, empty for anything else."""
@@ -51,7 +48,7 @@ class Cells(Struct, frozen=True):
 
         Text is refused if `strict`, and otherwise taken for an empty cell.
         """
-        value = self.find(path)
+        value = _added(self.find(path))
         number = as_number(value)
         is_empty = value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
         if is_empty or (not strict and np.isnan(number)):
@@ -62,11 +59,26 @@ class Cells(Struct, frozen=True):
 
     def positive(self, path: str, expected: str) -> float:
         """Return a finite positive number; refuse anything else."""
-        value = self.find(path)
+        value = _added(self.find(path))
         number = as_number(value) if type(value) in (int, float) else np.nan
         if 1 / LARGEST_NUMBER <= number <= LARGEST_NUMBER:
             return number
         raise InputError(f"{self.prefix}{path}", value, expected)
+
+
+def _within(value: Any, keys: Sequence[str]) -> Any:
+    if not keys:
+        return value
+    if keys[0] == "*":
+        entries = value if isinstance(value, list) else []
+        return [own for entry in entries if (own := _within(entry, keys[1:])) is not None]
+    value = value[-1] if isinstance(value, list) and value else value
+    return _within(value.get(keys[0]), keys[1:]) if isinstance(value, dict) else None
+
+
+def _added(value: Any) -> Any:
+    """Return the sum of the numbers in a list, and anything else as it is."""
+    return sum(map(as_number, value)) if isinstance(value, list) else value
 
 
 def check_milliseconds(
