@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import exp
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 
 from specmodel.base.errors import InputError
 from specmodel.base.text import Viewed
-from specmodel.base.units import FloatArray, format_si
+from specmodel.base.units import NORMAL_80, FloatArray, format_si
 from specmodel.cost.deploying import resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.fit.measured.tables import Served
@@ -23,13 +24,13 @@ from specmodel.fit.steps import (
     VERIFY_SPREAD,
     MeasuredSteps,
     fitted_on,
+    mean_and_score,
     measured_steps,
     speedup_errors,
-    worst_excess,
-    worst_score,
 )
 from specmodel.machines.engine import FACTORS, EngineProfile
 from specmodel.prediction.intervals import DEPLOYMENT_SPREAD
+from specmodel.prediction.table import Row
 
 ENGINE_SPREAD = 0.5  # of an engine's seconds: the most likely of 0.3, 0.5, 0.8 [-]
 
@@ -83,17 +84,6 @@ class FitWarning(Struct, frozen=True, kw_only=True):
     is_refused: bool
 
 
-class Moved(Struct, frozen=True, kw_only=True, eq=False):
-    """One overhead [s] or factor [-] before and after: likeliest value, spread of its log [-]."""
-
-    name: str
-    before: float
-    after: float
-    spread_before: float
-    spread_after: float
-    is_open: bool  # whether the runs said next to nothing of it
-
-
 class EngineUpdate(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     """An engine profile updated by measured runs.
 
@@ -104,7 +94,8 @@ class EngineUpdate(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     deployment, assumptions
         What ran in the first, with the new profile, and what was assumed of it.
     profile, moved
-        The engine, with what it was fitted to; what became of its overheads and factors.
+        The engine, with what it was fitted to; a row for each overhead [s] and factor [-] before
+        the fit and now, with 80 % intervals, and whether the runs left it open.
     before, predicted, measured
         Predictions of each run by the shipped profile and by the new one, and what was measured
         [s] [-].
@@ -129,7 +120,7 @@ class EngineUpdate(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     deployment: Deployment
     assumptions: Mapping[str, Any]
     profile: EngineProfile
-    moved: tuple[Moved, ...]
+    moved: Sequence[Row]
     before: FloatArray
     predicted: FloatArray
     measured: FloatArray
@@ -201,7 +192,7 @@ def update_engine(
         "left_out_error": {},
         "fitted_on": fitted_on(rows, steps, version),
     }
-    own = np.sqrt([np.diagonal(prior), np.diagonal(found.covariance)])
+    spreads = np.sqrt([np.diagonal(prior), np.diagonal(found.covariance)])
     profile = base.with_changes("engine", numbers | {"fit": record})
     deployment, assumed = resolve({**rows[0].deployment, "engine": profile})
     return EngineUpdate(
@@ -210,17 +201,15 @@ def update_engine(
         deployment=deployment,
         assumptions=assumed,
         profile=profile,
-        moved=tuple(
-            Moved(
-                name=n,
-                before=float(b),
-                after=float(a),
-                spread_before=x,
-                spread_after=widened * y,
-                is_open=y > OPEN * x,
+        moved=[
+            {"name": name}
+            | _ends("before", value, spread)
+            | _ends("now", float(now), widened * own)
+            | {"is_open": own > OPEN * spread}
+            for name, value, now, spread, own in zip(
+                names, start, found.values, *spreads.tolist(), strict=True
             )
-            for n, b, a, x, y in zip(names, start, found.values, *own.tolist(), strict=True)
-        ),
+        ],
         before=before,
         predicted=found.predicted,
         measured=steps.measured,
@@ -229,6 +218,12 @@ def update_engine(
         fit_warnings=warnings,
         widened=widened,
     )
+
+
+def _ends(name: str, value: float, spread: float) -> Row:
+    """Return a number and its 80 % interval, by the spread of its logarithm [-]."""
+    end = exp(NORMAL_80 * spread)
+    return {name: value, f"{name}_low": value / end, f"{name}_high": value * end}
 
 
 class _Posterior(Struct, frozen=True, kw_only=True, eq=False):
@@ -270,18 +265,17 @@ def _posterior(
     from_here = [start_log * (name == PER_REQUEST) for name in names] + [0.0] * (groups.max() + 1)
     solved = least_squares(residuals, from_here)
     missed = np.log(predicted(solved.x) / steps.measured)
-    errors = speedup_errors(rows, missed, spreads).values()
-    logs, weights = missed, spreads**-2.0
-    if errors:
-        logs = np.concatenate([own.logs for own in errors])
-        weights = np.concatenate([own.weights for own in errors])
+    errors = speedup_errors(rows, missed, spreads)
+    of_targets = [mean_and_score(own, spreads) for _, own in errors.groupby("target", sort=False)]
+    too_high = [mean for mean, score in of_targets if abs(score) > 2]
+    logs, weights = (errors["error"], errors["weight"]) if len(errors) else (missed, spreads**-2.0)
     return _Posterior(
         values=start * np.exp(solved.x[:size]),
         covariance=np.linalg.inv(solved.jac.T @ solved.jac)[:size, :size],
         predicted=predicted(solved.x),
         spread=float(np.sqrt(np.average(np.square(logs), weights=weights))),
-        score=worst_score(errors),
-        excess=worst_excess(errors),
+        score=max((score for _, score in of_targets), key=abs, default=0.0),
+        excess=float(np.expm1(max(too_high, key=abs, default=0.0))),
         unlike=2 * float(solved.cost) / len(rows),
     )
 
