@@ -98,29 +98,13 @@ MOST_QUEUED = 0.3  # with more time in queues, a row measures no batch of its si
 MOST_UNEQUAL = 0.01  # share by which the lengths of lockstep differ from the longest at most [-]
 DEFAULT_CONTEXT = 1000  # context where a table of pairs has no lengths [token]
 
-PLAIN = ("model", "dtype", "system", "backend", "gpus", "isl", "osl", "concurrency")
-"""Columns that a table of plain decoding must have, beside measured_tpot_ms."""
-PAIRS = (
-    *("engine", "gpu", "tensor_parallel", "target", "weight_dtype", "drafter"),
-    *("draft_length", "batch_size_or_concurrency", "tokens_per_step"),
-)
-"""Columns that a table of pairs must have, beside speedup or spec_step_ms."""
+_COLUMNS = aliases.TABLES["served"]
 _MOST_ROWS = 20_000
 """Most rows, of which each is predicted [-]."""
 _SPEEDUPS = 0.01, 100.0
 """Least and most speedup of anything measured: beyond, a cell has something else [-]."""
 _MOST = 10_000_000
 """Most requests, tokens or GPUs of a row [-]."""
-_VERSIONS = ("engine_version", "overlap_or_graph_notes")
-"""Columns that tell which profile of an engine holds; they may be left out."""
-_OF_DRAFTS = ("proposal_rate", "temperature")
-"""Columns of pairs that may be left out, as `deploy` takes them."""
-_TEXTS = (
-    *PAIRS[:6],
-    *("id", "row", "dtype", "model", "system", "backend", "kv_dtype", "which", "mtp", "host"),
-    *_VERSIONS,
-)
-_DATA_PARALLEL = ("dp attention", "dp", "data parallel")
 
 
 class Served(Struct, frozen=True, kw_only=True):
@@ -204,10 +188,10 @@ def read_serving(path: str | Path) -> ServingTable:
     Parameters
     ----------
     path
-        CSV or Parquet with a row for each run. For plain decoding it has the columns `PLAIN` and
-        measured_tpot_ms; for pairs with and without speculation, `PAIRS` and speedup or
-        spec_step_ms. An InputError says which column is missing, or in another unit; a row that
-        cannot be is not taken.
+        CSV or Parquet with a row for each run. For plain decoding it has the columns `plain` of
+        ``tables.toml`` and measured_tpot_ms; for pairs with and without speculation, its `pairs`
+        and speedup or spec_step_ms. An InputError says which column is missing, or in another unit;
+        a row that cannot be is not taken.
 
     Notes
     -----
@@ -219,13 +203,13 @@ def read_serving(path: str | Path) -> ServingTable:
     are as long, requests go in lockstep under engines that prefill before they decode, as SGLang
     does.
     """
-    table = read_table(path, _TEXTS, "serving", comments=False)
+    table = read_table(path, _COLUMNS["texts"], "serving", comments=False)
     if "measured_tpot_ms" in table:
-        need_columns(table, PLAIN, argument="serving")
+        need_columns(table, _COLUMNS["plain"], argument="serving")
         check_milliseconds(table["measured_tpot_ms"], "serving.measured_tpot_ms")
         return _rows(table, _plain_row, "row")
     if {"speedup", "spec_step_ms"} & set(table):
-        need_columns(table, PAIRS, argument="serving")
+        need_columns(table, _COLUMNS["pairs"], argument="serving")
         if "spec_step_ms" in table:
             check_milliseconds(table["spec_step_ms"], "serving.spec_step_ms")
         assumed = {"context_length": f"{DEFAULT_CONTEXT} where lengths and context are empty"}
@@ -293,7 +277,7 @@ def _pair_row(row: _Row, label: str) -> Served:
     if not row.is_said("usable", True):
         raise _NotTaken("it is not usable, as the table says")
     engine = row.needed("engine")
-    profile, changes = aliases.profile_of(engine, *map(row.said, _VERSIONS))
+    profile, changes = aliases.profile_of(engine, *map(row.said, _COLUMNS["versions"]))
     gpus, spread, is_parallel = _degrees(row)
     drafter = aliases.drafter_of(row.needed("drafter"))
     target, gpu = map(row.needed, ("target", "gpu"))
@@ -316,7 +300,7 @@ def _pair_row(row: _Row, label: str) -> Served:
         deployment=own
         | _layout(int(gpus), int(spread), is_parallel)
         | {"drafter": drafter, "engine": profile, "tree_width": row.whole("topk", 1)}
-        | {name: row.known(name) for name in _OF_DRAFTS if row.said(name)}
+        | {name: row.known(name) for name in _COLUMNS["of_drafts"] if row.said(name)}
         | changes,
         points={"batch_size": batch * gpus if is_by_rank else batch} | points,
         tokens_per_step=row.known("tokens_per_step"),
@@ -329,7 +313,7 @@ def _pair_row(row: _Row, label: str) -> Served:
 def _degrees(row: _Row) -> tuple[float, float, bool]:
     """Return GPUs and expert parallelism of a pair, and whether its attention is data-parallel."""
     degree = row.said("tensor_parallel").strip().lower()
-    is_parallel, spread = degree in _DATA_PARALLEL, row.known("expert_parallel", 1.0)
+    is_parallel, spread = degree in _COLUMNS["data_parallel"], row.known("expert_parallel", 1.0)
     gpus = row.known("num_gpus", spread) if is_parallel else as_number(degree)
     if not np.isfinite(gpus):
         raise _NotTaken("it has no layout")
