@@ -14,7 +14,6 @@ from specmodel.base.errors import InputError, nearest
 from specmodel.base.files import toml_tables
 from specmodel.base.records import Record, unchecked
 from specmodel.base.units import FloatArray, Numeric, check
-from specmodel.cost.blocks import BLOCK
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_work
 from specmodel.cost.latency import KernelErrors
@@ -245,23 +244,16 @@ def evaluate(
         if array.ndim > 1 or array.size not in (1, size):
             expected = f"one number, or a list of {size} as the longest input"
             raise InputError(name, f"shape {array.shape}", expected)
-    columns = {name: np.empty(size) for name in OUTPUTS}
+    rate, names = arrays.get("acceptance_rate"), ("batch_size", "draft_length", "context_length")
     given = point.acceptance_where_proposed(deployment)
-    for start in range(0, size, BLOCK):
-        part = slice(start, start + BLOCK)
-        cut = {n: array[part] if array.size > 1 else array for n, array in arrays.items()}
-        rate = cut.get("acceptance_rate")
-        names = ("batch_size", "draft_length", "context_length")
-        outcome = evaluate_points(
-            _changed(deployment, cut),
-            {n: cut.get(n, np.asarray(float(getattr(point, n)))) for n in names},
-            given if rate is None else Acceptance(acceptance_rate=rate),
-            errors=_factors(deployment, cut),
-            step_error=cut.get("engine.error", 1.0),
-        )
-        for name in OUTPUTS:
-            columns[name][part] = getattr(outcome, name)
-    return columns
+    outcome = evaluate_points(
+        _changed(deployment, arrays),
+        {n: arrays.get(n, np.asarray(float(getattr(point, n)))) for n in names},
+        given if rate is None else Acceptance(acceptance_rate=rate),
+        errors=_factors(deployment, arrays),
+        step_error=arrays.get("engine.error", 1.0),
+    )
+    return {name: np.broadcast_to(getattr(outcome, name), size) for name in OUTPUTS}
 
 
 def _changed(deployment: Deployment, values: dict[str, FloatArray]) -> Deployment:
