@@ -214,7 +214,7 @@ def main() -> None:
     shares = dict.fromkeys(("shipped", "bias", "fitted", "left_out"), "{:.1%}".format)
     print(means(table(rows, engine)).to_string(index=False, formatters=shares))
     for moved in update.moved:
-        print("{name}: {before:.3g} -> {now:.3g}".format(**moved))
+        print(f"{moved.name}: {moved.before:.3g} -> {moved.after:.3g}")
     for path in options.judge:
         others = read_steps(path, options.hardware)
         found = judged(others, {"shipped": engine, "fitted": update.profile})

@@ -5,7 +5,11 @@ from typing import TYPE_CHECKING
 from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
-    from specmodel.fit.facts import run_rows as run_rows, update_facts as update_facts
+    from specmodel.fit.facts import (
+        moved_rows as moved_rows,
+        run_rows as run_rows,
+        update_facts as update_facts,
+    )
     from specmodel.fit.kernels import (
         KernelFitting as KernelFitting,
         fit_kernels as fit_kernels,

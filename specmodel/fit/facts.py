@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from specmodel.base.errors import InputError
 from specmodel.base.facts import Fact, known
+from specmodel.base.units import NORMAL_80
 from specmodel.fit.measured.tables import Served
 from specmodel.fit.steps import measured_steps, nearest_plain
 from specmodel.machines.engine import Overheads
@@ -54,6 +56,29 @@ def run_rows(update: EngineUpdate) -> list[Row]:
             if is_time and plain is not None:
                 row[f"speedup_{name}"] = float(values[plain]) / value * tokens
         rows.append(row)
+    return rows
+
+
+def moved_rows(update: EngineUpdate) -> list[Row]:
+    """Return each overhead [s] and factor [-] before the fit and now, with 80 % intervals.
+
+    Parameters
+    ----------
+    update
+        The fit, as `update_engine` returns it.
+
+    Returns
+    -------
+    list of dict
+        Name, values with both ends of their intervals, and whether the runs left it open.
+    """
+    rows = []
+    for item in update.moved:
+        then, now = (exp(NORMAL_80 * s) for s in (item.spread_before, item.spread_after))
+        before = {"before": item.before, "before_low": item.before / then}
+        row: Row = {"name": item.name, **before, "before_high": item.before * then}
+        row |= {"now": item.after, "now_low": item.after / now, "now_high": item.after * now}
+        rows.append(row | {"is_open": item.is_open})
     return rows
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import exp
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from msgspec.structs import replace
 
 from specmodel.base.errors import InputError
 from specmodel.base.text import Viewed
-from specmodel.base.units import NORMAL_80, FloatArray, format_si
+from specmodel.base.units import FloatArray, format_si
 from specmodel.cost.deploying import resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.fit.measured.tables import Served
@@ -30,7 +29,6 @@ from specmodel.fit.steps import (
 )
 from specmodel.machines.engine import FACTORS, EngineProfile
 from specmodel.prediction.intervals import DEPLOYMENT_SPREAD
-from specmodel.prediction.table import Row
 
 ENGINE_SPREAD = 0.5  # of an engine's seconds: the most likely of 0.3, 0.5, 0.8 [-]
 
@@ -84,6 +82,17 @@ class FitWarning(Struct, frozen=True, kw_only=True):
     is_refused: bool
 
 
+class Moved(Struct, frozen=True, kw_only=True, eq=False):
+    """One overhead [s] or factor [-] before and after: likeliest value, spread of its log [-]."""
+
+    name: str
+    before: float
+    after: float
+    spread_before: float
+    spread_after: float
+    is_open: bool  # whether the runs said next to nothing of it
+
+
 class EngineUpdate(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     """An engine profile updated by measured runs.
 
@@ -94,8 +103,7 @@ class EngineUpdate(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     deployment, assumptions
         What ran in the first, with the new profile, and what was assumed of it.
     profile, moved
-        The engine, with what it was fitted to; a row for each overhead [s] and factor [-] before
-        the fit and now, with 80 % intervals, and whether the runs left it open.
+        The engine, with what it was fitted to; what became of its overheads and factors.
     before, predicted, measured
         Predictions of each run by the shipped profile and by the new one, and what was measured
         [s] [-].
@@ -120,7 +128,7 @@ class EngineUpdate(Viewed, Struct, frozen=True, kw_only=True, eq=False):
     deployment: Deployment
     assumptions: Mapping[str, Any]
     profile: EngineProfile
-    moved: Sequence[Row]
+    moved: tuple[Moved, ...]
     before: FloatArray
     predicted: FloatArray
     measured: FloatArray
@@ -192,7 +200,7 @@ def update_engine(
         "left_out_error": {},
         "fitted_on": fitted_on(rows, steps, version),
     }
-    spreads = np.sqrt([np.diagonal(prior), np.diagonal(found.covariance)])
+    own = np.sqrt([np.diagonal(prior), np.diagonal(found.covariance)])
     profile = base.with_changes("engine", numbers | {"fit": record})
     deployment, assumed = resolve({**rows[0].deployment, "engine": profile})
     return EngineUpdate(
@@ -201,15 +209,17 @@ def update_engine(
         deployment=deployment,
         assumptions=assumed,
         profile=profile,
-        moved=[
-            {"name": name}
-            | _ends("before", value, spread)
-            | _ends("now", float(now), widened * own)
-            | {"is_open": own > OPEN * spread}
-            for name, value, now, spread, own in zip(
-                names, start, found.values, *spreads.tolist(), strict=True
+        moved=tuple(
+            Moved(
+                name=n,
+                before=float(b),
+                after=float(a),
+                spread_before=x,
+                spread_after=widened * y,
+                is_open=y > OPEN * x,
             )
-        ],
+            for n, b, a, x, y in zip(names, start, found.values, *own.tolist(), strict=True)
+        ),
         before=before,
         predicted=found.predicted,
         measured=steps.measured,
@@ -218,12 +228,6 @@ def update_engine(
         fit_warnings=warnings,
         widened=widened,
     )
-
-
-def _ends(name: str, value: float, spread: float) -> Row:
-    """Return a number and its 80 % interval, by the spread of its logarithm [-]."""
-    end = exp(NORMAL_80 * spread)
-    return {name: value, f"{name}_low": value / end, f"{name}_high": value * end}
 
 
 class _Posterior(Struct, frozen=True, kw_only=True, eq=False):

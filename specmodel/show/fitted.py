@@ -20,7 +20,7 @@ _TEXTS = PAGES["fitted"]
 
 def answer(update: fit.EngineUpdate) -> Answer:
     """Return an engine fitted to runs in all forms."""
-    facts, runs, moved = fit.update_facts(update), fit.run_rows(update), update.moved
+    facts, runs, moved = fit.update_facts(update), fit.run_rows(update), fit.moved_rows(update)
     values = {name: fact.value for name, fact in facts.items()}
     is_refused, is_slow = values.get("is_refused"), values.get("is_slow")
     doubt = _TEXTS["refused"] if is_refused else _TEXTS["unlike"]

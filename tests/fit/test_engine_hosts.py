@@ -12,7 +12,6 @@ from printed import refused
 import engines
 from published.population import VARIED, fit_population
 from specmodel import Acceptance, EngineProfile, decode, load_engine, predict
-from specmodel.base.units import NORMAL_80
 from specmodel.fit import EngineUpdate, update_engine
 from specmodel.fit.measured import judge_serving, read_benchmarks, read_serving, served_runs
 from specmodel.fit.measured.aliases import profile_of
@@ -113,12 +112,6 @@ def missed_speedups(found: EngineUpdate) -> np.ndarray:
     """Logarithms of predicted over measured speedups of runs that go plain, drafting, plain, ..."""
     logs = np.log(found.predicted / found.measured)
     return np.asarray(logs[0::2] - logs[1::2])
-
-
-def speed_of(found: EngineUpdate, when: str = "now") -> tuple[float, float]:
-    """The speed of the host, and the spread of its logarithm by its 80 % interval."""
-    (row,) = (row for row in found.moved if row["name"] == "host_speed")
-    return row[when], np.log(row[f"{when}_high"] / row[when]) / NORMAL_80
 
 
 @pytest.mark.parametrize("quantity", ["step_time", "speedup"])
@@ -309,7 +302,7 @@ def test_the_posterior_of_one_unknown_is_that_of_a_fine_grid() -> None:
     base = base.with_changes("engine", alone)
     runs = runs_of(base.with_changes("engine", {"host_speed": 0.4}))
     found = update_engine(runs, base, date="2026-11-22")
-    now, spread_now = speed_of(found)
+    moved = {item.name: item for item in found.moved}["host_speed"]
 
     steps, x = measured_steps(runs), np.linspace(-2.5, 2.5, 201)
     drafted = steps.step.drafts
@@ -332,8 +325,8 @@ def test_the_posterior_of_one_unknown_is_that_of_a_fine_grid() -> None:
     weight /= weight.sum()
     mean = weight @ x
     spread_of = np.sqrt(weight @ (x - mean) ** 2)
-    assert np.log(now) == pytest.approx(mean, abs=0.1 * spread_of + 0.02)
-    assert spread_now == pytest.approx(spread_of, rel=0.15)
+    assert np.log(moved.after) == pytest.approx(mean, abs=0.1 * spread_of + 0.02)
+    assert moved.spread_after == pytest.approx(spread_of, rel=0.15)
 
 
 @pytest.mark.slow
@@ -359,7 +352,8 @@ def test_a_slow_host_is_told_by_two_of_its_own_files() -> None:
         served_runs(runs, {**SPECFORGE, "engine": "sglang-v1"}), load_engine("sglang-v1"),
         date="2026-11-22",
     )  # fmt: skip
-    assert speed_of(found)[0] < 0.75
+    speed = {item.name: item for item in found.moved}["host_speed"]
+    assert speed.after < 0.75
     base = {run.concurrency: run for run in plain}
     errors, signs = [], []
     for run in drafted[1:]:
@@ -420,9 +414,10 @@ def test_a_planted_host_is_found_and_its_intervals_hold() -> None:
         }
         engine = base.with_changes("engine", values)
         found = update_engine(runs_of(engine, generator), base, date="2026-11-22")
-        now, spread = speed_of(found)
-        scores.append(np.log(now / values["host_speed"]) / spread)
-        assert spread < speed_of(found, "before")[1]
+        moved = {item.name: item for item in found.moved}
+        item = moved["host_speed"]
+        scores.append(np.log(item.after / values["host_speed"]) / item.spread_after)
+        assert item.spread_after < item.spread_before
         np.testing.assert_allclose(found.predicted, found.measured, rtol=4 * RUN_SPREAD)
         assert found.excess_speedup == 0
     assert np.mean(np.abs(scores) < 1.2816) >= 0.6  # 80 % of 20, within 2.2 deviations

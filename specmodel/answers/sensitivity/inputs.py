@@ -253,7 +253,7 @@ def evaluate(
         errors=_factors(deployment, arrays),
         step_error=arrays.get("engine.error", 1.0),
     )
-    return {name: np.broadcast_to(getattr(outcome, name), size) for name in OUTPUTS}
+    return {name: np.full(size, getattr(outcome, name)) for name in OUTPUTS}
 
 
 def _changed(deployment: Deployment, values: dict[str, FloatArray]) -> Deployment:
