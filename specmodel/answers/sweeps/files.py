@@ -227,10 +227,14 @@ def arrow_table(part: Part) -> Any:
 
     words, arrays = {**part.words, **CODED}, dict[str, Any]()
     for name, column in part_columns(part, np.float32).items():
-        arrays[name] = pa.array(column)
+        # `pa.array` would import pandas
+        bits = np.packbits(column, bitorder="little") if column.dtype == bool else column
+        buffers, kind = [None, pa.py_buffer(bits)], pa.from_numpy_dtype(column.dtype)
+        arrays[name] = pa.Array.from_buffers(kind, len(column), buffers)
         if name in words:
-            known = pa.array(words[name])
-            arrays[name] = pa.DictionaryArray.from_arrays(arrays[name], known, safe=False)
+            known = pa.lib.StringBuilder()
+            known.append_values(words[name])
+            arrays[name] = pa.DictionaryArray.from_arrays(arrays[name], known.finish(), safe=False)
     # columns declared to have no nulls are encoded in half the time
     fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
