@@ -192,10 +192,6 @@ def _tensorrt_llm(schedule: Schedule, *_: Any) -> str:
     return f"max_draft_len: {schedule.draft_length[0]}\n{table}"
 
 
-def _tensorrt_llm_place(*_: Any) -> str:
-    return "under speculative_config, beside the decoding type and its model"
-
-
 def _sglang(schedule: Schedule, *_: Any) -> str:
     """Return JSON in which one candidate length holds from each batch size on."""
     slots = {str(first): {"candidate_steps": [length]} for first, _, length in schedule.ranges}
@@ -232,15 +228,13 @@ _VLLM_METHODS, _TENSORRT_LLM = _ROWS["methods"], _ROWS["decoding_types"]
 _OF_STACKS = {"trtllm": "tensorrt-llm"}
 """Formats of stacks that go by another name."""
 
-_WRITTEN: dict[str, tuple[Callable[..., str], Callable[..., str]]] = {
-    "vllm": (_vllm, _vllm_place),
-    "tensorrt-llm": (_tensorrt_llm, _tensorrt_llm_place),
-    "sglang": (_sglang, _sglang_place),
-}
-"""What writes a schedule for an engine, and what says where that text goes."""
+_UNDER = "under speculative_config, beside the decoding type and its model"
 CONFIG_FORMATS = {
-    name: ConfigFormat(write=write, place=place, **_ROWS[name])
-    for name, (write, place) in _WRITTEN.items()
+    "vllm": ConfigFormat(write=_vllm, place=_vllm_place, **_ROWS["vllm"]),
+    "tensorrt-llm": ConfigFormat(
+        write=_tensorrt_llm, place=lambda *_: _UNDER, **_ROWS["tensorrt-llm"]
+    ),
+    "sglang": ConfigFormat(write=_sglang, place=_sglang_place, **_ROWS["sglang"]),
 }
 """How each engine that takes a schedule is configured, by the name that a user types."""
 

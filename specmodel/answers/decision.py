@@ -172,7 +172,7 @@ def decide(prediction: Prediction, largest: int | None = None) -> Decision | Non
     safe = [n for n in lengths if least[n] >= LOSS and means[n] > 1]
     if safe:
         return _of_length(prediction, judged, max(safe, key=means.__getitem__))
-    ends = {n: judged.first_loss(n) for n in lengths}
+    ends = {n: int((judged.gains[n] < LOSS).argmax()) for n in lengths}  # first loss of each
     worth = {n: np.log(judged.gains[n, : ends[n]][judged.is_asked[: ends[n]]]).sum() for n in ends}
     length = max(worth, key=worth.__getitem__)
     if worth[length] <= 0:
@@ -243,10 +243,6 @@ class _Judged:
     def means(self) -> FloatArray:
         """Geometric mean over the batch sizes asked, by draft length from 0 [-]."""
         return np.asarray(np.exp(np.log(self.gains[:, self.is_asked]).mean(axis=-1)))
-
-    def first_loss(self, length: int) -> int:
-        """Return the place of the first batch size that loses with a draft length [-]."""
-        return int((self.gains[length] < LOSS).argmax())
 
     def without_graphs(self, drafts: IntArray | int) -> Graphs | None:
         """Return the option for the graphs that drafts by batch size need, and the loss without."""

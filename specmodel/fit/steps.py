@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, get_args
 
 import numpy as np
-from msgspec import Struct, field
+import pandas as pd
+from msgspec import Struct
 from msgspec.structs import replace
 
 from specmodel.base.units import FloatArray
@@ -210,62 +210,34 @@ RUN_SPREAD = 0.06  # spread of a measured speedup or step [-]
 ONE_LOAD = 1.25  # batches and contexts that differ by a smaller factor are of one load [-]
 
 
-class SpeedupErrors(Struct, kw_only=True, eq=False):
-    """Log predicted over measured speedups of one target [-], and the spreads of their runs [-]."""
+def speedup_errors(rows: Sequence[Served], missed: FloatArray, spreads: FloatArray) -> pd.DataFrame:
+    """Return a row for each speedup: ``target``, ``error``, ``spread``, ``weight``, ``plain`` [-].
 
-    logs: list[float] = field(default_factory=list)
-    spreads: list[float] = field(default_factory=list)
-    weights: list[float] = field(default_factory=list)
-    plain: dict[int, float] = field(default_factory=dict)
-
-    @property
-    def mean(self) -> float:
-        """Mean of the logarithms, by their weights [-]."""
-        return float(np.average(self.logs, weights=self.weights))
-
-    @property
-    def score(self) -> float:
-        """The mean, in standard deviations as errors of kernels and runs explain them [-]."""
-        shares = np.array(self.weights) / sum(self.weights)
-        runs = float(np.sum((shares * self.spreads) ** 2))
-        if self.plain:
-            runs += 1 / sum(spread**-2.0 for spread in self.plain.values())
-        return self.mean / float(np.sqrt(VERIFY_SPREAD**2 + runs))
-
-    def add(self, error: float, spread: float, of_plain: float = 0.0) -> None:
-        """Add the error of a speedup, with the spreads of its run and of its plain one [-]."""
-        self.logs.append(error)
-        self.spreads.append(spread)
-        self.weights.append(1 / (spread**2 + of_plain**2))
-
-
-def speedup_errors(
-    rows: Sequence[Served], missed: FloatArray, spreads: FloatArray
-) -> dict[str, SpeedupErrors]:
-    """Return the errors of speedups by target; `missed` is log predicted over measured [-].
-
-    A step with a draft counts beside the plain step of the nearest load; one without a plain step
-    of its load (`ONE_LOAD`) tells nothing of a speedup. `spreads` are those of runs [-].
+    `missed` is log predicted over measured, as is the error; `spreads` are those of runs [-]. A
+    step with a draft counts beside the plain step of the nearest load, whose place is ``plain``;
+    one without a plain step of its load (`ONE_LOAD`) tells nothing of a speedup.
     """
-    found: dict[str, SpeedupErrors] = defaultdict(SpeedupErrors)
+    found = list[tuple[str, float, float, float, int | None]]()
     for row, error, spread in zip(rows, missed.tolist(), spreads.tolist(), strict=True):
         if row.quantity == "speedup":
-            found[_target(row)].add(error, spread)
+            found.append((_target(row), error, spread, spread**-2, None))
         elif not _is_plain(row) and (place := nearest_plain(row, rows)) is not None:
-            plain = found[_target(row)].plain[place] = float(spreads[place])
-            found[_target(row)].add(float(missed[place]) - error, spread, plain)
-    return found
+            weight = 1 / (spread**2 + float(spreads[place]) ** 2)
+            found.append((_target(row), float(missed[place]) - error, spread, weight, place))
+    return pd.DataFrame(found, columns=["target", "error", "spread", "weight", "plain"])
 
 
-def worst_score(errors: Iterable[SpeedupErrors]) -> float:
-    """Return the score that is farthest from 0; 0 if there is none [-]."""
-    return max((own.score for own in errors), key=abs, default=0.0)
+def mean_and_score(errors: pd.DataFrame, spreads: FloatArray) -> tuple[float, float]:
+    """Return the mean error of one target's speedups by their weights, and its score [-].
 
-
-def worst_excess(errors: Iterable[SpeedupErrors]) -> float:
-    """Return by how much the worst speedups with a score above 2 are too high; else 0 [-]."""
-    means = (own.mean for own in errors if abs(own.score) > 2)
-    return float(np.expm1(max(means, key=abs, default=0.0)))
+    That is the mean in standard deviations as errors of kernels and runs explain it.
+    """
+    shares = errors["weight"] / errors["weight"].sum()
+    mean = float((shares * errors["error"]).sum())
+    runs = float(((shares * errors["spread"]) ** 2).sum())
+    plain = errors["plain"].dropna().unique().astype(int)
+    runs += 1 / (spreads[plain] ** -2.0).sum() if plain.size else 0.0
+    return mean, mean / float(np.sqrt(VERIFY_SPREAD**2 + runs))
 
 
 def _target(row: Served) -> str:

@@ -23,10 +23,9 @@ from specmodel.fit.steps import (
     VERIFY_SPREAD,
     MeasuredSteps,
     fitted_on,
+    mean_and_score,
     measured_steps,
     speedup_errors,
-    worst_excess,
-    worst_score,
 )
 from specmodel.machines.engine import FACTORS, EngineProfile
 from specmodel.prediction.intervals import DEPLOYMENT_SPREAD
@@ -270,18 +269,17 @@ def _posterior(
     from_here = [start_log * (name == PER_REQUEST) for name in names] + [0.0] * (groups.max() + 1)
     solved = least_squares(residuals, from_here)
     missed = np.log(predicted(solved.x) / steps.measured)
-    errors = speedup_errors(rows, missed, spreads).values()
-    logs, weights = missed, spreads**-2.0
-    if errors:
-        logs = np.concatenate([own.logs for own in errors])
-        weights = np.concatenate([own.weights for own in errors])
+    errors = speedup_errors(rows, missed, spreads)
+    of_targets = [mean_and_score(own, spreads) for _, own in errors.groupby("target", sort=False)]
+    too_high = [mean for mean, score in of_targets if abs(score) > 2]
+    logs, weights = (errors["error"], errors["weight"]) if len(errors) else (missed, spreads**-2.0)
     return _Posterior(
         values=start * np.exp(solved.x[:size]),
         covariance=np.linalg.inv(solved.jac.T @ solved.jac)[:size, :size],
         predicted=predicted(solved.x),
         spread=float(np.sqrt(np.average(np.square(logs), weights=weights))),
-        score=worst_score(errors),
-        excess=worst_excess(errors),
+        score=max((score for _, score in of_targets), key=abs, default=0.0),
+        excess=float(np.expm1(max(too_high, key=abs, default=0.0))),
         unlike=2 * float(solved.cost) / len(rows),
     )
 

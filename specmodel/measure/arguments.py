@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
+import numpy as np
+
 MOSTLY = 0.9
 """Share of steps with a draft from which all are taken to have one: where they were not counted
 apart, first tokens of answers, which prompts emit, pass for steps without one [-]."""
@@ -22,6 +24,18 @@ def proposal_share(drafts: float, accepted: float, emitted: float) -> float:
     """
     share = drafts / max(emitted - accepted, drafts)
     return share if share < MOSTLY else 1.0
+
+
+def shares_reached(counts: Sequence[float]) -> list[float]:
+    """Return shares of drafts that accepted at least 1, 2, ... tokens, by counts of 0, 1, ... [-].
+
+    Parameters
+    ----------
+    counts
+        Drafts of which so many tokens were accepted, some of them above 0 [-].
+    """
+    at_least: list[float] = np.cumsum(counts[::-1])[::-1].tolist()
+    return [count / at_least[0] for count in at_least[1:]]
 
 
 def acceptance_arguments(

@@ -7,19 +7,20 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 from msgspec import Struct
 
 from specmodel.algebra.acceptance import conditional_acceptance, mean_tokens_per_step
 from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError
 from specmodel.base.files import toml_tables
-from specmodel.measure.arguments import proposal_share
+from specmodel.measure.arguments import proposal_share, shares_reached
 
-_TABLES: dict[str, dict[str, list[str]]] = toml_tables(Path(__file__).parent / "data/logs.toml")
-_ENGINES = _TABLES["engines"]
+_TABLES = toml_tables(Path(__file__).parent / "data/logs.toml")
+_ENGINES: dict[str, list[str]] = _TABLES["engines"]
 """What tells who printed a text."""
-_ENDS = {f" {end}": name for name, ends in _TABLES["figures"].items() for end in ends}
+_ENDS: dict[str, str] = {
+    f" {end}": name for name, ends in _TABLES["figures"].items() for end in ends
+}
 """How engines and benchmarks end the name of a figure, and what it is here."""
 _POSITION = re.compile(r".*\b(?:pos|position|token) *([0-9]{1,2})(?: accept[a-z]*(?: rate)?)?")
 """The name of a share of drafts by its position, which counts from 0 or 1."""
@@ -38,17 +39,6 @@ _TABLE = re.compile(r"(?m)^\|(.+)\| *\n\|[-: |]+\n((?:\|.*\n?)+)")
 """A table in Markdown: the names of its columns, and its rows."""
 _TOTAL = re.compile(r"(?:statistics +(?=\S+: )|\[(?=MTP Stats))(\S+) .*")
 """What llama.cpp counted of one drafter, or ATOM of all, over all requests."""
-
-_REWRITTEN = (
-    ("accepted /", r"\( *([0-9]+) accepted / +([0-9]+) generated\)", r"accepted: \1, drafted: \2"),
-    ("eval time", r"(?m)(?<!prompt )eval time = .*/ +([0-9]+) tokens.*$", r"predicted_n: \1"),
-    ("MTP Stats", r"Draft tokens: ([0-9]+)/([0-9]+)", r"accepted: \1, drafted: \2"),
-    ("MTP Stats", r"[0-9]+: '([0-9.]+%)'", r"\1"),
-    ("MTP Stats", r"tokens distribution: \{", "acceptance histogram: "),
-    ("#calls", r"#calls(?:\(b,g,a\) = *[0-9]+)?[ =]+([0-9]+)[ 0-9]*", r"calls: \1"),
-)
-"""Figures of llama.cpp and ATOM that are not behind their names, or mean steps: a word of theirs,
-how they look, and as what they are read."""
 
 _WHOLE = 0.02
 """By so much the mean draft may be shorter than all others, as requests end [-]."""
@@ -182,8 +172,8 @@ def _records(blocks: Iterable[str]) -> Iterator[dict[str, list[float]]]:
     """Yield records: dicts of values by name; a name that occurs again begins a new record."""
     told: dict[str, list[float]] = {}
     for text in blocks:
-        for word, pattern, form in _REWRITTEN:
-            text = re.sub(pattern, form, text) if word in text else text
+        for row in _TABLES["rewritten"]:
+            text = re.sub(row["looks"], row["read"], text) if row["word"] in text else text
         text = _TABLE.sub(_by_row, text)
         for name, values in map(_GROUPS, _FIGURE.finditer(_EMPTY.sub("", text))):
             if not values or not (name := _known(name)):
@@ -300,8 +290,7 @@ def _sum(kinds: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
 def _shares(told: dict[str, list[float]], where: str) -> tuple[float, ...]:
     """Return the shares of drafts of which the first 1, 2, ... tokens were accepted [-]."""
     if any(told.get("histogram", ())):
-        counts = np.array(told["histogram"])
-        return tuple(counts[::-1].cumsum()[-2::-1] / counts.sum())
+        return tuple(shares_reached(told["histogram"]))
     at = {int(name[8:]): values[0] for name, values in told.items() if name.startswith("position")}
     if at and sorted(at) != [*range(first := min(min(at), 1), first + len(at))]:
         raise InputError(where, f"rates at {', '.join(map(str, at))}", "those of all positions")

@@ -11,7 +11,7 @@ from printed import refused
 
 import engines
 from published.population import VARIED, fit_population
-from specmodel import Acceptance, EngineProfile, InputError, decode, load_engine, predict
+from specmodel import Acceptance, EngineProfile, decode, load_engine, predict
 from specmodel.fit import EngineUpdate, update_engine
 from specmodel.fit.measured import judge_serving, read_benchmarks, read_serving, served_runs
 from specmodel.fit.measured.aliases import profile_of
@@ -373,14 +373,16 @@ def test_a_slow_host_is_told_by_two_of_its_own_files() -> None:
 @pytest.mark.parametrize("measured", [8.0, 1e-7])
 def test_other_units_are_refused(measured: float) -> None:
     runs = [row("vllm", 1, 0, measured=5e-3), row("vllm", 1, 3, measured=measured)]
-    with pytest.raises(InputError, match=r"a step_time.*milliseconds"):
-        update_engine(runs, load_engine("vllm"), date="2026-11-22")
+    told = r"a step_time.*milliseconds"
+    refused(told, update_engine, runs, load_engine("vllm"), date="2026-11-22")
 
 
 def test_an_engine_without_a_fit_has_nowhere_to_start() -> None:
-    with pytest.raises(InputError, match="engine: got 'ideal'; expected a profile that was fitted"):
-        update_engine([row("ideal", 1, 3)], load_engine("ideal"), date="2026-11-22")
-    refused("runs: got '0 runs'", update_engine, [], load_engine("vllm"), date="2026-11-22")
+    for told, runs, engine in (
+        ("engine: got 'ideal'; expected a profile that was fitted", [row("ideal", 1, 3)], "ideal"),
+        ("runs: got '0 runs'", [], "vllm"),
+    ):
+        refused(told, update_engine, runs, load_engine(engine), date="2026-11-22")
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from cuda_standin import CUDAGraph, Gpu
 from printed import refused
 from rows import cases
 
-from specmodel import InputError, load_hardware
+from specmodel import load_hardware
 from specmodel.cli import main
 from specmodel.cli.calibrate import calibration_text
 from specmodel.fit.calibration import calibrate_rows
@@ -202,8 +202,8 @@ def test_points_and_arenas_larger_than_memory(gpu):
     assert "latency" in bench.measure(of("gemm"))
     bench.close()
     gpu.total = 2**24
-    with pytest.raises(InputError, match=r"device: .*GB of memory that nothing else holds"):
-        Bench(find_device("cuda"), [*POINTS, large])
+    told = r"device: .*GB of memory that nothing else holds"
+    refused(told, Bench, find_device("cuda"), [*POINTS, large])
 
 
 # what is asked of the device

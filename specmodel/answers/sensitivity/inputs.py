@@ -1,6 +1,7 @@
 """The continuous inputs of a deployment at one point, and what comes out for arrays of any."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ from msgspec.structs import replace
 from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.files import toml_tables
 from specmodel.base.records import Record, unchecked
 from specmodel.base.units import FloatArray, Numeric, check
-from specmodel.cost.blocks import BLOCK
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_work
 from specmodel.cost.latency import KernelErrors
@@ -24,34 +25,13 @@ from specmodel.machines.engine import FACTORS, OVERHEADS
 from specmodel.prediction.evaluate import evaluate as evaluate_points
 from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, MOST
 
-_SECOND = ("s", 0.0, 1.0)
-_BOUNDS: dict[str, tuple[str, float | None, float]] = {
-    "peak_bytes_per_s": ("B/s", 1e8, np.inf),
-    "peak_flops_per_s": ("FLOP/s", 1e8, np.inf),
-    **dict.fromkeys(("collective_latency", "hop_latency"), _SECOND),
-    **dict.fromkeys(("one_shot_latency", "one_shot_hop_latency"), _SECOND),
-    "one_shot_efficiency": ("-", None, 2.0),
-    **dict.fromkeys(("two_shot_latency", "two_shot_hop_latency"), _SECOND),
-    "two_shot_efficiency": ("-", None, 2.0),
-    **dict.fromkeys(OVERHEADS, ("s", 0.0, 10.0)),
-    **dict.fromkeys(FACTORS, ("-", None, np.inf)),
-    "launch_time": _SECOND,
-    "memory_efficiency": ("-", None, 1.0),
-    "compute_efficiency": ("-", None, 100.0),
-    "activation_efficiency": ("-", None, 100.0),
-    "tile_rows": ("-", 0.0, 4096.0),
-    "tile_growth": ("-", 0.0, 0.95),
-    "tile_width": ("-", 0.0, 4096.0),
-    "reread_rows": ("-", 0.0, 4096.0),
-    "result_terms": ("-", 0.0, 1e6),
-    "group_time": ("s", 0.0, 1e-3),
-    "ramp_time": _SECOND,
-    "depth_time": ("s", 0.0, 1e-3),
-    "depth_limit": ("-", None, 1e9),
+_BOUNDS = toml_tables(Path(__file__).parent / "data/bounds.toml")
+_FIELDS: dict[str, dict[str, Any]] = {
+    **_BOUNDS["fields"],
+    **dict.fromkeys(OVERHEADS, _BOUNDS["overhead"]),
+    **dict.fromkeys(FACTORS, _BOUNDS["factor"]),
 }
-"""Unit and bounds of the fields of hardware, all-reduces, engine and kernels that are inputs; a
-minimum of None is an open one at 0. Sharpness of kernels is left out: it is chosen, not fitted
-continuously."""
+"""Unit and bounds of the fields of records that are inputs."""
 
 
 class OperatingPoint(Struct, frozen=True, kw_only=True, eq=False):
@@ -181,8 +161,10 @@ def _of_point(deployment: Deployment, point: OperatingPoint) -> list[Input]:
 
 def _of_record(prefix: str, record: object) -> list[Input]:
     """Return the fields of a record that have bounds, but those that are None."""
-    told = {n: x for n in _BOUNDS if (x := getattr(record, n, None)) is not None}
-    return [Input(f"{prefix}.{n}", float(x), *_BOUNDS[n]) for n, x in told.items()]
+    told = {n: x for n in _FIELDS if (x := getattr(record, n, None)) is not None}
+    return [
+        Input(f"{prefix}.{n}", float(x), **{"minimum": None, **_FIELDS[n]}) for n, x in told.items()
+    ]
 
 
 def _records(deployment: Deployment, works: list[Work]) -> Iterator[tuple[str, object]]:
@@ -262,23 +244,16 @@ def evaluate(
         if array.ndim > 1 or array.size not in (1, size):
             expected = f"one number, or a list of {size} as the longest input"
             raise InputError(name, f"shape {array.shape}", expected)
-    columns = {name: np.empty(size) for name in OUTPUTS}
+    rate, names = arrays.get("acceptance_rate"), ("batch_size", "draft_length", "context_length")
     given = point.acceptance_where_proposed(deployment)
-    for start in range(0, size, BLOCK):
-        part = slice(start, start + BLOCK)
-        cut = {n: array[part] if array.size > 1 else array for n, array in arrays.items()}
-        rate = cut.get("acceptance_rate")
-        names = ("batch_size", "draft_length", "context_length")
-        outcome = evaluate_points(
-            _changed(deployment, cut),
-            {n: cut.get(n, np.asarray(float(getattr(point, n)))) for n in names},
-            given if rate is None else Acceptance(acceptance_rate=rate),
-            errors=_factors(deployment, cut),
-            step_error=cut.get("engine.error", 1.0),
-        )
-        for name in OUTPUTS:
-            columns[name][part] = getattr(outcome, name)
-    return columns
+    outcome = evaluate_points(
+        _changed(deployment, arrays),
+        {n: arrays.get(n, np.asarray(float(getattr(point, n)))) for n in names},
+        given if rate is None else Acceptance(acceptance_rate=rate),
+        errors=_factors(deployment, arrays),
+        step_error=arrays.get("engine.error", 1.0),
+    )
+    return {name: np.full(size, getattr(outcome, name)) for name in OUTPUTS}
 
 
 def _changed(deployment: Deployment, values: dict[str, FloatArray]) -> Deployment:

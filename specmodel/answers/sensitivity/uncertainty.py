@@ -105,17 +105,28 @@ def uncertain_ranges(
     return {name: found[name] for name in known if name in found}
 
 
+def _normal(middle: float, spread: float, source: Any) -> Range:
+    """Return the central 80 % of a normal law that is not negative."""
+    out = NORMAL_80 * spread
+    return Range(low=middle - out, high=middle + out, law="normal", source=source, minimum=0.0)
+
+
+def _lognormal(middle: float, spread: float) -> Range:
+    """Return the central 80 % of a number whose logarithm has this spread [-]."""
+    end = math.exp(NORMAL_80 * spread)
+    return Range(
+        low=middle / end, high=middle * end, law="lognormal", source="calibration", minimum=0.0
+    )
+
+
 def _of_routing(deployment: Deployment) -> dict[str, Range]:
     """Return the ranges of how tokens choose experts, none where the correlation is known."""
     if not deployment.routing_deviation:
         return {}
-    middle, out = float(deployment.routing_correlation), NORMAL_80 * deployment.routing_deviation
+    correlation = float(deployment.routing_correlation), deployment.routing_deviation
     low, high = PLAUSIBLE_POPULARITY_SPREADS
-    correlation = Range(
-        low=middle - out, high=middle + out, law="normal", source="published", minimum=0.0
-    )
     unequal = Range(low=low, high=high, source="published")
-    return dict(zip(_ROUTING, (correlation, unequal), strict=True))
+    return dict(zip(_ROUTING, (_normal(*correlation, "published"), unequal), strict=True))
 
 
 def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str, Range]:
@@ -135,12 +146,8 @@ def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str
         What runs where, and the operating point: errors of passes correlate by their tokens.
     """
     known = list_inputs(deployment, point)
-    ends = {n: math.exp(NORMAL_80 * s) for n, s in _error_spreads(deployment, point).items()}
-    found = {
-        name: Range(low=1 / end, high=end, law="lognormal", source="calibration", minimum=0.0)
-        for name, end in ends.items()
-        if name in known and end > 1 + _KNOWN
-    }
+    spreads = _error_spreads(deployment, point).items()
+    found = {n: _lognormal(1.0, s) for n, s in spreads if n in known and s > _KNOWN}
     return found | _engine_ranges(deployment)
 
 
@@ -170,11 +177,8 @@ def _engine_ranges(deployment: Deployment) -> dict[str, Range]:
     for i, name in enumerate(fit.varied):
         value = float(getattr(deployment.engine_overheads, name))
         variance = max(fit.covariance[i][i], 0.0)  # rounding may have left it just below 0
-        end = NORMAL_80 * host_share(deployment, name) * math.sqrt(variance)
-        if end <= _KNOWN or not value:
-            continue
-        law: Any = "lognormal" if name in FACTORS else "normal"
-        low, high = (math.exp(-end), math.exp(end)) if name in FACTORS else (1 - end, 1 + end)
-        told = {"law": law, "source": "calibration", "minimum": 0.0}
-        found[f"engine.{name}"] = Range(low=value * low, high=value * high, **told)
+        spread = host_share(deployment, name) * math.sqrt(variance)
+        if spread > _KNOWN and value:
+            of_time = _normal(value, value * spread, "calibration")
+            found[f"engine.{name}"] = _lognormal(value, spread) if name in FACTORS else of_time
     return found

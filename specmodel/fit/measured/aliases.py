@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from specmodel.base.dtypes import check_dtype
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.files import toml_tables
 from specmodel.base.naming import known_name
 from specmodel.drafters.names import drafter_called, named_drafters
 from specmodel.machines.hardware import full_name, list_hardware
@@ -14,19 +16,8 @@ from specmodel.machines.versions import newest_at, of_version
 from specmodel.models.architecture import Architecture, list_architectures
 from specmodel.models.checkpoints import checkpoint
 
-STACKS = {"trtllm": "trtllm", "tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm"}
-STACKS |= {"vllm": "vllm", "sglang": "sglang"}
-"""Names of engines, with the names of their kernel stacks."""
-
-_FIRST_OF = {
-    "vllm": ((0, 14), "vllm", "vllm-moesd-2025"),
-    "sglang": ((0, 5, 7), "sglang", "sglang-v1"),
-}
-"""By stack: first version with the engine's present profile, that profile, and the one before."""
-
-_IN_BLOCKS = ("deepseek", "kimi", "minimax", "qwen3")
-"""Models whose published fp8 checkpoints scale blocks of 128 x 128, by how their names begin.
-Those of others, by NVIDIA and Meta, scale tensors or channels."""
+TABLES = toml_tables(Path(__file__).parent / "data/tables.toml")
+"""How tables of measurements call columns and engines."""
 
 
 def shipped_model(name: str) -> str:
@@ -74,10 +65,10 @@ def shipped_gpu(name: str) -> str:
 
 def stack_of(engine: str) -> str:
     """Return the kernel stack of an engine."""
-    plain = str(engine).lower().strip()
-    if plain not in STACKS:
-        raise InputError("backend", engine, f"one of {', '.join(STACKS)}")
-    return STACKS[plain]
+    plain, stacks = str(engine).lower().strip(), TABLES["stacks"]
+    if plain not in stacks:
+        raise InputError("backend", engine, f"one of {', '.join(stacks)}")
+    return str(stacks[plain])
 
 
 def profile_of(engine: str, version: str = "", notes: str = "") -> tuple[str, dict[str, Any]]:
@@ -90,22 +81,22 @@ def profile_of(engine: str, version: str = "", notes: str = "") -> tuple[str, di
     stack = stack_of(engine)
     is_synchronous = "neither with overlap" in notes
     changes: dict[str, Any] = {"engine.hides_host": "none"} if is_synchronous else {}
-    if stack not in _FIRST_OF:
+    if stack not in TABLES["profiles"]:
         return "tensorrt-llm", changes
-    first, current, before = _FIRST_OF[stack]
+    row = TABLES["profiles"][stack]
     number = re.search(r"(?<![\d.])(\d+)\.(\d+)(?:\.(\d+))?", version)
     is_old = "2025" in version
     if number:
-        is_old = tuple(int(part) for part in number.groups("0")) < first
+        is_old = [int(part) for part in number.groups("0")] < row["since"]
     said = re.search(r"\bv([12])\b", f"{version} {notes}") if stack == "sglang" else None
     if said:
         is_old = said[1] == "1"
     month = re.search(r"\b20\d\d-\d\d\b", version)
-    told = number[0] if number else month and newest_at(current, month[0])
+    told = number[0] if number else month and newest_at(row["profile"], month[0])
     if told and not is_old:
-        own = of_version(current, told)
+        own = of_version(row["profile"], told)
         changes |= {f"engine.{name}": value for name, value in own.items()}
-    return (before if is_old else current), changes
+    return row["before" if is_old else "profile"], changes
 
 
 def dtypes_of(label: str, model: Architecture, stack: str, kv_dtype: str = "") -> dict[str, Any]:
@@ -118,7 +109,7 @@ def dtypes_of(label: str, model: Architecture, stack: str, kv_dtype: str = "") -
     """
     plain = re.split(r"[(,]", str(label).lower())[0].replace("experts", "").strip()
     dtype = check_dtype("dtype", plain) if plain else ""
-    is_in_blocks = dtype == "fp8" and model.name.lower().startswith(_IN_BLOCKS)
+    is_in_blocks = dtype == "fp8" and model.name.lower().startswith((*TABLES["fp8"]["in_blocks"],))
     dtype = "fp8_block" if is_in_blocks else dtype
     changes: dict[str, Any] = {}
     if dtype == "mxfp4" or dtype.startswith("int4"):

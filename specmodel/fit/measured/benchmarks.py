@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from specmodel.base.errors import InputError
 from specmodel.base.files import check_readable, json_text, refusing
 from specmodel.base.tables import need_columns, parse_csv, read_table
+from specmodel.fit.measured.aliases import TABLES
 from specmodel.fit.measured.results import FORMATS, json_run
 from specmodel.fit.measured.runs import MOST_APART, Run, mean_range, seen_batch
 from specmodel.fit.measured.tables import Cells, check_milliseconds
@@ -22,18 +23,9 @@ from specmodel.fit.measured.tables import Cells, check_milliseconds
 MOST_ROWS = 100_000  # most rows of a table, of which each is a run or two
 MOST_SPREAD = 100.0  # largest difference of repeats over their median [-]
 
-
-_MEASURED = ("step_ms", "tpot_ms", "tokens_per_s")
-"""Columns of what was measured of a run, the nearest to a step first; base_ and spec_ may
-precede them where a row has one run without and one with speculation."""
-_ALIASES = {
-    "isl": "prompt_length",
-    "osl": "output_length",
-    "batch_size": "concurrency",
-    "batch_size_or_concurrency": "concurrency",
-    "target": "model",
-}
-_TEXTS = ("engine", "engine_version", "model", "target", "id", "notes")
+_COLUMNS = TABLES["runs"]
+_TEXTS: Sequence[str] = _COLUMNS["texts"]
+_MEASURED: Sequence[str] = _COLUMNS["measured"]
 
 
 def read_benchmarks(paths: Sequence[str | Path]) -> tuple[Run, ...]:
@@ -154,7 +146,7 @@ def _table_runs(table: pd.DataFrame, path: Path) -> list[Run]:
 def _checked(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     """Return a table with the names of columns that are used here, if it holds any measurement."""
     table.columns = pd.Index([str(column).strip().lower() for column in table.columns])
-    for alias, name in _ALIASES.items():
+    for alias, name in _COLUMNS["aliases"].items():
         if name not in table:
             table = table.rename(columns={alias: name})
     need_columns(table, (), argument=str(path))

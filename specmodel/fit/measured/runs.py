@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from msgspec import Struct
@@ -76,7 +76,7 @@ class Run(Struct, frozen=True, kw_only=True):
     engine: str = ""
     version: str = ""
     model: str = ""
-    quantity: str
+    quantity: Literal["step_time", "speedup"]
     value: float
     tokens_per_step: float = 1.0
     proposal_rate: float = 1.0
@@ -93,8 +93,6 @@ class Run(Struct, frozen=True, kw_only=True):
     tokens_per_event: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.quantity not in ("step_time", "speedup"):
-            raise InputError(f"{self.source} quantity", self.quantity, "step_time or speedup")
         for name, (least, expected) in _LEAST.items():
             number = getattr(self, name)
             if number is None:

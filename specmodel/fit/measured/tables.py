@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,10 @@ class Cells(Struct, frozen=True):
     def find(self, path: str) -> Any:
         """Return the value of a name, None if there is none.
 
-        A dot leads to a name within a value, of lists within the last entry.
+        A dot leads to a name within a value, of lists within the last entry; of a list before a *,
+        the values within all entries that have one are a list.
         """
-        found: Any = self.values
-        for key in path.split("."):
-            found = found[-1] if isinstance(found, list) and found else found
-            found = found.get(key) if isinstance(found, dict) else None
-        return found
+        return _within(self.values, path.split("."))
 
     def text(self, path: str) -> str:
         """Return a text, empty for anything else."""
@@ -51,7 +48,7 @@ class Cells(Struct, frozen=True):
 
         Text is refused if `strict`, and otherwise taken for an empty cell.
         """
-        value = self.find(path)
+        value = _added(self.find(path))
         number = as_number(value)
         is_empty = value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
         if is_empty or (not strict and np.isnan(number)):
@@ -62,11 +59,26 @@ class Cells(Struct, frozen=True):
 
     def positive(self, path: str, expected: str) -> float:
         """Return a finite positive number; refuse anything else."""
-        value = self.find(path)
+        value = _added(self.find(path))
         number = as_number(value) if type(value) in (int, float) else np.nan
         if 1 / LARGEST_NUMBER <= number <= LARGEST_NUMBER:
             return number
         raise InputError(f"{self.prefix}{path}", value, expected)
+
+
+def _within(value: Any, keys: Sequence[str]) -> Any:
+    if not keys:
+        return value
+    if keys[0] == "*":
+        entries = value if isinstance(value, list) else []
+        return [own for entry in entries if (own := _within(entry, keys[1:])) is not None]
+    value = value[-1] if isinstance(value, list) and value else value
+    return _within(value.get(keys[0]), keys[1:]) if isinstance(value, dict) else None
+
+
+def _added(value: Any) -> Any:
+    """Return the sum of the numbers in a list, and anything else as it is."""
+    return sum(map(as_number, value)) if isinstance(value, list) else value
 
 
 def check_milliseconds(
@@ -86,29 +98,13 @@ MOST_QUEUED = 0.3  # with more time in queues, a row measures no batch of its si
 MOST_UNEQUAL = 0.01  # share by which the lengths of lockstep differ from the longest at most [-]
 DEFAULT_CONTEXT = 1000  # context where a table of pairs has no lengths [token]
 
-PLAIN = ("model", "dtype", "system", "backend", "gpus", "isl", "osl", "concurrency")
-"""Columns that a table of plain decoding must have, beside measured_tpot_ms."""
-PAIRS = (
-    *("engine", "gpu", "tensor_parallel", "target", "weight_dtype", "drafter"),
-    *("draft_length", "batch_size_or_concurrency", "tokens_per_step"),
-)
-"""Columns that a table of pairs must have, beside speedup or spec_step_ms."""
+_COLUMNS = aliases.TABLES["served"]
 _MOST_ROWS = 20_000
 """Most rows, of which each is predicted [-]."""
 _SPEEDUPS = 0.01, 100.0
 """Least and most speedup of anything measured: beyond, a cell has something else [-]."""
 _MOST = 10_000_000
 """Most requests, tokens or GPUs of a row [-]."""
-_VERSIONS = ("engine_version", "overlap_or_graph_notes")
-"""Columns that tell which profile of an engine holds; they may be left out."""
-_OF_DRAFTS = ("proposal_rate", "temperature")
-"""Columns of pairs that may be left out, as `deploy` takes them."""
-_TEXTS = (
-    *PAIRS[:6],
-    *("id", "row", "dtype", "model", "system", "backend", "kv_dtype", "which", "mtp", "host"),
-    *_VERSIONS,
-)
-_DATA_PARALLEL = ("dp attention", "dp", "data parallel")
 
 
 class Served(Struct, frozen=True, kw_only=True):
@@ -149,16 +145,53 @@ class _NotTaken(Exception):  # noqa: N818 - no error: the row is counted
     """Why a row is not predicted."""
 
 
+class _Row(Cells, frozen=True):
+    """A row of measured engines; what it needs and does not have is a reason not to take it."""
+
+    prefix: str = "serving."
+
+    def said(self, name: str) -> str:
+        """Return the text of a cell; "" for a blank one, or without the column."""
+        cell = self.find(name)
+        return "" if cell is None or pd.isna(cell) else str(cell)
+
+    def is_said(self, name: str, usual: bool) -> bool:
+        """Return whether a cell says true; what is usual without the column."""
+        return str(self.values.get(name, usual)).lower() == "true"
+
+    def needed(self, name: str) -> str:
+        """Return the text of a cell that is not blank."""
+        text = self.said(name)
+        if not text.strip(" :"):
+            raise _NotTaken(f"it has no {name}")
+        return text
+
+    def known(self, name: str, usual: float | None = None) -> float:
+        """Return a number, `usual` where the cell is empty or there is no column."""
+        number = self.number(name)
+        number = usual if number is None else number
+        if number is None:
+            raise _NotTaken(f"it has no {name}")
+        return number
+
+    def whole(self, name: str, usual: float | None = None) -> int:
+        """Return a whole number from 1."""
+        number = self.known(name, usual)
+        if not 1 <= number <= _MOST or number != int(number):
+            raise InputError(f"serving.{name}", number, f"whole numbers from 1 to {_MOST:,}")
+        return int(number)
+
+
 def read_serving(path: str | Path) -> ServingTable:
     """Return the rows of a table of measured engines.
 
     Parameters
     ----------
     path
-        CSV or Parquet with a row for each run. For plain decoding it has the columns `PLAIN` and
-        measured_tpot_ms; for pairs with and without speculation, `PAIRS` and speedup or
-        spec_step_ms. An InputError says which column is missing, or in another unit; a row that
-        cannot be is not taken.
+        CSV or Parquet with a row for each run. For plain decoding it has the columns `plain` of
+        ``tables.toml`` and measured_tpot_ms; for pairs with and without speculation, its `pairs`
+        and speedup or spec_step_ms. An InputError says which column is missing, or in another unit;
+        a row that cannot be is not taken.
 
     Notes
     -----
@@ -170,13 +203,13 @@ def read_serving(path: str | Path) -> ServingTable:
     are as long, requests go in lockstep under engines that prefill before they decode, as SGLang
     does.
     """
-    table = read_table(path, _TEXTS, "serving", comments=False)
+    table = read_table(path, _COLUMNS["texts"], "serving", comments=False)
     if "measured_tpot_ms" in table:
-        need_columns(table, PLAIN, argument="serving")
+        need_columns(table, _COLUMNS["plain"], argument="serving")
         check_milliseconds(table["measured_tpot_ms"], "serving.measured_tpot_ms")
         return _rows(table, _plain_row, "row")
     if {"speedup", "spec_step_ms"} & set(table):
-        need_columns(table, PAIRS, argument="serving")
+        need_columns(table, _COLUMNS["pairs"], argument="serving")
         if "spec_step_ms" in table:
             check_milliseconds(table["spec_step_ms"], "serving.spec_step_ms")
         assumed = {"context_length": f"{DEFAULT_CONTEXT} where lengths and context are empty"}
@@ -185,37 +218,39 @@ def read_serving(path: str | Path) -> ServingTable:
     raise InputError("serving", ", ".join(map(str, table.columns[:20])), expected)
 
 
-def _rows(
-    table: pd.DataFrame, read: Callable[[Mapping[str, Any], str], Served], name: str
-) -> ServingTable:
+def _rows(table: pd.DataFrame, read: Callable[[_Row, str], Served], name: str) -> ServingTable:
     if not 0 < len(table) <= _MOST_ROWS:
         raise InputError("serving", f"{len(table)} rows", f"1 to {_MOST_ROWS:,} rows")
     rows, not_taken, labels = list[Served](), dict[str, str](), set[str]()
-    for place, row in enumerate(table.to_dict("records")):
-        values = {str(column): value for column, value in row.items()}
-        label = _said(values.get(name)) or str(place)
+    for place, values in enumerate(table.to_dict("records")):
+        row = _Row({str(column): value for column, value in values.items()})
+        label = row.said(name) or str(place)
         label = f"{label} (row {place})" if label in labels else label
         labels.add(label)
         try:
-            rows.append(read(values, label))
+            rows.append(read(row, label))
         except (_NotTaken, InputError) as reason:
             not_taken[label] = str(reason)
     return ServingTable(rows=tuple(rows), not_taken=not_taken)
 
 
-def _plain_row(values: Mapping[str, Any], label: str) -> Served:
-    """Return a row of plain decoding."""
-    _check_plain(values)
-    isl, osl, gpus = (_whole(values, name) for name in ("isl", "osl", "gpus"))
-    spread = _whole(values, "expert_parallel", 1)
-    context = _number(values, "mean_context", isl + osl / 2)
+def _plain_row(row: _Row, label: str) -> Served:
+    """Return a row of plain decoding; pass over those that measure something else of a batch."""
+    if str(row.values.get("mtp", "off")).lower() not in ("off", "false", "nan"):
+        raise _NotTaken("it speculates (mtp), at an acceptance that the table does not have")
+    if not row.is_said("clean", True):
+        raise _NotTaken("its column clean is not true")
+    if row.known("queued_share", 0.0) > MOST_QUEUED:
+        raise _NotTaken(f"its requests queue too long: queued_share is above {MOST_QUEUED:g}")
+    isl, osl, gpus = map(row.whole, ("isl", "osl", "gpus"))
+    spread = row.whole("expert_parallel", 1)
+    context = row.known("mean_context", isl + osl / 2)
     shorter = context / (isl + osl / 2)
-    is_equal = "mean_context" in values and abs(shorter - 1) < MOST_UNEQUAL
-    is_parallel = str(values.get("attention_data_parallel", False)).lower() == "true"
-    model, system, backend = (_text(values, name) for name in ("model", "system", "backend"))
-    labels, where = _where(values, model, system, backend, values["dtype"])
-    first_token = _number(values, "measured_ttft_ms", np.nan)
-    told = _said(values.get("backend_version")) or _said(values.get("date"))
+    is_equal = "mean_context" in row.values and abs(shorter - 1) < MOST_UNEQUAL
+    model, system, backend = map(row.needed, ("model", "system", "backend"))
+    labels, where = _where(row, model, system, backend, row.said("dtype"))
+    first_token = row.number("measured_ttft_ms")
+    told = row.said("backend_version") or row.said("date")
     profile, changes = aliases.profile_of(backend, told)
     for name in ("fuses_norms", "all_reduces"):
         key = f"engine.{name}"
@@ -223,110 +258,98 @@ def _plain_row(values: Mapping[str, Any], label: str) -> Served:
     return Served(
         row=label,
         labels=labels,
-        deployment=where | _layout(gpus, spread, is_parallel),
+        deployment=where | _layout(gpus, spread, row.is_said("attention_data_parallel", False)),
         points={
-            "batch_size": _whole(values, "concurrency"),
+            "batch_size": row.whole("concurrency"),
             "context_length": round(context),
             "prompt_length": max(round(isl * shorter), 1),
             "output_length": max(round(osl * shorter), 1),
             "lockstep": is_equal and aliases.stack_of(backend) == PREFILLS_FIRST,
         },
         quantity="tpot",
-        measured=_number(values, "measured_tpot_ms") / 1e3,
-        first_token=None if np.isnan(first_token) else first_token / 1e3,
+        measured=row.known("measured_tpot_ms") / 1e3,
+        first_token=None if first_token is None else first_token / 1e3,
     )
 
 
-def _check_plain(values: Mapping[str, Any]) -> None:
-    """Pass over rows that measure something else than plain decoding of a batch."""
-    mtp = str(values.get("mtp", "off")).lower()
-    if mtp not in ("off", "false", "nan"):
-        raise _NotTaken("it speculates (mtp), at an acceptance that the table does not have")
-    if str(values.get("clean", True)).lower() != "true":
-        raise _NotTaken("its column clean is not true")
-    if _number(values, "queued_share", 0.0) > MOST_QUEUED:
-        raise _NotTaken(f"its requests queue too long: queued_share is above {MOST_QUEUED:g}")
-
-
-def _pair_row(values: Mapping[str, Any], label: str) -> Served:
+def _pair_row(row: _Row, label: str) -> Served:
     """Return a row with and without speculation."""
-    if str(values.get("usable", True)).lower() != "true":
+    if not row.is_said("usable", True):
         raise _NotTaken("it is not usable, as the table says")
-    engine, num_gpus = _text(values, "engine"), _number(values, "num_gpus", np.nan)
-    told = [_said(values.get(name)) for name in _VERSIONS]
-    profile, changes = aliases.profile_of(engine, *told)
-    gpus, spread, is_parallel = _degrees(values, num_gpus)
-    drafter = aliases.drafter_of(_text(values, "drafter"))
-    target, gpu = (_text(values, name) for name in ("target", "gpu"))
-    labels, own = _where(values, target, gpu, engine, values["weight_dtype"])
-    batch = _whole(values, "batch_size_or_concurrency")
-    is_by_rank = "rank" in str(values.get("which", ""))
-    points = _lengths(values)
+    engine = row.needed("engine")
+    profile, changes = aliases.profile_of(engine, *map(row.said, _COLUMNS["versions"]))
+    gpus, spread, is_parallel = _degrees(row)
+    drafter = aliases.drafter_of(row.needed("drafter"))
+    target, gpu = map(row.needed, ("target", "gpu"))
+    labels, own = _where(row, target, gpu, engine, row.said("weight_dtype"))
+    batch = row.whole("batch_size_or_concurrency")
+    is_by_rank = "rank" in row.said("which")
+    points = _lengths(row)
     if is_by_rank:  # figures per rank are of nodes that decode only, others prefill
         points = {"context_length": points["context_length"]}
-    points["draft_length"] = _whole(values, "draft_length")
-    points["verify_tokens"] = _whole(values, "verify_tokens", points["draft_length"] + 1)
-    quantity, measured = _measured(values)
-    plain = _number(values, "base_step_ms", np.nan)
-    if np.isnan(plain):  # of plain decoding alone, a token takes a step
-        plain = _number(values, "base_tpot_ms", np.nan)
-    host = {"host": str(values["host"])} if "host" in values else {}
+    points["draft_length"] = row.whole("draft_length")
+    points["verify_tokens"] = row.whole("verify_tokens", points["draft_length"] + 1)
+    quantity, measured = _measured(row)
+    plain = row.number("base_step_ms")
+    if plain is None:  # of plain decoding alone, a token takes a step
+        plain = row.number("base_tpot_ms")
+    host = {"host": str(row.values["host"])} if "host" in row.values else {}
     return Served(
         row=label,
         labels=labels | host,
         deployment=own
         | _layout(int(gpus), int(spread), is_parallel)
-        | {"drafter": drafter, "engine": profile, "tree_width": _whole(values, "topk", 1)}
-        | {name: _number(values, name) for name in _OF_DRAFTS if _said(values.get(name))}
+        | {"drafter": drafter, "engine": profile, "tree_width": row.whole("topk", 1)}
+        | {name: row.known(name) for name in _COLUMNS["of_drafts"] if row.said(name)}
         | changes,
         points={"batch_size": batch * gpus if is_by_rank else batch} | points,
-        tokens_per_step=_number(values, "tokens_per_step"),
+        tokens_per_step=row.known("tokens_per_step"),
         quantity=quantity,
         measured=measured,
-        plain_step=None if np.isnan(plain) else plain / 1e3,
+        plain_step=None if plain is None else plain / 1e3,
     )
 
 
-def _degrees(values: Mapping[str, Any], num_gpus: float) -> tuple[float, float, bool]:
+def _degrees(row: _Row) -> tuple[float, float, bool]:
     """Return GPUs and expert parallelism of a pair, and whether its attention is data-parallel."""
-    degree = str(values["tensor_parallel"]).strip().lower()
-    is_parallel = degree in _DATA_PARALLEL
-    spread = _number(values, "expert_parallel", 1.0)
-    own_gpus = num_gpus if np.isfinite(num_gpus) else spread
-    gpus = own_gpus if is_parallel else as_number(degree)
+    degree = row.said("tensor_parallel").strip().lower()
+    is_parallel, spread = degree in _COLUMNS["data_parallel"], row.known("expert_parallel", 1.0)
+    gpus = row.known("num_gpus", spread) if is_parallel else as_number(degree)
     if not np.isfinite(gpus):
         raise _NotTaken("it has no layout")
     return gpus, spread, is_parallel
 
 
-def _lengths(values: Mapping[str, Any]) -> dict[str, float]:
+def _lengths(row: _Row) -> dict[str, float]:
     """Return the lengths of a pair; only a context where the table has not both [token]."""
-    isl, osl = (_number(values, name, np.nan, strict=False) for name in ("isl", "osl"))
-    has_both = np.isfinite([isl, osl]).all()
-    usual = round(isl + osl / 2) if has_both else DEFAULT_CONTEXT
-    context: dict[str, float] = {"context_length": round(_number(values, "context_length", usual))}
-    return {"prompt_length": isl, "output_length": osl} | context if has_both else context
+    isl, osl = (row.number(name, strict=False) for name in ("isl", "osl"))
+    if isl is None or osl is None:
+        return {"context_length": round(row.known("context_length", DEFAULT_CONTEXT))}
+    context = round(row.known("context_length", round(isl + osl / 2)))
+    return {"prompt_length": isl, "output_length": osl, "context_length": context}
 
 
-def _measured(values: Mapping[str, Any]) -> tuple[str, float]:
+def _measured(row: _Row) -> tuple[str, float]:
     """Return the quantity that was measured of a pair, preferably the speedup, and its value."""
-    speedup, step = (_number(values, name, np.nan) for name in ("speedup", "spec_step_ms"))
-    if not np.isnan(speedup) and not _SPEEDUPS[0] <= speedup <= _SPEEDUPS[1]:
-        raise InputError("serving.speedup", speedup, "a ratio such as 1.5, not per cent")
-    if not np.isfinite([speedup, step]).any():
+    speedup, step = row.number("speedup"), row.number("spec_step_ms")
+    if speedup is not None:
+        if not _SPEEDUPS[0] <= speedup <= _SPEEDUPS[1]:
+            raise InputError("serving.speedup", speedup, "a ratio such as 1.5, not per cent")
+        return "speedup", speedup
+    if step is None:
         raise _NotTaken("it has neither speedup nor spec_step_ms")
-    return ("speedup", speedup) if np.isfinite(speedup) else ("step_time", step / 1e3)
+    return "step_time", step / 1e3
 
 
 def _where(
-    values: Mapping[str, Any], model: str, system: str, engine: str, dtype: Any
+    row: _Row, model: str, system: str, engine: str, dtype: str
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """Return labels of a row, and model, GPU, kernels and dtypes; default kernels may stand in."""
     target, hardware = aliases.model_of(model), aliases.shipped_gpu(system)
-    stack, cache = aliases.stack_of(engine), _said(values.get("kv_dtype"))
-    dtypes = aliases.dtypes_of(_said(dtype), load_architecture(target), stack, cache)
+    stack, cache = aliases.stack_of(engine), row.said("kv_dtype")
+    dtypes = aliases.dtypes_of(dtype, load_architecture(target), stack, cache)
     own = {"stack": stack} if stack in load_hardware(hardware).fitted else {}
-    labels = {"model": model, "dtype": _said(dtype), "engine": engine, "hardware": hardware}
+    labels = {"model": model, "dtype": dtype, "engine": engine, "hardware": hardware}
     return labels, {"target": target, "hardware": hardware} | own | dtypes
 
 
@@ -336,35 +359,3 @@ def _layout(gpus: int, spread: int, is_parallel: bool) -> dict[str, int]:
         raise InputError("serving.expert_parallel", spread, f"a divisor of the {gpus} GPUs")
     tensor, data = (1, gpus) if is_parallel else (gpus, 1)
     return {"tensor_parallel": tensor, "data_parallel": data, "expert_parallel": spread}
-
-
-def _said(cell: Any) -> str:
-    """Return the text of a cell; "" for a blank one."""
-    return "" if pd.isna(cell) else str(cell)
-
-
-def _text(values: Mapping[str, Any], name: str) -> str:
-    """Return the text of a cell; raise `_NotTaken` if it is blank."""
-    text = _said(values[name])
-    if not text.strip(" :"):
-        raise _NotTaken(f"it has no {name}")
-    return text
-
-
-def _number(
-    values: Mapping[str, Any], name: str, default: float | None = None, *, strict: bool = True
-) -> float:
-    """Return a number of a row, the default where the cell is empty or there is no column."""
-    number = Cells(values, "serving.").number(name, strict=strict)
-    if number is not None:
-        return number
-    if default is None:
-        raise _NotTaken(f"it has no {name}")
-    return default
-
-
-def _whole(values: Mapping[str, Any], name: str, default: float | None = None) -> int:
-    number = _number(values, name, default)
-    if not 1 <= number <= _MOST or number != int(number):
-        raise InputError(f"serving.{name}", number, f"whole numbers from 1 to {_MOST:,}")
-    return int(number)

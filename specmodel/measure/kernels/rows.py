@@ -155,15 +155,11 @@ class RowFile:
         write_text(self.provenance_path, text)
 
     def _write(self, text: str) -> None:
-        """Write text as a whole, or take back what was written of it."""
-        data, start = text.encode(), self.path.stat().st_size
+        """Write text; the next run cuts off the beginning of a row for which there was no room."""
+        data = text.encode()
         with refusing(self.path, "output", "room to write; rows so far are kept: run again"):
-            try:
-                if self._file.write(data) < len(data):
-                    raise OSError(errno.ENOSPC, "")
-            except OSError:
-                self._file.truncate(start)
-                raise
+            if self._file.write(data) < len(data):
+                raise OSError(errno.ENOSPC, "")
 
 
 def _whole_lines(path: Path) -> str:
