@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from specmodel.simulate.load_question import Drained
 
 _SHOWN = (
-    *("policy", "makespan", "makespan_closed", "speedup", "speedup_low", "done_p50", "done_p90"),
+    *("policy", "makespan", "speedup", "speedup_low", "done_p50", "done_p90"),
     *("done_p99", "throughput", "running", "gpu_hours", "cost"),
 )
-_SPARE = ("done_p99", "running", "done_p50", "makespan_closed", "throughput", "speedup_low")
+_SPARE = ("done_p99", "running", "done_p50", "throughput", "speedup_low")
 _LINES = PAGES["drains"]["lines"]
 
 
@@ -27,14 +27,13 @@ def answer(drained: Drained) -> Answer:
     drain, study, rows = drained.drain, drained.study, drained.rows
     beyond = notes_of_run(study.deployment, study.typical.longest)
     facts = drain_facts(drain, rows)
-    shown = [name for name in _SHOWN if name != "makespan_closed" or not drain.by_formula]
     asked = {name: getattr(drain, name) for name in ("prompts", "samples", "servers", "finished")}
     return framed(
         drained,
         (*beyond, *graph_notes(study, [*map(drain.at_peak, rows)]), *study.notes),
         _LINES,
         facts,
-        (shown, _SPARE),
+        (_SHOWN, _SPARE),
         (),
         {"drain": asked},
         "drain",

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
         read_replay_times as read_replay_times,
         replay_times as replay_times,
     )
-    from specmodel.simulate.token_time import Course as Course
     from specmodel.simulate.trial import Trial as Trial
 
 __getattr__, __dir__ = front(__name__)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray, Numeric
 from specmodel.simulate.accepted import survival
 from specmodel.simulate.choices import VERIFICATION, Choice, choose, policy_maker
 from specmodel.simulate.machine_code import Function, as_lists, records
@@ -82,19 +83,32 @@ def scheduled(lengths: list[int], name: str) -> Drafting:
     return Drafting(name=name, by_batch=whole, max_draft_length=max(whole))
 
 
+def paces(
+    times: TabulatedTimes,
+    acceptance: Acceptance,
+    max_draft_length: int,
+    requests: NDArray[np.int64],
+    context: Numeric,
+) -> FloatArray:
+    """Return the expected tokens/s of each request, by draft length and batch size [token/s].
+
+    Prompts are left out, which add the same to every token.
+    """
+    expected = acceptance.expected_tokens_per_step
+    lengths = range(max_draft_length + 1)
+    return np.array([float(expected(k)) / times.step_time(k, requests, context) for k in lengths])
+
+
 def best_lengths(
     times: TabulatedTimes, acceptance: Acceptance, max_draft_length: int, context: float
 ) -> list[int]:
     """Return the draft length with the most expected tokens/s at each batch size, from 1 [token].
 
-    Of equal ones the shortest; prompts are left out, which add the same to every token.
+    Of equal ones the shortest.
     """
     sizes = np.arange(1, times.max_requests + 1)
-    paces = [
-        float(acceptance.expected_tokens_per_step(k)) / times.step_time(k, sizes, context)
-        for k in range(max_draft_length + 1)
-    ]
-    return [int(best) for best in np.argmax(np.array(paces), axis=0)]
+    best: list[int] = paces(times, acceptance, max_draft_length, sizes, context).argmax(0).tolist()
+    return best
 
 
 def verifying(

@@ -156,8 +156,6 @@ def load_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Loade
     `manner` is how it is asked.
     """
     options = given(arguments, arguments)
-    if not options.get("by_formula"):
-        options.pop("by_formula", None)  # a flag that is not set
     of_case = {name: options.pop(name) for name in [*options] if name not in OF_LOADS}
     case = case_of(of_case, manner)
     targets, policies = _targets(options), _policies(options, case)
