@@ -57,18 +57,14 @@ class Drafting(Struct, frozen=True, kw_only=True):
             return np.full_like(requests, self.max_draft_length)
         return np.array(self.by_batch)[np.minimum(requests, len(self.by_batch) - 1)]
 
-    def fresh(self, requests: int, *, apart: bool, for_python: bool) -> Server:
-        """Return the policy in its initial state, as the loop reads it for so many requests.
-
-        With `apart`, drafters propose less than is asked for here and there.
-        """
+    def fresh(self, requests: int, *, for_python: bool) -> Server:
+        """Return the policy in its initial state, as the loop reads it for so many requests."""
         count = requests if self.kind == OWN else 1
         by_batch = np.array([self.max_draft_length] if self.survival else self.by_batch)
         states: Any = [policy.fresh() for policy in self.states * count] if for_python else ()
         if not for_python:
             states = np.repeat(records(self.states), count)
-        apart = apart or self.kind == OWN
-        server = Server(self.kind, apart, by_batch, states, np.array(self.survival))
+        server = Server(self.kind, by_batch, states, np.array(self.survival))
         return as_lists(server) if for_python else server
 
 

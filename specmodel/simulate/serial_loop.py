@@ -10,19 +10,17 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
-from specmodel.simulate.accepted import of_trace
 from specmodel.simulate.feedback import Policies
 from specmodel.simulate.machine_code import Function, as_lists, compiled_function, records
 from specmodel.simulate.plans import context_at, first_context
 from specmodel.simulate.policies.policy import LearningPolicy, learn_nothing
 from specmodel.simulate.sampling import Noise
-from specmodel.simulate.state import Outcomes
-from specmodel.simulate.tables import Tables
-from specmodel.simulate.times_alone import ReplayTimes
+from specmodel.simulate.times_alone import ReplayTimes, StepTable
 from specmodel.simulate.traces import Trace
 
 
@@ -37,6 +35,27 @@ class Requests(NamedTuple):
     owners: Any
     plan: Any
     context: Any
+
+
+class Positions(NamedTuple):
+    """What is known of each output position before it is replayed.
+
+    Request i starts at `first[i]` and has `lengths[i]` positions. At each stand the tokens that the
+    drafter proposes, and those that are accepted, in rows, of which that of a draft length begins
+    at `rows` [token]. Noise is how far the experts that a pass loads change, beyond `experts` of
+    the request, and the factor on the time of a step, both by levels of what was drawn [-].
+    """
+
+    proposed: Any
+    accepted: Any
+    rows: Any
+    first: Any
+    lengths: Any
+    experts: Any
+    expert_draws: Any
+    noise_draws: Any
+    expert_levels: Any
+    noise_levels: Any
 
 
 class RequestTotals(NamedTuple):
@@ -56,14 +75,14 @@ def serial_loop(
     rule: Function,
     policies: Any,
     requests: Requests,
-    outcomes: Outcomes,
-    table: Tables,
+    known: Positions,
+    table: StepTable,
     totals: RequestTotals,
 ) -> None:
     """Replay requests one after another, each with the policy of its owner."""
     for i in requests.places:
-        policy, start = policies[requests.owners[i]], requests.context[i] - outcomes.first[i]
-        found = replay_request(rule, policy, i, requests.plan, start, outcomes, table)
+        policy, start = policies[requests.owners[i]], requests.context[i] - known.first[i]
+        found = replay_request(rule, policy, i, requests.plan, start, known, table)
         totals.steps[i], totals.test_steps[i], totals.drafted_tokens[i] = found[:3]
         totals.time[i], totals.expected_time[i] = found[3:]
 
@@ -74,13 +93,13 @@ def replay_request(
     request: int,
     plan: Any,
     start: int,
-    outcomes: Outcomes,
-    table: Tables,
+    known: Positions,
+    table: StepTable,
 ) -> tuple[int, int, int, float, float]:
     """Return steps, test steps, drafted tokens, time and expected time of one request."""
-    proposed, accepted, rows, first, lengths, experts = outcomes[:6]
-    expert_draws, noise_draws, expert_levels, noise_levels = outcomes[6:10]
-    base, slope, rows_per_token, width = table.base, table.slope, table.rows_per_token, table.rows
+    proposed, accepted, rows, first, lengths, experts = known[:6]
+    expert_draws, noise_draws, expert_levels, noise_levels = known[6:]
+    base, slope, width, rows_per_token = table
     position, of_request = first[request], experts[request]
     end, grows, is_planned = position + lengths[request], rows_per_token > 0, len(plan) > 0
     steps = tested = drafted = 0
@@ -91,7 +110,7 @@ def replay_request(
         verified = asked if asked < offered else offered
         emitted = (asked if asked < held else held) + 1
         emitted = emitted if emitted < left else left  # min() is slower
-        at = (2 * verified + 3 if asked > 0 else 1) * width  # of one request
+        at = (verified + 1 if asked > 0 else 0) * width
         if grows:
             later = (position + start) * rows_per_token
             row = int(later)
@@ -176,10 +195,18 @@ class DrawnBlock(Struct, frozen=True, kw_only=True, eq=False):
             plan=np.zeros(0, np.uint8) if plan is None else plan,
             context=first_context(trace, times),
         )
-        outcomes = of_trace(trace, times.max_draft_length, self.noise)
+        accepted, rows = trace.by_length(times.max_draft_length)
+        known = Positions(
+            proposed=np.ascontiguousarray(trace.proposed_tokens),
+            accepted=accepted.ravel(),
+            rows=rows * accepted.shape[1],
+            first=trace.starts,
+            lengths=np.asarray(trace.output_tokens, np.int64),
+            **{name: np.ascontiguousarray(own) for name, own in asdict(self.noise).items()},
+        )
         kinds: list[Any] = [np.int64] * 3 + [np.float64] * 2
         totals = RequestTotals(*(np.zeros(size, kind) for kind in kinds))
-        parts = (requests, outcomes, times.table(pauses=pauses).flat(), totals)
+        parts = (requests, known, times.table(pauses=pauses), totals)
         if compiled:
             cast(Function, compiled_function(serial_loop, (rule,)))(policies, *parts)
             return totals

@@ -1,29 +1,26 @@
 """Seconds of a scheduled step, as the loop over steps looks them up."""
 
-from specmodel.simulate.accepted import position_of
-from specmodel.simulate.state import OWN, Engine, Outcomes, Server, Step
+from specmodel.simulate.state import OWN, Engine, Server, Step
 from specmodel.simulate.tables import Tables, at_context, prompt_time
 
 
-def step_time(
-    outcomes: Outcomes, tables: Tables, server: Server, engine: Engine, step: Step
-) -> float:
+def step_time(tables: Tables, server: Server, engine: Engine, step: Step) -> float:
     """Return the time of a step [s].
 
-    Requests that verify one token more each add what the last one of all of them does.
+    Requests that verify one token more each add what the last one of all of them does. With drafts
+    of their own, it is the mean over requests of what it would take if all were like them.
     """
     seconds = 0.0
     if step.decoding > 0:
         context = step.context / step.decoding
-        if server.apart:
-            seconds = apart_time(outcomes, tables, server, engine, step, context)
+        if server.kind == OWN:
+            seconds = own_time(tables, engine, step, context)
         else:
-            column = step.draft_length + tables.empty if step.draft_length > 0 else 0
-            seconds = at_context(tables.base, tables, column, step.decoding, context)
+            seconds = at_context(tables, step.draft_length, step.decoding, context)
             if step.longer > 0:
                 column = step.draft_length - 1 if step.draft_length > 0 else 0
-                low = at_context(tables.base, tables, column, step.decoding, context)
-                high = at_context(tables.base, tables, column + 1, step.decoding, context)
+                low = at_context(tables, column, step.decoding, context)
+                high = at_context(tables, column + 1, step.decoding, context)
                 seconds += (high - low) * step.longer / step.decoding
     if step.prompt_tokens > 0:
         seconds += prefill_time(tables, engine, step)
@@ -50,26 +47,12 @@ def prefill_time(tables: Tables, engine: Engine, step: Step) -> float:
     return seconds
 
 
-def apart_time(
-    outcomes: Outcomes, tables: Tables, server: Server, engine: Engine, step: Step, context: float
-) -> float:
-    """Return the mean over requests of what a step would take if all were like them [s].
-
-    That is with drafts of this length, and noise of this position.
-    """
+def own_time(tables: Tables, engine: Engine, step: Step, context: float) -> float:
+    """Return the mean over requests of what a step would take if all had drafts as long [s]."""
     seconds = 0.0
     for i in range(engine.state.running):
-        place = engine.running[i]
-        request = engine.requests[place]
+        request = engine.requests[engine.running[i]]
         if request.prefill_tokens == 0 and request.scheduled_tokens > 0:
-            asked = server.states[place].draft_length if server.kind == OWN else step.draft_length
-            column = request.scheduled_tokens - 1 + tables.empty if asked > 0 else 0
-            usual = at_context(tables.base, tables, column, step.decoding, context)
-            if len(outcomes.noise_draws) > 0:
-                at = position_of(outcomes, request, place)
-                noise = outcomes.experts[place % len(outcomes.first)]
-                noise += outcomes.expert_levels[outcomes.expert_draws[at]]
-                more = at_context(tables.slope, tables, column, step.decoding, context)
-                usual = (usual + more * noise) * outcomes.noise_levels[outcomes.noise_draws[at]]
-            seconds += usual
+            verified = request.scheduled_tokens - 1
+            seconds += at_context(tables, verified, step.decoding, context)
     return seconds / step.decoding

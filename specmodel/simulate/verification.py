@@ -11,14 +11,12 @@ vLLM ranks tokens by the drafter's confidence in each. Nothing records it, so th
 alike here, by mean survival: they verify whole lengths, or what fills the largest graph.
 """
 
-from specmodel.simulate.state import Engine, Outcomes, Server, Step
+from specmodel.simulate.state import Engine, Server, Step
 from specmodel.simulate.step_time import step_time
 from specmodel.simulate.tables import Tables
 
 
-def cut_drafts(
-    outcomes: Outcomes, tables: Tables, server: Server, engine: Engine, step: Step
-) -> None:
+def cut_drafts(tables: Tables, server: Server, engine: Engine, step: Step) -> None:
     """Cut the drafts of a step to those tokens that are verified.
 
     All its requests emit, but for one whose prompt goes on, where the step's tokens ran out.
@@ -31,7 +29,7 @@ def cut_drafts(
         for filled in range(2 if k < most and 0 < room < step.decoding else 1):
             step.draft_length, step.longer = k, int(room) if filled else 0
             more = step.longer * server.survival[k] if filled else 0.0
-            pace = (expected + more) / step_time(outcomes, tables, server, engine, step)
+            pace = (expected + more) / step_time(tables, server, engine, step)
             if pace > best:
                 best, length, longer = pace, step.draft_length, step.longer
         if k < most:
