@@ -19,9 +19,9 @@ from msgspec.structs import replace
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
-from specmodel.simulate.choices import Choice, policy_maker
+from specmodel.simulate.choices import ORACLE, Choice, policy_maker
 from specmodel.simulate.feedback import Log, Policies, PolicyAdapter
-from specmodel.simulate.plans import first_context
+from specmodel.simulate.plans import first_context, oracle_plan
 from specmodel.simulate.policies.policy import LearningPolicy, learn_nothing
 from specmodel.simulate.sampling import NOISE, TRACE, Variation, draw_noise, stream
 from specmodel.simulate.serial_loop import DrawnBlock, RequestTotals
@@ -178,7 +178,7 @@ def replay_policy(choice: Choice, drawn: DrawnBlock, kept: dict[str, Any]) -> Re
         times = drawn.plain_time(), drawn.plain_time(with_noise=False)
         return RequestTotals(tokens, none, none, *times)
     if not choice.learns:
-        plan = choice.planner(drawn.trace, drawn.times) if choice.planner else None
+        plan = oracle_plan(drawn.trace, drawn.times) if choice.name == ORACLE else None
         states = drawn.states(LearningPolicy(choice.draft_length or 0), 1)
         return drawn.replayed(learn_nothing, states, pauses=plan is not None, plan=plan)
     make = policy_maker(choice, drawn.times.asked_time, drawn.seed)

@@ -22,6 +22,7 @@ from specmodel.simulate.blocks import (
 from specmodel.simulate.choices import (
     BEST_FIXED,
     HINDSIGHT,
+    ORACLE,
     Choice,
     PolicyLike,
     check_choice,
@@ -29,7 +30,7 @@ from specmodel.simulate.choices import (
     policy_maker,
 )
 from specmodel.simulate.feedback import Policies
-from specmodel.simulate.plans import Plan
+from specmodel.simulate.plans import Plan, oracle_plan
 from specmodel.simulate.policies.policy import LearningPolicy, is_number
 from specmodel.simulate.sampling import Variation
 from specmodel.simulate.times_alone import ReplayTimes
@@ -222,8 +223,8 @@ def timeline(
             drawn, at = block.draw(), request - block.first
             if policies is None:
                 settled: Any = LearningPolicy(choice.draft_length or 0)
-                if choice.planner is not None:
-                    settled = Plan(choice.planner(drawn.trace.part(at, at + 1), times))
+                if choice.name == ORACLE:
+                    settled = Plan(oracle_plan(drawn.trace.part(at, at + 1), times))
                 policies = Policies({request: settled}.get, 0)
             steps.clear()
             pauses = choice.draft_length is None
