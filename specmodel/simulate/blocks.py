@@ -1,85 +1,127 @@
-"""Requests in blocks, and a block replayed under all policies: one piece of work for a process.
+"""Blocks of requests, and a block replayed under all policies: one piece of work for a process.
 
-Requests come from a recorded trace, or are drawn from processes block by block. The blocks depend
-on the requests alone: the same seed gives the same records on any number of workers.
+The blocks depend on the requests alone: the same seed gives the same records on any number of
+workers.
 """
 
 from __future__ import annotations
 
-import itertools
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
+from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError
-from specmodel.base.units import check
+from specmodel.base.units import FloatArray, check
 from specmodel.simulate.choices import ORACLE, Choice, policy_maker
 from specmodel.simulate.feedback import Log, Policies, PolicyAdapter
-from specmodel.simulate.plans import first_context, oracle_plan
+from specmodel.simulate.machine_code import Function, as_lists, compiled_function, records
+from specmodel.simulate.plans import context_at, first_context, oracle_plan
 from specmodel.simulate.policies.policy import LearningPolicy, learn_nothing
-from specmodel.simulate.sampling import NOISE, TRACE, Variation, draw_noise, stream
-from specmodel.simulate.serial_loop import DrawnBlock, RequestTotals
+from specmodel.simulate.sampling import NOISE, TRACE, Noise, Variation, draw_noise, stream
+from specmodel.simulate.serial_loop import Positions, Requests, RequestTotals, serial_loop
+from specmodel.simulate.sources import Sample, Source, block_bounds
 from specmodel.simulate.times_alone import ReplayTimes
-from specmodel.simulate.traces import Process, Trace, join_traces, sample_trace
+from specmodel.simulate.traces import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SERVERS = 8
 """States that requests are dealt to in order, where a server has one, not a request [-]."""
-BLOCK_REQUESTS = 8192
-"""Most requests of a block [request]."""
 WORTH_COMPILING = 3_000_000
 """Output tokens, times policies, from which numba is imported, where it is installed: Python takes
 about as long for their steps as numba to be ready [token]."""
-BLOCK_POSITIONS = 5_000_000
-"""Most output positions of a block of several requests, to bound the memory [token]."""
 
 
-class Sample(Struct, frozen=True, kw_only=True):
-    """Requests drawn from acceptance processes in turn, block by block, never all in memory.
+class DrawnBlock(Struct, frozen=True, kw_only=True, eq=False):
+    """Requests from number `first` on, with times and noise that all policies meet alike."""
 
-    Parameters
-    ----------
-    processes
-        At least one; several give a mixed workload of equal parts.
-    num_requests, output_tokens
-        Requests in all [request], and the length of every output [token].
-    """
-
-    processes: Sequence[Process]
-    num_requests: int
-    output_tokens: int
+    trace: Trace
+    times: ReplayTimes
+    noise: Noise
+    first: int = 0
+    seed: int = 0
+    compiles: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("num_requests", "output_tokens"):
-            check(name, getattr(self, name), minimum=1, maximum=1e9, whole=True)
-        if not self.processes:
-            raise InputError("processes", list(self.processes), "at least one process")
+        begins, times = first_context(self.trace, self.times), self.times
+        if begins.min() < 0:
+            expected = f"at least the context of the first times, {times.context_length:g}"
+            given = int(begins.min() + (times.context_length or 0))
+            raise InputError("prompt_tokens", given, expected)
+        farthest = int((begins + self.trace.output_tokens).max())
+        if times.later and farthest >= len(times.later) * times.context_step:
+            expected = f"times of {farthest} tokens more context than those of the first"
+            raise InputError("times", f"{len(times.later)} rows", expected)
 
-    @property
-    def max_draft_length(self) -> int:
-        """Longest draft that all processes record [token]."""
-        return min(process.max_draft_length for process in self.processes)
+    def states(self, policy: LearningPolicy, servers: int) -> Any:
+        """Return the states of a policy of the package, kept by servers or by each request."""
+        if self.compiles and compiled_function(serial_loop, (learn_nothing,)) is not None:
+            return np.repeat(records([policy]), servers or self.trace.num_requests)
+        return Policies(lambda _: policy.fresh(), servers)
 
-    def draw(self, first: int, last: int, generator: np.random.Generator) -> Trace:
-        """Draw the requests from one up to another, those of each process in a row."""
-        parts, step = list[Trace](), len(self.processes)
-        for i, process in enumerate(self.processes):
-            # request r of the whole replay is drawn from process r modulo their number
-            own = range(first + (i - first) % step, last, step)
-            if own:
-                parts.append(sample_trace(process, len(own), self.output_tokens, generator))
-        return join_traces(parts) if len(parts) > 1 else parts[0]
+    def plain_time(self, *, with_noise: bool = True) -> FloatArray:
+        """Return the time of each request without speculation, under the same noise or none [s]."""
+        times, noise, trace = self.times, self.noise, self.trace
+        if not times.later:
+            sums = noise.sums(trace) if with_noise else trace.output_tokens.astype(float)
+            return np.asarray(times.forward_time * sums)
+        contexts = np.arange(len(times.rows)) * times.context_step
+        forward = [row.forward_time for row in times.rows]
+        by_token = np.interp(np.arange(int(contexts[-1])), contexts, forward)
+        taken = by_token[context_at(trace, times)]
+        if with_noise:
+            taken *= noise.noise_levels[noise.noise_draws]
+        return np.asarray(np.add.reduceat(taken, trace.starts))
 
+    def replayed(
+        self,
+        rule: Function,
+        policies: Any,
+        *,
+        pauses: bool = True,
+        plan: NDArray[np.uint8] | None = None,
+        numbers: Sequence[int] | None = None,
+    ) -> RequestTotals:
+        """Return the totals of requests under policies by their number, or under a plan.
 
-Source = Trace | Sample
+        Policies are records for numba, which requests are dealt to in turn, or else objects; these
+        may be replayed over some requests only, by their numbers.
+        """
+        trace, times, size = self.trace, self.times, self.trace.num_requests
+        compiled, first = isinstance(policies, np.ndarray), self.first
+        owners: Any = range(first, first + size)
+        requests = Requests(
+            places=np.arange(size) if numbers is None else np.array(numbers) - first,
+            owners=np.array(owners) % len(policies) if compiled else owners,
+            plan=np.zeros(0, np.uint8) if plan is None else plan,
+            context=first_context(trace, times),
+        )
+        accepted, rows = trace.by_length(times.max_draft_length)
+        known = Positions(
+            proposed=np.ascontiguousarray(trace.proposed_tokens),
+            accepted=accepted.ravel(),
+            rows=rows * accepted.shape[1],
+            first=trace.starts,
+            lengths=np.asarray(trace.output_tokens, np.int64),
+            **{name: np.ascontiguousarray(own) for name, own in asdict(self.noise).items()},
+        )
+        kinds: list[Any] = [np.int64] * 3 + [np.float64] * 2
+        totals = RequestTotals(*(np.zeros(size, kind) for kind in kinds))
+        parts = (requests, known, times.table(pauses=pauses), totals)
+        if compiled:
+            cast(Function, compiled_function(serial_loop, (rule,)))(policies, *parts)
+            return totals
+        parts = as_lists(parts)
+        serial_loop(rule, policies, *parts)
+        return RequestTotals(*map(np.asarray, parts[-1], kinds))
 
 
 class Block(NamedTuple):
@@ -121,21 +163,6 @@ def make_blocks(
         own = source.part(first, last) if isinstance(source, Trace) else source
         blocks.append(Block(first, last, partial(draw_block, own, first, last, i, **how)))
     return blocks
-
-
-def block_bounds(source: Source) -> list[tuple[int, int]]:
-    """Return the first request of each block, and the first one behind it, in order."""
-    if isinstance(source, Sample):
-        size = min(BLOCK_REQUESTS, max(int(BLOCK_POSITIONS / source.output_tokens), 1))
-        edges = [*range(0, source.num_requests, size), source.num_requests]
-    else:
-        ends, edges = np.cumsum(source.output_tokens), [0]
-        while edges[-1] < source.num_requests:
-            before = ends[edges[-1]] - source.output_tokens[edges[-1]]
-            fitting = int(np.searchsorted(ends, before + BLOCK_POSITIONS, side="right"))
-            most = min(edges[-1] + BLOCK_REQUESTS, source.num_requests)
-            edges.append(min(max(fitting, edges[-1] + 1), most))
-    return list(itertools.pairwise(edges))
 
 
 Work = tuple[Sequence[Block], Sequence[Choice]]

@@ -11,14 +11,7 @@ import pandas as pd
 from specmodel.answers.sweeps.workers import results
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
-from specmodel.simulate.blocks import (
-    SERVERS,
-    Source,
-    Work,
-    make_blocks,
-    replay_adapted,
-    replay_blocks,
-)
+from specmodel.simulate.blocks import SERVERS, Work, make_blocks, replay_adapted, replay_blocks
 from specmodel.simulate.choices import (
     BEST_FIXED,
     HINDSIGHT,
@@ -33,6 +26,7 @@ from specmodel.simulate.feedback import Policies
 from specmodel.simulate.plans import Plan, oracle_plan
 from specmodel.simulate.policies.policy import LearningPolicy, is_number
 from specmodel.simulate.sampling import Variation
+from specmodel.simulate.sources import Source
 from specmodel.simulate.times_alone import ReplayTimes
 
 Row = dict[str, Any]

@@ -5,23 +5,10 @@ what holds and one token more, and takes the time of the table, changed by noise
 object, or a record for numba, with `draft_length` and `is_test`, and a rule that changes both.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-import numpy as np
-from msgspec import Struct
-from msgspec.structs import asdict
-from numpy.typing import NDArray
-
-from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray
-from specmodel.simulate.feedback import Policies
-from specmodel.simulate.machine_code import Function, as_lists, compiled_function, records
-from specmodel.simulate.plans import context_at, first_context
-from specmodel.simulate.policies.policy import LearningPolicy, learn_nothing
-from specmodel.simulate.sampling import Noise
-from specmodel.simulate.times_alone import ReplayTimes, StepTable
-from specmodel.simulate.traces import Trace
+from specmodel.simulate.machine_code import Function
+from specmodel.simulate.times_alone import StepTable
 
 
 class Requests(NamedTuple):
@@ -129,87 +116,3 @@ def replay_request(
         position += emitted
         rule(policy, emitted, seconds, verified)
     return steps, tested, drafted, total, expected
-
-
-class DrawnBlock(Struct, frozen=True, kw_only=True, eq=False):
-    """Requests from number `first` on, with times and noise that all policies meet alike."""
-
-    trace: Trace
-    times: ReplayTimes
-    noise: Noise
-    first: int = 0
-    seed: int = 0
-    compiles: bool = False
-
-    def __post_init__(self) -> None:
-        begins, times = first_context(self.trace, self.times), self.times
-        if begins.min() < 0:
-            expected = f"at least the context of the first times, {times.context_length:g}"
-            given = int(begins.min() + (times.context_length or 0))
-            raise InputError("prompt_tokens", given, expected)
-        farthest = int((begins + self.trace.output_tokens).max())
-        if times.later and farthest >= len(times.later) * times.context_step:
-            expected = f"times of {farthest} tokens more context than those of the first"
-            raise InputError("times", f"{len(times.later)} rows", expected)
-
-    def states(self, policy: LearningPolicy, servers: int) -> Any:
-        """Return the states of a policy of the package, kept by servers or by each request."""
-        if self.compiles and compiled_function(serial_loop, (learn_nothing,)) is not None:
-            return np.repeat(records([policy]), servers or self.trace.num_requests)
-        return Policies(lambda _: policy.fresh(), servers)
-
-    def plain_time(self, *, with_noise: bool = True) -> FloatArray:
-        """Return the time of each request without speculation, under the same noise or none [s]."""
-        times, noise, trace = self.times, self.noise, self.trace
-        if not times.later:
-            sums = noise.sums(trace) if with_noise else trace.output_tokens.astype(float)
-            return np.asarray(times.forward_time * sums)
-        contexts = np.arange(len(times.rows)) * times.context_step
-        forward = [row.forward_time for row in times.rows]
-        by_token = np.interp(np.arange(int(contexts[-1])), contexts, forward)
-        taken = by_token[context_at(trace, times)]
-        if with_noise:
-            taken *= noise.noise_levels[noise.noise_draws]
-        return np.asarray(np.add.reduceat(taken, trace.starts))
-
-    def replayed(
-        self,
-        rule: Function,
-        policies: Any,
-        *,
-        pauses: bool = True,
-        plan: NDArray[np.uint8] | None = None,
-        numbers: Sequence[int] | None = None,
-    ) -> RequestTotals:
-        """Return the totals of requests under policies by their number, or under a plan.
-
-        Policies are records for numba, which requests are dealt to in turn, or else objects; these
-        may be replayed over some requests only, by their numbers.
-        """
-        trace, times, size = self.trace, self.times, self.trace.num_requests
-        compiled, first = isinstance(policies, np.ndarray), self.first
-        owners: Any = range(first, first + size)
-        requests = Requests(
-            places=np.arange(size) if numbers is None else np.array(numbers) - first,
-            owners=np.array(owners) % len(policies) if compiled else owners,
-            plan=np.zeros(0, np.uint8) if plan is None else plan,
-            context=first_context(trace, times),
-        )
-        accepted, rows = trace.by_length(times.max_draft_length)
-        known = Positions(
-            proposed=np.ascontiguousarray(trace.proposed_tokens),
-            accepted=accepted.ravel(),
-            rows=rows * accepted.shape[1],
-            first=trace.starts,
-            lengths=np.asarray(trace.output_tokens, np.int64),
-            **{name: np.ascontiguousarray(own) for name, own in asdict(self.noise).items()},
-        )
-        kinds: list[Any] = [np.int64] * 3 + [np.float64] * 2
-        totals = RequestTotals(*(np.zeros(size, kind) for kind in kinds))
-        parts = (requests, known, times.table(pauses=pauses), totals)
-        if compiled:
-            cast(Function, compiled_function(serial_loop, (rule,)))(policies, *parts)
-            return totals
-        parts = as_lists(parts)
-        serial_loop(rule, policies, *parts)
-        return RequestTotals(*map(np.asarray, parts[-1], kinds))

@@ -16,7 +16,7 @@ from specmodel.cost import MemoryUse
 from specmodel.simulate import Arrivals, Lengths, Requests, Scheduler, Service, draw_requests
 from specmodel.simulate.accepted import spread_survival, survival
 from specmodel.simulate.drafting import Drafting, drafting, fixed
-from specmodel.simulate.limits import check_fits, limits_for
+from specmodel.simulate.service import check_fits, limits_for
 from specmodel.simulate.state import Limits
 from specmodel.simulate.tables import TabulatedTimes
 

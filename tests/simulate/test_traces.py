@@ -236,10 +236,7 @@ BAD_TEXTS = [
     (changed(seed=1), "line 1.seed: got 1; expected a known field"),
     (second(proposed_tokens=None), "line 3 proposed_tokens: got None; expected this key"),
     (second(accepted_tokens=[-1]), "line 3 accepted_tokens: got -1.0; expected whole numbers"),
-    (
-        second(proposed_tokens=[5]),
-        "line 3 proposed_tokens: got 5.0; .*from 0 to 4",
-    ),
+    (second(proposed_tokens=[5]), "line 3 proposed_tokens: got 5.0; .*from 0 to 4"),
     (second(accepted_tokens=3), "line 3 accepted_tokens: got 3; expected a list"),
     (second(proposed_tokens=[1], accepted_tokens=[2]), r"at most proposed_tokens, 1"),
     (second(accepted_tokens=[1, 1]), "accepted_tokens: got '2 positions'; expected 1 positions"),
