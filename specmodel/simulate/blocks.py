@@ -21,7 +21,13 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.simulate.choices import ORACLE, Choice, policy_maker
 from specmodel.simulate.feedback import Log, Policies, PolicyAdapter
-from specmodel.simulate.machine_code import Function, as_lists, compiled_function, records
+from specmodel.simulate.machine_code import (
+    Function,
+    as_lists,
+    compiled_function,
+    is_worth_compiling,
+    records,
+)
 from specmodel.simulate.plans import context_at, first_context, oracle_plan
 from specmodel.simulate.policies.policy import LearningPolicy, learn_nothing
 from specmodel.simulate.sampling import NOISE, TRACE, Noise, Variation, draw_noise, stream
@@ -35,9 +41,6 @@ if TYPE_CHECKING:
 
 SERVERS = 8
 """States that requests are dealt to in order, where a server has one, not a request [-]."""
-WORTH_COMPILING = 3_000_000
-"""Output tokens, times policies, from which numba is imported, where it is installed: Python takes
-about as long for their steps as numba to be ready [token]."""
 
 
 class DrawnBlock(Struct, frozen=True, kw_only=True, eq=False):
@@ -157,7 +160,7 @@ def make_blocks(
     else:
         tokens = len(source.proposed_tokens)
     how: dict[str, Any] = {"times": times, "variation": variation, "seed": seed}
-    how["compiles"] = policies * tokens >= WORTH_COMPILING
+    how["compiles"] = is_worth_compiling(policies * tokens)
     blocks = []
     for i, (first, last) in enumerate(block_bounds(source)):
         own = source.part(first, last) if isinstance(source, Trace) else source
@@ -169,31 +172,28 @@ Work = tuple[Sequence[Block], Sequence[Choice]]
 """Work for one process: blocks in the order of their requests, under some policies."""
 
 
-def replay_blocks(work: Work, kept: dict[str, Any] | None = None) -> list[dict[str, pd.DataFrame]]:
-    """Replay blocks under several policies; return by block a row for each request, by policy.
+def replay_blocks(work: Work, kept: dict[str, Any] | None = None) -> list[tuple[str, pd.DataFrame]]:
+    """Replay blocks under several policies; return tables with a row for each request, by policy.
 
     `kept` are the states that servers keep from one block to the next, by policy.
     """
     import pandas as pd
 
     blocks, choices = work
-    states = {} if kept is None else kept
-    found = []
+    states, found = {} if kept is None else kept, list[tuple[str, pd.DataFrame]]()
     for block in blocks:
         drawn = block.draw()
-        shared = {"request": np.arange(block.first, block.last)}
-        shared["output_tokens"] = drawn.trace.output_tokens
+        shared = {
+            "request": np.arange(block.first, block.last),
+            "output_tokens": drawn.trace.output_tokens,
+        }
         plain = {"plain_time": drawn.plain_time()}
-        tables = {}
         for choice in choices:
-            totals = replay_policy(choice, drawn, states)._asdict()
-            tables[choice.name] = pd.DataFrame(
-                {  # counts take four bytes, because there may be many records
-                    name: column.astype(np.int32) if column.dtype.kind == "i" else column
-                    for name, column in (shared | totals | plain).items()
-                }
-            )
-        found.append(tables)
+            columns = shared | replay_policy(choice, drawn, states)._asdict() | plain
+            whole = [name for name, column in columns.items() if column.dtype.kind == "i"]
+            # counts take four bytes, because there may be many records
+            table = pd.DataFrame(columns).astype(dict.fromkeys(whole, np.int32))
+            found.append((choice.name, table))
     return found
 
 

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from specmodel.base.units import FloatArray, check
 from specmodel.prediction.intervals import states_errors
 from specmodel.simulate.drafting import paces
+from specmodel.simulate.machine_code import is_worth_compiling
 from specmodel.simulate.outcome import Run
 from specmodel.simulate.requests import MOST_REQUESTS, Lengths, Requests, Whole, cut
-from specmodel.simulate.service import is_worth_compiling
 from specmodel.simulate.state import BY_BATCH
 from specmodel.simulate.study import Row, Study
 

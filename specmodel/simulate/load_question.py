@@ -35,9 +35,9 @@ from specmodel.simulate.capacity import Targets
 from specmodel.simulate.carried import check_alone, check_costs, largest_rates
 from specmodel.simulate.drains import Drain, drain_of, drained, usual_policies
 from specmodel.simulate.lengths import lengths_asked
+from specmodel.simulate.machine_code import has_numba
 from specmodel.simulate.requests import MOST_REQUESTS, MOST_VARIATION, Arrivals, Lengths, Requests
 from specmodel.simulate.sampling import TRACE, stream
-from specmodel.simulate.service import has_numba
 from specmodel.simulate.sources import named_requests
 from specmodel.simulate.study import Row, Study, under_load
 from specmodel.simulate.traces import Trace, join_traces, sample_trace

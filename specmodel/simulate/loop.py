@@ -25,9 +25,8 @@ from specmodel.simulate.state import (
     Server,
     Step,
 )
-from specmodel.simulate.step_time import step_time
+from specmodel.simulate.step_time import cut_drafts, step_time
 from specmodel.simulate.tables import Tables, at_context
-from specmodel.simulate.verification import cut_drafts
 
 WORTH_COASTING = 3
 """Steps without drafts from which they are taken at once [-]."""

@@ -110,7 +110,6 @@ def simulate(
     for choice in replayed:
         check_choice(choice, times)
     blocks = make_blocks(source, times, variation or Variation(), seed, len(replayed))
-    done: dict[int, dict[str, pd.DataFrame]] = {block.first: {} for block in blocks}
     # one process takes all policies block by block, and hands on the states that servers keep
     is_spread = min(workers, len(blocks)) > 1
     kept = [choice for choice in replayed if choice.state == "server" and is_spread]
@@ -120,12 +119,13 @@ def simulate(
     run = replay_blocks if is_spread else partial(replay_blocks, kept={})
     workers = min(workers, len(pieces))
     _check_workers(workers, replayed)
+    tables: dict[str, list[pd.DataFrame]] = {choice.name: [] for choice in replayed}
     for (own, policies), found in results(pieces, run, workers, processes=True):
-        for block, tables in zip(own, found, strict=True):
-            done[block.first] |= tables
+        for name, table in found:
+            tables[name].append(table)
         if progress is not None and policies[0] is pieces[0][1][0]:
             progress(sum(block.last - block.first for block in own))
-    return _joined(chosen, [done[first] for first in sorted(done)])
+    return _joined(chosen, tables)
 
 
 def _check_workers(workers: int, policies: Sequence[Choice]) -> None:
@@ -153,16 +153,16 @@ def assumed(policy: PolicyLike, policy_state: str | None = None) -> str:
     return "; ".join([*learned, *choice.notes])
 
 
-def _joined(chosen: Sequence[Choice], blocks: Sequence[dict[str, pd.DataFrame]]) -> pd.DataFrame:
+def _joined(chosen: Sequence[Choice], tables: dict[str, list[pd.DataFrame]]) -> pd.DataFrame:
     """Return the records of all blocks, policy by policy."""
     names = {choice.name: choice.name for choice in chosen}
     if BEST_FIXED in names:
         names[BEST_FIXED] = min(
-            (name for name in blocks[0] if name.startswith("fixed:")),
-            key=lambda name: sum(float(block[name]["time"].sum()) for block in blocks),
+            (name for name in tables if name.startswith("fixed:")),
+            key=lambda name: sum(float(table["time"].sum()) for table in tables[name]),
         )
-    tables = [block[name] for name in names.values() for block in blocks]
-    records = pd.concat(tables, ignore_index=True)
+    every = [table for name in names.values() for table in tables[name]]
+    records = pd.concat(every, ignore_index=True)
     policies = np.repeat(np.arange(len(names)), len(records) // len(names))
     labels = [
         name.replace("fixed", label, 1) if label == BEST_FIXED else label

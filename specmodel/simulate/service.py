@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from specmodel.simulate.accepted import at_random, of_trace
 from specmodel.simulate.disaggregated import DisaggregatedPrefill
 from specmodel.simulate.drafting import Drafting
 from specmodel.simulate.loop import blocks_for, serve
-from specmodel.simulate.machine_code import as_lists, compiled_function
+from specmodel.simulate.machine_code import as_lists, compiled_function, is_worth_compiling
 from specmodel.simulate.outcome import EDGES, Run
 from specmodel.simulate.requests import LONGEST, NOISE, Requests
 from specmodel.simulate.sampling import stream
@@ -28,10 +27,6 @@ from specmodel.simulate.state import Engine, Limits, Request, State, Step, as_ar
 from specmodel.simulate.tables import TabulatedTimes
 from specmodel.simulate.times import tabulate
 from specmodel.simulate.traces import Trace
-
-WORTH_COMPILING = 1_000_000
-"""Output tokens from which numba is imported, where it is installed: Python takes some 3 seconds
-for them, and numba half of one to be ready, 5 the very first time [token]."""
 
 
 class Scheduler(Struct, frozen=True, kw_only=True):
@@ -273,16 +268,6 @@ def prepare(
         token_budget=limits.token_budget,
     )
     return Service(times=times, limits=limits)
-
-
-def has_numba() -> bool:
-    """Return whether numba is installed."""
-    return find_spec("numba") is not None
-
-
-def is_worth_compiling(tokens: float) -> bool:
-    """Return whether numba is installed and compiling pays for this many tokens [token]."""
-    return tokens >= WORTH_COMPILING and has_numba()
 
 
 def _run(requests: Requests, engine: Engine, limits: Limits, places: NDArray[np.int64]) -> Run:

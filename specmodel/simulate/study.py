@@ -23,9 +23,10 @@ from specmodel.simulate.choices import VERIFICATION
 from specmodel.simulate.closed_forms import LoadCurves, chain_state, load_curves, users_state
 from specmodel.simulate.disaggregated import disaggregated
 from specmodel.simulate.drafting import drafting, verifying
+from specmodel.simulate.machine_code import is_worth_compiling
 from specmodel.simulate.outcome import Run
 from specmodel.simulate.requests import Arrivals, Lengths, Requests, draw_requests
-from specmodel.simulate.service import Service, is_worth_compiling, prepare, usual_scheduler
+from specmodel.simulate.service import Service, prepare, usual_scheduler
 from specmodel.simulate.times import drafting_in_full
 from specmodel.simulate.traces import Trace
 from specmodel.simulate.traces.statistics import steps_at
