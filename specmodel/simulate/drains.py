@@ -80,10 +80,6 @@ class Drain(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         lengths = self.study.service(row["policy"]).drafts.lengths(np.array(row["most_running"]))
         return {"running": row["most_running"], "drafted_tokens_per_step": int(lengths)}
 
-    def waited_for(self, count: int) -> int:
-        """Return how many of `count` answers are waited for, one at least [request]."""
-        return max(int(np.ceil(self.finished * count - 1e-9)), 1)
-
     @cached_property
     def parts(self) -> list[Requests]:
         """What each server is asked."""
@@ -106,7 +102,8 @@ class Drain(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             np.concatenate([getattr(run, name) for run in runs])
             for name in ("started", "first", "last")
         )
-        ends = np.sort(done)[: self.waited_for(len(done))]
+        waited_for = max(int(np.ceil(self.finished * len(done) - 1e-9)), 1)
+        ends = np.sort(done)[:waited_for]
         until = float(ends[-1])
         lengths = np.concatenate([own.output_tokens for own in self.parts])
         part = np.clip((until - first) / np.maximum(done - first, 1e-12), 0.0, 1.0)
