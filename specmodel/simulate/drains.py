@@ -223,7 +223,7 @@ def usual_policies(drain: Drain) -> list[str]:
     taken, totals = spent * found[0] / found, dict[str, float]()
     for length in range(1, longest + 1):
         totals[f"fixed:{length}"] = float(taken[length].sum())
-        for size in (1 << n for n in range(int(running.max() - 1).bit_length())):
+        for size in (1 << n for n in range(int(running.max(initial=1) - 1).bit_length())):
             mixed = np.where(running <= size, taken[length], spent)
             totals[f"below:{size}:{length}"] = float(mixed.sum())
     by_time = sorted(totals, key=lambda name: totals[name])
