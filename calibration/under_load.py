@@ -38,9 +38,10 @@ from specmodel.prediction.decoding import decode_deployed
 from specmodel.simulate import loop
 from specmodel.simulate.closed_forms import LoadCurves, chain_state
 from specmodel.simulate.drafting import fixed
+from specmodel.simulate.limits import Scheduler, usual_scheduler
 from specmodel.simulate.outcome import Run
 from specmodel.simulate.requests import WORKLOADS, Arrivals, Lengths, Requests, draw_requests
-from specmodel.simulate.service import Scheduler, prepare, usual_scheduler
+from specmodel.simulate.service import prepare
 from specmodel.simulate.state import Engine
 from specmodel.simulate.study import Study
 from specmodel.simulate.times import mixed_step_time

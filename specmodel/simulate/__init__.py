@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from specmodel.simulate.closed_forms import chain_state as chain_state
     from specmodel.simulate.compared import compare as compare
     from specmodel.simulate.drains import Drain as Drain, drained as drained
+    from specmodel.simulate.limits import Scheduler as Scheduler
     from specmodel.simulate.load_question import Loaded as Loaded, load as load
     from specmodel.simulate.outcome import Run as Run
     from specmodel.simulate.recorded import read_requests as read_requests
@@ -38,11 +39,7 @@ if TYPE_CHECKING:
     )
     from specmodel.simulate.sampling import Variation as Variation
     from specmodel.simulate.scheduled import schedule as schedule
-    from specmodel.simulate.service import (
-        Scheduler as Scheduler,
-        Service as Service,
-        prepare as prepare,
-    )
+    from specmodel.simulate.service import Service as Service, prepare as prepare
     from specmodel.simulate.sources import Sample as Sample
     from specmodel.simulate.study import Study as Study, under_load as under_load
     from specmodel.simulate.times_alone import (

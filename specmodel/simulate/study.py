@@ -23,10 +23,11 @@ from specmodel.simulate.choices import VERIFICATION
 from specmodel.simulate.closed_forms import LoadCurves, chain_state, load_curves, users_state
 from specmodel.simulate.disaggregated import disaggregated
 from specmodel.simulate.drafting import drafting, verifying
+from specmodel.simulate.limits import usual_scheduler
 from specmodel.simulate.machine_code import is_worth_compiling
 from specmodel.simulate.outcome import Run
 from specmodel.simulate.requests import Arrivals, Lengths, Requests, draw_requests
-from specmodel.simulate.service import Service, prepare, usual_scheduler
+from specmodel.simulate.service import Service, prepare
 from specmodel.simulate.times import drafting_in_full
 from specmodel.simulate.traces import Trace
 from specmodel.simulate.traces.statistics import steps_at

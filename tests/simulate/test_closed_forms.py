@@ -12,8 +12,8 @@ from specmodel.prediction import decode_deployed
 from specmodel.simulate import Arrivals, Lengths, chain_state, draw_requests, prepare
 from specmodel.simulate.closed_forms import LoadCurves, load_curves
 from specmodel.simulate.drafting import fixed
+from specmodel.simulate.limits import usual_scheduler
 from specmodel.simulate.requests import WORKLOADS
-from specmodel.simulate.service import usual_scheduler
 
 
 def curves(first, slope, limit, output=101.0):

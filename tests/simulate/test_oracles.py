@@ -22,7 +22,7 @@ from specmodel.simulate import (
     timeline,
 )
 from specmodel.simulate.drafting import drafting, fixed
-from specmodel.simulate.service import usual_scheduler
+from specmodel.simulate.limits import usual_scheduler
 from specmodel.simulate.state import BY_BATCH, OWN, Limits
 from specmodel.simulate.tables import TabulatedTimes
 from specmodel.simulate.traces import load_preset, sample_trace

@@ -23,7 +23,7 @@ from specmodel.simulate import (
     summarise,
     timeline,
 )
-from specmodel.simulate.blocks import DrawnBlock, make_blocks, replay_adapted
+from specmodel.simulate.blocks import DrawnBlock, make_blocks, replay_adapted, serial_loop
 from specmodel.simulate.feedback import Policies
 from specmodel.simulate.machine_code import compiled_function
 from specmodel.simulate.policies import (
@@ -36,7 +36,6 @@ from specmodel.simulate.policies import (
 )
 from specmodel.simulate.policies.policy import LearningPolicy, learn_nothing
 from specmodel.simulate.sampling import draw_noise
-from specmodel.simulate.serial_loop import serial_loop
 from specmodel.simulate.traces import trace_statistics
 
 NONE = Variation(timing_noise=0.0, request_expert_spread=0.0, step_expert_spread=0.0)
