@@ -21,7 +21,7 @@ from specmodel.base.units import check
 from specmodel.cli.output import answering, told_progress
 from specmodel.cli.settings import SETTINGS
 from specmodel.show.forms import Answer, records
-from specmodel.simulate.named import MOST
+from specmodel.simulate.sources import MOST
 
 REQUESTS = 200
 """Of a task, in what is kept in results/cascade."""

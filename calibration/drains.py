@@ -6,7 +6,7 @@ Usage: python calibration/drains.py batches --table FILE
 The first takes a row a batch and draft length: target, gpu, tp, drafter, draft_length, batch,
 context, tokens_per_step, base_tok_s, spec_tok_s and variant, which is empty where CUDA graphs hold
 the steps; outputs have OUTPUT tokens, prompts what the mean context leaves. The second takes
-tables/rollouts.csv. Prints what is predicted by formula beside what was measured; nothing is
+tables/rollouts.csv. Prints what is simulated beside what was measured; nothing is
 fitted to these rows, of which acceptance and lengths are taken.
 """
 
@@ -48,7 +48,6 @@ def makespans(row: Any, **drain: Any) -> tuple[float, float]:
         tokens_per_step=float(row.tokens_per_step),
         measured_draft_length=int(row.draft_length),
         policy=f"none,fixed:{int(row.draft_length)}",
-        by_formula=True,
         **drain,
     )
     plain, drafted = (each["makespan"] for each in found.rows)

@@ -117,8 +117,8 @@ def watched_steps(study: Study, policy: str, rate: float) -> list[Step]:
     """Return all steps of a run in plain Python, with their groups as they were."""
     steps, advance = list[Step](), loop.advance
 
-    def watched(outcomes: Any, tables: Any, server: Any, engine: Engine, step: Any) -> None:
-        advance(outcomes, tables, server, engine, step)
+    def watched(tables: Any, server: Any, engine: Engine, step: Any) -> None:
+        advance(tables, server, engine, step)
         own = [engine.requests[place] for place in engine.running[: engine.state.running]]
         own = [request for request in own if request.scheduled_tokens > 0]
         contexts = tuple(request.context for request in own if request.prefill_tokens == 0)

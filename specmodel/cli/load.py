@@ -81,7 +81,7 @@ def load(**options: Any) -> Answer:
 @contextmanager
 def searching(options: Mapping[str, Any], pieces: int) -> Iterator[dict[str, Any]]:
     """Yield workers, client and progress bar for `pieces` searches; warn if numba is missing."""
-    from specmodel.simulate.service import has_numba
+    from specmodel.simulate.machine_code import has_numba
 
     if not has_numba():
         usual = "2 short runs at each rate by default, rates 3 % apart, up to a tenth too much"

@@ -31,15 +31,13 @@ def answer(loaded: Loaded) -> Answer:
 
     study, rows, drain = loaded.study, loaded.rows, getattr(loaded, "drain", None)
     tidy, fields = loaded.tried or rows, dict[str, Any]()
-    running, shown, warnings = tidy, rows, list[object]()
+    running, warnings = tidy, list[object]()
     if loaded.trial is None:
         warnings += notes_of_run(study.deployment, study.typical.longest)
     if drain is not None:
         kind, table, facts = "drain", "drains", drain_facts(drain, rows)
         fields["drain"] = {name: getattr(drain, name) for name in _OF_DRAINS}
         running = [*map(drain.at_peak, rows)]
-        if drain.by_formula:  # which says it once
-            shown = [row | {"makespan_closed": None} for row in rows]
     elif loaded.trial is not None:
         kind, table, facts = "capacity", "largest", capacity_facts(loaded.trial, rows)
         fields["rates_tried"] = loaded.tried
@@ -57,7 +55,7 @@ def answer(loaded: Loaded) -> Answer:
 
     def page() -> str:
         below, words = behind(study.deployment), lines(_TEXTS["lines"][kind], facts)
-        parts = [text_table(shown, table)]
+        parts = [text_table(rows, table)]
         return report.laid_out(case, below, assumed, warned, words, parts, notes)
 
     return Answer(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
-    from specmodel.simulate.blocks import Sample as Sample
     from specmodel.simulate.capacity import Capacity as Capacity, Targets as Targets
     from specmodel.simulate.carried import (
         best_schedule as best_schedule,
@@ -41,13 +40,13 @@ if TYPE_CHECKING:
     from specmodel.simulate.sampling import Variation as Variation
     from specmodel.simulate.scheduled import schedule as schedule
     from specmodel.simulate.service import Service as Service, prepare as prepare
+    from specmodel.simulate.sources import Sample as Sample
     from specmodel.simulate.study import Study as Study, under_load as under_load
     from specmodel.simulate.times_alone import (
         ReplayTimes as ReplayTimes,
         read_replay_times as read_replay_times,
         replay_times as replay_times,
     )
-    from specmodel.simulate.token_time import Course as Course
     from specmodel.simulate.trial import Trial as Trial
 
 __getattr__, __dir__ = front(__name__)

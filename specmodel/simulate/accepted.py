@@ -2,15 +2,12 @@
 
 from collections.abc import Mapping
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
-from msgspec.structs import asdict
 
 from specmodel.algebra.acceptance import Acceptance, conditional_acceptance
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
-from specmodel.simulate.sampling import Noise
 from specmodel.simulate.state import Outcomes, Request
 from specmodel.simulate.traces import Trace
 
@@ -40,19 +37,10 @@ def position_of(outcomes: Outcomes, request: Request, place: int) -> int:
     return int(outcomes.first[own] + request.emitted_tokens % outcomes.lengths[own])
 
 
-def drafted_tokens(outcomes: Outcomes, request: Request, place: int, asked: int) -> int:
-    """Return how many tokens are drafted for a request of those asked for [token]."""
-    if len(outcomes.proposed) == 0:
-        return asked
-    offered = outcomes.proposed[position_of(outcomes, request, place)]
-    return int(offered) if offered < asked else asked
-
-
 def accepted_tokens(outcomes: Outcomes, request: Request, place: int, length: int) -> int:
     """Return how many of the tokens drafted for a request are accepted [token]."""
     if len(outcomes.accepted) > 0:
-        at = outcomes.rows[length] + position_of(outcomes, request, place)
-        found = outcomes.accepted[at]
+        found = outcomes.accepted[position_of(outcomes, request, place)]
         return int(found) if found < length else length
     noise = uniform_hash(request.key, request.emitted_tokens)
     held, first = 0, length * outcomes.longest
@@ -71,37 +59,19 @@ def table_of(outcomes: Outcomes, request: Request) -> int:
     return int(table)
 
 
-NOTHING: dict[str, Any] = dict.fromkeys(("proposed", "accepted"), np.zeros(0, np.uint8))
-NOTHING |= dict.fromkeys(("rows", "first", "lengths"), np.zeros(0, np.int64))
-NOTHING |= dict.fromkeys(("expert_draws", "noise_draws"), np.zeros(0, np.uint8))
-NOTHING |= dict.fromkeys(("experts", "expert_levels", "noise_levels"), np.zeros(0))
-NOTHING |= dict.fromkeys(("thresholds", "contexts"), np.zeros(0, np.int64))
-"""Fields of `Outcomes` that are not read."""
-
-
-def of_trace(
-    trace: Trace, longest: int, noise: Noise | None = None, *, proposes: bool = True
-) -> Outcomes:
+def of_trace(trace: Trace, longest: int) -> Outcomes:
     """Return the outcomes of drafts of at most `longest` tokens, as a trace has them [token].
 
-    Without `proposes`, drafts are as long as asked for, and their first tokens fare alike.
+    Drafts are as long as asked for, and their first tokens fare alike.
     """
     if longest > trace.max_draft_length:
         expected = f"at most {trace.max_draft_length}, the longest draft of the trace"
         raise InputError("draft_length", longest, expected)
-    accepted, which = trace.by_length(longest)
-    rows = which if proposes else np.full_like(which, len(accepted) - 1)
-    known: dict[str, Any] = {
-        "accepted": accepted.ravel(),
-        "rows": rows * accepted.shape[1],
-        "first": trace.starts,
-        "lengths": np.asarray(trace.output_tokens, np.int64),
-    }
-    if proposes:
-        known["proposed"] = np.ascontiguousarray(trace.proposed_tokens)
-    if noise is not None:
-        known |= {name: np.ascontiguousarray(own) for name, own in asdict(noise).items()}
-    return Outcomes(**NOTHING | known, longest=1, classes=1)
+    return Outcomes(
+        accepted=np.ascontiguousarray(trace.accepted_tokens),
+        first=trace.starts,
+        lengths=np.asarray(trace.output_tokens, np.int64),
+    )
 
 
 def at_random(
@@ -120,11 +90,12 @@ def at_random(
     every = [acceptance, *by_context.values()] if acceptance else []
     chances = np.array([survival(each, longest) for each in every] or [np.zeros((1, 1))])
     by_class = spread_survival(chances, spread)
-    known = {
-        "thresholds": np.rint(by_class * 2**32).astype(np.int64).ravel(),
-        "contexts": np.rint([*by_context]).astype(np.int64),
-    }
-    return Outcomes(**NOTHING | known, longest=by_class.shape[3], classes=len(by_class))
+    return Outcomes(
+        thresholds=np.rint(by_class * 2**32).astype(np.int64).ravel(),
+        longest=by_class.shape[3],
+        contexts=np.rint([*by_context]).astype(np.int64),
+        classes=len(by_class),
+    )
 
 
 def survival(acceptance: Acceptance, longest: int) -> FloatArray:

@@ -65,14 +65,11 @@ class DrainArguments(TypedDict, total=False):
         Answers to each prompt, and servers that share them, 1 by default [-].
     finished
         Share of the answers that a drain waits for, 1 by default [-].
-    by_formula
-        Whether it is computed by formula alone, at the lengths expected of a law.
     """
 
     samples: int | None
     servers: int | None
     finished: float | None
-    by_formula: bool | None
 
 
 class FileArguments(TypedDict, total=False):

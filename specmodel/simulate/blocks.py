@@ -1,85 +1,241 @@
-"""Requests in blocks, and a block replayed under all policies: one piece of work for a process.
+"""Blocks of requests, and a block replayed under all policies: one piece of work for a process.
 
-Requests come from a recorded trace, or are drawn from processes block by block. The blocks depend
-on the requests alone: the same seed gives the same records on any number of workers.
+The blocks depend on the requests alone: the same seed gives the same records on any number of
+workers.
+
+The serial loop is written once, for Python and for numba. A step at a position of the output asks
+for a draft, verifies what of it the drafter offers, emits what holds and one token more, and takes
+the time of the table, changed by noise. A policy is an object, or a record for numba, with
+`draft_length` and `is_test`, and a rule that changes both.
 """
 
 from __future__ import annotations
 
-import itertools
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
+from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError
-from specmodel.base.units import check
-from specmodel.simulate.choices import Choice, policy_maker
+from specmodel.base.units import FloatArray, check
+from specmodel.simulate.choices import ORACLE, Choice, policy_maker
 from specmodel.simulate.feedback import Log, Policies, PolicyAdapter
-from specmodel.simulate.plans import first_context
+from specmodel.simulate.machine_code import (
+    Function,
+    as_lists,
+    compiled_function,
+    is_worth_compiling,
+    records,
+)
+from specmodel.simulate.plans import context_at, first_context, oracle_plan
 from specmodel.simulate.policies.policy import LearningPolicy, learn_nothing
-from specmodel.simulate.sampling import NOISE, TRACE, Variation, draw_noise, stream
-from specmodel.simulate.serial_loop import DrawnBlock, RequestTotals
-from specmodel.simulate.times_alone import ReplayTimes
-from specmodel.simulate.traces import Process, Trace, join_traces, sample_trace
+from specmodel.simulate.sampling import NOISE, TRACE, Noise, Variation, draw_noise, stream
+from specmodel.simulate.sources import Sample, Source, block_bounds
+from specmodel.simulate.times_alone import ReplayTimes, StepTable
+from specmodel.simulate.traces import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SERVERS = 8
 """States that requests are dealt to in order, where a server has one, not a request [-]."""
-BLOCK_REQUESTS = 8192
-"""Most requests of a block [request]."""
-WORTH_COMPILING = 3_000_000
-"""Output tokens, times policies, from which numba is imported, where it is installed: Python takes
-about as long for their steps as numba to be ready [token]."""
-BLOCK_POSITIONS = 5_000_000
-"""Most output positions of a block of several requests, to bound the memory [token]."""
 
 
-class Sample(Struct, frozen=True, kw_only=True):
-    """Requests drawn from acceptance processes in turn, block by block, never all in memory.
+class Requests(NamedTuple):
+    """Which requests are replayed in order, by places in a trace, and whose policies they have.
 
-    Parameters
-    ----------
-    processes
-        At least one; several give a mixed workload of equal parts.
-    num_requests, output_tokens
-        Requests in all [request], and the length of every output [token].
+    `plan` has draft lengths by position, empty if the policy decides; `context` is how much later
+    than the first row of the table the first step of each request is [token].
     """
 
-    processes: Sequence[Process]
-    num_requests: int
-    output_tokens: int
+    places: Any
+    owners: Any
+    plan: Any
+    context: Any
+
+
+class Positions(NamedTuple):
+    """What is known of each output position before it is replayed.
+
+    Request i starts at `first[i]` and has `lengths[i]` positions. At each stand the tokens that the
+    drafter proposes, and those that are accepted, in rows, of which that of a draft length begins
+    at `rows` [token]. Noise is how far the experts that a pass loads change, beyond `experts` of
+    the request, and the factor on the time of a step, both by levels of what was drawn [-].
+    """
+
+    proposed: Any
+    accepted: Any
+    rows: Any
+    first: Any
+    lengths: Any
+    experts: Any
+    expert_draws: Any
+    noise_draws: Any
+    expert_levels: Any
+    noise_levels: Any
+
+
+class RequestTotals(NamedTuple):
+    """What is added up over the steps of each request; test steps are those in a phase "test" [-].
+
+    Drafted tokens are those that were verified [token]; the expected time is without noise [s].
+    """
+
+    steps: Any
+    test_steps: Any
+    drafted_tokens: Any
+    time: Any
+    expected_time: Any
+
+
+def serial_loop(
+    rule: Function,
+    policies: Any,
+    requests: Requests,
+    known: Positions,
+    table: StepTable,
+    totals: RequestTotals,
+) -> None:
+    """Replay requests one after another, each with the policy of its owner."""
+    for i in requests.places:
+        policy, start = policies[requests.owners[i]], requests.context[i] - known.first[i]
+        found = replay_request(rule, policy, i, requests.plan, start, known, table)
+        totals.steps[i], totals.test_steps[i], totals.drafted_tokens[i] = found[:3]
+        totals.time[i], totals.expected_time[i] = found[3:]
+
+
+def replay_request(
+    rule: Function,
+    policy: Any,
+    request: int,
+    plan: Any,
+    start: int,
+    known: Positions,
+    table: StepTable,
+) -> tuple[int, int, int, float, float]:
+    """Return steps, test steps, drafted tokens, time and expected time of one request."""
+    proposed, accepted, rows, first, lengths, experts = known[:6]
+    expert_draws, noise_draws, expert_levels, noise_levels = known[6:]
+    base, slope, width, rows_per_token = table
+    position, of_request = first[request], experts[request]
+    end, grows, is_planned = position + lengths[request], rows_per_token > 0, len(plan) > 0
+    steps = tested = drafted = 0
+    total = expected = 0.0
+    while position < end:
+        asked = int(plan[position]) if is_planned else policy.draft_length
+        offered, held, left = proposed[position], accepted[rows[asked] + position], end - position
+        verified = asked if asked < offered else offered
+        emitted = (asked if asked < held else held) + 1
+        emitted = emitted if emitted < left else left  # min() is slower
+        at = (verified + 1 if asked > 0 else 0) * width
+        if grows:
+            later = (position + start) * rows_per_token
+            row = int(later)
+            part, at = later - row, at + row
+            usual = base[at] + part * (base[at + 1] - base[at])
+            more = slope[at] + part * (slope[at + 1] - slope[at])
+        else:
+            usual, more = base[at], slope[at]
+        noise = of_request + expert_levels[expert_draws[position]]
+        seconds = (usual + more * noise) * noise_levels[noise_draws[position]]
+        steps += 1
+        tested += policy.is_test
+        drafted += verified
+        total += seconds
+        expected += usual
+        position += emitted
+        rule(policy, emitted, seconds, verified)
+    return steps, tested, drafted, total, expected
+
+
+class DrawnBlock(Struct, frozen=True, kw_only=True, eq=False):
+    """Requests from number `first` on, with times and noise that all policies meet alike."""
+
+    trace: Trace
+    times: ReplayTimes
+    noise: Noise
+    first: int = 0
+    seed: int = 0
+    compiles: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("num_requests", "output_tokens"):
-            check(name, getattr(self, name), minimum=1, maximum=1e9, whole=True)
-        if not self.processes:
-            raise InputError("processes", list(self.processes), "at least one process")
+        begins, times = first_context(self.trace, self.times), self.times
+        if begins.min() < 0:
+            expected = f"at least the context of the first times, {times.context_length:g}"
+            given = int(begins.min() + (times.context_length or 0))
+            raise InputError("prompt_tokens", given, expected)
+        farthest = int((begins + self.trace.output_tokens).max())
+        if times.later and farthest >= len(times.later) * times.context_step:
+            expected = f"times of {farthest} tokens more context than those of the first"
+            raise InputError("times", f"{len(times.later)} rows", expected)
 
-    @property
-    def max_draft_length(self) -> int:
-        """Longest draft that all processes record [token]."""
-        return min(process.max_draft_length for process in self.processes)
+    def states(self, policy: LearningPolicy, servers: int) -> Any:
+        """Return the states of a policy of the package, kept by servers or by each request."""
+        if self.compiles and compiled_function(serial_loop, (learn_nothing,)) is not None:
+            return np.repeat(records([policy]), servers or self.trace.num_requests)
+        return Policies(lambda _: policy.fresh(), servers)
 
-    def draw(self, first: int, last: int, generator: np.random.Generator) -> Trace:
-        """Draw the requests from one up to another, those of each process in a row."""
-        parts, step = list[Trace](), len(self.processes)
-        for i, process in enumerate(self.processes):
-            # request r of the whole replay is drawn from process r modulo their number
-            own = range(first + (i - first) % step, last, step)
-            if own:
-                parts.append(sample_trace(process, len(own), self.output_tokens, generator))
-        return join_traces(parts) if len(parts) > 1 else parts[0]
+    def plain_time(self, *, with_noise: bool = True) -> FloatArray:
+        """Return the time of each request without speculation, under the same noise or none [s]."""
+        times, noise, trace = self.times, self.noise, self.trace
+        if not times.later:
+            sums = noise.sums(trace) if with_noise else trace.output_tokens.astype(float)
+            return np.asarray(times.forward_time * sums)
+        contexts = np.arange(len(times.rows)) * times.context_step
+        forward = [row.forward_time for row in times.rows]
+        by_token = np.interp(np.arange(int(contexts[-1])), contexts, forward)
+        taken = by_token[context_at(trace, times)]
+        if with_noise:
+            taken *= noise.noise_levels[noise.noise_draws]
+        return np.asarray(np.add.reduceat(taken, trace.starts))
 
+    def replayed(
+        self,
+        rule: Function,
+        policies: Any,
+        *,
+        pauses: bool = True,
+        plan: NDArray[np.uint8] | None = None,
+        numbers: Sequence[int] | None = None,
+    ) -> RequestTotals:
+        """Return the totals of requests under policies by their number, or under a plan.
 
-Source = Trace | Sample
+        Policies are records for numba, which requests are dealt to in turn, or else objects; these
+        may be replayed over some requests only, by their numbers.
+        """
+        trace, times, size = self.trace, self.times, self.trace.num_requests
+        compiled, first = isinstance(policies, np.ndarray), self.first
+        owners: Any = range(first, first + size)
+        requests = Requests(
+            places=np.arange(size) if numbers is None else np.array(numbers) - first,
+            owners=np.array(owners) % len(policies) if compiled else owners,
+            plan=np.zeros(0, np.uint8) if plan is None else plan,
+            context=first_context(trace, times),
+        )
+        accepted, rows = trace.by_length(times.max_draft_length)
+        known = Positions(
+            proposed=np.ascontiguousarray(trace.proposed_tokens),
+            accepted=accepted.ravel(),
+            rows=rows * accepted.shape[1],
+            first=trace.starts,
+            lengths=np.asarray(trace.output_tokens, np.int64),
+            **{name: np.ascontiguousarray(own) for name, own in asdict(self.noise).items()},
+        )
+        kinds: list[Any] = [np.int64] * 3 + [np.float64] * 2
+        totals = RequestTotals(*(np.zeros(size, kind) for kind in kinds))
+        parts = (requests, known, times.table(pauses=pauses), totals)
+        if compiled:
+            cast(Function, compiled_function(serial_loop, (rule,)))(policies, *parts)
+            return totals
+        parts = as_lists(parts)
+        serial_loop(rule, policies, *parts)
+        return RequestTotals(*map(np.asarray, parts[-1], kinds))
 
 
 class Block(NamedTuple):
@@ -115,7 +271,7 @@ def make_blocks(
     else:
         tokens = len(source.proposed_tokens)
     how: dict[str, Any] = {"times": times, "variation": variation, "seed": seed}
-    how["compiles"] = policies * tokens >= WORTH_COMPILING
+    how["compiles"] = is_worth_compiling(policies * tokens)
     blocks = []
     for i, (first, last) in enumerate(block_bounds(source)):
         own = source.part(first, last) if isinstance(source, Trace) else source
@@ -123,50 +279,32 @@ def make_blocks(
     return blocks
 
 
-def block_bounds(source: Source) -> list[tuple[int, int]]:
-    """Return the first request of each block, and the first one behind it, in order."""
-    if isinstance(source, Sample):
-        size = min(BLOCK_REQUESTS, max(int(BLOCK_POSITIONS / source.output_tokens), 1))
-        edges = [*range(0, source.num_requests, size), source.num_requests]
-    else:
-        ends, edges = np.cumsum(source.output_tokens), [0]
-        while edges[-1] < source.num_requests:
-            before = ends[edges[-1]] - source.output_tokens[edges[-1]]
-            fitting = int(np.searchsorted(ends, before + BLOCK_POSITIONS, side="right"))
-            most = min(edges[-1] + BLOCK_REQUESTS, source.num_requests)
-            edges.append(min(max(fitting, edges[-1] + 1), most))
-    return list(itertools.pairwise(edges))
-
-
 Work = tuple[Sequence[Block], Sequence[Choice]]
 """Work for one process: blocks in the order of their requests, under some policies."""
 
 
-def replay_blocks(work: Work, kept: dict[str, Any] | None = None) -> list[dict[str, pd.DataFrame]]:
-    """Replay blocks under several policies; return by block a row for each request, by policy.
+def replay_blocks(work: Work, kept: dict[str, Any] | None = None) -> list[tuple[str, pd.DataFrame]]:
+    """Replay blocks under several policies; return tables with a row for each request, by policy.
 
     `kept` are the states that servers keep from one block to the next, by policy.
     """
     import pandas as pd
 
     blocks, choices = work
-    states = {} if kept is None else kept
-    found = []
+    states, found = {} if kept is None else kept, list[tuple[str, pd.DataFrame]]()
     for block in blocks:
         drawn = block.draw()
-        shared = {"request": np.arange(block.first, block.last)}
-        shared["output_tokens"] = drawn.trace.output_tokens
+        shared = {
+            "request": np.arange(block.first, block.last),
+            "output_tokens": drawn.trace.output_tokens,
+        }
         plain = {"plain_time": drawn.plain_time()}
-        tables = {}
         for choice in choices:
-            totals = replay_policy(choice, drawn, states)._asdict()
-            tables[choice.name] = pd.DataFrame(
-                {  # counts take four bytes, because there may be many records
-                    name: column.astype(np.int32) if column.dtype.kind == "i" else column
-                    for name, column in (shared | totals | plain).items()
-                }
-            )
-        found.append(tables)
+            columns = shared | replay_policy(choice, drawn, states)._asdict() | plain
+            whole = [name for name, column in columns.items() if column.dtype.kind == "i"]
+            # counts take four bytes, because there may be many records
+            table = pd.DataFrame(columns).astype(dict.fromkeys(whole, np.int32))
+            found.append((choice.name, table))
     return found
 
 
@@ -178,7 +316,7 @@ def replay_policy(choice: Choice, drawn: DrawnBlock, kept: dict[str, Any]) -> Re
         times = drawn.plain_time(), drawn.plain_time(with_noise=False)
         return RequestTotals(tokens, none, none, *times)
     if not choice.learns:
-        plan = choice.planner(drawn.trace, drawn.times) if choice.planner else None
+        plan = oracle_plan(drawn.trace, drawn.times) if choice.name == ORACLE else None
         states = drawn.states(LearningPolicy(choice.draft_length or 0), 1)
         return drawn.replayed(learn_nothing, states, pauses=plan is not None, plan=plan)
     make = policy_maker(choice, drawn.times.asked_time, drawn.seed)

@@ -11,38 +11,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
-from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.ranges import whole_of
 from specmodel.base.records import read_text
 from specmodel.simulate.feedback import check_methods
-from specmodel.simulate.plans import oracle_plan
 from specmodel.simulate.policies import Policy, scheduled_draft_lengths
 from specmodel.simulate.policies.known import KNOWN
 from specmodel.simulate.policies.policy import STATES, arguments_of
 from specmodel.simulate.sampling import POLICY, stream
 from specmodel.simulate.times_alone import ReplayTimes
-from specmodel.simulate.traces import Trace
 
 BEST_FIXED = "best-fixed"
 """Name of the best fixed draft length in hindsight, which needs the records of all others."""
 
-HINDSIGHT = (BEST_FIXED, "oracle")
+ORACLE = "oracle"
+HINDSIGHT = (BEST_FIXED, ORACLE)
 """Names of policies that know the trace: bounds, nothing to deploy."""
 
 VERIFICATION = "adaptive-verification"
 """Name of vLLM's choice of how many drafted tokens of a batch to verify."""
 
-Planner = Callable[[Trace, ReplayTimes], NDArray[np.uint8]]
-"""Gives draft lengths by position of a trace, from the trace itself."""
-
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """A policy: a schedule by batch size, a planner, or a factory that makes one that learns.
+    """A policy: a schedule by batch size, a factory that makes one that learns, or hindsight.
 
     `schedule` is as `scheduled_draft_lengths` takes it; `settings` are arguments of the factory;
     `folder` is where a module of the user's own was looked for first, and will be in other
@@ -52,7 +46,6 @@ class Choice(Struct, frozen=True, kw_only=True):
 
     name: str
     schedule: Sequence[Sequence[int]] | None = None
-    planner: Planner | None = None
     factory: Callable[..., Policy] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None
@@ -100,13 +93,7 @@ def _unpickled(values: dict[str, Any]) -> Choice:
 PolicyLike = str | Callable[..., Policy] | Choice
 """What `choose` takes for a policy."""
 
-_PLANNERS: dict[str, Planner | None] = {
-    "none": None,  # the constant plan of length 0
-    "oracle": oracle_plan,
-    BEST_FIXED: None,  # never replayed: `run` replays all lengths
-    VERIFICATION: None,  # never replayed: a server asks for it
-}
-
+_WITHOUT_SETTINGS = ("none", *HINDSIGHT, VERIFICATION)
 _SCHEDULES = ("table", "below")
 """Names of draft lengths by batch size."""
 _NOT_REPLAYED = "entries above batch size 1 belong to serving and are not replayed"
@@ -133,11 +120,11 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
     policy = policy.strip()
     if name in KNOWN:
         return _learner(policy, KNOWN[name], _settings(policy, words, KNOWN[name].settings_taken()))
-    if name in _PLANNERS:
+    if name in _WITHOUT_SETTINGS:
         if words:
             raise InputError("policy", policy, "the name alone, as this policy has no settings")
         schedule = [[1, 1, 0]] if name == "none" else None
-        return Choice(name=name, planner=_PLANNERS[name], schedule=schedule)
+        return Choice(name=name, schedule=schedule)
     if name == "fixed":
         length = whole_of(":".join(words))
         if length is None:
@@ -147,7 +134,7 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
         found = Choice(name=policy, schedule=schedule_of(policy, words))
         found.lengths(1)  # refuses what is no schedule
         return found if len(found.schedule or ()) == 1 else replace(found, notes=(_NOT_REPLAYED,))
-    names = {*KNOWN, *_PLANNERS, "fixed", *_SCHEDULES} - {VERIFICATION}
+    names = {*KNOWN, *_WITHOUT_SETTINGS, "fixed", *_SCHEDULES} - {VERIFICATION}
     known = f"a known name such as {nearest(name, names)}"
     if not name or not words or not words[0]:
         raise InputError("policy", policy, f"module:Class, or {known}")
@@ -208,7 +195,7 @@ def _given(policy: object) -> Choice:
     function = policy.func if isinstance(policy, partial) else policy
     title = getattr(function, "__name__", type(function).__name__)
     name = ":".join([title, *(f"{key}={value}" for key, value in bound.items())])
-    if name in (*_PLANNERS, *KNOWN):
+    if name in (*_WITHOUT_SETTINGS, *KNOWN):
         raise InputError("policy", policy, f"another name than {name}, which is taken")
     return _learner(name, policy, {})
 

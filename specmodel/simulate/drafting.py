@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray, Numeric
 from specmodel.simulate.accepted import survival
-from specmodel.simulate.choices import VERIFICATION, Choice, choose, policy_maker
+from specmodel.simulate.choices import Choice, choose, policy_maker
 from specmodel.simulate.machine_code import Function, as_lists, records
 from specmodel.simulate.policies.policy import LearningPolicy, end_no_step, learn_nothing
 from specmodel.simulate.state import BY_BATCH, BY_STEP, OWN, SHARED, Server
@@ -22,8 +23,8 @@ class Drafting(Struct, frozen=True, kw_only=True):
 
     Parameters
     ----------
-    name, kind
-        For people, and what the loop does with the rest, by number.
+    kind
+        What the loop does with the rest, by number.
     by_batch
         By the requests of the step before, from 0: a draft length [token], or a state [-].
     states
@@ -35,7 +36,6 @@ class Drafting(Struct, frozen=True, kw_only=True):
         before they are verified; formulas then read `by_batch` [-].
     """
 
-    name: str = "none"
     kind: int = BY_BATCH
     by_batch: tuple[int, ...] = (0,)
     states: tuple[LearningPolicy, ...] = (LearningPolicy(),)
@@ -56,30 +56,41 @@ class Drafting(Struct, frozen=True, kw_only=True):
             return np.full_like(requests, self.max_draft_length)
         return np.array(self.by_batch)[np.minimum(requests, len(self.by_batch) - 1)]
 
-    def fresh(self, requests: int, *, apart: bool, for_python: bool) -> Server:
-        """Return the policy in its initial state, as the loop reads it for so many requests.
-
-        With `apart`, drafters propose less than is asked for here and there.
-        """
+    def fresh(self, requests: int, *, for_python: bool) -> Server:
+        """Return the policy in its initial state, as the loop reads it for so many requests."""
         count = requests if self.kind == OWN else 1
         by_batch = np.array([self.max_draft_length] if self.survival else self.by_batch)
         states: Any = [policy.fresh() for policy in self.states * count] if for_python else ()
         if not for_python:
             states = np.repeat(records(self.states), count)
-        apart = apart or self.kind == OWN
-        server = Server(self.kind, apart, by_batch, states, np.array(self.survival))
+        server = Server(self.kind, by_batch, states, np.array(self.survival))
         return as_lists(server) if for_python else server
 
 
-def fixed(length: int, name: str = "") -> Drafting:
+def fixed(length: int) -> Drafting:
     """Return a policy with one draft length for all steps [token]."""
-    return Drafting(name=name or f"fixed:{length}", by_batch=(length,), max_draft_length=length)
+    return Drafting(by_batch=(length,), max_draft_length=length)
 
 
-def scheduled(lengths: list[int], name: str) -> Drafting:
+def scheduled(lengths: list[int]) -> Drafting:
     """Return a policy that drafts by the batch size of the previous step, from 1 [token]."""
-    whole = (lengths[0], *lengths)
-    return Drafting(name=name, by_batch=whole, max_draft_length=max(whole))
+    return Drafting(by_batch=(lengths[0], *lengths), max_draft_length=max(lengths))
+
+
+def paces(
+    times: TabulatedTimes,
+    acceptance: Acceptance,
+    max_draft_length: int,
+    requests: NDArray[np.int64],
+    context: Numeric,
+) -> FloatArray:
+    """Return the expected tokens/s of each request, by draft length and batch size [token/s].
+
+    Prompts are left out, which add the same to every token.
+    """
+    expected = acceptance.expected_tokens_per_step
+    lengths = range(max_draft_length + 1)
+    return np.array([float(expected(k)) / times.step_time(k, requests, context) for k in lengths])
 
 
 def best_lengths(
@@ -87,14 +98,11 @@ def best_lengths(
 ) -> list[int]:
     """Return the draft length with the most expected tokens/s at each batch size, from 1 [token].
 
-    Of equal ones the shortest; prompts are left out, which add the same to every token.
+    Of equal ones the shortest.
     """
     sizes = np.arange(1, times.max_requests + 1)
-    paces = [
-        float(acceptance.expected_tokens_per_step(k)) / times.step_time(k, sizes, context)
-        for k in range(max_draft_length + 1)
-    ]
-    return [int(best) for best in np.argmax(np.array(paces), axis=0)]
+    best: list[int] = paces(times, acceptance, max_draft_length, sizes, context).argmax(0).tolist()
+    return best
 
 
 def verifying(
@@ -104,9 +112,8 @@ def verifying(
 
     `times` are those of `drafting_in_full`; arguments else as in `best_lengths`.
     """
-    lengths = best_lengths(times, acceptance, longest, context)
+    own = scheduled(best_lengths(times, acceptance, longest, context))
     reached = tuple(survival(acceptance, longest)[longest].tolist())
-    own = scheduled(lengths, VERIFICATION)
     return replace(own, max_draft_length=longest, survival=reached)
 
 
@@ -125,14 +132,14 @@ def drafting(
     ships with the package; `state` says who keeps what it learns, None as its source has it.
     """
     if policy.strip() == "schedule":
-        return scheduled(best_lengths(times, acceptance, max_draft_length, context), "schedule")
+        return scheduled(best_lengths(times, acceptance, max_draft_length, context))
     choice = choose(policy).kept_by(state)
     if choice.schedule is None:
         return _learning(choice, times, max_draft_length, context)
-    found = scheduled(choice.lengths(times.max_requests)[1:], choice.name)
+    found = scheduled(choice.lengths(times.max_requests)[1:])
     if found.max_draft_length > max_draft_length:
         expected = f"drafts of at most {max_draft_length}, the longest of the drafter considered"
-        raise InputError("policy", found.name, expected)
+        raise InputError("policy", choice.name, expected)
     return found
 
 
@@ -148,9 +155,5 @@ def _learning(choice: Choice, times: TabulatedTimes, longest: int, context: floa
     if choice.state == "request":
         kind, states, by_batch = OWN, [made], [0]
     return Drafting(
-        name=choice.name,
-        kind=kind,
-        by_batch=tuple(by_batch),
-        states=tuple(states),
-        max_draft_length=longest,
+        kind=kind, by_batch=tuple(by_batch), states=tuple(states), max_draft_length=longest
     )

@@ -35,10 +35,10 @@ from specmodel.simulate.capacity import Targets
 from specmodel.simulate.carried import check_alone, check_costs, largest_rates
 from specmodel.simulate.drains import Drain, drain_of, drained, usual_policies
 from specmodel.simulate.lengths import lengths_asked
-from specmodel.simulate.named import named_requests
+from specmodel.simulate.machine_code import has_numba
 from specmodel.simulate.requests import MOST_REQUESTS, MOST_VARIATION, Arrivals, Lengths, Requests
 from specmodel.simulate.sampling import TRACE, stream
-from specmodel.simulate.service import has_numba
+from specmodel.simulate.sources import named_requests
 from specmodel.simulate.study import Row, Study, under_load
 from specmodel.simulate.traces import Trace, join_traces, sample_trace
 from specmodel.simulate.trial import RUNS, Trial
@@ -154,8 +154,6 @@ def load_question(arguments: Mapping[str, Any], manner: Manner = USUAL) -> Loade
     `manner` is how it is asked.
     """
     options = given(arguments, arguments)
-    if not options.get("by_formula"):
-        options.pop("by_formula", None)  # a flag that is not set
     of_case = {name: options.pop(name) for name in [*options] if name not in OF_LOADS}
     case = case_of(of_case, manner)
     targets, policies = _targets(options), _policies(options, case)

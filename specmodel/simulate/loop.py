@@ -12,7 +12,7 @@ whole, also where fewer tokens are left.
 
 from typing import Any
 
-from specmodel.simulate.accepted import accepted_tokens, drafted_tokens
+from specmodel.simulate.accepted import accepted_tokens
 from specmodel.simulate.machine_code import Function
 from specmodel.simulate.state import (
     BY_BATCH,
@@ -25,9 +25,8 @@ from specmodel.simulate.state import (
     Server,
     Step,
 )
-from specmodel.simulate.step_time import step_time
+from specmodel.simulate.step_time import cut_drafts, step_time
 from specmodel.simulate.tables import Tables, at_context
-from specmodel.simulate.verification import cut_drafts
 
 WORTH_COASTING = 3
 """Steps without drafts from which they are taken at once [-]."""
@@ -117,29 +116,22 @@ def preempt(engine: Engine) -> None:
     state.preemptions += 1
 
 
-def verified_tokens(
-    outcomes: Outcomes, server: Server, request: Request, place: int, step: Step
-) -> int:
-    """Return the tokens of a request that decodes, if requests have drafts of their own [token].
-
-    The step drafts as long as any of them asks.
-    """
-    asked = step.draft_length
-    if server.kind == OWN:
-        asked = int(server.states[place].draft_length)
-        step.draft_length = max(step.draft_length, asked)
-    return drafted_tokens(outcomes, request, place, asked) + 1
+def verified_tokens(server: Server, place: int, step: Step) -> int:
+    """Return the tokens of a request that decodes; the step drafts as long as any asks [token]."""
+    if server.kind != OWN:
+        return step.draft_length + 1
+    asked = int(server.states[place].draft_length)
+    step.draft_length = max(step.draft_length, asked)
+    return asked + 1
 
 
-def schedule_running(
-    limits: Limits, outcomes: Outcomes, server: Server, engine: Engine, step: Step
-) -> None:
+def schedule_running(limits: Limits, server: Server, engine: Engine, step: Step) -> None:
     """Schedule the running requests, in order of admission.
 
     Requests already scheduled are never preempted, so their totals are kept in local variables.
     """
     state, requests, running = engine.state, engine.requests, engine.running
-    verified = 0 if server.apart else step.draft_length + 1
+    verified = 0 if server.kind == OWN else step.draft_length + 1
     i = decoding = context = chunks = 0
     budget = step.budget
     while i < state.running:
@@ -147,7 +139,7 @@ def schedule_running(
         rest = request.prefill_tokens
         tokens = verified if rest == 0 else rest
         if tokens == 0:
-            tokens = verified_tokens(outcomes, server, request, running[i], step)
+            tokens = verified_tokens(server, running[i], step)
         if tokens > budget:
             tokens = budget
         short = tokens + limits.reserved_tokens - request.free_slots
@@ -166,9 +158,7 @@ def schedule_running(
     step.decoding, step.context = decoding, context
 
 
-def schedule_waiting(
-    limits: Limits, outcomes: Outcomes, server: Server, engine: Engine, step: Step
-) -> None:
+def schedule_waiting(limits: Limits, server: Server, engine: Engine, step: Step) -> None:
     """Admit waiting requests, the preempted ones first, as long as tokens and blocks are left."""
     state = engine.state
     while step.budget > 0 and state.running < limits.max_running:
@@ -186,7 +176,7 @@ def schedule_waiting(
         rest = whole - cached
         tokens = rest
         if rest == 0:
-            tokens = verified_tokens(outcomes, server, request, place, step)
+            tokens = verified_tokens(server, place, step)
         if tokens > step.budget:
             tokens = step.budget
         blocks = blocks_for(limits, cached + tokens + limits.reserved_tokens)
@@ -214,22 +204,20 @@ def schedule_waiting(
             step.context += request.context
 
 
-def schedule(
-    limits: Limits, outcomes: Outcomes, server: Server, engine: Engine, step: Step, length: int
-) -> None:
+def schedule(limits: Limits, server: Server, engine: Engine, step: Step, length: int) -> None:
     """Set the tokens that each request computes in the step; admit none if one was preempted."""
     step.draft_length, step.longer, step.budget = length, 0, limits.token_budget
     step.batch = step.decoding = step.context = step.chunks = step.prompt_tokens = 0
     step.accepted_tokens = step.emitted_tokens = 0
     preemptions = engine.state.preemptions
-    schedule_running(limits, outcomes, server, engine, step)
+    schedule_running(limits, server, engine, step)
     if engine.state.preemptions == preemptions:
-        schedule_waiting(limits, outcomes, server, engine, step)
+        schedule_waiting(limits, server, engine, step)
 
 
-def advance(outcomes: Outcomes, tables: Tables, server: Server, engine: Engine, step: Step) -> None:
+def advance(tables: Tables, server: Server, engine: Engine, step: Step) -> None:
     """Compute the time of the step, and advance the clock by it."""
-    seconds = step_time(outcomes, tables, server, engine, step)
+    seconds = step_time(tables, server, engine, step)
     engine.state.prefilled_tokens += step.prompt_tokens
     pass_time(engine, step.batch, step.decoding, seconds)
     step.time, step.step_time = engine.state.now, seconds
@@ -354,7 +342,7 @@ def coast(limits: Limits, tables: Tables, server: Server, engine: Engine) -> Non
             return
         context += request.context
     while steps < most and not is_next_there(engine):
-        pass_time(engine, batch, batch, at_context(tables.base, tables, 0, batch, context / batch))
+        pass_time(engine, batch, batch, at_context(tables, 0, batch, context / batch))
         context += batch
         steps += 1
     for i in range(batch):
@@ -389,10 +377,10 @@ def serve(
         step = log[min(state.steps, len(log) - 1)]
         arrive(engine)
         length = draft_length(server, state.last_batch)
-        schedule(limits, outcomes, server, engine, step, length)
+        schedule(limits, server, engine, step, length)
         if len(server.survival) > 0 and step.decoding > 0:
-            cut_drafts(outcomes, tables, server, engine, step)
-        advance(outcomes, tables, server, engine, step)
+            cut_drafts(tables, server, engine, step)
+        advance(tables, server, engine, step)
         emit(take_in, outcomes, server, engine, step)
         if BY_BATCH < server.kind < OWN and step.decoding > 0:
             learn(end_step, server, tables, step)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
 from types import FunctionType
 from typing import Any, cast
 
@@ -19,6 +20,20 @@ from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 Function = Callable[..., Any]
+
+WORTH_COMPILING = 1_000_000
+"""Output tokens from which numba is imported, where it is installed: Python takes some 3 seconds
+for them, and numba half of one to be ready, 5 the very first time [token]."""
+
+
+def has_numba() -> bool:
+    """Return whether numba is installed."""
+    return find_spec("numba") is not None
+
+
+def is_worth_compiling(tokens: float) -> bool:
+    """Return whether numba is installed and compiling pays for this many tokens [token]."""
+    return tokens >= WORTH_COMPILING and has_numba()
 
 
 @cache

@@ -38,7 +38,8 @@ def oracle_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
     """
     plan = np.empty(len(trace.proposed_tokens), np.uint8)
     asked, table = np.arange(times.max_draft_length + 1), times.table(pauses=True)
-    by_proposal = table.base[:, 1].T[:, np.minimum(asked, np.arange(256)[:, None]) + (asked > 0)]
+    by_row = table.base.reshape(-1, table.rows).T
+    by_proposal = by_row[:, np.minimum(asked, np.arange(256)[:, None]) + (asked > 0)]
     rows, which = trace.by_length(times.max_draft_length)
     ends, later = trace.starts + trace.output_tokens, context_at(trace, times)
     # requests of similar length together, because each is padded to the longest of its chunk

@@ -29,12 +29,11 @@ from specmodel.drafters.passes import Drafter
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture
 from specmodel.prediction.cautions import notes_of_run
-from specmodel.simulate.blocks import Sample, Source
 from specmodel.simulate.choices import choose
-from specmodel.simulate.named import named_requests
 from specmodel.simulate.policies.sglang import METHODS
 from specmodel.simulate.replays import assumed as assumed_of, simulate, summarise
 from specmodel.simulate.sampling import Variation
+from specmodel.simulate.sources import Sample, Source, named_requests
 from specmodel.simulate.times_alone import (
     DEFAULT_DRAFTER_UPKEEP,
     ReplayTimes,

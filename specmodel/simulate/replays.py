@@ -11,17 +11,11 @@ import pandas as pd
 from specmodel.answers.sweeps.workers import results
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
-from specmodel.simulate.blocks import (
-    SERVERS,
-    Source,
-    Work,
-    make_blocks,
-    replay_adapted,
-    replay_blocks,
-)
+from specmodel.simulate.blocks import SERVERS, Work, make_blocks, replay_adapted, replay_blocks
 from specmodel.simulate.choices import (
     BEST_FIXED,
     HINDSIGHT,
+    ORACLE,
     Choice,
     PolicyLike,
     check_choice,
@@ -29,9 +23,10 @@ from specmodel.simulate.choices import (
     policy_maker,
 )
 from specmodel.simulate.feedback import Policies
-from specmodel.simulate.plans import Plan
+from specmodel.simulate.plans import Plan, oracle_plan
 from specmodel.simulate.policies.policy import LearningPolicy, is_number
 from specmodel.simulate.sampling import Variation
+from specmodel.simulate.sources import Source
 from specmodel.simulate.times_alone import ReplayTimes
 
 Row = dict[str, Any]
@@ -115,7 +110,6 @@ def simulate(
     for choice in replayed:
         check_choice(choice, times)
     blocks = make_blocks(source, times, variation or Variation(), seed, len(replayed))
-    done: dict[int, dict[str, pd.DataFrame]] = {block.first: {} for block in blocks}
     # one process takes all policies block by block, and hands on the states that servers keep
     is_spread = min(workers, len(blocks)) > 1
     kept = [choice for choice in replayed if choice.state == "server" and is_spread]
@@ -125,12 +119,13 @@ def simulate(
     run = replay_blocks if is_spread else partial(replay_blocks, kept={})
     workers = min(workers, len(pieces))
     _check_workers(workers, replayed)
+    tables: dict[str, list[pd.DataFrame]] = {choice.name: [] for choice in replayed}
     for (own, policies), found in results(pieces, run, workers, processes=True):
-        for block, tables in zip(own, found, strict=True):
-            done[block.first] |= tables
+        for name, table in found:
+            tables[name].append(table)
         if progress is not None and policies[0] is pieces[0][1][0]:
             progress(sum(block.last - block.first for block in own))
-    return _joined(chosen, [done[first] for first in sorted(done)])
+    return _joined(chosen, tables)
 
 
 def _check_workers(workers: int, policies: Sequence[Choice]) -> None:
@@ -158,16 +153,16 @@ def assumed(policy: PolicyLike, policy_state: str | None = None) -> str:
     return "; ".join([*learned, *choice.notes])
 
 
-def _joined(chosen: Sequence[Choice], blocks: Sequence[dict[str, pd.DataFrame]]) -> pd.DataFrame:
+def _joined(chosen: Sequence[Choice], tables: dict[str, list[pd.DataFrame]]) -> pd.DataFrame:
     """Return the records of all blocks, policy by policy."""
     names = {choice.name: choice.name for choice in chosen}
     if BEST_FIXED in names:
         names[BEST_FIXED] = min(
-            (name for name in blocks[0] if name.startswith("fixed:")),
-            key=lambda name: sum(float(block[name]["time"].sum()) for block in blocks),
+            (name for name in tables if name.startswith("fixed:")),
+            key=lambda name: sum(float(table["time"].sum()) for table in tables[name]),
         )
-    tables = [block[name] for name in names.values() for block in blocks]
-    records = pd.concat(tables, ignore_index=True)
+    every = [table for name in names.values() for table in tables[name]]
+    records = pd.concat(every, ignore_index=True)
     policies = np.repeat(np.arange(len(names)), len(records) // len(names))
     labels = [
         name.replace("fixed", label, 1) if label == BEST_FIXED else label
@@ -222,8 +217,8 @@ def timeline(
             drawn, at = block.draw(), request - block.first
             if policies is None:
                 settled: Any = LearningPolicy(choice.draft_length or 0)
-                if choice.planner is not None:
-                    settled = Plan(choice.planner(drawn.trace.part(at, at + 1), times))
+                if choice.name == ORACLE:
+                    settled = Plan(oracle_plan(drawn.trace.part(at, at + 1), times))
                 policies = Policies({request: settled}.get, 0)
             steps.clear()
             pauses = choice.draft_length is None

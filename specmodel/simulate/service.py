@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -19,18 +18,14 @@ from specmodel.simulate.disaggregated import DisaggregatedPrefill
 from specmodel.simulate.drafting import Drafting
 from specmodel.simulate.limits import Scheduler, check_fits, limits_for
 from specmodel.simulate.loop import serve
-from specmodel.simulate.machine_code import as_lists, compiled_function
+from specmodel.simulate.machine_code import as_lists, compiled_function, is_worth_compiling
 from specmodel.simulate.outcome import EDGES, Run
 from specmodel.simulate.requests import LONGEST, NOISE, Requests
-from specmodel.simulate.sampling import Noise, stream
+from specmodel.simulate.sampling import stream
 from specmodel.simulate.state import Engine, Limits, Request, State, Step, as_array, records
 from specmodel.simulate.tables import TabulatedTimes
 from specmodel.simulate.times import tabulate
 from specmodel.simulate.traces import Trace
-
-WORTH_COMPILING = 1_000_000
-"""Output tokens from which numba is imported, where it is installed: Python takes some 3 seconds
-for them, and numba half of one to be ready, 5 the very first time [token]."""
 
 
 class Service(Struct, frozen=True, kw_only=True, eq=False):
@@ -42,8 +37,6 @@ class Service(Struct, frozen=True, kw_only=True, eq=False):
         Seconds of a step, what its scheduler takes, and what memory holds.
     drafts, acceptance
         What decides draft lengths, and how drafts fare: at random by position, or as recorded.
-    noise
-        Of the steps of a trace's requests, where each has its own.
     by_context
         Acceptance from each context length on, in ascending order, where it varies with it [token].
     acceptance_by_request
@@ -59,7 +52,6 @@ class Service(Struct, frozen=True, kw_only=True, eq=False):
     limits: Limits
     drafts: Drafting = field(default_factory=Drafting)
     acceptance: Acceptance | Trace | None = None
-    noise: Noise | None = None
     by_context: Mapping[float, Acceptance] = field(default_factory=dict)
     acceptance_by_request: float = 0.0
     prefix_hit_rate: float = 0.0
@@ -125,8 +117,7 @@ class Service(Struct, frozen=True, kw_only=True, eq=False):
         )
         longest, acceptance = self.drafts.max_draft_length, self.acceptance
         if isinstance(acceptance, Trace):
-            proposes = bool(self.times.empty)
-            outcomes = of_trace(acceptance, longest, self.noise, proposes=proposes)
+            outcomes = of_trace(acceptance, longest)
         else:
             spread = self.acceptance_by_request
             outcomes = at_random(acceptance, self.by_context, longest, spread)
@@ -134,8 +125,7 @@ class Service(Struct, frozen=True, kw_only=True, eq=False):
         if not compiled:
             parts = [as_lists(part) for part in parts]
         outcomes, tables, engine = parts
-        apart = len(outcomes.proposed) > 0
-        server = self.drafts.fresh(requests.count, apart=apart, for_python=not compiled)
+        server = self.drafts.fresh(requests.count, for_python=not compiled)
         loop(limits, outcomes, tables, server, engine)
         return _run(requests, engine, limits, places)
 
@@ -206,16 +196,6 @@ def prepare(
         token_budget=limits.token_budget,
     )
     return Service(times=times, limits=limits)
-
-
-def has_numba() -> bool:
-    """Return whether numba is installed."""
-    return find_spec("numba") is not None
-
-
-def is_worth_compiling(tokens: float) -> bool:
-    """Return whether numba is installed and compiling pays for this many tokens [token]."""
-    return tokens >= WORTH_COMPILING and has_numba()
 
 
 def _run(requests: Requests, engine: Engine, limits: Limits, places: NDArray[np.int64]) -> Run:

@@ -133,34 +133,28 @@ class Step:
     free_blocks: int
 
 
+NOTHING = np.zeros(0, np.int64)
+"""A field of `Outcomes` that is not read."""
+
+
 class Outcomes(NamedTuple):
     """What comes of drafts: as a trace has it, or at random by thresholds of noise.
 
-    Request i of a trace starts at `first[i]` and has `lengths[i]` positions. At each stand the
-    tokens that the drafter proposes, empty where these are all that were asked for, and those that
-    are accepted, in rows, of which that of a draft length begins at `rows` [token]. Noise is drawn
-    by position, or empty: how far the experts that a pass loads change, beyond `experts` of the
-    request, and the factor on the time of a step, both by levels of what was drawn [-].
+    Request i of a trace starts at `first[i]` and has `lengths[i]` positions, at which as many
+    tokens of a draft are `accepted` [token].
 
     `thresholds` are by draft length, of at most `longest`, and position. `contexts`, in ascending
     order, are where the next table of thresholds begins to hold. There is such a set of tables for
     each of `classes` classes of requests, equally many in each; a request's key decides its class.
     """
 
-    proposed: Any
-    accepted: Any
-    rows: Any
-    first: Any
-    lengths: Any
-    experts: Any
-    expert_draws: Any
-    noise_draws: Any
-    expert_levels: Any
-    noise_levels: Any
-    thresholds: Any
-    longest: int
-    contexts: Any
-    classes: int
+    accepted: Any = np.zeros(0, np.uint8)
+    first: Any = NOTHING
+    lengths: Any = NOTHING
+    thresholds: Any = NOTHING
+    longest: int = 1
+    contexts: Any = NOTHING
+    classes: int = 1
 
 
 class Limits(NamedTuple):
@@ -183,13 +177,12 @@ class Server(NamedTuple):
 
     `by_batch` has, for each batch size from 0, a draft length if `kind` is `BY_BATCH` [token], else
     the index of one of the `states` of learning policies; if it is `OWN` these are by request. The
-    last entry holds for larger batches. Drafts of one step are `apart` if they may have different
-    lengths. Where drafts are cut before they are verified, `survival` has the mean chances that at
-    least 1, 2, ... tokens are accepted, by which it is done; else it is empty [-].
+    last entry holds for larger batches. Where drafts are cut before they are verified, `survival`
+    has the mean chances that at least 1, 2, ... tokens are accepted, by which it is done; else it
+    is empty [-].
     """
 
     kind: int
-    apart: bool
     by_batch: Any
     states: Any
     survival: Any

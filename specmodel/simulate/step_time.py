@@ -1,29 +1,37 @@
-"""Seconds of a scheduled step, as the loop over steps looks them up."""
+"""Seconds of a scheduled step, as the loop looks them up, and how much of its drafts it verifies.
 
-from specmodel.simulate.accepted import position_of
-from specmodel.simulate.state import OWN, Engine, Outcomes, Server, Step
+Adaptive verification is vLLM's. All drafts are made in full. Of the drafted tokens of all requests,
+a step verifies as many of those that are likeliest to be accepted as give most expected tokens over
+its time, in which tokens of prompts take part: a step that reads a prompt verifies less, to stay
+within the largest CUDA graph (vLLM 0.33, ``AdaptiveVerificationManager.get_num_tokens`` in
+``v1/worker/gpu/spec_decode/adaptive_verification.py``; its table of times is flat between captured
+sizes, jumps behind the last one, and knows one context).
+
+vLLM ranks tokens by the drafter's confidence in each. Nothing records it, so that requests are
+alike here, by mean survival: they verify whole lengths, or what fills the largest graph.
+"""
+
+from specmodel.simulate.state import OWN, Engine, Server, Step
 from specmodel.simulate.tables import Tables, at_context, prompt_time
 
 
-def step_time(
-    outcomes: Outcomes, tables: Tables, server: Server, engine: Engine, step: Step
-) -> float:
+def step_time(tables: Tables, server: Server, engine: Engine, step: Step) -> float:
     """Return the time of a step [s].
 
-    Requests that verify one token more each add what the last one of all of them does.
+    Requests that verify one token more each add what the last one of all of them does. With drafts
+    of their own, it is the mean over requests of what it would take if all were like them.
     """
     seconds = 0.0
     if step.decoding > 0:
         context = step.context / step.decoding
-        if server.apart:
-            seconds = apart_time(outcomes, tables, server, engine, step, context)
+        if server.kind == OWN:
+            seconds = own_time(tables, engine, step, context)
         else:
-            column = step.draft_length + tables.empty if step.draft_length > 0 else 0
-            seconds = at_context(tables.base, tables, column, step.decoding, context)
+            seconds = at_context(tables, step.draft_length, step.decoding, context)
             if step.longer > 0:
                 column = step.draft_length - 1 if step.draft_length > 0 else 0
-                low = at_context(tables.base, tables, column, step.decoding, context)
-                high = at_context(tables.base, tables, column + 1, step.decoding, context)
+                low = at_context(tables, column, step.decoding, context)
+                high = at_context(tables, column + 1, step.decoding, context)
                 seconds += (high - low) * step.longer / step.decoding
     if step.prompt_tokens > 0:
         seconds += prefill_time(tables, engine, step)
@@ -50,26 +58,39 @@ def prefill_time(tables: Tables, engine: Engine, step: Step) -> float:
     return seconds
 
 
-def apart_time(
-    outcomes: Outcomes, tables: Tables, server: Server, engine: Engine, step: Step, context: float
-) -> float:
-    """Return the mean over requests of what a step would take if all were like them [s].
-
-    That is with drafts of this length, and noise of this position.
-    """
+def own_time(tables: Tables, engine: Engine, step: Step, context: float) -> float:
+    """Return the mean over requests of what a step would take if all had drafts as long [s]."""
     seconds = 0.0
     for i in range(engine.state.running):
-        place = engine.running[i]
-        request = engine.requests[place]
+        request = engine.requests[engine.running[i]]
         if request.prefill_tokens == 0 and request.scheduled_tokens > 0:
-            asked = server.states[place].draft_length if server.kind == OWN else step.draft_length
-            column = request.scheduled_tokens - 1 + tables.empty if asked > 0 else 0
-            usual = at_context(tables.base, tables, column, step.decoding, context)
-            if len(outcomes.noise_draws) > 0:
-                at = position_of(outcomes, request, place)
-                noise = outcomes.experts[place % len(outcomes.first)]
-                noise += outcomes.expert_levels[outcomes.expert_draws[at]]
-                more = at_context(tables.slope, tables, column, step.decoding, context)
-                usual = (usual + more * noise) * outcomes.noise_levels[outcomes.noise_draws[at]]
-            seconds += usual
+            verified = request.scheduled_tokens - 1
+            seconds += at_context(tables, verified, step.decoding, context)
     return seconds / step.decoding
+
+
+def cut_drafts(tables: Tables, server: Server, engine: Engine, step: Step) -> None:
+    """Cut the drafts of a step to those tokens that are verified.
+
+    All its requests emit, but for one whose prompt goes on, where the step's tokens ran out.
+    """
+    most, expected = step.draft_length, float(step.batch - (step.budget == 0))
+    beside = step.decoding + step.prompt_tokens * tables.spread
+    best, length, longer = 0.0, 0, 0
+    for k in range(most + 1):
+        room = tables.graph_tokens - beside - k * step.decoding
+        for filled in range(2 if k < most and 0 < room < step.decoding else 1):
+            step.draft_length, step.longer = k, int(room) if filled else 0
+            more = step.longer * server.survival[k] if filled else 0.0
+            pace = (expected + more) / step_time(tables, server, engine, step)
+            if pace > best:
+                best, length, longer = pace, step.draft_length, step.longer
+        if k < most:
+            expected += step.decoding * server.survival[k]
+    step.draft_length, step.longer = length, longer
+    for i in range(engine.state.running):
+        request = engine.requests[engine.running[i]]
+        if request.prefill_tokens == 0 and request.scheduled_tokens > 0:
+            verified = 1 + length + (longer > 0)
+            longer -= longer > 0
+            request.scheduled_tokens = min(request.scheduled_tokens, verified)

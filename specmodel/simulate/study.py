@@ -24,9 +24,10 @@ from specmodel.simulate.closed_forms import LoadCurves, chain_state, load_curves
 from specmodel.simulate.disaggregated import disaggregated
 from specmodel.simulate.drafting import drafting, verifying
 from specmodel.simulate.limits import usual_scheduler
+from specmodel.simulate.machine_code import is_worth_compiling
 from specmodel.simulate.outcome import Run
 from specmodel.simulate.requests import Arrivals, Lengths, Requests, draw_requests
-from specmodel.simulate.service import Service, is_worth_compiling, prepare
+from specmodel.simulate.service import Service, prepare
 from specmodel.simulate.times import drafting_in_full
 from specmodel.simulate.traces import Trace
 from specmodel.simulate.traces.statistics import steps_at

@@ -1,4 +1,4 @@
-"""Times of steps: tabulated by draft, requests and context, as every loop over steps reads them."""
+"""Times of steps: tabulated by draft, requests and context, as the loop of a server reads them."""
 
 from typing import Any, NamedTuple
 
@@ -11,21 +11,16 @@ from specmodel.base.units import FloatArray, Numeric
 class Tables(NamedTuple):
     """Step times as loops read them: flat arrays or lists, and their sizes.
 
-    `base` is by column of draft, requests and row of context, of which `rows_per_token` make a
-    token, 0 where times do not depend on context. The column is the draft length; with `empty` it
-    is what is verified, behind a column for steps that ask for no draft. `slope` is of the same
-    shape or empty: `TabulatedTimes.slope`. `more` is by draft length and nodes of requests, chunks'
-    tokens and entries seen, `lengths` of them for steps of up to `graph_tokens`, and as many for
-    others, of which tokens of prompts count `spread` times, where other replicas wait for the one
-    that reads them.
+    `base` is by draft length, requests and row of context, of which `rows_per_token` make a token.
+    `more` is by draft length and nodes of requests, chunks' tokens and entries seen, `lengths` of
+    them for steps of up to `graph_tokens`, and as many for others, of which tokens of prompts count
+    `spread` times, where other replicas wait for the one that reads them.
     """
 
     base: Any
-    slope: Any
     requests: int
     rows: int
     rows_per_token: float
-    empty: int
     lengths: int
     graph_tokens: float
     spread: float
@@ -41,14 +36,9 @@ class TabulatedTimes(Struct, frozen=True, kw_only=True, eq=False):
     Parameters
     ----------
     base
-        Steps without prompts, by column of draft, requests from 0, and row of context [s].
+        Steps without prompts, by draft length, requests from 0, and row of context [s].
     context_step
-        Context between two rows, the first of which has none; infinite where it does not matter
-        [token].
-    slope, empty
-        How much longer steps would take with twice the experts beyond those of one token, of the
-        same shape, None where they never vary [s]; and 1 where columns are what is verified, behind
-        one for steps that ask for no draft, or 0 where they are draft lengths [-].
+        Context between two rows, the first of which has none [token].
     more, nodes
         What chunks of prompts add, by draft length and three nodes; all of the step where nothing
         decodes [s]. These are requests that decode [request], tokens of all chunks, and entries
@@ -65,13 +55,11 @@ class TabulatedTimes(Struct, frozen=True, kw_only=True, eq=False):
     nodes: tuple[FloatArray, FloatArray, FloatArray]
     graph_tokens: float = np.inf
     spread: float = 1.0
-    slope: FloatArray | None = None
-    empty: int = 0
 
     @property
     def max_draft_length(self) -> int:
         """Longest draft with a time [token]."""
-        return len(self.base) - 1 - self.empty
+        return len(self.base) - 1
 
     @property
     def max_requests(self) -> int:
@@ -80,8 +68,7 @@ class TabulatedTimes(Struct, frozen=True, kw_only=True, eq=False):
 
     def step_time(self, draft_length: int, requests: Numeric, context: Numeric) -> FloatArray:
         """Return the time of steps without prompts, at a batch size and mean context [s]."""
-        column = draft_length + self.empty if draft_length else 0
-        table, size = self.base[column], np.asarray(requests, dtype=float)
+        table, size = self.base[draft_length], np.asarray(requests, dtype=float)
         rows = np.minimum(np.asarray(context) / self.context_step, table.shape[1] - 1.001)
         row, low = rows.astype(int), np.minimum(size.astype(int), self.max_requests - 1)
         ends = [table[n, row] + (rows - row) * (table[n, row + 1] - table[n, row])
@@ -112,11 +99,10 @@ class TabulatedTimes(Struct, frozen=True, kw_only=True, eq=False):
     def flat(self) -> Tables:
         """Return the tables as the loop reads them."""
         _, requests, rows = self.base.shape
-        slope = np.zeros(0) if self.slope is None else self.slope
-        arrays = (self.base, slope, self.more, *self.nodes)
-        base, slope, more, *nodes = (np.ascontiguousarray(each.ravel(), float) for each in arrays)
-        sizes = requests, rows, 1 / self.context_step, self.empty, len(self.base)
-        return Tables(base, slope, *sizes, self.graph_tokens, float(self.spread), more, *nodes)
+        arrays = (self.base, self.more, *self.nodes)
+        base, more, *nodes = (np.ascontiguousarray(each.ravel(), float) for each in arrays)
+        sizes = requests, rows, 1 / self.context_step, len(self.base)
+        return Tables(base, *sizes, self.graph_tokens, float(self.spread), more, *nodes)
 
 
 def below(nodes: Any, value: float) -> int:
@@ -131,15 +117,15 @@ def below(nodes: Any, value: float) -> int:
     return low
 
 
-def at_context(values: Any, tables: Tables, column: int, requests: int, context: float) -> float:
-    """Return `base` or `slope`, of steps without prompts, at a mean context [s]."""
+def at_context(tables: Tables, length: int, requests: int, context: float) -> float:
+    """Return the time of a step without prompts, at a mean context [s]."""
     rows = context * tables.rows_per_token
     row = int(rows)
     if row > tables.rows - 2:
         row = tables.rows - 2
-    at = (column * tables.requests + requests) * tables.rows + row
-    low: float = values[at]
-    high: float = values[at + 1]
+    at = (length * tables.requests + requests) * tables.rows + row
+    low: float = tables.base[at]
+    high: float = tables.base[at + 1]
     return low + (rows - row) * (high - low)
 
 

@@ -3,7 +3,7 @@
 import math
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -14,7 +14,6 @@ from specmodel.base.tables import need_columns, numbers, read_table
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times
-from specmodel.simulate.tables import TabulatedTimes
 from specmodel.simulate.traces import LONGEST_DRAFT
 
 DEFAULT_DRAFTER_UPKEEP = 0.025
@@ -30,6 +29,20 @@ FASTEST, SLOWEST = 1e-9, 1e6
 """Bounds of measured step times [s]."""
 
 _ARGUMENT = "step_times"
+
+
+class StepTable(NamedTuple):
+    """Step times as the serial loop reads them, flat, by column of draft and row of context.
+
+    A step of draft length K that verifies v draft tokens has column v + (K > 0); `slope` is how
+    much longer it would take with twice the experts beyond those of one token [s]. Of its `rows` of
+    context `rows_per_token` make a token, 0 where context does not matter.
+    """
+
+    base: Any
+    slope: Any
+    rows: int
+    rows_per_token: float
 
 
 class ReplayTimes(Struct, frozen=True, kw_only=True, eq=False):
@@ -88,25 +101,20 @@ class ReplayTimes(Struct, frozen=True, kw_only=True, eq=False):
         """The times by context: these times first, then those in `later`."""
         return self, *self.later
 
-    def table(self, *, pauses: bool) -> TabulatedTimes:
+    def table(self, *, pauses: bool) -> StepTable:
         """Return the table of these times, whose contexts count from the first row on.
 
-        A step of draft length K that verifies v draft tokens is found in column v + (K > 0). Draft
-        length 0 takes the paused time of a deployment that may draft later, or else a decode step.
+        Draft length 0 takes the paused time of a deployment that may draft later, or else a decode
+        step.
         """
-        rows = self.rows if self.later else (self, self)
-        plain = [row.paused_time if pauses else row.forward_time for row in rows]
-        steps = [[time, *row.step_time] for time, row in zip(plain, rows, strict=True)]
-        both = np.array([steps, [[0.0, *row.expert_time] for row in rows]])
-        base, slope = np.repeat(both.swapaxes(1, 2)[:, :, None], 2, axis=2)
-        ends = np.array([0.0, 1.0])
-        return TabulatedTimes(
-            base=base,
-            slope=slope,
-            empty=1,
-            context_step=self.context_step if self.later else np.inf,
-            more=np.zeros((len(base), 2, 2, 2)),
-            nodes=(ends, ends, ends),
+        plain = [row.paused_time if pauses else row.forward_time for row in self.rows]
+        base = [[time, *row.step_time] for time, row in zip(plain, self.rows, strict=True)]
+        slope = [[0.0, *row.expert_time] for row in self.rows]
+        return StepTable(
+            base=np.ravel(base, order="F"),
+            slope=np.ravel(slope, order="F"),
+            rows=len(base),
+            rows_per_token=1 / self.context_step if self.later else 0.0,
         )
 
     def up_to(self, max_draft_length: int) -> "ReplayTimes":

@@ -11,10 +11,11 @@ from msgspec import Struct, field
 from specmodel.base.units import check
 from specmodel.simulate.capacity import NOTHING, Capacity, Load, Targets, load_of, search, widened
 from specmodel.simulate.closed_forms import LoadCurves, chain_state
+from specmodel.simulate.machine_code import is_worth_compiling
 from specmodel.simulate.outcome import WARM_UP, Run
 from specmodel.simulate.requests import ASKED, LENGTHS, Arrivals, Lengths, Requests, cut
 from specmodel.simulate.sampling import stream
-from specmodel.simulate.service import Service, is_worth_compiling
+from specmodel.simulate.service import Service
 from specmodel.simulate.study import Study
 
 RESIDENCES = 20

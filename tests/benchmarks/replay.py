@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from specmodel import deploy
-from specmodel.simulate import ReplayTimes, Sample, blocks, replay_times, simulate
+from specmodel.simulate import ReplayTimes, Sample, machine_code, replay_times, simulate
 from specmodel.simulate.traces import Trace, join_traces, load_preset, sample_trace
 
 
@@ -65,7 +65,7 @@ def rate(trace: Trace | Sample, policy: object, times: ReplayTimes) -> tuple[int
 
 def main(rounds: int, is_plain: bool) -> None:
     if is_plain:
-        blocks.WORTH_COMPILING = float("inf")
+        machine_code.WORTH_COMPILING = float("inf")
     growing, times = step_times(growth=8192), step_times()
     few = 1 if is_plain else 34
     recorded, drawn = uneven(few), even(8192 // (8 if is_plain else 1))

@@ -48,4 +48,4 @@ def test_gains_of_long_drafts_are_met_as_those_of_short_ones(grid):
     is_held = grid["batch"] * grid["verify_tokens"] <= HELD
     for length in (1, 5):
         rows = grid[is_held & (grid["batch"] != DIP) & (grid["draft_length"] == length)]
-        assert batches(rows)["gain_error"].mean() == pytest.approx(0, abs=0.04), length
+        assert batches(rows)["gain_error"].mean() == pytest.approx(0, abs=0.045), length

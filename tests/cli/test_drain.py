@@ -18,14 +18,13 @@ def test_the_page_begins_with_what_to_do_and_has_80_columns(run):
     assert len(widest(page)) <= 80
 
 
-def test_the_makespan_is_that_of_the_formula_and_all_columns_have_a_meaning(document):
-    line = f"load {WHERE} --drain 16 {LENGTHS} --policy none,fixed:2 --by-formula"
+def test_all_columns_have_a_meaning(document):
+    line = f"load {WHERE} --drain 16 {LENGTHS} --policy none,fixed:2"
     found = document(f"{line} --gpu-hour-price 2")
     assert found["drain"] == {"prompts": 16, "samples": 1, "servers": 1, "finished": 1.0}
     assert found["units"]["makespan"] == found["facts"]["makespan"]["unit"] == "s"
     assert found["facts"]["makespan"]["value"] == min(row["makespan"] for row in found["rows"])
     for row in found["rows"]:
-        assert row["makespan"] == row["makespan_closed"]
         assert row["cost"] == pytest.approx(2 * row["gpu_hours"])
         by_size = {f"{kind}_at_{size}" for kind in ("share", "last") for size in (2, 4, 8, 16)}
         assert {*row} - by_size <= {*meanings()}

@@ -33,7 +33,7 @@ def test_the_page_begins_with_one_sentence_and_has_80_columns(run):
 
 
 def test_without_numba_runs_are_fewer_and_that_is_said(ended, monkeypatch):
-    monkeypatch.setattr("specmodel.simulate.service.find_spec", lambda name: None)
+    monkeypatch.setattr("specmodel.simulate.machine_code.find_spec", lambda name: None)
     line = "--prompt-length 100 --output-length 20 --tpot-target 12ms --policy none"
     _, page, err = ended(f"load qwen3-30b-a3b h100 {line} --verbose")
     assert "without numba the search is coarse, with 2 short runs at each rate" in err

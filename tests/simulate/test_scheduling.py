@@ -238,7 +238,7 @@ def test_recorded_acceptance_is_met_position_by_position():
 
 def test_a_step_takes_the_draft_length_of_the_batch_before():
     requests = draw_requests(Arrivals(users=4), Lengths(prompt_tokens=5, output_tokens=40), 4)
-    by_batch = Drafting(name="by batch", by_batch=(2, 2, 1, 0, 0), max_draft_length=2)
+    by_batch = Drafting(by_batch=(2, 2, 1, 0, 0), max_draft_length=2)
     limits = Limits(blocks=10_000, reserved_tokens=2)
     service = Service(
         times=growing_times(2, 8), limits=limits, drafts=by_batch, acceptance=ACCEPTED

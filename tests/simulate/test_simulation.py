@@ -23,7 +23,7 @@ from specmodel.simulate import (
     summarise,
     timeline,
 )
-from specmodel.simulate.blocks import make_blocks, replay_adapted
+from specmodel.simulate.blocks import DrawnBlock, make_blocks, replay_adapted, serial_loop
 from specmodel.simulate.feedback import Policies
 from specmodel.simulate.machine_code import compiled_function
 from specmodel.simulate.policies import (
@@ -36,7 +36,6 @@ from specmodel.simulate.policies import (
 )
 from specmodel.simulate.policies.policy import LearningPolicy, learn_nothing
 from specmodel.simulate.sampling import draw_noise
-from specmodel.simulate.serial_loop import DrawnBlock, serial_loop
 from specmodel.simulate.traces import trace_statistics
 
 NONE = Variation(timing_noise=0.0, request_expert_spread=0.0, step_expert_spread=0.0)
@@ -469,7 +468,7 @@ def test_the_default_spread_of_a_step_is_that_of_random_routing():
 
 
 def test_the_same_seed_gives_the_same_records_on_any_number_of_workers(times, monkeypatch):
-    monkeypatch.setattr("specmodel.simulate.blocks.BLOCK_REQUESTS", 16)
+    monkeypatch.setattr("specmodel.simulate.sources.BLOCK_REQUESTS", 16)
     policies = ["cascade", "goodput", "sglang", "bandit:width=0.1", "oracle", "best-fixed"]
     sample = Sample(
         processes=[iid_process(0.6, 9), iid_process(0.2, 9)], num_requests=50, output_tokens=60

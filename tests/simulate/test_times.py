@@ -114,7 +114,7 @@ def test_the_loop_reads_the_table_as_it_stands(tabled):
     random = np.random.default_rng(0)
     for _ in range(50):
         k, n, c = int(random.integers(3)), int(random.integers(1, 41)), random.uniform(0, 2900)
-        assert tables.at_context(flat.base, flat, k, n, c) == pytest.approx(
+        assert tables.at_context(flat, k, n, c) == pytest.approx(
             float(table.step_time(k, n, c)), rel=1e-12
         )
         tokens, seen = random.uniform(1, 2048), random.uniform(1, 2900)

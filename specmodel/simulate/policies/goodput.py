@@ -32,8 +32,7 @@ def goodput_step(
 ) -> None:
     """Choose the draft length of a server's next step, by the times of this batch."""
     for k in range(s.longest + 1):
-        column = k + tables.empty if k > 0 else 0
-        s.step_time[k] = at_context(tables.base, tables, column, decoding, context)
+        s.step_time[k] = at_context(tables, k, decoding, context)
     next_length(s)
 
 

@@ -4,7 +4,10 @@ import inspect
 import numbers
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
+
+import numpy as np
+from msgspec import Meta, ValidationError, convert
 
 from specmodel.base.errors import InputError
 
@@ -167,26 +170,22 @@ def scheduled_draft_lengths(schedule: Sequence[Sequence[int]], max_batch_size: i
     >>> scheduled_draft_lengths([[1, 2, 3], [4, 64, 2]], 5)
     [0, 3, 3, 3, 2, 2]
     """
-    expected = "[first batch size, last batch size, draft length]"
-    if not isinstance(schedule, Sequence) or not schedule:
-        raise InputError("table", schedule, f"at least one {expected}")
-    for entry in schedule:
-        is_entry = isinstance(entry, Sequence) and len(entry) == 3
-        if not is_entry or any(type(number) is not int for number in entry):
-            raise InputError("table", entry, expected)
-        if entry[0] > entry[1] or entry[2] < 0:
-            expected = "a range that is not reversed, and a length of at least 0"
-            raise InputError("table", list(entry), expected)
-    lengths, end = [0], 0
-    for first, last, length in sorted(schedule, key=list):
-        if first != 1 and end == 0:
-            expected = "ranges of which the first starts at 1"
-            raise InputError("table", [first, last, length], expected)
-        if first <= end:
-            expected = f"ranges that do not overlap: another holds {first} too"
-            raise InputError("table", [first, last, length], expected)
-        before = lengths[-1]
-        lengths += [before] * (min(first, max_batch_size + 1) - len(lengths))
-        lengths += [length] * (min(last, max_batch_size) + 1 - len(lengths))
-        end = last
-    return lengths + [lengths[-1]] * (max_batch_size + 1 - len(lengths))
+    try:
+        entries = convert(schedule, Annotated[list[tuple[int, int, int]], Meta(min_length=1)])
+    except ValidationError:
+        expected = "entries of [first batch size, last batch size, draft length], at least one"
+        raise InputError("table", schedule, expected) from None
+    before = [0, 0, 0]
+    for entry in map(list, sorted(entries)):
+        first, last, length = entry
+        if first > last or length < 0:
+            raise InputError("table", entry, "a range that is not reversed, and no length below 0")
+        if first != 1 and before[1] == 0:
+            raise InputError("table", entry, "ranges of which the first starts at 1")
+        if first <= before[1]:
+            raise InputError("table", entry, f"no overlap: another range holds {first} too")
+        before = entry
+    firsts, _, lengths = zip(*sorted(entries), strict=True)
+    which = np.searchsorted(firsts, np.arange(max_batch_size + 1), side="right")
+    found: list[int] = np.array([0, *lengths])[which].tolist()
+    return found

@@ -22,8 +22,8 @@ MATCHES = ("first", "last")
 
 ID_KEYS = ("prompt_token_ids", "output_token_ids")
 
-MOST_ID = 2**62
-"""Largest token id [-]."""
+MOST_ID = 2**53
+"""Largest token id, which a float still holds [-]."""
 
 TokenIds = NDArray[np.int64]
 """Token ids of a text in their order."""
@@ -136,8 +136,8 @@ def _compared(
 
 
 def _ids(values: Any, name: str) -> TokenIds:
-    kind = "token ids, whole numbers of at least 0"
-    return whole_numbers(values, name, kind, MOST_ID).astype(np.int64)
+    is_empty = isinstance(values, Sequence | np.ndarray) and not len(values)
+    return np.zeros(0, np.int64) if is_empty else whole_numbers(values, name, MOST_ID)
 
 
 def read_tokens(path: str | Path) -> tuple[list[TokenIds], list[TokenIds]]:

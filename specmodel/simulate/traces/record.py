@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError
+from specmodel.base.units import check
 
 LONGEST_DRAFT = 255
 """Longest draft that a trace can record [token]."""
@@ -108,20 +109,15 @@ def collect_trace(
     )
 
 
-def check_request(
-    counts: Mapping[str, Any], max_draft_length: int, where: str
-) -> tuple[Counts, ...]:
+def check_request(counts: Mapping[str, Any], longest: int, where: str) -> tuple[Counts, ...]:
     """Return what a request has by position, checked: proposed tokens first, then accepted ones.
 
     Errors say that it is `where`.
     """
-    kind = f"whole numbers from 0 to max_draft_length = {max_draft_length}, at least one"
-    checked = list[Counts]()
-    for name, values in counts.items():
-        found = whole_numbers(values, f"{where} {name}", kind, max_draft_length)
-        if not len(found):
-            raise InputError(f"{where} {name}", values, f"a list of {kind}")
-        checked.append(found.astype(np.uint8))
+    checked = [
+        whole_numbers(values, f"{where} {name}", longest).astype(np.uint8)
+        for name, values in counts.items()
+    ]
     proposed = checked[0]
     for name, accepted in zip(counts, checked, strict=True):
         if len(accepted) != len(proposed):
@@ -166,22 +162,9 @@ def join_traces(traces: Sequence[Trace]) -> Trace:
     )
 
 
-def whole_numbers(values: Any, name: str, kind: str, maximum: int) -> NDArray[Any]:
-    """Return a list of whole numbers from 0 to a maximum as an array; `kind` says what they are."""
-    expected = f"a list of {kind}"
-    is_array = isinstance(values, np.ndarray) and values.ndim == 1
-    if not is_array and not isinstance(values, list | tuple):
-        raise InputError(name, values, expected)
-    # types are compared because an array takes true for 1
-    types = set(map(type, values[:1] if is_array else values))
-    if not all(map(_is_whole, types)):
-        raise InputError(name, next(v for v in values if not _is_whole(type(v))), expected)
-    array = np.asarray(values)
-    if array.size and not 0 <= array.min() <= array.max() <= maximum:
-        place = next(i for i, value in enumerate(values) if not 0 <= value <= maximum)
-        raise InputError(f"{name}[{place}]", int(values[place]), expected)
-    return array
-
-
-def _is_whole(kind: type) -> bool:
-    return kind is not bool and issubclass(kind, int | np.integer)
+def whole_numbers(values: Any, name: str, maximum: int) -> NDArray[np.int64]:
+    """Return a list of whole numbers from 0 to a maximum as an array."""
+    found = check(name, values, minimum=0, maximum=maximum, whole=True)
+    if found.ndim != 1:
+        raise InputError(name, values, "a list of whole numbers")
+    return found.astype(np.int64)

@@ -47,8 +47,8 @@ def test_what_is_no_policy_is_not_called(refuse):
 @pytest.mark.slow
 def test_the_folder_is_on_the_path_only_while_a_policy_of_the_users_is_imported(folder):
     """A module there that is named as a standard one is not taken for it, by workers neither."""
-    program = "import sys; from specmodel import cli; from specmodel.simulate import blocks;"
-    program += " blocks.BLOCK_REQUESTS = 30; sys.exit(cli.main())"
+    program = "import sys; from specmodel import cli; from specmodel.simulate import sources;"
+    program += " sources.BLOCK_REQUESTS = 30; sys.exit(cli.main())"
     for policies in ("none,cascade", f"none,{MINE}:Helped", f"./{MINE}.py:Helped"):
         typed = shlex.split(f"{MEASURED} --policy {policies} --workers 2 --trace code-ngram")
         sizes = ["--requests", "100", "--output-tokens", "2"]
@@ -140,7 +140,7 @@ def test_nothing_is_written_if_a_policy_fails_on_the_way(option, folder, refuse)
     ("Returns:what=object", "--policy Returns: got 'object'"),
 )
 def test_what_workers_cannot_do(policy, told, refuse, monkeypatch):
-    monkeypatch.setattr("specmodel.simulate.blocks.BLOCK_REQUESTS", 500)
+    monkeypatch.setattr("specmodel.simulate.sources.BLOCK_REQUESTS", 500)
     sizes = "--trace code-ngram --requests 1200 --output-tokens 1"
     refuse(f"{MEASURED} {sizes} --policy {MINE}:{policy} --workers 2", told)
 
