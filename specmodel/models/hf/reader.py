@@ -215,11 +215,12 @@ class Reader:
         return value
 
     def by_name(self, key: str, known: Sequence[str]) -> str:
-        """Return one of the known names."""
-        value = self.get(key)
-        if value not in known:
+        """Return one of the known names, in whatever case it is written."""
+        value = str(self.get(key)).upper()
+        found = next((name for name in known if name.upper() == value), None)
+        if found is None:
             raise self.fault(key, " or ".join(known))
-        return str(value)
+        return found
 
     def layer_numbers(
         self, key: str, first: int = 0, num_layers: int | None = None
