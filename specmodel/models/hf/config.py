@@ -57,8 +57,6 @@ def architecture_fields(
     dtype = reader.dtype(keeps_fp32=weight_dtype == "fp32")
     reader.refuse_other_keys(family.harmless, family.harmless_groups)
     try:
-        if family.check_quantisation:
-            family.rule("check_quantisation", reader, beside)
         dtypes, layers = checkpoint_dtypes(
             reader.config,
             argument,
@@ -66,6 +64,7 @@ def architecture_fields(
             layers,
             beside=beside,
             has_tied_embeddings=fields["has_tied_embeddings"],
+            splits_layers=family.splits_layers,
         )
     except InputError:
         if weight_dtype is None:
@@ -84,8 +83,6 @@ def _outer_fields(reader: Reader) -> Fields:
         "has_tied_embeddings": reader.flag("tie_word_embeddings", family.ties_embeddings),
         "max_context_length": reader.longest_context(),
     }
-    if family.residuals:
-        fields |= family.rule("residuals", reader)
     if family.positions_offset is not None:
         width = reader.whole("word_embed_proj_dim", fields["hidden_size"])
         fields["embedding_size"] = width if width != fields["hidden_size"] else None

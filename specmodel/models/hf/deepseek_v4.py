@@ -13,23 +13,20 @@ _SOURCES = ("kv_source_layer_ids", "index_source_layer_ids")
 """V4.1: lists of the layers that make entries, and of those that select some, for others too."""
 
 
-def by_ratios(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
-    """Return the kind of each layer by its compression ratio, or as listed."""
-    if reader.get(_KEY) is None and listed:
+def by_ratios(reader: Reader, num_layers: int) -> list[str]:
+    """Return the kind of each layer by its compression ratio."""
+    if reader.get(_KEY) is None and reader.get("layer_types") is not None:
         key = "compress_rates"
         known = {kind: ratio for ratio, kind in _RATIOS.items()}
         rates = reader.get(key) or {}  # as transformers 5 writes them
         if not isinstance(rates, dict) or any(known.get(kind) != rates[kind] for kind in rates):
             raise reader.fault(key, f"{COMPRESSED[0]} 4 and {COMPRESSED[1]} 128")
-        return listed
-    kinds = [_RATIOS[ratio] for ratio in _ratios(reader, num_layers, tuple(_RATIOS))]
-    return reader.agreed(listed, kinds, f"the kinds that {_KEY} gives")
+        return []
+    return [_RATIOS[ratio] for ratio in _ratios(reader, num_layers, tuple(_RATIOS))]
 
 
-def by_shared_entries(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
+def by_shared_entries(reader: Reader, num_layers: int) -> list[str]:
     """Return the kind of each layer of V4.1, by its compression ratio alone."""
-    if listed:
-        raise reader.fault("layer_types", f"no such key, as {_KEY} gives the kinds of layers")
     ratios = _ratios(reader, num_layers, _SHARED_RATIOS)
     return [COMPRESSED[0] if ratio else SLIDING for ratio in ratios]
 

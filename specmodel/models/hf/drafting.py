@@ -35,7 +35,8 @@ def mtp_fields(reader: Reader) -> Fields:
         raise reader.fault(key, f"a whole number from 0 to {MOST_LAYERS}")
     expected = "false, as modules with an embedding of their own are not known here"
     reader.only("mtp_use_dedicated_embeddings", (False,), expected)
-    for key, known in (("mtp_layer_types", (FULL, *INDEXED)), ("mtp_mlp_layer_types", ("sparse",))):
+    attends = (FULL, INDEXED, "deepseek_sparse_attention")
+    for key, known in (("mtp_layer_types", attends), ("mtp_mlp_layer_types", ("sparse",))):
         kinds = [] if has_own_layer else config.get(key) or []
         if not isinstance(kinds, list) or any(kind not in known for kind in kinds):
             expected = f"a list of {' or '.join(known)}, as other modules are not known here"

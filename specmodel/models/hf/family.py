@@ -14,8 +14,8 @@ from specmodel.models.hf.keys import DATA, table
 
 FULL, LINEAR = "full_attention", "linear_attention"
 SLIDING, CHUNKED = "sliding_attention", "chunked_attention"
-INDEXED = ("indexed_attention", "deepseek_sparse_attention")
-"""Kinds of layers in `layer_types` whose attention reads what an indexer selects."""
+INDEXED = "indexed_attention"
+"""Kind whose attention reads what an indexer selects."""
 COMPRESSED = ("compressed_sparse_attention", "heavily_compressed_attention")
 """Kinds with compressed entries in the cache, of which only the first has an indexer."""
 BLOCKS = "minimax_m3_sparse"
@@ -65,8 +65,6 @@ class Family(Record, frozen=True, kw_only=True):
     """Whether models of this family with 0 experts are dense."""
     dense_layers: str | None = None
     """Which layers are dense in an MoE model: rule."""
-    dense_every: str | None = None
-    """Of the rule `feed_forward.every`: n, where each n-th layer is dense: key."""
     num_leading: int | None = None
     """Of `feed_forward.leading`: how many leading layers are dense where no key says it."""
 
@@ -96,7 +94,7 @@ class Family(Record, frozen=True, kw_only=True):
     kinds: _Names = (FULL, SLIDING)
     """Kinds that `layer_types` may list, the usual one first."""
     plan: str | None = None
-    """Which layer is of which kind where nothing is listed: rule."""
+    """Which layer is of which kind by other keys than `layer_types`: rule."""
     interval: int | None = None
     """Of the plan `mixers.interval`: each so many layers, the last is of the first kind."""
     interval_key: str | None = None
@@ -107,12 +105,8 @@ class Family(Record, frozen=True, kw_only=True):
     """This kind, of the first two of `kinds`."""
     first_layer: int = 0
     """Of the plan `kimi.by_lists`: the number of the first layer in these lists."""
-    attention_types: str | None = None
-    """List that must name full attention for each layer: key."""
     has_windows: bool = False
     """Whether layers may have a sliding window."""
-    window_key: str = "sliding_window"
-    """Length of the window: key."""
     sliding_window: int | None = None
     """Length of the window where no key says it [token]."""
     window_switch: str | None = None
@@ -140,6 +134,9 @@ class Family(Record, frozen=True, kw_only=True):
     harmless_groups: _Names = ()
     """Groups of such keys, by their names in ``harmless_keys.toml``."""
 
+    splits_layers: bool = False
+    """Whether layers here are parts of those in checkpoints, whose names are then not read."""
+
     # rules: functions that read a configuration, by module and name
     num_layers: str = "mixers.num_layers"
     """Number of layers [-]."""
@@ -149,12 +146,8 @@ class Family(Record, frozen=True, kw_only=True):
     """Mixer of each layer, from their kinds and the length of windows; None for no mixer."""
     mtp_layer: str | None = None
     """Layer of MTP modules where it is not like the target's, from the mixers of the layers."""
-    residuals: str | None = None
-    """What keys may have in place of the single residual stream."""
     fields: str | None = None
     """Other fields of the `Architecture`; it may change the layers."""
-    check_quantisation: str | None = None
-    """Refuses records of quantisation, in and beside the file, that its layers cannot have."""
 
     def rule(self, column: str, *told: Any) -> Any:
         """Call the function of ``models/hf`` that a column names, and return its result."""

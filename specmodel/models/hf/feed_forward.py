@@ -110,13 +110,6 @@ _Rule = tuple[str | None, list[bool]]
 """The key that decides which layers are dense, None if none is given, and which these are."""
 
 
-def every(reader: Reader, num_layers: int) -> _Rule:
-    """Make each n-th layer dense, where n is the value of the key `dense_every` of the family."""
-    key = str(reader.family.dense_every)
-    step = reader.whole(key)
-    return key, [(i + 1) % step == 0 for i in range(num_layers)]
-
-
 def by_step(reader: Reader, num_layers: int) -> _Rule:
     """Make layers dense: all of `mlp_only_layers`, and all but each `decoder_sparse_step`-th."""
     step = reader.whole("decoder_sparse_step", 1)
@@ -142,12 +135,6 @@ def leading(reader: Reader, num_layers: int) -> _Rule:
     return "moe_layer_freq", [is_sparse == 0 for is_sparse in pattern]
 
 
-def by_number(reader: Reader, num_layers: int) -> _Rule:
-    """Make the first `num_dense_layers` layers dense."""
-    num_dense = reader.whole("num_dense_layers", minimum=0)
-    return "num_dense_layers", [i < num_dense for i in range(num_layers)]
-
-
 def from_start_to_end(reader: Reader, num_layers: int) -> _Rule:
     """Make the layers dense before a first and after a last that route, or between their steps."""
     key = "moe_layer_start_index"
@@ -169,11 +156,7 @@ def enumerated(reader: Reader, num_layers: int) -> _Rule:
     """Make the layers dense whose numbers a list, or a text with commas, leaves out."""
     key = "moe_layers_enum"
     value = reader.get(key)
-    if value is None and reader.get("first_k_dense_replace") is not None:
-        return leading(reader, num_layers)
-    if value is None and reader.get("mlp_layer_types") is not None:
-        return None, []
-    if value is None and reader.family.num_leading is not None:
+    if value is None:
         return leading(reader, num_layers)
     words = value.split(",") if isinstance(value, str) else value
     sparse = {whole_of(str(word).strip()) for word in words} if isinstance(words, list) else {None}

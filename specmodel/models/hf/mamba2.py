@@ -4,9 +4,6 @@ Layers of Nemotron-H have one purpose each. Those of Falcon-H1 have attention an
 by side, which read the same: each counts as two layers, the first of which has attention alone.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from specmodel.models.hf.family import FULL, LINEAR
 from specmodel.models.hf.feed_forward import dense_block, experts_block, pass_over_experts
 from specmodel.models.hf.reader import Fields, Layers, Reader
@@ -54,7 +51,7 @@ def by_letter(reader: Reader) -> list[str]:
     return [_LETTERS[letter] for letter in pattern]
 
 
-def by_block_type(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
+def by_block_type(reader: Reader, num_layers: int) -> list[str]:
     """Return the kind of mixer of each layer that has one purpose, an empty name for none."""
     return [_MIXERS.get(block, "") for block in block_types(reader)]
 
@@ -80,10 +77,8 @@ def twice(reader: Reader) -> int:
     return 2 * reader.whole("num_hidden_layers")
 
 
-def side_by_side(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
+def side_by_side(reader: Reader, num_layers: int) -> list[str]:
     """Return attention and a state space in turn, two for each layer of the model."""
-    if listed:
-        raise reader.fault("layer_types", "none, as all layers have both")
     return [FULL, LINEAR] * (num_layers // 2)
 
 
@@ -97,13 +92,6 @@ def share_norms(reader: Reader, layers: list[Fields]) -> Fields:
     for layer in layers:
         layer |= {} if layer["feed_forward"] else {"num_norms": 0}
     return {}
-
-
-def refuse_quantised(reader: Reader, beside: Mapping[str, Any] | None) -> None:
-    """Refuse a quantised model: the names of its layers in lists of modules are not known."""
-    if reader.get("quantization_config") or beside:
-        expected = "none, as names of such layers are not known here: pass `weight_dtype`"
-        raise reader.fault("quantization_config", expected)
 
 
 # sizes of a state space

@@ -90,12 +90,21 @@ _EXPERT = re.compile(r"\bexperts\.(\d{1,7})(?=\.|$)")
 
 
 class Modules:
-    """The matrices of a model by layer and group; whether it has an LM head, and MTP modules."""
+    """The matrices of a model by layer and group; whether it has an LM head, and MTP modules.
+
+    If it `splits_layers`, they have other names.
+    """
 
     def __init__(
-        self, layers: Sequence[Mapping[str, Any]], *, has_head: bool, has_mtp: bool
+        self,
+        layers: Sequence[Mapping[str, Any]],
+        *,
+        has_head: bool,
+        has_mtp: bool,
+        splits_layers: bool = False,
     ) -> None:
         self.layers, self.has_head, self.has_mtp = layers, has_head, has_mtp
+        self.splits_layers = splits_layers
         self.groups = [_groups(layer) for layer in layers]
 
 
@@ -105,6 +114,9 @@ class Named:
     def __init__(self, modules: Modules, key: str, entries: Any) -> None:
         if not isinstance(entries, list | tuple):
             raise InputError(key, entries, "a list of names")
+        if modules.splits_layers:
+            expected = "none, as names in parts of layers are not read: say weight_dtype"
+            raise InputError(key, entries, expected)
         self.modules, self.key = modules, key
         self.has_head = self.has_mtp = False
         self._as_written: dict[str, str] = {}

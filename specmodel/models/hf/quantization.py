@@ -33,12 +33,13 @@ def checkpoint_dtypes(
     *,
     beside: Mapping[str, Any] | None = None,
     has_tied_embeddings: bool = False,
+    splits_layers: bool = False,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the dtypes of a checkpoint: fields of an `Architecture`, and layers with their own.
 
     `config` is that of the language model, `dtype` that of what is not quantised, `layers` one
     mapping for each layer, `beside` the content of ``hf_quant_config.json``. A tied LM head is not
-    quantised.
+    quantised. If it `splits_layers`, lists of modules are refused.
 
     Activations take the dtype of the routed experts' arithmetic, or of dense blocks where nothing
     routes, as most of it is there; arithmetic on wider weights is done in the dtype of these. Where
@@ -52,7 +53,8 @@ def checkpoint_dtypes(
         fields = dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
         return fields, [dict(layer) for layer in layers]
     has_mtp = any(config.get(key) for key in table("key_names")["mtp_counts"])
-    modules = Modules(layers, has_head=not has_tied_embeddings, has_mtp=has_mtp)
+    has_head = not has_tied_embeddings
+    modules = Modules(layers, has_head=has_head, has_mtp=has_mtp, splits_layers=splits_layers)
     given = config.get("expert_dtype")
     read = [
         _Checkpoint(read_recipe(record, name, given), name, dtype, modules)

@@ -277,17 +277,13 @@ class Reader:
             raise InputError(f"{self.argument} {key}", f"{len(listed)} entries", expected)
         return listed
 
-    def flagged_layers(self, key: str, num_layers: int) -> set[int] | None:
+    def flagged_layers(
+        self, key: str, num_layers: int, known: Sequence[int] = (0, 1)
+    ) -> set[int] | None:
         """Return the numbers of layers with a 1 in a list, None where there is none."""
         if self.get(key) is None:
             return None
-        return {i for i, flag in enumerate(self.by_layer(key, num_layers, (0, 1))) if flag}
-
-    def agreed(self, listed: list[str], kinds: list[str], expected: str) -> list[str]:
-        """Return `kinds`; refuse kinds in `layer_types` that differ."""
-        if listed not in ([], kinds):
-            raise self.fault("layer_types", expected)
-        return kinds
+        return {i for i, flag in enumerate(self.by_layer(key, num_layers, known)) if flag}
 
     def check_divides(self, key: str, divisor: int, name: str, number: int) -> None:
         """Refuse `divisor`, the value of a key, unless it divides the `number` called `name`."""

@@ -35,7 +35,7 @@ def dots_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
 
     Checkpoints have keys for these (swa_); transformers 5 lists what differs in each layer.
     """
-    full = mixers(reader, [INDEXED[0]] * len(kinds), None)
+    full = mixers(reader, [INDEXED] * len(kinds), None)
     layers = [i for i, kind in enumerate(kinds) if kind == SLIDING]
     told = reader.overrides(layers, {*_WINDOWED, "num_key_value_heads"}, "windowed")
     if told:
