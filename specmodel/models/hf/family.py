@@ -85,8 +85,6 @@ class Family(Record, frozen=True, kw_only=True):
     """Whether attention may have a gate as wide as its queries."""
     norms_all_heads: bool = False
     """Whether queries, and keys, are normed over all heads."""
-    heads: str | None = None
-    """Rule for query heads that differ between layers: listed, or of windows."""
     linear: str = "gated delta net"
     """Which linear attention or state space its linear layers have: row of sizes, or rule."""
 

@@ -20,9 +20,9 @@ def kimi_delta(reader: Reader) -> Fields:
     if nested is None:
         return reader.sizes(_OUTSIDE)
     is_full = nested.flag("use_full_rank_gate", False)
-    known = {"num_heads", "head_dim", _KERNEL, *_LISTS, "use_full_rank_gate", "gate_lower_bound"}
-    nested.refuse_unknown(known, "no such key, as its meaning is not known here")
+    nested.pass_over("gate_lower_bound", *_LISTS)
     sizes = nested.sizes("kimi delta")
+    nested.refuse_other_keys()
     _check_outside(reader, sizes)
     return sizes | {"has_low_rank_gate": not is_full}
 

@@ -37,9 +37,6 @@ def mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
             made[kind] if has_indexer or kind == LINEAR else made[kind] | {"has_indexer": False}
             for kind, has_indexer in zip(kinds, owns, strict=True)
         ]
-    if family.heads:
-        heads = family.rule("heads", reader, kinds)
-        return [made[kind] | {"num_heads": n} for kind, n in zip(kinds, heads, strict=True)]
     return [made.get(kind) for kind in kinds]
 
 
@@ -116,38 +113,22 @@ def _own_indexers(reader: Reader, num_layers: int) -> list[bool]:
     return owns
 
 
-def listed_heads(reader: Reader, kinds: list[str]) -> list[int]:
-    """Return the query heads of each layer, as listed; a gate has one number per head."""
+def with_listed_heads(reader: Reader, kinds: list[str], window: int | None) -> Layers:
+    """Return the attention of each layer with its query heads, where they are listed.
+
+    A gate has one number for each head.
+    """
     reader.only("gating", (True, "per-head"), "true or per-head")
-    key = "num_attention_heads_per_layer"
+    key, made = "num_attention_heads_per_layer", mixers(reader, kinds, window)
     listed = reader.get(key) or [reader.whole("num_attention_heads")] * len(kinds)
-    num_kv_heads = reader.whole("num_key_value_heads", 8)
-    is_listed = isinstance(listed, list) and len(listed) == len(kinds)
-    if not is_listed or not all(type(n) is int and n > 0 for n in listed):
-        raise reader.fault(key, f"{len(kinds)} whole numbers above 0")
-    if any(n % num_kv_heads for n in listed):
-        raise reader.fault(key, f"multiples of num_key_value_heads = {num_kv_heads}")
-    return listed
-
-
-def heads_of_windows(reader: Reader, kinds: list[str]) -> list[int]:
-    """Return the query heads of each layer, where layers with a window have their own number."""
-    full, num_kv_heads = reader.whole("num_attention_heads"), reader.whole("num_key_value_heads")
-    key, other = "num_sliding_attention_heads", reader.nested("attention_other_setting")
-    # as many as other layers have if nothing is given, as in transformers 5.23 and vLLM 0.33
-    windowed = reader.whole(key, full)
-    if other and reader.get(key) is None:
-        key, windowed = "attention_other_setting", other.get("num_attention_heads")
-    if type(windowed) is not int or windowed < 1 or windowed % num_kv_heads:
-        raise reader.fault(key, f"heads, a multiple of num_key_value_heads = {num_kv_heads}")
-    heads = [windowed if kind == SLIDING else full for kind in kinds]
-    each = {str(i): {"num_attention_heads": n} for i, n in enumerate(heads)}
-    given = reader.get("per_layer_config") or {}
-    if not isinstance(given, dict) or any(
-        given[name] != each.get(name.lstrip("0") or "0", ...) for name in given
-    ):
-        raise reader.fault("per_layer_config", f"the heads that {key} gives")
-    return heads
+    num_kv_heads = reader.whole("num_key_value_heads", reader.family.kv_heads)
+    are_heads = isinstance(listed, list) and all(
+        type(n) is int and n > 0 and n % num_kv_heads == 0 for n in listed
+    )
+    if not are_heads or len(listed) != len(kinds):
+        expected = f"{len(kinds)} multiples of num_key_value_heads = {num_kv_heads}"
+        raise reader.fault(key, expected)
+    return [mixer and mixer | {"num_heads": n} for mixer, n in zip(made, listed, strict=True)]
 
 
 def layer_kinds(reader: Reader, num_layers: int) -> tuple[list[str], int | None]:

@@ -12,7 +12,7 @@ from specmodel.base.errors import InputError
 from specmodel.models.hf.family import FULL
 from specmodel.models.hf.feed_forward import dense_block, experts_block
 from specmodel.models.hf.keys import table
-from specmodel.models.hf.mamba2 import LISTED, PATTERN, block_types, by_letter
+from specmodel.models.hf.mamba2 import LISTED, block_types
 from specmodel.models.hf.mixers import attention, mixers
 from specmodel.models.hf.reader import Fields, Layers, Reader
 
@@ -91,8 +91,6 @@ def _parts(reader: Reader, name: str, known: tuple[str, ...], num_layers: int) -
 def num_layers(reader: Reader) -> int:
     """Return the number of layers, and note their purposes where Nemotron-H lists them [-]."""
     purposes = [part.get(_PURPOSE) for part in _layers(reader, _LAYERS)]
-    if reader.get(PATTERN) is not None and by_letter(reader) != purposes:
-        raise reader.fault(PATTERN, f"the same layers as in {_LAYERS}, or no such key")
     reader.config = {**reader.config, LISTED: purposes}
     reader.pass_over(*itertools.chain(*_keys_of_layers().values()))
     reader.pass_over(_MODULE, "mtp_n_routed_experts", "max_n_routed_experts")

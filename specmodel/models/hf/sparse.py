@@ -3,9 +3,10 @@
 Over latents in Hy4, Mistral Large 4 and dots3; to blocks of grouped heads in Qwen3.8 and Step-5.
 """
 
+from specmodel.base.ranges import whole_of
 from specmodel.models.hf.family import FULL, INDEXED, LINEAR, SLIDING
 from specmodel.models.hf.mixers import attention, mixers
-from specmodel.models.hf.reader import HEADS, Fields, Layers, Reader, grouped_heads
+from specmodel.models.hf.reader import Fields, Layers, Reader, grouped_heads
 
 # Hy4, dots3 and Mistral Large 4
 
@@ -133,26 +134,35 @@ def _tables(reader: Reader, num_layers: int, streams: int) -> Fields:
     return {"ngram_memory": memory}
 
 
-# Step-5, as vLLM 0.33 (``models/step5/nvidia``) builds it; transformers 5.23 has no such class
+# Step-3 and Step-5, as vLLM 0.33 (``models/step5/nvidia``) builds them; transformers has no Step-5
 
 
 _OTHER = "attention_other_setting"
 
 
-def step5_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
-    """Return the attention of each layer; those without a window attend to selected blocks."""
+def step_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
+    """Return the attention of each layer, of which those of one kind may have heads of their own.
+
+    In Step-5, those without a window attend to selected blocks.
+    """
     made = {FULL: attention(reader), SLIDING: attention(reader)}
     other = reader.nested(_OTHER)
     if other:
         kind = other.by_name("attention_type", (SLIDING, FULL))
         made[kind] = grouped_heads(other)
-        known = {*HEADS, "num_attention_groups", "attention_type"}
-        other.refuse_unknown(known, "no such key, as its meaning is not known")
-    heads, kv = made[SLIDING]["num_heads"], made[SLIDING]["num_kv_heads"]
-    heads = reader.whole("swa_num_attention_heads", heads)
-    reader.check_divides("num_key_value_heads", kv, "swa_num_attention_heads", heads)
-    made[SLIDING] |= {"num_heads": heads, "window": window}
+        other.refuse_other_keys()
+    # as many as other layers have if nothing is given, as in transformers 5.23 and vLLM 0.33
+    key, own = "swa_num_attention_heads", made[SLIDING]
+    heads = reader.whole(key, own["num_heads"])
+    reader.check_divides("num_key_value_heads", own["num_kv_heads"], key, heads)
+    made[SLIDING] = own | {"num_heads": heads, "window": window}
     made[FULL] |= _selected_blocks(reader.nested("sparse_config"))
+    each = reader.nested("per_layer_config")
+    for place, sizes in each.config.items() if each else ():
+        number = whole_of(place)
+        kind = kinds[number] if number is not None and number < len(kinds) else ""
+        if sizes != {"num_attention_heads": made.get(kind, {}).get("num_heads")}:
+            raise reader.fault("per_layer_config", f"the heads that {key} gives")
     return [made[kind] for kind in kinds]
 
 
