@@ -43,7 +43,7 @@ def experts_block(reader: Reader) -> Fields:
     """Return the fields of a block of experts, by the keys that the family has for them."""
     family = reader.family
     count_key, size_key = str(family.experts), str(family.expert_size)
-    fields = chosen_experts(reader, count_key, minimum=1) | {
+    fields = chosen_experts(reader, count_key) | {
         "expert_size": reader.whole_in_all(size_key),
         "is_gated": family.is_gated or family.gates_experts,
     }
@@ -76,10 +76,10 @@ def experts_block(reader: Reader) -> Fields:
 
 
 def chosen_experts(
-    reader: Reader, count_key: str, chosen_key: str = "num_experts_per_tok", *, minimum: int = 2
+    reader: Reader, count_key: str, chosen_key: str = "num_experts_per_tok"
 ) -> Fields:
     """Return the number of experts and how many of them a token uses, as fields of a block."""
-    count = reader.whole_in_all(count_key, minimum=minimum)
+    count = reader.whole_in_all(count_key, minimum=2)
     chosen = reader.whole_in_all(chosen_key)
     if chosen > count:
         raise reader.fault(chosen_key, f"at most {count_key}")

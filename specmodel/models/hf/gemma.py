@@ -48,7 +48,7 @@ def gemma_blocks(reader: Reader, num_layers: int) -> Layers:
     if is_double:
         expected = "false, as experts are beside blocks of one width"
         raise reader.fault("use_double_wide_mlp", expected)
-    fields = chosen_experts(reader, "num_experts", "top_k_experts", minimum=1) | {
+    fields = chosen_experts(reader, "num_experts", "top_k_experts") | {
         "expert_size": reader.whole("moe_intermediate_size"),
         "num_shared_experts": 1,
         "shared_expert_size": ffn_size,
