@@ -9,8 +9,8 @@ from typing import Any, Literal
 from msgspec import field
 
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.records import Record, build, field_names, read_mapping
-from specmodel.models.hf.keys import DATA, table
+from specmodel.base.records import Record, build, read_mapping
+from specmodel.models.hf.keys import DATA
 
 FULL, LINEAR = "full_attention", "linear_attention"
 SLIDING, CHUNKED = "sliding_attention", "chunked_attention"
@@ -149,14 +149,8 @@ class Family(Record, frozen=True, kw_only=True):
 
     def rule(self, column: str, *told: Any) -> Any:
         """Call the function of ``models/hf`` that a column names, and return its result."""
-        name = str(getattr(self, column))
-        module, _, function = name.partition(".")
-        try:
-            rule = getattr(import_module(f"specmodel.models.hf.{module}"), function)
-        except (ImportError, AttributeError):
-            argument = f"{FAMILIES_FILE.name} {self.name}.{column}"
-            raise InputError(argument, name, "a rule: module.function of models/hf") from None
-        return rule(*told)
+        module, _, function = str(getattr(self, column)).partition(".")
+        return getattr(import_module(f"specmodel.models.hf.{module}"), function)(*told)
 
 
 def families() -> dict[str, Family]:
@@ -173,7 +167,9 @@ def _read(path: Path) -> dict[str, Family]:
         if not isinstance(columns, dict) or "name" in columns:
             raise InputError(argument, columns, "a table [FAMILY] of columns, none called name")
         row = build(Family, columns | {"name": name}, argument)
-        _check_names(row, rows, argument)
+        if row.extends not in (None, *rows):
+            expected = f"a row above it: {nearest(str(row.extends), rows)}"
+            raise InputError(f"{argument}.extends", row.extends, expected)
         own = {column: getattr(row, column) for column in ("name", *columns)}
         taken = given.get(row.extends or "", {}) | dict.fromkeys(row.without)
         added = {  # harmless keys add up
@@ -183,18 +179,3 @@ def _read(path: Path) -> dict[str, Family]:
         given[name] = taken | {"without": ()} | own | added
         rows[name] = build(Family, given[name], argument)
     return rows
-
-
-def _check_names(row: Family, above: Mapping[str, Family], argument: str) -> None:
-    """Refuse a row that names another, columns or groups of keys that do not exist."""
-    extended = () if row.extends is None else (row.extends,)
-    for column, names, known in (
-        ("extends", extended, above),
-        ("without", row.without, field_names(Family)),
-        ("harmless_groups", row.harmless_groups, table("harmless_keys")["groups"]),
-    ):
-        for name in names:
-            if name not in known:
-                where = " above it" if column == "extends" else ""
-                expected = f"one that is there{where}: {nearest(name, known)}"
-                raise InputError(f"{argument}.{column}", name, expected)

@@ -157,28 +157,22 @@ def _mixers_of_kinds(reader: Reader, kinds: list[str], window: int | None) -> li
     return [full if kind == FULL else windowed for kind in kinds]
 
 
-_OVERRIDES = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"}
-"""Keys that layers with full attention override, each by a key of its own."""
-
-
 def _full_sizes(
     reader: Reader, num_kv_heads: int, kinds: list[str], *, has_values: bool
 ) -> dict[str, int]:
     """Return the sizes of full-attention heads, by their own keys or by overrides of layers [-]."""
-    own = {
-        "head_dim": reader.whole("global_head_dim", _FULL_HEAD_DIM),
-        "num_key_value_heads": reader.whole("num_global_key_value_heads", num_kv_heads),
-    }
-    if has_values:
-        own["num_key_value_heads"] = num_kv_heads
+    usual = {"head_dim": _FULL_HEAD_DIM, "num_key_value_heads": num_kv_heads}
     layers = [i for i, kind in enumerate(kinds) if kind == FULL]
-    overridden = reader.overrides(layers, _OVERRIDES, "full")
-    for name, value in overridden.items():
-        if reader.get(_OVERRIDES[name]) is not None and value != own[name]:
-            expected = f"the {name} that {_OVERRIDES[name]} = {own[name]} gives"
-            raise reader.fault("per_layer_config", expected)
-    sizes = own | overridden
-    return {"num_kv_heads": sizes["num_key_value_heads"], "head_dim": sizes["head_dim"]}
+    overridden = reader.overrides(layers, usual, "full")
+    sizes = []
+    for name, size in (usual | overridden).items():
+        key = "global_head_dim" if name == "head_dim" else "num_global_key_value_heads"
+        own = reader.whole(key, size)
+        if name in overridden and own != size:
+            raise reader.fault("per_layer_config", f"the {name} that {key} = {own} gives")
+        is_shared = has_values and name != "head_dim" and name not in overridden
+        sizes.append(num_kv_heads if is_shared else own)
+    return {"num_kv_heads": sizes[1], "head_dim": sizes[0]}
 
 
 def _given_readers(reader: Reader) -> int:

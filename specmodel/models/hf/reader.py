@@ -32,11 +32,6 @@ _NO_FAMILY = Family(name="none")
 """Of what is no model of its own, such as a draft head."""
 
 
-def is_of_shape(key: str, value: object) -> bool:
-    """Tell whether an unknown key may change a shape; flags and texts only by words in the key."""
-    return not isinstance(value, bool | str) or _OF_SHAPES.search(key) is not None
-
-
 class Reader:
     """Values of a configuration by key; each key that was asked for counts as known."""
 
@@ -111,10 +106,17 @@ class Reader:
         self.config = {**self.config, **firsts}
 
     def pass_over_others(self, groups: Iterable[str]) -> list[str]:
-        """Return a head's unknown keys that change no shape; refuse any that may."""
+        """Return a head's unknown keys that change no shape; refuse any that may.
+
+        Flags and texts may by words in the key alone.
+        """
         known = self._known.union(harmless_keys(groups))
-        told = {key: value for key, value in self.config.items() if value and key not in known}
-        others = [key for key, value in told.items() if not is_of_shape(key, value)]
+        others = [
+            key
+            for key, value in self.config.items()
+            if value and key not in known and isinstance(value, bool | str)
+            if not _OF_SHAPES.search(key)
+        ]
         self.refuse_other_keys(others, groups)
         return [*self.cast, *others]
 
@@ -296,10 +298,7 @@ class Reader:
         Engines cast what is stored in fp32 down unless they are told to keep it: vLLM 0.33 to bf16,
         SGLang 0.5.23 to fp16, which is as large.
         """
-        old, new = self.get("torch_dtype"), self.get("dtype")
-        if None not in (old, new) and old != new:
-            raise self.fault("torch_dtype", f"the same as dtype = {new!r}")
-        stored = self.known_dtype("dtype" if old is None else "torch_dtype") or "bf16"
+        stored = self.known_dtype("dtype") or "bf16"
         is_cast = stored == "fp32" and not keeps_fp32
         self.cast = ["dtype float32 (run in bf16, as engines do)"] if is_cast else []
         return "bf16" if is_cast else stored
