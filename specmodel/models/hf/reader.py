@@ -202,11 +202,10 @@ class Reader:
         if not isinstance(value, list):
             return self.whole(key, minimum=minimum)
         num_layers = self.whole("num_hidden_layers")
-        if len(value) != num_layers or type(value[0]) is not int or value[0] < minimum:
-            raise self.fault(key, f"a whole number, or {num_layers} of them")
-        if value != value[:1] * num_layers:
-            raise self.fault(key, "the same in every layer, as no other model is known here")
-        return value[0]
+        number = next(iter(value), None)
+        if value != [number] * num_layers or type(number) is not int or number < minimum:
+            raise self.fault(key, f"a whole number, or {num_layers} that are the same")
+        return number
 
     def flag(self, key: str, default: bool) -> bool:
         """Return a truth value, or the default where the key is missing or null."""

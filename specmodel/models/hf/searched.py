@@ -71,18 +71,22 @@ def _ffn_size(part: Reader, hidden_size: int) -> int:
 
 def _parts(reader: Reader, name: str, known: tuple[str, ...], num_layers: int) -> list[Reader]:
     """Return a reader of the part `name` of each layer; refuse its keys that are not known."""
-    listed = reader.get(_LAYERS)
-    if not isinstance(listed, list) or len(listed) != num_layers:
-        shown = f"{len(listed)} entries" if isinstance(listed, list) else listed
+    blocks = _blocks(reader, _LAYERS)
+    if len(blocks) != num_layers:
         expected = f"{num_layers} objects, one for each layer"
-        raise InputError(f"{reader.argument} {_LAYERS}", shown, expected)
-    found = []
-    for number, block in enumerate(listed):
-        own = block.get(name) if isinstance(block, dict) else None
-        part = reader.inner(f"{_LAYERS}[{number}].{name}", own)
+        raise InputError(f"{reader.argument} {_LAYERS}", f"{len(blocks)} entries", expected)
+    found = [block.inner(name, block.get(name)) for block in blocks]
+    for part in found:
         part.refuse_unknown(known, "false or null, as its meaning is not known here")
-        found.append(part)
     return found
+
+
+def _blocks(reader: Reader, key: str) -> list[Reader]:
+    """Return a reader of each layer that a key lists."""
+    listed = reader.get(key)
+    if not isinstance(listed, list) or not listed:
+        raise reader.fault(key, "a list of objects, one for each layer")
+    return [reader.inner(f"{key}[{number}]", own) for number, own in enumerate(listed)]
 
 
 # Nemotron-H after a search (puzzle)
@@ -141,10 +145,7 @@ def _block(part: Reader) -> Fields | None:
 
 def _layers(reader: Reader, key: str) -> list[Reader]:
     """Return a reader of each layer, which falls back to the keys of the model."""
-    listed = reader.get(key)
-    if not isinstance(listed, list) or not listed:
-        raise reader.fault(key, "a list of objects, one for each layer")
-    found = [reader.inner(f"{key}[{number}]", own) for number, own in enumerate(listed)]
+    found = _blocks(reader, key)
     for part in found:
         purpose = part.by_name(_PURPOSE, tuple(_keys_of_layers()))
         known = (_PURPOSE, *_keys_of_layers()[purpose])
