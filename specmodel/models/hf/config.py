@@ -4,6 +4,7 @@ Nothing is guessed: a family that is not in the table, or a key that is neither 
 harmless, is refused by name. MTP modules are drafters and no part of the shape.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,6 +43,9 @@ def architecture_fields(
         raise reader.fault("architectures", expected)
     reader.find_family()
     family = reader.family
+    for key, known in family.only.items():
+        values = " or ".join(map(json.dumps, known))
+        reader.only(key, known, f"{values}, as others are not known here")
     num_layers = family.rule("num_layers", reader)
     if family.lists_mtp:
         reader.trailing = reader.whole("num_nextn_predict_layers", 0, minimum=0)

@@ -123,6 +123,8 @@ class Family(Record, frozen=True, kw_only=True):
     """Whether the LM head is the embedding where `tie_word_embeddings` is missing."""
     positions_offset: int | None = None
     """Of learned positions: entries beyond `max_position_embeddings`."""
+    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Values that keys may have, as others are not known here; a missing key is accepted."""
     firsts: _Names = ()
     """Keys that may list a number for text and one for images: that of text holds."""
     other_names: Mapping[str, str] = field(default_factory=dict)

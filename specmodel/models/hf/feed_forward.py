@@ -51,7 +51,6 @@ def experts_block(reader: Reader) -> Fields:
         fields["popularity_spread"] = family.popularity_spread
     groups = reader.whole("n_group", 1, minimum=0)
     if groups > 1 and reader.get("topk_method") != "greedy":
-        reader.check_divides("n_group", groups, count_key, fields["num_experts"])
         most = min(groups, fields["experts_per_token"])
         taken = reader.whole("topk_group", most, most=most)
         fields |= {"expert_groups": groups, "groups_per_token": taken}
@@ -81,8 +80,6 @@ def chosen_experts(
     """Return the number of experts and how many of them a token uses, as fields of a block."""
     count = reader.whole_in_all(count_key, minimum=2)
     chosen = reader.whole_in_all(chosen_key)
-    if chosen > count:
-        raise reader.fault(chosen_key, f"at most {count_key}")
     return {"kind": "experts", "num_experts": count, "experts_per_token": chosen}
 
 

@@ -125,13 +125,7 @@ def _clusters(reader: Reader, vocabulary_size: int) -> Fields | None:
 def _layers_of_assistant(reader: Reader) -> list[Fields]:
     """Return the layers of an assistant, none of which has a cache."""
     num_layers = reader.whole("num_hidden_layers")
-    for key, expected in (
-        ("hidden_size_per_layer_input", 0),
-        ("enable_moe_block", False),
-        ("use_double_wide_mlp", False),
-        ("num_kv_shared_layers", num_layers),
-    ):
-        reader.only(key, (0, expected), f"{expected} in an assistant")
+    reader.only("num_kv_shared_layers", (0, num_layers), f"{num_layers} in an assistant")
     if reader.get("layer_types") is None:
         raise reader.fault("layer_types", f"{num_layers} entries, each {FULL} or {SLIDING}")
     kinds = reader.by_layer("layer_types", num_layers, (FULL, SLIDING))
@@ -149,8 +143,6 @@ def _mixers_of_kinds(reader: Reader, kinds: list[str], window: int | None) -> li
     heads = grouped_heads(reader, "", usual)
     has_values = not reader.flag("attention_k_eq_v", False)
     full = heads | _full_sizes(reader, heads["num_kv_heads"], kinds, has_values=has_values)
-    names = "num_global_key_value_heads", "num_attention_heads"
-    reader.check_divides(names[0], full["num_kv_heads"], names[1], full["num_heads"])
     windowed = heads | {"window": window}
     if not has_values:
         full["has_value_projection"] = False

@@ -32,9 +32,6 @@ def longcat_fields(reader: Reader, layers: list[Fields]) -> Fields:
     num_zero = reader.whole("zero_expert_num", 0, minimum=0)
     experts = chosen | {"expert_size": reader.whole("moe_intermediate_size")}
     experts["num_zero_experts"] = num_zero
-    if num_zero:
-        reader.only("zero_expert_type", ("identity",), "identity, as others are not known here")
-    reader.only("attention_method", ("MLA",), "MLA, as others are not known here")
     if reader.get("quantization_config") and reader.get(_UNQUANTISED):
         raise reader.fault(_UNQUANTISED, "none, as names in double layers are not read")
     of_module = {"count": 1, **layers[-1]}

@@ -37,7 +37,6 @@ def block_sparse_mixers(reader: Reader, kinds: list[str], window: int | None) ->
     family = reader.family
     own = _sparse(reader)
     own.only("use_sparse_attention", (True,), "true, as engines pass over it")
-    reader.only("attention_output_gate", (False,), "false, as gates are not known here")
     expected, width = f"the same as {family.expert_size}, which engines take", family.expert_size
     reader.only("moe_intermediate_size", (reader.whole(str(width)),), expected)
     full = grouped_heads(reader, "", {"head_dim": family.head_dim})

@@ -118,7 +118,6 @@ def with_listed_heads(reader: Reader, kinds: list[str], window: int | None) -> L
 
     A gate has one number for each head.
     """
-    reader.only("gating", (True, "per-head"), "true or per-head")
     key, made = "num_attention_heads_per_layer", mixers(reader, kinds, window)
     listed = reader.get(key) or [reader.whole("num_attention_heads")] * len(kinds)
     num_kv_heads = reader.whole("num_key_value_heads", reader.family.kv_heads)

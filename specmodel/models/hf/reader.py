@@ -188,9 +188,6 @@ class Reader:
         for field, key in keys.items():
             if field == "kind":
                 fields[field] = key
-            elif field == "divides":
-                divisor, number = key
-                self.check_divides(keys[divisor], fields[divisor], keys[number], fields[number])
             else:
                 name, minimum = (key, 1) if isinstance(key, str) else key
                 fields[field] = self.whole(name, minimum=minimum)
@@ -325,6 +322,4 @@ def grouped_heads(
     """Return grouped attention by its keys after a prefix, with sizes where these are missing."""
     known = usual or {}
     heads, kv_heads, width = (reader.whole(f"{prefix}{key}", known.get(key)) for key in HEADS)
-    names = f"{prefix}num_key_value_heads", f"{prefix}num_attention_heads"
-    reader.check_divides(names[0], kv_heads, names[1], heads)
     return {"kind": "attention", "num_heads": heads, "num_kv_heads": kv_heads, "head_dim": width}

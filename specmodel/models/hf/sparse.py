@@ -13,8 +13,6 @@ from specmodel.models.hf.reader import Fields, Layers, Reader, grouped_heads
 
 def hy_fields(reader: Reader, layers: list[Fields]) -> Fields:
     """Return the residual streams of Hy4, which are not mixed with each other."""
-    for key, known in (("enable_ihc", True), ("gated_mla", True), ("gating_type", "elementwise")):
-        reader.only(key, (known,), f"{str(known).lower()}, as others are not known here")
     streams = reader.whole("hc_mult", 4, minimum=2)
     own = {"kind": "hyper_connections", "num_streams": streams, "is_mixed": False}
     return {"residuals": own | {"has_head": True}}
@@ -83,8 +81,6 @@ def qwen4_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers
     made = mixers(reader, kinds, window)
     if reader.get("indexer_n_heads") is None:
         return made
-    if reader.whole("indexer_kv_heads") != 1:
-        raise reader.fault("indexer_kv_heads", "1, as all index heads share one key")
     block, budget = reader.whole("indexer_compress_ratio"), reader.whole("indexer_budget")
     reader.check_divides("indexer_compress_ratio", block, "indexer_budget", budget)
     own = {
