@@ -238,17 +238,13 @@ class Reader:
         self, layers: Collection[int], known: Collection[str], kind: str
     ) -> dict[str, int]:
         """Return the sizes that `per_layer_config` gives `layers`, which must all be alike."""
-        given = self.get("per_layer_config")
-        if given is None:
+        own = self.nested("per_layer_config")
+        if own is None:
             return {}
-        own = given if isinstance(given, dict) else {"": None}
-        first: Any = next(iter(own.values()), {})
-        by_layer = {whole_of(key): one for key, one in own.items()}
-        if (
-            by_layer != dict.fromkeys(layers, first)
-            or not isinstance(first, dict)
-            or any(name not in known or type(n) is not int or n < 1 for name, n in first.items())
-        ):
+        first: Any = next(iter(own.config.values()), {})
+        by_layer = {whole_of(key): one for key, one in own.config.items()}
+        are_alike = by_layer == dict.fromkeys(layers, first)
+        if not are_alike or not isinstance(first, dict) or not set(first) <= set(known):
             expected = f"the same head sizes for all {kind} layers, and none for other layers"
             raise self.fault("per_layer_config", expected)
         return first
