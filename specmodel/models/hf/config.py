@@ -59,10 +59,11 @@ def architecture_fields(
     if family.fields:
         fields |= family.rule("fields", reader, layers)
     dtype = reader.dtype(keeps_fp32=weight_dtype == "fp32")
+    record = reader.get("quantization_config")
     reader.refuse_other_keys(family.harmless, family.harmless_groups)
     try:
         dtypes, layers = checkpoint_dtypes(
-            reader.config,
+            {**reader.config, "quantization_config": record},
             argument,
             dtype,
             layers,
@@ -109,7 +110,7 @@ def grouped(layers: list[Fields]) -> list[Fields]:
 
 def _text_config(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
     """Return the configuration of the language model, which wrappers nest in `text_config`."""
-    config = _unwrapped(_with_record(config, argument))
+    config = _unwrapped(config)
     known = table("other_model_types")["wrappers"].get(str(config.get("model_type")))
     if known is None:
         return config
@@ -126,16 +127,6 @@ def _text_config(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
             raise InputError(f"{argument} {key}", outer[key], expected)
     given = {key: value for key, value in text.items() if value is not None or key not in outer}
     return outer | given | tied | {"model_type": text.get("model_type", known[0])}
-
-
-def _with_record(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
-    """Return a configuration with MLX's record of quantisation under the key that others use."""
-    record, usual = config.get("quantization"), config.get("quantization_config")
-    if record is None:
-        return config
-    if usual not in (None, record):
-        raise InputError(f"{argument} quantization", record, "the same as quantization_config")
-    return {**config, "quantization": None, "quantization_config": record}
 
 
 def _unwrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:
