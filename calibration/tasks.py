@@ -16,7 +16,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from specmodel.drafters.tasks import MIXED, MIXTURE, logits_of, task_shifts, tokens_of
+from specmodel.algebra.speculation import expected_tokens_per_step, solve_acceptance_rate
+from specmodel.base.units import FloatArray
+from specmodel.drafters.tasks import MIXED, MIXTURE, task_shifts
 
 DATA = Path(__file__).parents[1] / "specmodel" / "drafters" / "data"
 KINDS = [*MIXED, "agents"]
@@ -31,6 +33,18 @@ HEADER = """\
 # rate derived from another kind. calibration/tasks.py fits them; calibration/inferencex.py the
 # shift of random prompts.
 """
+
+
+def logits_of(tokens_per_step: FloatArray, draft_length: FloatArray) -> FloatArray:
+    """Return the logit of the acceptance rate that gives tokens per step at draft lengths [-]."""
+    rate = solve_acceptance_rate(tokens_per_step, draft_length)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(rate) - np.log1p(-rate))
+
+
+def tokens_of(logit: FloatArray, draft_length: FloatArray) -> FloatArray:
+    """Return the tokens per step at draft lengths, by the logit of the acceptance rate [token]."""
+    return np.asarray(expected_tokens_per_step(1 / (1 + np.exp(-logit)), draft_length))
 
 
 def measured() -> pd.DataFrame:

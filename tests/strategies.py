@@ -78,7 +78,7 @@ def architectures(draw: st.DrawFn) -> Architecture:
     """Any decoder: dense or MoE, gated or not, windowed or not, any grouping of heads."""
     kv_heads = draw(st.sampled_from([1, 2, 4, 8]))
     num_layers = draw(st.integers(1, 80))
-    num_experts = draw(st.sampled_from([1, 8, 60, 64, 256]))
+    num_experts = draw(st.sampled_from([2, 8, 60, 64, 256]))
     dense_layers = draw(st.integers(0, num_layers))
     windowed_layers = draw(st.integers(0, num_layers))
     window = draw(st.integers(16, 100_000)) if windowed_layers else None

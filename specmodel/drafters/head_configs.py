@@ -7,7 +7,7 @@ vLLM 0.33.0 and SGLang 0.5.23 and in speculators 0.9.0, or by that of a model be
 something else, are refused.
 """
 
-import re
+import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -30,10 +30,8 @@ from specmodel.models.hf.drafting import (
     head_kind,
     head_layers,
 )
-from specmodel.models.hf.formats import KEPT_KEYS
-from specmodel.models.hf.keys import table
 from specmodel.models.hf.quantization import checkpoint_dtypes
-from specmodel.models.hf.reader import Fields, Reader, is_of_shape
+from specmodel.models.hf.reader import Fields, Reader
 
 # EAGLE and EAGLE-3, sequential or with masks (P-EAGLE)
 
@@ -42,8 +40,6 @@ _GROUPED, _MASKED, _WITH_LATENTS = "EAGLE-3", "P-EAGLE", "EAGLE-3 with latents"
 
 _MASK_KEYS = ("pard_token", "ptd_token_id", "mask_token_id")
 """Keys of the mask with which a head drafts all tokens in one pass."""
-
-_REFUSED = ("quantization_config", "num_experts", "num_local_experts")
 
 _DEFAULT_TAPS = 3
 
@@ -76,9 +72,7 @@ def eagle_head(config: Mapping[str, Any], argument: str, target: Architecture) -
     reader.only("speculators_model_type", ("eagle3", "peagle"), kinds)
     kind = head_kind(config)
     is_latent = kind == _WITH_LATENTS
-    for key in _REFUSED if is_latent else (*_REFUSED, "kv_lora_rank"):
-        if reader.config.get(key):
-            raise reader.fault(key, "none, as in a head it is not known here")
+    reader.only("quantization_config", (), "none, as in a head it is not known here")
     width = reader.whole("hidden_size")
     check_target(reader, target.hidden_size, target.vocabulary_size)
     layers = head_layers(reader, has_latents=is_latent)
@@ -103,8 +97,14 @@ def _fields(
     reader: Reader, target: Architecture, layers: list[Fields], inputs: int, groups: list[str]
 ) -> Fields:
     """Return the fields of the `Architecture` of a head, with the keys that were passed over."""
-    quantised, whole_size = _without_own_modules(reader.config), target.vocabulary_size
-    dtypes, layers = checkpoint_dtypes(quantised, reader.argument, reader.dtype(), layers)
+    whole_size = target.vocabulary_size
+    dtypes, layers = checkpoint_dtypes(
+        reader.config,
+        reader.argument,
+        reader.dtype(),
+        layers,
+        has_tied_embeddings=True,  # the LM head is the target's
+    )
     size = reader.whole("draft_vocab_size", whole_size, most=whole_size)
     if reader.flag("tie_word_embeddings", False) and size != whole_size:
         raise reader.fault("tie_word_embeddings", f"false with draft_vocab_size = {size}")
@@ -125,16 +125,15 @@ def _num_taps(reader: Reader, usual: int) -> int:
     places = [nested, reader] if nested else [reader]
     if not all(part.flag("use_aux_hidden_state", True) for part in places):
         return 0
-    told = [(part, key) for part in places for key in _TAPS if part.get(key) is not None]
-    lists = [part.get(key) for part, key in told]
-    for (part, key), listed in zip(told, lists, strict=True):
-        if not isinstance(listed, list) or not listed:
+    count = reader.get("num_aux_hidden_states")
+    for part, key in itertools.product(places, _TAPS):
+        listed = part.get(key)
+        if listed is not None and (not isinstance(listed, list) or not listed):
             raise part.fault(key, "a list of layer numbers")
-    count = reader.whole("num_aux_hidden_states", len(lists[0]) if lists else usual)
-    for (part, key), listed in zip(told, lists, strict=True):
-        if len(listed) != count:
+        if listed and len(listed) != (count or len(listed)):
             raise part.fault(key, f"as many layers as are told elsewhere, {count}")
-    return count
+        count = len(listed) if listed else count
+    return usual if count is None else reader.whole("num_aux_hidden_states", count)
 
 
 # heads that draft a block in one pass
@@ -153,16 +152,7 @@ _DFLASH_BLOCK = 16
 """Tokens of a block of DFlash where none is given, as SGLang has it [token]."""
 
 _OWN_CONFIGS = ("dflash_config", "dspark_config")
-_OWN_MODULE = re.compile(
-    r"(?:re:)?\^?(?:\.\*)?\*?(?:model\.|encoder\.)?"
-    r"(?:lm_head|fc|main_proj|context_proj|hidden_norm|markov_head|confidence_head|mask_embedding)"
-    r"(?:\.\w+)*\.?\*?\$?"
-)
-"""Names of modules that only such heads have, and of the LM head."""
-
 _TAPS = ("target_layer_ids", "aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids")
-_UNKNOWN = ("conv_kernel_size", "selector_rank", "gru_hidden_dim")
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts")
 
 
 def dspark_of_v4(config: Mapping[str, Any], argument: str) -> dict[str, int] | None:
@@ -196,11 +186,8 @@ def block_head(config: Mapping[str, Any], argument: str, target: Architecture) -
     reader, kind = _flat(config, argument), head_kind(config)
     plain = "a plain one, as Domino and others are not modelled"
     reader.only("projector_type", ("dflash", "dspark", "linear"), plain)
-    for key in (*_UNKNOWN, *_EXPERTS):
-        reader.only(key, (False, 0), "none, as in a head it is not known here")
     gates = (False, True, "disabled", "per-head")
     reader.only("gating", gates, "one gate for each head, or none")
-    _refuse_nested(config, argument)
     reader.pass_over(*(key for key in reader.config if key.startswith("confidence_")))
     num_streams = getattr(target.residuals, "num_streams", 1)
     feature = check_target(reader, target.hidden_size, target.vocabulary_size, num_streams)
@@ -230,21 +217,6 @@ def _flat(config: Mapping[str, Any], argument: str) -> Reader:
     return Reader(whole | _windowed(Reader(whole, argument)), argument)
 
 
-def _refuse_nested(config: Mapping[str, Any], argument: str) -> None:
-    """Refuse keys of a head's own objects whose meaning is not known."""
-    known = table("draft_heads")["keys"]["nested"]
-    for key in _OWN_CONFIGS:
-        nested = config.get(key) or {}
-        unknown = [
-            name
-            for name, value in nested.items()
-            if name not in known and not name.startswith("confidence_") and is_of_shape(name, value)
-        ]
-        if unknown:
-            expected = ", ".join(known)
-            raise Reader(nested, f"{argument} {key}").fault(unknown[0], expected)
-
-
 def _windowed(reader: Reader) -> Fields:
     """Return the keys of windows under the names that models have for them."""
     kinds, own = reader.config.get("layer_types"), reader.config.get("swa_window_size")
@@ -254,22 +226,6 @@ def _windowed(reader: Reader) -> Fields:
         kinds = ["sliding_attention"] * reader.whole("num_hidden_layers", most=MOST_LAYERS)
         return {"layer_types": kinds, "sliding_window": window, "use_sliding_window": True}
     return {"use_sliding_window": False} if kinds is None else {"sliding_window": window}
-
-
-def _without_own_modules(config: Mapping[str, Any]) -> Fields:
-    """Return a configuration whose lists of unquantised modules name parts of layers alone.
-
-    Modules that only such heads have are taken as unquantised, and the LM head is the target's.
-    """
-    record = config.get("quantization_config")
-    if not isinstance(record, dict):
-        return {**config}
-    kept = {
-        key: [*(name for name in record[key] if not _OWN_MODULE.fullmatch(str(name))), "lm_head"]
-        for key in KEPT_KEYS
-        if isinstance(record.get(key), list)
-    }
-    return {**config, "quantization_config": record | kept}
 
 
 def _markov(reader: Reader, vocabulary_size: int) -> Fields:

@@ -1,18 +1,22 @@
-"""Drafters by name, as the modules of the folder `kinds` list them."""
+"""Drafters by name, as ``data/drafters.toml`` lists them."""
 
 import re
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from specmodel.base.files import toml_tables
 
 
-class NamedDrafter(NamedTuple):
+class NamedDrafter(Struct, frozen=True, kw_only=True):
     """A drafter that can be named, and how to make it for a target.
 
     `words` tell it in help; `kind` is what `Drafter.kind` says, by which fits and measurements know
-    it; `made_by` makes it, a `Drafter`, for a target, and is None for a look-up, which is its name
+    it; `function` makes it, a `Drafter`, for a target, and is "" for a look-up, which is its name
     alone. A block drafts all its tokens at once, as many as a name may say after a colon.
     `task_spread` is the standard deviation of the acceptance rate of one head between data sets, of
     61 to 79 published values each as of November 2026, or as of heads of all kinds
@@ -21,20 +25,23 @@ class NamedDrafter(NamedTuple):
 
     words: str
     kind: str
-    made_by: Callable[..., Any] | None = None
+    function: str = ""
     is_block: bool = False
     task_spread: float = 0.095
+
+    @property
+    def made_by(self) -> Callable[..., Any] | None:
+        """The function, None for a look-up."""
+        module, _, name = self.function.partition(".")
+        kinds = "specmodel.drafters.kinds"
+        return getattr(import_module(f"{kinds}.{module}"), name) if module else None
 
 
 @cache
 def named_drafters() -> dict[str, NamedDrafter]:
     """Return the drafters that can be derived from a target alone, by name."""
-    from specmodel.drafters import kinds
-
-    found: dict[str, NamedDrafter] = {}
-    for module in iter_modules(kinds.__path__):
-        found |= import_module(f"{kinds.__name__}.{module.name}").ROWS
-    return dict(sorted(found.items()))
+    rows = toml_tables(Path(__file__).parent / "data/drafters.toml")
+    return {name: NamedDrafter(**row) for name, row in sorted(rows.items())}
 
 
 def drafter_called(word: str) -> str | None:

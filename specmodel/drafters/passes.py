@@ -51,7 +51,7 @@ class DraftPasses(Struct, frozen=True, eq=False):
         return float(self.part == "layers" if self.takes_host is None else self.takes_host)
 
 
-PARD = "PARD model"
+PARD = named_drafters()["pard"].kind
 """Kind of a draft model that drafts all tokens in one pass."""
 
 _SIZES = ("hidden_size", "vocabulary_size")

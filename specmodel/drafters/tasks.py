@@ -10,11 +10,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-import numpy as np
-
-from specmodel.algebra.speculation import expected_tokens_per_step, solve_acceptance_rate
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.units import FloatArray, check
+from specmodel.base.units import check
 from specmodel.drafters.published import rows_of
 
 MIXTURE = "mixture"
@@ -113,15 +110,3 @@ def _typed(text: str) -> dict[str, float]:
         return {kind.strip(): float(share) for kind, share in pairs}
     except ValueError:
         raise InputError("task", text, "shares such as code=0.6,chat=0.4") from None
-
-
-def logits_of(tokens_per_step: FloatArray, draft_length: FloatArray) -> FloatArray:
-    """Return the logit of the acceptance rate that gives tokens per step at draft lengths [-]."""
-    rate = solve_acceptance_rate(tokens_per_step, draft_length)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(rate) - np.log1p(-rate))
-
-
-def tokens_of(logit: FloatArray, draft_length: FloatArray) -> FloatArray:
-    """Return the tokens per step at draft lengths, by the logit of the acceptance rate [token]."""
-    return np.asarray(expected_tokens_per_step(1 / (1 + np.exp(-logit)), draft_length))

@@ -186,7 +186,6 @@ class BlockSparseAttention(GroupedHeads, frozen=True, kw_only=True, tag="block_s
             groups=decoded * (layers * groups / max(self.block_size, _TILE)),
             kernels=2 * layers,
             kind=self.kind,
-            dtype="bf16",
             stored_dtype=stream.kv_dtype,
             memory_cause="KV",
         )

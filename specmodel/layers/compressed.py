@@ -299,7 +299,6 @@ class CompressedAttention(TokenMixer, frozen=True, kw_only=True, tag="compressed
             rows=run.num_tokens,
             kernels=5 * layers,
             kind=self.kind,
-            dtype="bf16",
             stored_dtype=stream.kv_dtype,
             memory_cause="KV",
         )

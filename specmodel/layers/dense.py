@@ -33,10 +33,6 @@ class DenseFeedForward(FeedForwardBlock, frozen=True, kw_only=True, tag="dense")
         """Return the weights of one layer [-]."""
         return (2 + self.is_gated) * hidden_size * self.ffn_size
 
-    def active_parameters(self, hidden_size: int) -> int:
-        """Return the weights of one layer that a token is multiplied by: all of them [-]."""
-        return self.parameters(hidden_size)
-
     def weight_bytes(self, stream: Stream, layout: Layout) -> float:
         """Return the bytes of one layer on each GPU [B]."""
         weights = self.parameters(stream.hidden_size) / layout.tensor_parallel

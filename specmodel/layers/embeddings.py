@@ -107,10 +107,6 @@ class NgramInputs(Extra, frozen=True, kw_only=True):
         """Return the weights that every token is multiplied by [-]."""
         return self.num_tables * self._width(model.hidden_size) * model.hidden_size
 
-    def weight_bytes(self, model: Around, layout: Layout) -> float:
-        """Return the bytes of `parameters` on each GPU, the tables aside [B]."""
-        return self.parameters(model) * BYTES_PER_ELEMENT[model.stream.outer_dtype]
-
     def work(self, run: Pass, model: Around) -> dict[str, Work]:
         """Return the work in a pass, by component."""
         stream, h = run.stream, run.stream.hidden_size

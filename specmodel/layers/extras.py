@@ -8,6 +8,7 @@ from abc import abstractmethod
 
 from msgspec import Struct
 
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import Record
 from specmodel.layers.batch import Layout
 from specmodel.layers.run import Pass
@@ -51,9 +52,9 @@ class Extra(Record, frozen=True, kw_only=True):
     def parameters(self, model: Around) -> int:
         """Return the weights that every token is multiplied by [-]."""
 
-    @abstractmethod
     def weight_bytes(self, model: Around, layout: Layout) -> float:
         """Return the bytes on each GPU, tables that are stored with the embedding aside [B]."""
+        return self.parameters(model) * BYTES_PER_ELEMENT[model.stream.outer_dtype]
 
     def work(self, run: Pass, model: Around) -> dict[str, Work]:
         """Return the work in a pass of the layers, by component."""

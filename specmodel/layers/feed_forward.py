@@ -3,9 +3,10 @@
 from itertools import filterfalse
 from math import ceil
 from operator import attrgetter
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
+from msgspec import Meta
 from msgspec.structs import replace
 
 from specmodel.algebra import experts, ranks
@@ -23,6 +24,9 @@ from specmodel.layers.parts import FeedForwardBlock, check_divisor
 from specmodel.layers.run import Pass
 from specmodel.layers.stream import Stream
 from specmodel.layers.work import Work
+
+Choice = Annotated[int, Meta(ge=2, le=10**7)]
+"""Experts that there is a choice of: a single one is a dense block [-]."""
 
 _ALWAYS = attrgetter("always_speculates")
 _TINY = 1e-300
@@ -55,7 +59,7 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         model's width [-].
     """
 
-    num_experts: Size
+    num_experts: Choice
     experts_per_token: Size
     expert_size: Size
     popularity_spread: Spread = 0.0
@@ -79,20 +83,11 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         if self.num_shared_experts and not self.shared_expert_size:
             expected = f"a width above 0, as num_shared_experts = {self.num_shared_experts}"
             raise InputError("shared_expert_size", self.shared_expert_size, expected)
-        for name in ("latent_size", "num_zero_experts"):
-            if getattr(self, name) and not self.is_routed:
-                expected = f"0, as num_experts = {self.num_experts} leaves no choice"
-                raise InputError(name, getattr(self, name), expected)
 
     @property
     def experts(self) -> Self:
         """The block itself, as it has experts."""
         return self
-
-    @property
-    def dense_size(self) -> int:
-        """Width of the block if it has a single expert, 0 if it routes tokens [-]."""
-        return 0 if self.is_routed else self.expert_size
 
     @property
     def activation_ratio(self) -> float:
@@ -105,11 +100,6 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         if not self.num_zero_experts:
             return self.experts_per_token
         return self.activation_ratio * self.num_experts
-
-    @property
-    def is_routed(self) -> bool:
-        """Whether there is a choice: a single expert is a dense block."""
-        return self.num_experts > 1
 
     def parameters(self, hidden_size: int) -> int:
         """Return the weights of one layer [-]."""
@@ -138,21 +128,18 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         return (2 + self.is_gated) * hidden_size * self._shared_size
 
     def router_parameters(self, hidden_size: int) -> int:
-        """Return the weights of the router of one layer; a single expert needs none [-]."""
-        return hidden_size * self._choices if self.is_routed else 0
+        """Return the weights of the router of one layer [-]."""
+        return hidden_size * self._choices
 
     def weight_bytes(self, stream: Stream, layout: Layout) -> float:
         """Return the bytes of one layer on each GPU [B]."""
         # router and latent projections are on all GPUs, in 16 bits or more where others have less
         h, n = stream.hidden_size, layout.tensor_parallel
-        groups, cut = layout.expert_parallel, layout.expert_tensor_parallel
-        if not self.is_routed:
-            groups, cut = 1, n  # as a dense block
-        width, sliced = self.routed_width(h), self.expert_size / cut
+        width, sliced = self.routed_width(h), self.expert_size / layout.expert_tensor_parallel
         if stream.expert_dtype == "mxfp4":
             sizes = zip((width, sliced), layout.mxfp4_multiples, strict=True)
             width, sliced = (ceil(size / multiple) * multiple for size, multiple in sizes)
-        routed = self.num_experts / groups * (2 + self.is_gated) * width * sliced
+        routed = self.num_experts / layout.expert_parallel * (2 + self.is_gated) * width * sliced
         return (
             routed * BYTES_PER_ELEMENT[stream.expert_dtype]
             + self.shared_parameters(h) / n * BYTES_PER_ELEMENT[stream.weight_dtype]
@@ -164,7 +151,7 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         # Where attention is data-parallel and experts are whole, the all-to-all sums over experts,
         # and only shared experts, which are cut, need an all-reduce. Where experts are cut, a
         # reduce-scatter sums over replicas, and an all-reduce over the GPUs of each.
-        is_whole = layout.replicas > 1 and not layout.gathers_tokens and self.is_routed
+        is_whole = layout.replicas > 1 and not layout.gathers_tokens
         of_routed = int(not is_whole)
         of_shared = int(bool(self.num_shared_experts) and (is_whole or self.is_shared_apart))
         return (of_routed + of_shared) * int(layout.tensor_parallel > 1)
@@ -189,8 +176,6 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
         """Return the work of some layers in a pass, by component."""
         width, dtype = self._shared_size / run.layout.tensor_parallel, run.stream.weight_dtype
         shared = dense_block("shared_experts", run, width, layers, self.is_gated, dtype)
-        if not self.is_routed:
-            return self._single(run, layers, shared)
         found = {"router": self._router(run, layers)}
         if self.latent_size:
             found["latent_projections"] = self._latents(run, layers)
@@ -295,16 +280,6 @@ class RoutedExperts(FeedForwardBlock, frozen=True, kw_only=True, tag="experts"):
             kernels=2,
             dtype=run.stream.outer_dtype,
         )
-
-    def _single(self, run: Pass, layers: int, shared: dict[str, Work]) -> dict[str, Work]:
-        """Return the work of a single expert, which every token uses, and of shared ones."""
-        width, dtype = self.expert_size / run.layout.tensor_parallel, run.stream.expert_dtype
-        inside = replace(run, stream=run.stream.expert_stream)
-        routed = dense_block("routed_experts", inside, width, layers, self.is_gated, dtype)
-        routed["routed_experts"] = replace(routed["routed_experts"], memory_cause="experts")
-        if shared:
-            shared["elementwise"] = routed["elementwise"] + shared["elementwise"]
-        return routed | shared
 
     def _routed(self, run: Pass, layers: int) -> Work:
         """Return the work of routed experts, with bringing tokens to them and back."""

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
-from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 
 Rule: TypeAlias = Callable[..., FloatArray]
@@ -35,10 +34,12 @@ class Form:
 
     Forms are added, and multiplied or divided by numbers. Whatever would make the result depend on
     the values of measures otherwise (products of two forms, comparisons, functions of NumPy) raises
-    an InputError: it has to be a measure of its own.
+    a TypeError: it has to be a measure of its own.
     """
 
     __slots__ = ("constant", "terms")
+
+    __array_ufunc__ = None  # numbers of NumPy are added and multiplied as others
 
     def __init__(self, terms: dict[Measure, float], constant: float = 0.0) -> None:
         self.terms = terms
@@ -62,37 +63,17 @@ class Form:
 
     def __mul__(self, factor: float) -> "Form":
         if isinstance(factor, Form):
-            self._refuse("a product of two sums")
+            return NotImplemented
         terms = {measure: value * factor for measure, value in self.terms.items()}
         return Form(terms, self.constant * factor)
 
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: float) -> "Form":
-        if isinstance(divisor, Form):
-            self._refuse("a quotient of two sums")
         return self * (1 / divisor)
 
-    def __rtruediv__(self, other: float) -> NoReturn:
-        self._refuse(f"{other} over a sum")
-
-    def __array_ufunc__(self, function: np.ufunc, _: str, *inputs: Any, **__: Any) -> "Form":
-        """Take numbers of NumPy as others, and refuse all functions but sums and products."""
-        reflected = _REFLECTED.get(function)
-        if reflected is None or inputs[1] is not self:
-            self._refuse(f"{function.__name__} of a sum")
-        return reflected(self, inputs[0])
-
     def __bool__(self) -> NoReturn:
-        self._refuse("a branch on a sum")
-
-    def __lt__(self, other: Any) -> NoReturn:
-        self._refuse("a comparison of a sum")
-
-    __le__ = __gt__ = __ge__ = __lt__
-
-    def __float__(self) -> NoReturn:
-        self._refuse("the value of a sum")
+        raise TypeError("a formula of work branches on a measure, which has no value yet")
 
     def at(self, values: Mapping[Measure, FloatArray]) -> FloatArray | float:
         """Return the sum for given values of measures."""
@@ -101,17 +82,6 @@ class Form:
             value = value + values[measure] * factor
         return value
 
-    def _refuse(self, what: str) -> NoReturn:
-        names = ", ".join(measure.rule.__name__ for measure in self.terms)
-        expected = "sums of measures of the pass (specmodel/layers/forms.py), whatever their values"
-        raise InputError("work", f"{what} of {names}", expected)
-
-
-_REFLECTED: dict[Any, Callable[[Form, Any], Form]] = {
-    np.add: Form.__radd__,
-    np.subtract: Form.__rsub__,
-    np.multiply: Form.__rmul__,
-}
 
 Quantity: TypeAlias = Any
 """What formulas of work take and give: a form, or, for kernels that were timed alone, a number or

@@ -106,11 +106,7 @@ class Stored(Struct, frozen=True):
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass of this part's stream, by component."""
         # A matrix after the core that has a dtype of its own is a component of its own.
-        try:
-            found = self.part.work(run, layers)
-        except InputError as error:  # of a formula that depends on values of measures
-            argument = f"{error.argument} of {self.part.kind}"
-            raise InputError(argument, error.value, error.expected) from None
+        found = self.part.work(run, layers)
         if self.output_dtype is None or not self.part.output_size:
             return found
         stream = run.stream

@@ -99,9 +99,9 @@ class FeedForwardBlock(LayerPart, frozen=True):
     def parameters(self, hidden_size: int) -> int:
         """Return the weights of one layer [-]."""
 
-    @abstractmethod
     def active_parameters(self, hidden_size: int) -> int:
         """Return the weights of one layer that a token is multiplied by, a mean [-]."""
+        return self.parameters(hidden_size)
 
     @abstractmethod
     def reductions(self, layout: Layout) -> int:

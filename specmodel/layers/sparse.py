@@ -176,7 +176,6 @@ class SparseAttention(LatentHeads, frozen=True, kw_only=True, tag="sparse_attent
             rows=run.num_tokens,
             kernels=6 * layers,
             kind=self.kind,
-            dtype="bf16",
             stored_dtype=stream.kv_dtype,
             memory_cause="KV",
         )

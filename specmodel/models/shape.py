@@ -120,9 +120,9 @@ class Shape(Record, frozen=True, kw_only=True):
 
     @cached_property
     def kinds_of_experts(self) -> dict[RoutedExperts, int]:
-        """How many layers have each kind of routed experts, where there is a choice of them [-]."""
+        """How many layers have each kind of routed experts [-]."""
         found = ((part.experts, count) for part, count in self.feed_forwards.items())
-        return _counted((own, count) for own, count in found if own and own.is_routed)
+        return _counted(found)
 
     @cached_property
     def experts(self) -> RoutedExperts | None:

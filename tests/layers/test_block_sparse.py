@@ -174,7 +174,7 @@ def test_dense_layers_may_be_anywhere():
 
 @one_case(
     "sparse changes match",
-    ({"sparse_attention_freq": None}, {}, "layer_types: got None; .*or sparse_attention_freq"),
+    ({"sparse_attention_freq": None}, {}, "layer_types: got None; .*or by sparse_attention_freq"),
     ({"sparse_attention_freq": [1] * 59}, {}, "sparse_attention_freq: got '59 entries'"),
     ({"sparse_attention_freq": [2] * 60}, {}, "sparse_attention_freq: got 2; expected 0 or 1"),
     ({"sparse_num_index_heads": 6}, {}, "sparse_num_index_heads: got 6; expected a multiple"),

@@ -3,7 +3,7 @@
 import pytest
 from strategies import pass_of
 
-from specmodel import InputError, load_architecture
+from specmodel import load_architecture
 from specmodel.layers import Layout, RoutedExperts
 
 H, LATENT, WIDTH, SHARED, EXPERTS, USED = 4096, 1024, 2688, 5376, 512, 22
@@ -69,8 +69,3 @@ def test_messages_carry_rows_of_that_width(name):
 def test_one_all_reduce_of_the_width_of_the_model():
     cut = [pass_of(model(n), batch_size=8, layout=Layout(4)).components for n in (LATENT, 0)]
     assert cut[0]["all_reduce"].reduced_bytes == cut[1]["all_reduce"].reduced_bytes
-
-
-def test_a_single_expert_has_no_latents():
-    with pytest.raises(InputError, match=r"latent_size: got 1024; .*num_experts = 1"):
-        model().with_changes("target", {"num_experts": 1, "experts_per_token": 1})

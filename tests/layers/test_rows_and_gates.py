@@ -16,7 +16,6 @@ from specmodel.layers import (
     Layout,
     LightningAttention,
     Mamba2,
-    RoutedExperts,
     ShortConvolution,
     sequence_group,
 )
@@ -252,19 +251,6 @@ def test_matrices_of_other_recurrent_mixers(gpus):
     ):
         assert part.weight_bytes == LAYERS * 2 * (mixer.weights(H, gpus) - taps)
         assert part.flop == TOKENS * part.weight_bytes
-
-
-@pytest.mark.parametrize("gpus", [1, 2, 8])
-def test_a_gpu_has_its_share_of_a_single_expert(gpus):
-    """What has one expert is a dense block of its width: three matrices, cut over the GPUs."""
-    expert = RoutedExperts(num_experts=1, experts_per_token=1, expert_size=1024)
-    routed = work_of(expert, gpus)["routed_experts"]
-    assert routed.weight_bytes == pytest.approx(LAYERS * 3 * H * 1024 / gpus * 2, rel=1e-12)
-    assert routed.flop == pytest.approx(TOKENS * routed.weight_bytes, rel=1e-12)  # 2 for 2 bytes
-    stream = load_architecture("gpt-oss-20b").stream
-    layout = Layout(gpus, data_parallel=3)
-    held = expert.weight_bytes(replace(stream, hidden_size=H, expert_dtype="fp8"), layout)
-    assert held == pytest.approx(3 * H * 1024 / gpus, rel=1e-12)
 
 
 @pytest.mark.parametrize(("dtype", "quantisations"), [("bf16", 0), ("fp8", 3)])

@@ -80,9 +80,7 @@ ROW = """
 [zeta]
 extends = "qwen3_moe"
 experts = "zeta_experts"
-dense_layers = "feed_forward.every"
-dense_every = "zeta_dense_every"
-other_names = { num_experts_per_tok = "zeta_topk" }
+other_names = { num_experts_per_tok = "zeta_topk", decoder_sparse_step = "zeta_dense_every" }
 harmless = ["zeta_scale"]
 """
 
@@ -93,7 +91,7 @@ def test_a_family_with_keys_of_its_own_is_one_row(write, add_row):
     config = LLAMA | ZETA | own | {"num_hidden_layers": 9, "moe_intermediate_size": 256}
     model = Architecture.from_hf_config(write(config))
     kinds = [(part.kind, n) for part, n in model.feed_forwards.items()]
-    assert kinds == [("experts", 7), ("dense", 2)]
+    assert kinds == [("dense", 7), ("experts", 2)]
     assert (model.num_experts, model.experts_per_token) == (32, 4)
     with pytest.raises(InputError, match=r"zeta_topk: got 4; .*as num_experts_per_tok = 5"):
         Architecture.from_hf_config(write(config | {"num_experts_per_tok": 5}))

@@ -120,8 +120,8 @@ def test_the_module_has_experts_of_its_own():
 
 @pytest.mark.parametrize(("changes", "match"), [
     ({"block_configs": None}, "block_configs: got None; .*a list of objects"),
-    ({"block_configs": layers()[1:]}, "hybrid_override_pattern: got .*block_configs"),
-    ({"block_configs": layers(moe={"num_experts_per_tok": 999})}, r"\[1\] num_experts_per_tok"),
+    ({"block_configs": layers()[1:]}, "hybrid_override_pattern: got .*layers_block_type"),
+    ({"block_configs": layers(moe={"num_experts_per_tok": 999})}, r"\[1\].*per_token: got 999"),
     ({"block_configs": layers(mamba={"mamba_num_heads": 3})}, r"\[0\] mamba_num_heads: got 3"),
     ({"block_configs": layers(mlp={"width": 3})}, r"\[6\] width: got 3; .*intermediate_size"),
     ({"block_configs": layers(mlp={"block_type": "x"})}, r"\[6\] block_type: got 'x'; .*mamba"),

@@ -1,4 +1,1 @@
-"""The drafters that a target suffices for: each module lists those that it makes in `ROWS`.
-
-A new one is a row with the function that makes it for a target, in a module here or a new one.
-"""
+"""Functions that make drafters for a target; those with a name have a row in ``drafters.toml``."""

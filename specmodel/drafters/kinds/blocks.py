@@ -8,13 +8,13 @@ from msgspec.structs import replace
 from specmodel.base.errors import InputError
 from specmodel.drafters.heads import dense_size, derived_head, one_head, own_attention
 from specmodel.drafters.kinds.mtp import own_layers_head
-from specmodel.drafters.names import NamedDrafter
+from specmodel.drafters.names import named_drafters
 from specmodel.drafters.passes import Drafter, masks_after_anchor, masks_from_anchor
 from specmodel.drafters.published import HeadShape, published_head
 from specmodel.layers.markov import MarkovHead
 from specmodel.models.architecture import Architecture
 
-DFLASH, DSPARK = "DFlash head", "DSpark head"
+DFLASH, DSPARK = (named_drafters()[name].kind for name in ("dflash", "dspark"))
 """Names of these drafters for people."""
 
 USUAL_DFLASH = HeadShape(num_layers=5, block_size=16, taps=5)
@@ -153,22 +153,3 @@ def _drafted_at_most(block_size: int, known: int) -> int:
     if block_size <= known:
         raise InputError("block_size", block_size, f"at least {known + 1}: some token is drafted")
     return block_size - known
-
-
-ROWS = {
-    "dflash": NamedDrafter(
-        "head: 5 dense layers, one pass over up to 15 masks",
-        DFLASH,
-        dflash_drafter,
-        is_block=True,
-        task_spread=0.081,
-    ),
-    "dspark": NamedDrafter(
-        "head as dflash, up to 7 tokens, and a Markov step for each",
-        DSPARK,
-        dspark_drafter,
-        is_block=True,
-        task_spread=0.111,
-    ),
-}
-"""Drafters by name."""

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from specmodel.drafters import heads, passes
-from specmodel.drafters.names import NamedDrafter
+from specmodel.drafters.names import named_drafters
 from specmodel.drafters.passes import Drafter, Rule
 from specmodel.drafters.published import HeadShape, published_head
 from specmodel.models.architecture import Architecture
@@ -14,8 +14,9 @@ EAGLE3_VOCABULARY_SIZE = 32_000
 P_EAGLE_LAYERS = 4
 """Layers of P-EAGLE's own heads, whose paper sets them beside EAGLE-3's single one [-]."""
 
-EAGLE, EAGLE3 = "EAGLE head", "EAGLE-3 head"
-PARALLEL, P_EAGLE = "parallel head", "P-EAGLE head"
+EAGLE, EAGLE3, PARALLEL, P_EAGLE = (
+    named_drafters()[name].kind for name in ("eagle", "eagle3", "parallel", "p-eagle")
+)
 """Names of these heads for people, by which fits and measurements know them."""
 
 
@@ -139,21 +140,3 @@ def _eagle_head(
     shape = HeadShape(num_layers=1, taps=2, ffn_size=block, vocabulary_size=vocabulary_size)
     head = heads.derived_head(target, kind, shape, heads.plain_attention(target))
     return heads.one_head(target, kind, head, rule)
-
-
-ROWS = {
-    "eagle": NamedDrafter(
-        "head: 2h-to-h projection, one dense layer, the target's vocabulary", EAGLE, eagle_drafter
-    ),
-    "eagle3": NamedDrafter(
-        "head: 3h-to-h projection, one dense layer, 32000 draft tokens",
-        EAGLE3,
-        eagle3_drafter,
-        task_spread=0.108,
-    ),
-    "p-eagle": NamedDrafter("head shaped as eagle3, one pass with masks", P_EAGLE, p_eagle_drafter),
-    "parallel": NamedDrafter(
-        "head shaped as eagle, one pass for all tokens", PARALLEL, parallel_drafter
-    ),
-}
-"""Drafters by name."""

@@ -1,11 +1,11 @@
 """Drafters that are models of their own, and look-ups on the host."""
 
 from specmodel.base.errors import InputError
-from specmodel.drafters.names import NamedDrafter
+from specmodel.drafters.names import named_drafters
 from specmodel.drafters.passes import PARD, Drafter, masks_after_accepted, one_at_a_time
 from specmodel.models.architecture import Architecture, load_architecture
 
-_NGRAM, _SUFFIX = "n-gram look-up", "suffix look-up"
+_NGRAM, _SUFFIX = (named_drafters()[name].kind for name in ("ngram", "suffix"))
 """Names of these for people."""
 
 _PARD_MODELS = {128_256: "llama-3.2-1b"}
@@ -79,16 +79,3 @@ def suffix_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> D
         As for `ngram_drafter` [s] [-].
     """
     return Drafter(name=_SUFFIX, lookup_time=lookup_time, proposal_rate=proposal_rate)
-
-
-ROWS = {
-    "ngram": NamedDrafter("prompt look-up on the host", _NGRAM),
-    "ngram-gpu": NamedDrafter(
-        "prompt look-up on the GPU, vLLM's ngram_gpu", "n-gram look-up on the GPU"
-    ),
-    "pard": NamedDrafter(
-        "small model of the target's family, one pass with masks", PARD, usual_pard_drafter
-    ),
-    "suffix": NamedDrafter("look-up in suffix trees on the host", _SUFFIX),
-}
-"""Drafters by name."""

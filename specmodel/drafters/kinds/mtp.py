@@ -8,14 +8,14 @@ from msgspec.structs import replace
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.drafters.heads import one_head, taken_attention
-from specmodel.drafters.names import NamedDrafter
+from specmodel.drafters.names import named_drafters
 from specmodel.drafters.passes import Drafter, Rule, module_in_turn, selection_first, verified_first
 from specmodel.drafters.published import HeadShape, published_assistant
 from specmodel.layers.group import LayerGroup
 from specmodel.models.architecture import Architecture
 from specmodel.models.shape import EXTRAS
 
-MTP, ASSISTANT = "MTP head", "assistant"
+MTP, ASSISTANT = named_drafters()["mtp"].kind, "assistant"
 """Names of these heads for people; an assistant is known by its file alone."""
 
 
@@ -127,14 +127,3 @@ def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
         "embedding_dtype": target.outer_dtype,  # it shares the LM head, whose dtype stays as well
         "activation_dtype": "bf16" if narrow else target.activation_dtype,
     }
-
-
-ROWS = {
-    "mtp": NamedDrafter(
-        "head: 2h-to-h projection and a layer with attention like the target's",
-        MTP,
-        mtp_drafter,
-        task_spread=0.087,
-    )
-}
-"""Drafters by name."""

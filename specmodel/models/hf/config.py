@@ -4,6 +4,7 @@ Nothing is guessed: a family that is not in the table, or a key that is neither 
 harmless, is refused by name. MTP modules are drafters and no part of the shape.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,6 +43,9 @@ def architecture_fields(
         raise reader.fault("architectures", expected)
     reader.find_family()
     family = reader.family
+    for key, known in family.only.items():
+        values = " or ".join(map(json.dumps, known))
+        reader.only(key, known, f"{values}, as others are not known here")
     num_layers = family.rule("num_layers", reader)
     if family.lists_mtp:
         reader.trailing = reader.whole("num_nextn_predict_layers", 0, minimum=0)
@@ -55,17 +59,17 @@ def architecture_fields(
     if family.fields:
         fields |= family.rule("fields", reader, layers)
     dtype = reader.dtype(keeps_fp32=weight_dtype == "fp32")
+    record = reader.get("quantization_config")
     reader.refuse_other_keys(family.harmless, family.harmless_groups)
     try:
-        if family.check_quantisation:
-            family.rule("check_quantisation", reader, beside)
         dtypes, layers = checkpoint_dtypes(
-            reader.config,
+            {**reader.config, "quantization_config": record},
             argument,
             dtype,
             layers,
             beside=beside,
             has_tied_embeddings=fields["has_tied_embeddings"],
+            splits_layers=family.splits_layers,
         )
     except InputError:
         if weight_dtype is None:
@@ -84,8 +88,6 @@ def _outer_fields(reader: Reader) -> Fields:
         "has_tied_embeddings": reader.flag("tie_word_embeddings", family.ties_embeddings),
         "max_context_length": reader.longest_context(),
     }
-    if family.residuals:
-        fields |= family.rule("residuals", reader)
     if family.positions_offset is not None:
         width = reader.whole("word_embed_proj_dim", fields["hidden_size"])
         fields["embedding_size"] = width if width != fields["hidden_size"] else None
@@ -108,7 +110,7 @@ def grouped(layers: list[Fields]) -> list[Fields]:
 
 def _text_config(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
     """Return the configuration of the language model, which wrappers nest in `text_config`."""
-    config = _unwrapped(_with_record(config, argument))
+    config = _unwrapped(config)
     known = table("other_model_types")["wrappers"].get(str(config.get("model_type")))
     if known is None:
         return config
@@ -125,16 +127,6 @@ def _text_config(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
             raise InputError(f"{argument} {key}", outer[key], expected)
     given = {key: value for key, value in text.items() if value is not None or key not in outer}
     return outer | given | tied | {"model_type": text.get("model_type", known[0])}
-
-
-def _with_record(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
-    """Return a configuration with MLX's record of quantisation under the key that others use."""
-    record, usual = config.get("quantization"), config.get("quantization_config")
-    if record is None:
-        return config
-    if usual not in (None, record):
-        raise InputError(f"{argument} quantization", record, "the same as quantization_config")
-    return {**config, "quantization": None, "quantization_config": record}
 
 
 def _unwrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,23 +13,20 @@ _SOURCES = ("kv_source_layer_ids", "index_source_layer_ids")
 """V4.1: lists of the layers that make entries, and of those that select some, for others too."""
 
 
-def by_ratios(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
-    """Return the kind of each layer by its compression ratio, or as listed."""
-    if reader.get(_KEY) is None and listed:
+def by_ratios(reader: Reader, num_layers: int) -> list[str]:
+    """Return the kind of each layer by its compression ratio."""
+    if reader.get(_KEY) is None and reader.get("layer_types") is not None:
         key = "compress_rates"
         known = {kind: ratio for ratio, kind in _RATIOS.items()}
         rates = reader.get(key) or {}  # as transformers 5 writes them
         if not isinstance(rates, dict) or any(known.get(kind) != rates[kind] for kind in rates):
             raise reader.fault(key, f"{COMPRESSED[0]} 4 and {COMPRESSED[1]} 128")
-        return listed
-    kinds = [_RATIOS[ratio] for ratio in _ratios(reader, num_layers, tuple(_RATIOS))]
-    return reader.agreed(listed, kinds, f"the kinds that {_KEY} gives")
+        return []
+    return [_RATIOS[ratio] for ratio in _ratios(reader, num_layers, tuple(_RATIOS))]
 
 
-def by_shared_entries(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
+def by_shared_entries(reader: Reader, num_layers: int) -> list[str]:
     """Return the kind of each layer of V4.1, by its compression ratio alone."""
-    if listed:
-        raise reader.fault("layer_types", f"no such key, as {_KEY} gives the kinds of layers")
     ratios = _ratios(reader, num_layers, _SHARED_RATIOS)
     return [COMPRESSED[0] if ratio else SLIDING for ratio in ratios]
 
@@ -48,7 +45,7 @@ def compressed_mixers(reader: Reader, kinds: list[str], window: int | None) -> l
     """Return the attention of each layer."""
     if reader.is_family(_SHARED):
         return _sharing_mixers(reader, len(kinds))
-    made = {SLIDING: _heads(reader)}
+    made = {SLIDING: reader.sizes("compressed")}
     if COMPRESSED[0] in kinds:
         own = {"ratio": 4, "has_overlap": True} | reader.sizes("indexer of entries")
         made[COMPRESSED[0]] = made[SLIDING] | own
@@ -64,7 +61,7 @@ def _sharing_mixers(reader: Reader, num_layers: int) -> list[Fields]:
     """
     ratios = _ratios(reader, num_layers, _SHARED_RATIOS)
     makers, choosers = _sources(reader, [i for i, ratio in enumerate(ratios) if ratio])
-    base, mixers = _heads(reader), list[Fields]()
+    base, mixers = reader.sizes("compressed"), list[Fields]()
     index = reader.sizes("indexer of entries") | {"is_index_compressed": False} if makers else {}
     for i, ratio in enumerate(ratios):
         last = max((maker for maker in makers if maker <= i), default=i)
@@ -78,13 +75,12 @@ def _sharing_mixers(reader: Reader, num_layers: int) -> list[Fields]:
 def _sources(reader: Reader, compressed: list[int]) -> tuple[set[int], set[int]]:
     """Return the layers that make entries and those that select, among those with a ratio."""
     makers, choosers = (reader.layer_numbers(key) or set[int]() for key in _SOURCES)
-    for key, found in zip(_SOURCES, (makers, choosers), strict=True):
-        if not found.issuperset(compressed[:1]):
-            raise reader.fault(key, f"layer {compressed[0]}, the first with entries, among them")
-        if not found.issubset(compressed):
-            raise reader.fault(key, f"layers with a ratio in {_KEY}")
-    if not makers <= choosers:
-        raise reader.fault(_SOURCES[1], f"the layers of {_SOURCES[0]} among them")
+    if not {*compressed[:1]} <= makers <= {*compressed}:
+        expected = f"layers with a ratio in {_KEY}, among them layer {compressed[0]}, the first"
+        raise reader.fault(_SOURCES[0], expected)
+    if not makers <= choosers <= {*compressed}:
+        expected = f"layers with a ratio in {_KEY}, those of {_SOURCES[0]} among them"
+        raise reader.fault(_SOURCES[1], expected)
     return makers, choosers
 
 
@@ -116,7 +112,9 @@ def compressed_fields(reader: Reader, layers: list[Fields]) -> Fields:
         keys |= {"experts_per_token": "dspark_num_experts_per_tok"}
         given = {name: key for name, key in keys.items() if reader.get(key) is not None}
         block = block and block | {name: reader.whole(key) for name, key in given.items()}
-    return fields | {"mtp_layer": {"count": 1, "mixer": _heads(reader), "feed_forward": block}}
+    return fields | {
+        "mtp_layer": {"count": 1, "mixer": reader.sizes("compressed"), "feed_forward": block}
+    }
 
 
 def _memory(reader: Reader, streams: int) -> Fields:
@@ -137,9 +135,3 @@ def _memory(reader: Reader, streams: int) -> Fields:
         "num_outputs": streams + 1,
     }
     return {"ngram_memory": memory}
-
-
-def _heads(reader: Reader) -> Fields:
-    """Return attention over a window alone, whose matrices all layers have."""
-    reader.only("num_key_value_heads", (1,), "1, as all heads share one key")
-    return reader.sizes("compressed")

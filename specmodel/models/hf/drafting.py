@@ -33,19 +33,13 @@ def mtp_fields(reader: Reader) -> Fields:
     count = config[key] if key else reader.family.untold_mtp
     if type(count) is not int or not 0 <= count <= MOST_LAYERS:
         raise reader.fault(key, f"a whole number from 0 to {MOST_LAYERS}")
-    expected = "false, as modules with an embedding of their own are not known here"
-    reader.only("mtp_use_dedicated_embeddings", (False,), expected)
-    for key, known in (("mtp_layer_types", (FULL, *INDEXED)), ("mtp_mlp_layer_types", ("sparse",))):
+    attends = (FULL, INDEXED, "deepseek_sparse_attention")
+    for key, known in (("mtp_layer_types", attends), ("mtp_mlp_layer_types", ("sparse",))):
         kinds = [] if has_own_layer else config.get(key) or []
         if not isinstance(kinds, list) or any(kind not in known for kind in kinds):
             expected = f"a list of {' or '.join(known)}, as other modules are not known here"
             raise reader.fault(key, expected)
-    blocks, told = (["attention", "moe"], [FULL, "moe"]), "as other modules are not known here"
-    reader.only("mtp_layers_block_type", blocks, f"{blocks[0]!r}, {told}")
-    reader.only("mtp_hybrid_override_pattern", ("*E",), f"'*E', {told}")
-    shares = config.get("index_share_for_mtp_iteration", False)
-    if not isinstance(shares, bool | None):
-        raise reader.fault("index_share_for_mtp_iteration", "true or false")
+    shares = reader.flag("index_share_for_mtp_iteration", False)
     fields: Fields = {} if count == 1 else {"num_mtp_modules": count}
     return fields | ({"shares_mtp_index": True} if shares else {})
 

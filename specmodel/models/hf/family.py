@@ -9,13 +9,13 @@ from typing import Any, Literal
 from msgspec import field
 
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.records import Record, build, field_names, read_mapping
-from specmodel.models.hf.keys import DATA, table
+from specmodel.base.records import Record, build, read_mapping
+from specmodel.models.hf.keys import DATA
 
 FULL, LINEAR = "full_attention", "linear_attention"
 SLIDING, CHUNKED = "sliding_attention", "chunked_attention"
-INDEXED = ("indexed_attention", "deepseek_sparse_attention")
-"""Kinds of layers in `layer_types` whose attention reads what an indexer selects."""
+INDEXED = "indexed_attention"
+"""Kind whose attention reads what an indexer selects."""
 COMPRESSED = ("compressed_sparse_attention", "heavily_compressed_attention")
 """Kinds with compressed entries in the cache, of which only the first has an indexer."""
 BLOCKS = "minimax_m3_sparse"
@@ -65,8 +65,6 @@ class Family(Record, frozen=True, kw_only=True):
     """Whether models of this family with 0 experts are dense."""
     dense_layers: str | None = None
     """Which layers are dense in an MoE model: rule."""
-    dense_every: str | None = None
-    """Of the rule `feed_forward.every`: n, where each n-th layer is dense: key."""
     num_leading: int | None = None
     """Of `feed_forward.leading`: how many leading layers are dense where no key says it."""
 
@@ -87,8 +85,6 @@ class Family(Record, frozen=True, kw_only=True):
     """Whether attention may have a gate as wide as its queries."""
     norms_all_heads: bool = False
     """Whether queries, and keys, are normed over all heads."""
-    heads: str | None = None
-    """Rule for query heads that differ between layers: listed, or of windows."""
     linear: str = "gated delta net"
     """Which linear attention or state space its linear layers have: row of sizes, or rule."""
 
@@ -96,7 +92,7 @@ class Family(Record, frozen=True, kw_only=True):
     kinds: _Names = (FULL, SLIDING)
     """Kinds that `layer_types` may list, the usual one first."""
     plan: str | None = None
-    """Which layer is of which kind where nothing is listed: rule."""
+    """Which layer is of which kind by other keys than `layer_types`: rule."""
     interval: int | None = None
     """Of the plan `mixers.interval`: each so many layers, the last is of the first kind."""
     interval_key: str | None = None
@@ -107,12 +103,8 @@ class Family(Record, frozen=True, kw_only=True):
     """This kind, of the first two of `kinds`."""
     first_layer: int = 0
     """Of the plan `kimi.by_lists`: the number of the first layer in these lists."""
-    attention_types: str | None = None
-    """List that must name full attention for each layer: key."""
     has_windows: bool = False
     """Whether layers may have a sliding window."""
-    window_key: str = "sliding_window"
-    """Length of the window: key."""
     sliding_window: int | None = None
     """Length of the window where no key says it [token]."""
     window_switch: str | None = None
@@ -131,6 +123,8 @@ class Family(Record, frozen=True, kw_only=True):
     """Whether the LM head is the embedding where `tie_word_embeddings` is missing."""
     positions_offset: int | None = None
     """Of learned positions: entries beyond `max_position_embeddings`."""
+    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Values that keys may have, as others are not known here; a missing key is accepted."""
     firsts: _Names = ()
     """Keys that may list a number for text and one for images: that of text holds."""
     other_names: Mapping[str, str] = field(default_factory=dict)
@@ -139,6 +133,9 @@ class Family(Record, frozen=True, kw_only=True):
     """Its keys that change no shape, after those of the row that it extends."""
     harmless_groups: _Names = ()
     """Groups of such keys, by their names in ``harmless_keys.toml``."""
+
+    splits_layers: bool = False
+    """Whether layers here are parts of those in checkpoints, whose names are then not read."""
 
     # rules: functions that read a configuration, by module and name
     num_layers: str = "mixers.num_layers"
@@ -149,23 +146,13 @@ class Family(Record, frozen=True, kw_only=True):
     """Mixer of each layer, from their kinds and the length of windows; None for no mixer."""
     mtp_layer: str | None = None
     """Layer of MTP modules where it is not like the target's, from the mixers of the layers."""
-    residuals: str | None = None
-    """What keys may have in place of the single residual stream."""
     fields: str | None = None
     """Other fields of the `Architecture`; it may change the layers."""
-    check_quantisation: str | None = None
-    """Refuses records of quantisation, in and beside the file, that its layers cannot have."""
 
     def rule(self, column: str, *told: Any) -> Any:
         """Call the function of ``models/hf`` that a column names, and return its result."""
-        name = str(getattr(self, column))
-        module, _, function = name.partition(".")
-        try:
-            rule = getattr(import_module(f"specmodel.models.hf.{module}"), function)
-        except (ImportError, AttributeError):
-            argument = f"{FAMILIES_FILE.name} {self.name}.{column}"
-            raise InputError(argument, name, "a rule: module.function of models/hf") from None
-        return rule(*told)
+        module, _, function = str(getattr(self, column)).partition(".")
+        return getattr(import_module(f"specmodel.models.hf.{module}"), function)(*told)
 
 
 def families() -> dict[str, Family]:
@@ -182,7 +169,9 @@ def _read(path: Path) -> dict[str, Family]:
         if not isinstance(columns, dict) or "name" in columns:
             raise InputError(argument, columns, "a table [FAMILY] of columns, none called name")
         row = build(Family, columns | {"name": name}, argument)
-        _check_names(row, rows, argument)
+        if row.extends not in (None, *rows):
+            expected = f"a row above it: {nearest(str(row.extends), rows)}"
+            raise InputError(f"{argument}.extends", row.extends, expected)
         own = {column: getattr(row, column) for column in ("name", *columns)}
         taken = given.get(row.extends or "", {}) | dict.fromkeys(row.without)
         added = {  # harmless keys add up
@@ -192,18 +181,3 @@ def _read(path: Path) -> dict[str, Family]:
         given[name] = taken | {"without": ()} | own | added
         rows[name] = build(Family, given[name], argument)
     return rows
-
-
-def _check_names(row: Family, above: Mapping[str, Family], argument: str) -> None:
-    """Refuse a row that names another, columns or groups of keys that do not exist."""
-    extended = () if row.extends is None else (row.extends,)
-    for column, names, known in (
-        ("extends", extended, above),
-        ("without", row.without, field_names(Family)),
-        ("harmless_groups", row.harmless_groups, table("harmless_keys")["groups"]),
-    ):
-        for name in names:
-            if name not in known:
-                where = " above it" if column == "extends" else ""
-                expected = f"one that is there{where}: {nearest(name, known)}"
-                raise InputError(f"{argument}.{column}", name, expected)

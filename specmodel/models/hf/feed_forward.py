@@ -43,7 +43,7 @@ def experts_block(reader: Reader) -> Fields:
     """Return the fields of a block of experts, by the keys that the family has for them."""
     family = reader.family
     count_key, size_key = str(family.experts), str(family.expert_size)
-    fields = chosen_experts(reader, count_key, minimum=1) | {
+    fields = chosen_experts(reader, count_key) | {
         "expert_size": reader.whole_in_all(size_key),
         "is_gated": family.is_gated or family.gates_experts,
     }
@@ -51,7 +51,6 @@ def experts_block(reader: Reader) -> Fields:
         fields["popularity_spread"] = family.popularity_spread
     groups = reader.whole("n_group", 1, minimum=0)
     if groups > 1 and reader.get("topk_method") != "greedy":
-        reader.check_divides("n_group", groups, count_key, fields["num_experts"])
         most = min(groups, fields["experts_per_token"])
         taken = reader.whole("topk_group", most, most=most)
         fields |= {"expert_groups": groups, "groups_per_token": taken}
@@ -76,13 +75,11 @@ def experts_block(reader: Reader) -> Fields:
 
 
 def chosen_experts(
-    reader: Reader, count_key: str, chosen_key: str = "num_experts_per_tok", *, minimum: int = 2
+    reader: Reader, count_key: str, chosen_key: str = "num_experts_per_tok"
 ) -> Fields:
     """Return the number of experts and how many of them a token uses, as fields of a block."""
-    count = reader.whole_in_all(count_key, minimum=minimum)
+    count = reader.whole_in_all(count_key, minimum=2)
     chosen = reader.whole_in_all(chosen_key)
-    if chosen > count:
-        raise reader.fault(chosen_key, f"at most {count_key}")
     return {"kind": "experts", "num_experts": count, "experts_per_token": chosen}
 
 
@@ -110,13 +107,6 @@ _Rule = tuple[str | None, list[bool]]
 """The key that decides which layers are dense, None if none is given, and which these are."""
 
 
-def every(reader: Reader, num_layers: int) -> _Rule:
-    """Make each n-th layer dense, where n is the value of the key `dense_every` of the family."""
-    key = str(reader.family.dense_every)
-    step = reader.whole(key)
-    return key, [(i + 1) % step == 0 for i in range(num_layers)]
-
-
 def by_step(reader: Reader, num_layers: int) -> _Rule:
     """Make layers dense: all of `mlp_only_layers`, and all but each `decoder_sparse_step`-th."""
     step = reader.whole("decoder_sparse_step", 1)
@@ -142,12 +132,6 @@ def leading(reader: Reader, num_layers: int) -> _Rule:
     return "moe_layer_freq", [is_sparse == 0 for is_sparse in pattern]
 
 
-def by_number(reader: Reader, num_layers: int) -> _Rule:
-    """Make the first `num_dense_layers` layers dense."""
-    num_dense = reader.whole("num_dense_layers", minimum=0)
-    return "num_dense_layers", [i < num_dense for i in range(num_layers)]
-
-
 def from_start_to_end(reader: Reader, num_layers: int) -> _Rule:
     """Make the layers dense before a first and after a last that route, or between their steps."""
     key = "moe_layer_start_index"
@@ -169,11 +153,7 @@ def enumerated(reader: Reader, num_layers: int) -> _Rule:
     """Make the layers dense whose numbers a list, or a text with commas, leaves out."""
     key = "moe_layers_enum"
     value = reader.get(key)
-    if value is None and reader.get("first_k_dense_replace") is not None:
-        return leading(reader, num_layers)
-    if value is None and reader.get("mlp_layer_types") is not None:
-        return None, []
-    if value is None and reader.family.num_leading is not None:
+    if value is None:
         return leading(reader, num_layers)
     words = value.split(",") if isinstance(value, str) else value
     sparse = {whole_of(str(word).strip()) for word in words} if isinstance(words, list) else {None}

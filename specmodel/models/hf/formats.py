@@ -1,24 +1,27 @@
 """Methods of quantisation that checkpoints of several tools follow, and what a record says.
 
-Each method has a reader, which returns a `Recipe`: what engines make of that record. A key that is
-not known here is refused by name.
+Each method has a reader, which returns a `Recipe`: what engines make of that record. What kinds of
+weights are called stands in ``quantisation.toml``. A key that is not known there or here is refused
+by name. vLLM 0.33 reads records alike (``model_executor/layers/quantization``), but no MLX.
 """
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, nearest
 from specmodel.models.hf.keys import table
+from specmodel.models.hf.reader import Reader
 
 
 class Format(NamedTuple):
-    """Dtypes of weights, and of the activations that they meet."""
+    """Dtypes of weights, and of the activations that they meet; "" for that of the model."""
 
-    weights: str
-    activations: str
+    weights: str = ""
+    activations: str = ""
 
 
 Targets = tuple[tuple[str, list[Any], Format], ...]
@@ -42,7 +45,7 @@ class Recipe(Struct, frozen=True):
     embedding_dtype: str | None = None
     """Of the embedding; None where it is not quantised."""
     kv_dtype: str | None = None
-    """Of the KV cache; None where the record does not say."""
+    """Of the KV cache, "" for that of the model; None where the record does not say."""
 
 
 KEPT_KEYS = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
@@ -54,67 +57,80 @@ MOE_ALGO = "moe_quant_algo"
 MIXED = "MIXED_PRECISION"
 """Name of the algorithm of records in which each layer has its own."""
 
-
-class Source:
-    """A record of quantisation, and how errors name it."""
-
-    def __init__(self, config: Any, name: str, dtype: str) -> None:
-        if not isinstance(config, dict):
-            raise InputError(name, config, "an object")
-        self.config: dict[str, Any] = config
-        self.name, self.dtype = name, dtype
-
-    def key(self, key: str) -> str:
-        """Return the full name of a key, for errors."""
-        return f"{self.name}.{key}"
-
-    def fault(self, key: str, expected: str, value: object = None) -> InputError:
-        """Return the InputError for a key, with `value` or by default the key's own value."""
-        return InputError(self.key(key), self.config.get(key) if value is None else value, expected)
-
-    def one_of(self, key: str, known: Collection[str], value: object = None) -> str:
-        """Return the value of a key, in whatever case, if it is one of those known."""
-        value = self.config.get(key) if value is None else value
-        for name in known:
-            if isinstance(value, str) and value.upper() == name.upper():
-                return name
-        raise self.fault(key, f"one of: {', '.join(known)}", value)
-
-    def lists(self, *keys: str) -> dict[str, Any]:
-        """Return the lists under some keys that are not empty, by the full names of the keys."""
-        found = {self.key(key): self.config[key] for key in keys if self.config.get(key)}
-        return {key: value for key, value in found.items() if value}
-
-    def of_groups(
-        self, key: str, kind: tuple[str, Any], group: Any, zero_points: bool, needed: bool = True
-    ) -> str:
-        """Return the dtype of elements of `kind` (type, bits), `group` of which share a scale."""
-        if type(kind[1]) is not int or kind[1] not in (4, 8):
-            raise self.fault("bits", "4 or 8", kind[1])
-        known: dict[str, str] = table("quantisation")["dtypes"][" ".join(map(str, kind))]
-        if group is None and not needed:
-            return known["all"]
-        if type(group) is not int or str(group) not in known:
-            sizes = " or ".join(size for size in known if size != "all")
-            raise self.fault(key, f"{sizes} elements that share a scale", group)
-        if not zero_points or kind != ("int", 4):
-            return known[str(group)]
-        if group != 128:
-            expected = "128, as the zero points of other groups are not known here"
-            raise self.fault(key, expected, group)
-        return "int4"
-
-    def refuse(self, *keys: str) -> None:
-        """Refuse keys whose effect is not known, unless their value is empty or dense."""
-        for key in keys:
-            value = self.config.get(key)
-            is_dense = isinstance(value, dict) and value.get("format") == "dense"
-            if value and not is_dense:
-                raise self.fault(key, "no such key, as its effect is not known here")
+_SUSPECT_KEY = re.compile(
+    r"lm_head|embed|sparsity|transform|to_quantize|override|mixed|extra_config|moe_quant"
+)
+"""Keys that change what is quantised, and that no reader of a method knows but its own."""
 
 
-def by_name(
-    source: Source,
+def read_recipe(record: Any, name: str, expert_dtype: object = None) -> Recipe:
+    """Return the recipe of a quantisation record; `expert_dtype` is that key outside the record."""
+    reader = Reader(record, name)
+    if expert_dtype is not None and reader.get("expert_dtype", expert_dtype) != expert_dtype:
+        raise reader.fault("expert_dtype", f"the same as {expert_dtype!r} beside this record")
+    if expert_dtype is not None:
+        reader.config = {**reader.config, "expert_dtype": expert_dtype}
+    method, has_experts = _method(reader), reader.get("expert_dtype") is not None
+    if has_experts and method != "fp8":
+        raise reader.fault("expert_dtype", f"no such key with quant_method {method}")
+    own = MOE_ALGO if has_experts else table("quantisation")["own_keys"].get(method, "")
+    suspect = (key for key in map(str, reader.config) if _SUSPECT_KEY.search(key))
+    _refuse(reader, *(key for key in suspect if not re.fullmatch(own, key)))
+    recipe = _METHODS[method](reader)
+    if not has_experts or reader.by_name("expert_dtype", ("fp4", "fp8")) == "fp8":
+        return recipe
+    return recipe if recipe.experts else replace(recipe, experts=Format("mxfp4", "fp8"))
+
+
+def _method(reader: Reader) -> str:
+    """Return the method of a record, by the name that its reader has here."""
+    method = reader.get("quant_method")
+    if method is None and reader.get("quant_algo") is not None:
+        method = "modelopt"  # as ModelOpt 0.31 left it out
+    if method is None and {"bits", "group_size"} <= reader.config.keys():
+        method = "mlx"
+    if isinstance(method, str) and method.startswith("modelopt_"):
+        method = "modelopt"  # the engine's name for one of its algorithms
+    found = table("quantisation")["other_names"].get(str(method), str(method))
+    if found not in _METHODS:
+        raise reader.fault("quant_method", f"one of: {', '.join(_METHODS)}")
+    return str(found)
+
+
+def _refuse(reader: Reader, *keys: str) -> None:
+    """Refuse keys whose effect is not known, unless their value is empty or dense."""
+    for key in keys:
+        value = reader.get(key)
+        if value and not (isinstance(value, dict) and value.get("format") == "dense"):
+            raise reader.fault(key, "no such key, as its effect is not known here")
+
+
+def _dtype(reader: Reader, key: str, kind: str, group: Any = None, end: str = "") -> str:
+    """Return the dtype of elements of a kind, such as int 4, `group` of which share a scale."""
+    text = f"{kind}{'' if group is None else f' in {group}'}{end}"
+    known: dict[str, str] = table("quantisation")["dtypes"]
+    if text not in known:
+        like = [name for name in known if name.split()[0] == kind.split()[0]]
+        expected = f"one of: {', '.join(like)}" if like else nearest(text, known)
+        raise InputError(f"{reader.argument} {key}", text, expected)
+    return known[text]
+
+
+def _integers(reader: Reader, has_zero_points: bool) -> str:
+    """Return the dtype of integer weights in groups."""
+    bits = reader.get("bits", reader.get("w_bit"))
+    group = reader.get("group_size", reader.get("q_group_size", 128))
+    end = " with zero points" if has_zero_points else ""
+    return _dtype(reader, "bits and group_size", f"int {bits}", group, end)
+
+
+def _kept(reader: Reader, *keys: str) -> dict[str, Any]:
+    """Return the lists under some keys that are not empty, by the full names of the keys."""
+    return {f"{reader.argument} {key}": reader.get(key) for key in keys if reader.get(key)}
+
+
+def _by_name(
+    reader: Reader,
     key: str,
     forms: Mapping[str, Format | None],
     every: Format | None = None,
@@ -124,204 +140,282 @@ def by_name(
     listed: dict[Format | None, list[str]] = {}
     for name, form in forms.items():
         listed.setdefault(form, []).append(name)
-    kept = source.lists(*KEPT_KEYS)
-    kept |= {source.key(key): listed[None]} if None in listed else {}
-    targets = tuple((source.key(key), names, form) for form, names in listed.items() if form)
+    name, kept = f"{reader.argument} {key}", _kept(reader, *KEPT_KEYS)
+    kept |= {name: listed[None]} if None in listed else {}
+    targets = tuple((name, names, form) for form, names in listed.items() if form)
     return Recipe(every, experts, targets, kept)
 
 
-def weights_alone(source: Source, has_zero_points: bool) -> Format:
-    """Return the format of integer weights in groups with activations of 16 bits."""
-    source.refuse("quantized_layers")
-    bits = source.config.get("bits", source.config.get("w_bit"))
-    group = source.config.get("group_size", source.config.get("q_group_size", 128))
-    weights = source.of_groups("group_size", ("int", bits), group, has_zero_points)
-    return Format(weights, source.dtype)
+def _inner(reader: Reader, key: str) -> Iterable[tuple[str, Reader]]:
+    """Yield a reader of each object inside the one under a key, with its name."""
+    objects = reader.inner(key, reader.get(key) or {}).config
+    for name in objects:
+        yield name, reader.inner(f"{key}.{name}", objects[name])
 
 
-_OF_MXFP8 = [1, 32]
-"""Elements that share a scale in MXFP8, as transformers 5 writes it."""
-
-
-def fp8(source: Source) -> Recipe:
+def _fp8(reader: Reader) -> Recipe:
     """FP8 as DeepSeek and Qwen ship it: every linear layer but the LM head.
 
     With `MOE_ALGO`, what else ModelOpt writes is of routed experts alone, as vLLM 0.33 reads it
     (``models/deepseek_v4/quant_config.py``).
     """
-    if source.config.get(MOE_ALGO) is None:
-        source.refuse("quant_algo", "quantized_layers", "config_groups")
-    if source.config.get("activation_scheme", "dynamic") not in ("dynamic", "static"):
-        raise source.fault("activation_scheme", "dynamic or static")
-    block = source.config.get("weight_block_size")
-    if block is not None and block not in ([128, 128], [32, 32], _OF_MXFP8):
-        raise source.fault("weight_block_size", "[128, 128] or [32, 32], or [1, 32] for MXFP8")
-    if block == _OF_MXFP8 and source.config.get("scale_fmt") != "ue8m0":
-        raise source.fault("scale_fmt", "ue8m0, with blocks of [1, 32]")
-    dtype = "mxfp8" if block == _OF_MXFP8 else "fp8_block" if block else "fp8"
-    every = Format(dtype, "fp8")
-    if source.config.get(MOE_ALGO) is not None:
-        source.one_of(MOE_ALGO, ("NVFP4",))
-        return Recipe(every, _algorithm(source, "group_size", source.config, "NVFP4"))
-    return Recipe(every, kept=source.lists(*KEPT_KEYS))
+    has_algorithm = reader.get(MOE_ALGO) is not None
+    if not has_algorithm:
+        _refuse(reader, "quant_algo", "quantized_layers", "config_groups")
+    reader.only("activation_scheme", ("dynamic", "static"), "dynamic or static")
+    weights = _dtype(reader, "weight_block_size", "float 8", reader.get("weight_block_size"))
+    if weights == "mxfp8":
+        reader.by_name("scale_fmt", ("ue8m0",))
+    if not has_algorithm:
+        return Recipe(Format(weights, "fp8"), kept=_kept(reader, *KEPT_KEYS))
+    return Recipe(Format(weights, "fp8"), _algorithm(reader, MOE_ALGO, ["NVFP4"]))
 
 
-def mxfp4(source: Source) -> Recipe:
+def _mxfp4(reader: Reader) -> Recipe:
     """MXFP4 as gpt-oss ships it: routed experts alone."""
-    return Recipe(experts=Format("mxfp4", source.dtype), kept=source.lists(*KEPT_KEYS))
+    return Recipe(experts=Format("mxfp4"), kept=_kept(reader, *KEPT_KEYS))
 
 
-def mxfp8(source: Source) -> Recipe:
+def _mxfp8(reader: Reader) -> Recipe:
     """MXFP8 as MiniMax ships it: as ModelOpt's, every linear layer and the LM head."""
-    if source.config.get("weight_block_size") not in (None, _OF_MXFP8):
-        raise source.fault("weight_block_size", "[1, 32]")
-    return Recipe(Format("mxfp8", "fp8"), kept=source.lists(*KEPT_KEYS), has_head=True)
+    reader.only("weight_block_size", ([1, 32],), "[1, 32]")
+    return Recipe(Format("mxfp8", "fp8"), kept=_kept(reader, *KEPT_KEYS), has_head=True)
 
 
-def wna16(source: Source) -> Recipe:
-    """Read moe_wna16, vLLM's name: the integers of GPTQ, which says `sym`, or of AWQ."""
-    return gptq(source) if "sym" in source.config else awq(source)
+def _gptq(reader: Reader) -> Recipe:
+    """GPTQ, AWQ and moe_wna16, vLLM's name for both: every linear layer but the LM head.
 
-
-def awq(source: Source) -> Recipe:
-    """AWQ: every linear layer but the LM head."""
-    every = weights_alone(source, bool(source.config.get("zero_point", True)))
-    return Recipe(every, kept=source.lists(*KEPT_KEYS))
-
-
-def gptq(source: Source) -> Recipe:
-    """GPTQ; kernels drop the zero points of symmetric checkpoints."""
-    kept = source.lists(*KEPT_KEYS)
-    rules = source.config.get("dynamic")
+    GPTQ says `sym`; kernels drop the zero points of its symmetric checkpoints.
+    """
+    _refuse(reader, "quantized_layers")
+    kept, rules = _kept(reader, *KEPT_KEYS), reader.nested("dynamic")
+    if rules and not all(rule.startswith("-:") for rule in rules.config):
+        raise reader.fault("dynamic", "only rules that start with -:, which leave modules out")
     if rules:
-        if not isinstance(rules, dict) or not all(rule.startswith("-:") for rule in rules):
-            raise source.fault("dynamic", "only rules that start with -:, which leave modules out")
-        kept[source.key("dynamic")] = ["re:" + rule.removeprefix("-:") for rule in rules]
-    return Recipe(weights_alone(source, not source.config.get("sym", False)), kept=kept)
+        names = ["re:" + rule.removeprefix("-:") for rule in rules.config]
+        kept[f"{reader.argument} dynamic"] = names
+    has_zero_points = not reader.get("sym", not reader.get("zero_point", True))
+    return Recipe(Format(_integers(reader, has_zero_points)), kept=kept)
 
 
-def modelopt(source: Source) -> Recipe:
+def _modelopt(reader: Reader) -> Recipe:
     """ModelOpt, in either file: every linear layer and the LM head, or those listed."""
-    algo = source.one_of("quant_algo", (*table("quantisation")["modelopt"], MIXED))
-    kept = source.lists("ignore") or source.lists("exclude_modules", "ignored_layers")
-    kv_dtype = _modelopt_kv(source)
-    listed = source.config.get("quantized_layers")
-    if algo != MIXED:
-        source.refuse("quantized_layers")
-        every = _algorithm(source, "group_size", source.config, algo)
+    known = table("quantisation")["modelopt"]
+    is_mixed = reader.by_name("quant_algo", (*known, MIXED)) == MIXED
+    kept = _kept(reader, "ignore") or _kept(reader, "exclude_modules", "ignored_layers")
+    kv_dtype = _modelopt_kv(reader)
+    if not is_mixed:
+        _refuse(reader, "quantized_layers")
+        every = _algorithm(reader, "quant_algo", known)
         return Recipe(every, kept=kept, has_head=True, kv_dtype=kv_dtype)
-    if not isinstance(listed, dict) or not listed:
-        expected = f"the layers of each format, as quant_algo is {algo}"
-        raise source.fault("quantized_layers", expected)
-    forms = {}
-    for name, spec in listed.items():
-        key = f"quantized_layers.{name}"
-        if not isinstance(spec, dict):
-            raise source.fault(key, "an object with quant_algo", spec)
-        own = source.one_of(key, table("quantisation")["modelopt"], spec.get("quant_algo", "none"))
-        forms[name] = _algorithm(source, f"{key}.group_size", spec, own)
-    return replace(by_name(source, "quantized_layers", forms), kept=kept, kv_dtype=kv_dtype)
+    layers = _inner(reader, "quantized_layers")
+    forms = {name: _algorithm(layer, "quant_algo", known) for name, layer in layers}
+    if not forms:
+        expected = f"the layers of each format, as quant_algo is {MIXED}"
+        raise reader.fault("quantized_layers", expected)
+    return replace(_by_name(reader, "quantized_layers", forms), kept=kept, kv_dtype=kv_dtype)
 
 
-def _algorithm(source: Source, key: str, spec: Mapping[str, Any], algo: str) -> Format:
-    """Return the format of an algorithm of ModelOpt."""
-    weights, activations = table("quantisation")["modelopt"][algo]
+def _algorithm(reader: Reader, key: str, names: Iterable[str]) -> Format:
+    """Return the format of an algorithm of ModelOpt, one of `names`."""
+    weights, activations = table("quantisation")["modelopt"][reader.by_name(key, tuple(names))]
     if weights == "int4":
-        own = Source({"bits": 4, **spec}, source.name, source.dtype)
-        weights = weights_alone(own, bool(spec.get("has_zero_point", False))).weights
-    elif weights == "fp4" and (group := spec.get("group_size")) not in (None, 16):
-        raise source.fault(key, "16 elements in NVFP4", group)
-    return Format(weights, activations or source.dtype)
+        reader.config = {"bits": 4, **reader.config}
+        weights = _integers(reader, bool(reader.get("has_zero_point", False)))
+    elif weights == "fp4":
+        reader.only("group_size", (16,), "16 elements in NVFP4")
+    return Format(weights, activations)
 
 
-def _modelopt_kv(source: Source) -> str | None:
+def _modelopt_kv(reader: Reader) -> str | None:
     """Return the dtype of the KV cache by either key of ModelOpt, None if neither is there."""
-    scheme = source.config.get("kv_cache_scheme")
+    scheme = reader.get("kv_cache_scheme")
     if isinstance(scheme, dict):
-        return _tensor_dtype(source, "kv_cache_scheme", scheme)
+        return _tensor_dtype(reader.nested("kv_cache_scheme"))
     key = "kv_cache_quant_algo" if scheme is None else "kv_cache_scheme"
-    if source.config.get(key) is None:
-        return source.dtype if key in source.config else None
+    if reader.get(key) is None:
+        return "" if key in reader.config else None
     known: dict[str, str] = table("quantisation")["modelopt_kv"]
-    return known[source.one_of(key, known)]
+    return known[reader.by_name(key, tuple(known))]
 
 
-def compressed(source: Source) -> Recipe:
+def _compressed(reader: Reader) -> Recipe:
     """compressed-tensors: groups of modules, each with a format; the LM head if it is named."""
-    groups = source.config.get("config_groups")
-    if not isinstance(groups, dict) or not groups:
-        raise source.fault("config_groups", "an object of groups")
-    every: Format | None = None
-    targets = []
-    for name, group in groups.items():
-        key = f"config_groups.{name}"
-        if not isinstance(group, dict) or not isinstance(group.get("targets"), list):
-            raise source.fault(key, "an object with targets, a list", group)
-        form = Format(
-            _tensor_dtype(source, f"{key}.weights", group.get("weights")),
-            _activation_dtype(source, f"{key}.input_activations", group.get("input_activations")),
-        )
-        if "Linear" not in group["targets"]:
-            targets.append((source.key(f"{key}.targets"), group["targets"], form))
-        elif every is not None and form != every:
-            raise source.fault("config_groups", "one format for what is Linear")
+    every, targets = set[Format](), []
+    for _, group in _inner(reader, "config_groups"):
+        names = group.get("targets")
+        if not isinstance(names, list):
+            raise group.fault("targets", "a list")
+        weights = _tensor_dtype(group.inner("weights", group.get("weights")))
+        inputs = group.nested("input_activations")
+        form = Format(weights, _tensor_dtype(inputs, is_weight=False))
+        if "Linear" in names:
+            every.add(form)
         else:
-            every = form
-    kept = source.lists("ignore")
-    scheme = source.config.get("kv_cache_scheme")
-    kv_dtype = None if scheme is None else _tensor_dtype(source, "kv_cache_scheme", scheme)
-    of_all = every is not None
-    return Recipe(every, targets=tuple(targets), kept=kept, kv_dtype=kv_dtype, needs_head=of_all)
+            targets.append((f"{group.argument} targets", names, form))
+    if len(every) > 1 or not (every or targets):
+        raise reader.fault("config_groups", "an object of groups, with one format for Linear")
+    scheme = reader.nested("kv_cache_scheme")
+    kv_dtype = _tensor_dtype(scheme) if scheme else None
+    return Recipe(
+        next(iter(every), None),
+        targets=tuple(targets),
+        kept=_kept(reader, "ignore"),
+        kv_dtype=kv_dtype,
+        needs_head=bool(every),
+    )
 
 
-def _tensor_dtype(source: Source, key: str, spec: Any) -> str:
-    """Return the dtype of weights or of a cache that an object of compressed-tensors describes."""
-    form: dict[str, Any] = spec if isinstance(spec, dict) else {}
-    kind = form.get("type", ""), form.get("num_bits")
-    if " ".join(map(str, kind)) not in table("quantisation")["dtypes"]:
-        raise source.fault(key, "num_bits 4 or 8 of type float or int", spec)
-    group, strategy = form.get("group_size"), form.get("strategy")
-    is_alone = kind == ("int", 4) and strategy == "channel"
-    group, has_zero_points = None if is_alone else group, not form.get("symmetric", True)
-    found = source.of_groups(f"{key}.group_size", kind, group, has_zero_points, is_alone)
-    return "fp8_block" if kind == ("float", 8) and strategy == "block" else found
+def _tensor_dtype(reader: Reader | None, *, is_weight: bool = True) -> str:
+    """Return the dtype that an object of compressed-tensors describes, "" for no object.
+
+    Of activations it does not matter which share a scale.
+    """
+    if reader is None:
+        return ""
+    kind, group, end = f"{reader.get('type')} {reader.get('num_bits')}", None, ""
+    if is_weight:
+        is_block = reader.get("strategy") == "block"
+        group = [128, 128] if is_block else reader.get("group_size")
+        end = "" if reader.get("symmetric", True) else " with zero points"
+    return _dtype(reader, "type, num_bits and group_size", kind, group, end)
 
 
-def _activation_dtype(source: Source, key: str, spec: Any) -> str:
-    """Return the dtype of activations, whichever share a scale."""
-    if spec is None:
-        return source.dtype
-    form = {**spec, "group_size": None, "strategy": None} if isinstance(spec, dict) else spec
-    return _tensor_dtype(source, key, form)
-
-
-def quark(source: Source) -> Recipe:
+def _quark(reader: Reader) -> Recipe:
     """Quark, as AMD ships MXFP4 and FP8: one format for all linear layers but those excluded."""
-    source.refuse("layer_quant_config", "layer_type_quant_config", "kv_cache_quant_config")
-    export = source.config.get("export")
-    if isinstance(export, dict) and export.get("kv_cache_group"):
-        raise source.fault("export.kv_cache_group", "no names", export["kv_cache_group"])
-    whole = source.config.get("global_quant_config")
-    if not isinstance(whole, dict):
-        raise source.fault("global_quant_config", "an object")
-    weights = _quark_dtype(source, "global_quant_config.weight", whole.get("weight"))
-    inputs = whole.get("input_tensors")
-    activations = source.dtype
-    if inputs is not None:
-        stored = _quark_dtype(source, "global_quant_config.input_tensors", inputs)
-        activations = stored.removeprefix("mx")  # however many share a scale
-    every = Format(weights, activations)
-    return Recipe(every, kept=source.lists("exclude"), needs_head=True)
+    _refuse(reader, "layer_quant_config", "layer_type_quant_config", "kv_cache_quant_config")
+    export = reader.nested("export")
+    if export:
+        export.only("kv_cache_group", ([],), "no names")
+    whole = reader.inner("global_quant_config", reader.get("global_quant_config"))
+    weights = _quark_dtype(whole, "weight")
+    has_inputs = whole.get("input_tensors") is not None
+    activations = _quark_dtype(whole, "input_tensors").removeprefix("mx") if has_inputs else ""
+    return Recipe(Format(weights, activations), kept=_kept(reader, "exclude"), needs_head=True)
 
 
-def _quark_dtype(source: Source, key: str, spec: Any) -> str:
+def _quark_dtype(reader: Reader, key: str) -> str:
     """Return the dtype of one format, or of the last of several stages, which is what is stored."""
-    spec = spec[-1] if isinstance(spec, list) and spec else spec
-    name = spec.get("dtype") if isinstance(spec, dict) else None
+    stages = reader.get(key)
+    spec = reader.inner(key, stages[-1] if isinstance(stages, list) and stages else stages)
     known = table("quantisation")["quark"]
-    if not isinstance(name, str) or name not in known:
-        raise source.fault(f"{key}.dtype", f"one of: {', '.join(known)}", name or spec)
-    group = spec.get("group_size")
-    if name == "fp4" and group != 32:
-        raise source.fault(f"{key}.group_size", "32 elements", group)
-    return source.of_groups(f"{key}.group_size", tuple(known[name]), group, False, False)
+    return _dtype(spec, "dtype", known[spec.by_name("dtype", tuple(known))], spec.get("group_size"))
+
+
+_BLOCKS = re.compile(r"(?:\w+\.)*layers")
+_SEARCHED = re.compile(r"[*+?^$()\[\]{}|\\]")
+"""Signs by which AutoRound takes a name for a regex, which it looks for anywhere."""
+
+
+def _auto_round(reader: Reader) -> Recipe:
+    """AutoRound: every linear layer but the LM head, and modules with bits of their own."""
+    key = "block_name_to_quantize"
+    blocks = reader.get(key) or reader.get("to_quant_block_names") or []
+    blocks = blocks.split(",") if isinstance(blocks, str) else blocks
+    if not isinstance(blocks, list) or not all(_BLOCKS.fullmatch(str(name)) for name in blocks):
+        raise reader.fault(key, "names that end on layers, as parts of these are not known here")
+    forms: dict[str, Format | None] = {}
+    for name, own in _inner(reader, "extra_config"):
+        own.config = {**reader.config, **own.config}
+        bits = own.get("bits")
+        entry = f"re:.*(?:{name})" if _SEARCHED.search(name) else name
+        forms[entry] = None if type(bits) is int and bits >= 16 else _rounded(own)
+    return _by_name(reader, "extra_config", forms, _rounded(reader))
+
+
+def _rounded(reader: Reader) -> Format:
+    """Return the format of an AutoRound record by its `data_type`: int, mx_fp or fp."""
+    name = str(reader.get("data_type", "int"))
+    if name == "int":
+        return Format(_integers(reader, has_zero_points=not reader.get("sym", True)))
+    kind = f"{'mx_fp' if 'mx_fp' in name else name} {reader.get('bits')}"
+    weights = _dtype(reader, "data_type", kind, reader.get("group_size"))
+    return Format(weights, weights.removeprefix("mx").removesuffix("_block"))
+
+
+def _fp_quant(reader: Reader) -> Recipe:
+    """FP-Quant: every linear layer, not the routed experts and not the LM head."""
+    _refuse(reader, "store_master_weights", "pseudoquantization")
+    weights = table("quantisation")["fp_quant"]
+    every = Format(weights[reader.by_name("forward_dtype", tuple(weights))], "fp4")
+    return Recipe(every, Format(), kept=_kept(reader, *KEPT_KEYS))
+
+
+_INT4 = "Int4WeightOnlyConfig"
+
+
+def _torchao(reader: Reader) -> Recipe:
+    """torchao: every linear layer, or those named; not the LM head, experts only if named."""
+    types = reader.nested("quant_type")
+    form = types.nested("default") if types and types.config.keys() == {"default"} else None
+    if form is None:
+        raise reader.fault("quant_type", "an object with default alone, as torchao 0.10 writes it")
+    data = form.inner("_data", form.get("_data"))
+    named = data.nested("fqn_to_config") or data.nested("module_fqn_to_config")
+    if named is None:
+        return _by_name(reader, "quant_type", {}, _of_class(form), Format())
+    own = {name: named.nested(name) for name in named.config}
+    forms = {name: _of_class(each) if each else None for name, each in own.items()}
+    every = forms.pop("_default", None)
+    return _by_name(reader, "quant_type", forms, every, Format())
+
+
+def _of_class(reader: Reader) -> Format:
+    """Return the format that a class of torchao makes."""
+    data, known = reader.inner("_data", reader.get("_data")), table("quantisation")["torchao"]
+    kind = reader.by_name("_type", (_INT4, *known))
+    if kind == _INT4:
+        return Format(_dtype(data, "group_size", "affine 4", data.get("group_size", 128)))
+    form, shared = Format(*known[kind]), data.get("granularity")
+    parts = shared if isinstance(shared, list) else [shared]
+    kinds = {str(part.get("_type")) for part in parts if isinstance(part, dict)}
+    sizes = [part["_data"] for part in parts if isinstance(part, dict) and part.get("_data")]
+    if form.weights == "fp8" and kinds == {"PerBlock"} and {"block_size": [128, 128]} in sizes:
+        return Format("fp8_block", "fp8")
+    if data.get("group_size") or not kinds <= {"PerRow", "PerTensor"}:
+        raise data.fault("granularity", "scales by row or tensor, or by 128 x 128")
+    return form
+
+
+_MLX_KEYS = ("bits", "group_size", "mode", "quant_method", "linear_class")
+
+
+def _mlx(reader: Reader) -> Recipe:
+    """MLX: every linear layer, the LM head and the embedding; keys name modules that differ."""
+    forms: dict[str, Format | None] = {}
+    for name, spec in reader.config.items():
+        if spec is False or isinstance(spec, dict):
+            own = reader.inner(name, {**reader.config, **spec}) if spec else None
+            form = _of_mode(own) if own else None
+            forms[name.replace("switch_mlp", "experts.*")] = form
+        elif name not in _MLX_KEYS and spec is not True and spec is not None:
+            raise reader.fault(name, "false or an object, as of a module")
+    every = _of_mode(reader)
+    embeddings = [form for name, form in forms.items() if name.split(".")[-1] == "embed_tokens"]
+    outer = (embeddings or [every])[0]
+    found = _by_name(reader, "modules", forms, every)
+    return replace(found, has_head=True, embedding_dtype=outer.weights if outer else None)
+
+
+def _of_mode(reader: Reader) -> Format:
+    """Return the format of MLX's affine integers, or of one of its other modes."""
+    kind = f"{reader.get('mode', 'affine')} {reader.get('bits')}"
+    return Format(_dtype(reader, "mode", kind, reader.get("group_size")))
+
+
+_METHODS: dict[str, Callable[[Reader], Recipe]] = {
+    "fp8": _fp8,
+    "mxfp4": _mxfp4,
+    "awq": _gptq,
+    "gptq": _gptq,
+    "moe_wna16": _gptq,
+    "mxfp8": _mxfp8,
+    "modelopt": _modelopt,
+    "compressed-tensors": _compressed,
+    "quark": _quark,
+    "auto-round": _auto_round,
+    "fp_quant": _fp_quant,
+    "torchao": _torchao,
+    "mlx": _mlx,
+}
+"""Readers of records by `quant_method`."""

@@ -48,7 +48,7 @@ def gemma_blocks(reader: Reader, num_layers: int) -> Layers:
     if is_double:
         expected = "false, as experts are beside blocks of one width"
         raise reader.fault("use_double_wide_mlp", expected)
-    fields = chosen_experts(reader, "num_experts", "top_k_experts", minimum=1) | {
+    fields = chosen_experts(reader, "num_experts", "top_k_experts") | {
         "expert_size": reader.whole("moe_intermediate_size"),
         "num_shared_experts": 1,
         "shared_expert_size": ffn_size,
@@ -125,13 +125,7 @@ def _clusters(reader: Reader, vocabulary_size: int) -> Fields | None:
 def _layers_of_assistant(reader: Reader) -> list[Fields]:
     """Return the layers of an assistant, none of which has a cache."""
     num_layers = reader.whole("num_hidden_layers")
-    for key, expected in (
-        ("hidden_size_per_layer_input", 0),
-        ("enable_moe_block", False),
-        ("use_double_wide_mlp", False),
-        ("num_kv_shared_layers", num_layers),
-    ):
-        reader.only(key, (0, expected), f"{expected} in an assistant")
+    reader.only("num_kv_shared_layers", (0, num_layers), f"{num_layers} in an assistant")
     if reader.get("layer_types") is None:
         raise reader.fault("layer_types", f"{num_layers} entries, each {FULL} or {SLIDING}")
     kinds = reader.by_layer("layer_types", num_layers, (FULL, SLIDING))
@@ -149,36 +143,28 @@ def _mixers_of_kinds(reader: Reader, kinds: list[str], window: int | None) -> li
     heads = grouped_heads(reader, "", usual)
     has_values = not reader.flag("attention_k_eq_v", False)
     full = heads | _full_sizes(reader, heads["num_kv_heads"], kinds, has_values=has_values)
-    names = "num_global_key_value_heads", "num_attention_heads"
-    reader.check_divides(names[0], full["num_kv_heads"], names[1], full["num_heads"])
     windowed = heads | {"window": window}
     if not has_values:
         full["has_value_projection"] = False
     return [full if kind == FULL else windowed for kind in kinds]
 
 
-_OVERRIDES = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"}
-"""Keys that layers with full attention override, each by a key of its own."""
-
-
 def _full_sizes(
     reader: Reader, num_kv_heads: int, kinds: list[str], *, has_values: bool
 ) -> dict[str, int]:
     """Return the sizes of full-attention heads, by their own keys or by overrides of layers [-]."""
-    own = {
-        "head_dim": reader.whole("global_head_dim", _FULL_HEAD_DIM),
-        "num_key_value_heads": reader.whole("num_global_key_value_heads", num_kv_heads),
-    }
-    if has_values:
-        own["num_key_value_heads"] = num_kv_heads
+    usual = {"head_dim": _FULL_HEAD_DIM, "num_key_value_heads": num_kv_heads}
     layers = [i for i, kind in enumerate(kinds) if kind == FULL]
-    overridden = reader.overrides(layers, _OVERRIDES, "full")
-    for name, value in overridden.items():
-        if reader.get(_OVERRIDES[name]) is not None and value != own[name]:
-            expected = f"the {name} that {_OVERRIDES[name]} = {own[name]} gives"
-            raise reader.fault("per_layer_config", expected)
-    sizes = own | overridden
-    return {"num_kv_heads": sizes["num_key_value_heads"], "head_dim": sizes["head_dim"]}
+    overridden = reader.overrides(layers, usual, "full")
+    sizes = []
+    for name, size in (usual | overridden).items():
+        key = "global_head_dim" if name == "head_dim" else "num_global_key_value_heads"
+        own = reader.whole(key, size)
+        if name in overridden and own != size:
+            raise reader.fault("per_layer_config", f"the {name} that {key} = {own} gives")
+        is_shared = has_values and name != "head_dim" and name not in overridden
+        sizes.append(num_kv_heads if is_shared else own)
+    return {"num_kv_heads": sizes[1], "head_dim": sizes[0]}
 
 
 def _given_readers(reader: Reader) -> int:

@@ -5,7 +5,7 @@ Its own files and transformers 5 name widths differently, as vLLM 0.33 (``models
 """
 
 from specmodel.models.hf.family import FULL, SLIDING
-from specmodel.models.hf.feed_forward import chosen_experts, listed_as_dense
+from specmodel.models.hf.feed_forward import feed_forwards
 from specmodel.models.hf.reader import HEADS, Fields, Layers, Reader, grouped_heads
 
 
@@ -20,23 +20,11 @@ def inkling_mixers(reader: Reader, kinds: list[str], window: int | None) -> list
 
 def inkling_blocks(reader: Reader, num_layers: int) -> Layers:
     """Return the feed-forward block of each layer: dense in the first, or as listed."""
-    width, of_expert = _widths(reader)
-    leading = reader.whole("dense_mlp_idx", 0, minimum=0)
-    dense = [i < leading for i in range(num_layers)]
-    if reader.get("mlp_layer_types") is not None:
-        listed = listed_as_dense(reader, num_layers)
-        if reader.get("dense_mlp_idx") is not None and listed != dense:
-            raise reader.fault("mlp_layer_types", f"dense in the first {leading} layers")
-        dense = listed
-    block = {"kind": "dense", "ffn_size": width}
-    chosen = chosen_experts(reader, "n_routed_experts")
-    num_shared = reader.whole("n_shared_experts", 0, minimum=0)
-    experts = chosen | {
-        "expert_size": of_expert,
-        "num_shared_experts": num_shared,
-        "shared_expert_size": of_expert if num_shared else 0,
-    }
-    return [block if is_dense else experts for is_dense in dense]
+    widths = [reader.get(key) for key in ("dense_intermediate_size", "intermediate_size")]
+    if widths[0] is not None:
+        names = "intermediate_size", "moe_intermediate_size"
+        reader.config = {**reader.config, **dict(zip(names, widths, strict=True))}
+    return feed_forwards(reader, num_layers)
 
 
 def inkling2_fields(reader: Reader, layers: list[Fields]) -> Fields:
@@ -90,7 +78,7 @@ def _module(reader: Reader) -> Fields:
     if local:
         extent = reader.whole("mtp_local_extent", reader.whole("sliding_window_size", 512))
         mixer = _heads(reader, "swa_") | {"window": extent}
-    block = {"kind": "dense", "ffn_size": _widths(reader)[0]}
+    block = {"kind": "dense", "ffn_size": reader.whole("intermediate_size")}
     return {"count": 1, "mixer": mixer, "feed_forward": block}
 
 
@@ -98,10 +86,3 @@ def _heads(reader: Reader, prefix: str) -> Fields:
     heads = grouped_heads(reader, prefix)
     gate = {"has_output_gate": True} if reader.family.has_output_gate else {}
     return heads | gate | {"value_head_dim": reader.whole(f"{prefix}v_head_dim", heads["head_dim"])}
-
-
-def _widths(reader: Reader) -> tuple[int, int]:
-    """Return the widths of dense blocks and of experts, by either set of names [-]."""
-    if reader.get("dense_intermediate_size") is not None:
-        return reader.whole("dense_intermediate_size"), reader.whole("intermediate_size")
-    return reader.whole("intermediate_size"), reader.whole("moe_intermediate_size")

@@ -20,9 +20,9 @@ def kimi_delta(reader: Reader) -> Fields:
     if nested is None:
         return reader.sizes(_OUTSIDE)
     is_full = nested.flag("use_full_rank_gate", False)
-    known = {"num_heads", "head_dim", _KERNEL, *_LISTS, "use_full_rank_gate", "gate_lower_bound"}
-    nested.refuse_unknown(known, "no such key, as its meaning is not known here")
+    nested.pass_over("gate_lower_bound", *_LISTS)
     sizes = nested.sizes("kimi delta")
+    nested.refuse_other_keys()
     _check_outside(reader, sizes)
     return sizes | {"has_low_rank_gate": not is_full}
 
@@ -63,7 +63,7 @@ def gate_size(reader: Reader, v_head_dim: int) -> int:
     return sizes[kind]
 
 
-def residuals(reader: Reader) -> Fields:
+def residuals(reader: Reader, layers: list[Fields]) -> Fields:
     """Return the field `residuals` by keys of Kimi or GLM; {} for a single residual stream."""
     block = reader.whole("attn_res_block_size", 0)
     streams = reader.whole("hc_mult", 1)
@@ -76,30 +76,25 @@ def residuals(reader: Reader) -> Fields:
     return {"residuals": own} if streams > 1 else {}
 
 
-def by_lists(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
-    """Return the kind of each layer by the two lists of `linear_attn_config`, or as listed."""
+def by_lists(reader: Reader, num_layers: int) -> list[str]:
+    """Return the kind of each layer by the two lists of `linear_attn_config`."""
     nested = reader.nested(_NESTED)
     if nested is None or all(nested.get(key) is None for key in _LISTS):
-        if listed:
-            return listed
-        raise reader.fault(_NESTED, f"{' and '.join(_LISTS)}, or layer_types")
+        return []
     first = reader.family.first_layer
     delta, full = (nested.layer_numbers(key, first, num_layers) or set[int]() for key in _LISTS)
     if delta & full or delta | full != set(range(num_layers)):
         last = num_layers - 1 + first
         expected = f"each layer from {first} to {last} that is not in full_attn_layers"
         raise nested.fault(_LISTS[0], expected)
-    if listed and [kind == LINEAR for kind in listed] != [i in delta for i in range(num_layers)]:
-        raise reader.fault("layer_types", f"the layers that {_NESTED} makes {LINEAR}")
-    return listed or [LINEAR if i in delta else reader.family.kinds[0] for i in range(num_layers)]
+    return [LINEAR if i in delta else reader.family.kinds[0] for i in range(num_layers)]
 
 
-def by_groups(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
+def by_groups(reader: Reader, num_layers: int) -> list[str]:
     """Return linear attention in groups of layers that end on full attention.
 
     Layers after the last whole group have full attention.
     """
     size = reader.whole("layer_group_size")
     grouped = num_layers // size * size
-    kinds = [FULL if (i + 1) % size == 0 or i >= grouped else LINEAR for i in range(num_layers)]
-    return reader.agreed(listed, kinds, f"the last of each {size} layers {FULL}")
+    return [FULL if (i + 1) % size == 0 or i >= grouped else LINEAR for i in range(num_layers)]

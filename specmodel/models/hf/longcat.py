@@ -6,13 +6,8 @@ nothing here does. A double layer counts as two layers with latent attention and
 one layer with experts alone.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from specmodel.base.errors import InputError
 from specmodel.models.hf.feed_forward import chosen_experts
-from specmodel.models.hf.formats import KEPT_KEYS
-from specmodel.models.hf.reader import Fields, Layers, Reader
+from specmodel.models.hf.reader import Fields, Reader
 
 _SPLIT = "emb_split_num"
 _UNQUANTISED = "disable_quant_module"
@@ -27,11 +22,6 @@ def num_single_layers(reader: Reader) -> int:
     return 2 * double
 
 
-def single_blocks(reader: Reader, num_layers: int) -> Layers:
-    """Return the dense block of each layer with a mixer."""
-    return [{"kind": "dense", "ffn_size": reader.whole("ffn_hidden_size")}] * num_layers
-
-
 def longcat_fields(reader: Reader, layers: list[Fields]) -> Fields:
     """Add the layers with experts alone; return the MTP layer and embeddings of n-grams.
 
@@ -42,29 +32,12 @@ def longcat_fields(reader: Reader, layers: list[Fields]) -> Fields:
     num_zero = reader.whole("zero_expert_num", 0, minimum=0)
     experts = chosen | {"expert_size": reader.whole("moe_intermediate_size")}
     experts["num_zero_experts"] = num_zero
-    if num_zero:
-        reader.only("zero_expert_type", ("identity",), "identity, as others are not known here")
-    reader.only("attention_method", ("MLA",), "MLA, as others are not known here")
+    if reader.get("quantization_config") and reader.get(_UNQUANTISED):
+        raise reader.fault(_UNQUANTISED, "none, as names in double layers are not read")
     of_module = {"count": 1, **layers[-1]}
     alone = {"mixer": None, "feed_forward": experts, "num_norms": 0}
     layers += [alone] * (len(layers) // 2)
     return {"mtp_layer": of_module} | _ngrams(reader)
-
-
-def check_quantisation(reader: Reader, beside: Mapping[str, Any] | None) -> None:
-    """Refuse lists of modules: their names count double layers."""
-    expected = "none, as names in double layers are not read: say weight_dtype"
-    records = {
-        "quantization_config": reader.config.get("quantization_config"),
-        "quantization": (beside or {}).get("quantization"),
-    }
-    for name, record in records.items():
-        given = record if isinstance(record, dict) else {}
-        listed = next((key for key in (*KEPT_KEYS, "config_groups") if given.get(key)), None)
-        if listed:
-            raise InputError(f"{reader.argument} {name}.{listed}", given[listed], expected)
-    if any(records.values()) and reader.get(_UNQUANTISED):
-        raise reader.fault(_UNQUANTISED, expected)
 
 
 def _ngrams(reader: Reader) -> Fields:

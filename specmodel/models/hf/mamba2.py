@@ -4,17 +4,13 @@ Layers of Nemotron-H have one purpose each. Those of Falcon-H1 have attention an
 by side, which read the same: each counts as two layers, the first of which has attention alone.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from specmodel.models.hf.family import FULL, LINEAR
 from specmodel.models.hf.feed_forward import dense_block, experts_block, pass_over_experts
 from specmodel.models.hf.reader import Fields, Layers, Reader
 
-_LETTERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
-_NAMES = tuple(_LETTERS.values())
-_OTHER_NAMES = {LINEAR: "mamba", FULL: "attention"}
-"""Names that transformers 5 writes instead, by what they mean in a model of such layers."""
+_NAMES = {"mamba": ("M", LINEAR), "attention": ("*", FULL), "moe": ("E",), "mlp": ("-",)}
+_PURPOSES = {other: name for name, others in _NAMES.items() for other in (name, *others)}
+"""Purposes of layers by their names, by letters of a pattern, and as transformers 5 writes them."""
 LISTED, PATTERN = "layers_block_type", "hybrid_override_pattern"
 _MIXERS = {"mamba": LINEAR, "attention": FULL}
 
@@ -28,33 +24,24 @@ def num_layers(reader: Reader) -> int:
 
 
 def block_types(reader: Reader) -> list[str]:
-    """Return the purpose of each layer: mamba, attention, moe or mlp."""
-    listed, by_letters = reader.get(LISTED), by_letter(reader)
-    if listed is None and not by_letters:
-        raise reader.fault(LISTED, f"{' or '.join(_NAMES)} for each layer")
-    num_listed = len(listed) if isinstance(listed, list) else len(by_letters)
-    blocks = by_letters
-    if listed is not None:
-        names = reader.by_layer(LISTED, num_listed, (*_NAMES, *_OTHER_NAMES))
-        blocks = [_OTHER_NAMES.get(name, name) for name in names]
-    if by_letters not in ([], blocks):
+    """Return the purpose of each layer, as listed or by letters: mamba, attention, moe or mlp."""
+    said = []
+    for key in (LISTED, PATTERN):
+        listed = reader.get(key)
+        if listed is not None:
+            count = len(listed) if isinstance(listed, list | str) else 0
+            names = reader.by_layer(key, count, tuple(_PURPOSES))
+            said.append([_PURPOSES[name] for name in names])
+    if not said or not said[0]:
+        raise reader.fault(LISTED, "mamba, attention, moe or mlp for each layer")
+    if said[0] != said[-1]:
         raise reader.fault(PATTERN, f"the same layers as in {LISTED}, or no such key")
-    if reader.whole("num_hidden_layers", len(blocks)) != len(blocks):
-        raise reader.fault("num_hidden_layers", f"{len(blocks)}, as many as layers are listed")
-    return blocks
+    if reader.whole("num_hidden_layers", len(said[0])) != len(said[0]):
+        raise reader.fault("num_hidden_layers", f"{len(said[0])}, as many as layers are listed")
+    return said[0]
 
 
-def by_letter(reader: Reader) -> list[str]:
-    """Return the purposes by the letters of a pattern, none if there is no pattern."""
-    pattern = reader.get(PATTERN)
-    if pattern is None:
-        return []
-    if not isinstance(pattern, str) or not pattern or not set(pattern) <= _LETTERS.keys():
-        raise reader.fault(PATTERN, f"a letter for each layer: {' or '.join(_LETTERS)}")
-    return [_LETTERS[letter] for letter in pattern]
-
-
-def by_block_type(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
+def by_block_type(reader: Reader, num_layers: int) -> list[str]:
     """Return the kind of mixer of each layer that has one purpose, an empty name for none."""
     return [_MIXERS.get(block, "") for block in block_types(reader)]
 
@@ -80,10 +67,8 @@ def twice(reader: Reader) -> int:
     return 2 * reader.whole("num_hidden_layers")
 
 
-def side_by_side(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
+def side_by_side(reader: Reader, num_layers: int) -> list[str]:
     """Return attention and a state space in turn, two for each layer of the model."""
-    if listed:
-        raise reader.fault("layer_types", "none, as all layers have both")
     return [FULL, LINEAR] * (num_layers // 2)
 
 
@@ -97,13 +82,6 @@ def share_norms(reader: Reader, layers: list[Fields]) -> Fields:
     for layer in layers:
         layer |= {} if layer["feed_forward"] else {"num_norms": 0}
     return {}
-
-
-def refuse_quantised(reader: Reader, beside: Mapping[str, Any] | None) -> None:
-    """Refuse a quantised model: the names of its layers in lists of modules are not known."""
-    if reader.get("quantization_config") or beside:
-        expected = "none, as names of such layers are not known here: pass `weight_dtype`"
-        raise reader.fault("quantization_config", expected)
 
 
 # sizes of a state space

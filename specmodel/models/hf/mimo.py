@@ -65,14 +65,6 @@ def _check_dense(reader: Reader, num_layers: int) -> None:
     if any(kind != "dense" for kind in _of_modules(reader, "mlp_layer_types", num_layers)):
         is_own = bool(reader.get("mtp_mlp_layer_types"))
         raise reader.fault("mtp_mlp_layer_types" if is_own else "mlp_layer_types", expected)
-    routed = (
-        reader.get("moe_layers_enum")
-        if reader.family.dense_layers == "feed_forward.enumerated"
-        else None
-    )
-    numbers = routed.split(",") if isinstance(routed, str) else routed or []
-    if any(int(number) >= num_layers for number in numbers):
-        raise reader.fault("moe_layers_enum", expected)
 
 
 def _of_modules(reader: Reader, key: str, num_layers: int) -> list[Any]:

@@ -1,7 +1,6 @@
 """MiniMax-M3 in a ``config.json``: in most layers, an indexer selects blocks of the context."""
 
 from specmodel.models.hf.family import BLOCKS, FULL
-from specmodel.models.hf.mixers import as_listed
 from specmodel.models.hf.reader import Fields, Reader, grouped_heads
 
 _OUTSIDE = (
@@ -13,19 +12,18 @@ _OUTSIDE = (
 _SPARSE = "sparse_attention_config"
 
 
-def block_sparse_kinds(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
-    """Return the kind of each layer by a list of ones for those with an indexer, or as listed."""
-    own, key = _sparse(reader), "sparse_attention_freq"
-    sparse = own.flagged_layers(key, num_layers)
+def block_sparse_kinds(reader: Reader, num_layers: int) -> list[str]:
+    """Return the kind of each layer by a list of ones for those with an indexer."""
+    own = _sparse(reader)
+    sparse = own.flagged_layers("sparse_attention_freq", num_layers)
     if sparse is None:
-        return as_listed(reader, listed, num_layers)
-    kinds = [BLOCKS if i in sparse else FULL for i in range(num_layers)]
-    reader.agreed(listed, kinds, f"the layers with a 1 in {_SPARSE}.{key} {BLOCKS}")
-    disabled = own.by_layer("sparse_disable_index_value", num_layers, (1, 0))
-    if any(kind == BLOCKS and not is_off for kind, is_off in zip(kinds, disabled, strict=True)):
+        return []
+    key = "sparse_disable_index_value"
+    disabled = own.by_layer(key, num_layers, (1, 0))
+    if not all(disabled[i] for i in sparse):
         expected = "1 in all layers with an indexer, as others are not known here"
-        raise own.fault("sparse_disable_index_value", expected)
-    return kinds
+        raise own.fault(key, expected)
+    return [BLOCKS if i in sparse else FULL for i in range(num_layers)]
 
 
 def block_sparse_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
@@ -39,7 +37,6 @@ def block_sparse_mixers(reader: Reader, kinds: list[str], window: int | None) ->
     family = reader.family
     own = _sparse(reader)
     own.only("use_sparse_attention", (True,), "true, as engines pass over it")
-    reader.only("attention_output_gate", (False,), "false, as gates are not known here")
     expected, width = f"the same as {family.expert_size}, which engines take", family.expert_size
     reader.only("moe_intermediate_size", (reader.whole(str(width)),), expected)
     full = grouped_heads(reader, "", {"head_dim": family.head_dim})

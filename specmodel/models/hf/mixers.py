@@ -1,8 +1,7 @@
 """What mixes the tokens in each layer of a ``config.json``: attention of some kind, or a state.
 
-Which layer is of which kind is listed (`layer_types`), or follows from a plan. A plan takes the
-kinds that are listed, none if the list is missing, and the number of layers; it returns a kind for
-each layer, and refuses a list that contradicts what its own keys say.
+Which layer is of which kind is listed (`layer_types`), or follows from a plan. A plan returns the
+kind of each layer by keys of its own, none if these are missing; both must agree.
 """
 
 from specmodel.models.hf.family import CHUNKED, FULL, INDEXED, LINEAR, SLIDING
@@ -10,7 +9,7 @@ from specmodel.models.hf.keys import table
 from specmodel.models.hf.kimi import gate_size
 from specmodel.models.hf.reader import Fields, Layers, Reader, grouped_heads
 
-_INDEXERS = ("full", "shared", "F", "S")
+_INDEXERS, _OWN = ("full", "shared", "F", "S"), ("full", "F")
 
 
 def num_layers(reader: Reader) -> int:
@@ -31,16 +30,13 @@ def mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
         is_rule = "." in family.linear
         sizes = family.rule("linear", reader) if is_rule else reader.sizes(family.linear)
         made[LINEAR] = {"state_dtype": dtype} | sizes
-    if not set(INDEXED).isdisjoint(kinds):
-        made |= dict.fromkeys(INDEXED, _sparse_attention(reader))
+    if INDEXED in kinds:
+        made[INDEXED] = _sparse_attention(reader)
         owns = _own_indexers(reader, len(kinds))
         return [
             made[kind] if has_indexer or kind == LINEAR else made[kind] | {"has_indexer": False}
             for kind, has_indexer in zip(kinds, owns, strict=True)
         ]
-    if family.heads:
-        heads = family.rule("heads", reader, kinds)
-        return [made[kind] | {"num_heads": n} for kind, n in zip(kinds, heads, strict=True)]
     return [made.get(kind) for kind in kinds]
 
 
@@ -98,86 +94,62 @@ def _sparse_attention(reader: Reader) -> Fields:
 
 
 def _own_indexers(reader: Reader, num_layers: int) -> list[bool]:
-    """Return which layers have an indexer; others reuse the selection of the last that has."""
-    said = _said_of_indexers(reader, num_layers)
-    key, owns = next(iter(said.items()))
-    if not owns[0]:
-        raise reader.fault(key, "an indexer in the first layer: there is no earlier selection")
-    other = next((name for name in said if said[name] != owns), None)
-    if other:
-        value = reader.get(other)
-        raise reader.fault(key, f"the same layers as {other} = {value!r} gives an indexer")
-    return owns
+    """Return which layers have an indexer; others reuse the selection of the last that has.
 
-
-def _said_of_indexers(reader: Reader, num_layers: int) -> dict[str, list[bool]]:
-    """Return, for each key that states it or by the default rule, which layers have an indexer."""
+    By each key that says it, or by the default rule; the first layer has one.
+    """
     said: dict[str, list[bool]] = {}
-    if reader.get("indexer_types") is not None:
-        kinds = reader.by_layer("indexer_types", num_layers, _INDEXERS[:2])
-        said["indexer_types"] = [kind == "full" for kind in kinds]
-    if reader.get("index_topk_pattern") is not None:
-        letters = reader.by_layer("index_topk_pattern", num_layers, _INDEXERS)
-        said["index_topk_pattern"] = [letter in ("F", "full") for letter in letters]
+    for key, known in (("indexer_types", _INDEXERS[:2]), ("index_topk_pattern", _INDEXERS)):
+        if reader.get(key) is not None:
+            said[key] = [kind in _OWN for kind in reader.by_layer(key, num_layers, known)]
     frequency = reader.whole("index_topk_freq", reader.family.indexer_every)
     offset = reader.whole("index_skip_topk_offset", 2, minimum=0)
     if not said or reader.get("index_topk_freq") is not None:
-        name = "index_topk_freq" if said else "index_skip_topk_offset"
-        said[name] = [max(i - offset + 1, 0) % frequency == 0 for i in range(num_layers)]
-    return said
+        key = "index_topk_freq" if said else "index_skip_topk_offset"
+        said[key] = [max(i - offset + 1, 0) % frequency == 0 for i in range(num_layers)]
+    key, owns = next(iter(said.items()))
+    if not owns[0] or any(other != owns for other in said.values()):
+        raise reader.fault(key, f"an indexer in layer 0, and the same layers by {', '.join(said)}")
+    return owns
 
 
-def listed_heads(reader: Reader, kinds: list[str]) -> list[int]:
-    """Return the query heads of each layer, as listed; a gate has one number per head."""
-    reader.only("gating", (True, "per-head"), "true or per-head")
-    key = "num_attention_heads_per_layer"
+def with_listed_heads(reader: Reader, kinds: list[str], window: int | None) -> Layers:
+    """Return the attention of each layer with its query heads, where they are listed.
+
+    A gate has one number for each head.
+    """
+    key, made = "num_attention_heads_per_layer", mixers(reader, kinds, window)
     listed = reader.get(key) or [reader.whole("num_attention_heads")] * len(kinds)
-    num_kv_heads = reader.whole("num_key_value_heads", 8)
-    is_listed = isinstance(listed, list) and len(listed) == len(kinds)
-    if not is_listed or not all(type(n) is int and n > 0 for n in listed):
-        raise reader.fault(key, f"{len(kinds)} whole numbers above 0")
-    if any(n % num_kv_heads for n in listed):
-        raise reader.fault(key, f"multiples of num_key_value_heads = {num_kv_heads}")
-    return listed
-
-
-def heads_of_windows(reader: Reader, kinds: list[str]) -> list[int]:
-    """Return the query heads of each layer, where layers with a window have their own number."""
-    full, num_kv_heads = reader.whole("num_attention_heads"), reader.whole("num_key_value_heads")
-    key, other = "num_sliding_attention_heads", reader.nested("attention_other_setting")
-    # as many as other layers have if nothing is given, as in transformers 5.23 and vLLM 0.33
-    windowed = reader.whole(key, full)
-    if other and reader.get(key) is None:
-        key, windowed = "attention_other_setting", other.get("num_attention_heads")
-    if type(windowed) is not int or windowed < 1 or windowed % num_kv_heads:
-        raise reader.fault(key, f"heads, a multiple of num_key_value_heads = {num_kv_heads}")
-    heads = [windowed if kind == SLIDING else full for kind in kinds]
-    each = {str(i): {"num_attention_heads": n} for i, n in enumerate(heads)}
-    given = reader.get("per_layer_config") or {}
-    if not isinstance(given, dict) or any(
-        given[name] != each.get(name.lstrip("0") or "0", ...) for name in given
-    ):
-        raise reader.fault("per_layer_config", f"the heads that {key} gives")
-    return heads
+    num_kv_heads = reader.whole("num_key_value_heads", reader.family.kv_heads)
+    are_heads = isinstance(listed, list) and all(
+        type(n) is int and n > 0 and n % num_kv_heads == 0 for n in listed
+    )
+    if not are_heads or len(listed) != len(kinds):
+        expected = f"{len(kinds)} multiples of num_key_value_heads = {num_kv_heads}"
+        raise reader.fault(key, expected)
+    return [mixer and mixer | {"num_heads": n} for mixer, n in zip(made, listed, strict=True)]
 
 
 def layer_kinds(reader: Reader, num_layers: int) -> tuple[list[str], int | None]:
     """Return the kind of each layer, and the length of windows, None if none has one [token]."""
     family = reader.family
-    if family.attention_types:
-        hint = ": layers of another type have linear attention"
-        reader.by_layer(family.attention_types, num_layers, (1,), hint)
-    kinds: list[str] = []
+    listed, names = list[str](), table("key_names")["kinds"]
     if reader.get("layer_types") is not None:
-        named = reader.by_layer("layer_types", num_layers, family.kinds)
-        kinds = [table("key_names")["kinds"].get(kind, kind) for kind in named]
-    if family.plan:
-        kinds = family.rule("plan", reader, kinds, num_layers)
+        types = reader.by_layer("layer_types", num_layers, family.kinds)
+        listed = [names.get(kind, kind) for kind in types]
+    planned = family.rule("plan", reader, num_layers) if family.plan else []
+    other = family.marks or family.interval_key or "other keys"
+    if listed and planned not in ([], listed):
+        place = next(i for i in range(num_layers) if listed[i] != planned[i])
+        raise reader.fault("layer_types", f"{planned[place]} in layer {place}, as by {other}")
+    kinds = listed or planned or _each(reader, family.interval, num_layers)
+    if family.plan and not kinds:
+        raise reader.fault("layer_types", f"{num_layers} kinds of layers, listed or by {other}")
     is_planned = bool(kinds)
     first = 0
     if family.first_windowed is not None:
         first = reader.whole("max_window_layers", family.first_windowed, minimum=0)
-    key, default = family.window_key, family.sliding_window
+    key, default = "sliding_window", family.sliding_window
     window = reader.get(key, default)
     if family.window_switch and not reader.flag(family.window_switch, False):
         return _without_windows(kinds or [family.kinds[0]] * num_layers), None
@@ -197,67 +169,51 @@ def _without_windows(kinds: list[str]) -> list[str]:
     return [FULL if kind in (SLIDING, CHUNKED) else kind for kind in kinds]
 
 
-def by_interval(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
+def _each(reader: Reader, interval: int | None, num_layers: int) -> list[str]:
     """Return the family's first kind for each n-th layer, the second for all others."""
-    family = reader.family
-    key = family.interval_key
-    value = reader.get(key) if key else None
-    interval = family.interval if value is None else _interval(reader, str(key))
     if interval is None:
-        return listed
-    kinds = [family.kinds[(i + 1) % interval > 0] for i in range(num_layers)]
-    if value is not None and listed not in ([], kinds):
-        raise reader.fault("layer_types", f"every layer that {key} = {value!r} makes {FULL}")
-    agreed = listed or kinds
-    if LINEAR in family.kinds and {*agreed} == {LINEAR}:
-        name = "layer_types" if value is None and listed else str(key)
-        raise reader.fault(name, f"one that makes a layer of {num_layers} {FULL}, at least")
-    return agreed
+        return []
+    return [reader.family.kinds[(i + 1) % interval > 0] for i in range(num_layers)]
 
 
-def _interval(reader: Reader, key: str) -> int:
-    """Return an interval of layers: a number, or letters such as LLLG, of which G is the last."""
-    value = reader.get(key)
+def by_interval(reader: Reader, num_layers: int) -> list[str]:
+    """Return kinds by a number of layers, or by letters such as LLLG, of which G is the last."""
+    key = reader.family.interval_key
+    value = reader.get(key) if key else None
+    if key is None or value is None:
+        return []
     is_text = isinstance(value, str) and value == "L" * (len(value) - 1) + "G"
-    return len(value) if is_text else reader.whole(key)
+    kinds = _each(reader, len(value) if is_text else reader.whole(key), num_layers)
+    if {*kinds} == {LINEAR}:
+        raise reader.fault(key, f"one that makes a layer of {num_layers} {FULL}, at least")
+    return kinds
 
 
-def by_rotary_embedding(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
+def by_rotary_embedding(reader: Reader, num_layers: int) -> list[str]:
     """Return chunked attention for the layers with a 1, a rotary embedding, in `no_rope_layers`."""
     if not reader.get("no_rope_layers"):
-        return listed or by_interval(reader, [], num_layers)
+        return by_interval(reader, num_layers)
     rotary = reader.by_layer("no_rope_layers", num_layers, (0, 1))
     reader.pass_over(str(reader.family.interval_key))
-    kinds = [reader.family.kinds[has_rope] for has_rope in rotary]
-    return reader.agreed(listed, kinds, "the layers that no_rope_layers gives a 1 in chunks")
+    return [reader.family.kinds[has_rope] for has_rope in rotary]
 
 
-def by_flags(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
+def by_flags(reader: Reader, num_layers: int) -> list[str]:
     """Return the kinds of layers by a list with ones for those of the marked kind."""
-    return _marked(reader, listed, reader.flagged_layers(str(reader.family.marks), num_layers))
+    known = (0, 1) if len(reader.family.kinds) > 1 else (1,)
+    return _marked(reader, reader.flagged_layers(str(reader.family.marks), num_layers, known))
 
 
-def by_numbers(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
+def by_numbers(reader: Reader, num_layers: int) -> list[str]:
     """Return the kinds of layers by a list of the numbers of those of the marked kind."""
-    return _marked(reader, listed, reader.layer_numbers(str(reader.family.marks)))
+    return _marked(reader, reader.layer_numbers(str(reader.family.marks)))
 
 
-def _marked(reader: Reader, listed: list[str], numbers: set[int] | None) -> list[str]:
-    """Return the kind of each layer, given the numbers of layers of the family's marked kind.
-
-    If `numbers` is None, the kinds are those of `listed`.
-    """
-    family, num_layers = reader.family, reader.whole("num_hidden_layers")
+def _marked(reader: Reader, numbers: set[int] | None) -> list[str]:
+    """Return the kind of each layer, given the numbers of layers of the family's marked kind."""
     if numbers is None:
-        return as_listed(reader, by_interval(reader, listed, num_layers), num_layers)
-    other = family.kinds[family.marked == family.kinds[0]]
-    kinds = [family.marked if i in numbers else other for i in range(num_layers)]
-    return reader.agreed(listed, kinds, f"{family.marked} in the layers of {family.marks}")
-
-
-def as_listed(reader: Reader, listed: list[str], num_layers: int) -> list[str]:
-    """Return the kinds that are listed; a missing list is refused."""
-    if not listed:
-        other = f", or {reader.family.marks}" if reader.family.marks else ""
-        raise reader.fault("layer_types", f"{num_layers} kinds of layers, listed{other}")
-    return listed
+        return []
+    family = reader.family
+    other = next((kind for kind in family.kinds if kind != family.marked), family.marked)
+    num_layers = reader.whole("num_hidden_layers")
+    return [family.marked if i in numbers else other for i in range(num_layers)]

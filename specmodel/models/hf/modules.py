@@ -58,6 +58,8 @@ class _Table(NamedTuple):
     """Parts that see or hear."""
     unquantised: re.Pattern[str]
     """Parts that are never quantised."""
+    of_heads: re.Pattern[str]
+    """Modules that only draft heads have, which are not quantised."""
 
 
 @cache
@@ -71,8 +73,11 @@ def _table() -> _Table:
     namings = (*sides, *blocks.values(), (_INDEXER,))
     names = {name for naming in namings for way in naming for name in way}
     patterns = sorted(f"layers.{ANY}.{name}" for name in names)
-    elsewhere = (re.compile(rf"\b({'|'.join(own)})\b") for own in table["elsewhere"].values())
-    return _Table(mixers, blocks, patterns, *elsewhere)
+    outside, unquantised = (
+        re.compile(rf"\b({'|'.join(own)})\b") for own in table["elsewhere"].values()
+    )
+    of_heads = re.compile(table["of_draft_heads"])
+    return _Table(mixers, blocks, patterns, outside, unquantised, of_heads)
 
 
 def _namings(listed: list[list[str]]) -> Namings:
@@ -90,12 +95,21 @@ _EXPERT = re.compile(r"\bexperts\.(\d{1,7})(?=\.|$)")
 
 
 class Modules:
-    """The matrices of a model by layer and group; whether it has an LM head, and MTP modules."""
+    """The matrices of a model by layer and group; whether it has an LM head, and MTP modules.
+
+    If it `splits_layers`, they have other names.
+    """
 
     def __init__(
-        self, layers: Sequence[Mapping[str, Any]], *, has_head: bool, has_mtp: bool
+        self,
+        layers: Sequence[Mapping[str, Any]],
+        *,
+        has_head: bool,
+        has_mtp: bool,
+        splits_layers: bool = False,
     ) -> None:
         self.layers, self.has_head, self.has_mtp = layers, has_head, has_mtp
+        self.splits_layers = splits_layers
         self.groups = [_groups(layer) for layer in layers]
 
 
@@ -105,6 +119,9 @@ class Named:
     def __init__(self, modules: Modules, key: str, entries: Any) -> None:
         if not isinstance(entries, list | tuple):
             raise InputError(key, entries, "a list of names")
+        if modules.splits_layers:
+            expected = "none, as names in parts of layers are not read: say weight_dtype"
+            raise InputError(key, entries, expected)
         self.modules, self.key = modules, key
         self.has_head = self.has_mtp = False
         self._as_written: dict[str, str] = {}
@@ -125,6 +142,8 @@ class Named:
                 raise InputError(self.key, entry, "names of modules")
             entry = entry if _is_regex(entry) else entry.rstrip(".")
             if not _is_regex(entry) and _table().outside.search(entry):
+                continue
+            if _table().of_heads.fullmatch(entry):
                 continue
             if _MTP.search(entry) and not _is_regex(entry):
                 self.has_mtp |= bool(_WHOLE_MTP.fullmatch(entry))

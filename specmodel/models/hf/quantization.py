@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 
 from specmodel.base.errors import InputError
 from specmodel.layers.work import wider_dtype
-from specmodel.models.hf.formats import MIXED, MOE_ALGO, Format, Recipe, Source
+from specmodel.models.hf.formats import MIXED, MOE_ALGO, Format, Recipe, read_recipe
 from specmodel.models.hf.keys import table
-from specmodel.models.hf.methods import read_recipe
 from specmodel.models.hf.modules import Modules, Named, Part
 
 BESIDE = "hf_quant_config.json"
@@ -34,12 +33,13 @@ def checkpoint_dtypes(
     *,
     beside: Mapping[str, Any] | None = None,
     has_tied_embeddings: bool = False,
+    splits_layers: bool = False,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the dtypes of a checkpoint: fields of an `Architecture`, and layers with their own.
 
     `config` is that of the language model, `dtype` that of what is not quantised, `layers` one
     mapping for each layer, `beside` the content of ``hf_quant_config.json``. A tied LM head is not
-    quantised.
+    quantised. If it `splits_layers`, lists of modules are refused.
 
     Activations take the dtype of the routed experts' arithmetic, or of dense blocks where nothing
     routes, as most of it is there; arithmetic on wider weights is done in the dtype of these. Where
@@ -53,10 +53,13 @@ def checkpoint_dtypes(
         fields = dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
         return fields, [dict(layer) for layer in layers]
     has_mtp = any(config.get(key) for key in table("key_names")["mtp_counts"])
-    modules = Modules(layers, has_head=not has_tied_embeddings, has_mtp=has_mtp)
-    sources = (Source(record, name, dtype) for name, record in records)
+    has_head = not has_tied_embeddings
+    modules = Modules(layers, has_head=has_head, has_mtp=has_mtp, splits_layers=splits_layers)
     given = config.get("expert_dtype")
-    read = [_Checkpoint(read_recipe(source, given), source, modules) for source in sources]
+    read = [
+        _Checkpoint(read_recipe(record, name, given), name, dtype, modules)
+        for name, record in records
+    ]
     own_fields = read[0].fields
     if len(read) > 1:
         _check_agreement(*read)
@@ -110,17 +113,16 @@ def _dtypes(found: "_Checkpoint") -> dict[str, Any]:
 class _Checkpoint:
     """The dtypes of all matrices by one record: `fields` of the model, and its `layers`."""
 
-    def __init__(self, recipe: Recipe, source: Source, modules: Modules) -> None:
-        self.recipe, self.modules = recipe, modules
-        self.name, self.dtype = source.name, source.dtype
-        self.plain = Format(self.dtype, self.dtype)
+    def __init__(self, recipe: Recipe, name: str, dtype: str, modules: Modules) -> None:
+        self.recipe, self.modules, self.name, self.dtype = recipe, modules, name, dtype
+        self.plain = Format(dtype, dtype)
         self.kept = [Named(modules, key, entries) for key, entries in recipe.kept.items()]
         self.targets: list[tuple[Named, Format]] = [
             (Named(modules, key, entries), form) for key, entries, form in recipe.targets
         ]
         formats = [
             {group: self._format(number, group) for group in groups}
-            for number, groups in enumerate(self.modules.groups)
+            for number, groups in enumerate(modules.groups)
         ]
         if all(form == self.plain for by_group in formats for form in by_group.values()):
             parts = f"routed {Part.EXPERTS} or {Part.DENSE}"
@@ -164,16 +166,15 @@ class _Checkpoint:
         }
 
     def _format(self, number: int, group: str) -> Format:
+        """Return the format of a group of matrices of a layer, with the names of all dtypes."""
         if any(named.holds(number, group) for named in self.kept):
             return self.plain
         listed = {form for named, form in self.targets if named.holds(number, group)}
         if len(listed) > 1:
             raise InputError(self.name, f"layer {number}", f"one format of its {group}")
-        if listed:
-            return listed.pop()
-        if group == Part.EXPERTS and self.recipe.experts:
-            return self.recipe.experts
-        return self.recipe.every or self.plain
+        usual = self.recipe.experts if group == Part.EXPERTS else None
+        form = listed.pop() if listed else usual or self.recipe.every or self.plain
+        return Format(*(dtype or self.dtype for dtype in form))
 
     def _experts(self, formats: list[dict[str, Format]]) -> Format | None:
         found = _of_groups(formats, Part.EXPERTS)

@@ -32,11 +32,6 @@ _NO_FAMILY = Family(name="none")
 """Of what is no model of its own, such as a draft head."""
 
 
-def is_of_shape(key: str, value: object) -> bool:
-    """Tell whether an unknown key may change a shape; flags and texts only by words in the key."""
-    return not isinstance(value, bool | str) or _OF_SHAPES.search(key) is not None
-
-
 class Reader:
     """Values of a configuration by key; each key that was asked for counts as known."""
 
@@ -111,10 +106,17 @@ class Reader:
         self.config = {**self.config, **firsts}
 
     def pass_over_others(self, groups: Iterable[str]) -> list[str]:
-        """Return a head's unknown keys that change no shape; refuse any that may."""
+        """Return a head's unknown keys that change no shape; refuse any that may.
+
+        Flags and texts may by words in the key alone.
+        """
         known = self._known.union(harmless_keys(groups))
-        told = {key: value for key, value in self.config.items() if value and key not in known}
-        others = [key for key, value in told.items() if not is_of_shape(key, value)]
+        others = [
+            key
+            for key, value in self.config.items()
+            if value and key not in known and isinstance(value, bool | str)
+            if not _OF_SHAPES.search(key)
+        ]
         self.refuse_other_keys(others, groups)
         return [*self.cast, *others]
 
@@ -186,9 +188,6 @@ class Reader:
         for field, key in keys.items():
             if field == "kind":
                 fields[field] = key
-            elif field == "divides":
-                divisor, number = key
-                self.check_divides(keys[divisor], fields[divisor], keys[number], fields[number])
             else:
                 name, minimum = (key, 1) if isinstance(key, str) else key
                 fields[field] = self.whole(name, minimum=minimum)
@@ -200,11 +199,10 @@ class Reader:
         if not isinstance(value, list):
             return self.whole(key, minimum=minimum)
         num_layers = self.whole("num_hidden_layers")
-        if len(value) != num_layers or type(value[0]) is not int or value[0] < minimum:
-            raise self.fault(key, f"a whole number, or {num_layers} of them")
-        if value != value[:1] * num_layers:
-            raise self.fault(key, "the same in every layer, as no other model is known here")
-        return value[0]
+        number = next(iter(value), None)
+        if value != [number] * num_layers or type(number) is not int or number < minimum:
+            raise self.fault(key, f"a whole number, or {num_layers} that are the same")
+        return number
 
     def flag(self, key: str, default: bool) -> bool:
         """Return a truth value, or the default where the key is missing or null."""
@@ -215,11 +213,12 @@ class Reader:
         return value
 
     def by_name(self, key: str, known: Sequence[str]) -> str:
-        """Return one of the known names."""
-        value = self.get(key)
-        if value not in known:
+        """Return one of the known names, in whatever case it is written."""
+        value = str(self.get(key)).upper()
+        found = next((name for name in known if name.upper() == value), None)
+        if found is None:
             raise self.fault(key, " or ".join(known))
-        return str(value)
+        return found
 
     def layer_numbers(
         self, key: str, first: int = 0, num_layers: int | None = None
@@ -239,17 +238,13 @@ class Reader:
         self, layers: Collection[int], known: Collection[str], kind: str
     ) -> dict[str, int]:
         """Return the sizes that `per_layer_config` gives `layers`, which must all be alike."""
-        given = self.get("per_layer_config")
-        if given is None:
+        own = self.nested("per_layer_config")
+        if own is None:
             return {}
-        own = given if isinstance(given, dict) else {"": None}
-        first: Any = next(iter(own.values()), {})
-        by_layer = {whole_of(key): one for key, one in own.items()}
-        if (
-            by_layer != dict.fromkeys(layers, first)
-            or not isinstance(first, dict)
-            or any(name not in known or type(n) is not int or n < 1 for name, n in first.items())
-        ):
+        first: Any = next(iter(own.config.values()), {})
+        by_layer = {whole_of(key): one for key, one in own.config.items()}
+        are_alike = by_layer == dict.fromkeys(layers, first)
+        if not are_alike or not isinstance(first, dict) or not set(first) <= set(known):
             expected = f"the same head sizes for all {kind} layers, and none for other layers"
             raise self.fault("per_layer_config", expected)
         return first
@@ -276,17 +271,13 @@ class Reader:
             raise InputError(f"{self.argument} {key}", f"{len(listed)} entries", expected)
         return listed
 
-    def flagged_layers(self, key: str, num_layers: int) -> set[int] | None:
+    def flagged_layers(
+        self, key: str, num_layers: int, known: Sequence[int] = (0, 1)
+    ) -> set[int] | None:
         """Return the numbers of layers with a 1 in a list, None where there is none."""
         if self.get(key) is None:
             return None
-        return {i for i, flag in enumerate(self.by_layer(key, num_layers, (0, 1))) if flag}
-
-    def agreed(self, listed: list[str], kinds: list[str], expected: str) -> list[str]:
-        """Return `kinds`; refuse kinds in `layer_types` that differ."""
-        if listed not in ([], kinds):
-            raise self.fault("layer_types", expected)
-        return kinds
+        return {i for i, flag in enumerate(self.by_layer(key, num_layers, known)) if flag}
 
     def check_divides(self, key: str, divisor: int, name: str, number: int) -> None:
         """Refuse `divisor`, the value of a key, unless it divides the `number` called `name`."""
@@ -299,10 +290,7 @@ class Reader:
         Engines cast what is stored in fp32 down unless they are told to keep it: vLLM 0.33 to bf16,
         SGLang 0.5.23 to fp16, which is as large.
         """
-        old, new = self.get("torch_dtype"), self.get("dtype")
-        if None not in (old, new) and old != new:
-            raise self.fault("torch_dtype", f"the same as dtype = {new!r}")
-        stored = self.known_dtype("dtype" if old is None else "torch_dtype") or "bf16"
+        stored = self.known_dtype("dtype") or "bf16"
         is_cast = stored == "fp32" and not keeps_fp32
         self.cast = ["dtype float32 (run in bf16, as engines do)"] if is_cast else []
         return "bf16" if is_cast else stored
@@ -330,6 +318,4 @@ def grouped_heads(
     """Return grouped attention by its keys after a prefix, with sizes where these are missing."""
     known = usual or {}
     heads, kv_heads, width = (reader.whole(f"{prefix}{key}", known.get(key)) for key in HEADS)
-    names = f"{prefix}num_key_value_heads", f"{prefix}num_attention_heads"
-    reader.check_divides(names[0], kv_heads, names[1], heads)
     return {"kind": "attention", "num_heads": heads, "num_kv_heads": kv_heads, "head_dim": width}

@@ -12,7 +12,7 @@ from specmodel.base.errors import InputError
 from specmodel.models.hf.family import FULL
 from specmodel.models.hf.feed_forward import dense_block, experts_block
 from specmodel.models.hf.keys import table
-from specmodel.models.hf.mamba2 import LISTED, PATTERN, block_types, by_letter
+from specmodel.models.hf.mamba2 import LISTED, block_types
 from specmodel.models.hf.mixers import attention, mixers
 from specmodel.models.hf.reader import Fields, Layers, Reader
 
@@ -71,18 +71,22 @@ def _ffn_size(part: Reader, hidden_size: int) -> int:
 
 def _parts(reader: Reader, name: str, known: tuple[str, ...], num_layers: int) -> list[Reader]:
     """Return a reader of the part `name` of each layer; refuse its keys that are not known."""
-    listed = reader.get(_LAYERS)
-    if not isinstance(listed, list) or len(listed) != num_layers:
-        shown = f"{len(listed)} entries" if isinstance(listed, list) else listed
+    blocks = _blocks(reader, _LAYERS)
+    if len(blocks) != num_layers:
         expected = f"{num_layers} objects, one for each layer"
-        raise InputError(f"{reader.argument} {_LAYERS}", shown, expected)
-    found = []
-    for number, block in enumerate(listed):
-        own = block.get(name) if isinstance(block, dict) else None
-        part = reader.inner(f"{_LAYERS}[{number}].{name}", own)
+        raise InputError(f"{reader.argument} {_LAYERS}", f"{len(blocks)} entries", expected)
+    found = [block.inner(name, block.get(name)) for block in blocks]
+    for part in found:
         part.refuse_unknown(known, "false or null, as its meaning is not known here")
-        found.append(part)
     return found
+
+
+def _blocks(reader: Reader, key: str) -> list[Reader]:
+    """Return a reader of each layer that a key lists."""
+    listed = reader.get(key)
+    if not isinstance(listed, list) or not listed:
+        raise reader.fault(key, "a list of objects, one for each layer")
+    return [reader.inner(f"{key}[{number}]", own) for number, own in enumerate(listed)]
 
 
 # Nemotron-H after a search (puzzle)
@@ -91,8 +95,6 @@ def _parts(reader: Reader, name: str, known: tuple[str, ...], num_layers: int) -
 def num_layers(reader: Reader) -> int:
     """Return the number of layers, and note their purposes where Nemotron-H lists them [-]."""
     purposes = [part.get(_PURPOSE) for part in _layers(reader, _LAYERS)]
-    if reader.get(PATTERN) is not None and by_letter(reader) != purposes:
-        raise reader.fault(PATTERN, f"the same layers as in {_LAYERS}, or no such key")
     reader.config = {**reader.config, LISTED: purposes}
     reader.pass_over(*itertools.chain(*_keys_of_layers().values()))
     reader.pass_over(_MODULE, "mtp_n_routed_experts", "max_n_routed_experts")
@@ -143,10 +145,7 @@ def _block(part: Reader) -> Fields | None:
 
 def _layers(reader: Reader, key: str) -> list[Reader]:
     """Return a reader of each layer, which falls back to the keys of the model."""
-    listed = reader.get(key)
-    if not isinstance(listed, list) or not listed:
-        raise reader.fault(key, "a list of objects, one for each layer")
-    found = [reader.inner(f"{key}[{number}]", own) for number, own in enumerate(listed)]
+    found = _blocks(reader, key)
     for part in found:
         purpose = part.by_name(_PURPOSE, tuple(_keys_of_layers()))
         known = (_PURPOSE, *_keys_of_layers()[purpose])

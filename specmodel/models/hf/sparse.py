@@ -3,17 +3,16 @@
 Over latents in Hy4, Mistral Large 4 and dots3; to blocks of grouped heads in Qwen3.8 and Step-5.
 """
 
+from specmodel.base.ranges import whole_of
 from specmodel.models.hf.family import FULL, INDEXED, LINEAR, SLIDING
 from specmodel.models.hf.mixers import attention, mixers
-from specmodel.models.hf.reader import HEADS, Fields, Layers, Reader, grouped_heads
+from specmodel.models.hf.reader import Fields, Layers, Reader, grouped_heads
 
 # Hy4, dots3 and Mistral Large 4
 
 
 def hy_fields(reader: Reader, layers: list[Fields]) -> Fields:
     """Return the residual streams of Hy4, which are not mixed with each other."""
-    for key, known in (("enable_ihc", True), ("gated_mla", True), ("gating_type", "elementwise")):
-        reader.only(key, (known,), f"{str(known).lower()}, as others are not known here")
     streams = reader.whole("hc_mult", 4, minimum=2)
     own = {"kind": "hyper_connections", "num_streams": streams, "is_mixed": False}
     return {"residuals": own | {"has_head": True}}
@@ -35,7 +34,7 @@ def dots_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers:
 
     Checkpoints have keys for these (swa_); transformers 5 lists what differs in each layer.
     """
-    full = mixers(reader, [INDEXED[0]] * len(kinds), None)
+    full = mixers(reader, [INDEXED] * len(kinds), None)
     layers = [i for i, kind in enumerate(kinds) if kind == SLIDING]
     told = reader.overrides(layers, {*_WINDOWED, "num_key_value_heads"}, "windowed")
     if told:
@@ -82,8 +81,6 @@ def qwen4_mixers(reader: Reader, kinds: list[str], window: int | None) -> Layers
     made = mixers(reader, kinds, window)
     if reader.get("indexer_n_heads") is None:
         return made
-    if reader.whole("indexer_kv_heads") != 1:
-        raise reader.fault("indexer_kv_heads", "1, as all index heads share one key")
     block, budget = reader.whole("indexer_compress_ratio"), reader.whole("indexer_budget")
     reader.check_divides("indexer_compress_ratio", block, "indexer_budget", budget)
     own = {
@@ -133,26 +130,35 @@ def _tables(reader: Reader, num_layers: int, streams: int) -> Fields:
     return {"ngram_memory": memory}
 
 
-# Step-5, as vLLM 0.33 (``models/step5/nvidia``) builds it; transformers 5.23 has no such class
+# Step-3 and Step-5, as vLLM 0.33 (``models/step5/nvidia``) builds them; transformers has no Step-5
 
 
 _OTHER = "attention_other_setting"
 
 
-def step5_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
-    """Return the attention of each layer; those without a window attend to selected blocks."""
+def step_mixers(reader: Reader, kinds: list[str], window: int | None) -> list[Fields]:
+    """Return the attention of each layer, of which those of one kind may have heads of their own.
+
+    In Step-5, those without a window attend to selected blocks.
+    """
     made = {FULL: attention(reader), SLIDING: attention(reader)}
     other = reader.nested(_OTHER)
     if other:
         kind = other.by_name("attention_type", (SLIDING, FULL))
         made[kind] = grouped_heads(other)
-        known = {*HEADS, "num_attention_groups", "attention_type"}
-        other.refuse_unknown(known, "no such key, as its meaning is not known")
-    heads, kv = made[SLIDING]["num_heads"], made[SLIDING]["num_kv_heads"]
-    heads = reader.whole("swa_num_attention_heads", heads)
-    reader.check_divides("num_key_value_heads", kv, "swa_num_attention_heads", heads)
-    made[SLIDING] |= {"num_heads": heads, "window": window}
+        other.refuse_other_keys()
+    # as many as other layers have if nothing is given, as in transformers 5.23 and vLLM 0.33
+    key, own = "swa_num_attention_heads", made[SLIDING]
+    heads = reader.whole(key, own["num_heads"])
+    reader.check_divides("num_key_value_heads", own["num_kv_heads"], key, heads)
+    made[SLIDING] = own | {"num_heads": heads, "window": window}
     made[FULL] |= _selected_blocks(reader.nested("sparse_config"))
+    each = reader.nested("per_layer_config")
+    for place, sizes in each.config.items() if each else ():
+        number = whole_of(place)
+        kind = kinds[number] if number is not None and number < len(kinds) else ""
+        if sizes != {"num_attention_heads": made.get(kind, {}).get("num_heads")}:
+            raise reader.fault("per_layer_config", f"the heads that {key} gives")
     return [made[kind] for kind in kinds]
 
 
