@@ -70,7 +70,7 @@ def plot(kind: str, table: str | None, output: str, where: tuple[str, ...], **op
         choices["measured"] = read_table(choices["measured"], TEXT, "measured")
     check_figure("output", output)
     rows = _chosen(_table(name, table), where)
-    has_title = options["has_title"]
+    has_title = bool(options["has_title"])
     save_figure(name, rows, output, "output", width=inches, has_title=has_title, **choices)
     click.echo(f"Wrote {output}.")
 

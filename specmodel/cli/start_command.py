@@ -47,6 +47,7 @@ def start_flags() -> settings.Add:
 def _filled(options: dict[str, Any]) -> dict[str, Any]:
     """Return options with what the flags say; an option typed beside them is refused."""
     flags = {name: options.pop(name) for name in FLAGS}
+    del flags["max_running_requests"]  # points are those of --batch-size
     typed = given(flags, flags)
     if not typed:
         return options

@@ -43,9 +43,12 @@ def test_the_suffix_tells_the_format(suffix, start, ended):
 def test_settings_are_passed_on(ended, drawn):
     for kind in ("tornado", "waterfalls"):
         assert ended(f"plot {kind} table.csv --output a.pdf --outcome target-efficiency")[0] == 0
-        assert drawn[-1][2].items() >= {"outcome": "target_efficiency", "has_title": True}.items()
-    assert ended("plot speedup table.csv --output a.pdf --no-marks --no-title")[0] == 0
-    assert drawn[-1][2].items() >= {"marks": False, "has_title": False}.items()
+        assert drawn[-1][2].items() >= {"outcome": "target_efficiency", "has_title": False}.items()
+    for width, inches in (("column", 3.3), ("page", 6.8), ("5", 5.0)):
+        words = f"plot speedup table.csv --output a.pdf --no-marks --title --width {width}"
+        assert ended(words)[0] == 0
+        told = {"marks": False, "has_title": True, "width": inches}
+        assert drawn[-1][2].items() >= told.items()
 
 
 @cases(
