@@ -128,6 +128,22 @@ def test_the_evaluation_that_a_notebook_reads_is_the_one_of_the_results():
     )
 
 
+def test_the_pairs_that_a_notebook_draws_are_those_of_the_results():
+    import pandas as pd
+
+    pairs = pd.read_csv(ROOT / "notebooks/data/cascade_pairs.csv", comment="#")
+    results = pd.read_csv(ROOT / "calibration/results/cascade/claims.csv")
+    own = results.query("look_up == 'answers' and output_tokens == 512 and first_draft_length == 2")
+    own = own.set_index("routing_correlation")
+    keys = ["routing_correlation", "policy"]
+    worst = (1 / pairs.groupby(keys)["speedup"].min() - 1).unstack()
+    names = {"no back-off": "worst slowdown, no back-off", "cascade": "worst slowdown, cascade"}
+    names |= {f"fixed:{n}": f"worst slowdown, fixed:{n}" for n in (1, 2, 3)}
+    told = own.loc[worst.index, [*names.values()]].set_axis([*names], axis=1)
+    pd.testing.assert_frame_equal(worst[[*names]], told, rtol=1e-4, check_names=False)
+    assert len(pairs) == 2 * 5 * 7 * len(names)
+
+
 def test_the_peaks_of_moesd_are_those_that_its_engine_is_fitted_to():
     """What the notebook calls Table 1."""
     import pandas as pd

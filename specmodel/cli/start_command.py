@@ -146,7 +146,7 @@ def _passed_over(told: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _of_sglang(typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return what SGLang's flags say, as options, and the path of the draft model."""
-    method, model, steps, width, verified = (typed.get(name) for name in _SGLANG)
+    method, model, steps, width, verified, *_ = (typed.get(name) for name in _SGLANG)
     if not method:
         name, value = next(iter(typed.items()))
         expected = "a method in --speculative-algorithm with it, such as EAGLE3, or neither"

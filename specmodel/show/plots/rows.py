@@ -208,7 +208,7 @@ def policy_bars(table: pd.DataFrame, ax: Axes) -> Axes:
         label = style.shortened(str(name), _WIDTH)
         ax.bar(at, cells[name], width, label=label, **style.filled(i, i))
     style.unity(ax)
-    told = [style.folded(str(name), max(4, 40 // len(workloads))) for name in workloads]
+    told = [style.shortened(str(name), 40).replace("+", "+\n") for name in workloads]
     ax.set_xticks(places, told, size=SMALL)
     ax.tick_params(axis="x", length=0)
     ax.set(ylabel=frames.titled(["speedup"]), ylim=(0, None))
