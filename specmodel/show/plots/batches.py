@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _MOST_MARKED = 20
 _MOST_CHARACTERS = 36
+_WIDE = 8.0
+"""Largest over least time from which their axis is logarithmic [-]."""
 _FOOT = 0.1
 """Share of the height that best draft lengths take below a line [-]."""
 _APART = 0.04
@@ -133,47 +135,55 @@ def _crosses(
 
 
 def _axes(ax: Axes, rows: pd.DataFrame, quantity: str) -> None:
-    """Give an axes its scales and labels: rates are logarithmic, all others start at 0."""
-    if quantity == "throughput":
+    """Give an axes its scales and labels: rates and wide times logarithmic, others from 0."""
+    is_time, values = frames.unit(quantity) == "s", rows[quantity]
+    if quantity == "throughput" or (is_time and values.max() > _WIDE * values.min() > 0):
         ax.set_yscale("log")
         style.si_axis(ax.yaxis)
     else:
         ax.set_ylim(0, None)
     ax.set_ylabel(frames.titled([quantity]))
-    if frames.unit(quantity) == "s":
+    if is_time:
         style.in_milliseconds(ax.yaxis)
     style.counts_axis(ax, rows["batch_size"], frames.titled(["batch_size"]))
 
 
-def _pieces(part: pd.DataFrame) -> list[pd.DataFrame]:
-    """Return the points within and beyond CUDA graphs in turn, each continued to where these end.
+def _pieces(part: pd.DataFrame) -> tuple[list[pd.DataFrame], list[float]]:
+    """Return the points within and beyond CUDA graphs in turn, and where each turn is [request].
 
-    Column ``own`` is False of a point that continues others.
+    Several points are continued to there: column ``own`` is False of a point that continues others.
     """
     if frames.GRAPHS not in part:
-        return [part.assign(own=True)]
+        return [part.assign(own=True)], []
     beyond = part["batch_size"] > part[frames.GRAPHS]
     turns = (beyond != beyond.shift()).cumsum()
     pieces = [piece.assign(own=True) for _, piece in part.groupby(turns)]
+    edges = list[float]()
     for i, (before, after) in enumerate(pairwise(list(pieces))):
         outside = after.iloc[0] if beyond[after.index[0]] else before.iloc[-1]
-        edge = np.clip(
-            outside[frames.GRAPHS], before["batch_size"].iloc[-1], after["batch_size"].iloc[0]
-        )
-        pieces[i] = pd.concat([pieces[i], _continued(before.iloc[::-1], edge)])
-        pieces[i + 1] = pd.concat([_continued(after, edge), after])
-    return pieces
+        last, first = before["batch_size"].iloc[-1], after["batch_size"].iloc[0]
+        edges.append(float(np.clip(outside[frames.GRAPHS], last, first)))
+        pieces[i] = pd.concat([pieces[i], _continued(before.iloc[::-1], edges[-1])])
+        pieces[i + 1] = pd.concat([_continued(after, edges[-1]), after])
+    return pieces, edges
 
 
 def _continued(points: pd.DataFrame, edge: float) -> pd.DataFrame:
-    """Return the point at which the line through the first two points is at a batch size."""
+    """Return the point at which the line through the first two is at a batch size; none of one.
+
+    What is positive goes on by powers of the batch size, as times and rates do.
+    """
     first = points.iloc[:1].assign(batch_size=edge, own=False)
-    if len(points) > 1:
-        sizes = np.log2(points["batch_size"].to_numpy()[:2])
-        share = (np.log2(edge) - sizes[0]) / (sizes[0] - sizes[1])
-        values = points.select_dtypes("number").columns.drop("batch_size")
-        near, next_ = points[values].iloc[0], points[values].iloc[1]
-        first[values] = (near + share * (near - next_)).to_frame().T.to_numpy()
+    if len(points) == 1:
+        return points[:0]
+    sizes = np.log2(points["batch_size"].to_numpy()[:2])
+    share = (np.log2(edge) - sizes[0]) / (sizes[0] - sizes[1])
+    names = points.select_dtypes("number").columns.drop("batch_size")
+    near, next_ = points[names].to_numpy(dtype=float)[:2]
+    is_power = (near > 0) & (next_ > 0)
+    scale = np.where(is_power, next_, 1.0)
+    powers = np.where(is_power, near, 1.0) * (np.where(is_power, near, 1.0) / scale) ** share
+    first[names] = np.where(is_power, powers, near + share * (near - next_))[None]
     return first
 
 
@@ -181,7 +191,7 @@ def _line(ax: Axes, part: pd.DataFrame, quantity: str, i: int, name: str) -> sty
     """Draw points that fit in memory boldly, others palely; return where the line ends."""
     shape: Style = {"marker": style.MARKERS[i] if len(part) <= _MOST_MARKED else None}
     shape |= {"markerfacecolor": COLOURS[i], "markeredgecolor": COLOURS[i]}
-    bold, pieces = style.series(i, **shape), _pieces(part)
+    bold, (pieces, _) = style.series(i, **shape), _pieces(part)
     for piece in pieces:
         x, y, inside = piece["batch_size"], piece[quantity], frames.fits(piece)
         own = piece["own"].to_numpy()
@@ -198,6 +208,8 @@ def _line(ax: Axes, part: pd.DataFrame, quantity: str, i: int, name: str) -> sty
             ax.fill_between(x, *band, zorder=1, color=COLOURS[i], alpha=0.2, linewidth=0)
     for before, after in pairwise(pieces):
         ends = before.iloc[-1], after.iloc[0]
+        if any(end["own"] for end in ends):
+            continue  # a single point has no line to the edge
         across = [end["batch_size"] for end in ends], [end[quantity] for end in ends]
         ax.plot(*across, color=COLOURS[i], linewidth=0.6)
     return style.End(style.shortened(name, _MOST_CHARACTERS), part[quantity].iloc[-1], bold)
@@ -223,14 +235,12 @@ def _without(
 def _mark(ax: Axes, parts: Sequence[pd.DataFrame]) -> list[Any]:
     """Draw where CUDA graphs end; return the entry of a legend, none where they do not."""
     look: Style = {"linestyle": ":", "linewidth": 0.8}
-    edges = {
-        (float(piece["batch_size"].iloc[0]), COLOURS[i] if len(parts) > 1 else "black")
-        for i, part in enumerate(parts)
-        for piece in _pieces(part)[1:]
-    }
-    for edge, colour in sorted(edges):
-        ax.axvline(edge, color=colour, zorder=1, **look)
-    return [style.key("CUDA graphs end", color="black", **look)] if edges else []
+    ends = [(edge, COLOURS[i]) for i, part in enumerate(parts) for edge in _pieces(part)[1]]
+    edges = [edge for edge, _ in ends]
+    for edge, colour in dict(ends).items():
+        is_own = edges.count(edge) == 1 < len(parts)
+        ax.axvline(edge, color=colour if is_own else "black", zorder=1, **look)
+    return [style.key("CUDA graphs end", color="black", **look)] if ends else []
 
 
 def _number(ax: Axes, part: pd.DataFrame) -> None:

@@ -180,6 +180,7 @@ def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
     frames.need_single(rows, "context_length")
     rows = rows[frames.fits(rows)]
     is_front = {}
+    ax.margins(0.12)
     for i, (name, time) in enumerate({"plain decoding": plain, "speculative": "tpot"}.items()):
         points = rows.assign(user=1 / rows[time], rate=rows[rate] * rows["tpot"] / rows[time])
         ax.plot(points["user"], points["rate"], **style.points(i, markersize=1.5, alpha=0.5))
@@ -207,13 +208,8 @@ def _batch_sizes(ax: Axes, front: pd.DataFrame) -> None:
         place = ax.transData.transform((row["user"], row["rate"]))
         if last is None or np.hypot(*(place - last)) > _ROOM * ax.figure.dpi:
             told = f"B={row['batch_size']:g}" if last is None else f"{row['batch_size']:g}"
-            ax.annotate(
-                told,
-                (row["user"], row["rate"]),
-                (3, 3),
-                textcoords="offset points",
-                size=style.SMALL,
-            )
+            own: Style = {"textcoords": "offset points", "size": style.SMALL} | style.halo()
+            ax.annotate(told, (row["user"], row["rate"]), (3, 3), **own)
             last = place
 
 
@@ -244,7 +240,7 @@ def load(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         for i, ((name,), part) in enumerate(policies):
             line = style.series(i, label=style.shortened(str(name), 30))
             ax.plot(part[x], part[met], **line)
-        ax.set(ylabel=label, ylim=(0, None))
+        ax.set(ylabel=label, ylim=(0, 1.1 * rows[met].max() or 1))
         style.counts_axis(ax, rows[x], "")
     times, firsts, *shares = axes
     for told, target in frames.targets(rows).items():

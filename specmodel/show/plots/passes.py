@@ -84,6 +84,7 @@ def _crowded(ax: Axes, named: Sequence[tuple[str, float, float, Style]]) -> list
     taken, left = list[Any](), []
     for label, x, y, shape in named:
         own: Style = {"textcoords": "offset points", "size": SMALL, "color": shape["color"]}
+        own |= style.halo()
         text = ax.annotate(label, (x, y), (4, -6), **own)
         box = text.get_window_extent()
         if box.x1 > ax.bbox.x1 or any(box.overlaps(other) for other in taken):

@@ -28,11 +28,12 @@ MOST_POLICIES = 24
 """Policies that a figure compares [-]."""
 
 _WIDTH = 24
+_SYMBOLS = {"batch_size": "B", "draft_length": "K", "context_length": "context"}
 _LEAST_WRITTEN = 0.005
 """Least term that does not round to 0 [-]."""
 _TERMS = TABLES["terms"]
 """What a term of a waterfall is, in words that have room beside its bar."""
-_VISIBLE = 0.01
+_VISIBLE = 0.03
 """Least swing, or share of the variance, that is drawn, over the largest [-]."""
 _HINDSIGHT = ("best-fixed", "oracle")
 _QUANTITIES = ("target_efficiency", "speedup")
@@ -73,12 +74,13 @@ def waterfalls(
     terms = list(moving[moving].index)
     points = own.groupby(list(frames.POINT), sort=False)
     for ax, (_, part) in zip(axes, points, strict=True):
-        told = [f"{frames.words(name)} {part[name].iloc[0]:g}" for name in varying]
+        told = [f"{_SYMBOLS[name]} = {part[name].iloc[0]:g}" for name in varying]
         told += [] if frames.fits(part).all() else ["does not fit"]
         _waterfall(ax, part.set_index("term")["value"].reindex(terms, fill_value=0.0))
         ax.set_title("\n".join(told), size=SMALL, loc="left", pad=3)
-        ax.set_xlim(0, 1.25 * max(own["value"].max(), 1))  # values stand beside their bars
-        ax.locator_params(axis="x", nbins=3)
+        # values stand beside their bars, in panels that are the narrower the more there are
+        ax.set_xlim(0, (1.25 + 0.2 * (len(axes) - 1)) * max(own["value"].max(), 1))
+        ax.locator_params(axis="x", nbins=2 if len(axes) > 2 else 4)
         ax.tick_params(axis="y", length=0)
     style.rows_axis(axes[0], [style.folded(_TERMS.get(str(t), str(t)), _WIDTH) for t in terms])
     axes[len(axes) // 2].set_xlabel(frames.titled([outcome]))

@@ -63,10 +63,15 @@ def points(i: int, **changes: Any) -> Style:
 
 def crosses(i: int) -> Style:
     """Return the style of what was measured, which stands out from lines."""
+    own: Style = {"marker": "x", "markersize": 5, "markeredgewidth": 1.2, "zorder": 4}
+    return points(i) | own | halo()
+
+
+def halo() -> Style:
+    """Return what lets marks and text be read on lines: a white edge around them."""
     from matplotlib.patheffects import withStroke
 
-    own: Style = {"marker": "x", "markersize": 5, "markeredgewidth": 1.2, "zorder": 4}
-    return points(i) | own | {"path_effects": [withStroke(linewidth=3, foreground="white")]}
+    return {"path_effects": [withStroke(linewidth=2.5, foreground="white")]}
 
 
 def filled(i: int, hatch: int, *, is_hollow: bool = False) -> Style:
@@ -140,7 +145,7 @@ def _write_beside(ax: Axes, title: str, ends: Sequence[End]) -> None:
         # on lines of a word each, as narrow as the names below
         told = title.partition(" (")[0].replace(" ", "\n")
         write["va"] = "bottom"
-        ax.text(1.02, max(places[-1] + apart, 1 - apart / 2), told, color=GREY, **write)
+        ax.text(1.02, places[-1] + 0.8 * apart, told, color=GREY, **write)
 
 
 def kind_numbers(kinds: Iterable[str]) -> dict[str, int]:

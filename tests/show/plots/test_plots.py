@@ -78,16 +78,18 @@ def test_bands_span_the_intervals():
 
 
 def test_a_line_breaks_where_cuda_graphs_end_and_both_parts_reach_it():
-    """By doublings: 1.0, 1.2, 1.4 inside, of which 16 would have 1.6; 0.8 and 0.6 beyond."""
+    """By doublings 1.0, 1.2 and 1.44 inside, then 1.728; 0.8 and 0.6 beyond, before them 3.2/3."""
     table = pd.DataFrame({"batch_size": [2, 4, 8, 32, 64], "max_graph_batch_size": 16})
-    drawn = plots.speedup(table.assign(speedup=[1.0, 1.2, 1.4, 0.8, 0.6]), ax())
+    drawn = plots.speedup(table.assign(speedup=[1.0, 1.2, 1.44, 0.8, 0.6]), ax())
     inside, beyond, fall, _unity, edge = drawn.lines
-    assert np.allclose(inside.get_xydata(), [[2, 1], [4, 1.2], [8, 1.4], [16, 1.6]])
-    assert np.allclose(beyond.get_xydata(), [[16, 1.0], [32, 0.8], [64, 0.6]])
-    assert np.allclose(fall.get_xydata(), [[16, 1.6], [16, 1.0]])
+    assert np.allclose(inside.get_xydata(), [[2, 1], [4, 1.2], [8, 1.44], [16, 1.728]])
+    assert np.allclose(beyond.get_xydata(), [[16, 3.2 / 3], [32, 0.8], [64, 0.6]])
+    assert np.allclose(fall.get_xydata(), [[16, 1.728], [16, 3.2 / 3]])
     assert [inside.get_markevery(), beyond.get_markevery()] == [[0, 1, 2], [1, 2]]
     assert "CUDA graphs end" in legend(drawn)
     assert edge.get_xdata() == [16, 16]
+    single = plots.speedup(table[:4].assign(speedup=1), ax())
+    assert data(single.lines)[:2] == [[[2, 1], [4, 1], [8, 1], [16, 1]], [[32, 1]]]
     alone = plots.speedup(table[:3].assign(speedup=1), ax())
     assert len(alone.lines) == 2, "a line and break-even"
 
@@ -301,7 +303,7 @@ def test_waterfalls_lead_from_the_ideal_to_the_predicted():
     for outcome in values:
         drawn = plots.waterfalls(table, [ax(), ax()], outcome=outcome)
         spans[outcome] = [sorted((x, x + width)) for each in drawn for x, _, width, _ in bars(each)]
-        assert [each.get_title(loc="left") for each in drawn] == ["batch size 1", "batch size 8"]
+        assert [each.get_title(loc="left") for each in drawn] == ["B = 1", "B = 8"]
     assert spans["target_efficiency"] == [[0, 1], [0.75, 1], [0, 0.75]] * 2
     assert spans["speedup"] == [[0, 4], [3, 4], [2.5, 3], [0, 2.5]] * 2
     words = ["loading more experts", "the drafter's passes", "predicted"]
