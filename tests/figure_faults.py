@@ -22,6 +22,8 @@ from specmodel.prediction.columns import COLUMN_UNITS
 MOST_BANDS = 3
 _GUIDE = 0.85
 """Widest line that is taken for one that guides the eye [point]."""
+_RATIOS = ("target efficiency", "acceptance rate", "share of the variance of the speedup")
+"""Labels of numbers without a unit, as papers print them."""
 _UNIT = re.compile(r"\(([^\d\s(][^()]*|of 1)\)|\b(tokens|requests|experts|iterations)\b")
 _NAMES = "|".join(name for name in COLUMN_UNITS if "_" in name)
 _RAW = re.compile(rf"\b[a-z][a-z0-9]*(?:\.[a-z0-9_]+)+\b|\b(?:{_NAMES})\b")
@@ -79,9 +81,11 @@ def _unnamed_axes(ax: Axes) -> Iterator[str]:
         is_told_below = axis is ax.xaxis and any(
             other.get_xlabel() for other in shared if other is not ax
         )
+        is_told_below |= axis is ax.xaxis and bool(ax.figure.get_supxlabel())
         has_ticks = any(tick.get_text() for tick in axis.get_ticklabels())
         label = axis.get_label().get_text()
         is_told = re.search("[A-Za-z]{3}", label) and _UNIT.search(label)
+        is_told = is_told or label in _RATIOS
         if has_ticks and not (has_names or is_told or (is_told_below and not label)):
             yield f"{label!r} names no {axis.axis_name}-axis with its unit"
 
@@ -89,6 +93,8 @@ def _unnamed_axes(ax: Axes) -> Iterator[str]:
 def _unnamed(ax: Axes) -> Iterator[str]:
     """Yield colours of lines, points and bars that no legend names, where several are drawn."""
     named = {_colour(handle) for each in ax.figure.axes for handle in _handles(each)}
+    beside = (to_rgb(text.get_color()) for text in ax.texts)  # names of lines and points
+    named |= {tuple(np.round(colour, 4).tolist()) for colour in beside}
     drawn = {_colour(artist): artist for artist in _drawn(ax)}
     if len(drawn) > 1 or named:
         yield from (f"no legend names {a}" for colour, a in drawn.items() if colour not in named)
@@ -99,7 +105,10 @@ def _drawn(ax: Axes) -> Iterator[Artist]:
         is_guide = line.get_linewidth() < _GUIDE and not line.get_marker().strip("None ")
         if line.get_transform() == ax.transData and len(line.get_xdata()) and not is_guide:
             yield line
-    for patch in ax.patches:
+    rows = ax.get_shared_y_axes().get_siblings(ax)
+    names = [tick.get_text() for each in rows for tick in each.get_yticklabels()]
+    are_rows = any(re.search("[a-z]{2}", name) for name in names) and not ax.get_legend()
+    for patch in () if are_rows else ax.patches:
         is_grey = len({round(part, 3) for part in patch.get_facecolor()[:3]}) == 1
         if patch.get_data_transform() == ax.transData and not is_grey:
             yield patch
@@ -111,7 +120,7 @@ def _bands(ax: Axes) -> Iterator[str]:
         for each in ax.collections
         if isinstance(each, PolyCollection) and (each.get_alpha() or 1) < 1
     ]
-    if len(bands) > MOST_BANDS:
+    if len({tuple(each.get_facecolor()[0]) for each in bands}) > MOST_BANDS:
         yield f"{len(bands)} bands lie over one another"
 
 

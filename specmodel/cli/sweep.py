@@ -61,7 +61,8 @@ def sweep(*, output: str | None, overwrite: bool, yes: bool, **options: Any) -> 
     from specmodel.cli.options import axes_from, words
 
     where = {"workers": options.pop("workers"), "client": options.pop("scheduler")}
-    how = {name: options.pop(name) for name in ("interval", "skip_impossible", "gpu_hour_price")}
+    how: dict[str, Any] = {n: bool(options.pop(n)) for n in ("interval", "skip_impossible")}
+    how["gpu_hour_price"] = options.pop("gpu_hour_price")
     columns = options.pop("columns")
     how["columns"] = columns and words("columns", columns)
     plan = sweeps.plan_sweep(axes_from(_in_order(options)), **how)

@@ -61,7 +61,8 @@ class GraphLimit(Struct, frozen=True, kw_only=True):
         (``CompilationConfig.adjust_cudagraph_sizes_for_spec_decode``, 0.20 to 0.33); SGLang counts
         requests. Counts are over all replicas, and sizes have been given.
         """
-        each = tokens / requests if self.unit == "token" else np.ones(())
+        with np.errstate(invalid="ignore"):  # where none runs, or without end
+            each = tokens / requests if self.unit == "token" else np.ones(())
         of_size = np.vectorize(self._next, otypes=[float])
         return np.asarray(of_size(requests * each / replicas, each) * replicas / each)
 

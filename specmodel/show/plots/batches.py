@@ -102,6 +102,8 @@ def over_batch_size(
     title, names, lines = frames.lines(rows, "batch_size", quantity)
     named = [_line(ax, part, quantity, i, name) for i, (name, part) in enumerate(lines)]
     handles = _without(ax, rows, lines, quantity)
+    if not (handles or len(lines) > 1 or lines[0][0]):
+        handles.append(style.key("predicted", **style.series(0)))
     if {*ends} <= {*further}:
         handles.append(style.swatch("80 % interval", COLOURS[0] if len(lines) == 1 else style.GREY))
     if measured is None and frames.MEASURED in rows:
@@ -246,7 +248,8 @@ def _mark(ax: Axes, parts: Sequence[pd.DataFrame]) -> list[Any]:
 def _number(ax: Axes, part: pd.DataFrame) -> None:
     """Write the best draft lengths below a line, where they change and have room."""
     low, high = ax.get_ylim()
-    ax.set_ylim(low - _FOOT * (high - low), high)
+    is_log = ax.get_yscale() == "log"
+    ax.set_ylim(low * (low / high) ** _FOOT if is_log else low - _FOOT * (high - low), high)
     where, last = ax.get_xaxis_transform(), -1.0
     lengths = part["draft_length"]
     for size, length in part[lengths != lengths.shift()][["batch_size", "draft_length"]].to_numpy():

@@ -183,7 +183,7 @@ def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
     ax.margins(0.12)
     for i, (name, time) in enumerate({"plain decoding": plain, "speculative": "tpot"}.items()):
         points = rows.assign(user=1 / rows[time], rate=rows[rate] * rows["tpot"] / rows[time])
-        ax.plot(points["user"], points["rate"], **style.points(i, markersize=1.5, alpha=0.5))
+        ax.plot(points["user"], points["rate"], **style.points(i, markersize=1.5))
         front = points.sort_values(["user", "rate"], ascending=False)
         front = front[front["rate"] > front["rate"].cummax().shift(fill_value=0.0)]
         ax.plot(front["user"], front["rate"], **style.series(i, label=name))
@@ -194,10 +194,8 @@ def pareto(table: pd.DataFrame, ax: Axes) -> Axes:
         ax.axvline(1 / target, label=f"{told} {seconds(target)}", **line)
     ax.set(xlim=(0, None), ylim=(0, None), xlabel="output tokens/s/user")
     ax.set_ylabel("output tokens/s/GPU" if rate == _RATES[0] else "output tokens/s of all GPUs")
-    handles = ax.get_legend_handles_labels()[0]
-    if "alternative" in rows and rows["alternative"].nunique() > 1:
-        handles.append(style.key("other layouts", color=style.GREY, marker="o", ms=1.5, ls=""))
-    style.legend_above(ax, handles=handles)
+    several = "alternative" in rows and rows["alternative"].nunique() > 1
+    style.legend_above(ax, "small: other layouts" if several else "")
     return ax
 
 

@@ -32,7 +32,8 @@ _DATES = {"svg": "Date", "pdf": "CreationDate"}
 _CHARACTERS_AN_INCH = 19
 _SHARED = ("timeline", "load")
 """Kinds whose panels share the horizontal axis."""
-_LEAST_HEIGHT = 1.7
+_LEAST_HEIGHT, _LEAST_WIDTH = 1.7, 0.9
+"""Of a figure, and of one of several panels side by side, in inches."""
 
 
 class Kind(Struct, frozen=True):
@@ -61,7 +62,7 @@ KINDS = {
         Kind(maps.speedup_map, 0.8, 0.2, most_height=3.5),
         Kind(passes.roofline, 2.4),
         Kind(passes.components, 2.3),
-        Kind(rows.waterfalls, 0.8, 0.24, panels=rows.num_points, is_across=True),
+        Kind(rows.waterfalls, 1.0, 0.3, panels=rows.num_points, is_across=True),
         Kind(rows.tornado, 0.85, 0.36),
         Kind(rows.sobol, 1.0, 0.3),
         Kind(curves.predicted_against_measured, 3.2),
@@ -129,12 +130,16 @@ def draw_figure(
     figure = Figure(figsize=(width, draft), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
     count = chosen.panels(table) if chosen.panels else 1
-    shape = (1, count) if chosen.is_across else (count, 1)
+    across = min(count, max(1, int((width - 1.2) / _LEAST_WIDTH))) if chosen.is_across else 1
+    shape = (-(-count // across), across)
     shared: Any = {"sharex": kind in _SHARED, "sharey": chosen.is_across}
     axes = figure.subplots(*shape, squeeze=False, **shared).ravel()
+    for spare in axes[count:]:
+        spare.remove()
+    axes = axes[:count]
     chosen.draw(table, axes if chosen.panels else axes[0], **settings)
     above = _title(figure, table) if has_title else 0.0
-    ends = [ax.get_ylim() for ax in axes[: 1 if chosen.is_across else None]]
+    ends = [ax.get_ylim() for ax in axes[::across]]
     num_rows = sum(abs(high - low) for low, high in ends)
     wanted = chosen.height + chosen.row_height * num_rows
     height = min(max(wanted, _LEAST_HEIGHT), chosen.most_height)

@@ -28,7 +28,7 @@ MOST_POLICIES = 24
 """Policies that a figure compares [-]."""
 
 _WIDTH = 24
-_SYMBOLS = {"batch_size": "B", "draft_length": "K", "context_length": "context"}
+_SYMBOLS = {"batch_size": "B", "draft_length": "K", "context_length": "L"}
 _LEAST_WRITTEN = 0.005
 """Least term that does not round to 0 [-]."""
 _TERMS = TABLES["terms"]
@@ -74,8 +74,8 @@ def waterfalls(
     terms = list(moving[moving].index)
     points = own.groupby(list(frames.POINT), sort=False)
     for ax, (_, part) in zip(axes, points, strict=True):
-        told = [f"{_SYMBOLS[name]} = {part[name].iloc[0]:g}" for name in varying]
-        told += [] if frames.fits(part).all() else ["does not fit"]
+        told = [f"{_SYMBOLS[n]} {style.short_count(part[n].iloc[0])}" for n in varying]
+        told += [] if frames.fits(part).all() else ["does\nnot fit"]
         _waterfall(ax, part.set_index("term")["value"].reindex(terms, fill_value=0.0))
         ax.set_title("\n".join(told), size=SMALL, loc="left", pad=3)
         # values stand beside their bars, in panels that are the narrower the more there are
@@ -83,7 +83,7 @@ def waterfalls(
         ax.locator_params(axis="x", nbins=2 if len(axes) > 2 else 4)
         ax.tick_params(axis="y", length=0)
     style.rows_axis(axes[0], [style.folded(_TERMS.get(str(t), str(t)), _WIDTH) for t in terms])
-    axes[len(axes) // 2].set_xlabel(frames.titled([outcome]))
+    axes[0].figure.supxlabel(frames.titled([outcome]), size="medium")
     return axes
 
 
@@ -210,8 +210,11 @@ def policy_bars(table: pd.DataFrame, ax: Axes) -> Axes:
         label = style.shortened(str(name), _WIDTH)
         ax.bar(at, cells[name], width, label=label, **style.filled(i, i))
     style.unity(ax)
-    told = [style.shortened(str(name), 40).replace("+", "+\n") for name in workloads]
-    ax.set_xticks(places, told, size=SMALL)
+    told = [style.shortened(str(name), 40) for name in workloads]
+    lines = [line for name in told for line in name.split("+")]
+    is_narrow = style.label_room(ax.xaxis, lines) > ax.bbox.width / len(told)
+    told = told if is_narrow else [name.replace("+", "+\n") for name in told]
+    ax.set_xticks(places, told, size=SMALL, rotation=90 if is_narrow else 0)
     ax.tick_params(axis="x", length=0)
     ax.set(ylabel=frames.titled(["speedup"]), ylim=(0, None))
     style.legend_above(ax)

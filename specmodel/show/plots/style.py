@@ -185,6 +185,13 @@ def count_label(value: float, _place: int = 0) -> str:
     return EngFormatter(sep="")(value) if value >= _MOST_WRITTEN else f"{value:.6g}"
 
 
+def short_count(value: float) -> str:
+    """Return a count in at most four characters where that is exact: 512, 16k, 2M."""
+    from matplotlib.ticker import EngFormatter
+
+    return f"{value:g}" if value < 1e4 or value % 1000 else EngFormatter(sep="")(value)
+
+
 def label_room(axis: XAxis | YAxis, labels: Iterable[str]) -> float:
     """Return how far apart ticks must be for the longest of their labels [dot]."""
     label = axis.get_major_ticks(1)[0].label1

@@ -72,7 +72,7 @@ def test_the_page_shows_every_kind():
 def test_titles_name_model_drafter_and_gpu(tables):
     for kind in ("speedup", "tornado", "waterfalls", "load", "policies", "break_even"):
         table, settings = tables[kind]
-        title = figures.draw_figure(kind, table, has_title=True, **settings).get_suptitle()
+        title = figures.draw_figure(kind, table, **settings | {"has_title": True}).get_suptitle()
         assert title.startswith("Qwen3-")
         assert "EAGLE-3 head on" in title.replace("\n", " ")
 

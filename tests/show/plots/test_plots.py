@@ -71,7 +71,7 @@ def test_bands_span_the_intervals():
     corners = {tuple(point) for point in band.get_paths()[0].vertices.tolist()}
     assert corners == {(1, 1.1), (2, 1.3), (1, 1.4), (2, 1.9)}
     assert "80 % interval" in legend(drawn)
-    swatch, _ = drawn.get_legend().legend_handles
+    _, swatch, _ = drawn.get_legend().legend_handles
     assert swatch.get_facecolor() == tuple(band.get_facecolor()[0])
     both = pd.concat([table.assign(draft_length=1), table.assign(draft_length=3, speedup=1)])
     assert len(plots.speedup(both, ax()).collections) == 2
@@ -303,7 +303,7 @@ def test_waterfalls_lead_from_the_ideal_to_the_predicted():
     for outcome in values:
         drawn = plots.waterfalls(table, [ax(), ax()], outcome=outcome)
         spans[outcome] = [sorted((x, x + width)) for each in drawn for x, _, width, _ in bars(each)]
-        assert [each.get_title(loc="left") for each in drawn] == ["B = 1", "B = 8"]
+        assert [each.get_title(loc="left") for each in drawn] == ["B 1", "B 8"]
     assert spans["target_efficiency"] == [[0, 1], [0.75, 1], [0, 0.75]] * 2
     assert spans["speedup"] == [[0, 4], [3, 4], [2.5, 3], [0, 2.5]] * 2
     words = ["loading more experts", "the drafter's passes", "predicted"]
