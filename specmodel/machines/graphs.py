@@ -62,7 +62,8 @@ class GraphLimit(Struct, frozen=True, kw_only=True):
         requests. Counts are over all replicas, and sizes have been given.
         """
         with np.errstate(invalid="ignore"):  # where none runs, or without end
-            each = tokens / requests if self.unit == "token" else np.ones(())
+            of_each = np.nan_to_num(tokens / requests, nan=1.0)
+        each = of_each if self.unit == "token" else np.ones(())
         of_size = np.vectorize(self._next, otypes=[float])
         return np.asarray(of_size(requests * each / replicas, each) * replicas / each)
 
