@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+pytest.importorskip("pyarrow")
+
 from answer_traces import (
     BEGINNING,
     END,
