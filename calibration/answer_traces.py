@@ -137,7 +137,7 @@ def _encoder() -> Encode:
     """Return the tokenizer of Mixtral-8x7B-Instruct, which a package ships."""
     from importlib import resources
 
-    import sentencepiece  # type: ignore[import-not-found]
+    import sentencepiece  # type: ignore[import-not-found] # no extra has it
 
     model = resources.files("mistral_common") / "data" / TOKENIZER
     encode: Encode = sentencepiece.SentencePieceProcessor(model_file=str(model)).encode

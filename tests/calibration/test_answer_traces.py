@@ -61,7 +61,9 @@ def test_turns_of_mt_bench_are_those_on_extraction():
 
 
 def test_a_turn_is_looked_up_in_all_that_came_before():
-    encode = lambda text: [ord(letter) for letter in text]  # noqa: E731
+    def encode(text):
+        return [ord(letter) for letter in text]
+
     prompts, answers = tokenised([[("a", "xy"), ("b", "xyz")]], encode, is_chat=False)
     first = [BEGINNING, ord("a")]
     assert prompts == [first, [*first, ord("x"), ord("y"), END, ord("b")]]
